@@ -2,7 +2,7 @@
 //! This is the adapter between the loop and the state: it turns lines into requests and events into lines, and decides nothing
 //! but when a connection is told what.
 
-mod notices;
+mod event_log;
 mod options;
 mod pool_table;
 mod report;
@@ -21,8 +21,8 @@ pub mod wire {
     pub use lists::{write_event, write_member, write_pool, write_utilization};
 }
 
+use event_log::EventLog;
 use log::trace;
-use notices::NoticeLog;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::text::escaped;
@@ -97,7 +97,7 @@ pub struct Members {
     events: Vec<Event>,
     /// What the operator is to be told of it; empty between steps.
     notices: Vec<Notice>,
-    log: NoticeLog,
+    log: EventLog,
     /// Armed while something was left out of the log.
     log_sum: Option<TimerId>,
 }
@@ -114,7 +114,7 @@ impl Members {
             pacing: None,
             events: Vec::new(),
             notices: Vec::new(),
-            log: NoticeLog::default(),
+            log: EventLog::default(),
             log_sum: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Members;
 use super::state::{MemberRow, PoolReport};
-use super::stats::{Levels, MISSES, Members as Stat, misses_of};
+use super::stats::{Levels, MISSES, MemberStat as Stat, misses_of};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::time::Time;

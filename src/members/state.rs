@@ -1,7 +1,7 @@
 //! The members themselves: which there are, who has them, who waits for one, and what providers are asked to do. It knows no
 //! sockets, no bytes on the wire and no clock: it takes a connection, a request and the time, and emits events for any connection.
 //!
-//! Invariant: a member is in one stage, and in the queues of that stage alone. What a step changes in a pool's demand is settled
+//! Invariant: a member is in one phase, and in the queues of that phase alone. What a step changes in a pool's demand is settled
 //! at the end of the step, so that starts are reckoned once, from what is wanted then.
 
 use poolcounter_core::count::first_before;
@@ -16,11 +16,11 @@ use slab::Slab;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::stats::{Members as Stat, Times};
+use super::stats::{MemberStat as Stat, Times};
 
+mod background;
 mod care;
 mod check;
-mod chores;
 mod declared;
 mod demand;
 mod events;
@@ -28,13 +28,13 @@ mod groups;
 mod leases;
 mod members;
 mod operators;
+mod phase;
 mod pools;
 mod providers;
 mod queries;
 mod restored;
 mod rules;
 mod saved;
-mod stages;
 mod tables;
 mod takes;
 mod waiters;
@@ -51,12 +51,12 @@ pub use poolcounter_protocol::members::request::{
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use saved::Record;
 
-use chores::Chore;
-use members::{Member, Owner};
-use stages::{Stage, StageKind};
-use tables::{Agent, Client, Group, Holding, Lease, Pool, Progress, Standing, Start, TokenLease, Work};
+use background::BackgroundTask;
+use members::{Member, MemberOwner};
+use phase::{MemberPhase, PhaseKind};
+use tables::{Agent, Client, Group, Holding, Lease, Pool, Progress, ProviderState, Start, TokenLease, Work};
 use takes::Asker;
-use waiters::{Queue, Waiter};
+use waiters::{WaitQueue, Waiter};
 
 id! {
     /// A pool.
@@ -98,8 +98,8 @@ timer_keys! {
         Wait(id: WaiterId),
         /// A start was not answered in time.
         Start(id: StartId),
-        /// The stage of a member has lasted for as long as it may.
-        Stage(id: MemberId),
+        /// The phase of a member has lasted for as long as it may.
+        Phase(id: MemberId),
         /// A member has reached its lifetime.
         Life(id: MemberId),
         /// A lease has run out, or was held for too long, or for long.
@@ -113,7 +113,7 @@ timer_keys! {
         /// Members of a pool have waited to be cleaned for as long as they may while nobody can be asked.
         Unclean(id: PoolId),
         /// There is more to do of what was too much for one step.
-        Chores,
+        Background,
         /// Connections can be told more of what they are owed: the adapter's own.
         Pacing,
         /// What was left out of the log is summed up: the adapter's own.
@@ -143,7 +143,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { most: 1 << 20, slice: chores::SLICE }
+        Limits { most: 1 << 20, slice: background::SLICE }
     }
 }
 
@@ -187,7 +187,7 @@ pub struct State {
     attributes: Vec<Option<Arc<Attributes>>>,
     links_free: Links,
     /// For the queues `idle`, `unclean` and `cleaning` of a pool.
-    links_stage: Links,
+    links_phase: Links,
     links_owner: Links,
     /// What waits to be applied when a member comes free again: how long an operator holds it.
     holds: BTreeMap<MemberId, Span>,
@@ -204,9 +204,9 @@ pub struct State {
     starts_under_way: usize,
     agents: Slab<Agent>,
     holdings: Slab<Holding>,
-    chores: VecDeque<Chore>,
+    background: VecDeque<BackgroundTask>,
     /// Armed while there are chores.
-    chore_timer: Option<TimerId>,
+    background_timer: Option<TimerId>,
     /// How many more members may be worked on in this tick.
     budget: u32,
     budget_since: Time,
@@ -235,7 +235,7 @@ impl State {
             members: Slab::new(),
             attributes: Vec::new(),
             links_free: Links::default(),
-            links_stage: Links::default(),
+            links_phase: Links::default(),
             links_owner: Links::default(),
             holds: BTreeMap::new(),
             leases: Slab::new(),
@@ -251,8 +251,8 @@ impl State {
             starts_under_way: 0,
             agents: Slab::new(),
             holdings: Slab::new(),
-            chores: VecDeque::new(),
-            chore_timer: None,
+            background: VecDeque::new(),
+            background_timer: None,
             budget: limits.slice,
             budget_since: Time::START,
             clients: Vec::new(),
@@ -335,14 +335,14 @@ impl State {
         match timer {
             Timer::Wait(id) => self.wait_is_over(id, step),
             Timer::Start(id) => self.start_is_late(id, step),
-            Timer::Stage(id) => self.stage_is_over(id, step),
+            Timer::Phase(id) => self.phase_is_over(id, step),
             Timer::Life(id) => self.life_is_over(id, step),
             Timer::Lease(id) => self.lease_is_due(id, step),
             Timer::Grace(id) => self.grace_is_over(id, step),
             Timer::Backoff(id) => self.backoff_is_over(id),
             Timer::Cull(id) => self.cull(id, step),
             Timer::Unclean(id) => self.unclean_for_too_long(id, step),
-            Timer::Chores => self.resume_chores(step),
+            Timer::Background => self.resume_background(step),
             Timer::Pacing | Timer::LogSum => {}
         }
         self.settle(step);
@@ -371,7 +371,7 @@ impl State {
             && self.starts.is_empty()
             && self.agents.is_empty()
             && self.holdings.is_empty()
-            && self.chores.is_empty()
+            && self.background.is_empty()
     }
 
     /// Has what changed in the demand of pools take effect, now that the step has done everything else.
@@ -380,7 +380,7 @@ impl State {
             self.pools[id.index()].is_unsettled = false;
             self.settle_pool(id, step);
         }
-        self.arm_chores(step);
+        self.arm_background(step);
     }
 
     /// Notes that the demand of a pool may have changed.

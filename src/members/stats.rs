@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 statistics! {
     /// What is counted of a pool of members.
-    Members {
+    MemberStat {
         Takes = "takes", Count, "Members handed out.";
         AtCapacity = "misses:at_capacity", Count, "Takes refused because the pool had as many members as it may have.";
         Starting = "misses:starting", Count, "Takes refused while a start was under way.";
@@ -29,11 +29,17 @@ statistics! {
 }
 
 /// Why takes had no member.
-pub const MISSES: [Members; 6] =
-    [Members::AtCapacity, Members::Starting, Members::NoProvider, Members::QueueFull, Members::Limit, Members::Timeout];
+pub const MISSES: [MemberStat; 6] = [
+    MemberStat::AtCapacity,
+    MemberStat::Starting,
+    MemberStat::NoProvider,
+    MemberStat::QueueFull,
+    MemberStat::Limit,
+    MemberStat::Timeout,
+];
 
 /// Returns how many takes had no member.
-pub fn misses_of(figures: &Figures<Members>) -> u64 {
+pub fn misses_of(figures: &Figures<MemberStat>) -> u64 {
     MISSES.iter().map(|stat| figures.of(*stat)).sum()
 }
 

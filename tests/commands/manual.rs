@@ -3,7 +3,7 @@
 use poolcounter_cli::{COMMANDS, Command as Subcommand, Opt};
 use poolcounter_core::stats::Stat;
 use poolcounter_members::state::Key;
-use poolcounter_members::stats::{Levels, Members};
+use poolcounter_members::stats::{Levels, MemberStat};
 use poolcounter_protocol::counters::stats::CounterStat;
 use poolcounter_protocol::pools::stats::PoolStat;
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ fn every_statistic_is_described_in_order() {
     let described = |name| section(&page, name).filter_map(|line| line.strip_prefix(".It Va ")).collect::<Vec<&str>>();
     assert_eq!(described("STATISTICS"), names::<PoolStat>());
     assert_eq!(described("COUNTERS"), names::<CounterStat>());
-    assert_eq!(described("MEMBERS"), [names::<Levels>(), names::<Members>()].concat());
+    assert_eq!(described("MEMBERS"), [names::<Levels>(), names::<MemberStat>()].concat());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use poolcounter_core::stats::Stat;
 use poolcounter_core::time::Span;
 use poolcounter_jobs::stats::Jobs as JobStat;
 use poolcounter_members::MembersSettings;
-use poolcounter_members::stats::{Levels as MemberLevel, Members as MemberStat};
+use poolcounter_members::stats::{Levels as MemberLevel, MemberStat};
 use poolcounter_protocol::counters::stats::CounterStat;
 use poolcounter_protocol::pools::stats::PoolStat;
 use poolcounter_service::container::AllSettings;

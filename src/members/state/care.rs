@@ -11,11 +11,11 @@ impl State {
         let pool = &mut self.pools[pool_id.index()];
         // It keeps its place among the idle.
         pool.free.remove(&mut self.links_free, id);
-        pool.counts[StageKind::Free as usize] -= 1;
-        pool.counts[StageKind::Checking as usize] += 1;
-        let timer = step.timers.arm(step.now + pool.settings.check_timeout, Timer::Stage(id));
+        pool.counts[PhaseKind::Free as usize] -= 1;
+        pool.counts[PhaseKind::Checking as usize] += 1;
+        let timer = step.timers.arm(step.now + pool.settings.check_timeout, Timer::Phase(id));
         let member = &mut self.members[id.index()];
-        if let Stage::Free(Some(timer)) = std::mem::replace(&mut member.stage, Stage::Checking(timer)) {
+        if let MemberPhase::Free(Some(timer)) = std::mem::replace(&mut member.phase, MemberPhase::Checking(timer)) {
             step.timers.cancel(timer);
         }
         let (pool, member) = (pool.name.clone(), member.name.clone());
@@ -27,7 +27,7 @@ impl State {
     pub(super) fn alive(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let id = self.own_member(conn, name)?;
         step.tell(conn, What::Ok);
-        if self.member(id).stage.kind() == StageKind::Checking {
+        if self.member(id).phase.kind() == PhaseKind::Checking {
             let next = self.place_among_free(id);
             self.end_check(id, next, step);
         }
@@ -42,31 +42,31 @@ impl State {
         };
         self.members[id.index()].proved = step.now;
         if !is_ready || self.end_of_life(id).is_some_and(|end| end <= step.now) {
-            self.displace(id, step);
-            return self.come_free(id, Cause::Other, step);
+            self.leave_state(id, step);
+            return self.release_member(id, Cause::Other, step);
         }
         let member = &mut self.members[id.index()];
         let pool = &mut self.pools[member.pool.index()];
-        pool.counts[StageKind::Checking as usize] -= 1;
-        pool.counts[StageKind::Orphaned as usize] += 1;
-        if let Stage::Checking(timer) = std::mem::replace(&mut member.stage, Stage::Orphaned) {
+        pool.counts[PhaseKind::Checking as usize] -= 1;
+        pool.counts[PhaseKind::Orphaned as usize] += 1;
+        if let MemberPhase::Checking(timer) = std::mem::replace(&mut member.phase, MemberPhase::Orphaned) {
             step.timers.cancel(timer);
         }
-        self.lay_free(id, next, step);
-        self.hand_on(id, Cause::Other, step);
+        self.push_free(id, next, step);
+        self.offer_to_waiters(id, Cause::Other, step);
     }
 
     /// The free member before which one that is checked stands among the idle; None when it is the last. The way to the
     /// nearest free one is searched in both directions at once, so that many checks together cost little each.
     fn place_among_free(&self, id: MemberId) -> Option<MemberId> {
-        let is_free = |id: MemberId| self.member(id).stage.kind() == StageKind::Free;
+        let is_free = |id: MemberId| self.member(id).phase.kind() == PhaseKind::Free;
         let (mut before, mut after) = (id, id);
         loop {
-            let next = self.links_stage.after(after)?;
+            let next = self.links_phase.after(after)?;
             if is_free(next) {
                 return Some(next);
             }
-            let Some(prev) = self.links_stage.before(before) else {
+            let Some(prev) = self.links_phase.before(before) else {
                 return self.pool(self.member(id).pool).free.front();
             };
             if is_free(prev) {
@@ -80,11 +80,11 @@ impl State {
     pub(super) fn come_back(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let pool = self.member(id).pool;
         if self.pool(pool).settings.clean_timeout == Span::ZERO {
-            return self.come_free(id, Cause::Other, step);
+            return self.release_member(id, Cause::Other, step);
         }
-        let Some(id) = self.pass_gate(id, step) else { return };
+        let Some(id) = self.check_usable(id, step) else { return };
         self.members[id.index()].since = step.now;
-        self.place(id, Stage::Unclean);
+        self.enter_state(id, MemberPhase::Unclean);
         self.touch(pool);
     }
 
@@ -101,10 +101,10 @@ impl State {
             let is_full = pool.cleaning.len() >= pool.most_cleaned();
             let Some(member) = pool.unclean.front().filter(|_| !is_full) else { return };
             let Some(agent) = self.cleaner_for(id, member) else { return };
-            self.displace(member, step);
-            let timer = step.timers.arm(step.now + self.pool(id).settings.clean_timeout, Timer::Stage(member));
+            self.leave_state(member, step);
+            let timer = step.timers.arm(step.now + self.pool(id).settings.clean_timeout, Timer::Phase(member));
             self.members[member.index()].proved = step.now;
-            self.place(member, Stage::Cleaning { agent, timer });
+            self.enter_state(member, MemberPhase::Cleaning { agent, timer });
             let (pool, name) = (self.pool(id).name.clone(), self.member(member).name.clone());
             if let Some(conn) = self.agents[agent.index()].conn() {
                 step.tell(conn, What::Clean { pool, member: name });
@@ -118,8 +118,8 @@ impl State {
             if !self.spend() {
                 return self.fall_behind(id);
             }
-            self.displace(member, step);
-            self.come_free(member, Cause::Other, step);
+            self.leave_state(member, step);
+            self.release_member(member, Cause::Other, step);
         }
     }
 
@@ -129,8 +129,8 @@ impl State {
         let load = |agent: &AgentId| self.agents[agent.index()].cleaning;
         let cleaner = agents().filter(|agent| self.agents[agent.index()].cleans).min_by_key(load);
         let own = match self.member(member).owner {
-            Owner::Agent(agent) => Some(agent).filter(|agent| self.agents[agent.index()].conn().is_some()),
-            Owner::Fixed => None,
+            MemberOwner::Agent(agent) => Some(agent).filter(|agent| self.agents[agent.index()].conn().is_some()),
+            MemberOwner::Fixed => None,
         };
         cleaner.or(own).or_else(|| agents().min_by_key(load))
     }
@@ -141,29 +141,28 @@ impl State {
         let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
         step.tell(conn, What::Ok);
         let member = self.member(id);
-        if matches!(member.stage, Stage::Cleaning { agent: asked, .. } if asked == agent) {
+        if matches!(member.phase, MemberPhase::Cleaning { agent: asked, .. } if asked == agent) {
             let took = step.now.since(member.proved);
             self.pool_mut(pool).times.clean.record(took);
-            self.displace(id, step);
-            self.come_free(id, Cause::Other, step);
+            self.leave_state(id, step);
+            self.release_member(id, Cause::Other, step);
         }
         Ok(())
     }
 
     /// A connection that was to clean is gone: others are asked, the oldest members first.
     pub(super) fn lose_cleaner(&mut self, pool: PoolId, agent: AgentId, step: &mut Step<'_, '_>) {
-        let is_its =
-            |id: &MemberId| matches!(self.member(*id).stage, Stage::Cleaning { agent: asked, .. } if asked == agent);
-        let again: Vec<MemberId> = self.pool(pool).cleaning.iter(&self.links_stage).filter(is_its).collect();
+        let is_its = |id: &MemberId| matches!(self.member(*id).phase, MemberPhase::Cleaning { agent: asked, .. } if asked == agent);
+        let again: Vec<MemberId> = self.pool(pool).cleaning.iter(&self.links_phase).filter(is_its).collect();
         for id in again.into_iter().rev() {
-            self.displace(id, step);
-            self.place(id, Stage::Unclean);
+            self.leave_state(id, step);
+            self.enter_state(id, MemberPhase::Unclean);
             let since = self.member(id).since;
             let unclean = &mut self.pools[pool.index()].unclean;
-            let next = unclean.iter(&self.links_stage).find(|other| self.members[other.index()].since >= since);
+            let next = unclean.iter(&self.links_phase).find(|other| self.members[other.index()].since >= since);
             if let Some(next) = next.filter(|next| *next != id) {
-                unclean.remove(&mut self.links_stage, id);
-                unclean.insert_before(&mut self.links_stage, next, id);
+                unclean.remove(&mut self.links_phase, id);
+                unclean.insert_before(&mut self.links_phase, next, id);
             }
         }
     }
@@ -197,7 +196,7 @@ impl State {
                 return self.fall_behind(id);
             }
             if self.catch_up(member, step) {
-                self.displace(member, step);
+                self.leave_state(member, step);
                 self.fail_member(member, Stat::Failed, step);
             }
         }

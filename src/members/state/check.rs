@@ -1,6 +1,6 @@
 //! The proof that the tables of the members agree with each other. It changes nothing.
 
-use super::waiters::Place;
+use super::waiters::WaitSource;
 use super::*;
 
 impl State {
@@ -30,7 +30,7 @@ impl State {
         self.check_waiters();
         self.check_starts();
         self.check_clients();
-        self.check_chores();
+        self.check_background();
     }
 
     fn check_pool(&self, id: PoolId, pool: &Pool) {
@@ -44,14 +44,14 @@ impl State {
             !pool.is_leaving || pool.is_removed || pool.is_retiring || pool.free.is_empty() && pool.queue.len == 0,
             "a pool that leaves hands out nothing"
         );
-        let mut counts = [0; StageKind::COUNT];
+        let mut counts = [0; PhaseKind::COUNT];
         let mut fixed = 0;
         for (name, id) in &pool.members {
             let member = self.member(*id);
             assert_eq!(member.name, *name, "a member is found by its name");
-            counts[member.stage.kind() as usize] += 1;
-            fixed += u32::from(member.owner == Owner::Fixed);
-            self.check_stage(*id, member);
+            counts[member.phase.kind() as usize] += 1;
+            fixed += u32::from(member.owner == MemberOwner::Fixed);
+            self.check_phase(*id, member);
         }
         assert_eq!((counts, fixed), (pool.counts, pool.fixed), "the counts of a pool's members");
         assert!(pool.slots() <= pool.most_slots, "members, starts and stops never exceed max, unless it was lowered");
@@ -60,54 +60,57 @@ impl State {
         self.check_demand(id, pool);
     }
 
-    fn check_stage(&self, id: MemberId, member: &Member) {
-        let kind = member.stage.kind();
-        let is_idle = matches!(kind, StageKind::Free | StageKind::Checking);
-        let is_queued = is_idle || matches!(kind, StageKind::Unclean | StageKind::Cleaning);
-        assert_eq!(self.links_free.is_linked(id), kind == StageKind::Free, "the free stand among the free");
-        assert_eq!(self.links_stage.is_linked(id), is_queued, "a member stands in the queue of its stage");
+    fn check_phase(&self, id: MemberId, member: &Member) {
+        let kind = member.phase.kind();
+        let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
+        let is_queued = is_idle || matches!(kind, PhaseKind::Unclean | PhaseKind::Cleaning);
+        assert_eq!(self.links_free.is_linked(id), kind == PhaseKind::Free, "the free stand among the free");
+        assert_eq!(self.links_phase.is_linked(id), is_queued, "a member stands in the queue of its stage");
         let is_orphan = self.is_orphan(id);
         let is_pending = match member.owner {
-            Owner::Fixed => false,
-            Owner::Agent(agent) => self.agents[agent.index()].is_pending || self.pool(member.pool).is_removed,
+            MemberOwner::Fixed => false,
+            MemberOwner::Agent(agent) => self.agents[agent.index()].is_pending || self.pool(member.pool).is_removed,
         };
-        assert!(!is_orphan || is_pending || !is_idle && kind != StageKind::Stopping, "an orphan is kept out");
-        assert!(kind != StageKind::Orphaned || is_orphan, "only orphans are orphaned");
-        assert!(kind != StageKind::Quarantined || member.owner == Owner::Fixed, "only fixed members are in quarantine");
-        assert!(!member.is_leaving || kind == StageKind::InUse, "what leaves is in use until then");
+        assert!(!is_orphan || is_pending || !is_idle && kind != PhaseKind::Stopping, "an orphan is kept out");
+        assert!(kind != PhaseKind::Orphaned || is_orphan, "only orphans are orphaned");
+        assert!(
+            kind != PhaseKind::Quarantined || member.owner == MemberOwner::Fixed,
+            "only fixed members are in quarantine"
+        );
+        assert!(!member.is_leaving || kind == PhaseKind::InUse, "what leaves is in use until then");
         let is_watched = self.end_of_life(id).is_some();
         let is_retiming = self.pool(member.pool).is_retiming;
         assert!(is_watched || is_retiming || member.life.is_none(), "a lifetime that is not limited has no timer");
-        if let Stage::InUse(lease) = member.stage {
+        if let MemberPhase::InUse(lease) = member.phase {
             assert_eq!(self.leases[lease.index()].member, id, "a lease names its member");
         }
     }
 
     fn check_queues(&self, id: PoolId, pool: &Pool) {
-        let kind = |id: &MemberId| self.member(*id).stage.kind();
+        let kind = |id: &MemberId| self.member(*id).phase.kind();
         let queues = [&pool.idle, &pool.unclean, &pool.cleaning].into_iter();
-        let mut queued = queues.flat_map(|queue| queue.iter(&self.links_stage)).chain(pool.free.iter(&self.links_free));
+        let mut queued = queues.flat_map(|queue| queue.iter(&self.links_phase)).chain(pool.free.iter(&self.links_free));
         assert!(queued.all(|member| self.member(member).pool == id), "a queue holds members of its pool");
         let free: Vec<MemberId> = pool.free.iter(&self.links_free).collect();
-        let idle = pool.idle.iter(&self.links_stage);
+        let idle = pool.idle.iter(&self.links_phase);
         assert!(
-            idle.filter(|id| kind(id) == StageKind::Free).eq(free.iter().copied()),
+            idle.filter(|id| kind(id) == PhaseKind::Free).eq(free.iter().copied()),
             "the free in the order of the idle"
         );
         assert_eq!(pool.idle.len(), pool.idle_count(), "the free and the checked are idle");
-        let is_sorted = pool.idle.iter(&self.links_stage).map(|id| self.member(id).since).is_sorted();
+        let is_sorted = pool.idle.iter(&self.links_phase).map(|id| self.member(id).since).is_sorted();
         assert!(is_sorted, "the longest idle comes first");
-        assert!(pool.unclean.iter(&self.links_stage).all(|id| kind(&id) == StageKind::Unclean));
-        assert!(pool.cleaning.iter(&self.links_stage).all(|id| kind(&id) == StageKind::Cleaning));
-        assert_eq!(pool.unclean.len(), pool.count(StageKind::Unclean));
-        assert_eq!(pool.cleaning.len(), pool.count(StageKind::Cleaning));
+        assert!(pool.unclean.iter(&self.links_phase).all(|id| kind(&id) == PhaseKind::Unclean));
+        assert!(pool.cleaning.iter(&self.links_phase).all(|id| kind(&id) == PhaseKind::Cleaning));
+        assert_eq!(pool.unclean.len(), pool.count(PhaseKind::Unclean));
+        assert_eq!(pool.cleaning.len(), pool.count(PhaseKind::Cleaning));
         let is_cleaned = !pool.is_leaving && !pool.is_behind;
         let is_stuck = is_cleaned && !pool.agents.is_empty() && pool.cleaning.len() < pool.most_cleaned();
         assert!(!is_stuck || pool.unclean.is_empty(), "who can be asked to clean is asked");
         for member in &pool.members {
             assert_eq!(self.member(*member.1).pool, id, "a member is of one pool");
         }
-        let unclean = || pool.unclean.iter(&self.links_stage).map(|id| self.member(id).since);
+        let unclean = || pool.unclean.iter(&self.links_phase).map(|id| self.member(id).since);
         assert!(unclean().is_sorted(), "what is back for longest is cleaned first");
         let is_timed = pool.agents.is_empty() && !pool.is_removed && !pool.is_behind;
         let until = unclean().next().filter(|_| is_timed).map(|since| since + pool.settings.clean_timeout);
@@ -123,8 +126,8 @@ impl State {
             agent.provides && agent.members.len() + agent.starts < capacity && agent.starts < MOST_STARTS
         });
         assert!(!(is_possible && has_capacity && self.wanted(id) > 0), "what is wanted is started");
-        assert!(pool.hasty == 0 || pool.count(StageKind::Checking) > 0, "who waits for a check has one to wait for");
-        let is_alone = |id: &MemberId| self.member(*id).owner != Owner::Fixed;
+        assert!(pool.no_wait == 0 || pool.count(PhaseKind::Checking) > 0, "who waits for a check has one to wait for");
+        let is_alone = |id: &MemberId| self.member(*id).owner != MemberOwner::Fixed;
         let too_many = pool.is_above_max() && pool.free.iter(&self.links_free).any(|id| is_alone(&id));
         assert!(!too_many || pool.is_behind, "what is too many is stopped when it is free");
     }
@@ -133,13 +136,13 @@ impl State {
         let mut owned = 0;
         for (index, agent) in &self.agents {
             let id = AgentId::from_index(index);
-            self.check_standing(id, agent);
+            self.check_provider_state(id, agent);
             for member in agent.members.iter(&self.links_owner) {
-                assert_eq!(self.member(member).owner, Owner::Agent(id), "a provider's members are its own");
+                assert_eq!(self.member(member).owner, MemberOwner::Agent(id), "a provider's members are its own");
                 assert_eq!(self.member(member).pool, agent.pool);
                 owned += 1;
             }
-            let asks = |member: &Member| matches!(member.stage, Stage::Cleaning { agent, .. } if agent == id);
+            let asks = |member: &Member| matches!(member.phase, MemberPhase::Cleaning { agent, .. } if agent == id);
             let cleaning = self.members.iter().filter(|(_, member)| asks(member)).count();
             assert_eq!(agent.cleaning as usize, cleaning, "the count of members that are cleaned");
         }
@@ -147,61 +150,70 @@ impl State {
         assert_eq!(owned + fixed, self.members.len(), "each member has one owner");
     }
 
-    fn check_standing(&self, id: AgentId, agent: &Agent) {
+    fn check_provider_state(&self, id: AgentId, agent: &Agent) {
         let pool = self.pool(agent.pool);
         let is_listed = pool.agents.contains(&id);
         assert!(agent.provides || agent.cleans, "a provider or cleaner does something");
         assert_eq!(is_listed, agent.is_listed(), "and stands in its pool as long as it should");
         match agent.standing {
-            Standing::Serves(conn) => {
+            ProviderState::Serves(conn) => {
                 assert_eq!(self.agent_of(conn), Some((id, agent.pool)), "it is found by its connection");
                 assert!(!pool.is_removed && !agent.is_pending, "it serves a pool that is there");
             }
-            Standing::Dismissed(conn) => {
+            ProviderState::Dismissed(conn) => {
                 let work = self.clients[conn.index()].work.as_ref().expect("it was a provider");
                 assert!(
                     pool.is_removed && work.dismissed.contains(&id),
                     "it was a provider of a pool that was removed"
                 );
             }
-            Standing::Grace(_) => assert!(!agent.members.is_empty() || agent.is_pending, "a grace is for members"),
-            Standing::Lost => assert!(agent.is_pending || pool.is_removed, "what is lost goes on"),
+            ProviderState::Grace(_) => assert!(!agent.members.is_empty() || agent.is_pending, "a grace is for members"),
+            ProviderState::Lost => assert!(agent.is_pending || pool.is_removed, "what is lost goes on"),
         }
     }
 
     /// What is to go on does, once each, and there is a moment for it.
-    fn check_chores(&self) {
-        assert_eq!(self.chores.is_empty(), self.chore_timer.is_none(), "chores go on some time");
-        let count = |is_it: &dyn Fn(&Chore) -> bool| self.chores.iter().filter(|chore| is_it(chore)).count();
+    fn check_background(&self) {
+        assert_eq!(self.background.is_empty(), self.background_timer.is_none(), "chores go on some time");
+        let count =
+            |is_it: &dyn Fn(&BackgroundTask) -> bool| self.background.iter().filter(|chore| is_it(chore)).count();
         for (index, pool) in &self.pools {
             let id = PoolId::from_index(index);
             let counts = [
-                count(&|chore| matches!(chore, Chore::Remove(of) if *of == id)),
-                count(&|chore| matches!(chore, Chore::Retire(of, _) if *of == id)),
-                count(&|chore| matches!(chore, Chore::Retime(of, _) if *of == id)),
-                count(&|chore| matches!(chore, Chore::Settle(of) if *of == id)),
+                count(&|chore| matches!(chore, BackgroundTask::Remove(of) if *of == id)),
+                count(&|chore| matches!(chore, BackgroundTask::Retire(of, _) if *of == id)),
+                count(&|chore| matches!(chore, BackgroundTask::Retime(of, _) if *of == id)),
+                count(&|chore| matches!(chore, BackgroundTask::Settle(of) if *of == id)),
             ];
             let flags = [pool.is_removed, pool.is_retiring, pool.is_retiming, pool.is_behind];
             assert_eq!(counts, flags.map(usize::from), "what is to be done in a pool");
             let of_pool = self.agents.iter().filter(|(_, agent)| agent.pool == id);
             let pending = of_pool.filter(|(_, agent)| agent.is_pending).count();
-            assert_eq!(pool.doomed as usize, pending, "the count of lost providers with members");
+            assert_eq!(pool.orphaned_free as usize, pending, "the count of lost providers with members");
         }
         let agents = self.agents.iter().filter(|(_, agent)| agent.is_pending).count();
-        assert_eq!(count(&|chore| matches!(chore, Chore::Agent(_))), agents, "each lost provider's members go on");
+        assert_eq!(
+            count(&|chore| matches!(chore, BackgroundTask::Agent(_))),
+            agents,
+            "each lost provider's members go on"
+        );
         let left = self.holdings.iter().filter(|(_, holding)| holding.conn.is_none()).count();
-        assert_eq!(count(&|chore| matches!(chore, Chore::Holding(_))), left, "what was left behind comes back");
+        assert_eq!(
+            count(&|chore| matches!(chore, BackgroundTask::Holding(_))),
+            left,
+            "what was left behind comes back"
+        );
     }
 
     fn check_leases(&self) {
         assert_eq!(self.numbers.len(), self.leases.len(), "each lease has one number");
-        let in_use: u32 = self.pools.iter().map(|(_, pool)| pool.count(StageKind::InUse)).sum();
+        let in_use: u32 = self.pools.iter().map(|(_, pool)| pool.count(PhaseKind::InUse)).sum();
         assert_eq!(in_use as usize, self.leases.len(), "each lease names one member, and no member has two");
         for (index, lease) in &self.leases {
             let id = LeaseId::from_index(index);
             assert!(lease.number < self.next_lease, "a number is never used again");
             assert_eq!(self.find_lease(lease.number), Some(id), "a lease is found by its number");
-            let is_in_use = matches!(self.member(lease.member).stage, Stage::InUse(of) if of == id);
+            let is_in_use = matches!(self.member(lease.member).phase, MemberPhase::InUse(of) if of == id);
             assert!(is_in_use, "what is leased is in use");
             assert!(
                 lease.holding.is_some() || lease.token.is_some(),
@@ -226,9 +238,12 @@ impl State {
             let id = PoolId::from_index(index);
             let mine = || self.waiters.iter().map(|(_, waiter)| waiter).filter(|waiter| waiter.starts_in() == Some(id));
             assert_eq!(pool.need, mine().map(|waiter| u64::from(waiter.want)).sum::<u64>(), "what waiters need");
-            assert_eq!(pool.hasty as usize, mine().filter(|waiter| waiter.is_hasty).count(), "who waits for a check");
+            assert_eq!(pool.no_wait as usize, mine().filter(|waiter| waiter.no_wait).count(), "who waits for a check");
             let own = self.own_waiters(id);
-            assert!(own.iter().all(|waiter| self.waiter(*waiter).place == Place::Pool(id)), "each in its own queue");
+            assert!(
+                own.iter().all(|waiter| self.waiter(*waiter).place == WaitSource::Pool(id)),
+                "each in its own queue"
+            );
             assert_eq!(own.len(), pool.queue.len as usize, "the length of a queue");
             queued += own.len();
             if let Some(group) = pool.group {
@@ -321,15 +336,16 @@ impl State {
     /// When a member is free that a waiter could have.
     pub fn check_waits(&self, now: Time) {
         // Where a check is under way, somebody waits for it.
-        let is_settled = |pool: &Pool| pool.count(StageKind::Checking) == 0 && pool.doomed == 0;
+        let is_settled = |pool: &Pool| pool.count(PhaseKind::Checking) == 0 && pool.orphaned_free == 0;
         let unchecked = self.pools.iter().filter(|(_, pool)| is_settled(pool));
         for (index, _) in unchecked {
             let pool = PoolId::from_index(index);
-            let first = self.keeper(pool, now);
+            let first = self.reserving_waiter(pool, now);
             for id in self.in_order(pool, now) {
                 let waiter = self.waiter(id);
-                let keeper = first.filter(|(rank, _)| *rank < waiter.rank(now)).map(|(_, keeper)| keeper);
-                let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), keeper);
+                let reserving_waiter =
+                    first.filter(|(rank, _)| *rank < waiter.rank(now)).map(|(_, reserving_waiter)| reserving_waiter);
+                let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving_waiter);
                 let is_ready = members.is_some_and(|members| self.unproved(&members, waiter.since, now).is_empty());
                 assert!(!is_ready, "{} waits for what is free", waiter.conn);
             }

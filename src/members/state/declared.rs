@@ -97,7 +97,7 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         let known = self.known_member(pool, &declared.name, step);
-        let own = known.filter(|id| self.member(*id).owner == Owner::Fixed);
+        let own = known.filter(|id| self.member(*id).owner == MemberOwner::Fixed);
         let id = match own {
             Some(id) => {
                 // It may have been about to leave when it is returned.
@@ -112,8 +112,9 @@ impl State {
             }
             None => {
                 self.check_room(pool, known)?;
-                let id = self.create_member(pool, &declared.name, declared.attributes.clone(), Owner::Fixed, step);
-                self.come_free(id, Cause::Other, step);
+                let id =
+                    self.create_member(pool, &declared.name, declared.attributes.clone(), MemberOwner::Fixed, step);
+                self.release_member(id, Cause::Other, step);
                 id
             }
         };

@@ -21,12 +21,12 @@ impl State {
         }
         self.clean_next(id, step);
         self.time_unclean(id, step);
-        self.settle_keeper(id, step.now);
+        self.settle_reserving_waiter(id, step.now);
         let wanted = self.wanted(id);
         self.launch(id, wanted, step);
         self.pool_mut(id).is_to_grow = false;
-        if self.pool(id).hasty > 0 && self.pool(id).count(StageKind::Checking) == 0 {
-            self.end_hasty_waits(id, step);
+        if self.pool(id).no_wait > 0 && self.pool(id).count(PhaseKind::Checking) == 0 {
+            self.end_no_wait_takes(id, step);
         }
         let pool = self.pool_mut(id);
         pool.most_slots = pool.most_slots.min(pool.slots()).max(u64::from(pool.settings.max));
@@ -56,7 +56,7 @@ impl State {
         if !has_others {
             return None;
         }
-        pool.free.iter(&self.links_free).find(|member| self.member(*member).owner != Owner::Fixed)
+        pool.free.iter(&self.links_free).find(|member| self.member(*member).owner != MemberOwner::Fixed)
     }
 
     /// How many starts are wanted now besides those under way, whether there is room for them or not.
@@ -68,7 +68,7 @@ impl State {
         let starts = u64::from(pool.starts);
         let lacks = |target: u64, has: u64| target.saturating_sub(has + starts);
         let Settings { init, min_free, .. } = pool.settings;
-        let waiters = lacks(pool.need, u64::from(pool.count(StageKind::Checking)));
+        let waiters = lacks(pool.need, u64::from(pool.count(PhaseKind::Checking)));
         let growth = if pool.is_to_grow { lacks(u64::from(init.max(1)), 0) } else { 0 };
         let floor = lacks(u64::from(init), pool.live());
         let reserve = lacks(u64::from(min_free), u64::from(pool.idle_count()));
@@ -149,9 +149,9 @@ impl State {
         }
         entry.backoff.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         step.tell(conn, What::Ok);
-        let member = self.create_member(pool, name, attributes, Owner::Agent(agent), step);
+        let member = self.create_member(pool, name, attributes, MemberOwner::Agent(agent), step);
         let cause = if had_surplus { Cause::Other } else { Cause::Start };
-        self.come_free(member, cause, step);
+        self.release_member(member, cause, step);
         Ok(())
     }
 
@@ -279,14 +279,14 @@ impl State {
     /// Whether a start or a check is under way that no waiter needs.
     pub(super) fn has_surplus(&self, id: PoolId) -> bool {
         let pool = self.pool(id);
-        u64::from(pool.starts) + u64::from(pool.count(StageKind::Checking)) > pool.need
+        u64::from(pool.starts) + u64::from(pool.count(PhaseKind::Checking)) > pool.need
     }
 
     /// Why a take has no member of the pool.
     pub(super) fn reason(&self, id: PoolId) -> NoMembers {
         let pool = self.pool(id);
         let has_room = pool.slots() < u64::from(pool.settings.max);
-        let is_checking = pool.count(StageKind::Checking) > 0;
+        let is_checking = pool.count(PhaseKind::Checking) > 0;
         let is_provided = self.is_provided(id);
         if pool.starts > 0 || is_checking || pool.backoff.is_some() && is_provided && has_room && self.wanted(id) > 0 {
             NoMembers::Starting

@@ -1,7 +1,7 @@
 //! Groups: pools that are taken from together.
 
 use super::takes::Found;
-use super::waiters::Place;
+use super::waiters::WaitSource;
 use super::*;
 
 impl State {
@@ -56,10 +56,10 @@ impl State {
     /// Has waiters that cause starts in no pool of their group that has a provider do so in another one.
     pub(super) fn place_wants(&mut self, id: GroupId) {
         for waiter in self.group_waiters(id) {
-            let Place::Group(_, pool) = self.waiter(waiter).place else {
+            let WaitSource::Group(_, pool) = self.waiter(waiter).place else {
                 unreachable!("the queue of a group holds only waiters for it");
             };
-            if self.waiter(waiter).is_hasty
+            if self.waiter(waiter).no_wait
                 || pool.is_some_and(|pool| self.is_provided(pool) && !self.pool(pool).is_leaving)
             {
                 continue;
@@ -102,21 +102,21 @@ impl State {
             self.hand_out(&asker, pool, &members, step);
             return Ok(());
         }
-        let is_hasty = take.timeout == Span::ZERO;
+        let no_wait = take.timeout == Span::ZERO;
         let to_check = self.fullest(unproved, step);
         let starts_in = self.roomiest_pool(&pools);
-        if is_hasty && to_check.is_none() {
+        if no_wait && to_check.is_none() {
             starts_in.into_iter().for_each(|pool| self.ask(pool, take.filter.as_deref(), step));
             self.refuse_group_take(conn, &pools, step);
             return Ok(());
         }
-        if !is_hasty && pools.iter().all(|pool| self.queued(*pool) >= self.pool(*pool).settings.queue) {
+        if !no_wait && pools.iter().all(|pool| self.queued(*pool) >= self.pool(*pool).settings.queue) {
             self.pool_mut(pools[0]).figures.count(Stat::QueueFull);
             step.tell(conn, What::QueueFull);
             return Ok(());
         }
         let (checked_in, to_check) = to_check.map_or((None, Vec::new()), |(pool, members)| (Some(pool), members));
-        self.wait(conn, Place::Group(group, checked_in.or(starts_in)), take, step)?;
+        self.wait(conn, WaitSource::Group(group, checked_in.or(starts_in)), take, step)?;
         to_check.into_iter().for_each(|member| self.begin_check(member, step));
         Ok(())
     }

@@ -33,7 +33,7 @@ impl State {
     }
 
     fn begin_lease(&mut self, asker: &Asker, pool: PoolId, member: MemberId, step: &mut Step<'_, '_>) -> Taken {
-        self.displace(member, step);
+        self.leave_state(member, step);
         let number = self.next_lease;
         self.next_lease += 1;
         let token =
@@ -52,7 +52,7 @@ impl State {
         {
             self.count_for_rule(id, rule);
         }
-        self.place(member, Stage::InUse(id));
+        self.enter_state(member, MemberPhase::InUse(id));
         self.arm_lease(id, step);
         let entry = &mut self.members[member.index()];
         entry.uses = entry.uses.saturating_add(1);
@@ -154,7 +154,7 @@ impl State {
             self.tokens.remove(hash_token(&token.token), id);
             token.rule.into_iter().for_each(|rule| self.uncount_for_rule(rule));
         }
-        self.displace(lease.member, step);
+        self.leave_state(lease.member, step);
         let member = &mut self.members[lease.member.index()];
         member.since = step.now;
         self.pools[member.pool.index()].times.hold.record(step.now.since(lease.since));
@@ -180,9 +180,9 @@ impl State {
         if loss_delay == Span::ZERO {
             return self.come_back(id, step);
         }
-        let Some(id) = self.pass_gate(id, step) else { return };
-        let timer = step.timers.arm(step.now + loss_delay, Timer::Stage(id));
-        self.place(id, Stage::Delayed(timer));
+        let Some(id) = self.check_usable(id, step) else { return };
+        let timer = step.timers.arm(step.now + loss_delay, Timer::Phase(id));
+        self.enter_state(id, MemberPhase::Delayed(timer));
     }
 
     /// `RETURN lease [OK|FAIL]`.
@@ -302,7 +302,7 @@ impl State {
         (holding.conn, holding.is_bye) = (None, is_bye);
         if self.drain_holding(id, Some(conn), step) {
             self.holdings[id.index()].address = (step.peer)(conn).into_bytes().into();
-            self.chores.push_back(Chore::Holding(id));
+            self.background.push_back(BackgroundTask::Holding(id));
         }
     }
 
@@ -338,7 +338,7 @@ impl State {
 
     /// A member is gone in the hands of its holder, or out of them. It is not replaced.
     pub(super) fn end_anywhere(&mut self, id: MemberId, reason: Lost, stat: Option<Stat>, step: &mut Step<'_, '_>) {
-        if let Stage::InUse(lease) = self.member(id).stage {
+        if let MemberPhase::InUse(lease) = self.member(id).phase {
             self.lose_lease(lease, reason, step);
         }
         self.end_member(id, stat, Then::Nothing, step);

@@ -1,11 +1,11 @@
-//! The life of a member: the stages that it goes through, and how it ends.
+//! The life of a member: the phases that it goes through, and how it ends.
 
 use super::*;
 
 pub(super) struct Member {
     pub name: Arc<[u8]>,
     pub pool: PoolId,
-    pub owner: Owner,
+    pub owner: MemberOwner,
     pub born: Time,
     /// When it was last in use, or came free.
     pub since: Time,
@@ -20,12 +20,12 @@ pub(super) struct Member {
     pub is_from_file: bool,
     /// Armed until it has reached its lifetime.
     pub life: Option<TimerId>,
-    pub stage: Stage,
+    pub phase: MemberPhase,
 }
 
 /// Who has a member besides its holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Owner {
+pub(super) enum MemberOwner {
     /// Nobody.
     Fixed,
     /// The provider that runs it, or that is lost.
@@ -49,13 +49,13 @@ pub(super) enum Cause {
 }
 
 impl State {
-    /// Adds a member. It is in no stage's queue yet: it is to come free, or to be put somewhere.
+    /// Adds a member. It is in no phase's queue yet: it is to come free, or to be put somewhere.
     pub(super) fn create_member(
         &mut self,
         pool: PoolId,
         name: &[u8],
         attributes: Attributes,
-        owner: Owner,
+        owner: MemberOwner,
         step: &mut Step<'_, '_>,
     ) -> MemberId {
         let id = MemberId::from_index(self.members.vacant_key());
@@ -73,13 +73,13 @@ impl State {
             is_leaving: false,
             is_from_file: false,
             life: None,
-            stage: Stage::Orphaned,
+            phase: MemberPhase::Orphaned,
         });
         self.set_attributes(id, attributes);
         let entry = self.pool_mut(pool);
         entry.members.insert(name, id);
-        entry.counts[StageKind::Orphaned as usize] += 1;
-        entry.fixed += u32::from(owner == Owner::Fixed);
+        entry.counts[PhaseKind::Orphaned as usize] += 1;
+        entry.fixed += u32::from(owner == MemberOwner::Fixed);
         self.link_owner(id, owner);
         self.arm_life(id, step);
         self.touch(pool);
@@ -101,104 +101,104 @@ impl State {
         }
     }
 
-    pub(super) fn link_owner(&mut self, id: MemberId, owner: Owner) {
+    pub(super) fn link_owner(&mut self, id: MemberId, owner: MemberOwner) {
         match owner {
-            Owner::Fixed => {}
-            Owner::Agent(agent) => self.agents[agent.index()].members.push_back(&mut self.links_owner, id),
+            MemberOwner::Fixed => {}
+            MemberOwner::Agent(agent) => self.agents[agent.index()].members.push_back(&mut self.links_owner, id),
         }
     }
 
     pub(super) fn unlink_owner(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         match self.member(id).owner {
-            Owner::Fixed => {}
-            Owner::Agent(agent) => {
+            MemberOwner::Fixed => {}
+            MemberOwner::Agent(agent) => {
                 self.agents[agent.index()].members.remove(&mut self.links_owner, id);
                 self.drop_agent_if_over(agent, step);
             }
         }
     }
 
-    /// Takes a member out of the queues of its stage, and disarms the stage's timer. It is in no place until it is put into one.
-    pub(super) fn displace(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        if let Some(timer) = self.unplace(id) {
+    /// Takes a member out of the queues of its phase, and disarms the phase's timer. It is in no place until it is put into one.
+    pub(super) fn leave_state(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        if let Some(timer) = self.unlink_state(id) {
             step.timers.cancel(timer);
         }
     }
 
-    /// As [`State::displace`], for a timer that has fired.
-    pub(super) fn displace_after_timer(&mut self, id: MemberId) {
-        self.unplace(id).into_iter().for_each(TimerId::fired);
+    /// As [`State::leave_state`], for a timer that has fired.
+    pub(super) fn leave_state_after_timer(&mut self, id: MemberId) {
+        self.unlink_state(id).into_iter().for_each(TimerId::fired);
     }
 
-    fn unplace(&mut self, id: MemberId) -> Option<TimerId> {
+    fn unlink_state(&mut self, id: MemberId) -> Option<TimerId> {
         let member = &mut self.members[id.index()];
         let pool = &mut self.pools[member.pool.index()];
-        let stage = std::mem::replace(&mut member.stage, Stage::Orphaned);
-        pool.counts[stage.kind() as usize] -= 1;
-        pool.counts[StageKind::Orphaned as usize] += 1;
-        match &stage {
-            Stage::Free(_) => {
+        let phase = std::mem::replace(&mut member.phase, MemberPhase::Orphaned);
+        pool.counts[phase.kind() as usize] -= 1;
+        pool.counts[PhaseKind::Orphaned as usize] += 1;
+        match &phase {
+            MemberPhase::Free(_) => {
                 pool.free.remove(&mut self.links_free, id);
-                pool.idle.remove(&mut self.links_stage, id);
+                pool.idle.remove(&mut self.links_phase, id);
             }
-            Stage::Checking(_) => {
-                pool.idle.remove(&mut self.links_stage, id);
+            MemberPhase::Checking(_) => {
+                pool.idle.remove(&mut self.links_phase, id);
                 // Who waited for this check has to look for another member.
                 pool.is_to_reconsider = true;
             }
-            Stage::Unclean => pool.unclean.remove(&mut self.links_stage, id),
-            Stage::Cleaning { agent, .. } => {
-                pool.cleaning.remove(&mut self.links_stage, id);
+            MemberPhase::Unclean => pool.unclean.remove(&mut self.links_phase, id),
+            MemberPhase::Cleaning { agent, .. } => {
+                pool.cleaning.remove(&mut self.links_phase, id);
                 self.agents[agent.index()].cleaning -= 1;
             }
             _ => {}
         }
         let pool = member.pool;
         self.touch(pool);
-        stage.into_timer()
+        phase.into_timer()
     }
 
-    /// Puts a member into a stage. It must be in no queue.
-    pub(super) fn place(&mut self, id: MemberId, stage: Stage) {
+    /// Puts a member into a phase. It must be in no queue.
+    pub(super) fn enter_state(&mut self, id: MemberId, phase: MemberPhase) {
         let member = &mut self.members[id.index()];
         let pool = &mut self.pools[member.pool.index()];
-        pool.counts[StageKind::Orphaned as usize] -= 1;
-        pool.counts[stage.kind() as usize] += 1;
-        match &stage {
-            Stage::Unclean => pool.unclean.push_back(&mut self.links_stage, id),
-            Stage::Cleaning { agent, .. } => {
-                pool.cleaning.push_back(&mut self.links_stage, id);
+        pool.counts[PhaseKind::Orphaned as usize] -= 1;
+        pool.counts[phase.kind() as usize] += 1;
+        match &phase {
+            MemberPhase::Unclean => pool.unclean.push_back(&mut self.links_phase, id),
+            MemberPhase::Cleaning { agent, .. } => {
+                pool.cleaning.push_back(&mut self.links_phase, id);
                 self.agents[agent.index()].cleaning += 1;
             }
             _ => {}
         }
-        member.stage = stage;
+        member.phase = phase;
     }
 
     /// A member is ready to be handed out, unless something speaks against it; waiters come first.
-    pub(super) fn come_free(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
-        let Some(id) = self.pass_gate(id, step) else { return };
+    pub(super) fn release_member(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
+        let Some(id) = self.check_usable(id, step) else { return };
         if self.is_orphan(id) {
             return;
         }
         if let Some(span) = self.holds.remove(&id) {
-            let timer = step.timers.arm(step.now + span, Timer::Stage(id));
-            return self.place(id, Stage::Held(timer));
+            let timer = step.timers.arm(step.now + span, Timer::Phase(id));
+            return self.enter_state(id, MemberPhase::Held(timer));
         }
         let member = &mut self.members[id.index()];
         (member.since, member.proved) = (step.now, step.now);
-        self.lay_free(id, None, step);
-        self.hand_on(id, cause, step);
+        self.push_free(id, None, step);
+        self.offer_to_waiters(id, cause, step);
     }
 
     /// Ends a member that may not be handed out again; returns the others.
-    pub(super) fn pass_gate(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> Option<MemberId> {
+    pub(super) fn check_usable(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> Option<MemberId> {
         if !self.catch_up(id, step) {
             return None;
         }
         let member = &self.members[id.index()];
         let pool = &self.pools[member.pool.index()];
-        let is_fixed = member.owner == Owner::Fixed;
+        let is_fixed = member.owner == MemberOwner::Fixed;
         let (stat, then) = if member.is_leaving {
             self.drop_member(id, step);
             return None;
@@ -216,34 +216,34 @@ impl State {
     }
 
     /// Puts a member among the free: before `next`, or last.
-    pub(super) fn lay_free(&mut self, id: MemberId, next: Option<MemberId>, step: &mut Step<'_, '_>) {
+    pub(super) fn push_free(&mut self, id: MemberId, next: Option<MemberId>, step: &mut Step<'_, '_>) {
         let member = &self.members[id.index()];
         let pool = &mut self.pools[member.pool.index()];
         match next {
             Some(next) => pool.free.insert_before(&mut self.links_free, next, id),
             None => pool.free.push_back(&mut self.links_free, id),
         }
-        if !self.links_stage.is_linked(id) {
-            pool.idle.push_back(&mut self.links_stage, id);
+        if !self.links_phase.is_linked(id) {
+            pool.idle.push_back(&mut self.links_phase, id);
         }
         let interval = pool.settings.check_interval;
-        let is_checked = interval > Span::ZERO && member.owner != Owner::Fixed;
-        let timer = is_checked.then(|| step.timers.arm(member.proved + interval, Timer::Stage(id)));
+        let is_checked = interval > Span::ZERO && member.owner != MemberOwner::Fixed;
+        let timer = is_checked.then(|| step.timers.arm(member.proved + interval, Timer::Phase(id)));
         let pool = member.pool;
-        self.place(id, Stage::Free(timer));
+        self.enter_state(id, MemberPhase::Free(timer));
         self.touch(pool);
     }
 
-    /// A member is over, in whatever stage: it is stopped by its provider, or gone if nobody has to stop it.
+    /// A member is over, in whatever phase: it is stopped by its provider, or gone if nobody has to stop it.
     pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
         let Member { pool, .. } = self.members[id.index()];
         let Some(conn) = self.conn_of(id) else {
             return self.end_member(id, Some(stat), then, step);
         };
         self.count_end(pool, stat, then);
-        self.displace(id, step);
-        let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Stage(id));
-        self.place(id, Stage::Stopping(timer));
+        self.leave_state(id, step);
+        let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Phase(id));
+        self.enter_state(id, MemberPhase::Stopping(timer));
         let (name, pool) = (self.member(id).name.clone(), self.pool(pool).name.clone());
         step.tell(conn, What::Stop { pool, member: name });
     }
@@ -267,7 +267,7 @@ impl State {
 
     /// Takes a member out of every table. It must not be in use.
     pub(super) fn drop_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        self.displace(id, step);
+        self.leave_state(id, step);
         self.unlink_owner(id, step);
         self.holds.remove(&id);
         self.set_attributes(id, Attributes::new());
@@ -275,8 +275,8 @@ impl State {
         member.life.into_iter().for_each(|timer| step.timers.cancel(timer));
         let pool = self.pool_mut(member.pool);
         pool.members.remove(&member.name);
-        pool.counts[StageKind::Orphaned as usize] -= 1;
-        pool.fixed -= u32::from(member.owner == Owner::Fixed);
+        pool.counts[PhaseKind::Orphaned as usize] -= 1;
+        pool.fixed -= u32::from(member.owner == MemberOwner::Fixed);
         self.touch(member.pool);
     }
 
@@ -285,12 +285,12 @@ impl State {
         let member = self.member(id);
         if member.is_leaving {
             self.drop_member(id, step);
-        } else if member.owner == Owner::Fixed && !self.pool(member.pool).is_leaving {
+        } else if member.owner == MemberOwner::Fixed && !self.pool(member.pool).is_leaving {
             let repair_after = self.pool(member.pool).settings.repair_after;
             let is_repaired = repair_after > Span::ZERO;
-            let timer = is_repaired.then(|| step.timers.arm(step.now + repair_after, Timer::Stage(id)));
-            self.displace(id, step);
-            self.place(id, Stage::Quarantined(timer));
+            let timer = is_repaired.then(|| step.timers.arm(step.now + repair_after, Timer::Phase(id)));
+            self.leave_state(id, step);
+            self.enter_state(id, MemberPhase::Quarantined(timer));
         } else {
             self.stop_member(id, stat, Then::Replace, step);
         }
@@ -300,7 +300,7 @@ impl State {
     pub(super) fn end_of_life(&self, id: MemberId) -> Option<Time> {
         let member = self.member(id);
         let Settings { max_lifetime, lifetime_jitter, .. } = self.pool(member.pool).settings;
-        if max_lifetime == Span::ZERO || member.owner == Owner::Fixed {
+        if max_lifetime == Span::ZERO || member.owner == MemberOwner::Fixed {
             return None;
         }
         let shortest = max_lifetime.as_micros() - lifetime_jitter.as_micros();
@@ -315,7 +315,7 @@ impl State {
 
     /// Arms the timer of a member's lifetime anew. One that is past it and not free is looked at when it comes back.
     pub(super) fn arm_life(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let is_free = self.member(id).stage.kind() == StageKind::Free;
+        let is_free = self.member(id).phase.kind() == PhaseKind::Free;
         let end = self.end_of_life(id).filter(|end| is_free || *end > step.now);
         let life = &mut self.members[id.index()].life;
         life.take().into_iter().for_each(|timer| step.timers.cancel(timer));
@@ -331,16 +331,16 @@ impl State {
         if !self.is_past_lifetime(id, step.now) {
             // Its pool has other settings by now.
             self.arm_life(id, step);
-        } else if self.member(id).stage.kind() == StageKind::Free {
+        } else if self.member(id).phase.kind() == PhaseKind::Free {
             self.stop_member(id, Stat::MaxLifetime, Then::Replace, step);
         }
     }
 
-    /// The stage of a member has lasted for as long as it may.
-    pub(super) fn stage_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        match self.member(id).stage.kind() {
-            StageKind::Free => {
-                if let Stage::Free(timer) = &mut self.members[id.index()].stage {
+    /// The phase of a member has lasted for as long as it may.
+    pub(super) fn phase_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        match self.member(id).phase.kind() {
+            PhaseKind::Free => {
+                if let MemberPhase::Free(timer) = &mut self.members[id.index()].phase {
                     timer.take().into_iter().for_each(TimerId::fired);
                 }
                 if !self.catch_up(id, step) || self.is_orphan(id) {
@@ -355,30 +355,30 @@ impl State {
                     self.arm_check(id, step);
                 }
             }
-            StageKind::Stopping => {
-                self.displace_after_timer(id);
+            PhaseKind::Stopping => {
+                self.leave_state_after_timer(id);
                 self.remember_stop(id);
                 self.drop_member(id, step);
             }
             kind => {
-                self.displace_after_timer(id);
+                self.leave_state_after_timer(id);
                 if self.catch_up(id, step) {
-                    self.leave_stage(id, kind, step);
+                    self.go_on_after_phase(id, kind, step);
                 }
             }
         }
     }
 
-    /// Goes on with a member whose stage has lasted for as long as it may. It is in no place.
-    fn leave_stage(&mut self, id: MemberId, kind: StageKind, step: &mut Step<'_, '_>) {
+    /// Goes on with a member whose phase has lasted for as long as it may. It is in no place.
+    fn go_on_after_phase(&mut self, id: MemberId, kind: PhaseKind, step: &mut Step<'_, '_>) {
         match kind {
             // Its provider was lost a moment ago.
-            StageKind::Checking if self.is_orphan(id) => {}
-            StageKind::Checking => self.member_died(id, step),
-            StageKind::Cleaning => self.fail_member(id, Stat::Failed, step),
-            StageKind::Quarantined | StageKind::Held => self.come_free(id, Cause::Other, step),
-            StageKind::Delayed => self.come_back(id, step),
-            StageKind::Free | StageKind::Stopping | StageKind::InUse | StageKind::Unclean | StageKind::Orphaned => {
+            PhaseKind::Checking if self.is_orphan(id) => {}
+            PhaseKind::Checking => self.member_died(id, step),
+            PhaseKind::Cleaning => self.fail_member(id, Stat::Failed, step),
+            PhaseKind::Quarantined | PhaseKind::Held => self.release_member(id, Cause::Other, step),
+            PhaseKind::Delayed => self.come_back(id, step),
+            PhaseKind::Free | PhaseKind::Stopping | PhaseKind::InUse | PhaseKind::Unclean | PhaseKind::Orphaned => {
                 unreachable!("these are dealt with before, or have no timer")
             }
         }

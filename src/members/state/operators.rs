@@ -19,8 +19,8 @@ impl State {
         let known = self.known_member(pool, named.member, step);
         self.check_room(pool, known)?;
         step.tell(conn, What::Ok);
-        let id = self.create_member(pool, named.member, attributes, Owner::Fixed, step);
-        self.come_free(id, Cause::Other, step);
+        let id = self.create_member(pool, named.member, attributes, MemberOwner::Fixed, step);
+        self.release_member(id, Cause::Other, step);
         Ok(())
     }
 
@@ -40,16 +40,16 @@ impl State {
 
     fn find_fixed(&mut self, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<MemberId, Refusal> {
         let id = self.find_member(named, step)?;
-        if self.member(id).owner == Owner::Fixed { Ok(id) } else { Err(Refusal::NoSuchMember) }
+        if self.member(id).owner == MemberOwner::Fixed { Ok(id) } else { Err(Refusal::NoSuchMember) }
     }
 
     /// `REPAIR pool member`.
     pub(super) fn repair(&mut self, conn: ConnId, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let id = self.find_member(named, step)?;
         step.tell(conn, What::Ok);
-        if self.member(id).stage.kind() == StageKind::Quarantined {
-            self.displace(id, step);
-            self.come_free(id, Cause::Other, step);
+        if self.member(id).phase.kind() == PhaseKind::Quarantined {
+            self.leave_state(id, step);
+            self.release_member(id, Cause::Other, step);
         }
         Ok(())
     }
@@ -67,13 +67,13 @@ impl State {
         step.tell(conn, What::Ok);
         let (pool, member) = (self.pool(self.member(id).pool).name.clone(), self.member(id).name.clone());
         step.notices.push(Notice::Held { pool, member, span, note: note.into() });
-        match self.member(id).stage.kind() {
-            StageKind::Free | StageKind::Held => {
-                self.displace(id, step);
-                let timer = step.timers.arm(step.now + span, Timer::Stage(id));
-                self.place(id, Stage::Held(timer));
+        match self.member(id).phase.kind() {
+            PhaseKind::Free | PhaseKind::Held => {
+                self.leave_state(id, step);
+                let timer = step.timers.arm(step.now + span, Timer::Phase(id));
+                self.enter_state(id, MemberPhase::Held(timer));
             }
-            StageKind::Stopping => {}
+            PhaseKind::Stopping => {}
             _ => {
                 self.holds.insert(id, span);
             }
@@ -85,9 +85,9 @@ impl State {
     pub(super) fn free(&mut self, conn: ConnId, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let id = self.find_member(named, step)?;
         step.tell(conn, What::Ok);
-        if self.member(id).stage.kind() == StageKind::Held {
-            self.displace(id, step);
-            self.come_free(id, Cause::Other, step);
+        if self.member(id).phase.kind() == PhaseKind::Held {
+            self.leave_state(id, step);
+            self.release_member(id, Cause::Other, step);
         }
         Ok(())
     }

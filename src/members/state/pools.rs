@@ -92,8 +92,8 @@ impl State {
             self.arm_cull(id, step);
         }
         if lives || checks || holds {
-            self.chores.retain(|chore| !matches!(chore, Chore::Retime(of, _) if *of == id));
-            self.begin(Chore::Retime(id, None), step);
+            self.background.retain(|chore| !matches!(chore, BackgroundTask::Retime(of, _) if *of == id));
+            self.begin(BackgroundTask::Retime(id, None), step);
         }
     }
 
@@ -101,10 +101,10 @@ impl State {
     pub(super) fn arm_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let member = &mut self.members[id.index()];
         let interval = self.pools[member.pool.index()].settings.check_interval;
-        let is_checked = interval > Span::ZERO && member.owner != Owner::Fixed;
-        if let Stage::Free(timer) = &mut member.stage {
+        let is_checked = interval > Span::ZERO && member.owner != MemberOwner::Fixed;
+        if let MemberPhase::Free(timer) = &mut member.phase {
             timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
-            *timer = is_checked.then(|| step.timers.arm(member.proved + interval, Timer::Stage(id)));
+            *timer = is_checked.then(|| step.timers.arm(member.proved + interval, Timer::Phase(id)));
         }
     }
 
@@ -114,7 +114,7 @@ impl State {
         if excess > 0 {
             let lengthy = self.own_waiters(id);
             for waiter in
-                lengthy.into_iter().filter(|waiter| !self.waiter(*waiter).is_hasty).take(excess).collect::<Vec<_>>()
+                lengthy.into_iter().filter(|waiter| !self.waiter(*waiter).no_wait).take(excess).collect::<Vec<_>>()
             {
                 self.pool_mut(id).figures.count(Stat::QueueFull);
                 self.refuse_wait(waiter, What::QueueFull, step);
@@ -154,11 +154,11 @@ impl State {
         if graceful {
             // It may have been asked for before.
             if !self.pool(id).is_retiring {
-                self.begin(Chore::Retire(id, None), step);
+                self.begin(BackgroundTask::Retire(id, None), step);
             }
         } else {
             self.unname(id, step);
-            self.begin(Chore::Remove(id), step);
+            self.begin(BackgroundTask::Remove(id), step);
         }
         self.touch(id);
     }
@@ -171,8 +171,8 @@ impl State {
         self.names.remove(pool.hash, id);
         self.order.remove(&pool.name);
         for agent in pool.agents.clone() {
-            if let Standing::Serves(conn) = self.agents[agent.index()].standing {
-                self.agents[agent.index()].standing = Standing::Dismissed(conn);
+            if let ProviderState::Serves(conn) = self.agents[agent.index()].standing {
+                self.agents[agent.index()].standing = ProviderState::Dismissed(conn);
                 let work = self.work(conn);
                 work.agent = None;
                 work.dismissed.push(agent);
@@ -197,13 +197,13 @@ impl State {
         }
         for agent in std::mem::take(&mut self.pool_mut(id).agents) {
             match self.agents.remove(agent.index()).standing {
-                Standing::Serves(conn) => self.work(conn).agent = None,
-                Standing::Dismissed(conn) => self.work(conn).dismissed.retain(|other| *other != agent),
-                Standing::Lost => {}
-                Standing::Grace(_) => unreachable!("a provider in its grace stands in no list"),
+                ProviderState::Serves(conn) => self.work(conn).agent = None,
+                ProviderState::Dismissed(conn) => self.work(conn).dismissed.retain(|other| *other != agent),
+                ProviderState::Lost => {}
+                ProviderState::Grace(_) => unreachable!("a provider in its grace stands in no list"),
             }
         }
-        self.drop_chores(id, step);
+        self.drop_background(id, step);
         self.leave_group(id, step);
         let pool = self.pools.remove(id.index());
         self.past.merge(&pool.figures);

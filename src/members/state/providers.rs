@@ -77,7 +77,7 @@ impl State {
     pub(super) fn own_member(&self, conn: ConnId, name: &[u8]) -> Result<MemberId, Refusal> {
         let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NoSuchMember)?;
         let id = self.pool(pool).members.get(name).copied();
-        id.filter(|id| self.member(*id).owner == Owner::Agent(agent)).ok_or(Refusal::NoSuchMember)
+        id.filter(|id| self.member(*id).owner == MemberOwner::Agent(agent)).ok_or(Refusal::NoSuchMember)
     }
 
     /// `OFFER pool member [attr=value ...]`.
@@ -102,8 +102,8 @@ impl State {
         }
         self.check_room(pool, known)?;
         step.tell(conn, What::Ok);
-        let id = self.create_member(pool, named.member, attributes, Owner::Agent(agent), step);
-        self.come_free(id, Cause::Other, step);
+        let id = self.create_member(pool, named.member, attributes, MemberOwner::Agent(agent), step);
+        self.release_member(id, Cause::Other, step);
         Ok(())
     }
 
@@ -121,16 +121,16 @@ impl State {
 
     fn adopt(&mut self, id: MemberId, agent: AgentId, attributes: Attributes, step: &mut Step<'_, '_>) {
         self.unlink_owner(id, step);
-        self.link_owner(id, Owner::Agent(agent));
+        self.link_owner(id, MemberOwner::Agent(agent));
         let member = &mut self.members[id.index()];
-        member.owner = Owner::Agent(agent);
+        member.owner = MemberOwner::Agent(agent);
         if !attributes.is_empty() {
             self.set_attributes(id, attributes);
         }
         let member = self.member(id);
         let pool = member.pool;
-        if member.stage.kind() == StageKind::Orphaned {
-            self.come_free(id, Cause::Other, step);
+        if member.phase.kind() == PhaseKind::Orphaned {
+            self.release_member(id, Cause::Other, step);
         }
         self.touch(pool);
     }
@@ -144,7 +144,7 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         let id = self.find_member(named, step)?;
-        let agent = self.agent_of(conn).map(|(agent, _)| Owner::Agent(agent));
+        let agent = self.agent_of(conn).map(|(agent, _)| MemberOwner::Agent(agent));
         if agent != Some(self.member(id).owner) {
             return Err(Refusal::NoSuchMember);
         }
@@ -156,7 +156,7 @@ impl State {
     /// A member leaves: at once unless it is in use, and then too if it is to be now. It is not replaced.
     pub(super) fn let_go(&mut self, id: MemberId, now: bool, step: &mut Step<'_, '_>) {
         let member = &mut self.members[id.index()];
-        if matches!(member.stage, Stage::InUse(_)) && !now {
+        if matches!(member.phase, MemberPhase::InUse(_)) && !now {
             member.is_leaving = true;
         } else {
             self.end_anywhere(id, Lost::Withdrawn, None, step);
@@ -166,7 +166,7 @@ impl State {
     /// `STOPPED member`.
     pub(super) fn stopped(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let own = self.own_member(conn, name);
-        let is_stopping = |id: &MemberId| self.member(*id).stage.kind() == StageKind::Stopping;
+        let is_stopping = |id: &MemberId| self.member(*id).phase.kind() == PhaseKind::Stopping;
         if let Some(id) = own.ok().filter(is_stopping) {
             step.tell(conn, What::Ok);
             self.drop_member(id, step);
@@ -190,8 +190,8 @@ impl State {
         let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
         let member = self.member(id);
         let is_cleaner = self.agents[agent.index()].cleans
-            || matches!(member.stage, Stage::Cleaning { agent: asked, .. } if asked == agent);
-        if member.owner != Owner::Agent(agent) && !is_cleaner {
+            || matches!(member.phase, MemberPhase::Cleaning { agent: asked, .. } if asked == agent);
+        if member.owner != MemberOwner::Agent(agent) && !is_cleaner {
             return Err(Refusal::NoSuchMember);
         }
         step.tell(conn, What::Ok);
@@ -201,13 +201,13 @@ impl State {
 
     /// A member is dead, wherever it is; a fixed one is put into quarantine.
     fn member_is_dead(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        if let Stage::InUse(lease) = self.member(id).stage {
+        if let MemberPhase::InUse(lease) = self.member(id).phase {
             self.lose_lease(lease, Lost::Died, step);
         }
-        match self.member(id).stage.kind() {
-            StageKind::Stopping => self.drop_member(id, step),
-            StageKind::Quarantined => {}
-            _ if self.member(id).owner == Owner::Fixed => self.fail_member(id, Stat::Died, step),
+        match self.member(id).phase.kind() {
+            PhaseKind::Stopping => self.drop_member(id, step),
+            PhaseKind::Quarantined => {}
+            _ if self.member(id).owner == MemberOwner::Fixed => self.fail_member(id, Stat::Died, step),
             _ => self.member_died(id, step),
         }
     }
@@ -243,7 +243,7 @@ impl State {
         }
         let dismissed = self.clients[conn.index()].work.as_mut().map(|work| std::mem::take(&mut work.dismissed));
         for agent in dismissed.unwrap_or_default() {
-            self.agents[agent.index()].standing = Standing::Lost;
+            self.agents[agent.index()].standing = ProviderState::Lost;
         }
         let Some((agent, pool)) = agent else { return };
         self.dismiss(agent, pool, step);
@@ -251,8 +251,8 @@ impl State {
         let has_grace = grace > Span::ZERO && !self.pool(pool).is_leaving;
         let entry = &mut self.agents[agent.index()];
         entry.standing = match has_grace {
-            true => Standing::Grace(step.timers.arm(step.now + grace, Timer::Grace(agent))),
-            false => Standing::Lost,
+            true => ProviderState::Grace(step.timers.arm(step.now + grace, Timer::Grace(agent))),
+            false => ProviderState::Lost,
         };
         self.forsake(agent, step);
         self.pool_mut(pool).is_to_reconsider = true;
@@ -274,14 +274,14 @@ impl State {
         let agent = &mut self.agents[id.index()];
         (agent.is_pending, agent.to_orphan) = (true, agent.members.len());
         let pool = agent.pool;
-        self.pool_mut(pool).doomed += 1;
-        self.begin(Chore::Agent(id), step);
+        self.pool_mut(pool).orphaned_free += 1;
+        self.begin(BackgroundTask::Agent(id), step);
     }
 
     /// The grace of a lost provider is over: the members that were not adopted are gone.
     pub(super) fn grace_is_over(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         let agent = &mut self.agents[id.index()];
-        if let Standing::Grace(timer) = std::mem::replace(&mut agent.standing, Standing::Lost) {
+        if let ProviderState::Grace(timer) = std::mem::replace(&mut agent.standing, ProviderState::Lost) {
             timer.fired();
         }
         // A chore that is about to put them out of use ends them instead.

@@ -110,15 +110,15 @@ impl State {
 
     fn utilization_of(&self, id: PoolId) -> Utilization {
         let pool = self.pool(id);
-        let sum = |kinds: &[StageKind]| kinds.iter().map(|kind| pool.count(*kind)).sum();
+        let sum = |kinds: &[PhaseKind]| kinds.iter().map(|kind| pool.count(*kind)).sum();
         Utilization {
             max: pool.settings.max,
-            in_use: pool.count(StageKind::InUse),
+            in_use: pool.count(PhaseKind::InUse),
             free: pool.idle_count(),
             starting: pool.starts,
-            stopping: pool.count(StageKind::Stopping),
-            cleaning: sum(&[StageKind::Unclean, StageKind::Cleaning]),
-            quarantined: sum(&[StageKind::Quarantined, StageKind::Held, StageKind::Delayed, StageKind::Orphaned]),
+            stopping: pool.count(PhaseKind::Stopping),
+            cleaning: sum(&[PhaseKind::Unclean, PhaseKind::Cleaning]),
+            quarantined: sum(&[PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Orphaned]),
             queued: self.queued(id),
             queue_max: pool.settings.queue,
         }
@@ -151,19 +151,19 @@ impl State {
     fn row(&self, id: MemberId, now: Time, peer: impl Fn(ConnId) -> String) -> MemberRow<'_> {
         let member = self.member(id);
         let warn_hold = self.pool(member.pool).settings.warn_hold;
-        let state = match member.stage.kind() {
-            StageKind::Free => "free",
-            StageKind::Checking => "checking",
-            StageKind::InUse => "in_use",
-            StageKind::Stopping => "stopping",
-            StageKind::Unclean | StageKind::Cleaning => "cleaning",
-            StageKind::Quarantined => "quarantined",
-            StageKind::Held => "held",
-            StageKind::Delayed => "delayed",
-            StageKind::Orphaned => "orphaned",
+        let state = match member.phase.kind() {
+            PhaseKind::Free => "free",
+            PhaseKind::Checking => "checking",
+            PhaseKind::InUse => "in_use",
+            PhaseKind::Stopping => "stopping",
+            PhaseKind::Unclean | PhaseKind::Cleaning => "cleaning",
+            PhaseKind::Quarantined => "quarantined",
+            PhaseKind::Held => "held",
+            PhaseKind::Delayed => "delayed",
+            PhaseKind::Orphaned => "orphaned",
         };
-        let held = match member.stage {
-            Stage::InUse(lease) => Some(lease),
+        let held = match member.phase {
+            MemberPhase::InUse(lease) => Some(lease),
             _ => None,
         };
         let lease = held.map(|held| &self.leases[held.index()]);
@@ -234,12 +234,13 @@ impl State {
         let of_members = self
             .members
             .iter()
-            .map(|(_, member)| usize::from(member.stage.timer().is_some()) + usize::from(member.life.is_some()));
+            .map(|(_, member)| usize::from(member.phase.timer().is_some()) + usize::from(member.life.is_some()));
         let of_leases = self.leases.iter().filter(|(_, lease)| lease.timer.is_some()).count();
         let is_under_way = |start: &Start| matches!(start.progress, Progress::UnderWay { .. });
         let of_starts = self.starts.iter().filter(|(_, start)| is_under_way(start)).count();
-        let of_agents = self.agents.iter().filter(|(_, agent)| matches!(agent.standing, Standing::Grace(_))).count();
-        let of_chores = usize::from(self.chore_timer.is_some());
+        let of_agents =
+            self.agents.iter().filter(|(_, agent)| matches!(agent.standing, ProviderState::Grace(_))).count();
+        let of_chores = usize::from(self.background_timer.is_some());
         of_pools.chain(of_members).sum::<usize>() + of_leases + of_starts + of_agents + self.waiters.len() + of_chores
     }
 
@@ -250,7 +251,7 @@ impl State {
             && self.starts.is_empty()
             && self.agents.iter().all(|(_, agent)| agent.conn().is_none())
             && self.holdings.is_empty()
-            && self.chores.is_empty()
+            && self.background.is_empty()
             && (0..self.clients.len()).all(|index| !self.knows(ConnId::from_index(index)))
     }
 

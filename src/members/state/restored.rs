@@ -1,7 +1,7 @@
 //! Goes on from what another process saved, and refuses what contradicts itself.
 
 use super::saved::*;
-use super::waiters::Place;
+use super::waiters::WaitSource;
 use super::*;
 use poolcounter_service::contract::Unreadable;
 use std::collections::HashMap;
@@ -26,36 +26,36 @@ impl State {
                 Unreadable("members: a record refers to what there is not, or stands there twice".into())
             })?;
         }
-        self.restore_chores();
+        self.restore_background();
         self.settle(step);
         self.budget = self.limits.slice;
         Ok(())
     }
 
     /// Has that go on which was too much for one step.
-    fn restore_chores(&mut self) {
+    fn restore_background(&mut self) {
         for (index, holding) in &self.holdings {
             if holding.conn.is_none() {
-                self.chores.push_back(Chore::Holding(HoldingId::from_index(index)));
+                self.background.push_back(BackgroundTask::Holding(HoldingId::from_index(index)));
             }
         }
         for (index, agent) in &mut self.agents {
             if agent.is_pending {
                 agent.to_orphan = agent.members.len();
-                self.pools[agent.pool.index()].doomed += 1;
-                self.chores.push_back(Chore::Agent(AgentId::from_index(index)));
+                self.pools[agent.pool.index()].orphaned_free += 1;
+                self.background.push_back(BackgroundTask::Agent(AgentId::from_index(index)));
             }
         }
         for (index, pool) in &mut self.pools {
             let id = PoolId::from_index(index);
             pool.most_slots = pool.slots().max(u64::from(pool.settings.max));
             let chores = [
-                pool.is_removed.then_some(Chore::Remove(id)),
-                pool.is_retiring.then_some(Chore::Retire(id, None)),
-                pool.is_retiming.then_some(Chore::Retime(id, None)),
-                pool.is_behind.then_some(Chore::Settle(id)),
+                pool.is_removed.then_some(BackgroundTask::Remove(id)),
+                pool.is_retiring.then_some(BackgroundTask::Retire(id, None)),
+                pool.is_retiming.then_some(BackgroundTask::Retime(id, None)),
+                pool.is_behind.then_some(BackgroundTask::Settle(id)),
             ];
-            self.chores.extend(chores.into_iter().flatten());
+            self.background.extend(chores.into_iter().flatten());
         }
     }
 }
@@ -150,17 +150,17 @@ impl Reading<'_> {
         let pool = *self.ids.pools.get(&saved.pool)?;
         let id = AgentId::from_index(state.agents.vacant_key());
         let standing = match saved.standing {
-            SavedStanding::Serves(conn) => {
+            SavedProviderState::Serves(conn) => {
                 state.work(conn).agent.is_none().then_some(())?;
                 state.work(conn).agent = Some(id);
-                Standing::Serves(conn)
+                ProviderState::Serves(conn)
             }
-            SavedStanding::Dismissed(conn) => {
+            SavedProviderState::Dismissed(conn) => {
                 state.work(conn).dismissed.push(id);
-                Standing::Dismissed(conn)
+                ProviderState::Dismissed(conn)
             }
-            SavedStanding::Grace(until) => Standing::Grace(step.timers.arm(until, Timer::Grace(id))),
-            SavedStanding::Lost => Standing::Lost,
+            SavedProviderState::Grace(until) => ProviderState::Grace(step.timers.arm(until, Timer::Grace(id))),
+            SavedProviderState::Lost => ProviderState::Lost,
         };
         let SavedAgent { provides, cleans, capacity, is_pending, .. } = *saved;
         state.agents.insert(Agent { standing, pool, provides, cleans, capacity, is_pending, ..Agent::of(pool) });
@@ -176,8 +176,8 @@ impl Reading<'_> {
         let pool = *self.ids.pools.get(&saved.pool)?;
         (!state.pool(pool).members.contains_key(&saved.name)).then_some(())?;
         let owner = match saved.owner {
-            SavedOwner::Fixed => Owner::Fixed,
-            SavedOwner::Agent(agent) => Owner::Agent(*self.ids.agents.get(&agent)?),
+            SavedOwner::Fixed => MemberOwner::Fixed,
+            SavedOwner::Agent(agent) => MemberOwner::Agent(*self.ids.agents.get(&agent)?),
         };
         let id = state.create_member(pool, &saved.name, saved.attributes, owner, step);
         let member = &mut state.members[id.index()];
@@ -188,26 +188,28 @@ impl Reading<'_> {
             state.holds.insert(id, span);
         }
         self.ids.members.insert(saved.id, id);
-        let mut arm = |at| step.timers.arm(at, Timer::Stage(id));
-        let stage = match saved.stage {
-            SavedStage::Free(at) => Stage::Free(at.map(arm)),
-            SavedStage::Checking(at) => Stage::Checking(arm(at)),
-            SavedStage::Stopping(at) => Stage::Stopping(arm(at)),
-            SavedStage::Unclean(_) => Stage::Unclean,
-            SavedStage::Cleaning(agent, at) => Stage::Cleaning { agent: *self.ids.agents.get(&agent)?, timer: arm(at) },
-            SavedStage::Quarantined(at) => Stage::Quarantined(at.map(arm)),
-            SavedStage::Held(at) => Stage::Held(arm(at)),
-            SavedStage::Delayed(at) => Stage::Delayed(arm(at)),
-            SavedStage::InUse | SavedStage::Orphaned => Stage::Orphaned,
+        let mut arm = |at| step.timers.arm(at, Timer::Phase(id));
+        let phase = match saved.phase {
+            SavedPhase::Free(at) => MemberPhase::Free(at.map(arm)),
+            SavedPhase::Checking(at) => MemberPhase::Checking(arm(at)),
+            SavedPhase::Stopping(at) => MemberPhase::Stopping(arm(at)),
+            SavedPhase::Unclean(_) => MemberPhase::Unclean,
+            SavedPhase::Cleaning(agent, at) => {
+                MemberPhase::Cleaning { agent: *self.ids.agents.get(&agent)?, timer: arm(at) }
+            }
+            SavedPhase::Quarantined(at) => MemberPhase::Quarantined(at.map(arm)),
+            SavedPhase::Held(at) => MemberPhase::Held(arm(at)),
+            SavedPhase::Delayed(at) => MemberPhase::Delayed(arm(at)),
+            SavedPhase::InUse | SavedPhase::Orphaned => MemberPhase::Orphaned,
         };
         let pool = &mut state.pools[pool.index()];
-        if matches!(stage, Stage::Free(_)) {
+        if matches!(phase, MemberPhase::Free(_)) {
             pool.free.push_back(&mut state.links_free, id);
         }
-        if matches!(stage, Stage::Free(_) | Stage::Checking(_)) {
-            pool.idle.push_back(&mut state.links_stage, id);
+        if matches!(phase, MemberPhase::Free(_) | MemberPhase::Checking(_)) {
+            pool.idle.push_back(&mut state.links_phase, id);
         }
-        state.place(id, stage);
+        state.enter_state(id, phase);
         state.arm_life(id, step);
         Some(())
     }
@@ -217,7 +219,7 @@ impl Reading<'_> {
         let SavedLease { number, conn, holder, since, is_reported, .. } = saved;
         let member = *self.ids.members.get(&saved.member)?;
         let is_free_for_it =
-            state.member(member).stage.kind() == StageKind::Orphaned && state.find_lease(number).is_none();
+            state.member(member).phase.kind() == PhaseKind::Orphaned && state.find_lease(number).is_none();
         is_free_for_it.then_some(())?;
         let token = saved.token.map(|(token, span, until)| Box::new(TokenLease { token, span, until, rule: None }));
         let lease = Lease { number, member, holding: None, holder, since, is_reported, timer: None, token };
@@ -232,7 +234,7 @@ impl Reading<'_> {
         if let Some(holding) = holding {
             state.attach_lease(id, holding, state.member(member).pool);
         }
-        state.place(member, Stage::InUse(id));
+        state.enter_state(member, MemberPhase::InUse(id));
         state.arm_lease(id, step);
         Some(())
     }
@@ -246,17 +248,31 @@ impl Reading<'_> {
         let place = match saved.group {
             Some(name) => {
                 let is_named = |id: GroupId| state.groups[id.index()].name == name;
-                Place::Group(state.group_names.find(state.group_names.hash(&name), is_named)?, pool)
+                WaitSource::Group(state.group_names.find(state.group_names.hash(&name), is_named)?, pool)
             }
-            None => Place::Pool(pool?),
+            None => WaitSource::Pool(pool?),
         };
         (state.client(saved.conn).waiter.is_none() && saved.priority < 10).then_some(())?;
         let id = WaiterId::from_index(state.waiters.vacant_key());
-        let SavedWaiter { conn, arrival, since, until, priority, count, filter, lease, want, spent, is_hasty, .. } =
-            saved;
+        let SavedWaiter {
+            conn, arrival, since, until, priority, count, filter, lease, want, starts_used, no_wait, ..
+        } = saved;
         let timer = step.timers.arm(Waiter::next_look(since, until, priority, step.now), Timer::Wait(id));
-        let waiter =
-            Waiter { conn, place, arrival, since, priority, count, filter, lease, want, spent, is_hasty, until, timer };
+        let waiter = Waiter {
+            conn,
+            place,
+            arrival,
+            since,
+            priority,
+            count,
+            filter,
+            lease,
+            want,
+            starts_used,
+            no_wait,
+            until,
+            timer,
+        };
         state.enqueue(waiter);
         Some(())
     }

@@ -1,6 +1,6 @@
 //! Leases with a token, by the rule of access under which each was taken: they count for it until they end, whoever is connected.
 
-use super::waiters::Place;
+use super::waiters::WaitSource;
 use super::*;
 
 impl State {
@@ -32,8 +32,8 @@ impl State {
     pub fn waits_for(&self, conn: ConnId) -> Option<From<'_>> {
         let waiter = self.waiter(self.clients.get(conn.index())?.waiter?);
         Some(match waiter.place {
-            Place::Pool(pool) => From::Pool(&self.pool(pool).name),
-            Place::Group(group, _) => From::Group(&self.groups[group.index()].name),
+            WaitSource::Pool(pool) => From::Pool(&self.pool(pool).name),
+            WaitSource::Group(group, _) => From::Group(&self.groups[group.index()].name),
         })
     }
 

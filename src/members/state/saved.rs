@@ -1,7 +1,7 @@
 //! What of the members outlives the process, record by record: written by one that ends, read by the one that takes over.
 //! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
 
-use super::waiters::Place;
+use super::waiters::WaitSource;
 use super::*;
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +73,7 @@ pub(super) struct SavedPool {
 pub(super) struct SavedAgent {
     pub id: AgentId,
     pub pool: PoolId,
-    pub standing: SavedStanding,
+    pub standing: SavedProviderState,
     pub provides: bool,
     pub cleans: bool,
     pub capacity: Option<u32>,
@@ -82,7 +82,7 @@ pub(super) struct SavedAgent {
 
 /// A standing with its deadline in place of its timer.
 #[derive(Serialize, Deserialize)]
-pub(super) enum SavedStanding {
+pub(super) enum SavedProviderState {
     Serves(ConnId),
     Dismissed(ConnId),
     Grace(Time),
@@ -104,7 +104,7 @@ pub(super) struct SavedMember {
     pub is_leaving: bool,
     pub is_from_file: bool,
     pub hold: Option<Span>,
-    pub stage: SavedStage,
+    pub phase: SavedPhase,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -113,9 +113,9 @@ pub(super) enum SavedOwner {
     Agent(AgentId),
 }
 
-/// A stage with its deadline in place of its timer.
+/// A phase with its deadline in place of its timer.
 #[derive(Serialize, Deserialize)]
-pub(super) enum SavedStage {
+pub(super) enum SavedPhase {
     Free(Option<Time>),
     Checking(Time),
     InUse,
@@ -156,8 +156,8 @@ pub(super) struct SavedWaiter {
     pub filter: Option<Box<Filter>>,
     pub lease: Option<Span>,
     pub want: u32,
-    pub spent: u32,
-    pub is_hasty: bool,
+    pub starts_used: u32,
+    pub no_wait: bool,
 }
 
 impl State {
@@ -234,10 +234,10 @@ impl State {
     fn save_agent(&self, id: AgentId, timers: &Timers<'_, Timer>) -> Saved {
         let Agent { pool, provides, cleans, capacity, is_pending, .. } = self.agents[id.index()];
         let standing = match &self.agents[id.index()].standing {
-            Standing::Serves(conn) => SavedStanding::Serves(*conn),
-            Standing::Dismissed(conn) => SavedStanding::Dismissed(*conn),
-            Standing::Grace(timer) => SavedStanding::Grace(timers.deadline(timer)),
-            Standing::Lost => SavedStanding::Lost,
+            ProviderState::Serves(conn) => SavedProviderState::Serves(*conn),
+            ProviderState::Dismissed(conn) => SavedProviderState::Dismissed(*conn),
+            ProviderState::Grace(timer) => SavedProviderState::Grace(timers.deadline(timer)),
+            ProviderState::Lost => SavedProviderState::Lost,
         };
         Saved::Agent(SavedAgent { id, pool, standing, provides, cleans, capacity, is_pending })
     }
@@ -246,28 +246,28 @@ impl State {
     fn members_to_save(&self, id: PoolId) -> impl Iterator<Item = MemberId> {
         let pool = self.pool(id);
         let queues =
-            [&pool.idle, &pool.unclean, &pool.cleaning].into_iter().flat_map(|list| list.iter(&self.links_stage));
-        queues.chain(pool.members.values().copied().filter(|id| !self.links_stage.is_linked(*id)))
+            [&pool.idle, &pool.unclean, &pool.cleaning].into_iter().flat_map(|list| list.iter(&self.links_phase));
+        queues.chain(pool.members.values().copied().filter(|id| !self.links_phase.is_linked(*id)))
     }
 
     fn save_member(&self, id: MemberId, timers: &Timers<'_, Timer>) -> Saved {
         let member = self.member(id);
         let at = |timer: &TimerId| timers.deadline(timer);
-        let stage = match &member.stage {
-            Stage::Free(timer) => SavedStage::Free(timer.as_ref().map(at)),
-            Stage::Checking(timer) => SavedStage::Checking(at(timer)),
-            Stage::InUse(_) => SavedStage::InUse,
-            Stage::Stopping(timer) => SavedStage::Stopping(at(timer)),
-            Stage::Unclean => SavedStage::Unclean(None),
-            Stage::Cleaning { agent, timer } => SavedStage::Cleaning(*agent, at(timer)),
-            Stage::Quarantined(timer) => SavedStage::Quarantined(timer.as_ref().map(at)),
-            Stage::Held(timer) => SavedStage::Held(at(timer)),
-            Stage::Delayed(timer) => SavedStage::Delayed(at(timer)),
-            Stage::Orphaned => SavedStage::Orphaned,
+        let phase = match &member.phase {
+            MemberPhase::Free(timer) => SavedPhase::Free(timer.as_ref().map(at)),
+            MemberPhase::Checking(timer) => SavedPhase::Checking(at(timer)),
+            MemberPhase::InUse(_) => SavedPhase::InUse,
+            MemberPhase::Stopping(timer) => SavedPhase::Stopping(at(timer)),
+            MemberPhase::Unclean => SavedPhase::Unclean(None),
+            MemberPhase::Cleaning { agent, timer } => SavedPhase::Cleaning(*agent, at(timer)),
+            MemberPhase::Quarantined(timer) => SavedPhase::Quarantined(timer.as_ref().map(at)),
+            MemberPhase::Held(timer) => SavedPhase::Held(at(timer)),
+            MemberPhase::Delayed(timer) => SavedPhase::Delayed(at(timer)),
+            MemberPhase::Orphaned => SavedPhase::Orphaned,
         };
         let owner = match member.owner {
-            Owner::Fixed => SavedOwner::Fixed,
-            Owner::Agent(agent) => SavedOwner::Agent(agent),
+            MemberOwner::Fixed => SavedOwner::Fixed,
+            MemberOwner::Agent(agent) => SavedOwner::Agent(agent),
         };
         Saved::Member(Box::new(SavedMember {
             id,
@@ -283,7 +283,7 @@ impl State {
             is_leaving: member.is_leaving,
             is_from_file: member.is_from_file,
             hold: self.holds.get(&id).copied(),
-            stage,
+            phase,
         }))
     }
 
@@ -310,8 +310,8 @@ impl State {
     fn save_waiter(&self, id: WaiterId) -> Saved {
         let waiter = self.waiter(id);
         let group = match waiter.place {
-            Place::Pool(_) => None,
-            Place::Group(group, _) => Some(self.groups[group.index()].name.clone()),
+            WaitSource::Pool(_) => None,
+            WaitSource::Group(group, _) => Some(self.groups[group.index()].name.clone()),
         };
         Saved::Waiter(Box::new(SavedWaiter {
             conn: waiter.conn,
@@ -325,8 +325,8 @@ impl State {
             filter: waiter.filter.clone(),
             lease: waiter.lease,
             want: waiter.want,
-            spent: waiter.spent,
-            is_hasty: waiter.is_hasty,
+            starts_used: waiter.starts_used,
+            no_wait: waiter.no_wait,
         }))
     }
 }

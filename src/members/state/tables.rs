@@ -21,7 +21,7 @@ pub(super) struct Pool {
     pub is_retiming: bool,
     pub is_behind: bool,
     /// How many lost providers have members about which a chore is to do something.
-    pub doomed: u32,
+    pub orphaned_free: u32,
     /// True when it stands in [`State::unsettled`].
     pub is_unsettled: bool,
     /// True when a take left few members free.
@@ -39,8 +39,8 @@ pub(super) struct Pool {
     pub cleaning: List<MemberId>,
     /// Armed while members wait to be cleaned and nobody can be asked: for this moment, when the first has waited for too long.
     pub unclean_until: Option<(Time, TimerId)>,
-    /// How many members are in each stage.
-    pub counts: [u32; StageKind::COUNT],
+    /// How many members are in each phase.
+    pub counts: [u32; PhaseKind::COUNT],
     pub fixed: u32,
     pub starts: u32,
     /// How many places may be taken: max, or more while those are left that were there when it was lowered.
@@ -49,9 +49,9 @@ pub(super) struct Pool {
     pub owed: u32,
     /// How many starts its waiters may have under way.
     pub need: u64,
-    pub queue: Queue,
+    pub queue: WaitQueue,
     /// Waiters whose timeout is 0: they wait for a check.
-    pub hasty: u32,
+    pub no_wait: u32,
     pub agents: Vec<AgentId>,
     /// Armed while nothing is started, because a start has failed.
     pub backoff: Option<TimerId>,
@@ -67,7 +67,7 @@ pub(super) struct Group {
     pub name: Arc<[u8]>,
     pub hash: Hash,
     pub pools: Vec<PoolId>,
-    pub queue: Queue,
+    pub queue: WaitQueue,
 }
 
 pub(super) struct Lease {
@@ -112,7 +112,7 @@ pub(super) enum Progress {
 
 /// A connection that provides or cleans for a pool.
 pub(super) struct Agent {
-    pub standing: Standing,
+    pub standing: ProviderState,
     pub pool: PoolId,
     pub provides: bool,
     pub cleans: bool,
@@ -129,7 +129,7 @@ pub(super) struct Agent {
 }
 
 /// Who answers for the members of a provider.
-pub(super) enum Standing {
+pub(super) enum ProviderState {
     /// The connection.
     Serves(ConnId),
     /// The connection, but its pool was removed.
@@ -182,13 +182,13 @@ pub(super) struct Work {
 
 impl Agent {
     pub fn new(conn: ConnId, pool: PoolId) -> Self {
-        Agent { standing: Standing::Serves(conn), ..Agent::of(pool) }
+        Agent { standing: ProviderState::Serves(conn), ..Agent::of(pool) }
     }
 
     /// Nobody's, of a pool.
     pub fn of(pool: PoolId) -> Self {
         Agent {
-            standing: Standing::Lost,
+            standing: ProviderState::Lost,
             pool,
             provides: false,
             cleans: false,
@@ -204,8 +204,8 @@ impl Agent {
     /// The connection, if there is one.
     pub fn conn(&self) -> Option<ConnId> {
         match self.standing {
-            Standing::Serves(conn) | Standing::Dismissed(conn) => Some(conn),
-            Standing::Grace(_) | Standing::Lost => None,
+            ProviderState::Serves(conn) | ProviderState::Dismissed(conn) => Some(conn),
+            ProviderState::Grace(_) | ProviderState::Lost => None,
         }
     }
 
@@ -213,9 +213,9 @@ impl Agent {
     /// has nothing left.
     pub fn is_listed(&self) -> bool {
         match self.standing {
-            Standing::Serves(_) | Standing::Dismissed(_) => true,
-            Standing::Grace(_) => false,
-            Standing::Lost => !self.is_pending,
+            ProviderState::Serves(_) | ProviderState::Dismissed(_) => true,
+            ProviderState::Grace(_) => false,
+            ProviderState::Lost => !self.is_pending,
         }
     }
 }
@@ -228,7 +228,7 @@ impl Pool {
         surplus.min(u64::from(self.free.len())) as u32
     }
 
-    pub fn count(&self, kind: StageKind) -> u32 {
+    pub fn count(&self, kind: PhaseKind) -> u32 {
         self.counts[kind as usize]
     }
 
@@ -239,12 +239,12 @@ impl Pool {
 
     /// How many members there are that are not being stopped.
     pub fn live(&self) -> u64 {
-        self.members.len() as u64 - u64::from(self.count(StageKind::Stopping))
+        self.members.len() as u64 - u64::from(self.count(PhaseKind::Stopping))
     }
 
     /// How many are free, or are being checked and will be.
     pub fn idle_count(&self) -> u32 {
-        self.count(StageKind::Free) + self.count(StageKind::Checking)
+        self.count(PhaseKind::Free) + self.count(PhaseKind::Checking)
     }
 
     /// How many may be cleaned at once.
@@ -270,7 +270,7 @@ impl Pool {
             is_retiring: false,
             is_retiming: false,
             is_behind: false,
-            doomed: 0,
+            orphaned_free: 0,
             is_unsettled: false,
             is_to_grow: false,
             is_to_reconsider: false,
@@ -280,13 +280,13 @@ impl Pool {
             unclean: List::default(),
             cleaning: List::default(),
             unclean_until: None,
-            counts: [0; StageKind::COUNT],
+            counts: [0; PhaseKind::COUNT],
             fixed: 0,
             starts: 0,
             owed: 0,
             need: 0,
-            queue: Queue::default(),
-            hasty: 0,
+            queue: WaitQueue::default(),
+            no_wait: 0,
             agents: Vec::new(),
             backoff: None,
             next_backoff: State::first_backoff(),

@@ -1,12 +1,12 @@
 //! Takes: a member at once, a wait for one, or a refusal. The order of the checks is part of the protocol.
 
-use super::waiters::Place;
+use super::waiters::WaitSource;
 use super::*;
 use std::ops::Deref;
 
 /// How many a take looks at that has no attributes while some are free whose provider is lost: it finds nobody rather than keep
 /// others waiting, for the moment until these are gone.
-const MOST_DOOMED: usize = 64;
+const MOST_ORPHANED_FREE: usize = 64;
 
 /// Who is to have members, and how.
 pub(super) struct Asker {
@@ -106,24 +106,24 @@ impl State {
             self.hand_out(&asker, pool, &members, step);
             return Ok(());
         }
-        let is_hasty = take.timeout == Span::ZERO;
+        let no_wait = take.timeout == Span::ZERO;
         let (to_check, is_checked) = match found {
             Found::Unproved(members) => (members, true),
             Found::Ready(_) | Found::Nothing => (Vec::new(), false),
         };
-        if is_hasty && !is_checked {
+        if no_wait && !is_checked {
             self.ask(pool, take.filter.as_deref(), step);
             let reason = self.reason(pool);
             self.count_miss(pool, reason);
             step.tell(conn, What::NoMembers(reason));
             return Ok(());
         }
-        if !is_hasty && self.queued(pool) >= self.pool(pool).settings.queue {
+        if !no_wait && self.queued(pool) >= self.pool(pool).settings.queue {
             self.pool_mut(pool).figures.count(Stat::QueueFull);
             step.tell(conn, What::QueueFull);
             return Ok(());
         }
-        self.wait(conn, Place::Pool(pool), take, step)?;
+        self.wait(conn, WaitSource::Pool(pool), take, step)?;
         to_check.into_iter().for_each(|member| self.begin_check(member, step));
         Ok(())
     }
@@ -132,25 +132,25 @@ impl State {
     pub(super) fn wait(
         &mut self,
         conn: ConnId,
-        place: Place,
+        place: WaitSource,
         take: Take<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         if !self.has_room() {
             return Err(Refusal::TooMany);
         }
-        let is_hasty = take.timeout == Span::ZERO;
+        let no_wait = take.timeout == Span::ZERO;
         let starts_in = match place {
-            Place::Pool(pool) => Some(pool),
-            Place::Group(_, pool) => pool,
+            WaitSource::Pool(pool) => Some(pool),
+            WaitSource::Group(_, pool) => pool,
         };
         let check_timeout = starts_in.map_or(Span::ZERO, |pool| self.pool(pool).settings.check_timeout);
-        let until = step.now + if is_hasty { check_timeout } else { take.timeout };
+        let until = step.now + if no_wait { check_timeout } else { take.timeout };
         let id = WaiterId::from_index(self.waiters.vacant_key());
         let members = take.count.unwrap_or(1);
         let is_named = take.filter.as_ref().is_some_and(|filter| filter.member.is_some());
         let kept = match starts_in {
-            Some(pool) if members > 1 && self.keeper(pool, step.now).is_none() => {
+            Some(pool) if members > 1 && self.reserving_waiter(pool, step.now).is_none() => {
                 self.suiting(pool, take.filter.as_deref())
             }
             _ => 0,
@@ -165,8 +165,8 @@ impl State {
             filter: take.filter,
             lease: take.lease,
             want: if is_named { 0 } else { members.saturating_sub(kept) },
-            spent: 0,
-            is_hasty,
+            starts_used: 0,
+            no_wait,
             until,
             timer: step.timers.arm(Waiter::next_look(step.now, until, take.priority, step.now), Timer::Wait(id)),
         };
@@ -178,43 +178,47 @@ impl State {
 
     /// What the pool has for a take that comes now: what waiters before it keep is not for it.
     pub(super) fn look(&self, pool: PoolId, take: &Take<'_>, now: Time) -> Found {
-        let keeper = self.keeper(pool, now).filter(|(rank, _)| *rank < (take.priority, u64::MAX));
-        let keeper = keeper.map(|(_, waiter)| waiter);
+        let reserving_waiter = self.reserving_waiter(pool, now).filter(|(rank, _)| *rank < (take.priority, u64::MAX));
+        let reserving_waiter = reserving_waiter.map(|(_, waiter)| waiter);
         let members = take.count.unwrap_or(1);
-        let Some(members) = self.pick(pool, take.filter.as_deref(), members, keeper) else { return Found::Nothing };
+        let Some(members) = self.pick(pool, take.filter.as_deref(), members, reserving_waiter) else {
+            return Found::Nothing;
+        };
         let unproved = self.unproved(&members, now, now);
         if unproved.is_empty() { Found::Ready(members) } else { Found::Unproved(unproved) }
     }
 
-    /// So many free members that match, in the order in which they are handed out; None when there are fewer. What `keeper`
+    /// So many free members that match, in the order in which they are handed out; None when there are fewer. What `reserving_waiter`
     /// can use is left out.
     pub(super) fn pick(
         &self,
         id: PoolId,
         filter: Option<&Filter>,
         members: u32,
-        keeper: Option<WaiterId>,
+        reserving_waiter: Option<WaiterId>,
     ) -> Option<Picked> {
         let pool = self.pool(id);
         let surplus = pool.surplus();
         if pool.free.len() - surplus < members {
             return None;
         }
-        let keeper = keeper.map(|keeper| self.waiter(keeper).filter.as_deref());
+        let reserving_waiter = reserving_waiter.map(|reserving_waiter| self.waiter(reserving_waiter).filter.as_deref());
         let is_meant = |member: &MemberId| {
-            (pool.doomed == 0 || !self.is_orphan(*member))
+            (pool.orphaned_free == 0 || !self.is_orphan(*member))
                 && filter.is_none_or(|filter| self.matches(filter, *member))
-                && keeper.is_none_or(|keeper| keeper.is_some_and(|keeper| !self.matches(keeper, *member)))
+                && reserving_waiter.is_none_or(|reserving_waiter| {
+                    reserving_waiter.is_some_and(|reserving_waiter| !self.matches(reserving_waiter, *member))
+                })
         };
-        if matches!(keeper, Some(None)) {
+        if matches!(reserving_waiter, Some(None)) {
             return None;
         }
         if let Some(name) = filter.and_then(|filter| filter.member.as_ref()) {
             let member = pool.members.get(name).copied();
-            let is_free = |member: &MemberId| self.member(*member).stage.kind() == StageKind::Free;
+            let is_free = |member: &MemberId| self.member(*member).phase.kind() == PhaseKind::Free;
             return Picked::first(member.filter(is_free).filter(is_meant).into_iter(), 1);
         }
-        let looked_at = if pool.doomed > 0 && filter.is_none() { MOST_DOOMED } else { MOST_LOOKED_AT };
+        let looked_at = if pool.orphaned_free > 0 && filter.is_none() { MOST_ORPHANED_FREE } else { MOST_LOOKED_AT };
         let most = looked_at.max(members as usize).min((pool.free.len() - surplus) as usize);
         let members = members as usize;
         match pool.settings.order {
@@ -232,7 +236,7 @@ impl State {
         let is_unproved = |id: &&MemberId| {
             let member = self.member(**id);
             let limit = self.pool(member.pool).settings.check_on_take;
-            let is_checked = limit > Span::ZERO && member.owner != Owner::Fixed;
+            let is_checked = limit > Span::ZERO && member.owner != MemberOwner::Fixed;
             is_checked && now.since(member.proved) > limit && member.proved < since
         };
         members.iter().filter(is_unproved).copied().collect()

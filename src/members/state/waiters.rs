@@ -13,7 +13,7 @@ pub(super) type Rank = (u8, u64);
 
 pub(super) struct Waiter {
     pub conn: ConnId,
-    pub place: Place,
+    pub place: WaitSource,
     /// Where it stands among all takes that ever waited.
     pub arrival: u64,
     pub since: Time,
@@ -24,9 +24,9 @@ pub(super) struct Waiter {
     /// How many starts it may have under way.
     pub want: u32,
     /// How many starts it had whose members went elsewhere.
-    pub spent: u32,
+    pub starts_used: u32,
     /// True when its timeout is 0: it waits for a check.
-    pub is_hasty: bool,
+    pub no_wait: bool,
     /// When the wait is over.
     pub until: Time,
     /// Armed for that moment, or before for the one at which it has waited for long.
@@ -35,7 +35,7 @@ pub(super) struct Waiter {
 
 /// What a waiter waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Place {
+pub(super) enum WaitSource {
     Pool(PoolId),
     /// It causes starts in one pool, or waits there for a check.
     Group(GroupId, Option<PoolId>),
@@ -43,7 +43,7 @@ pub(super) enum Place {
 
 /// Waiters by what they need, by priority, first come first.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct WaitQueue {
     pub len: u32,
     pub lists: [[List<WaiterId>; PRIORITIES]; 3],
 }
@@ -83,8 +83,8 @@ impl Waiter {
     /// The pool in which it causes starts.
     pub fn starts_in(&self) -> Option<PoolId> {
         match self.place {
-            Place::Pool(pool) => Some(pool),
-            Place::Group(_, pool) => pool,
+            WaitSource::Pool(pool) => Some(pool),
+            WaitSource::Group(_, pool) => pool,
         }
     }
 }
@@ -94,7 +94,7 @@ impl State {
         &self.waiters[id.index()]
     }
 
-    pub(super) fn queues(&self, pool: PoolId) -> impl Iterator<Item = &Queue> {
+    pub(super) fn queues(&self, pool: PoolId) -> impl Iterator<Item = &WaitQueue> {
         let pool = self.pool(pool);
         let group = pool.group.map(|group| &self.groups[group.index()].queue);
         [&pool.queue].into_iter().chain(group)
@@ -132,7 +132,7 @@ impl State {
     }
 
     /// The first waiter for several members: what it can use is kept for it.
-    pub(super) fn keeper(&self, pool: PoolId, now: Time) -> Option<(Rank, WaiterId)> {
+    pub(super) fn reserving_waiter(&self, pool: PoolId, now: Time) -> Option<(Rank, WaiterId)> {
         // Most takes find that nobody waits.
         if self.queued(pool) == 0 { None } else { self.first(pool, Need::Several, now, |_| true) }
     }
@@ -141,8 +141,8 @@ impl State {
     fn can_take_from(&self, id: WaiterId, pool: PoolId) -> bool {
         let waiter = self.waiter(id);
         match waiter.place {
-            Place::Pool(_) => true,
-            Place::Group(..) => {
+            WaitSource::Pool(_) => true,
+            WaitSource::Group(..) => {
                 let entry = self.pool(pool);
                 let members = waiter.members();
                 !entry.is_leaving && members <= entry.settings.max && !self.is_at_limit(waiter.conn, pool, members)
@@ -159,7 +159,7 @@ impl State {
     }
 
     /// A member came free: gives it to the first waiter whom it suits, or keeps it for one that waits for several.
-    pub(super) fn hand_on(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
+    pub(super) fn offer_to_waiters(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
         let pool = self.member(id).pool;
         if self.queued(pool) == 0 {
             return;
@@ -167,8 +167,8 @@ impl State {
         let now = step.now;
         let single = [Need::Any, Need::Matching].into_iter();
         let single = single.filter_map(|need| self.first(pool, need, now, |waiter| self.suits(waiter, id))).min();
-        let keeper = self.keeper(pool, now);
-        let keeps = keeper.filter(|(_, waiter)| self.suits(*waiter, id));
+        let reserving_waiter = self.reserving_waiter(pool, now);
+        let keeps = reserving_waiter.filter(|(_, waiter)| self.suits(*waiter, id));
         if let Some((rank, waiter)) = keeps
             && single.is_none_or(|(single, _)| rank < single)
         {
@@ -176,31 +176,42 @@ impl State {
             return self.settle_want(waiter, pool);
         }
         // Those behind the first one that waits for several keep nothing, but may be served with what it cannot use.
-        if let Some((_, keeper)) = keeper {
-            let is_meant =
-                |waiter| waiter != keeper && self.suits(waiter, id) && self.can_be_served(waiter, pool, keeper);
+        if let Some((_, reserving_waiter)) = reserving_waiter {
+            let is_meant = |waiter| {
+                waiter != reserving_waiter
+                    && self.suits(waiter, id)
+                    && self.can_be_served(waiter, pool, reserving_waiter)
+            };
             let several = self.first(pool, Need::Several, now, is_meant);
             if let Some((_, waiter)) = several.filter(|(rank, _)| single.is_none_or(|(single, _)| *rank < single)) {
-                self.serve_several(waiter, pool, Some(keeper), step);
+                self.serve_several(waiter, pool, Some(reserving_waiter), step);
                 return;
             }
         }
         match single {
             Some((_, waiter)) => self.serve_waiter(waiter, pool, &[id], step),
-            None if cause == Cause::Start => self.spend_start(pool, now),
+            None if cause == Cause::Start => self.use_start(pool, now),
             None => {}
         }
     }
 
-    fn can_be_served(&self, id: WaiterId, pool: PoolId, keeper: WaiterId) -> bool {
+    fn can_be_served(&self, id: WaiterId, pool: PoolId, reserving_waiter: WaiterId) -> bool {
         let waiter = self.waiter(id);
-        self.pick(pool, waiter.filter.as_deref(), waiter.members(), Some(keeper)).is_some()
+        self.pick(pool, waiter.filter.as_deref(), waiter.members(), Some(reserving_waiter)).is_some()
     }
 
     /// Serves a waiter for several members if there are enough, and none of them has to be checked first.
-    fn serve_several(&mut self, id: WaiterId, pool: PoolId, keeper: Option<WaiterId>, step: &mut Step<'_, '_>) {
+    fn serve_several(
+        &mut self,
+        id: WaiterId,
+        pool: PoolId,
+        reserving_waiter: Option<WaiterId>,
+        step: &mut Step<'_, '_>,
+    ) {
         let waiter = self.waiter(id);
-        let Some(members) = self.pick(pool, waiter.filter.as_deref(), waiter.members(), keeper) else { return };
+        let Some(members) = self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving_waiter) else {
+            return;
+        };
         let unproved = self.unproved(&members, waiter.since, step.now);
         if unproved.is_empty() {
             return self.serve_waiter(id, pool, &members, step);
@@ -214,15 +225,15 @@ impl State {
         let causes_starts = |waiter: &&Waiter| waiter.starts_in() == Some(pool);
         let Some(waiter) = self.waiters.get(id.index()).filter(causes_starts) else { return };
         let kept = self.suiting(pool, waiter.filter.as_deref());
-        self.set_want(id, waiter.members().saturating_sub(kept.max(waiter.spent)));
+        self.set_want(id, waiter.members().saturating_sub(kept.max(waiter.starts_used)));
     }
 
     /// Reckons anew what the first who waits for several in a pool needs.
-    pub(super) fn settle_keeper(&mut self, pool: PoolId, now: Time) {
+    pub(super) fn settle_reserving_waiter(&mut self, pool: PoolId, now: Time) {
         if self.queued(pool) > 0
-            && let Some((_, keeper)) = self.keeper(pool, now)
+            && let Some((_, reserving_waiter)) = self.reserving_waiter(pool, now)
         {
-            self.settle_want(keeper, pool);
+            self.settle_want(reserving_waiter, pool);
         }
     }
 
@@ -244,7 +255,7 @@ impl State {
     }
 
     /// A start has brought a member that suits no waiter: the first waiter that might have caused it has had its start.
-    fn spend_start(&mut self, pool: PoolId, now: Time) {
+    fn use_start(&mut self, pool: PoolId, now: Time) {
         let is_meant = |id: WaiterId| {
             let waiter = self.waiter(id);
             waiter.want > 0 && waiter.starts_in() == Some(pool)
@@ -252,7 +263,7 @@ impl State {
         let all = [Need::Any, Need::Matching, Need::Several];
         let first = all.into_iter().filter_map(|need| self.first(pool, need, now, is_meant)).min();
         if let Some((_, id)) = first {
-            self.waiters[id.index()].spent += 1;
+            self.waiters[id.index()].starts_used += 1;
             self.set_want(id, self.waiter(id).want - 1);
         }
     }
@@ -260,17 +271,17 @@ impl State {
     /// Has everybody who waits for the pool look at what is free, in order.
     pub(super) fn reconsider(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         // When those are gone whose provider is lost, this is called again.
-        if self.pool(pool).free.is_empty() || self.queued(pool) == 0 || self.pool(pool).doomed > 0 {
+        if self.pool(pool).free.is_empty() || self.queued(pool) == 0 || self.pool(pool).orphaned_free > 0 {
             return;
         }
-        let mut checks = self.pool(pool).count(StageKind::Checking) as usize;
-        let mut keeper = None;
+        let mut checks = self.pool(pool).count(PhaseKind::Checking) as usize;
+        let mut reserving_waiter = None;
         for id in self.in_order(pool, step.now) {
             if self.pool(pool).free.is_empty() {
                 break;
             }
             let waiter = self.waiter(id);
-            let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), keeper);
+            let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving_waiter);
             let unproved = members.as_ref().map(|members| self.unproved(members, waiter.since, step.now));
             let is_several = waiter.need() == Need::Several;
             match (members, unproved) {
@@ -286,8 +297,8 @@ impl State {
                 }
                 _ => {}
             }
-            if is_several && keeper.is_none() {
-                keeper = Some(id);
+            if is_several && reserving_waiter.is_none() {
+                reserving_waiter = Some(id);
                 self.settle_want(id, pool);
             }
         }
@@ -305,25 +316,25 @@ impl State {
     /// Adds a waiter, last in the order of its priority.
     pub(super) fn enqueue(&mut self, waiter: Waiter) -> WaiterId {
         let (conn, place, need, priority) = (waiter.conn, waiter.place, waiter.need(), waiter.priority);
-        let (want, starts_in, is_hasty) = (waiter.want, waiter.starts_in(), waiter.is_hasty);
+        let (want, starts_in, no_wait) = (waiter.want, waiter.starts_in(), waiter.no_wait);
         let id = WaiterId::from_index(self.waiters.insert(waiter));
         let queue = match place {
-            Place::Pool(pool) => &mut self.pools[pool.index()].queue,
-            Place::Group(group, _) => &mut self.groups[group.index()].queue,
+            WaitSource::Pool(pool) => &mut self.pools[pool.index()].queue,
+            WaitSource::Group(group, _) => &mut self.groups[group.index()].queue,
         };
         queue.len += 1;
         queue.lists[need as usize][usize::from(priority)].push_back(&mut self.links_waiter, id);
         if let Some(pool) = starts_in {
-            self.count_want(pool, want, is_hasty);
+            self.count_want(pool, want, no_wait);
         }
         self.client(conn).waiter = Some(id);
         id
     }
 
-    fn count_want(&mut self, pool: PoolId, want: u32, is_hasty: bool) {
+    fn count_want(&mut self, pool: PoolId, want: u32, no_wait: bool) {
         let entry = self.pool_mut(pool);
         entry.need += u64::from(want);
-        entry.hasty += u32::from(is_hasty);
+        entry.no_wait += u32::from(no_wait);
         self.touch(pool);
     }
 
@@ -331,8 +342,8 @@ impl State {
     pub(super) fn unqueue(&mut self, id: WaiterId) -> Waiter {
         let waiter = self.waiters.remove(id.index());
         let queue = match waiter.place {
-            Place::Pool(pool) => &mut self.pools[pool.index()].queue,
-            Place::Group(group, _) => &mut self.groups[group.index()].queue,
+            WaitSource::Pool(pool) => &mut self.pools[pool.index()].queue,
+            WaitSource::Group(group, _) => &mut self.groups[group.index()].queue,
         };
         queue.len -= 1;
         queue.lists[waiter.need() as usize][usize::from(waiter.priority)].remove(&mut self.links_waiter, id);
@@ -349,12 +360,12 @@ impl State {
         if let Some(pool) = waiter.starts_in() {
             let entry = self.pool_mut(pool);
             entry.need -= u64::from(waiter.want);
-            entry.hasty -= u32::from(waiter.is_hasty);
+            entry.no_wait -= u32::from(waiter.no_wait);
             self.touch(pool);
         }
     }
 
-    pub(super) fn reconsider_place(&mut self, place: Place) {
+    pub(super) fn reconsider_place(&mut self, place: WaitSource) {
         for pool in self.pools_of(place) {
             self.pool_mut(pool).is_to_reconsider = true;
             self.touch(pool);
@@ -362,27 +373,27 @@ impl State {
     }
 
     /// The pools whose members a waiter there may get.
-    pub(super) fn pools_of(&self, place: Place) -> Vec<PoolId> {
+    pub(super) fn pools_of(&self, place: WaitSource) -> Vec<PoolId> {
         match place {
-            Place::Pool(pool) => vec![pool],
-            Place::Group(group, _) => self.groups[group.index()].pools.clone(),
+            WaitSource::Pool(pool) => vec![pool],
+            WaitSource::Group(group, _) => self.groups[group.index()].pools.clone(),
         }
     }
 
     /// Has a waiter for a group cause its starts in another pool.
     pub(super) fn move_want(&mut self, id: WaiterId, pool: Option<PoolId>) {
         let waiter = &mut self.waiters[id.index()];
-        let Place::Group(group, before) = waiter.place else { return };
-        let (want, is_hasty) = (waiter.want, waiter.is_hasty);
-        waiter.place = Place::Group(group, pool);
+        let WaitSource::Group(group, before) = waiter.place else { return };
+        let (want, no_wait) = (waiter.want, waiter.no_wait);
+        waiter.place = WaitSource::Group(group, pool);
         if let Some(before) = before {
             let entry = self.pool_mut(before);
             entry.need -= u64::from(want);
-            entry.hasty -= u32::from(is_hasty);
+            entry.no_wait -= u32::from(no_wait);
             self.touch(before);
         }
         if let Some(pool) = pool {
-            self.count_want(pool, want, is_hasty);
+            self.count_want(pool, want, no_wait);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! How waits end without a member, and who waits.
 
-use super::waiters::{Place, Queue};
+use super::waiters::{WaitQueue, WaitSource};
 use super::*;
 
 impl State {
     /// Ends a wait without a word; returns whose it was and what for.
-    pub(super) fn end_wait(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> (ConnId, Place) {
+    pub(super) fn end_wait(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> (ConnId, WaitSource) {
         let waiter = self.unqueue(id);
         step.timers.cancel(waiter.timer);
         (waiter.conn, waiter.place)
@@ -42,8 +42,8 @@ impl State {
         let waiter = self.unqueue(id);
         waiter.timer.fired();
         let pools = match waiter.place {
-            Place::Pool(pool) => vec![pool],
-            Place::Group(group, pool) => {
+            WaitSource::Pool(pool) => vec![pool],
+            WaitSource::Group(group, pool) => {
                 pool.or(self.groups[group.index()].pools.first().copied()).into_iter().collect()
             }
         };
@@ -59,14 +59,14 @@ impl State {
     }
 
     /// No check is under way any more: who waited for one without a timeout has no member, if nothing else is free.
-    pub(super) fn end_hasty_waits(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
+    pub(super) fn end_no_wait_takes(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         self.reconsider(pool, step);
-        if self.pool(pool).count(StageKind::Checking) > 0 {
+        if self.pool(pool).count(PhaseKind::Checking) > 0 {
             return;
         }
-        let is_hasty = |id: &WaiterId| self.waiter(*id).is_hasty && self.waiter(*id).starts_in() == Some(pool);
+        let no_wait = |id: &WaiterId| self.waiter(*id).no_wait && self.waiter(*id).starts_in() == Some(pool);
         let lists = self.queues(pool).flat_map(|queue| queue.lists.iter().flatten());
-        let mut over: Vec<WaiterId> = lists.flat_map(|list| list.iter(&self.links_waiter)).filter(is_hasty).collect();
+        let mut over: Vec<WaiterId> = lists.flat_map(|list| list.iter(&self.links_waiter)).filter(no_wait).collect();
         over.sort_unstable_by_key(|id| self.waiter(*id).arrival);
         for id in over {
             let reason = self.reason(pool);
@@ -85,7 +85,7 @@ impl State {
         self.all_in(&self.groups[group.index()].queue)
     }
 
-    fn all_in(&self, queue: &Queue) -> Vec<WaiterId> {
+    fn all_in(&self, queue: &WaitQueue) -> Vec<WaiterId> {
         let lists = queue.lists.iter().flatten();
         let mut all: Vec<WaiterId> = lists.flat_map(|list| list.iter(&self.links_waiter)).collect();
         all.sort_unstable_by_key(|id| std::cmp::Reverse(self.waiter(*id).arrival));

@@ -13,7 +13,7 @@ const LONGEST_TICK: Span = Span::from_millis(10);
 const RESUME_DELAY: Span = Span::from_millis(1);
 
 /// Work that goes on.
-pub(super) enum Chore {
+pub(super) enum BackgroundTask {
     /// What a connection held that is gone comes back.
     Holding(HoldingId),
     /// The members of a provider that is gone are gone, or out of use for its grace.
@@ -30,9 +30,9 @@ pub(super) enum Chore {
 
 impl State {
     /// Does as much of a chore as there is budget for, and the rest later.
-    pub(super) fn begin(&mut self, chore: Chore, step: &mut Step<'_, '_>) {
+    pub(super) fn begin(&mut self, chore: BackgroundTask, step: &mut Step<'_, '_>) {
         if let Some(rest) = self.go_on(chore, step) {
-            self.chores.push_back(rest);
+            self.background.push_back(rest);
         }
     }
 
@@ -51,20 +51,20 @@ impl State {
     }
 
     /// Has chores go on a moment later, if there are any.
-    pub(super) fn arm_chores(&mut self, step: &mut Step<'_, '_>) {
-        if self.chores.is_empty() {
-            self.chore_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
-        } else if self.chore_timer.is_none() {
-            self.chore_timer = Some(step.timers.arm(step.now + RESUME_DELAY, Timer::Chores));
+    pub(super) fn arm_background(&mut self, step: &mut Step<'_, '_>) {
+        if self.background.is_empty() {
+            self.background_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        } else if self.background_timer.is_none() {
+            self.background_timer = Some(step.timers.arm(step.now + RESUME_DELAY, Timer::Background));
         }
     }
 
     /// The moment has come: each chore goes on, as far as there is budget.
-    pub(super) fn resume_chores(&mut self, step: &mut Step<'_, '_>) {
-        self.chore_timer.take().into_iter().for_each(TimerId::fired);
+    pub(super) fn resume_background(&mut self, step: &mut Step<'_, '_>) {
+        self.background_timer.take().into_iter().for_each(TimerId::fired);
         (self.budget, self.budget_since) = (self.limits.slice, step.now);
-        for _ in 0..self.chores.len() {
-            let Some(chore) = self.chores.pop_front() else { return };
+        for _ in 0..self.background.len() {
+            let Some(chore) = self.background.pop_front() else { return };
             self.begin(chore, step);
         }
     }
@@ -72,27 +72,27 @@ impl State {
     /// Has what is left to do in a pool go on later.
     pub(super) fn fall_behind(&mut self, id: PoolId) {
         if !std::mem::replace(&mut self.pool_mut(id).is_behind, true) {
-            self.chores.push_back(Chore::Settle(id));
+            self.background.push_back(BackgroundTask::Settle(id));
         }
     }
 
     /// Does as much of a chore as there is budget for; returns the rest.
-    fn go_on(&mut self, chore: Chore, step: &mut Step<'_, '_>) -> Option<Chore> {
+    fn go_on(&mut self, chore: BackgroundTask, step: &mut Step<'_, '_>) -> Option<BackgroundTask> {
         match chore {
-            Chore::Holding(id) => self.drain_holding(id, None, step).then_some(Chore::Holding(id)),
-            Chore::Agent(id) => self.drain_agent(id, step).then_some(Chore::Agent(id)),
-            Chore::Remove(id) => self.drain_pool(id, step).then_some(Chore::Remove(id)),
-            Chore::Retire(id, after) => {
+            BackgroundTask::Holding(id) => self.drain_holding(id, None, step).then_some(BackgroundTask::Holding(id)),
+            BackgroundTask::Agent(id) => self.drain_agent(id, step).then_some(BackgroundTask::Agent(id)),
+            BackgroundTask::Remove(id) => self.drain_pool(id, step).then_some(BackgroundTask::Remove(id)),
+            BackgroundTask::Retire(id, after) => {
                 let rest = self.retire_after(id, after.as_ref(), step);
                 self.pool_mut(id).is_retiring = rest.is_some();
-                rest.map(|after| Chore::Retire(id, Some(after)))
+                rest.map(|after| BackgroundTask::Retire(id, Some(after)))
             }
-            Chore::Retime(id, after) => {
+            BackgroundTask::Retime(id, after) => {
                 let rest = self.retime_after(id, after.as_ref(), step);
                 self.pool_mut(id).is_retiming = rest.is_some();
-                rest.map(|after| Chore::Retime(id, Some(after)))
+                rest.map(|after| BackgroundTask::Retime(id, Some(after)))
             }
-            Chore::Settle(id) => {
+            BackgroundTask::Settle(id) => {
                 let pool = self.pool_mut(id);
                 pool.is_behind = false;
                 // What was kept back as too many may be fixed members, which are not stopped and so are free for others.
@@ -104,18 +104,19 @@ impl State {
     }
 
     /// Forgets the chores of a pool that is gone, with the providers that these were for.
-    pub(super) fn drop_chores(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        let chores = std::mem::take(&mut self.chores);
+    pub(super) fn drop_background(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
+        let chores = std::mem::take(&mut self.background);
         for chore in chores {
             let (of, agent) = match &chore {
-                Chore::Holding(_) => (None, None),
-                Chore::Agent(id) => (Some(self.agents[id.index()].pool), Some(*id)),
-                Chore::Remove(id) | Chore::Retire(id, _) | Chore::Retime(id, _) | Chore::Settle(id) => {
-                    (Some(*id), None)
-                }
+                BackgroundTask::Holding(_) => (None, None),
+                BackgroundTask::Agent(id) => (Some(self.agents[id.index()].pool), Some(*id)),
+                BackgroundTask::Remove(id)
+                | BackgroundTask::Retire(id, _)
+                | BackgroundTask::Retime(id, _)
+                | BackgroundTask::Settle(id) => (Some(*id), None),
             };
             if of != Some(pool) {
-                self.chores.push_back(chore);
+                self.background.push_back(chore);
             } else if let Some(id) = agent {
                 self.remove_agent(id, step);
             }
@@ -138,7 +139,7 @@ impl State {
     fn drain_agent(&mut self, id: AgentId, step: &mut Step<'_, '_>) -> bool {
         while let Some(member) = self.agents[id.index()].members.front() {
             let agent = &self.agents[id.index()];
-            let is_grace = matches!(agent.standing, Standing::Grace(_));
+            let is_grace = matches!(agent.standing, ProviderState::Grace(_));
             if is_grace && agent.to_orphan == 0 {
                 break;
             }
@@ -159,7 +160,7 @@ impl State {
         let pool = agent.pool;
         self.drop_agent_if_over(id, step);
         let entry = self.pool_mut(pool);
-        entry.doomed -= 1;
+        entry.orphaned_free -= 1;
         entry.is_to_reconsider = true;
         self.pool(pool).group.into_iter().for_each(|group| self.place_wants(group));
         self.touch(pool);
@@ -200,7 +201,7 @@ impl State {
         let (slice, rest) = self.slice_after(id, after);
         for member in slice {
             if self.catch_up(member, step)
-                && !matches!(self.member(member).stage.kind(), StageKind::InUse | StageKind::Stopping)
+                && !matches!(self.member(member).phase.kind(), PhaseKind::InUse | PhaseKind::Stopping)
             {
                 self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
             }
@@ -214,9 +215,9 @@ impl State {
         let (slice, rest) = self.slice_after(id, after);
         for member in slice {
             self.arm_life(member, step);
-            match self.member(member).stage {
-                Stage::InUse(lease) => self.arm_lease(lease, step),
-                Stage::Free(_) => self.arm_check(member, step),
+            match self.member(member).phase {
+                MemberPhase::InUse(lease) => self.arm_lease(lease, step),
+                MemberPhase::Free(_) => self.arm_check(member, step),
                 _ => {}
             }
         }
@@ -231,19 +232,19 @@ impl State {
             self.remove_member(id, step);
             return false;
         }
-        let Owner::Agent(agent) = member.owner else { return true };
-        match (&self.agents[agent.index()].standing, member.stage.kind()) {
-            (Standing::Lost, kind) => {
-                let stat = (kind != StageKind::Stopping).then_some(Stat::ProviderLost);
+        let MemberOwner::Agent(agent) = member.owner else { return true };
+        match (&self.agents[agent.index()].standing, member.phase.kind()) {
+            (ProviderState::Lost, kind) => {
+                let stat = (kind != PhaseKind::Stopping).then_some(Stat::ProviderLost);
                 self.end_anywhere(id, Lost::ProviderLost, stat, step);
                 false
             }
-            (Standing::Grace(_), StageKind::Stopping) => {
+            (ProviderState::Grace(_), PhaseKind::Stopping) => {
                 self.end_anywhere(id, Lost::ProviderLost, None, step);
                 false
             }
-            (Standing::Grace(_), StageKind::Free | StageKind::Checking) => {
-                self.displace(id, step);
+            (ProviderState::Grace(_), PhaseKind::Free | PhaseKind::Checking) => {
+                self.leave_state(id, step);
                 true
             }
             _ => true,
@@ -252,11 +253,11 @@ impl State {
 
     /// Stops a member of a pool that was removed. Nobody waits until it is, but its provider may still say so.
     fn remove_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        if let Stage::InUse(lease) = self.member(id).stage {
+        if let MemberPhase::InUse(lease) = self.member(id).phase {
             self.lose_lease(lease, Lost::Removed, step);
         }
         let Member { pool, .. } = self.members[id.index()];
-        if self.member(id).stage.kind() != StageKind::Stopping {
+        if self.member(id).phase.kind() != PhaseKind::Stopping {
             self.count_end(pool, Stat::Reconfigured, Then::Nothing);
             if let Some(conn) = self.conn_of(id) {
                 let (name, pool) = (self.member(id).name.clone(), self.pool(pool).name.clone());
@@ -270,20 +271,20 @@ impl State {
     /// The connection that provides a member, if there is one.
     pub(super) fn conn_of(&self, id: MemberId) -> Option<ConnId> {
         match self.member(id).owner {
-            Owner::Fixed => None,
-            Owner::Agent(agent) => self.agents[agent.index()].conn(),
+            MemberOwner::Fixed => None,
+            MemberOwner::Agent(agent) => self.agents[agent.index()].conn(),
         }
     }
 
     /// Whether a member's provider is lost, and it is kept out.
     pub(super) fn is_orphan(&self, id: MemberId) -> bool {
-        self.member(id).owner != Owner::Fixed && self.conn_of(id).is_none()
+        self.member(id).owner != MemberOwner::Fixed && self.conn_of(id).is_none()
     }
 
     /// Takes a provider that is gone out of its table, if it has no members left and nothing is to be done with them.
     pub(super) fn drop_agent_if_over(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         let agent = &self.agents[id.index()];
-        let is_gone = matches!(agent.standing, Standing::Grace(_) | Standing::Lost);
+        let is_gone = matches!(agent.standing, ProviderState::Grace(_) | ProviderState::Lost);
         let is_listed = is_gone && self.pool(agent.pool).agents.contains(&id);
         if is_gone && agent.members.is_empty() && !agent.is_pending && !is_listed {
             self.remove_agent(id, step);
@@ -291,7 +292,7 @@ impl State {
     }
 
     pub(super) fn remove_agent(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
-        if let Standing::Grace(timer) = self.agents.remove(id.index()).standing {
+        if let ProviderState::Grace(timer) = self.agents.remove(id.index()).standing {
             step.timers.cancel(timer);
         }
     }

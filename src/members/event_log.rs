@@ -17,7 +17,7 @@ const LONGEST_TEXT: usize = 200;
 
 /// What was logged lately.
 #[derive(Default)]
-pub struct NoticeLog {
+pub struct EventLog {
     kinds: [Lately; KINDS],
 }
 
@@ -29,7 +29,7 @@ struct Lately {
     left_out: u64,
 }
 
-impl NoticeLog {
+impl EventLog {
     /// Logs what the operator is to know, or counts it if there were many of its kind lately.
     pub fn log(&mut self, notice: &Notice, now: Time) {
         self.line(notice, now).into_iter().for_each(|(level, text)| log!(level, "{text}"));
@@ -155,8 +155,8 @@ mod tests {
         let at = |s| Time::START + Span::from_secs(s);
         let failed = Notice::StartFailed { pool: b"p"[..].into(), text: b""[..].into() };
         let held = Notice::Held { pool: b"p"[..].into(), member: b"m"[..].into(), span: WINDOW, note: b""[..].into() };
-        let mut log = NoticeLog::default();
-        let lines = |log: &mut NoticeLog, notice, times: usize, s| {
+        let mut log = EventLog::default();
+        let lines = |log: &mut EventLog, notice, times: usize, s| {
             (0..times).filter(|_| log.line(notice, at(s)).is_some()).count()
         };
         assert_eq!(lines(&mut log, &failed, 10, 5), 10);

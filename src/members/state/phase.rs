@@ -1,0 +1,85 @@
+//! The phases that a member goes through, each with what belongs to it.
+
+use super::*;
+
+/// What a member does, with the timer of it.
+pub(super) enum MemberPhase {
+    /// The timer is armed when it is to be checked after a while.
+    Free(Option<TimerId>),
+    Checking(TimerId),
+    InUse(LeaseId),
+    Stopping(TimerId),
+    /// It waits to be cleaned.
+    Unclean,
+    Cleaning {
+        agent: AgentId,
+        timer: TimerId,
+    },
+    /// The timer is armed when it is repaired by itself.
+    Quarantined(Option<TimerId>),
+    /// An operator holds it.
+    Held(TimerId),
+    /// It was lost by its consumer, and kept out for a while.
+    Delayed(TimerId),
+    Orphaned,
+}
+
+/// A phase without what belongs to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PhaseKind {
+    Free,
+    Checking,
+    InUse,
+    Stopping,
+    Unclean,
+    Cleaning,
+    Quarantined,
+    Held,
+    Delayed,
+    Orphaned,
+}
+
+impl PhaseKind {
+    pub const COUNT: usize = PhaseKind::Orphaned as usize + 1;
+}
+
+impl MemberPhase {
+    pub fn kind(&self) -> PhaseKind {
+        match self {
+            MemberPhase::Free(_) => PhaseKind::Free,
+            MemberPhase::Checking(_) => PhaseKind::Checking,
+            MemberPhase::InUse(_) => PhaseKind::InUse,
+            MemberPhase::Stopping(_) => PhaseKind::Stopping,
+            MemberPhase::Unclean => PhaseKind::Unclean,
+            MemberPhase::Cleaning { .. } => PhaseKind::Cleaning,
+            MemberPhase::Quarantined(_) => PhaseKind::Quarantined,
+            MemberPhase::Held(_) => PhaseKind::Held,
+            MemberPhase::Delayed(_) => PhaseKind::Delayed,
+            MemberPhase::Orphaned => PhaseKind::Orphaned,
+        }
+    }
+
+    pub fn timer(&self) -> Option<&TimerId> {
+        match self {
+            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) => timer.as_ref(),
+            MemberPhase::Checking(timer)
+            | MemberPhase::Stopping(timer)
+            | MemberPhase::Cleaning { timer, .. }
+            | MemberPhase::Held(timer)
+            | MemberPhase::Delayed(timer) => Some(timer),
+            MemberPhase::InUse(_) | MemberPhase::Unclean | MemberPhase::Orphaned => None,
+        }
+    }
+
+    pub fn into_timer(self) -> Option<TimerId> {
+        match self {
+            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) => timer,
+            MemberPhase::Checking(timer)
+            | MemberPhase::Stopping(timer)
+            | MemberPhase::Cleaning { timer, .. }
+            | MemberPhase::Held(timer)
+            | MemberPhase::Delayed(timer) => Some(timer),
+            MemberPhase::InUse(_) | MemberPhase::Unclean | MemberPhase::Orphaned => None,
+        }
+    }
+}
