@@ -1,47 +1,44 @@
-//! The members themselves: which there are, who has them, who waits for one, and what providers are asked to do. It knows no
-//! sockets, no bytes on the wire and no clock: it takes a connection, a request and the time, and emits events for any connection.
+//! State machine of the members: pools, their members, who holds and waits for them, and the requests to providers. It knows no
+//! sockets, no bytes of the protocol and no clock: it takes a connection, a request and the time, and emits events for any connection.
 //!
-//! Invariant: a member is in one phase, and in the queues of that phase alone. What a step changes in a pool's demand is settled
-//! at the end of the step, so that starts are reckoned once, from what is wanted then.
+//! It is made of owners, each with tables of its own that it alone writes and checks: [`Pools`], [`MemberTable`], [`Leases`],
+//! [`Waiters`], [`Agents`], [`Starts`] and [`Background`]. The steps of a request or a timer coordinate them.
+//!
+//! Invariant: pools that a step has changed are settled at its end, so that starts are counted once, by the demand that is left.
 
-use poolcounter_core::count::first_before;
-use poolcounter_core::id::{ConnId, Id, compact_id, id};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::names::{Hash, Names};
+use poolcounter_core::id::{ConnId, compact_id, id};
 use poolcounter_core::random::Random;
-use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
-use slab::Slab;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use poolcounter_core::wheel::{Timers, timer_keys};
 use std::sync::Arc;
 
-use super::stats::{MemberStat as Stat, Times};
+use super::stats::MemberStat as Stat;
 
+mod agents;
 mod background;
-mod care;
+mod catch_up;
 mod check;
-mod declared;
 mod demand;
 mod events;
-mod groups;
 mod leases;
+mod lending;
+mod lifecycle;
 mod members;
-mod operators;
 mod phase;
+mod pool_changes;
 mod pools;
 mod providers;
 mod queries;
 mod restored;
-mod rules;
 mod saved;
-mod tables;
+mod side_table;
+mod starts;
 mod takes;
 mod waiters;
 mod waits;
 
-pub use declared::{DeclaredMember, DeclaredPool};
 pub use events::{Event, Notice};
+pub use pool_changes::{DeclaredMember, DeclaredPool};
 pub use poolcounter_protocol::members::pool_settings::{
     Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value,
 };
@@ -51,12 +48,15 @@ pub use poolcounter_protocol::members::request::{
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use saved::Record;
 
-use background::BackgroundTask;
-use members::{Member, MemberOwner};
+use agents::{Agent, Agents, ProviderState};
+use background::{Background, BackgroundTask};
+use leases::{Lease, Leases};
+use members::{Member, MemberOwner, MemberTable};
 use phase::{MemberPhase, PhaseKind};
-use tables::{Agent, Client, Group, Holding, Lease, Pool, Progress, ProviderState, Start, TokenLease, Work};
+use pools::{Pool, Pools};
+use starts::{StartProgress, Starts};
 use takes::Asker;
-use waiters::{WaitQueue, Waiter};
+use waiters::{WaitSource, Waiter, Waiters};
 
 id! {
     /// A pool.
@@ -79,7 +79,7 @@ id! {
     WaiterId
 }
 id! {
-    /// A start.
+    /// A start of a member.
     StartId
 }
 compact_id! {
@@ -87,12 +87,12 @@ compact_id! {
     AgentId
 }
 id! {
-    /// What a connection holds, or held when it went.
+    /// The leases that a connection holds, or held when it went.
     HoldingId
 }
 
 timer_keys! {
-    /// What the members service arms timers for.
+    /// Timers of the members service.
     pub enum Timer {
         /// A wait has lasted for its timeout.
         Wait(id: WaiterId),
@@ -102,7 +102,7 @@ timer_keys! {
         Phase(id: MemberId),
         /// A member has reached its lifetime.
         Life(id: MemberId),
-        /// A lease has run out, or was held for too long, or for long.
+        /// A lease has run out, was held for too long, or for long.
         Lease(id: LeaseId),
         /// The grace of a lost provider is over.
         Grace(id: AgentId),
@@ -110,34 +110,33 @@ timer_keys! {
         Backoff(id: PoolId),
         /// Idle members of a pool may be stopped.
         Cull(id: PoolId),
-        /// Members of a pool have waited to be cleaned for as long as they may while nobody can be asked.
+        /// `clean_timeout` has passed for a member, and no agent is connected.
         Unclean(id: PoolId),
-        /// There is more to do of what was too much for one step.
+        /// Background work goes on.
         Background,
-        /// Connections can be told more of what they are owed: the adapter's own.
+        /// Of the adapter: connections are sent more of the lines that they are owed.
         Pacing,
-        /// What was left out of the log is summed up: the adapter's own.
+        /// Of the adapter: lines that were left out of the log are summed up.
         LogSum,
     }
 }
 
-/// How many pools there may be: with a few KiB each, they take some hundred MiB at most.
+/// Number of pools that there may be: with a few KiB each, they take some hundred MiB at most.
 pub const MOST_POOLS: usize = 65_536;
-/// How many members one take may ask for: their lines must fit into a connection's output with all their attributes.
+/// Number of members that one take may ask for: their lines must fit into a connection's output with all their attributes.
 const MOST_AT_ONCE: u32 = 512;
-/// How many free members one take with attributes looks at: about a millisecond's worth.
+/// Number of free members that one take with attributes scans: about a millisecond of work.
 const MOST_LOOKED_AT: usize = 16_384;
-/// How many starts a provider has under way: it is asked for more when it has answered some. Its loss ends them all in one step.
-const MOST_STARTS: u32 = 4_096;
-/// How many late starts are remembered of a provider.
-const MOST_LATE_STARTS: usize = 1_024;
+/// Number of members of a pool that are cleaned at once, whatever its settings say: the loss of a cleaner takes them all back in one
+/// step.
+const MOST_CLEANED: u32 = 4_096;
 
-/// What the operator allows.
+/// Limits that the operator has set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Members, starts under way and waiters together.
+    /// Number of members, starts under way and waiters together.
     pub most: usize,
-    /// How many members a tick stops, loses, gives back or times anew.
+    /// Number of members that a tick stops, loses, returns or times anew.
     pub slice: u32,
 }
 
@@ -147,21 +146,21 @@ impl Default for Limits {
     }
 }
 
-/// One step of the state machine: when it happens, and where its effects go.
+/// One step of the state machine: its time, and the places for its effects.
 pub struct Step<'a, 'w> {
     /// The time of the step.
     pub now: Time,
     /// The timers of the members service.
     pub timers: &'a mut Timers<'w, Timer>,
-    /// Where jitter, ties and tokens come from.
+    /// The source of jitter, choices and tokens.
     pub random: &'a mut Random,
-    /// Who is told what, in order.
+    /// Replies and messages to connections, in order.
     pub events: &'a mut Vec<Event>,
-    /// What operators are told.
+    /// Messages to the operator.
     pub notices: &'a mut Vec<Notice>,
-    /// Whether the connection may do what operators do.
+    /// Whether the connection may make requests for operators.
     pub is_admin: bool,
-    /// The address of a connection.
+    /// Returns the address of a connection.
     pub peer: &'a dyn Fn(ConnId) -> String,
 }
 
@@ -171,106 +170,48 @@ impl Step<'_, '_> {
     }
 }
 
-/// All pools and members, and what each connection has of them.
+/// All pools and members, and what connections have in them.
 pub struct State {
-    limits: Limits,
-    /// No member is handed out to a take that comes, and none waits.
+    /// Number of members, starts under way and waiters together that there may be.
+    most: usize,
+    /// True while takes that come are refused.
     refuses_new: bool,
-    names: Names<PoolId>,
-    /// The pools in the order of their names.
-    order: BTreeMap<Arc<[u8]>, PoolId>,
-    pools: Slab<Pool>,
-    group_names: Names<GroupId>,
-    groups: Slab<Group>,
-    members: Slab<Member>,
-    /// What members have that have attributes, by their ids; as long as it has to be.
-    attributes: Vec<Option<Arc<Attributes>>>,
-    links_free: Links,
-    /// For the queues `idle`, `unclean` and `cleaning` of a pool.
-    links_phase: Links,
-    links_owner: Links,
-    /// What waits to be applied when a member comes free again: how long an operator holds it.
-    holds: BTreeMap<MemberId, Span>,
-    leases: Slab<Lease>,
-    numbers: Names<LeaseId>,
-    tokens: Names<LeaseId>,
-    links_lease: Links,
-    next_lease: u64,
-    waiters: Slab<Waiter>,
-    links_waiter: Links,
-    next_arrival: u64,
-    starts: Slab<Start>,
-    next_start: u64,
-    starts_under_way: usize,
-    agents: Slab<Agent>,
-    holdings: Slab<Holding>,
-    background: VecDeque<BackgroundTask>,
-    /// Armed while there are chores.
-    background_timer: Option<TimerId>,
-    /// How many more members may be worked on in this tick.
-    budget: u32,
-    budget_since: Time,
-    clients: Vec<Client>,
-    unsettled: Vec<PoolId>,
-    /// What was counted of pools that are gone.
-    past: Figures<Stat>,
-    /// How many leases with a token count for each rule of access.
-    leases_of_rules: BTreeMap<Arc<str>, u64>,
-    /// The rules of which that has changed in the present step.
-    changed_rules: Vec<Arc<str>>,
+    pools: Pools,
+    members: MemberTable,
+    leases: Leases,
+    waiters: Waiters,
+    agents: Agents,
+    starts: Starts,
+    background: Background,
 }
 
 impl State {
-    /// Returns a state without pools, whose leases are numbered from `microsecond`, the time of day: so that none is used again
+    /// Returns a state without pools. Its leases are numbered from `microsecond`, the time of day, so that no number is used again
     /// after a restart.
     pub fn new(limits: Limits, microsecond: u64) -> Self {
+        let mut leases = Leases::default();
+        leases.number_from(microsecond);
         State {
-            limits,
+            most: limits.most,
             refuses_new: false,
-            names: Names::default(),
-            order: BTreeMap::new(),
-            pools: Slab::new(),
-            group_names: Names::default(),
-            groups: Slab::new(),
-            members: Slab::new(),
-            attributes: Vec::new(),
-            links_free: Links::default(),
-            links_phase: Links::default(),
-            links_owner: Links::default(),
-            holds: BTreeMap::new(),
-            leases: Slab::new(),
-            numbers: Names::default(),
-            tokens: Names::default(),
-            links_lease: Links::default(),
-            next_lease: microsecond,
-            waiters: Slab::new(),
-            links_waiter: Links::default(),
-            next_arrival: first_before(u32::MAX.into()),
-            starts: Slab::new(),
-            next_start: 1 + first_before(u32::MAX.into()),
-            starts_under_way: 0,
-            agents: Slab::new(),
-            holdings: Slab::new(),
-            background: VecDeque::new(),
-            background_timer: None,
-            budget: limits.slice,
-            budget_since: Time::START,
-            clients: Vec::new(),
-            unsettled: Vec::new(),
-            past: Figures::default(),
-            leases_of_rules: BTreeMap::new(),
-            changed_rules: Vec::new(),
+            pools: Pools::default(),
+            members: MemberTable::default(),
+            leases,
+            waiters: Waiters::default(),
+            agents: Agents::default(),
+            starts: Starts::default(),
+            background: Background::new(limits.slice),
         }
     }
 
-    /// Has leases numbered from `microsecond` on, unless they have come further.
+    /// Numbers leases from `microsecond` on, unless they have come further.
     pub fn number_from(&mut self, microsecond: u64) {
-        self.next_lease = self.next_lease.max(microsecond);
+        self.leases.number_from(microsecond);
     }
 
     /// Serves one request.
     pub fn serve(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) {
-        self.refill(step.now);
+        self.background.refill(step.now);
         let answer = if request.is_for_operators() && !step.is_admin {
             Err(Refusal::NotAdmin)
         } else {
@@ -282,56 +223,46 @@ impl State {
         self.settle(step);
     }
 
-    /// Does what is asked. Each request tells the connection what came of it, unless it is refused.
+    /// Serves a request, and tells the connection its result unless it is refused.
     fn answer(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         match request {
-            Request::Take(take) => self.take(conn, take, step),
-            Request::Return { lease, condition } => {
-                self.give_back(conn, lease, condition, step);
-                Ok(())
-            }
-            Request::Renew { token, span } => {
-                self.renew(conn, &token, span, step);
-                Ok(())
-            }
-            Request::Cancel => self.cancel(conn, step),
+            Request::Take(take) => return self.take(conn, take, step),
+            Request::Return { lease, condition } => self.give_back(conn, lease, condition, step),
+            Request::Renew { token, span } => self.renew(conn, &token, span, step),
+            Request::Cancel => return self.cancel(conn, step),
             Request::Identify { name } => {
-                self.client(conn).name = Some(name.into());
+                self.leases.set_name(conn, Some(name.into()));
                 step.tell(conn, What::Ok);
-                Ok(())
             }
-            Request::Bye => {
-                self.leave(conn, step);
-                Ok(())
+            Request::Bye => self.leave(conn, step),
+            Request::TakeBack { lease, note } => self.take_back(conn, lease, note, step),
+            Request::Pool { name, changes } => return self.declare(conn, name, &changes, step),
+            Request::Reconfigure { name, changes } => return self.reconfigure(conn, name, &changes, step),
+            Request::RemovePool { name, graceful } => return self.remove_pool(conn, name, graceful, step),
+            Request::Provide { pool, capacity } => return self.provide(conn, pool, capacity, step),
+            Request::Clean { pool } => return self.clean(conn, pool, step),
+            Request::Started { start, member, attributes } => {
+                return self.started(conn, start, member, attributes, step);
             }
-            Request::Pool { name, changes } => self.declare(conn, name, &changes, step),
-            Request::Reconfigure { name, changes } => self.reconfigure(conn, name, &changes, step),
-            Request::RemovePool { name, graceful } => self.remove_pool(conn, name, graceful, step),
-            Request::Provide { pool, capacity } => self.provide(conn, pool, capacity, step),
-            Request::Clean { pool } => self.clean(conn, pool, step),
-            Request::Started { start, member, attributes } => self.started(conn, start, member, attributes, step),
-            Request::Failed { start, text } => self.start_failed(conn, start, text, step),
-            Request::Stopped { member } => self.stopped(conn, member, step),
-            Request::Alive { member } => self.alive(conn, member, step),
-            Request::Dead { member } => self.dead(conn, member, step),
-            Request::Cleaned { member } => self.cleaned(conn, member, step),
-            Request::Offer { named, attributes } => self.offer(conn, named, attributes, step),
-            Request::Withdraw { named, now } => self.withdraw(conn, named, now, step),
-            Request::Add { named, attributes } => self.add(conn, named, attributes, step),
-            Request::Delete { named, now } => self.delete(conn, named, now, step),
-            Request::Repair(named) => self.repair(conn, named, step),
-            Request::Hold { named, span, note } => self.hold(conn, named, span, note, step),
-            Request::Free(named) => self.free(conn, named, step),
-            Request::TakeBack { lease, note } => {
-                self.take_back(conn, lease, note, step);
-                Ok(())
-            }
+            Request::Failed { start, text } => return self.start_failed(conn, start, text, step),
+            Request::Stopped { member } => return self.stopped(conn, member, step),
+            Request::Alive { member } => return self.alive(conn, member, step),
+            Request::Dead { member } => return self.dead(conn, member, step),
+            Request::Cleaned { member } => return self.cleaned(conn, member, step),
+            Request::Offer { named, attributes } => return self.offer(conn, named, attributes, step),
+            Request::Withdraw { named, now } => return self.withdraw(conn, named, now, step),
+            Request::Add { named, attributes } => return self.add(conn, named, attributes, step),
+            Request::Delete { named, now } => return self.delete(conn, named, now, step),
+            Request::Repair(named) => return self.release_from(conn, named, PhaseKind::Quarantined, step),
+            Request::Hold { named, span, note } => return self.hold(conn, named, span, note, step),
+            Request::Free(named) => return self.release_from(conn, named, PhaseKind::Held, step),
         }
+        Ok(())
     }
 
-    /// A timer is due.
+    /// Does what a timer was armed for.
     pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
-        self.refill(step.now);
+        self.background.refill(step.now);
         match timer {
             Timer::Wait(id) => self.wait_is_over(id, step),
             Timer::Start(id) => self.start_is_late(id, step),
@@ -348,66 +279,104 @@ impl State {
         self.settle(step);
     }
 
-    /// The connection is gone: ends its wait, gives back what it held, and takes away what it provided.
+    /// Ends the wait of a connection that is gone, its leases without a token, and its work as a provider and cleaner.
     pub fn close(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
-        if conn.index() >= self.clients.len() {
-            return;
-        }
-        self.refill(step.now);
+        self.background.refill(step.now);
         self.leave_wait(conn, step);
         self.lose_consumer(conn, false, step);
         self.lose_agent(conn, step);
-        self.clients[conn.index()] = Client::default();
+        self.leases.forget(conn);
+        self.agents.forget(conn);
         self.settle(step);
     }
 
-    /// Returns whether there is no pool and nothing is remembered of any connection.
+    /// Returns whether there is no pool and no trace of any connection.
     pub fn is_empty(&self) -> bool {
         self.pools.is_empty()
-            && self.groups.is_empty()
             && self.members.is_empty()
             && self.leases.is_empty()
             && self.waiters.is_empty()
             && self.starts.is_empty()
             && self.agents.is_empty()
-            && self.holdings.is_empty()
             && self.background.is_empty()
     }
 
-    /// Has what changed in the demand of pools take effect, now that the step has done everything else.
+    /// Settles the pools that the step has changed.
     fn settle(&mut self, step: &mut Step<'_, '_>) {
-        while let Some(id) = self.unsettled.pop() {
-            self.pools[id.index()].is_unsettled = false;
+        while let Some(id) = self.pools.next_touched() {
             self.settle_pool(id, step);
         }
-        self.arm_background(step);
-    }
-
-    /// Notes that the demand of a pool may have changed.
-    fn touch(&mut self, id: PoolId) {
-        let pool = &mut self.pools[id.index()];
-        if !pool.is_unsettled {
-            pool.is_unsettled = true;
-            self.unsettled.push(id);
-        }
+        self.background.arm(step);
     }
 
     fn pool(&self, id: PoolId) -> &Pool {
-        &self.pools[id.index()]
-    }
-
-    fn pool_mut(&mut self, id: PoolId) -> &mut Pool {
-        &mut self.pools[id.index()]
+        self.pools.get(id)
     }
 
     fn member(&self, id: MemberId) -> &Member {
-        &self.members[id.index()]
+        self.members.get(id)
     }
 
-    fn client(&mut self, conn: ConnId) -> &mut Client {
-        if self.clients.len() <= conn.index() {
-            self.clients.resize_with(conn.index() + 1, Client::default);
+    fn phase_of(&self, id: MemberId) -> PhaseKind {
+        self.members.get(id).phase.kind()
+    }
+
+    /// Returns the names of the pool of a member and of the member.
+    fn names_of(&self, id: MemberId) -> (Arc<[u8]>, Arc<[u8]>) {
+        let Member { pool, name, .. } = self.member(id);
+        (self.pool(*pool).name.clone(), name.clone())
+    }
+
+    /// Returns the connection that provides a member, if it is there.
+    fn conn_of(&self, id: MemberId) -> Option<ConnId> {
+        match self.member(id).owner {
+            MemberOwner::Fixed => None,
+            MemberOwner::Agent(agent) => self.agents.get(agent).conn(),
         }
-        &mut self.clients[conn.index()]
+    }
+
+    /// Returns whether the provider of a member is lost.
+    fn is_orphan(&self, id: MemberId) -> bool {
+        self.member(id).owner != MemberOwner::Fixed && self.conn_of(id).is_none()
+    }
+
+    /// Returns the number of members and starts of a pool.
+    fn slots(&self, id: PoolId) -> u64 {
+        self.members.in_pool(id).len() as u64 + u64::from(self.starts.in_pool(id))
+    }
+
+    /// Returns whether a pool may have one member or start more.
+    fn has_slot(&self, id: PoolId) -> bool {
+        self.slots(id) < u64::from(self.pool(id).settings.max)
+    }
+
+    /// Returns whether there may be one member, start or waiter more.
+    fn has_room(&self) -> bool {
+        self.members.len() + self.starts.under_way() + self.waiters.len() < self.most
+    }
+
+    /// Returns whether a pool has more members than it may have, besides those that stop.
+    fn is_above_max(&self, id: PoolId) -> bool {
+        self.members.in_pool(id).live() > u64::from(self.pool(id).settings.max)
+    }
+
+    /// Returns the number of free members.
+    fn free_count(&self, id: PoolId) -> u32 {
+        self.members.in_pool(id).count(PhaseKind::Free)
+    }
+
+    /// Returns the number of free members, longest idle first, that background work is to stop because there are too many.
+    fn surplus(&self, id: PoolId) -> u32 {
+        if !self.background.of_pool(id).is_behind {
+            return 0;
+        }
+        let surplus = self.members.in_pool(id).live().saturating_sub(u64::from(self.pool(id).settings.max));
+        // Lossless: it is no more than there are free.
+        surplus.min(u64::from(self.free_count(id))) as u32
+    }
+
+    /// Returns the number of waiters for members of a pool, those of its group among them.
+    fn queued(&self, id: PoolId) -> u32 {
+        self.waiters.queued(id, self.pool(id).group)
     }
 }

@@ -1,22 +1,18 @@
-//! How many members are wanted, and the starts that bring them.
+//! Demand of a pool: how many members it needs, the starts that bring them, and the idle ones that it ends.
 
-use super::members::{Cause, Then};
+use super::lifecycle::{Cause, Then};
 use super::*;
 
-const FIRST_BACKOFF: Span = Span::from_millis(100);
-const LONGEST_BACKOFF: Span = Span::from_secs(30);
-
-/// How many members are culled at once; the rest follows a millisecond later, so that others are served in between.
+/// Number of starts that a provider has under way: its loss ends them all in one step.
+const MOST_STARTS: u32 = 4_096;
+/// Number of members that are culled at once; the rest follows a millisecond later, so that others are served in between.
 const MOST_CULLED: u32 = 1_000;
 
 impl State {
-    /// Has what changed in a pool take effect: waiters, size, cleaning, starts, and its end.
+    /// Settles a pool that has changed: its size, waiters, cleaning and starts, and its end.
     pub(super) fn settle_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        if !self.pools.contains(id.index()) {
-            return;
-        }
         self.trim(id, step);
-        if std::mem::take(&mut self.pool_mut(id).is_to_reconsider) {
+        if self.pools.take_reconsider(id) {
             self.reconsider(id, step);
         }
         self.clean_next(id, step);
@@ -24,96 +20,92 @@ impl State {
         self.settle_reserving_waiter(id, step.now);
         let wanted = self.wanted(id);
         self.launch(id, wanted, step);
-        self.pool_mut(id).is_to_grow = false;
-        if self.pool(id).no_wait > 0 && self.pool(id).count(PhaseKind::Checking) == 0 {
+        self.pools.end_growth(id);
+        if self.waiters.has_no_wait(id) && self.members.in_pool(id).count(PhaseKind::Checking) == 0 {
             self.end_no_wait_takes(id, step);
         }
-        let pool = self.pool_mut(id);
-        pool.most_slots = pool.most_slots.min(pool.slots()).max(u64::from(pool.settings.max));
+        self.pools.limit_slots(id, self.slots(id));
         self.drop_pool_if_left(id, step);
     }
 
-    /// Stops free members of a pool that has too many, oldest idle first.
+    /// Stops free members of a pool that has too many, longest idle first.
     fn trim(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let pool = &mut self.pools[id.index()];
-        let max = u64::from(pool.settings.max);
-        // What there will be no room for is not owed, nor anything while there are too many.
-        let room = if pool.slots() > max { 0 } else { max - pool.live() };
-        pool.owed = u32::try_from(room.min(u64::from(pool.owed))).unwrap_or(u32::MAX);
-        while self.pool(id).is_above_max() {
+        let max = u64::from(self.pool(id).settings.max);
+        // Without room for them, and while there are too many, no replacements are owed.
+        let room = if self.slots(id) > max { 0 } else { max - self.members.in_pool(id).live() };
+        self.pools.limit_owed(id, room);
+        while self.is_above_max(id) {
             let Some(member) = self.oldest_idle(id) else { break };
-            if !self.spend() {
-                return self.fall_behind(id);
+            if !self.background.spend() {
+                return self.background.fall_behind(id);
             }
             self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
         }
     }
 
-    /// The free member that is idle for longest and can be stopped.
+    /// Returns the longest idle free member that can be stopped.
     fn oldest_idle(&self, id: PoolId) -> Option<MemberId> {
-        let pool = self.pool(id);
-        let has_others = pool.members.len() as u64 > u64::from(pool.fixed);
-        if !has_others {
+        let of_pool = self.members.in_pool(id);
+        if of_pool.len() as u64 == u64::from(of_pool.fixed()) {
             return None;
         }
-        pool.free.iter(&self.links_free).find(|member| self.member(*member).owner != MemberOwner::Fixed)
+        self.members.free(id).find(|member| self.member(*member).owner != MemberOwner::Fixed)
     }
 
-    /// How many starts are wanted now besides those under way, whether there is room for them or not.
+    /// Returns the number of starts that are wanted besides those under way, whether there is room for them or not.
     pub(super) fn wanted(&self, id: PoolId) -> u64 {
         let pool = self.pool(id);
         if pool.is_leaving {
             return 0;
         }
-        let starts = u64::from(pool.starts);
+        let (of_pool, starts) = (self.members.in_pool(id), u64::from(self.starts.in_pool(id)));
         let lacks = |target: u64, has: u64| target.saturating_sub(has + starts);
         let Settings { init, min_free, .. } = pool.settings;
-        let waiters = lacks(pool.need, u64::from(pool.count(PhaseKind::Checking)));
+        let waiters = lacks(self.waiters.need(id), u64::from(of_pool.count(PhaseKind::Checking)));
         let growth = if pool.is_to_grow { lacks(u64::from(init.max(1)), 0) } else { 0 };
-        let floor = lacks(u64::from(init), pool.live());
-        let reserve = lacks(u64::from(min_free), u64::from(pool.idle_count()));
+        let floor = lacks(u64::from(init), of_pool.live());
+        let reserve = lacks(u64::from(min_free), u64::from(of_pool.idle()));
         waiters.max(growth).max(floor).max(reserve).max(u64::from(pool.owed))
     }
 
-    /// Asks providers for so many members, as far as there is room.
+    /// Returns whether a pool and the daemon have room for a start, and the pool is in no backoff.
+    pub(super) fn may_start(&self, id: PoolId) -> bool {
+        self.pool(id).backoff.is_none() && self.has_slot(id) && self.has_room()
+    }
+
+    /// Asks providers for members, as far as there is room.
     pub(super) fn launch(&mut self, id: PoolId, wanted: u64, step: &mut Step<'_, '_>) {
         for _ in 0..wanted {
-            let pool = self.pool(id);
-            let is_possible = pool.backoff.is_none() && pool.slots() < u64::from(pool.settings.max) && self.has_room();
-            let Some(agent) = self.roomiest(id).filter(|_| is_possible && !self.pool(id).is_leaving) else { break };
-            let start = StartId::from_index(self.starts.vacant_key());
-            let number = self.next_start;
-            let Some(conn) = self.agents[agent.index()].conn() else { break };
-            let timer = step.timers.arm(step.now + self.pool(id).settings.start_timeout, Timer::Start(start));
-            let pool_name = self.pool(id).name.clone();
-            step.tell(conn, What::Start { pool: pool_name.clone(), start: number });
-            let progress = Progress::UnderWay { agent, timer };
-            self.starts.insert(Start { number, conn, pool_name, since: step.now, progress });
-            self.next_start += 1;
-            self.starts_under_way += 1;
-            self.agents[agent.index()].starts += 1;
-            let pool = self.pool_mut(id);
-            pool.starts += 1;
-            pool.owed = pool.owed.saturating_sub(1);
-            self.work(conn).starts.insert(number, start);
+            let agent = self.roomiest_provider(id).filter(|_| self.may_start(id) && !self.pool(id).is_leaving);
+            let Some(agent) = agent else { break };
+            let Some(conn) = self.agents.get(agent).conn() else { break };
+            let Pool { name, settings, .. } = self.pools.get(id);
+            let pool = name.clone();
+            let start = self.starts.begin(conn, agent, (id, pool.clone()), settings.start_timeout, step);
+            step.tell(conn, What::Start { pool, start });
+            self.pools.note_start(id);
         }
     }
 
-    /// The provider with the most room left in proportion to its capacity; the first of several.
-    fn roomiest(&self, id: PoolId) -> Option<AgentId> {
-        let pool = self.pool(id);
+    /// Returns the provider with the most room left in proportion to its capacity; the first of several.
+    fn roomiest_provider(&self, id: PoolId) -> Option<AgentId> {
         let mut best: Option<(AgentId, u64, u64)> = None;
-        for agent in &pool.agents {
-            let Agent { provides, capacity, members, starts, .. } = &self.agents[agent.index()];
-            let capacity = u64::from(capacity.unwrap_or(pool.settings.max));
-            let room = capacity.saturating_sub(u64::from(members.len()) + u64::from(*starts));
-            let room = if *starts < MOST_STARTS { room } else { 0 };
-            let is_better = best.is_none_or(|(_, best, of)| room * of > best * capacity);
-            if *provides && room > 0 && is_better {
+        for agent in self.agents.in_pool(id) {
+            let (room, capacity) = self.room_of(*agent);
+            if room > 0 && best.is_none_or(|(_, best, of)| room * of > best * capacity) {
                 best = Some((*agent, room, capacity));
             }
         }
         best.map(|(agent, ..)| agent)
+    }
+
+    /// Returns the number of members that a provider may be asked to start, and its capacity.
+    pub(super) fn room_of(&self, id: AgentId) -> (u64, u64) {
+        let Agent { provides, capacity, pool, .. } = self.agents.get(id);
+        let capacity = u64::from(capacity.unwrap_or(self.pool(*pool).settings.max));
+        let (members, starts) = (self.members.of_agent(id), self.starts.of_agent(id));
+        let room = capacity.saturating_sub(u64::from(members) + u64::from(starts));
+        (if *provides && starts < MOST_STARTS { room } else { 0 }, capacity)
     }
 
     /// `STARTED id member [attr=value ...]`.
@@ -125,32 +117,27 @@ impl State {
         attributes: Attributes,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_start(conn, number)?;
-        let Progress::UnderWay { agent, .. } = self.starts[id.index()].progress else {
-            let start = self.drop_start(id);
-            let member: Arc<[u8]> = name.into();
-            self.remember_late_stop(conn, member.clone());
+        let id = self.starts.find(conn, number).ok_or(Refusal::BadStart)?;
+        let StartProgress::UnderWay { agent, pool, .. } = self.starts.get(id).progress else {
+            let (member, start): (Arc<[u8]>, _) = (name.into(), self.starts.finish(id, step));
+            self.agents.remember_late_stop(conn, member.clone());
             step.tell(conn, What::Error(Refusal::TooLate));
             step.tell(conn, What::Stop { pool: start.pool_name, member });
             return Ok(());
         };
-        let pool = self.agents[agent.index()].pool;
-        let had_surplus = self.has_surplus(pool);
-        let start = self.end_start(id, step);
-        self.drop_start(id);
+        let cause = if self.has_spare_start(pool) { Cause::Other } else { Cause::Start };
+        let start = self.starts.finish(id, step);
+        self.pools.touch(pool);
         if self.known_member(pool, name, step).is_some() {
             self.note_failure(pool, step);
             return Err(Refusal::MemberExists);
         }
-        let entry = self.pool_mut(pool);
-        entry.times.start.record(step.now.since(start));
-        if std::mem::replace(&mut entry.next_backoff, FIRST_BACKOFF) != FIRST_BACKOFF {
-            step.notices.push(Notice::StartsAgain { pool: entry.name.clone() });
+        self.pools.times(pool).start.record(step.now.since(start.since));
+        if self.pools.reset_backoff(pool, step) {
+            step.notices.push(Notice::StartsAgain { pool: self.pool(pool).name.clone() });
         }
-        entry.backoff.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         step.tell(conn, What::Ok);
         let member = self.create_member(pool, name, attributes, MemberOwner::Agent(agent), step);
-        let cause = if had_surplus { Cause::Other } else { Cause::Start };
         self.release_member(member, cause, step);
         Ok(())
     }
@@ -163,97 +150,43 @@ impl State {
         text: &[u8],
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_start(conn, number)?;
-        if let Progress::UnderWay { agent, .. } = self.starts[id.index()].progress {
-            let pool = self.agents[agent.index()].pool;
-            self.end_start(id, step);
+        let id = self.starts.find(conn, number).ok_or(Refusal::BadStart)?;
+        if let StartProgress::UnderWay { pool, .. } = self.starts.get(id).progress {
             self.note_failure(pool, step);
             step.notices.push(Notice::StartFailed { pool: self.pool(pool).name.clone(), text: text.into() });
         }
-        self.drop_start(id);
+        self.starts.finish(id, step);
         step.tell(conn, What::Ok);
         Ok(())
     }
 
-    /// A start was not answered in time.
+    /// Fails a start that was not answered in time.
     pub(super) fn start_is_late(&mut self, id: StartId, step: &mut Step<'_, '_>) {
-        let start = &mut self.starts[id.index()];
-        let Progress::UnderWay { agent, timer } = std::mem::replace(&mut start.progress, Progress::Late) else {
-            unreachable!("only a start under way has a timer");
-        };
-        timer.fired();
-        let pool = self.forget_start(agent);
-        self.pool_mut(pool).figures.count(Stat::StartsLate);
+        let pool = self.starts.time_out(id);
+        self.pools.count(pool, Stat::StartsLate);
         self.note_failure(pool, step);
-        self.note_late_start(id);
     }
 
-    /// Has a start under way become late; returns since when it was under way.
-    pub(super) fn end_start(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Time {
-        let start = &mut self.starts[id.index()];
-        let since = start.since;
-        if let Progress::UnderWay { agent, timer } = std::mem::replace(&mut start.progress, Progress::Late) {
-            step.timers.cancel(timer);
-            self.forget_start(agent);
-            self.note_late_start(id);
-        }
-        since
+    /// Makes a start under way late, whose provider or pool leaves.
+    pub(super) fn end_start(&mut self, id: StartId, step: &mut Step<'_, '_>) {
+        self.starts.end(id, step).into_iter().for_each(|pool| self.pools.touch(pool));
     }
 
-    /// A start is not under way any more.
-    fn forget_start(&mut self, agent: AgentId) -> PoolId {
-        let agent = &mut self.agents[agent.index()];
-        agent.starts -= 1;
-        let pool = agent.pool;
-        self.pool_mut(pool).starts -= 1;
-        self.starts_under_way -= 1;
-        self.touch(pool);
-        pool
-    }
-
-    /// Bounds how many late starts a connection has: the oldest is forgotten.
-    fn note_late_start(&mut self, id: StartId) {
-        let conn = self.starts[id.index()].conn;
-        let work = self.work(conn);
-        work.late_starts += 1;
-        if work.late_starts > MOST_LATE_STARTS {
-            let starts: Vec<StartId> = work.starts.values().copied().collect();
-            let is_late = |id: &StartId| matches!(self.starts[id.index()].progress, Progress::Late);
-            let oldest = starts.into_iter().find(is_late).expect("one of them is late, since they are counted");
-            self.drop_start(oldest);
-        }
-    }
-
-    /// Forgets a start that is late.
-    pub(super) fn drop_start(&mut self, id: StartId) -> Start {
-        let start = self.starts.remove(id.index());
-        debug_assert!(matches!(start.progress, Progress::Late), "a start under way is ended first");
-        let work = self.work(start.conn);
-        work.starts.remove(&start.number);
-        work.late_starts -= 1;
-        start
-    }
-
-    /// A start of the pool has failed: nothing is started for a while. Failures in the meantime change nothing.
+    /// Counts a failed start, and begins a backoff of its pool. Failures during a backoff do not lengthen it.
     pub(super) fn note_failure(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let pool = &mut self.pools[id.index()];
-        pool.figures.count(Stat::StartsFailed);
-        if pool.backoff.is_none() {
-            let span = step.random.jitter(pool.next_backoff, 75, 125);
-            pool.next_backoff = (pool.next_backoff + pool.next_backoff).min(LONGEST_BACKOFF);
-            pool.backoff = Some(step.timers.arm(step.now + span, Timer::Backoff(id)));
-        }
-        self.touch(id);
+        self.pools.count(id, Stat::StartsFailed);
+        self.pools.begin_backoff(id, step);
+        self.pools.touch(id);
     }
 
+    /// Starts members again after a backoff.
     pub(super) fn backoff_is_over(&mut self, id: PoolId) {
-        self.pool_mut(id).backoff.take().into_iter().for_each(TimerId::fired);
-        self.touch(id);
+        self.pools.backoff_fired(id);
+        self.pools.touch(id);
     }
 
-    /// Stops members that are idle for too long, longest idle first, a bounded number at once.
+    /// Stops members that are idle for longer than `max_age`, longest idle first.
     pub(super) fn cull(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        self.pool_mut(id).cull.take().into_iter().for_each(TimerId::fired);
         let mut culled = 0;
         while culled < MOST_CULLED && self.is_too_idle(id, step.now) {
             let Some(member) = self.oldest_idle(id) else { break };
@@ -261,44 +194,32 @@ impl State {
             culled += 1;
         }
         let interval = if culled < MOST_CULLED { self.pool(id).settings.cull_interval } else { Span::from_millis(1) };
-        self.pool_mut(id).cull = Some(step.timers.arm(step.now + interval, Timer::Cull(id)));
+        self.pools.rearm_cull(id, interval, step);
     }
 
     fn is_too_idle(&self, id: PoolId, now: Time) -> bool {
-        let pool = self.pool(id);
-        let Settings { init, min_free, max_age, .. } = pool.settings;
-        let is_spare = pool.live() > u64::from(init) && pool.idle_count() > min_free;
-        is_spare && self.oldest_idle(id).is_some_and(|member| now.since(self.member(member).since) > max_age)
+        let (of_pool, Settings { init, min_free, max_age, .. }) = (self.members.in_pool(id), &self.pool(id).settings);
+        let is_spare = of_pool.live() > u64::from(*init) && of_pool.idle() > *min_free;
+        is_spare && self.oldest_idle(id).is_some_and(|member| now.since(self.member(member).since) > *max_age)
     }
 
-    /// The first backoff of a pool.
-    pub(super) fn first_backoff() -> Span {
-        FIRST_BACKOFF
+    /// Returns whether a start or a check is under way that no waiter needs.
+    pub(super) fn has_spare_start(&self, id: PoolId) -> bool {
+        let checks = self.members.in_pool(id).count(PhaseKind::Checking);
+        u64::from(self.starts.in_pool(id)) + u64::from(checks) > self.waiters.need(id)
     }
 
-    /// Whether a start or a check is under way that no waiter needs.
-    pub(super) fn has_surplus(&self, id: PoolId) -> bool {
-        let pool = self.pool(id);
-        u64::from(pool.starts) + u64::from(pool.count(PhaseKind::Checking)) > pool.need
-    }
-
-    /// Why a take has no member of the pool.
-    pub(super) fn reason(&self, id: PoolId) -> NoMembers {
-        let pool = self.pool(id);
-        let has_room = pool.slots() < u64::from(pool.settings.max);
-        let is_checking = pool.count(PhaseKind::Checking) > 0;
-        let is_provided = self.is_provided(id);
-        if pool.starts > 0 || is_checking || pool.backoff.is_some() && is_provided && has_room && self.wanted(id) > 0 {
+    /// Returns why a take has no member of the pool.
+    pub(super) fn miss_reason(&self, id: PoolId) -> NoMembers {
+        let (of_pool, starts) = (self.members.in_pool(id), self.starts.in_pool(id));
+        let (has_slot, is_provided) = (self.has_slot(id), self.agents.is_provided(id));
+        let is_in_backoff = self.pool(id).backoff.is_some() && is_provided && has_slot && self.wanted(id) > 0;
+        if starts > 0 || of_pool.count(PhaseKind::Checking) > 0 || is_in_backoff {
             NoMembers::Starting
-        } else if has_room && !is_provided && pool.fixed == 0 {
+        } else if has_slot && !is_provided && of_pool.fixed() == 0 {
             NoMembers::NoProvider
         } else {
             NoMembers::AtCapacity
         }
-    }
-
-    /// Whether a provider of the pool is connected.
-    pub(super) fn is_provided(&self, id: PoolId) -> bool {
-        self.pool(id).agents.iter().any(|agent| self.agents[agent.index()].provides)
     }
 }

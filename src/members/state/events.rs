@@ -1,26 +1,26 @@
-//! What a step has to say, and to whom.
+//! Effects of a step: replies and messages to connections, and messages to the operator.
 
 use super::{Refusal, What};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
 use std::sync::Arc;
 
-/// One thing that a connection is told.
+/// A reply or message to a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Which connection.
+    /// The connection.
     pub conn: ConnId,
-    /// What.
+    /// The reply or message.
     pub what: What,
 }
 
-/// Something that operators are told.
+/// A message to the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are named as what they are")]
 pub enum Notice {
     /// A member is held for longer than `warn_hold`.
     LongHold { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, held: Span, holder: String },
-    /// A start failed, with the provider's own words.
+    /// A start failed, with the text of the provider.
     StartFailed { pool: Arc<[u8]>, text: Box<[u8]> },
     /// A start has succeeded after others had failed.
     StartsAgain { pool: Arc<[u8]> },
@@ -28,6 +28,6 @@ pub enum Notice {
     TakenBack { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, note: Box<[u8]> },
     /// An operator holds a member.
     Held { pool: Arc<[u8]>, member: Arc<[u8]>, span: Span, note: Box<[u8]> },
-    /// A pool of the configuration file, or a fixed member of one, cannot be added to what there is.
+    /// A pool of the configuration file, or a fixed member of one, cannot be added.
     NotDeclared { pool: Arc<[u8]>, member: Option<Arc<[u8]>>, why: Refusal },
 }

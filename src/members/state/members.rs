@@ -1,6 +1,22 @@
-//! The life of a member: the phases that it goes through, and how it ends.
+//! Table of the members: their names, owners, attributes and lifetimes, and the queues and counts of their phases.
+//!
+//! Invariant: a member is in one phase, and in the queues of that phase alone.
 
-use super::*;
+use super::phase::{MemberPhase, PhaseKind};
+use super::saved::SavedMember;
+use super::side_table::SideTable;
+use super::{AgentId, Attributes, Filter, MemberId, PoolId, Settings, Step, Timer};
+use poolcounter_core::id::Id;
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+use slab::Slab;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+mod check;
+mod queues;
 
 pub(super) struct Member {
     pub name: Arc<[u8]>,
@@ -11,295 +27,165 @@ pub(super) struct Member {
     pub since: Time,
     /// When it was last known to live.
     pub proved: Time,
+    /// Number of its leases.
     pub uses: u32,
-    /// Where its lifetime lies between the shortest and the longest.
+    /// Place of its lifetime between the shortest and the longest.
     pub share: u16,
     /// True when it was withdrawn or deleted while in use.
     pub is_leaving: bool,
-    /// True when it is a fixed member that the configuration file had when it was read last.
+    /// True for a fixed member that the configuration file had when it was read last.
     pub is_from_file: bool,
-    /// Armed until it has reached its lifetime.
-    pub life: Option<TimerId>,
     pub phase: MemberPhase,
+    /// Armed until it has reached its lifetime.
+    life: Option<TimerId>,
 }
 
-/// Who has a member besides its holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MemberOwner {
-    /// Nobody.
+    /// None: operators have added it.
     Fixed,
     /// The provider that runs it, or that is lost.
     Agent(AgentId),
 }
 
-/// What is done with a member that has come to an end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Then {
-    /// Another one is started in its place.
-    Replace,
-    /// Demand decides.
-    Nothing,
+/// All members, by pool and by provider.
+#[derive(Default)]
+pub(super) struct MemberTable {
+    members: Slab<Member>,
+    /// By id, as long as it has to be. Members without attributes have none.
+    attributes: Vec<Option<Arc<Attributes>>>,
+    /// Members that are held for so long when they come free.
+    holds: BTreeMap<MemberId, Span>,
+    by_pool: SideTable<PoolId, PoolMembers>,
+    by_agent: SideTable<AgentId, AgentMembers>,
+    free_links: Links,
+    /// For the queues `idle`, `unclean` and `cleaning` of a pool.
+    phase_links: Links,
+    agent_links: Links,
 }
 
-/// Whether a member that came free was started for waiters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cause {
-    Start,
-    Other,
+/// The members of a pool.
+#[derive(Default)]
+pub(super) struct PoolMembers {
+    by_name: BTreeMap<Arc<[u8]>, MemberId>,
+    /// Those that may be handed out, longest idle first.
+    free: List<MemberId>,
+    /// Those that are free or checked, longest idle first.
+    idle: List<MemberId>,
+    /// Those that wait to be cleaned, longest returned first.
+    unclean: List<MemberId>,
+    cleaning: List<MemberId>,
+    counts: [u32; PhaseKind::COUNT],
+    fixed: u32,
 }
 
-impl State {
-    /// Adds a member. It is in no phase's queue yet: it is to come free, or to be put somewhere.
-    pub(super) fn create_member(
-        &mut self,
-        pool: PoolId,
-        name: &[u8],
-        attributes: Attributes,
-        owner: MemberOwner,
-        step: &mut Step<'_, '_>,
-    ) -> MemberId {
-        let id = MemberId::from_index(self.members.vacant_key());
-        let name: Arc<[u8]> = name.into();
-        let [low, high] = step.random.bytes();
-        self.members.insert(Member {
-            name: name.clone(),
-            pool,
-            owner,
-            born: step.now,
-            since: step.now,
-            proved: step.now,
-            uses: 0,
-            share: u16::from_le_bytes([low, high]),
-            is_leaving: false,
-            is_from_file: false,
-            life: None,
-            phase: MemberPhase::Orphaned,
-        });
-        self.set_attributes(id, attributes);
-        let entry = self.pool_mut(pool);
-        entry.members.insert(name, id);
-        entry.counts[PhaseKind::Orphaned as usize] += 1;
-        entry.fixed += u32::from(owner == MemberOwner::Fixed);
-        self.link_owner(id, owner);
-        self.arm_life(id, step);
-        self.touch(pool);
-        id
+/// The members of a provider.
+#[derive(Default)]
+struct AgentMembers {
+    members: List<MemberId>,
+    /// Number of members, of any provider, that it is asked to clean.
+    cleaning: u32,
+}
+
+impl PoolMembers {
+    /// Returns the number of members in a phase.
+    pub fn count(&self, kind: PhaseKind) -> u32 {
+        self.counts[kind as usize]
     }
 
-    /// What a member has; None when it has no attributes.
-    pub(super) fn attributes_of(&self, id: MemberId) -> Option<&Arc<Attributes>> {
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Returns the number of fixed members.
+    pub fn fixed(&self) -> u32 {
+        self.fixed
+    }
+
+    /// Returns the number of members that are not being stopped.
+    pub fn live(&self) -> u64 {
+        self.len() as u64 - u64::from(self.count(PhaseKind::Stopping))
+    }
+
+    /// Returns the number of members that are free, or are checked and will be.
+    pub fn idle(&self) -> u32 {
+        self.count(PhaseKind::Free) + self.count(PhaseKind::Checking)
+    }
+
+    pub fn find(&self, name: &[u8]) -> Option<MemberId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Returns all members, by name.
+    pub fn all(&self) -> impl Iterator<Item = MemberId> {
+        self.by_name.values().copied()
+    }
+
+    /// Returns the members with a name behind `after`, by name.
+    pub fn after(&self, after: Option<&[u8]>) -> impl Iterator<Item = (&Arc<[u8]>, MemberId)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_name.range::<[u8], _>((from, Bound::Unbounded)).map(|(name, id)| (name, *id))
+    }
+
+    /// Returns the member that has waited to be cleaned for longest.
+    pub fn first_unclean(&self) -> Option<MemberId> {
+        self.unclean.front()
+    }
+}
+
+impl MemberTable {
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    #[inline]
+    pub fn get(&self, id: MemberId) -> &Member {
+        &self.members[id.index()]
+    }
+
+    /// Returns the members of a pool.
+    #[inline]
+    pub fn in_pool(&self, pool: PoolId) -> &PoolMembers {
+        self.by_pool.get(pool)
+    }
+
+    /// Returns the number of members of a provider.
+    pub fn of_agent(&self, agent: AgentId) -> u32 {
+        self.by_agent.get(agent).members.len()
+    }
+
+    /// Returns the first member of a provider.
+    pub fn first_of_agent(&self, agent: AgentId) -> Option<MemberId> {
+        self.by_agent.get(agent).members.front()
+    }
+
+    /// Returns the number of members that an agent is asked to clean.
+    pub fn cleaned_by(&self, agent: AgentId) -> u32 {
+        self.by_agent.get(agent).cleaning
+    }
+
+    /// Returns the attributes of a member; None when it has none.
+    pub fn attributes(&self, id: MemberId) -> Option<&Arc<Attributes>> {
         self.attributes.get(id.index())?.as_ref()
     }
 
-    pub(super) fn set_attributes(&mut self, id: MemberId, attributes: Attributes) {
-        let attributes = (!attributes.is_empty()).then(|| Arc::new(attributes));
-        if attributes.is_some() && self.attributes.len() <= id.index() {
-            self.attributes.resize(id.index() + 1, None);
-        }
-        if let Some(known) = self.attributes.get_mut(id.index()) {
-            *known = attributes;
-        }
+    /// Returns the span for which a member is held when it comes free.
+    pub fn hold(&self, id: MemberId) -> Option<Span> {
+        self.holds.get(&id).copied()
     }
 
-    pub(super) fn link_owner(&mut self, id: MemberId, owner: MemberOwner) {
-        match owner {
-            MemberOwner::Fixed => {}
-            MemberOwner::Agent(agent) => self.agents[agent.index()].members.push_back(&mut self.links_owner, id),
-        }
+    pub fn matches(&self, filter: &Filter, id: MemberId) -> bool {
+        filter.matches(&self.get(id).name, self.attributes(id).map(|attributes| &**attributes))
     }
 
-    pub(super) fn unlink_owner(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        match self.member(id).owner {
-            MemberOwner::Fixed => {}
-            MemberOwner::Agent(agent) => {
-                self.agents[agent.index()].members.remove(&mut self.links_owner, id);
-                self.drop_agent_if_over(agent, step);
-            }
-        }
-    }
-
-    /// Takes a member out of the queues of its phase, and disarms the phase's timer. It is in no place until it is put into one.
-    pub(super) fn leave_state(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        if let Some(timer) = self.unlink_state(id) {
-            step.timers.cancel(timer);
-        }
-    }
-
-    /// As [`State::leave_state`], for a timer that has fired.
-    pub(super) fn leave_state_after_timer(&mut self, id: MemberId) {
-        self.unlink_state(id).into_iter().for_each(TimerId::fired);
-    }
-
-    fn unlink_state(&mut self, id: MemberId) -> Option<TimerId> {
-        let member = &mut self.members[id.index()];
-        let pool = &mut self.pools[member.pool.index()];
-        let phase = std::mem::replace(&mut member.phase, MemberPhase::Orphaned);
-        pool.counts[phase.kind() as usize] -= 1;
-        pool.counts[PhaseKind::Orphaned as usize] += 1;
-        match &phase {
-            MemberPhase::Free(_) => {
-                pool.free.remove(&mut self.links_free, id);
-                pool.idle.remove(&mut self.links_phase, id);
-            }
-            MemberPhase::Checking(_) => {
-                pool.idle.remove(&mut self.links_phase, id);
-                // Who waited for this check has to look for another member.
-                pool.is_to_reconsider = true;
-            }
-            MemberPhase::Unclean => pool.unclean.remove(&mut self.links_phase, id),
-            MemberPhase::Cleaning { agent, .. } => {
-                pool.cleaning.remove(&mut self.links_phase, id);
-                self.agents[agent.index()].cleaning -= 1;
-            }
-            _ => {}
-        }
-        let pool = member.pool;
-        self.touch(pool);
-        phase.into_timer()
-    }
-
-    /// Puts a member into a phase. It must be in no queue.
-    pub(super) fn enter_state(&mut self, id: MemberId, phase: MemberPhase) {
-        let member = &mut self.members[id.index()];
-        let pool = &mut self.pools[member.pool.index()];
-        pool.counts[PhaseKind::Orphaned as usize] -= 1;
-        pool.counts[phase.kind() as usize] += 1;
-        match &phase {
-            MemberPhase::Unclean => pool.unclean.push_back(&mut self.links_phase, id),
-            MemberPhase::Cleaning { agent, .. } => {
-                pool.cleaning.push_back(&mut self.links_phase, id);
-                self.agents[agent.index()].cleaning += 1;
-            }
-            _ => {}
-        }
-        member.phase = phase;
-    }
-
-    /// A member is ready to be handed out, unless something speaks against it; waiters come first.
-    pub(super) fn release_member(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
-        let Some(id) = self.check_usable(id, step) else { return };
-        if self.is_orphan(id) {
-            return;
-        }
-        if let Some(span) = self.holds.remove(&id) {
-            let timer = step.timers.arm(step.now + span, Timer::Phase(id));
-            return self.enter_state(id, MemberPhase::Held(timer));
-        }
-        let member = &mut self.members[id.index()];
-        (member.since, member.proved) = (step.now, step.now);
-        self.push_free(id, None, step);
-        self.offer_to_waiters(id, cause, step);
-    }
-
-    /// Ends a member that may not be handed out again; returns the others.
-    pub(super) fn check_usable(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> Option<MemberId> {
-        if !self.catch_up(id, step) {
-            return None;
-        }
-        let member = &self.members[id.index()];
-        let pool = &self.pools[member.pool.index()];
-        let is_fixed = member.owner == MemberOwner::Fixed;
-        let (stat, then) = if member.is_leaving {
-            self.drop_member(id, step);
-            return None;
-        } else if pool.is_leaving || !is_fixed && pool.is_above_max() {
-            (Stat::Reconfigured, Then::Nothing)
-        } else if !is_fixed && self.is_past_lifetime(id, step.now) {
-            (Stat::MaxLifetime, Then::Replace)
-        } else if !is_fixed && pool.settings.max_uses > 0 && member.uses >= pool.settings.max_uses {
-            (Stat::MaxUses, Then::Replace)
-        } else {
-            return Some(id);
-        };
-        self.stop_member(id, stat, then, step);
-        None
-    }
-
-    /// Puts a member among the free: before `next`, or last.
-    pub(super) fn push_free(&mut self, id: MemberId, next: Option<MemberId>, step: &mut Step<'_, '_>) {
-        let member = &self.members[id.index()];
-        let pool = &mut self.pools[member.pool.index()];
-        match next {
-            Some(next) => pool.free.insert_before(&mut self.links_free, next, id),
-            None => pool.free.push_back(&mut self.links_free, id),
-        }
-        if !self.links_phase.is_linked(id) {
-            pool.idle.push_back(&mut self.links_phase, id);
-        }
-        let interval = pool.settings.check_interval;
-        let is_checked = interval > Span::ZERO && member.owner != MemberOwner::Fixed;
-        let timer = is_checked.then(|| step.timers.arm(member.proved + interval, Timer::Phase(id)));
-        let pool = member.pool;
-        self.enter_state(id, MemberPhase::Free(timer));
-        self.touch(pool);
-    }
-
-    /// A member is over, in whatever phase: it is stopped by its provider, or gone if nobody has to stop it.
-    pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
-        let Member { pool, .. } = self.members[id.index()];
-        let Some(conn) = self.conn_of(id) else {
-            return self.end_member(id, Some(stat), then, step);
-        };
-        self.count_end(pool, stat, then);
-        self.leave_state(id, step);
-        let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Phase(id));
-        self.enter_state(id, MemberPhase::Stopping(timer));
-        let (name, pool) = (self.member(id).name.clone(), self.pool(pool).name.clone());
-        step.tell(conn, What::Stop { pool, member: name });
-    }
-
-    /// A member is gone without having to be stopped.
-    pub(super) fn end_member(&mut self, id: MemberId, stat: Option<Stat>, then: Then, step: &mut Step<'_, '_>) {
-        let pool = self.member(id).pool;
-        self.drop_member(id, step);
-        // Its place is free at once, and so does not speak against a replacement.
-        if let Some(stat) = stat {
-            self.count_end(pool, stat, then);
-        }
-    }
-
-    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
-        let pool = self.pool_mut(pool);
-        pool.figures.count(stat);
-        let is_owed = then == Then::Replace && !pool.is_leaving && pool.slots() <= u64::from(pool.settings.max);
-        pool.owed += u32::from(is_owed);
-    }
-
-    /// Takes a member out of every table. It must not be in use.
-    pub(super) fn drop_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        self.leave_state(id, step);
-        self.unlink_owner(id, step);
-        self.holds.remove(&id);
-        self.set_attributes(id, Attributes::new());
-        let member = self.members.remove(id.index());
-        member.life.into_iter().for_each(|timer| step.timers.cancel(timer));
-        let pool = self.pool_mut(member.pool);
-        pool.members.remove(&member.name);
-        pool.counts[PhaseKind::Orphaned as usize] -= 1;
-        pool.fixed -= u32::from(member.owner == MemberOwner::Fixed);
-        self.touch(member.pool);
-    }
-
-    /// A member has failed: it is replaced; a fixed one is put into quarantine.
-    pub(super) fn fail_member(&mut self, id: MemberId, stat: Stat, step: &mut Step<'_, '_>) {
-        let member = self.member(id);
-        if member.is_leaving {
-            self.drop_member(id, step);
-        } else if member.owner == MemberOwner::Fixed && !self.pool(member.pool).is_leaving {
-            let repair_after = self.pool(member.pool).settings.repair_after;
-            let is_repaired = repair_after > Span::ZERO;
-            let timer = is_repaired.then(|| step.timers.arm(step.now + repair_after, Timer::Phase(id)));
-            self.leave_state(id, step);
-            self.enter_state(id, MemberPhase::Quarantined(timer));
-        } else {
-            self.stop_member(id, stat, Then::Replace, step);
-        }
-    }
-
-    /// When a member reaches its lifetime; None when it has none.
-    pub(super) fn end_of_life(&self, id: MemberId) -> Option<Time> {
-        let member = self.member(id);
-        let Settings { max_lifetime, lifetime_jitter, .. } = self.pool(member.pool).settings;
+    /// Returns when a member reaches its lifetime; None when it has no limit.
+    pub fn end_of_life(&self, id: MemberId, settings: &Settings) -> Option<Time> {
+        let Settings { max_lifetime, lifetime_jitter, .. } = *settings;
+        let member = self.get(id);
         if max_lifetime == Span::ZERO || member.owner == MemberOwner::Fixed {
             return None;
         }
@@ -309,106 +195,185 @@ impl State {
         Some(member.born + Span::from_micros(shortest.saturating_add(u64::try_from(share).unwrap_or(u64::MAX))))
     }
 
-    fn is_past_lifetime(&self, id: MemberId, now: Time) -> bool {
-        self.end_of_life(id).is_some_and(|end| end <= now)
+    pub fn is_past_lifetime(&self, id: MemberId, settings: &Settings, now: Time) -> bool {
+        self.end_of_life(id, settings).is_some_and(|end| end <= now)
     }
 
-    /// Arms the timer of a member's lifetime anew. One that is past it and not free is looked at when it comes back.
-    pub(super) fn arm_life(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let is_free = self.member(id).phase.kind() == PhaseKind::Free;
-        let end = self.end_of_life(id).filter(|end| is_free || *end > step.now);
+    /// Adds a member in no queue, whose lifetime is not timed yet. `share` is the place of its lifetime between the shortest and
+    /// the longest.
+    pub fn create(
+        &mut self,
+        pool: PoolId,
+        name: &[u8],
+        attributes: Attributes,
+        owner: MemberOwner,
+        share: u16,
+        now: Time,
+    ) -> MemberId {
+        let name: Arc<[u8]> = name.into();
+        let member = Member {
+            name: name.clone(),
+            pool,
+            owner,
+            born: now,
+            since: now,
+            proved: now,
+            uses: 0,
+            share,
+            is_leaving: false,
+            is_from_file: false,
+            phase: MemberPhase::Orphaned,
+            life: None,
+        };
+        let id = MemberId::from_index(self.members.insert(member));
+        self.set_attributes(id, attributes);
+        let of_pool = self.by_pool.get_mut(pool);
+        of_pool.by_name.insert(name, id);
+        of_pool.counts[PhaseKind::Orphaned as usize] += 1;
+        of_pool.fixed += u32::from(owner == MemberOwner::Fixed);
+        self.link_owner(id);
+        id
+    }
+
+    /// Adds a member in no queue that another process saved. Returns None when its pool has one of its name.
+    pub fn restore(
+        &mut self,
+        saved: &mut SavedMember,
+        pool: PoolId,
+        owner: MemberOwner,
+        now: Time,
+    ) -> Option<MemberId> {
+        self.in_pool(pool).find(&saved.name).is_none().then_some(())?;
+        let attributes = std::mem::take(&mut saved.attributes);
+        let id = self.create(pool, &saved.name, attributes, owner, saved.share, now);
+        let member = &mut self.members[id.index()];
+        (member.born, member.since, member.proved) = (saved.born, saved.since, saved.proved);
+        (member.uses, member.is_leaving, member.is_from_file) = (saved.uses, saved.is_leaving, saved.is_from_file);
+        saved.hold.into_iter().for_each(|span| self.set_hold(id, span));
+        Some(id)
+    }
+
+    /// Removes a member that is in no queue, with the timer of its lifetime.
+    pub fn remove(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        self.unlink_owner(id);
+        self.holds.remove(&id);
+        self.set_attributes(id, Attributes::new());
+        let member = self.members.remove(id.index());
+        member.life.into_iter().for_each(|timer| step.timers.cancel(timer));
+        let of_pool = self.by_pool.get_mut(member.pool);
+        of_pool.by_name.remove(&member.name);
+        of_pool.counts[PhaseKind::Orphaned as usize] -= 1;
+        of_pool.fixed -= u32::from(member.owner == MemberOwner::Fixed);
+    }
+
+    /// Gives a member to another provider.
+    pub fn set_owner(&mut self, id: MemberId, agent: AgentId) {
+        self.unlink_owner(id);
+        self.members[id.index()].owner = MemberOwner::Agent(agent);
+        self.link_owner(id);
+    }
+
+    /// Moves a member of a provider behind the others.
+    pub fn move_to_last_of_agent(&mut self, id: MemberId) {
+        self.unlink_owner(id);
+        self.link_owner(id);
+    }
+
+    fn link_owner(&mut self, id: MemberId) {
+        if let MemberOwner::Agent(agent) = self.get(id).owner {
+            self.by_agent.get_mut(agent).members.push_back(&mut self.agent_links, id);
+        }
+    }
+
+    fn unlink_owner(&mut self, id: MemberId) {
+        if let MemberOwner::Agent(agent) = self.get(id).owner {
+            self.by_agent.get_mut(agent).members.remove(&mut self.agent_links, id);
+        }
+    }
+
+    pub fn set_attributes(&mut self, id: MemberId, attributes: Attributes) {
+        let attributes = (!attributes.is_empty()).then(|| Arc::new(attributes));
+        if attributes.is_some() && self.attributes.len() <= id.index() {
+            self.attributes.resize(id.index() + 1, None);
+        }
+        if let Some(known) = self.attributes.get_mut(id.index()) {
+            *known = attributes;
+        }
+    }
+
+    /// Notes that a member is held for `span` when it comes free.
+    pub fn set_hold(&mut self, id: MemberId, span: Span) {
+        self.holds.insert(id, span);
+    }
+
+    /// Takes the note that a member is held when it comes free.
+    pub fn take_hold(&mut self, id: MemberId) -> Option<Span> {
+        self.holds.remove(&id)
+    }
+
+    pub fn set_leaving(&mut self, id: MemberId, is_leaving: bool) {
+        self.members[id.index()].is_leaving = is_leaving;
+    }
+
+    pub fn set_from_file(&mut self, id: MemberId, is_from_file: bool) {
+        self.members[id.index()].is_from_file = is_from_file;
+    }
+
+    /// Sets when a member was last in use, or came free.
+    pub fn set_since(&mut self, id: MemberId, now: Time) {
+        self.members[id.index()].since = now;
+    }
+
+    /// Sets when a member was last known to live.
+    pub fn set_proved(&mut self, id: MemberId, now: Time) {
+        self.members[id.index()].proved = now;
+    }
+
+    /// Counts a lease of a member.
+    pub fn count_use(&mut self, id: MemberId) {
+        let uses = &mut self.members[id.index()].uses;
+        *uses = uses.saturating_add(1);
+    }
+
+    /// Arms the timer of a lifetime anew. Past its lifetime, only a free member has one: others are looked at when they come back.
+    pub fn arm_life(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
+        let is_free = self.get(id).phase.kind() == PhaseKind::Free;
+        let end = self.end_of_life(id, settings).filter(|end| is_free || *end > step.now);
         let life = &mut self.members[id.index()].life;
         life.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         *life = end.map(|end| step.timers.arm(end, Timer::Life(id)));
     }
 
-    /// A member has reached its lifetime. One that is not free is looked at when it comes back.
-    pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+    /// Takes the timer of a lifetime, which has fired.
+    pub fn life_fired(&mut self, id: MemberId) {
         self.members[id.index()].life.take().into_iter().for_each(TimerId::fired);
-        if !self.catch_up(id, step) {
-            return;
-        }
-        if !self.is_past_lifetime(id, step.now) {
-            // Its pool has other settings by now.
-            self.arm_life(id, step);
-        } else if self.member(id).phase.kind() == PhaseKind::Free {
-            self.stop_member(id, Stat::MaxLifetime, Then::Replace, step);
-        }
     }
 
-    /// The phase of a member has lasted for as long as it may.
-    pub(super) fn phase_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        match self.member(id).phase.kind() {
-            PhaseKind::Free => {
-                if let MemberPhase::Free(timer) = &mut self.members[id.index()].phase {
-                    timer.take().into_iter().for_each(TimerId::fired);
-                }
-                if !self.catch_up(id, step) || self.is_orphan(id) {
-                    return;
-                }
-                let member = self.member(id);
-                let interval = self.pool(member.pool).settings.check_interval;
-                if interval > Span::ZERO && member.proved + interval <= step.now {
-                    self.begin_check(id, step);
-                } else {
-                    // Its pool has other settings by now.
-                    self.arm_check(id, step);
-                }
-            }
-            PhaseKind::Stopping => {
-                self.leave_state_after_timer(id);
-                self.remember_stop(id);
-                self.drop_member(id, step);
-            }
-            kind => {
-                self.leave_state_after_timer(id);
-                if self.catch_up(id, step) {
-                    self.go_on_after_phase(id, kind, step);
-                }
-            }
-        }
+    /// Returns whether the timer of a lifetime is armed.
+    pub fn has_life_timer(&self, id: MemberId) -> bool {
+        self.get(id).life.is_some()
     }
 
-    /// Goes on with a member whose phase has lasted for as long as it may. It is in no place.
-    fn go_on_after_phase(&mut self, id: MemberId, kind: PhaseKind, step: &mut Step<'_, '_>) {
-        match kind {
-            // Its provider was lost a moment ago.
-            PhaseKind::Checking if self.is_orphan(id) => {}
-            PhaseKind::Checking => self.member_died(id, step),
-            PhaseKind::Cleaning => self.fail_member(id, Stat::Failed, step),
-            PhaseKind::Quarantined | PhaseKind::Held => self.release_member(id, Cause::Other, step),
-            PhaseKind::Delayed => self.come_back(id, step),
-            PhaseKind::Free | PhaseKind::Stopping | PhaseKind::InUse | PhaseKind::Unclean | PhaseKind::Orphaned => {
-                unreachable!("these are dealt with before, or have no timer")
-            }
-        }
-    }
-
-    /// A member that is not in use is dead.
-    pub(super) fn member_died(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let then = if self.member(id).is_leaving { Then::Nothing } else { Then::Replace };
-        self.end_member(id, Some(Stat::Died), then, step);
+    pub fn armed_timers(&self) -> usize {
+        let armed = |member: &Member| usize::from(member.phase.timer().is_some()) + usize::from(member.life.is_some());
+        self.members.iter().map(|(_, member)| armed(member)).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::leases::Lease;
+    use super::super::waiters::Waiter;
     use super::*;
 
     /// A million members are why each is small: 72 bytes, and 24 of links, besides its name in the index and its attributes.
     #[test]
     fn a_member_takes_little_memory() {
-        // What a slab adds to each entry is nothing, as it is here.
+        // A slab adds nothing to an entry that has room for a mark, as here.
         assert_eq!(size_of::<Option<Member>>(), size_of::<Member>());
         assert!(size_of::<Member>() + 3 * size_of::<u64>() <= 100, "{} bytes and 24", size_of::<Member>());
         assert!(size_of::<Lease>() <= 96, "{} bytes", size_of::<Lease>());
         assert!(size_of::<Waiter>() <= 128, "{} bytes", size_of::<Waiter>());
-        println!(
-            "member {}, lease {}, waiter {}, pool {}",
-            size_of::<Member>(),
-            size_of::<Lease>(),
-            size_of::<Waiter>(),
-            size_of::<Pool>()
-        );
+        println!("member {}, lease {}, waiter {}", size_of::<Member>(), size_of::<Lease>(), size_of::<Waiter>());
     }
 }

@@ -1,10 +1,10 @@
 //! The phases that a member goes through, each with what belongs to it.
 
-use super::*;
+use super::{AgentId, LeaseId};
+use poolcounter_core::wheel::TimerId;
 
-/// What a member does, with the timer of it.
 pub(super) enum MemberPhase {
-    /// The timer is armed when it is to be checked after a while.
+    /// The timer is armed for the next check, if members are checked while they are idle.
     Free(Option<TimerId>),
     Checking(TimerId),
     InUse(LeaseId),
@@ -19,8 +19,9 @@ pub(super) enum MemberPhase {
     Quarantined(Option<TimerId>),
     /// An operator holds it.
     Held(TimerId),
-    /// It was lost by its consumer, and kept out for a while.
+    /// Its consumer has lost it, and it is kept out for `loss_delay`.
     Delayed(TimerId),
+    /// Its provider is lost, or it is between two phases.
     Orphaned,
 }
 
@@ -41,6 +42,21 @@ pub(super) enum PhaseKind {
 
 impl PhaseKind {
     pub const COUNT: usize = PhaseKind::Orphaned as usize + 1;
+
+    /// Returns the name in the protocol.
+    pub fn name(self) -> &'static str {
+        match self {
+            PhaseKind::Free => "free",
+            PhaseKind::Checking => "checking",
+            PhaseKind::InUse => "in_use",
+            PhaseKind::Stopping => "stopping",
+            PhaseKind::Unclean | PhaseKind::Cleaning => "cleaning",
+            PhaseKind::Quarantined => "quarantined",
+            PhaseKind::Held => "held",
+            PhaseKind::Delayed => "delayed",
+            PhaseKind::Orphaned => "orphaned",
+        }
+    }
 }
 
 impl MemberPhase {

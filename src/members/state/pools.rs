@@ -1,229 +1,412 @@
-//! The pools: declared, changed and removed.
+//! Table of the pools and groups: names, settings, statistics, and the pools that a step has changed.
 
-use super::*;
+use super::saved::SavedPool;
+use super::{GroupId, PoolId, Refusal, Settings, Step, Timer};
+use crate::stats::{MemberStat as Stat, Times};
+use poolcounter_core::id::Id;
+use poolcounter_core::names::{Hash, Names};
+use poolcounter_core::stats::Figures;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+use slab::Slab;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
 
-impl State {
-    /// `POOL name init max [key=value ...]`.
-    pub(super) fn declare(
-        &mut self,
-        conn: ConnId,
-        name: &[u8],
-        changes: &[Change],
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
-        let settings = Settings::default().with(changes).map_err(Refusal::BadSettings)?;
-        if let Ok(known) = self.find_pool(name) {
-            let known = self.pool(known);
-            let is_same = !known.is_leaving && known.settings == settings;
-            if !is_same {
-                return Err(Refusal::PoolDiffers);
-            }
-            step.tell(conn, What::Ok);
-            return Ok(());
-        }
-        if self.pools.len() >= MOST_POOLS {
-            return Err(Refusal::TooMany);
-        }
-        self.create_pool(name.into(), settings, step);
-        step.tell(conn, What::Ok);
-        Ok(())
+/// Time without starts after a first failure, before its jitter; it doubles with each further one.
+const FIRST_BACKOFF: Span = Span::from_millis(100);
+const LONGEST_BACKOFF: Span = Span::from_secs(30);
+
+pub(super) struct Pool {
+    pub name: Arc<[u8]>,
+    pub settings: Settings,
+    pub group: Option<GroupId>,
+    /// True when it is removed as soon as its members are back.
+    pub is_leaving: bool,
+    /// True when the configuration file had it when it was read last.
+    pub is_from_file: bool,
+    /// True when it was removed at once: it has no name and no group, and is gone when its members are.
+    pub is_removed: bool,
+    /// True when a take in this step left few members free.
+    pub is_to_grow: bool,
+    /// Number of replacements to start.
+    pub owed: u32,
+    /// Number of members and starts that it may have: `max`, or more while those are left that it had when `max` was lowered.
+    pub most_slots: u64,
+    /// Armed while nothing is started, because a start has failed.
+    pub backoff: Option<TimerId>,
+    /// The next backoff, before its jitter.
+    pub next_backoff: Span,
+    pub cull: Option<TimerId>,
+    /// When the first unclean member has waited for too long. Armed while no agent can be asked to clean.
+    pub unclean_until: Option<(Time, TimerId)>,
+    pub figures: Figures<Stat>,
+    pub times: Box<Times>,
+    hash: Hash,
+    /// True when it is in [`Pools::touched`].
+    is_touched: bool,
+    /// True when waiters may want a member that came free by other ways than a return.
+    is_to_reconsider: bool,
+}
+
+/// Pools from which members are taken together.
+pub(super) struct Group {
+    pub name: Arc<[u8]>,
+    pub pools: Vec<PoolId>,
+    hash: Hash,
+}
+
+/// All pools and groups, by name.
+#[derive(Default)]
+pub(super) struct Pools {
+    pools: Slab<Pool>,
+    names: Names<PoolId>,
+    /// Those that are not removed, in the order of their names.
+    by_name: BTreeMap<Arc<[u8]>, PoolId>,
+    groups: Slab<Group>,
+    group_names: Names<GroupId>,
+    /// Those that have changed in this step.
+    touched: Vec<PoolId>,
+    /// Statistics of pools that are gone.
+    past: Figures<Stat>,
+}
+
+impl Pools {
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty() && self.groups.is_empty()
     }
 
-    pub(super) fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
-        let hash = self.names.hash(&name);
-        let id = PoolId::from_index(self.pools.insert(Pool::new(name.clone(), hash, settings)));
-        let pools = &self.pools;
-        self.names.insert(hash, id, |id| pools[id.index()].hash);
-        self.order.insert(name, id);
-        self.join_group(id, self.pool(id).settings.group.clone().as_ref());
-        self.arm_cull(id, step);
-        self.touch(id);
+    pub fn len(&self) -> usize {
+        self.pools.len()
+    }
+
+    pub fn get(&self, id: PoolId) -> &Pool {
+        &self.pools[id.index()]
+    }
+
+    /// # Errors
+    ///
+    /// When there is no pool of this name.
+    pub fn find(&self, name: &[u8]) -> Result<PoolId, Refusal> {
+        let found = self.names.find(self.names.hash(name), |id| *self.get(id).name == *name);
+        found.ok_or(Refusal::NoPool)
+    }
+
+    pub fn group(&self, id: GroupId) -> &Group {
+        &self.groups[id.index()]
+    }
+
+    pub fn find_group(&self, name: &[u8]) -> Option<GroupId> {
+        self.group_names.find(self.group_names.hash(name), |id| *self.group(id).name == *name)
+    }
+
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().map(|(_, group)| group)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
+        self.pools.iter().map(|(index, pool)| (PoolId::from_index(index), pool))
+    }
+
+    /// Returns the pools with a name behind `after`, by name.
+    pub fn after(&self, after: Option<&[u8]>) -> impl Iterator<Item = PoolId> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_name.range::<[u8], _>((from, Bound::Unbounded)).map(|(_, id)| *id)
+    }
+
+    /// Returns the statistics of all pools together, those that are gone among them.
+    pub fn all_figures(&self) -> Figures<Stat> {
+        let mut all = self.past.clone();
+        self.iter().for_each(|(_, pool)| all.merge(&pool.figures));
+        all
+    }
+
+    /// Returns the statistics of pools that are gone, to be saved.
+    pub fn save_past(&self) -> Vec<(String, u64)> {
+        self.past.save()
+    }
+
+    pub fn restore_past(&mut self, past: &[(String, u64)]) {
+        self.past.restore(past);
+    }
+
+    /// Adds a pool without members and without a group.
+    pub fn create(&mut self, name: Arc<[u8]>, settings: Settings) -> PoolId {
+        self.insert(Pool::new(name, settings))
+    }
+
+    /// Adds a pool that another process saved. Returns None when there is one of its name.
+    pub fn restore(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<PoolId> {
+        (saved.is_removed || self.find(&saved.name).is_err()).then_some(())?;
+        let id = PoolId::from_index(self.pools.vacant_key());
+        let mut pool = Pool {
+            is_leaving: saved.is_leaving,
+            is_from_file: saved.is_from_file,
+            is_removed: saved.is_removed,
+            owed: saved.owed,
+            backoff: saved.backoff.map(|at| step.timers.arm(at, Timer::Backoff(id))),
+            next_backoff: saved.next_backoff,
+            cull: saved.cull.map(|at| step.timers.arm(at, Timer::Cull(id))),
+            times: Box::new(saved.times),
+            ..Pool::new(saved.name, saved.settings)
+        };
+        pool.figures.restore(&saved.figures);
+        Some(self.insert(pool))
+    }
+
+    fn insert(&mut self, mut pool: Pool) -> PoolId {
+        pool.hash = self.names.hash(&pool.name);
+        let (name, hash, is_removed) = (pool.name.clone(), pool.hash, pool.is_removed);
+        let id = PoolId::from_index(self.pools.insert(pool));
+        if !is_removed {
+            let pools = &self.pools;
+            self.names.insert(hash, id, |id| pools[id.index()].hash);
+            self.by_name.insert(name, id);
+        }
         id
     }
 
-    fn arm_cull(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+    /// Takes the name from a pool that is removed at once.
+    pub fn unname(&mut self, id: PoolId) {
+        let pool = &mut self.pools[id.index()];
+        pool.is_removed = true;
+        self.names.remove(pool.hash, id);
+        self.by_name.remove(&pool.name);
+    }
+
+    /// Removes a pool without a group, with its timers. Its statistics stay in the sum.
+    pub fn remove(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        if !self.get(id).is_removed {
+            self.unname(id);
+        }
+        let pool = self.pools.remove(id.index());
+        self.past.merge(&pool.figures);
+        let unclean = pool.unclean_until.map(|(_, timer)| timer);
+        pool.cull.into_iter().chain(pool.backoff).chain(unclean).for_each(|timer| step.timers.cancel(timer));
+        // The next pool with this id is touched for itself.
+        self.touched.retain(|other| *other != id);
+    }
+
+    /// Puts a pool into the group of this name, which is made if it is new.
+    pub fn join_group(&mut self, pool: PoolId, name: &Arc<[u8]>) -> GroupId {
+        let id = self.find_group(name).unwrap_or_else(|| {
+            let hash = self.group_names.hash(name);
+            let group = Group { name: name.clone(), pools: Vec::new(), hash };
+            let id = GroupId::from_index(self.groups.insert(group));
+            let groups = &self.groups;
+            self.group_names.insert(hash, id, |id| groups[id.index()].hash);
+            id
+        });
+        self.groups[id.index()].pools.push(pool);
+        self.pools[pool.index()].group = Some(id);
+        id
+    }
+
+    /// Takes a pool out of its group, and returns the group.
+    pub fn leave_group(&mut self, pool: PoolId) -> Option<GroupId> {
+        let id = self.pools[pool.index()].group.take()?;
+        self.groups[id.index()].pools.retain(|other| *other != pool);
+        Some(id)
+    }
+
+    /// Removes a group that has no pools.
+    pub fn remove_group(&mut self, id: GroupId) {
+        let group = self.groups.remove(id.index());
+        self.group_names.remove(group.hash, id);
+    }
+
+    /// Replaces the settings of a pool, and returns those before.
+    pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
+        let pool = &mut self.pools[id.index()];
+        pool.most_slots = pool.most_slots.max(u64::from(settings.max));
+        std::mem::replace(&mut pool.settings, settings)
+    }
+
+    pub fn set_leaving(&mut self, id: PoolId, is_leaving: bool) {
+        self.pools[id.index()].is_leaving = is_leaving;
+    }
+
+    pub fn set_from_file(&mut self, id: PoolId, is_from_file: bool) {
+        self.pools[id.index()].is_from_file = is_from_file;
+    }
+
+    /// Notes that the demand of a pool may have changed, so that it is settled at the end of the step.
+    pub fn touch(&mut self, id: PoolId) {
+        let pool = &mut self.pools[id.index()];
+        if !pool.is_touched {
+            pool.is_touched = true;
+            self.touched.push(id);
+        }
+    }
+
+    /// Touches a pool, and notes that its waiters may want members that are free.
+    pub fn reconsider(&mut self, id: PoolId) {
+        self.pools[id.index()].is_to_reconsider = true;
+        self.touch(id);
+    }
+
+    /// Takes the note that waiters may want members that are free.
+    pub fn take_reconsider(&mut self, id: PoolId) -> bool {
+        std::mem::take(&mut self.pools[id.index()].is_to_reconsider)
+    }
+
+    /// Takes a pool that was touched.
+    pub fn next_touched(&mut self) -> Option<PoolId> {
+        let id = self.touched.pop()?;
+        self.pools[id.index()].is_touched = false;
+        Some(id)
+    }
+
+    /// Counts one event of a pool.
+    pub fn count(&mut self, id: PoolId, stat: Stat) {
+        self.pools[id.index()].figures.count(stat);
+    }
+
+    /// Returns the durations of a pool, to record one.
+    pub fn times(&mut self, id: PoolId) -> &mut Times {
+        &mut self.pools[id.index()].times
+    }
+
+    /// Notes that a take has left so many members free: if they are few, more are started.
+    pub fn note_free(&mut self, id: PoolId, free: u32) {
+        let pool = &mut self.pools[id.index()];
+        pool.is_to_grow |= pool.settings.grow_at.is_some_and(|grow_at| free <= grow_at);
+        self.touch(id);
+    }
+
+    /// Forgets that few members were left free.
+    pub fn end_growth(&mut self, id: PoolId) {
+        self.pools[id.index()].is_to_grow = false;
+    }
+
+    /// Notes that a replacement is to be started.
+    pub fn owe(&mut self, id: PoolId) {
+        self.pools[id.index()].owed += 1;
+    }
+
+    /// Notes that one start has begun.
+    pub fn note_start(&mut self, id: PoolId) {
+        let pool = &mut self.pools[id.index()];
+        pool.owed = pool.owed.saturating_sub(1);
+    }
+
+    /// Lowers the number of replacements to start to `room`.
+    pub fn limit_owed(&mut self, id: PoolId, room: u64) {
+        let pool = &mut self.pools[id.index()];
+        pool.owed = u32::try_from(room.min(u64::from(pool.owed))).unwrap_or(u32::MAX);
+    }
+
+    /// Lowers the number of members and starts that a pool may have towards `max`, now that it has `slots`.
+    pub fn limit_slots(&mut self, id: PoolId, slots: u64) {
+        let pool = &mut self.pools[id.index()];
+        pool.most_slots = pool.most_slots.min(slots).max(u64::from(pool.settings.max));
+    }
+
+    /// Sets the number of members and starts that a restored pool may have.
+    pub fn restore_slots(&mut self, id: PoolId, slots: u64) {
+        let pool = &mut self.pools[id.index()];
+        pool.most_slots = slots.max(u64::from(pool.settings.max));
+    }
+
+    /// Arms the backoff after a failed start, unless it is armed.
+    pub fn begin_backoff(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        let pool = &mut self.pools[id.index()];
+        if pool.backoff.is_none() {
+            let span = step.random.jitter(pool.next_backoff, 75, 125);
+            pool.next_backoff = (pool.next_backoff + pool.next_backoff).min(LONGEST_BACKOFF);
+            pool.backoff = Some(step.timers.arm(step.now + span, Timer::Backoff(id)));
+        }
+    }
+
+    /// Ends a backoff whose timer has fired.
+    pub fn backoff_fired(&mut self, id: PoolId) {
+        self.pools[id.index()].backoff.take().into_iter().for_each(TimerId::fired);
+    }
+
+    /// Ends the backoff after a start that has succeeded. Returns true when others had failed before.
+    pub fn reset_backoff(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        let pool = &mut self.pools[id.index()];
+        pool.backoff.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        std::mem::replace(&mut pool.next_backoff, FIRST_BACKOFF) != FIRST_BACKOFF
+    }
+
+    /// Arms the timer for the next cull as the settings say.
+    pub fn arm_cull(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         let pool = &mut self.pools[id.index()];
         pool.cull.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         let interval = pool.settings.cull_interval;
         pool.cull = (interval > Span::ZERO).then(|| step.timers.arm(step.now + interval, Timer::Cull(id)));
     }
 
-    /// `RECONFIGURE name key=value ...`.
-    pub(super) fn reconfigure(
-        &mut self,
-        conn: ConnId,
-        name: &[u8],
-        changes: &[Change],
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
-        let id = self.find_pool(name)?;
-        let settings = self.pool(id).settings.with(changes).map_err(Refusal::BadSettings)?;
-        step.tell(conn, What::Ok);
-        self.change(id, settings, step);
-        Ok(())
+    /// Arms the timer for the next cull again, which has fired.
+    pub fn rearm_cull(&mut self, id: PoolId, after: Span, step: &mut Step<'_, '_>) {
+        let cull = &mut self.pools[id.index()].cull;
+        cull.replace(step.timers.arm(step.now + after, Timer::Cull(id))).into_iter().for_each(TimerId::fired);
     }
 
-    /// Gives a pool other settings.
-    pub(super) fn change(&mut self, id: PoolId, settings: Settings, step: &mut Step<'_, '_>) {
-        let pool = self.pool_mut(id);
-        pool.most_slots = pool.most_slots.max(u64::from(settings.max));
-        let before = std::mem::replace(&mut pool.settings, settings);
-        self.apply_timing(id, &before, step);
-        if before.group != self.pool(id).settings.group {
-            self.leave_group(id, step);
-            if !self.pool(id).is_leaving {
-                self.join_group(id, self.pool(id).settings.group.clone().as_ref());
-            }
-        }
-        self.turn_away(id, step);
-        self.pool_mut(id).is_to_reconsider = true;
-        self.touch(id);
-    }
-
-    /// Has new settings count for what is timed by the old ones: culling, lifetimes, checks and holds. What somebody was
-    /// asked to answer in time keeps its time.
-    fn apply_timing(&mut self, id: PoolId, before: &Settings, step: &mut Step<'_, '_>) {
-        let pool = self.pool(id);
-        let after = &pool.settings;
-        let lives = (before.max_lifetime, before.lifetime_jitter) != (after.max_lifetime, after.lifetime_jitter);
-        let checks = before.check_interval != after.check_interval;
-        let holds = (before.max_hold, before.warn_hold) != (after.max_hold, after.warn_hold);
-        if before.cull_interval != after.cull_interval {
-            self.arm_cull(id, step);
-        }
-        if lives || checks || holds {
-            self.background.retain(|chore| !matches!(chore, BackgroundTask::Retime(of, _) if *of == id));
-            self.begin(BackgroundTask::Retime(id, None), step);
+    /// Arms the timer for when the first unclean member has waited for too long.
+    pub fn set_unclean_until(&mut self, id: PoolId, until: Option<Time>, step: &mut Step<'_, '_>) {
+        let armed = &mut self.pools[id.index()].unclean_until;
+        if until != armed.as_ref().map(|(until, _)| *until) {
+            armed.take().into_iter().for_each(|(_, timer)| step.timers.cancel(timer));
+            *armed = until.map(|until| (until, step.timers.arm(until, Timer::Unclean(id))));
         }
     }
 
-    /// Arms the timer of a free member's next check anew.
-    pub(super) fn arm_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let member = &mut self.members[id.index()];
-        let interval = self.pools[member.pool.index()].settings.check_interval;
-        let is_checked = interval > Span::ZERO && member.owner != MemberOwner::Fixed;
-        if let MemberPhase::Free(timer) = &mut member.phase {
-            timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
-            *timer = is_checked.then(|| step.timers.arm(member.proved + interval, Timer::Phase(id)));
-        }
+    /// Takes the timer of the first unclean member, which has fired.
+    pub fn unclean_fired(&mut self, id: PoolId) {
+        self.pools[id.index()].unclean_until.take().into_iter().for_each(|(_, timer)| timer.fired());
     }
 
-    /// Turns away the newest waiters of a pool whose queue is too long.
-    fn turn_away(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let excess = self.queued(id).saturating_sub(self.pool(id).settings.queue) as usize;
-        if excess > 0 {
-            let lengthy = self.own_waiters(id);
-            for waiter in
-                lengthy.into_iter().filter(|waiter| !self.waiter(*waiter).no_wait).take(excess).collect::<Vec<_>>()
-            {
-                self.pool_mut(id).figures.count(Stat::QueueFull);
-                self.refuse_wait(waiter, What::QueueFull, step);
-            }
-        }
+    pub fn armed_timers(&self) -> usize {
+        let armed = |pool: &Pool| [pool.cull.is_some(), pool.backoff.is_some(), pool.unclean_until.is_some()];
+        self.iter().flat_map(|(_, pool)| armed(pool)).filter(|is_armed| *is_armed).count()
     }
 
-    /// `RMPOOL name [GRACEFUL]`.
-    pub(super) fn remove_pool(
-        &mut self,
-        conn: ConnId,
-        name: &[u8],
-        graceful: bool,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
-        let id = self.find_pool(name)?;
-        step.tell(conn, What::Ok);
-        self.remove(id, graceful, step);
-        Ok(())
-    }
-
-    /// Removes a pool, at once or as its members come back.
-    pub(super) fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
-        self.pool_mut(id).is_leaving = true;
-        let waiters = self.own_waiters(id);
-        waiters
-            .into_iter()
-            .rev()
-            .for_each(|waiter| self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step));
-        if let Some(group) = self.pool(id).group {
-            self.place_wants(group);
-            self.end_group_if_over(group, step);
+    /// Compares the names, groups and notes with the pools.
+    pub fn check(&self) {
+        assert!(self.touched.is_empty(), "a step settles what it has touched");
+        let named = self.iter().filter(|(_, pool)| !pool.is_removed).count();
+        assert_eq!((self.names.len(), self.by_name.len()), (named, named), "each pool has one name");
+        for (id, pool) in self.iter() {
+            let is_found = self.find(&pool.name) == Ok(id) && self.by_name.get(&pool.name) == Some(&id);
+            assert!(pool.is_removed || is_found, "a pool is found by its name");
+            let is_noted = pool.is_touched || pool.is_to_reconsider || pool.is_to_grow;
+            assert!(!is_noted, "a step settles what it has touched");
+            assert!(pool.owed <= pool.settings.max, "no more is owed than there may be");
+            let is_in_group = pool.group.is_none_or(|group| self.group(group).pools.contains(&id));
+            assert!(is_in_group, "a pool is in its group");
         }
-        for start in self.starts_of(id) {
-            self.end_start(start, step);
-        }
-        if graceful {
-            // It may have been asked for before.
-            if !self.pool(id).is_retiring {
-                self.begin(BackgroundTask::Retire(id, None), step);
-            }
-        } else {
-            self.unname(id, step);
-            self.begin(BackgroundTask::Remove(id), step);
-        }
-        self.touch(id);
-    }
-
-    /// Takes a pool that is removed at once out of everybody's sight, and its name is free.
-    fn unname(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        self.leave_group(id, step);
-        let pool = &mut self.pools[id.index()];
-        pool.is_removed = true;
-        self.names.remove(pool.hash, id);
-        self.order.remove(&pool.name);
-        for agent in pool.agents.clone() {
-            if let ProviderState::Serves(conn) = self.agents[agent.index()].standing {
-                self.agents[agent.index()].standing = ProviderState::Dismissed(conn);
-                let work = self.work(conn);
-                work.agent = None;
-                work.dismissed.push(agent);
-            }
+        assert_eq!(self.group_names.len(), self.groups.len(), "each group has one name");
+        for (index, group) in &self.groups {
+            let id = GroupId::from_index(index);
+            assert!(!group.pools.is_empty(), "a group has pools");
+            assert!(group.pools.iter().all(|pool| self.get(*pool).group == Some(id)), "the pools of a group know it");
         }
     }
+}
 
-    /// The starts that are under way in a pool.
-    fn starts_of(&self, id: PoolId) -> Vec<StartId> {
-        let conns = self.pool(id).agents.iter().filter_map(|agent| self.agents[agent.index()].conn());
-        let works = conns.filter_map(|conn| self.clients[conn.index()].work.as_ref());
-        let starts = works.flat_map(|work| work.starts.values().copied());
-        let is_under_way = |id: &StartId| matches!(self.starts[id.index()].progress, Progress::UnderWay { .. });
-        starts.filter(is_under_way).collect()
-    }
-
-    /// Ends a pool that is being removed and has nothing left.
-    pub(super) fn drop_pool_if_left(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let pool = self.pool(id);
-        if !pool.is_leaving || pool.slots() > 0 {
-            return;
+impl Pool {
+    fn new(name: Arc<[u8]>, settings: Settings) -> Self {
+        Pool {
+            name,
+            group: None,
+            is_leaving: false,
+            is_from_file: false,
+            is_removed: false,
+            is_to_grow: false,
+            owed: 0,
+            most_slots: u64::from(settings.max),
+            backoff: None,
+            next_backoff: FIRST_BACKOFF,
+            cull: None,
+            unclean_until: None,
+            figures: Figures::default(),
+            times: Box::default(),
+            hash: Hash::default(),
+            is_touched: false,
+            is_to_reconsider: false,
+            settings,
         }
-        for agent in std::mem::take(&mut self.pool_mut(id).agents) {
-            match self.agents.remove(agent.index()).standing {
-                ProviderState::Serves(conn) => self.work(conn).agent = None,
-                ProviderState::Dismissed(conn) => self.work(conn).dismissed.retain(|other| *other != agent),
-                ProviderState::Lost => {}
-                ProviderState::Grace(_) => unreachable!("a provider in its grace stands in no list"),
-            }
-        }
-        self.drop_background(id, step);
-        self.leave_group(id, step);
-        let pool = self.pools.remove(id.index());
-        self.past.merge(&pool.figures);
-        let unclean = pool.unclean_until.map(|(_, timer)| timer);
-        pool.cull.into_iter().chain(pool.backoff).chain(unclean).for_each(|timer| step.timers.cancel(timer));
-        if !pool.is_removed {
-            self.names.remove(pool.hash, id);
-            self.order.remove(&pool.name);
-        }
-        // It may have been touched again; the next pool with its number has to be, too.
-        self.unsettled.retain(|other| *other != id);
-    }
-
-    pub(super) fn find_pool(&self, name: &[u8]) -> Result<PoolId, Refusal> {
-        let found = self.names.find(self.names.hash(name), |id| *self.pool(id).name == *name);
-        found.ok_or(Refusal::NoPool)
-    }
-
-    /// Returns whether there is room for one more member, start or waiter.
-    pub(super) fn has_room(&self) -> bool {
-        self.members.len() + self.starts_under_way + self.waiters.len() < self.limits.most
     }
 }

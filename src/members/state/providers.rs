@@ -1,36 +1,21 @@
-//! Providers and cleaners: what they bring, what they answer, and what is left when they are lost.
+//! Requests of providers, cleaners and operators about members, and the loss of a provider.
 
-use super::members::Cause;
+use super::lifecycle::Cause;
 use super::*;
 
-/// How many stops that were not answered in time are remembered of a provider.
-const MOST_LATE_STOPS: usize = 65_536;
-
 impl State {
-    pub(super) fn work(&mut self, conn: ConnId) -> &mut Work {
-        self.client(conn).work.get_or_insert_default()
-    }
-
-    /// The connection as a provider or cleaner, and its pool.
-    pub(super) fn agent_of(&self, conn: ConnId) -> Option<(AgentId, PoolId)> {
-        let agent = self.clients.get(conn.index())?.work.as_ref()?.agent?;
-        Some((agent, self.agents[agent.index()].pool))
-    }
-
-    /// Makes the connection a provider or cleaner of a pool, if it is none of another.
+    /// Makes a connection an agent of a pool, unless it is one of another.
     fn enlist(&mut self, conn: ConnId, name: &[u8]) -> Result<AgentId, Refusal> {
-        if let Some((agent, pool)) = self.agent_of(conn) {
+        if let Some((agent, pool)) = self.agents.serving(conn) {
             let is_same = *self.pool(pool).name == *name;
             return if is_same { Ok(agent) } else { Err(Refusal::BadSyntax("the connection works for another pool")) };
         }
-        let pool = self.find_pool(name)?;
+        let pool = self.pools.find(name)?;
         if self.pool(pool).is_leaving {
             return Err(Refusal::NoPool);
         }
-        let id = AgentId::from_index(self.agents.insert(Agent::new(conn, pool)));
-        self.pool_mut(pool).agents.push(id);
-        self.work(conn).agent = Some(id);
-        Ok(id)
+        let agent = self.agents.insert(Agent::new(ProviderState::Serves(conn), pool));
+        Ok(agent.expect("the connection serves no pool"))
     }
 
     /// `PROVIDE pool [capacity]`.
@@ -42,41 +27,35 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         let id = self.enlist(conn, name)?;
-        let agent = &mut self.agents[id.index()];
-        let pool = agent.pool;
-        if self.pools[pool.index()].is_leaving {
+        let pool = self.agents.get(id).pool;
+        if self.pool(pool).is_leaving {
             return Err(Refusal::NoPool);
         }
-        (agent.provides, agent.capacity) = (true, capacity);
+        self.agents.set_provider(id, capacity);
         step.tell(conn, What::Ok);
-        self.welcome(pool);
+        self.note_agent(pool);
         Ok(())
     }
 
     /// `CLEAN pool`.
     pub(super) fn clean(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let id = self.enlist(conn, name)?;
-        self.agents[id.index()].cleans = true;
+        self.agents.set_cleaner(id);
         step.tell(conn, What::Ok);
-        self.welcome(self.agents[id.index()].pool);
+        self.note_agent(self.agents.get(id).pool);
         Ok(())
     }
 
-    /// There is somebody new who can be asked.
-    fn welcome(&mut self, pool: PoolId) {
-        self.pool(pool).group.into_iter().for_each(|group| self.place_wants(group));
-        self.touch(pool);
+    /// Notes that a pool has an agent more.
+    fn note_agent(&mut self, pool: PoolId) {
+        self.pool(pool).group.into_iter().for_each(|group| self.assign_group_starts(group));
+        self.pools.touch(pool);
     }
 
-    pub(super) fn find_start(&self, conn: ConnId, number: u64) -> Result<StartId, Refusal> {
-        let work = self.clients.get(conn.index()).and_then(|client| client.work.as_ref());
-        work.and_then(|work| work.starts.get(&number)).copied().ok_or(Refusal::BadStart)
-    }
-
-    /// A member that the connection provides.
+    /// Returns the member of this name that the connection provides.
     pub(super) fn own_member(&self, conn: ConnId, name: &[u8]) -> Result<MemberId, Refusal> {
-        let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NoSuchMember)?;
-        let id = self.pool(pool).members.get(name).copied();
+        let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NoSuchMember)?;
+        let id = self.members.in_pool(pool).find(name);
         id.filter(|id| self.member(*id).owner == MemberOwner::Agent(agent)).ok_or(Refusal::NoSuchMember)
     }
 
@@ -88,11 +67,11 @@ impl State {
         attributes: Attributes,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let pool = self.find_pool(named.pool)?;
+        let pool = self.pools.find(named.pool)?;
         if self.pool(pool).is_leaving {
             return Err(Refusal::NoPool);
         }
-        let agent = self.agent_of(conn).filter(|(agent, of)| *of == pool && self.agents[agent.index()].provides);
+        let agent = self.agents.serving(conn).filter(|(agent, of)| *of == pool && self.agents.get(*agent).provides);
         let (agent, _) = agent.ok_or(Refusal::NotProvider)?;
         let known = self.known_member(pool, named.member, step);
         if let Some(id) = known.filter(|id| self.is_orphan(*id)) {
@@ -107,10 +86,9 @@ impl State {
         Ok(())
     }
 
-    /// Whether a pool has room for one more member, where `known` has its name already.
+    /// Returns whether a pool has room for one more member, where `known` has its name already.
     pub(super) fn check_room(&self, pool: PoolId, known: Option<MemberId>) -> Result<(), Refusal> {
-        let pool = self.pool(pool);
-        if pool.slots() >= u64::from(pool.settings.max) {
+        if !self.has_slot(pool) {
             return Err(Refusal::PoolFull);
         }
         if known.is_some() {
@@ -119,20 +97,18 @@ impl State {
         if self.has_room() { Ok(()) } else { Err(Refusal::TooMany) }
     }
 
+    /// Gives a member of a lost provider to another one, and frees it if it was suspended.
     fn adopt(&mut self, id: MemberId, agent: AgentId, attributes: Attributes, step: &mut Step<'_, '_>) {
-        self.unlink_owner(id, step);
-        self.link_owner(id, MemberOwner::Agent(agent));
-        let member = &mut self.members[id.index()];
-        member.owner = MemberOwner::Agent(agent);
+        let Member { pool, owner, .. } = *self.member(id);
+        self.members.set_owner(id, agent);
+        self.drop_owner_if_over(owner, step);
         if !attributes.is_empty() {
-            self.set_attributes(id, attributes);
+            self.members.set_attributes(id, attributes);
         }
-        let member = self.member(id);
-        let pool = member.pool;
-        if member.phase.kind() == PhaseKind::Orphaned {
+        if self.phase_of(id) == PhaseKind::Orphaned {
             self.release_member(id, Cause::Other, step);
         }
-        self.touch(pool);
+        self.pools.touch(pool);
     }
 
     /// `WITHDRAW pool member [NOW]`.
@@ -144,20 +120,19 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         let id = self.find_member(named, step)?;
-        let agent = self.agent_of(conn).map(|(agent, _)| MemberOwner::Agent(agent));
+        let agent = self.agents.serving(conn).map(|(agent, _)| MemberOwner::Agent(agent));
         if agent != Some(self.member(id).owner) {
             return Err(Refusal::NoSuchMember);
         }
         step.tell(conn, What::Ok);
-        self.let_go(id, now, step);
+        self.withdraw_member(id, now, step);
         Ok(())
     }
 
-    /// A member leaves: at once unless it is in use, and then too if it is to be now. It is not replaced.
-    pub(super) fn let_go(&mut self, id: MemberId, now: bool, step: &mut Step<'_, '_>) {
-        let member = &mut self.members[id.index()];
-        if matches!(member.phase, MemberPhase::InUse(_)) && !now {
-            member.is_leaving = true;
+    /// Ends a member without a replacement. One in use leaves when it is returned, or at once if `now`.
+    pub(super) fn withdraw_member(&mut self, id: MemberId, now: bool, step: &mut Step<'_, '_>) {
+        if self.phase_of(id) == PhaseKind::InUse && !now {
+            self.members.set_leaving(id, true);
         } else {
             self.end_anywhere(id, Lost::Withdrawn, None, step);
         }
@@ -166,45 +141,43 @@ impl State {
     /// `STOPPED member`.
     pub(super) fn stopped(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let own = self.own_member(conn, name);
-        let is_stopping = |id: &MemberId| self.member(*id).phase.kind() == PhaseKind::Stopping;
-        if let Some(id) = own.ok().filter(is_stopping) {
+        if let Some(id) = own.ok().filter(|id| self.phase_of(*id) == PhaseKind::Stopping) {
             step.tell(conn, What::Ok);
             self.drop_member(id, step);
             return Ok(());
         }
-        let work = self.clients.get_mut(conn.index()).and_then(|client| client.work.as_mut());
-        if work.is_some_and(|work| work.late_stops.remove(name)) {
+        if self.agents.take_late_stop(conn, name) {
             step.tell(conn, What::Ok);
             return Ok(());
         }
         // It has stopped by itself.
         let id = own?;
         step.tell(conn, What::Ok);
-        self.member_is_dead(id, step);
+        self.end_dead_member(id, step);
         Ok(())
     }
 
     /// `DEAD member`.
     pub(super) fn dead(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
-        let (agent, pool) = self.agent_of(conn).ok_or(Refusal::NoSuchMember)?;
+        let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NoSuchMember)?;
         let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
-        let member = self.member(id);
-        let is_cleaner = self.agents[agent.index()].cleans
-            || matches!(member.phase, MemberPhase::Cleaning { agent: asked, .. } if asked == agent);
-        if member.owner != MemberOwner::Agent(agent) && !is_cleaner {
+        let Member { owner, phase, .. } = self.member(id);
+        let is_cleaner = self.agents.get(agent).cleans
+            || matches!(phase, MemberPhase::Cleaning { agent: asked, .. } if *asked == agent);
+        if *owner != MemberOwner::Agent(agent) && !is_cleaner {
             return Err(Refusal::NoSuchMember);
         }
         step.tell(conn, What::Ok);
-        self.member_is_dead(id, step);
+        self.end_dead_member(id, step);
         Ok(())
     }
 
-    /// A member is dead, wherever it is; a fixed one is put into quarantine.
-    fn member_is_dead(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+    /// Ends a dead member in any phase, or puts a fixed one into quarantine.
+    fn end_dead_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         if let MemberPhase::InUse(lease) = self.member(id).phase {
             self.lose_lease(lease, Lost::Died, step);
         }
-        match self.member(id).phase.kind() {
+        match self.phase_of(id) {
             PhaseKind::Stopping => self.drop_member(id, step),
             PhaseKind::Quarantined => {}
             _ if self.member(id).owner == MemberOwner::Fixed => self.fail_member(id, Stat::Died, step),
@@ -212,81 +185,135 @@ impl State {
         }
     }
 
-    /// A member was not stopped in time: its provider may still say that it is.
+    /// Remembers that a provider may still say that a member is stopped, which was not in time.
     pub(super) fn remember_stop(&mut self, id: MemberId) {
         if let Some(conn) = self.conn_of(id) {
-            self.remember_late_stop(conn, self.member(id).name.clone());
+            self.agents.remember_late_stop(conn, self.members.get(id).name.clone());
         }
     }
 
-    pub(super) fn remember_late_stop(&mut self, conn: ConnId, name: Arc<[u8]>) {
-        let stops = &mut self.work(conn).late_stops;
-        if stops.len() < MOST_LATE_STOPS {
-            stops.insert(name);
-        }
-    }
-
-    /// The connection is gone: its starts have failed, and its members are gone or orphans.
+    /// Fails the starts of a connection that goes, and ends its members or suspends them for `provider_grace`.
     pub(super) fn lose_agent(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
-        let agent = self.agent_of(conn);
-        let starts: Option<Vec<StartId>> =
-            self.clients[conn.index()].work.as_ref().map(|work| work.starts.values().copied().collect());
-        for start in starts.unwrap_or_default() {
-            let is_under_way = matches!(self.starts[start.index()].progress, Progress::UnderWay { .. });
+        let agent = self.agents.serving(conn);
+        for start in self.starts.of_conn(conn).collect::<Vec<_>>() {
+            let is_under_way = self.starts.get(start).is_under_way();
             if let Some((_, pool)) = agent.filter(|_| is_under_way) {
                 self.note_failure(pool, step);
             }
             self.end_start(start, step);
-            if self.starts.contains(start.index()) {
-                self.drop_start(start);
-            }
         }
-        let dismissed = self.clients[conn.index()].work.as_mut().map(|work| std::mem::take(&mut work.dismissed));
-        for agent in dismissed.unwrap_or_default() {
-            self.agents[agent.index()].standing = ProviderState::Lost;
-        }
+        self.starts.forget(conn);
+        self.agents.lose_dismissed(conn);
         let Some((agent, pool)) = agent else { return };
-        self.dismiss(agent, pool, step);
-        let grace = self.pool(pool).settings.provider_grace;
-        let has_grace = grace > Span::ZERO && !self.pool(pool).is_leaving;
-        let entry = &mut self.agents[agent.index()];
-        entry.standing = match has_grace {
-            true => ProviderState::Grace(step.timers.arm(step.now + grace, Timer::Grace(agent))),
-            false => ProviderState::Lost,
-        };
-        self.forsake(agent, step);
-        self.pool_mut(pool).is_to_reconsider = true;
-        self.pool(pool).group.into_iter().for_each(|group| self.place_wants(group));
-        self.touch(pool);
-    }
-
-    /// Takes a provider or cleaner out of its pool; its members are left.
-    pub(super) fn dismiss(&mut self, agent: AgentId, pool: PoolId, step: &mut Step<'_, '_>) {
-        self.pool_mut(pool).agents.retain(|other| *other != agent);
-        self.lose_cleaner(pool, agent, step);
-        if let Some(conn) = self.agents[agent.index()].conn() {
-            self.work(conn).agent = None;
+        self.agents.unlist(agent);
+        if self.members.take_from_cleaner(pool, agent, step) {
+            self.pools.touch(pool);
         }
+        let Pool { is_leaving, settings, .. } = self.pools.get(pool);
+        let grace = Some(settings.provider_grace).filter(|grace| *grace > Span::ZERO && !is_leaving);
+        self.agents.set_lost(agent, grace.map(|grace| step.timers.arm(step.now + grace, Timer::Grace(agent))));
+        self.end_lost_members(agent, step);
+        self.pool(pool).group.into_iter().for_each(|group| self.assign_group_starts(group));
+        self.pools.reconsider(pool);
     }
 
-    /// The members of a provider that is gone are gone, or out of use for its grace.
-    fn forsake(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
-        let agent = &mut self.agents[id.index()];
-        (agent.is_pending, agent.to_orphan) = (true, agent.members.len());
-        let pool = agent.pool;
-        self.pool_mut(pool).orphaned_free += 1;
+    /// Ends the members of a lost provider, or suspends them for its grace, in the background.
+    fn end_lost_members(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
+        self.agents.begin_pending(id, self.members.of_agent(id));
         self.begin(BackgroundTask::Agent(id), step);
     }
 
-    /// The grace of a lost provider is over: the members that were not adopted are gone.
+    /// Ends the members of a lost provider that were not adopted in its grace.
     pub(super) fn grace_is_over(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
-        let agent = &mut self.agents[id.index()];
-        if let ProviderState::Grace(timer) = std::mem::replace(&mut agent.standing, ProviderState::Lost) {
-            timer.fired();
+        self.agents.end_grace(id);
+        // Background work that is about to suspend them ends them instead.
+        if !self.agents.get(id).is_pending {
+            self.end_lost_members(id, step);
         }
-        // A chore that is about to put them out of use ends them instead.
-        if !agent.is_pending {
-            self.forsake(id, step);
+    }
+
+    /// Makes a connection a provider and cleaner no longer, as if it were lost.
+    pub fn stop_providing(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+        self.background.refill(step.now);
+        self.lose_agent(conn, step);
+        self.settle(step);
+    }
+
+    /// `ADD pool member [attr=value ...]`.
+    pub(super) fn add(
+        &mut self,
+        conn: ConnId,
+        named: Named<'_>,
+        attributes: Attributes,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let pool = self.pools.find(named.pool)?;
+        if self.pool(pool).is_leaving {
+            return Err(Refusal::NoPool);
         }
+        let known = self.known_member(pool, named.member, step);
+        self.check_room(pool, known)?;
+        step.tell(conn, What::Ok);
+        let id = self.create_member(pool, named.member, attributes, MemberOwner::Fixed, step);
+        self.release_member(id, Cause::Other, step);
+        Ok(())
+    }
+
+    /// `DEL pool member [NOW]`.
+    pub(super) fn delete(
+        &mut self,
+        conn: ConnId,
+        named: Named<'_>,
+        now: bool,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.find_member(named, step)?;
+        if self.member(id).owner != MemberOwner::Fixed {
+            return Err(Refusal::NoSuchMember);
+        }
+        step.tell(conn, What::Ok);
+        self.withdraw_member(id, now, step);
+        Ok(())
+    }
+
+    /// `REPAIR pool member` frees a member in quarantine, `FREE pool member` one that an operator holds.
+    pub(super) fn release_from(
+        &mut self,
+        conn: ConnId,
+        named: Named<'_>,
+        phase: PhaseKind,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.find_member(named, step)?;
+        step.tell(conn, What::Ok);
+        if self.phase_of(id) == phase {
+            self.leave_state(id, step);
+            self.release_member(id, Cause::Other, step);
+        }
+        Ok(())
+    }
+
+    /// `HOLD pool member seconds [note]`. A member that is not free is held when it comes free.
+    pub(super) fn hold(
+        &mut self,
+        conn: ConnId,
+        named: Named<'_>,
+        span: Span,
+        note: &[u8],
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.find_member(named, step)?;
+        step.tell(conn, What::Ok);
+        let (pool, member) = self.names_of(id);
+        step.notices.push(Notice::Held { pool, member, span, note: note.into() });
+        match self.phase_of(id) {
+            PhaseKind::Free | PhaseKind::Held => {
+                self.leave_state(id, step);
+                self.hold_for(id, span, step);
+            }
+            PhaseKind::Stopping => {}
+            _ => self.members.set_hold(id, span),
+        }
+        Ok(())
     }
 }

@@ -1,17 +1,17 @@
-//! What there is, for those who ask. It changes nothing.
+//! Lists, figures and reports of pools and members. They change nothing.
 
-use super::super::stats::misses_of;
 use super::*;
+use crate::stats::{Times, misses_of};
+use poolcounter_core::stats::Figures;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::ops::Bound;
 
-/// Who holds a member, as operators see it.
+/// Holder of a lease, as operators see it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Holder {
-    /// The connection has no name.
+    /// A connection without a name.
     Connection(ConnId),
-    /// The name that the connection had, or the address of one that is gone.
+    /// The name of the connection, or the address of one that is gone.
     Name(Arc<[u8]>),
 }
 
@@ -68,14 +68,14 @@ pub struct PoolRow<'a> {
     pub figures: Utilization,
 }
 
-/// A pool with what happened in it.
+/// A pool with its statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolReport<'a> {
-    /// How it stands.
+    /// Its name, group and figures.
     pub row: PoolRow<'a>,
-    /// What was counted.
+    /// Its statistics.
     pub figures: &'a Figures<Stat>,
-    /// How long things took.
+    /// Its durations.
     pub times: &'a Times,
 }
 
@@ -84,17 +84,17 @@ pub struct PoolReport<'a> {
 pub struct MemberRow<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// What it does.
+    /// Its state, as in the protocol.
     pub state: &'static str,
-    /// Who holds it; `-` when nobody does.
+    /// Its holder; `-` when it is not in use.
     pub holder: String,
-    /// How long there has been such a member.
+    /// Time since it was started or added.
     pub age: Span,
-    /// How long it has not been in use.
+    /// Time since it was last in use.
     pub idle: Span,
-    /// How often it was taken.
+    /// Number of its leases.
     pub uses: u32,
-    /// Whether it is held for longer than `warn_hold`.
+    /// True when it is held for longer than `warn_hold`.
     pub is_long: bool,
 }
 
@@ -105,32 +105,31 @@ impl State {
     ///
     /// When there is no such pool.
     pub fn utilization(&self, pool: &[u8]) -> Result<Utilization, Refusal> {
-        Ok(self.utilization_of(self.find_pool(pool)?))
+        Ok(self.utilization_of(self.pools.find(pool)?))
     }
 
     fn utilization_of(&self, id: PoolId) -> Utilization {
-        let pool = self.pool(id);
-        let sum = |kinds: &[PhaseKind]| kinds.iter().map(|kind| pool.count(*kind)).sum();
+        let (of_pool, settings) = (self.members.in_pool(id), &self.pool(id).settings);
+        let sum = |kinds: &[PhaseKind]| kinds.iter().map(|kind| of_pool.count(*kind)).sum();
         Utilization {
-            max: pool.settings.max,
-            in_use: pool.count(PhaseKind::InUse),
-            free: pool.idle_count(),
-            starting: pool.starts,
-            stopping: pool.count(PhaseKind::Stopping),
+            max: settings.max,
+            in_use: of_pool.count(PhaseKind::InUse),
+            free: of_pool.idle(),
+            starting: self.starts.in_pool(id),
+            stopping: of_pool.count(PhaseKind::Stopping),
             cleaning: sum(&[PhaseKind::Unclean, PhaseKind::Cleaning]),
             quarantined: sum(&[PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Orphaned]),
             queued: self.queued(id),
-            queue_max: pool.settings.queue,
+            queue_max: settings.queue,
         }
     }
 
-    /// Returns the pools whose names come after `after`, by name.
+    /// Returns the pools with a name behind `after`, by name.
     pub fn pools_after(&self, after: Option<&[u8]>) -> impl Iterator<Item = PoolRow<'_>> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.order.range::<[u8], _>((from, Bound::Unbounded)).map(|(_, id)| self.pool_row(*id))
+        self.pools.after(after).map(|id| self.pool_row(id))
     }
 
-    /// Returns the members of a pool whose names come after `after`, by name; `peer` tells the address of a connection.
+    /// Returns the members of a pool with a name behind `after`, by name; `peer` returns the address of a connection.
     ///
     /// # Errors
     ///
@@ -142,35 +141,22 @@ impl State {
         now: Time,
         peer: impl Fn(ConnId) -> String,
     ) -> Result<impl Iterator<Item = MemberRow<'_>>, Refusal> {
-        let id = self.find_pool(pool)?;
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let members = self.pool(id).members.range::<[u8], _>((from, Bound::Unbounded));
-        Ok(members.map(move |(_, id)| self.row(*id, now, &peer)))
+        let members = self.members.in_pool(self.pools.find(pool)?).after(after);
+        Ok(members.map(move |(_, id)| self.member_row(id, now, &peer)))
     }
 
-    fn row(&self, id: MemberId, now: Time, peer: impl Fn(ConnId) -> String) -> MemberRow<'_> {
+    fn member_row(&self, id: MemberId, now: Time, peer: impl Fn(ConnId) -> String) -> MemberRow<'_> {
         let member = self.member(id);
         let warn_hold = self.pool(member.pool).settings.warn_hold;
-        let state = match member.phase.kind() {
-            PhaseKind::Free => "free",
-            PhaseKind::Checking => "checking",
-            PhaseKind::InUse => "in_use",
-            PhaseKind::Stopping => "stopping",
-            PhaseKind::Unclean | PhaseKind::Cleaning => "cleaning",
-            PhaseKind::Quarantined => "quarantined",
-            PhaseKind::Held => "held",
-            PhaseKind::Delayed => "delayed",
-            PhaseKind::Orphaned => "orphaned",
-        };
-        let held = match member.phase {
+        let lease_id = match member.phase {
             MemberPhase::InUse(lease) => Some(lease),
             _ => None,
         };
-        let lease = held.map(|held| &self.leases[held.index()]);
+        let lease = lease_id.map(|lease| self.leases.get(lease));
         MemberRow {
             name: &member.name,
-            state,
-            holder: held.map_or_else(|| "-".into(), |held| self.holder_text(held, peer)),
+            state: member.phase.kind().name(),
+            holder: lease_id.map_or_else(|| "-".into(), |lease| self.leases.holder_text(lease, peer)),
             age: now.since(member.born),
             idle: if lease.is_some() { Span::ZERO } else { now.since(member.since) },
             uses: member.uses,
@@ -178,11 +164,12 @@ impl State {
         }
     }
 
-    /// Returns at most `most` pools: those from which most was asked, the busiest first, and by name where that is equal.
+    /// Returns at most `most` pools: those with the most takes, refused ones among them, first, and by name where that is equal.
     pub fn busiest(&self, most: usize) -> Vec<PoolReport<'_>> {
         let asked = |id: PoolId| self.pool(id).figures.of(Stat::Takes) + misses_of(&self.pool(id).figures);
+        let by_name = self.pools.after(None).enumerate();
         let mut order: Vec<(Reverse<u64>, usize, PoolId)> =
-            self.order.values().enumerate().map(|(n, id)| (Reverse(asked(*id)), n, *id)).collect();
+            by_name.map(|(n, id)| (Reverse(asked(id)), n, id)).collect();
         if order.len() > most {
             order.select_nth_unstable(most);
             order.truncate(most);
@@ -191,72 +178,74 @@ impl State {
         order.into_iter().map(|(_, _, id)| self.report_of(id)).collect()
     }
 
-    /// Returns what there is to tell of a pool.
+    /// Returns the report of a pool.
     ///
     /// # Errors
     ///
     /// When there is no such pool.
     pub fn report_of_name(&self, pool: &[u8]) -> Result<PoolReport<'_>, Refusal> {
-        Ok(self.report_of(self.find_pool(pool)?))
+        Ok(self.report_of(self.pools.find(pool)?))
     }
 
     fn report_of(&self, id: PoolId) -> PoolReport<'_> {
-        let pool = self.pool(id);
-        PoolReport { row: self.pool_row(id), figures: &pool.figures, times: &pool.times }
+        let Pool { figures, times, .. } = self.pool(id);
+        PoolReport { row: self.pool_row(id), figures, times }
     }
 
     fn pool_row(&self, id: PoolId) -> PoolRow<'_> {
-        let pool = self.pool(id);
-        PoolRow {
-            name: &pool.name,
-            group: pool.group.map(|group| &*self.groups[group.index()].name),
-            figures: self.utilization_of(id),
-        }
+        let Pool { name, group, .. } = self.pool(id);
+        let group = group.map(|group| &*self.pools.group(group).name);
+        PoolRow { name, group, figures: self.utilization_of(id) }
     }
 
-    /// Returns what was counted of all pools together, those that are gone among them.
+    /// Returns the statistics of all pools together, those that are gone among them.
     pub fn counted_in_all(&self) -> Figures<Stat> {
-        let mut all = self.past.clone();
-        self.pools.iter().for_each(|(_, pool)| all.merge(&pool.figures));
-        all
+        self.pools.all_figures()
     }
 
-    /// Returns how many takes wait.
+    /// Returns the number of waiters.
     pub fn waiting(&self) -> usize {
         self.waiters.len()
     }
 
-    /// Returns how many timers are armed.
-    pub fn armed_timers(&self) -> usize {
-        let of_pools = self.pools.iter().map(|(_, pool)| {
-            [pool.cull.is_some(), pool.backoff.is_some(), pool.unclean_until.is_some()].map(usize::from).iter().sum()
-        });
-        let of_members = self
-            .members
-            .iter()
-            .map(|(_, member)| usize::from(member.phase.timer().is_some()) + usize::from(member.life.is_some()));
-        let of_leases = self.leases.iter().filter(|(_, lease)| lease.timer.is_some()).count();
-        let is_under_way = |start: &Start| matches!(start.progress, Progress::UnderWay { .. });
-        let of_starts = self.starts.iter().filter(|(_, start)| is_under_way(start)).count();
-        let of_agents =
-            self.agents.iter().filter(|(_, agent)| matches!(agent.standing, ProviderState::Grace(_))).count();
-        let of_chores = usize::from(self.background_timer.is_some());
-        of_pools.chain(of_members).sum::<usize>() + of_leases + of_starts + of_agents + self.waiters.len() + of_chores
+    /// Returns the numbers of members and of pools.
+    pub fn len(&self) -> (usize, usize) {
+        (self.members.len(), self.pools.len())
     }
 
-    /// Returns whether nothing is held, waited for or remembered of any connection. Pools stay, with fixed members, leases
-    /// that have a token, and the members of lost providers for their grace.
+    /// Returns the number of armed timers.
+    pub fn armed_timers(&self) -> usize {
+        let of_agents = self.agents.iter().filter(|(_, agent)| matches!(agent.state, ProviderState::Grace(_))).count();
+        let of_tables = self.pools.armed_timers() + self.members.armed_timers() + self.leases.armed_timers();
+        of_tables + of_agents + self.starts.under_way() + self.waiters.len() + self.background.armed_timers()
+    }
+
+    /// Returns the pool for which a connection provides or cleans.
+    pub fn provides_for(&self, conn: ConnId) -> Option<&[u8]> {
+        self.agents.serving(conn).map(|(_, pool)| &*self.pool(pool).name)
+    }
+
+    /// Returns the pool or group whose members a connection waits for.
+    pub fn waits_for(&self, conn: ConnId) -> Option<From<'_>> {
+        let waiter = self.waiters.get(self.waiters.of_conn(conn)?);
+        Some(match waiter.source {
+            WaitSource::Pool(pool) => From::Pool(&self.pool(pool).name),
+            WaitSource::Group(group, _) => From::Group(&self.pools.group(group).name),
+        })
+    }
+
+    /// Returns whether there is any trace of a connection.
+    pub fn knows(&self, conn: ConnId) -> bool {
+        self.leases.knows(conn) || self.waiters.of_conn(conn).is_some() || self.agents.knows(conn)
+    }
+
+    /// Returns whether there is no trace of any connection. Pools stay, with fixed members, leases that have a token, and the members
+    /// of lost providers for their grace.
     pub fn knows_nobody(&self) -> bool {
         self.waiters.is_empty()
             && self.starts.is_empty()
-            && self.agents.iter().all(|(_, agent)| agent.conn().is_none())
-            && self.holdings.is_empty()
+            && !self.leases.knows_any()
+            && !self.agents.knows_any()
             && self.background.is_empty()
-            && (0..self.clients.len()).all(|index| !self.knows(ConnId::from_index(index)))
-    }
-
-    /// Returns how many members there are, and how many pools.
-    pub fn len(&self) -> (usize, usize) {
-        (self.members.len(), self.pools.len())
     }
 }

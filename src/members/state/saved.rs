@@ -1,11 +1,16 @@
-//! What of the members outlives the process, record by record: written by one that ends, read by the one that takes over.
-//! It is independent of the tables, so that these can change. What is written here cannot, without a new version of the handover.
+//! Handover format of the state, one record each: written by a process that ends, read by the one that takes over. It is independent of
+//! the tables, so that these can change. It cannot itself, without a new version of the handover.
 
-use super::waiters::WaitSource;
+use super::restored::Reading;
+use super::starts::Start;
 use super::*;
+use crate::stats::Times;
+use poolcounter_core::id::Id;
+use poolcounter_core::wheel::TimerId;
+use poolcounter_service::contract::Unreadable;
 use serde::{Deserialize, Serialize};
 
-/// One thing that is saved. A record stands behind those that it refers to, by the numbers that they say.
+/// One saved entry. A record is behind those that it refers to by their saved ids.
 #[derive(Serialize, Deserialize)]
 pub struct Record(pub(super) Saved);
 
@@ -43,7 +48,7 @@ pub(super) enum Saved {
         name: Option<Arc<[u8]>>,
         late_stops: Vec<Arc<[u8]>>,
     },
-    /// The rule for which a lease with a token counts. The version before has none of these.
+    /// The rule for which a lease with a token counts. Version 1 has none of these.
     Rule {
         lease: u64,
         rule: String,
@@ -73,14 +78,14 @@ pub(super) struct SavedPool {
 pub(super) struct SavedAgent {
     pub id: AgentId,
     pub pool: PoolId,
-    pub standing: SavedProviderState,
+    pub state: SavedProviderState,
     pub provides: bool,
     pub cleans: bool,
     pub capacity: Option<u32>,
     pub is_pending: bool,
 }
 
-/// A standing with its deadline in place of its timer.
+/// The state of a provider, with a deadline in place of its timer.
 #[derive(Serialize, Deserialize)]
 pub(super) enum SavedProviderState {
     Serves(ConnId),
@@ -113,7 +118,7 @@ pub(super) enum SavedOwner {
     Agent(AgentId),
 }
 
-/// A phase with its deadline in place of its timer.
+/// A phase with a deadline in place of its timer.
 #[derive(Serialize, Deserialize)]
 pub(super) enum SavedPhase {
     Free(Option<Time>),
@@ -134,7 +139,7 @@ pub(super) struct SavedLease {
     pub number: u64,
     pub member: MemberId,
     pub conn: Option<ConnId>,
-    /// What it is a part of, when its connection is gone.
+    /// The holding of a connection that is gone.
     pub left: Option<HoldingId>,
     pub holder: Holder,
     pub since: Time,
@@ -163,54 +168,75 @@ pub(super) struct SavedWaiter {
 impl State {
     /// Returns everything, with deadlines in place of timers.
     pub fn save<'a>(&'a self, timers: &'a Timers<'_, Timer>) -> impl Iterator<Item = Record> + 'a {
-        let (lease, arrival, start) = (self.next_lease, self.next_arrival, self.next_start);
-        let numbers = Saved::Numbers { lease, arrival, start, past: self.past.save() };
+        let numbers = Saved::Numbers {
+            lease: self.leases.next_number(),
+            arrival: self.waiters.next_arrival(),
+            start: self.starts.next_number(),
+            past: self.pools.save_past(),
+        };
         let all_pools = || {
             let nameless = self.pools.iter().filter(|(_, pool)| pool.is_removed);
-            self.order.values().copied().chain(nameless.map(|(index, _)| PoolId::from_index(index)))
+            self.pools.after(None).chain(nameless.map(|(id, _)| id))
         };
         let pools = all_pools().map(|id| self.save_pool(id, timers));
-        let groups =
-            self.groups.iter().map(|(_, group)| Saved::Group { name: group.name.clone(), pools: group.pools.clone() });
-        let agents = all_pools().flat_map(|id| &self.pool(id).agents).map(|id| self.save_agent(*id, timers));
-        let ids = self.agents.iter().map(|(index, agent)| (AgentId::from_index(index), agent));
-        let gone = ids.filter(|(id, agent)| !self.pool(agent.pool).agents.contains(id));
-        let gone = gone.map(|(id, _)| self.save_agent(id, timers));
-        let left = self.holdings.iter().filter(|(_, holding)| holding.conn.is_none());
-        let left = left.map(|(index, holding)| Saved::Holding {
-            id: HoldingId::from_index(index),
+        let groups = self.pools.groups();
+        let groups = groups.map(|group| Saved::Group { name: group.name.clone(), pools: group.pools.clone() });
+        let agents = all_pools().flat_map(|id| self.agents.in_pool(id)).copied();
+        let gone = self.agents.iter().filter(|(id, agent)| !self.agents.in_pool(agent.pool).contains(id));
+        let agents = agents.chain(gone.map(|(id, _)| id)).map(|id| save_agent(id, self.agents.get(id), timers));
+        let left = self.leases.left_holdings().map(|(id, holding)| Saved::Holding {
+            id,
             address: holding.address.clone(),
             is_bye: holding.is_bye,
         });
-        let members = all_pools().flat_map(|id| self.members_to_save(id)).map(|id| self.save_member(id, timers));
-        let mut leases: Vec<LeaseId> = self.leases.iter().map(|(index, _)| LeaseId::from_index(index)).collect();
-        leases.sort_unstable_by_key(|id| self.leases[id.index()].number);
-        let rules: Vec<Saved> = leases.iter().filter_map(|id| self.save_rule(*id)).collect();
-        let mut waiters: Vec<WaiterId> = self.waiters.iter().map(|(index, _)| WaiterId::from_index(index)).collect();
-        waiters.sort_unstable_by_key(|id| self.waiter(*id).arrival);
-        let clients = self.clients.iter().enumerate().filter_map(|(index, client)| {
-            let late_stops: Vec<_> = client.work.iter().flat_map(|work| work.late_stops.iter().cloned()).collect();
-            let is_known = client.name.is_some() || !late_stops.is_empty();
-            is_known.then(|| Saved::Client { conn: ConnId::from_index(index), name: client.name.clone(), late_stops })
-        });
+        let members = all_pools().flat_map(|id| self.members.in_order_of_queues(id));
+        let members = members.map(|id| self.save_member(id, timers));
+        let mut leases: Vec<LeaseId> = self.leases.iter().map(|(id, _)| id).collect();
+        leases.sort_unstable_by_key(|id| self.leases.get(*id).number);
+        let rules: Vec<Saved> = leases.iter().filter_map(|id| save_rule(self.leases.get(*id))).collect();
+        let mut waiters: Vec<&Waiter> = self.waiters.iter().map(|(_, waiter)| waiter).collect();
+        waiters.sort_unstable_by_key(|waiter| waiter.arrival);
         [numbers]
             .into_iter()
             .chain(pools)
             .chain(groups)
             .chain(agents)
-            .chain(gone)
             .chain(left)
             .chain(members)
             .chain(leases.into_iter().map(|id| self.save_lease(id)))
             .chain(rules)
-            .chain(waiters.into_iter().map(|id| self.save_waiter(id)))
-            .chain(self.starts.iter().map(|(_, start)| save_start(start, timers)))
-            .chain(clients)
+            .chain(waiters.into_iter().map(|waiter| self.save_waiter(waiter)))
+            .chain(self.starts.iter().map(|start| save_start(start, timers)))
+            .chain(self.save_clients())
             .map(Record)
     }
 
+    /// Continues with the records that another process saved.
+    ///
+    /// # Errors
+    ///
+    /// When they contradict each other.
+    pub fn restore(
+        &mut self,
+        records: impl IntoIterator<Item = Record>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Unreadable> {
+        // Background work goes on later, as it would have.
+        self.background.set_budget(false, step.now);
+        let mut reading = Reading::new(self);
+        for Record(saved) in records {
+            reading.read(saved, step).ok_or_else(|| {
+                Unreadable("members: a record refers to what there is not, or stands there twice".into())
+            })?;
+        }
+        reading.finish();
+        self.settle(step);
+        self.background.set_budget(true, step.now);
+        Ok(())
+    }
+
     fn save_pool(&self, id: PoolId, timers: &Timers<'_, Timer>) -> Saved {
-        let pool = self.pool(id);
+        let (pool, tasks) = (self.pool(id), self.background.of_pool(id));
         let deadline = |timer: &Option<TimerId>| timer.as_ref().map(|timer| timers.deadline(timer));
         Saved::Pool(Box::new(SavedPool {
             id,
@@ -219,9 +245,9 @@ impl State {
             is_leaving: pool.is_leaving,
             is_from_file: pool.is_from_file,
             is_removed: pool.is_removed,
-            is_retiring: pool.is_retiring,
-            is_retiming: pool.is_retiming,
-            is_behind: pool.is_behind,
+            is_retiring: tasks.is_retiring,
+            is_retiming: tasks.is_retiming,
+            is_behind: tasks.is_behind,
             owed: pool.owed,
             backoff: deadline(&pool.backoff),
             next_backoff: pool.next_backoff,
@@ -229,25 +255,6 @@ impl State {
             figures: pool.figures.save(),
             times: (*pool.times).clone(),
         }))
-    }
-
-    fn save_agent(&self, id: AgentId, timers: &Timers<'_, Timer>) -> Saved {
-        let Agent { pool, provides, cleans, capacity, is_pending, .. } = self.agents[id.index()];
-        let standing = match &self.agents[id.index()].standing {
-            ProviderState::Serves(conn) => SavedProviderState::Serves(*conn),
-            ProviderState::Dismissed(conn) => SavedProviderState::Dismissed(*conn),
-            ProviderState::Grace(timer) => SavedProviderState::Grace(timers.deadline(timer)),
-            ProviderState::Lost => SavedProviderState::Lost,
-        };
-        Saved::Agent(SavedAgent { id, pool, standing, provides, cleans, capacity, is_pending })
-    }
-
-    /// The members of a pool, those in its queues in the order of these.
-    fn members_to_save(&self, id: PoolId) -> impl Iterator<Item = MemberId> {
-        let pool = self.pool(id);
-        let queues =
-            [&pool.idle, &pool.unclean, &pool.cleaning].into_iter().flat_map(|list| list.iter(&self.links_phase));
-        queues.chain(pool.members.values().copied().filter(|id| !self.links_phase.is_linked(*id)))
     }
 
     fn save_member(&self, id: MemberId, timers: &Timers<'_, Timer>) -> Saved {
@@ -273,7 +280,7 @@ impl State {
             id,
             pool: member.pool,
             name: member.name.clone(),
-            attributes: self.attributes_of(id).map_or(Attributes::new(), |attributes| (**attributes).clone()),
+            attributes: self.members.attributes(id).map_or(Attributes::new(), |attributes| (**attributes).clone()),
             owner,
             born: member.born,
             since: member.since,
@@ -282,18 +289,18 @@ impl State {
             share: member.share,
             is_leaving: member.is_leaving,
             is_from_file: member.is_from_file,
-            hold: self.holds.get(&id).copied(),
+            hold: self.members.hold(id),
             phase,
         }))
     }
 
     fn save_lease(&self, id: LeaseId) -> Saved {
-        let lease = &self.leases[id.index()];
+        let lease = self.leases.get(id);
         Saved::Lease(SavedLease {
             number: lease.number,
             member: lease.member,
-            conn: self.holder_of(id),
-            left: lease.holding.filter(|holding| self.holdings[holding.index()].conn.is_none()),
+            conn: self.leases.conn_of(id),
+            left: lease.holding.filter(|_| self.leases.is_left(id)),
             holder: lease.holder.clone(),
             since: lease.since,
             is_reported: lease.is_reported,
@@ -301,17 +308,10 @@ impl State {
         })
     }
 
-    fn save_rule(&self, id: LeaseId) -> Option<Saved> {
-        let lease = &self.leases[id.index()];
-        let rule = lease.token.as_ref()?.rule.as_deref()?;
-        Some(Saved::Rule { lease: lease.number, rule: rule.into() })
-    }
-
-    fn save_waiter(&self, id: WaiterId) -> Saved {
-        let waiter = self.waiter(id);
-        let group = match waiter.place {
+    fn save_waiter(&self, waiter: &Waiter) -> Saved {
+        let group = match waiter.source {
             WaitSource::Pool(_) => None,
-            WaitSource::Group(group, _) => Some(self.groups[group.index()].name.clone()),
+            WaitSource::Group(group, _) => Some(self.pools.group(group).name.clone()),
         };
         Saved::Waiter(Box::new(SavedWaiter {
             conn: waiter.conn,
@@ -329,12 +329,39 @@ impl State {
             no_wait: waiter.no_wait,
         }))
     }
+
+    /// Returns the names of connections, and the stops that they may still answer.
+    fn save_clients(&self) -> impl Iterator<Item = Saved> {
+        let conns = self.leases.conns().max(self.agents.conns());
+        (0..conns).map(ConnId::from_index).filter_map(|conn| {
+            let name = self.leases.name(conn).cloned();
+            let late_stops: Vec<_> = self.agents.late_stops(conn).cloned().collect();
+            let is_known = name.is_some() || !late_stops.is_empty();
+            is_known.then_some(Saved::Client { conn, name, late_stops })
+        })
+    }
+}
+
+fn save_agent(id: AgentId, agent: &Agent, timers: &Timers<'_, Timer>) -> Saved {
+    let Agent { pool, provides, cleans, capacity, is_pending, .. } = *agent;
+    let state = match &agent.state {
+        ProviderState::Serves(conn) => SavedProviderState::Serves(*conn),
+        ProviderState::Dismissed(conn) => SavedProviderState::Dismissed(*conn),
+        ProviderState::Grace(timer) => SavedProviderState::Grace(timers.deadline(timer)),
+        ProviderState::Lost => SavedProviderState::Lost,
+    };
+    Saved::Agent(SavedAgent { id, pool, state, provides, cleans, capacity, is_pending })
+}
+
+fn save_rule(lease: &Lease) -> Option<Saved> {
+    let rule = lease.token.as_ref()?.rule.as_deref()?;
+    Some(Saved::Rule { lease: lease.number, rule: rule.into() })
 }
 
 fn save_start(start: &Start, timers: &Timers<'_, Timer>) -> Saved {
     let under_way = match &start.progress {
-        Progress::UnderWay { agent, timer } => Some((*agent, timers.deadline(timer))),
-        Progress::Late => None,
+        StartProgress::UnderWay { agent, timer, .. } => Some((*agent, timers.deadline(timer))),
+        StartProgress::Late => None,
     };
     let Start { number, conn, since, .. } = *start;
     Saved::Start { number, conn, pool_name: start.pool_name.clone(), since, under_way }

@@ -1,23 +1,22 @@
-//! Takes: a member at once, a wait for one, or a refusal. The order of the checks is part of the protocol.
+//! Takes: members at once, a wait, or a refusal. The order of the checks is part of the protocol.
 
-use super::waiters::WaitSource;
 use super::*;
 use std::ops::Deref;
 
-/// How many a take looks at that has no attributes while some are free whose provider is lost: it finds nobody rather than keep
-/// others waiting, for the moment until these are gone.
+/// Number of free members that a take without attributes scans while some belong to a lost provider; then it fails, for the moment
+/// until these are gone.
 const MOST_ORPHANED_FREE: usize = 64;
 
-/// Who is to have members, and how.
+/// The receiver of members.
 pub(super) struct Asker {
     pub conn: ConnId,
-    /// How many, when it was said.
+    /// The number of members, when the take has one.
     pub count: Option<u32>,
-    /// How long the lease outlives its connection.
+    /// The span for which the lease outlives its connection.
     pub lease: Option<Span>,
 }
 
-/// Members that were chosen together. One alone, which most takes are for, takes no memory of its own.
+/// Members that were chosen together. One alone, as for most takes, needs no memory of its own.
 pub(super) enum Picked {
     One([MemberId; 1]),
     Several(Vec<MemberId>),
@@ -45,28 +44,28 @@ impl Picked {
     }
 }
 
-/// What a take finds in a pool.
-pub(super) enum Found {
+/// The free members of a pool that a take can have.
+enum Found {
     /// Members that can be handed out.
     Ready(Picked),
-    /// Members that are free, but have to be checked first.
+    /// Members that have to be checked first.
     Unproved(Vec<MemberId>),
     Nothing,
 }
 
 impl State {
-    /// Refuses takes from now on, or serves them again. Those that wait are served all the same.
+    /// Refuses takes from now on, or serves them again. Waiters are served all the same.
     pub fn set_refusing(&mut self, refuses_new: bool) {
         self.refuses_new = refuses_new;
     }
 
     /// `TAKE` and `TAKEGROUP`.
     pub(super) fn take(&mut self, conn: ConnId, take: Take<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
-        if self.client(conn).waiter.is_some() {
+        if self.waiters.of_conn(conn).is_some() {
             return Err(Refusal::Waiting);
         }
         if self.refuses_new {
-            // Those who wait for a member of a full pool ask again elsewhere, or later.
+            // Consumers that find a pool full ask again elsewhere, or later.
             step.tell(conn, What::NoMembers(NoMembers::AtCapacity));
             return Ok(());
         }
@@ -83,7 +82,7 @@ impl State {
         take: Take<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let pool = self.find_pool(name)?;
+        let pool = self.pools.find(name)?;
         if self.pool(pool).is_leaving {
             step.tell(conn, What::NoMembers(NoMembers::Removed));
             return Ok(());
@@ -96,30 +95,29 @@ impl State {
             return Err(Refusal::NoSuchMember);
         }
         if self.is_at_limit(conn, pool, members) {
-            self.pool_mut(pool).figures.count(Stat::Limit);
+            self.pools.count(pool, Stat::Limit);
             step.tell(conn, What::Limit);
             return Ok(());
         }
-        let found = self.look(pool, &take, step.now);
-        if let Found::Ready(members) = found {
-            let asker = Asker { conn, count: take.count, lease: take.lease };
-            self.hand_out(&asker, pool, &members, step);
-            return Ok(());
-        }
         let no_wait = take.timeout == Span::ZERO;
-        let (to_check, is_checked) = match found {
-            Found::Unproved(members) => (members, true),
-            Found::Ready(_) | Found::Nothing => (Vec::new(), false),
+        let to_check = match self.look(pool, &take, step.now) {
+            Found::Ready(members) => {
+                let asker = Asker { conn, count: take.count, lease: take.lease };
+                self.hand_out(&asker, pool, &members, step);
+                return Ok(());
+            }
+            Found::Unproved(members) => members,
+            Found::Nothing if no_wait => {
+                self.ask_for_start(pool, take.filter.as_deref(), step);
+                let reason = self.miss_reason(pool);
+                self.count_miss(pool, reason);
+                step.tell(conn, What::NoMembers(reason));
+                return Ok(());
+            }
+            Found::Nothing => Vec::new(),
         };
-        if no_wait && !is_checked {
-            self.ask(pool, take.filter.as_deref(), step);
-            let reason = self.reason(pool);
-            self.count_miss(pool, reason);
-            step.tell(conn, What::NoMembers(reason));
-            return Ok(());
-        }
         if !no_wait && self.queued(pool) >= self.pool(pool).settings.queue {
-            self.pool_mut(pool).figures.count(Stat::QueueFull);
+            self.pools.count(pool, Stat::QueueFull);
             step.tell(conn, What::QueueFull);
             return Ok(());
         }
@@ -128,110 +126,186 @@ impl State {
         Ok(())
     }
 
-    /// Has a take wait.
-    pub(super) fn wait(
+    fn take_from_group(
         &mut self,
         conn: ConnId,
-        place: WaitSource,
+        name: &[u8],
+        take: Take<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let group = self.pools.find_group(name).ok_or(Refusal::NoPool)?;
+        let Some(pools) = self.pools_for(conn, group, &take, step)? else { return Ok(()) };
+        let (mut ready, mut unproved) = (Vec::new(), Vec::new());
+        for pool in &pools {
+            match self.look(*pool, &take, step.now) {
+                Found::Ready(members) => ready.push((*pool, members)),
+                Found::Unproved(members) => unproved.push((*pool, members)),
+                Found::Nothing => {}
+            }
+        }
+        if let Some((pool, members)) = self.fullest(ready, step) {
+            let asker = Asker { conn, count: take.count, lease: take.lease };
+            self.hand_out(&asker, pool, &members, step);
+            return Ok(());
+        }
+        let no_wait = take.timeout == Span::ZERO;
+        let to_check = self.fullest(unproved, step);
+        let starts_in = self.roomiest_pool(&pools);
+        if no_wait && to_check.is_none() {
+            starts_in.into_iter().for_each(|pool| self.ask_for_start(pool, take.filter.as_deref(), step));
+            self.refuse_group_take(conn, &pools, step);
+            return Ok(());
+        }
+        if !no_wait && pools.iter().all(|pool| self.queued(*pool) >= self.pool(*pool).settings.queue) {
+            self.pools.count(pools[0], Stat::QueueFull);
+            step.tell(conn, What::QueueFull);
+            return Ok(());
+        }
+        let (checked_in, to_check) = to_check.map_or((None, Vec::new()), |(pool, members)| (Some(pool), members));
+        self.wait(conn, WaitSource::Group(group, checked_in.or(starts_in)), take, step)?;
+        to_check.into_iter().for_each(|member| self.begin_check(member, step));
+        Ok(())
+    }
+
+    /// Returns the pools of a group that can serve a take, now or later; None after the consumer was told that none can.
+    fn pools_for(
+        &mut self,
+        conn: ConnId,
+        group: GroupId,
+        take: &Take<'_>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<Option<Vec<PoolId>>, Refusal> {
+        let members = take.count.unwrap_or(1);
+        let mut pools = self.pools.group(group).pools.clone();
+        pools.retain(|pool| !self.pool(*pool).is_leaving);
+        if pools.is_empty() {
+            step.tell(conn, What::NoMembers(NoMembers::Removed));
+            return Ok(None);
+        }
+        pools.retain(|pool| members <= self.pool(*pool).settings.max.min(MOST_AT_ONCE));
+        if pools.is_empty() {
+            return Err(Refusal::TooMany);
+        }
+        pools.retain(|pool| self.could_have(*pool, take.filter.as_deref()));
+        let Some(first) = pools.first().copied() else { return Err(Refusal::NoSuchMember) };
+        pools.retain(|pool| !self.is_at_limit(conn, *pool, members));
+        if pools.is_empty() {
+            self.pools.count(first, Stat::Limit);
+            step.tell(conn, What::Limit);
+            return Ok(None);
+        }
+        Ok(Some(pools))
+    }
+
+    /// Returns the pool with the most free members, at random if there are several.
+    fn fullest<T>(&self, found: Vec<(PoolId, T)>, step: &mut Step<'_, '_>) -> Option<(PoolId, T)> {
+        let free = |(pool, _): &(PoolId, T)| self.free_count(*pool);
+        let most = found.iter().map(free).max()?;
+        let mut best: Vec<_> = found.into_iter().filter(|entry| free(entry) == most).collect();
+        let chosen = if best.len() > 1 { step.random.below(best.len() as u64) as usize } else { 0 };
+        Some(best.swap_remove(chosen))
+    }
+
+    /// Tells a consumer why no pool of a group has a member.
+    fn refuse_group_take(&mut self, conn: ConnId, pools: &[PoolId], step: &mut Step<'_, '_>) {
+        let reasons: Vec<NoMembers> = pools.iter().map(|pool| self.miss_reason(*pool)).collect();
+        let reason = if reasons.contains(&NoMembers::Starting) {
+            NoMembers::Starting
+        } else if reasons.iter().all(|reason| *reason == NoMembers::NoProvider) {
+            NoMembers::NoProvider
+        } else {
+            NoMembers::AtCapacity
+        };
+        self.count_miss(pools[0], reason);
+        step.tell(conn, What::NoMembers(reason));
+    }
+
+    /// Adds a waiter for a take.
+    fn wait(
+        &mut self,
+        conn: ConnId,
+        source: WaitSource,
         take: Take<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         if !self.has_room() {
             return Err(Refusal::TooMany);
         }
-        let no_wait = take.timeout == Span::ZERO;
-        let starts_in = match place {
-            WaitSource::Pool(pool) => Some(pool),
-            WaitSource::Group(_, pool) => pool,
-        };
-        let check_timeout = starts_in.map_or(Span::ZERO, |pool| self.pool(pool).settings.check_timeout);
-        let until = step.now + if no_wait { check_timeout } else { take.timeout };
-        let id = WaiterId::from_index(self.waiters.vacant_key());
-        let members = take.count.unwrap_or(1);
-        let is_named = take.filter.as_ref().is_some_and(|filter| filter.member.is_some());
-        let kept = match starts_in {
-            Some(pool) if members > 1 && self.reserving_waiter(pool, step.now).is_none() => {
-                self.suiting(pool, take.filter.as_deref())
-            }
-            _ => 0,
-        };
-        let waiter = Waiter {
+        let mut waiter = Waiter {
             conn,
-            place,
-            arrival: self.next_arrival,
+            source,
+            arrival: 0,
             since: step.now,
             priority: take.priority,
             count: take.count,
             filter: take.filter,
             lease: take.lease,
-            want: if is_named { 0 } else { members.saturating_sub(kept) },
+            want: 0,
             starts_used: 0,
-            no_wait,
-            until,
-            timer: step.timers.arm(Waiter::next_look(step.now, until, take.priority, step.now), Timer::Wait(id)),
+            no_wait: take.timeout == Span::ZERO,
+            until: step.now + take.timeout,
         };
-        self.next_arrival += 1;
-        let entered = self.enqueue(waiter);
-        debug_assert_eq!(entered, id, "the timer of the waiter was armed for its key");
+        let (starts_in, members) = (waiter.starts_in(), waiter.members());
+        if waiter.no_wait {
+            waiter.until = step.now + starts_in.map_or(Span::ZERO, |pool| self.pool(pool).settings.check_timeout);
+        }
+        if !waiter.filter.as_ref().is_some_and(|filter| filter.member.is_some()) {
+            let reserves = members > 1;
+            let pool = starts_in.filter(|pool| reserves && self.reserving_waiter(*pool, step.now).is_none());
+            waiter.want = members - pool.map_or(0, |pool| self.suiting(pool, waiter.filter.as_deref()).min(members));
+        }
+        self.waiters.add(waiter, step);
+        starts_in.into_iter().for_each(|pool| self.pools.touch(pool));
         Ok(())
     }
 
-    /// What the pool has for a take that comes now: what waiters before it keep is not for it.
-    pub(super) fn look(&self, pool: PoolId, take: &Take<'_>, now: Time) -> Found {
-        let reserving_waiter = self.reserving_waiter(pool, now).filter(|(rank, _)| *rank < (take.priority, u64::MAX));
-        let reserving_waiter = reserving_waiter.map(|(_, waiter)| waiter);
+    /// Returns the free members for a take that comes now. Members that are reserved for waiters before it are not for it.
+    fn look(&self, pool: PoolId, take: &Take<'_>, now: Time) -> Found {
+        let reserving = self.reserving_waiter(pool, now).filter(|(rank, _)| *rank < (take.priority, u64::MAX));
+        let reserving = reserving.map(|(_, waiter)| waiter);
         let members = take.count.unwrap_or(1);
-        let Some(members) = self.pick(pool, take.filter.as_deref(), members, reserving_waiter) else {
-            return Found::Nothing;
-        };
+        let Some(members) = self.pick(pool, take.filter.as_deref(), members, reserving) else { return Found::Nothing };
         let unproved = self.unproved(&members, now, now);
         if unproved.is_empty() { Found::Ready(members) } else { Found::Unproved(unproved) }
     }
 
-    /// So many free members that match, in the order in which they are handed out; None when there are fewer. What `reserving_waiter`
-    /// can use is left out.
+    /// Returns free members that match, in the order in which they are handed out; None when there are fewer. Those that
+    /// `reserving` can use are left out.
     pub(super) fn pick(
         &self,
         id: PoolId,
         filter: Option<&Filter>,
         members: u32,
-        reserving_waiter: Option<WaiterId>,
+        reserving: Option<WaiterId>,
     ) -> Option<Picked> {
-        let pool = self.pool(id);
-        let surplus = pool.surplus();
-        if pool.free.len() - surplus < members {
+        let (free, surplus) = (self.free_count(id), self.surplus(id));
+        let reserved = reserving.map(|waiter| self.waiters.get(waiter).filter.as_deref());
+        if free - surplus < members || matches!(reserved, Some(None)) {
             return None;
         }
-        let reserving_waiter = reserving_waiter.map(|reserving_waiter| self.waiter(reserving_waiter).filter.as_deref());
+        let has_orphans = self.agents.has_orphaned_free(id);
         let is_meant = |member: &MemberId| {
-            (pool.orphaned_free == 0 || !self.is_orphan(*member))
-                && filter.is_none_or(|filter| self.matches(filter, *member))
-                && reserving_waiter.is_none_or(|reserving_waiter| {
-                    reserving_waiter.is_some_and(|reserving_waiter| !self.matches(reserving_waiter, *member))
-                })
+            (!has_orphans || !self.is_orphan(*member))
+                && filter.is_none_or(|filter| self.members.matches(filter, *member))
+                && reserved.is_none_or(|of| of.is_some_and(|filter| !self.members.matches(filter, *member)))
         };
-        if matches!(reserving_waiter, Some(None)) {
-            return None;
-        }
         if let Some(name) = filter.and_then(|filter| filter.member.as_ref()) {
-            let member = pool.members.get(name).copied();
-            let is_free = |member: &MemberId| self.member(*member).phase.kind() == PhaseKind::Free;
-            return Picked::first(member.filter(is_free).filter(is_meant).into_iter(), 1);
+            let member = self.members.in_pool(id).find(name);
+            let member = member.filter(|member| self.phase_of(*member) == PhaseKind::Free);
+            return Picked::first(member.filter(is_meant).into_iter(), 1);
         }
-        let looked_at = if pool.orphaned_free > 0 && filter.is_none() { MOST_ORPHANED_FREE } else { MOST_LOOKED_AT };
-        let most = looked_at.max(members as usize).min((pool.free.len() - surplus) as usize);
+        let scanned = if has_orphans && filter.is_none() { MOST_ORPHANED_FREE } else { MOST_LOOKED_AT };
         let members = members as usize;
-        match pool.settings.order {
-            // Those that are too many are the oldest.
-            _ if surplus > 0 => {
-                Picked::first(pool.free.iter_back(&self.links_free).take(most).filter(is_meant), members)
-            }
-            Order::Lifo => Picked::first(pool.free.iter_back(&self.links_free).take(most).filter(is_meant), members),
-            Order::Fifo => Picked::first(pool.free.iter(&self.links_free).take(most).filter(is_meant), members),
+        let most = scanned.max(members).min((free - surplus) as usize);
+        // Those that are too many are the longest idle.
+        if surplus > 0 || self.pool(id).settings.order == Order::Lifo {
+            Picked::first(self.members.free_back(id).take(most).filter(is_meant), members)
+        } else {
+            Picked::first(self.members.free(id).take(most).filter(is_meant), members)
         }
     }
 
-    /// Those members that have to be checked before they are handed out: not known to live since `since`, nor lately.
+    /// Returns the members that have to be checked before they are handed out: not known to live since `since`, nor lately.
     pub(super) fn unproved(&self, members: &[MemberId], since: Time, now: Time) -> Vec<MemberId> {
         let is_unproved = |id: &&MemberId| {
             let member = self.member(**id);
@@ -242,32 +316,27 @@ impl State {
         members.iter().filter(is_unproved).copied().collect()
     }
 
-    /// Whether a member that matches might ever be had from the pool.
-    pub(super) fn could_have(&self, id: PoolId, filter: Option<&Filter>) -> bool {
+    /// Returns whether the pool may ever have a member that matches.
+    fn could_have(&self, id: PoolId, filter: Option<&Filter>) -> bool {
         let Some(filter) = filter else { return true };
-        let pool = self.pool(id);
+        let (members, is_provided) = (self.members.in_pool(id), self.agents.is_provided(id));
         match &filter.member {
-            Some(name) => {
-                pool.members.get(name).is_some_and(|member| self.is_provided(id) || self.matches(filter, *member))
-            }
-            None if self.is_provided(id) || pool.members.len() > MOST_LOOKED_AT => true,
-            None => pool.members.values().any(|member| self.matches(filter, *member)),
+            Some(name) => members.find(name).is_some_and(|member| is_provided || self.members.matches(filter, member)),
+            None if is_provided || members.len() > MOST_LOOKED_AT => true,
+            None => members.all().any(|member| self.members.matches(filter, member)),
         }
     }
 
-    /// Whether a connection would hold more members of the pool than it may.
+    /// Returns whether a connection would hold more members of the pool than `per_client`.
     pub(super) fn is_at_limit(&self, conn: ConnId, pool: PoolId, members: u32) -> bool {
         let limit = self.pool(pool).settings.per_client;
-        let holding = self.clients.get(conn.index()).and_then(|client| client.holding);
-        let held = holding.map_or(&[][..], |holding| &self.holdings[holding.index()].held);
-        let held = held.iter().find(|(of, _)| *of == pool).map_or(0, |(_, held)| *held);
-        limit > 0 && u64::from(held) + u64::from(members) > u64::from(limit)
+        limit > 0 && u64::from(self.leases.held(conn, pool)) + u64::from(members) > u64::from(limit)
     }
 
-    /// A take that does not wait asks for a start, unless one is under way that no waiter needs.
-    pub(super) fn ask(&mut self, pool: PoolId, filter: Option<&Filter>, step: &mut Step<'_, '_>) {
+    /// Asks for a start for a take that does not wait, unless one is under way that no waiter needs.
+    fn ask_for_start(&mut self, pool: PoolId, filter: Option<&Filter>, step: &mut Step<'_, '_>) {
         let is_named = filter.is_some_and(|filter| filter.member.is_some());
-        if !is_named && !self.has_surplus(pool) {
+        if !is_named && !self.has_spare_start(pool) {
             self.launch(pool, 1, step);
         }
     }
@@ -280,6 +349,6 @@ impl State {
             NoMembers::Timeout => Stat::Timeout,
             NoMembers::Removed | NoMembers::Cancelled => return,
         };
-        self.pool_mut(pool).figures.count(stat);
+        self.pools.count(pool, stat);
     }
 }

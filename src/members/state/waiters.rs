@@ -1,56 +1,52 @@
-//! Who waits for members, and in which order they get them. A pool's waiters are its own and those of its group.
+//! Table of the waiters, their queues by pool and by group, and the starts that they need.
 
-use super::members::Cause;
-use super::*;
-use serde::{Deserialize, Serialize};
+use super::side_table::SideTable;
+use super::{Filter, GroupId, PoolId, Step, Timer, WaiterId};
+use poolcounter_core::count::first_before;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+use slab::Slab;
+use std::cmp::Reverse;
 
-/// Who has waited for so long counts as if its priority were the first.
+/// A wait of this length has the first priority.
 const LONG_WAIT: Span = Span::from_secs(60);
 const PRIORITIES: usize = 10;
 
-/// Where a waiter stands in the order: lower comes first.
+/// Position of a waiter in the order: lower comes first.
 pub(super) type Rank = (u8, u64);
 
 pub(super) struct Waiter {
     pub conn: ConnId,
-    pub place: WaitSource,
-    /// Where it stands among all takes that ever waited.
+    pub source: WaitSource,
+    /// Its number among all takes that ever waited.
     pub arrival: u64,
     pub since: Time,
     pub priority: u8,
     pub count: Option<u32>,
     pub filter: Option<Box<Filter>>,
     pub lease: Option<Span>,
-    /// How many starts it may have under way.
+    /// Number of starts that it may have under way.
     pub want: u32,
-    /// How many starts it had whose members went elsewhere.
+    /// Number of its starts whose members went elsewhere.
     pub starts_used: u32,
     /// True when its timeout is 0: it waits for a check.
     pub no_wait: bool,
-    /// When the wait is over.
     pub until: Time,
-    /// Armed for that moment, or before for the one at which it has waited for long.
-    pub timer: TimerId,
 }
 
-/// What a waiter waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// Where a waiter takes members from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WaitSource {
     Pool(PoolId),
-    /// It causes starts in one pool, or waits there for a check.
+    /// A group, and the pool in which it causes starts or waits for a check.
     Group(GroupId, Option<PoolId>),
 }
 
-/// Waiters by what they need, by priority, first come first.
-#[derive(Default)]
-pub(super) struct WaitQueue {
-    pub len: u32,
-    pub lists: [[List<WaiterId>; PRIORITIES]; 3],
-}
-
-/// What a waiter needs: any member, one that matches, or several.
+/// The request of a waiter: any member, one that matches a filter, or several.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Need {
+pub(super) enum Demand {
     Any,
     Matching,
     Several,
@@ -61,11 +57,11 @@ impl Waiter {
         self.count.unwrap_or(1)
     }
 
-    fn need(&self) -> Need {
+    pub fn demand(&self) -> Demand {
         match &self.filter {
-            _ if self.members() > 1 => Need::Several,
-            Some(_) => Need::Matching,
-            None => Need::Any,
+            _ if self.members() > 1 => Demand::Several,
+            Some(_) => Demand::Matching,
+            None => Demand::Any,
         }
     }
 
@@ -74,326 +70,304 @@ impl Waiter {
         (if has_waited { 0 } else { self.priority }, self.arrival)
     }
 
-    /// When its timer is to fire next.
-    pub fn next_look(since: Time, until: Time, priority: u8, now: Time) -> Time {
-        let aged = since + LONG_WAIT;
-        if priority > 0 && aged > now { until.min(aged) } else { until }
-    }
-
-    /// The pool in which it causes starts.
+    /// Returns the pool in which it causes starts.
     pub fn starts_in(&self) -> Option<PoolId> {
-        match self.place {
+        match self.source {
             WaitSource::Pool(pool) => Some(pool),
             WaitSource::Group(_, pool) => pool,
         }
     }
+
+    /// Returns when its timer fires next: at the end of its wait, or before when it has waited for [`LONG_WAIT`].
+    fn next_timer(&self, now: Time) -> Time {
+        let aged = self.since + LONG_WAIT;
+        if self.priority > 0 && aged > now { self.until.min(aged) } else { self.until }
+    }
 }
 
-impl State {
-    pub(super) fn waiter(&self, id: WaiterId) -> &Waiter {
-        &self.waiters[id.index()]
+/// A waiter with its timer.
+struct Entry {
+    waiter: Waiter,
+    timer: TimerId,
+}
+
+/// Waiters by demand and by priority, first come first.
+#[derive(Default)]
+struct WaitQueue {
+    len: u32,
+    lists: [[List<WaiterId>; PRIORITIES]; 3],
+}
+
+/// The waiters of a pool.
+#[derive(Default)]
+struct PoolWaiters {
+    queue: WaitQueue,
+    /// Number of starts that waiters may have under way here, those of its group among them.
+    need: u64,
+    /// Number of those that wait for a check.
+    no_wait: u32,
+}
+
+/// All waiters, in the queues of their pools and groups.
+pub(super) struct Waiters {
+    waiters: Slab<Entry>,
+    links: Links,
+    next_arrival: u64,
+    by_pool: SideTable<PoolId, PoolWaiters>,
+    by_group: SideTable<GroupId, WaitQueue>,
+    by_conn: SideTable<ConnId, Option<WaiterId>>,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Waiters {
+            waiters: Slab::new(),
+            links: Links::default(),
+            next_arrival: first_before(u32::MAX.into()),
+            by_pool: SideTable::default(),
+            by_group: SideTable::default(),
+            by_conn: SideTable::default(),
+        }
+    }
+}
+
+impl Waiters {
+    pub fn len(&self) -> usize {
+        self.waiters.len()
     }
 
-    pub(super) fn queues(&self, pool: PoolId) -> impl Iterator<Item = &WaitQueue> {
-        let pool = self.pool(pool);
-        let group = pool.group.map(|group| &self.groups[group.index()].queue);
-        [&pool.queue].into_iter().chain(group)
+    pub fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
     }
 
-    /// How many wait for a member of the pool.
-    pub(super) fn queued(&self, pool: PoolId) -> u32 {
-        let pool = self.pool(pool);
-        pool.queue.len + pool.group.map_or(0, |group| self.groups[group.index()].queue.len)
+    pub fn iter(&self) -> impl Iterator<Item = (WaiterId, &Waiter)> {
+        self.waiters.iter().map(|(index, entry)| (WaiterId::from_index(index), &entry.waiter))
     }
 
-    /// Everybody who waits for the pool and can take from it, in the order in which they are served.
-    pub(super) fn in_order(&self, pool: PoolId, now: Time) -> Vec<WaiterId> {
-        let lists = self.queues(pool).flat_map(|queue| queue.lists.iter().flatten());
-        let all = lists.flat_map(|list| list.iter(&self.links_waiter));
-        let mut all: Vec<WaiterId> = all.filter(|id| self.can_take_from(*id, pool)).collect();
-        all.sort_unstable_by_key(|id| self.waiter(*id).rank(now));
+    pub fn get(&self, id: WaiterId) -> &Waiter {
+        &self.waiters[id.index()].waiter
+    }
+
+    /// Returns a waiter, unless it has been served or refused.
+    pub fn find(&self, id: WaiterId) -> Option<&Waiter> {
+        self.waiters.get(id.index()).map(|entry| &entry.waiter)
+    }
+
+    pub fn of_conn(&self, conn: ConnId) -> Option<WaiterId> {
+        *self.by_conn.get(conn)
+    }
+
+    /// Returns the number of the next arrival.
+    pub fn next_arrival(&self) -> u64 {
+        self.next_arrival
+    }
+
+    /// Sets the number of the next arrival.
+    pub fn number_from(&mut self, arrival: u64) {
+        self.next_arrival = arrival;
+    }
+
+    /// Returns the number of starts that waiters may have under way in a pool.
+    pub fn need(&self, pool: PoolId) -> u64 {
+        self.by_pool.get(pool).need
+    }
+
+    /// Returns whether a waiter waits for a check in a pool.
+    pub fn has_no_wait(&self, pool: PoolId) -> bool {
+        self.by_pool.get(pool).no_wait > 0
+    }
+
+    /// Returns the number of waiters for members of a pool, those of its group among them.
+    pub fn queued(&self, pool: PoolId, group: Option<GroupId>) -> u32 {
+        self.queues(pool, group).map(|queue| queue.len).sum()
+    }
+
+    fn queues(&self, pool: PoolId, group: Option<GroupId>) -> impl Iterator<Item = &WaitQueue> {
+        let group = group.map(|group| self.by_group.get(group));
+        [&self.by_pool.get(pool).queue].into_iter().chain(group)
+    }
+
+    /// Returns the waiters for members of a pool, those of its group among them, in no order.
+    pub fn for_pool(&self, pool: PoolId, group: Option<GroupId>) -> impl Iterator<Item = WaiterId> {
+        self.queues(pool, group).flat_map(|queue| self.all_in(queue))
+    }
+
+    fn all_in(&self, queue: &WaitQueue) -> impl Iterator<Item = WaiterId> {
+        queue.lists.iter().flatten().flat_map(|list| list.iter(&self.links))
+    }
+
+    /// Returns the waiters for a pool alone, newest first.
+    pub fn own_of_pool(&self, pool: PoolId) -> Vec<WaiterId> {
+        self.newest_first(&self.by_pool.get(pool).queue)
+    }
+
+    /// Returns the waiters for a group, newest first.
+    pub fn of_group(&self, group: GroupId) -> Vec<WaiterId> {
+        self.newest_first(self.by_group.get(group))
+    }
+
+    fn newest_first(&self, queue: &WaitQueue) -> Vec<WaiterId> {
+        let mut all: Vec<WaiterId> = self.all_in(queue).collect();
+        all.sort_unstable_by_key(|id| Reverse(self.get(*id).arrival));
         all
     }
 
-    /// The first waiter with this need in the order, of whom `is_meant` is true.
-    fn first(
+    /// Returns the first waiter for members of a pool with this demand about which `is_meant` is true.
+    pub fn first(
         &self,
-        pool: PoolId,
-        need: Need,
+        (pool, group): (PoolId, Option<GroupId>),
+        demand: Demand,
         now: Time,
         is_meant: impl Fn(WaiterId) -> bool,
     ) -> Option<(Rank, WaiterId)> {
-        let lists = self.queues(pool).flat_map(|queue| queue.lists[need as usize].iter());
+        let lists = self.queues(pool, group).flat_map(|queue| queue.lists[demand as usize].iter());
         let firsts = lists.filter(|list| !list.is_empty()).filter_map(|list| {
-            let id = list.iter(&self.links_waiter).find(|id| self.can_take_from(*id, pool) && is_meant(*id))?;
-            Some((self.waiter(id).rank(now), id))
+            let id = list.iter(&self.links).find(|id| is_meant(*id))?;
+            Some((self.get(id).rank(now), id))
         });
         firsts.min()
     }
 
-    /// The first waiter for several members: what it can use is kept for it.
-    pub(super) fn reserving_waiter(&self, pool: PoolId, now: Time) -> Option<(Rank, WaiterId)> {
-        // Most takes find that nobody waits.
-        if self.queued(pool) == 0 { None } else { self.first(pool, Need::Several, now, |_| true) }
+    /// Adds a waiter with a number of its own, last in the order of its priority.
+    pub fn add(&mut self, waiter: Waiter, step: &mut Step<'_, '_>) {
+        let arrival = self.next_arrival;
+        self.next_arrival += 1;
+        self.insert(Waiter { arrival, ..waiter }, step);
     }
 
-    /// Whether a waiter can be served by the pool as far as its connection is concerned. A pool's own could when they came.
-    fn can_take_from(&self, id: WaiterId, pool: PoolId) -> bool {
-        let waiter = self.waiter(id);
-        match waiter.place {
-            WaitSource::Pool(_) => true,
-            WaitSource::Group(..) => {
-                let entry = self.pool(pool);
-                let members = waiter.members();
-                !entry.is_leaving && members <= entry.settings.max && !self.is_at_limit(waiter.conn, pool, members)
-            }
-        }
-    }
-
-    fn suits(&self, waiter: WaiterId, member: MemberId) -> bool {
-        self.waiter(waiter).filter.as_ref().is_none_or(|filter| self.matches(filter, member))
-    }
-
-    pub(super) fn matches(&self, filter: &Filter, member: MemberId) -> bool {
-        filter.matches(&self.member(member).name, self.attributes_of(member).map(|attributes| &**attributes))
-    }
-
-    /// A member came free: gives it to the first waiter whom it suits, or keeps it for one that waits for several.
-    pub(super) fn offer_to_waiters(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
-        let pool = self.member(id).pool;
-        if self.queued(pool) == 0 {
-            return;
-        }
-        let now = step.now;
-        let single = [Need::Any, Need::Matching].into_iter();
-        let single = single.filter_map(|need| self.first(pool, need, now, |waiter| self.suits(waiter, id))).min();
-        let reserving_waiter = self.reserving_waiter(pool, now);
-        let keeps = reserving_waiter.filter(|(_, waiter)| self.suits(*waiter, id));
-        if let Some((rank, waiter)) = keeps
-            && single.is_none_or(|(single, _)| rank < single)
-        {
-            self.serve_several(waiter, pool, None, step);
-            return self.settle_want(waiter, pool);
-        }
-        // Those behind the first one that waits for several keep nothing, but may be served with what it cannot use.
-        if let Some((_, reserving_waiter)) = reserving_waiter {
-            let is_meant = |waiter| {
-                waiter != reserving_waiter
-                    && self.suits(waiter, id)
-                    && self.can_be_served(waiter, pool, reserving_waiter)
-            };
-            let several = self.first(pool, Need::Several, now, is_meant);
-            if let Some((_, waiter)) = several.filter(|(rank, _)| single.is_none_or(|(single, _)| *rank < single)) {
-                self.serve_several(waiter, pool, Some(reserving_waiter), step);
-                return;
-            }
-        }
-        match single {
-            Some((_, waiter)) => self.serve_waiter(waiter, pool, &[id], step),
-            None if cause == Cause::Start => self.use_start(pool, now),
-            None => {}
-        }
-    }
-
-    fn can_be_served(&self, id: WaiterId, pool: PoolId, reserving_waiter: WaiterId) -> bool {
-        let waiter = self.waiter(id);
-        self.pick(pool, waiter.filter.as_deref(), waiter.members(), Some(reserving_waiter)).is_some()
-    }
-
-    /// Serves a waiter for several members if there are enough, and none of them has to be checked first.
-    fn serve_several(
-        &mut self,
-        id: WaiterId,
-        pool: PoolId,
-        reserving_waiter: Option<WaiterId>,
-        step: &mut Step<'_, '_>,
-    ) {
-        let waiter = self.waiter(id);
-        let Some(members) = self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving_waiter) else {
-            return;
-        };
-        let unproved = self.unproved(&members, waiter.since, step.now);
-        if unproved.is_empty() {
-            return self.serve_waiter(id, pool, &members, step);
-        }
-        unproved.into_iter().for_each(|member| self.begin_check(member, step));
-    }
-
-    /// A waiter that keeps members of a pool needs fewer starts there, and more if one that it kept is there no longer. One that causes its
-    /// starts in another pool of its group needs as many as before: in that one, others may come before it.
-    fn settle_want(&mut self, id: WaiterId, pool: PoolId) {
-        let causes_starts = |waiter: &&Waiter| waiter.starts_in() == Some(pool);
-        let Some(waiter) = self.waiters.get(id.index()).filter(causes_starts) else { return };
-        let kept = self.suiting(pool, waiter.filter.as_deref());
-        self.set_want(id, waiter.members().saturating_sub(kept.max(waiter.starts_used)));
-    }
-
-    /// Reckons anew what the first who waits for several in a pool needs.
-    pub(super) fn settle_reserving_waiter(&mut self, pool: PoolId, now: Time) {
-        if self.queued(pool) > 0
-            && let Some((_, reserving_waiter)) = self.reserving_waiter(pool, now)
-        {
-            self.settle_want(reserving_waiter, pool);
-        }
-    }
-
-    /// How many free members of the pool suit a take.
-    pub(super) fn suiting(&self, pool: PoolId, filter: Option<&Filter>) -> u32 {
-        let free = &self.pool(pool).free;
-        let Some(filter) = filter else { return free.len() };
-        free.iter(&self.links_free).take(MOST_LOOKED_AT).filter(|id| self.matches(filter, *id)).count() as u32
-    }
-
-    fn set_want(&mut self, id: WaiterId, want: u32) {
-        let waiter = &mut self.waiters[id.index()];
-        let before = std::mem::replace(&mut waiter.want, want);
-        if let Some(pool) = waiter.starts_in().filter(|_| before != want) {
-            let entry = self.pool_mut(pool);
-            entry.need = entry.need - u64::from(before) + u64::from(want);
-            self.touch(pool);
-        }
-    }
-
-    /// A start has brought a member that suits no waiter: the first waiter that might have caused it has had its start.
-    fn use_start(&mut self, pool: PoolId, now: Time) {
-        let is_meant = |id: WaiterId| {
-            let waiter = self.waiter(id);
-            waiter.want > 0 && waiter.starts_in() == Some(pool)
-        };
-        let all = [Need::Any, Need::Matching, Need::Several];
-        let first = all.into_iter().filter_map(|need| self.first(pool, need, now, is_meant)).min();
-        if let Some((_, id)) = first {
-            self.waiters[id.index()].starts_used += 1;
-            self.set_want(id, self.waiter(id).want - 1);
-        }
-    }
-
-    /// Has everybody who waits for the pool look at what is free, in order.
-    pub(super) fn reconsider(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        // When those are gone whose provider is lost, this is called again.
-        if self.pool(pool).free.is_empty() || self.queued(pool) == 0 || self.pool(pool).orphaned_free > 0 {
-            return;
-        }
-        let mut checks = self.pool(pool).count(PhaseKind::Checking) as usize;
-        let mut reserving_waiter = None;
-        for id in self.in_order(pool, step.now) {
-            if self.pool(pool).free.is_empty() {
-                break;
-            }
-            let waiter = self.waiter(id);
-            let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving_waiter);
-            let unproved = members.as_ref().map(|members| self.unproved(members, waiter.since, step.now));
-            let is_several = waiter.need() == Need::Several;
-            match (members, unproved) {
-                (Some(members), Some(unproved)) if unproved.is_empty() => {
-                    self.serve_waiter(id, pool, &members, step);
-                    continue;
-                }
-                (_, Some(unproved)) => {
-                    // The checks that are under way already are as good.
-                    let covered = unproved.len().min(checks);
-                    checks -= covered;
-                    unproved.into_iter().skip(covered).for_each(|member| self.begin_check(member, step));
-                }
-                _ => {}
-            }
-            if is_several && reserving_waiter.is_none() {
-                reserving_waiter = Some(id);
-                self.settle_want(id, pool);
-            }
-        }
-    }
-
-    /// Gives a waiter the members that it waits for.
-    fn serve_waiter(&mut self, id: WaiterId, pool: PoolId, members: &[MemberId], step: &mut Step<'_, '_>) {
-        let waiter = self.unqueue(id);
-        step.timers.cancel(waiter.timer);
-        self.pool_mut(pool).times.wait.record(step.now.since(waiter.since));
-        let asker = Asker { conn: waiter.conn, count: waiter.count, lease: waiter.lease };
-        self.hand_out(&asker, pool, members, step);
-    }
-
-    /// Adds a waiter, last in the order of its priority.
-    pub(super) fn enqueue(&mut self, waiter: Waiter) -> WaiterId {
-        let (conn, place, need, priority) = (waiter.conn, waiter.place, waiter.need(), waiter.priority);
-        let (want, starts_in, no_wait) = (waiter.want, waiter.starts_in(), waiter.no_wait);
-        let id = WaiterId::from_index(self.waiters.insert(waiter));
-        let queue = match place {
-            WaitSource::Pool(pool) => &mut self.pools[pool.index()].queue,
-            WaitSource::Group(group, _) => &mut self.groups[group.index()].queue,
-        };
+    /// Adds a waiter, last in the order of its priority. Returns None when its connection waits already, or it has no such priority.
+    pub fn insert(&mut self, waiter: Waiter, step: &mut Step<'_, '_>) -> Option<()> {
+        let id = WaiterId::from_index(self.waiters.vacant_key());
+        let of_conn = self.by_conn.get_mut(waiter.conn);
+        (of_conn.is_none() && usize::from(waiter.priority) < PRIORITIES).then_some(())?;
+        *of_conn = Some(id);
+        let queue = queue_of(&mut self.by_pool, &mut self.by_group, waiter.source);
         queue.len += 1;
-        queue.lists[need as usize][usize::from(priority)].push_back(&mut self.links_waiter, id);
-        if let Some(pool) = starts_in {
-            self.count_want(pool, want, no_wait);
-        }
-        self.client(conn).waiter = Some(id);
-        id
+        queue.list_of(&waiter).push_back(&mut self.links, id);
+        self.count_starts(waiter.starts_in(), waiter.want, waiter.no_wait);
+        let timer = step.timers.arm(waiter.next_timer(step.now), Timer::Wait(id));
+        self.waiters.insert(Entry { waiter, timer });
+        Some(())
     }
 
-    fn count_want(&mut self, pool: PoolId, want: u32, no_wait: bool) {
-        let entry = self.pool_mut(pool);
-        entry.need += u64::from(want);
-        entry.no_wait += u32::from(no_wait);
-        self.touch(pool);
-    }
-
-    /// Takes a waiter out of every table; its timer is the caller's to deal with.
-    pub(super) fn unqueue(&mut self, id: WaiterId) -> Waiter {
-        let waiter = self.waiters.remove(id.index());
-        let queue = match waiter.place {
-            WaitSource::Pool(pool) => &mut self.pools[pool.index()].queue,
-            WaitSource::Group(group, _) => &mut self.groups[group.index()].queue,
-        };
-        queue.len -= 1;
-        queue.lists[waiter.need() as usize][usize::from(waiter.priority)].remove(&mut self.links_waiter, id);
-        self.uncount_want(&waiter);
-        self.clients[waiter.conn.index()].waiter = None;
-        // What was kept for it goes on to others.
-        if waiter.need() == Need::Several {
-            self.reconsider_place(waiter.place);
-        }
+    /// Removes a waiter and cancels its timer.
+    pub fn remove(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> Waiter {
+        let Entry { waiter, timer } = self.unlink(id);
+        step.timers.cancel(timer);
         waiter
     }
 
-    fn uncount_want(&mut self, waiter: &Waiter) {
-        if let Some(pool) = waiter.starts_in() {
-            let entry = self.pool_mut(pool);
-            entry.need -= u64::from(waiter.want);
-            entry.no_wait -= u32::from(waiter.no_wait);
-            self.touch(pool);
+    /// Removes a waiter whose timer has fired. Returns its source instead when it has waited for [`LONG_WAIT`] and goes on.
+    pub fn time_out(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> Result<Waiter, WaitSource> {
+        let Entry { waiter, timer } = &mut self.waiters[id.index()];
+        if waiter.until > step.now {
+            std::mem::replace(timer, step.timers.arm(waiter.until, Timer::Wait(id))).fired();
+            return Err(waiter.source);
         }
+        let Entry { waiter, timer } = self.unlink(id);
+        timer.fired();
+        Ok(waiter)
     }
 
-    pub(super) fn reconsider_place(&mut self, place: WaitSource) {
-        for pool in self.pools_of(place) {
-            self.pool_mut(pool).is_to_reconsider = true;
-            self.touch(pool);
-        }
+    fn unlink(&mut self, id: WaiterId) -> Entry {
+        let entry = self.waiters.remove(id.index());
+        let waiter = &entry.waiter;
+        let queue = queue_of(&mut self.by_pool, &mut self.by_group, waiter.source);
+        queue.len -= 1;
+        queue.list_of(waiter).remove(&mut self.links, id);
+        self.uncount_starts(waiter.starts_in(), waiter.want, waiter.no_wait);
+        self.by_conn.clear(waiter.conn);
+        entry
     }
 
-    /// The pools whose members a waiter there may get.
-    pub(super) fn pools_of(&self, place: WaitSource) -> Vec<PoolId> {
-        match place {
-            WaitSource::Pool(pool) => vec![pool],
-            WaitSource::Group(group, _) => self.groups[group.index()].pools.clone(),
-        }
+    /// Sets the number of starts that a waiter may have under way. Returns the pool of its starts if the number has changed.
+    pub fn set_want(&mut self, id: WaiterId, want: u32) -> Option<PoolId> {
+        let waiter = &mut self.waiters[id.index()].waiter;
+        let before = std::mem::replace(&mut waiter.want, want);
+        let pool = waiter.starts_in().filter(|_| before != want)?;
+        let of_pool = self.by_pool.get_mut(pool);
+        of_pool.need = of_pool.need - u64::from(before) + u64::from(want);
+        Some(pool)
     }
 
-    /// Has a waiter for a group cause its starts in another pool.
-    pub(super) fn move_want(&mut self, id: WaiterId, pool: Option<PoolId>) {
-        let waiter = &mut self.waiters[id.index()];
-        let WaitSource::Group(group, before) = waiter.place else { return };
+    /// Counts one start of a waiter as used: its member went elsewhere.
+    pub fn use_start(&mut self, id: WaiterId) {
+        let waiter = &mut self.waiters[id.index()].waiter;
+        waiter.starts_used += 1;
+        let want = waiter.want - 1;
+        self.set_want(id, want);
+    }
+
+    /// Makes a waiter for a group cause its starts in another pool, or in none. Returns the pool before.
+    pub fn move_want(&mut self, id: WaiterId, pool: Option<PoolId>) -> Option<PoolId> {
+        let waiter = &mut self.waiters[id.index()].waiter;
+        let WaitSource::Group(group, before) = waiter.source else { return None };
+        waiter.source = WaitSource::Group(group, pool);
         let (want, no_wait) = (waiter.want, waiter.no_wait);
-        waiter.place = WaitSource::Group(group, pool);
-        if let Some(before) = before {
-            let entry = self.pool_mut(before);
-            entry.need -= u64::from(want);
-            entry.no_wait -= u32::from(no_wait);
-            self.touch(before);
-        }
+        self.uncount_starts(before, want, no_wait);
+        self.count_starts(pool, want, no_wait);
+        before
+    }
+
+    fn count_starts(&mut self, pool: Option<PoolId>, want: u32, no_wait: bool) {
         if let Some(pool) = pool {
-            self.count_want(pool, want, no_wait);
+            let of_pool = self.by_pool.get_mut(pool);
+            of_pool.need += u64::from(want);
+            of_pool.no_wait += u32::from(no_wait);
         }
+    }
+
+    fn uncount_starts(&mut self, pool: Option<PoolId>, want: u32, no_wait: bool) {
+        if let Some(pool) = pool {
+            let of_pool = self.by_pool.get_mut(pool);
+            of_pool.need -= u64::from(want);
+            of_pool.no_wait -= u32::from(no_wait);
+        }
+    }
+
+    /// Compares the queues and counts with the waiters.
+    pub fn check(&self) {
+        let mut queued = 0;
+        let groups = self.by_group.iter().map(|(group, queue)| (None, Some(group), queue));
+        let pools = self.by_pool.iter().map(|(pool, of_pool)| (Some(pool), None, &of_pool.queue));
+        for (pool, group, queue) in pools.chain(groups) {
+            let is_here = |id: WaiterId| match self.get(id).source {
+                WaitSource::Pool(of) => Some(of) == pool,
+                WaitSource::Group(of, _) => Some(of) == group,
+            };
+            assert!(self.all_in(queue).all(is_here), "a queue has its own waiters");
+            assert_eq!(self.all_in(queue).count(), queue.len as usize, "the length of a queue");
+            queued += queue.len as usize;
+        }
+        assert_eq!(queued, self.waiters.len(), "each waiter is in one queue");
+        for (pool, of_pool) in self.by_pool.iter() {
+            let here = || self.iter().map(|(_, waiter)| waiter).filter(|waiter| waiter.starts_in() == Some(pool));
+            assert_eq!(of_pool.need, here().map(|waiter| u64::from(waiter.want)).sum::<u64>(), "starts needed");
+            assert_eq!(of_pool.no_wait as usize, here().filter(|waiter| waiter.no_wait).count(), "waiters for a check");
+        }
+        for (id, waiter) in self.iter() {
+            assert_eq!(self.of_conn(waiter.conn), Some(id), "a waiter is found by its connection");
+            let is_named = waiter.filter.as_ref().is_some_and(|filter| filter.member.is_some());
+            assert!(waiter.want <= if is_named { 0 } else { waiter.members() }, "n members need at most n starts");
+        }
+        let waiting = self.by_conn.iter().filter(|(_, waiter)| waiter.is_some()).count();
+        assert_eq!(waiting, self.waiters.len(), "a connection waits once");
+    }
+}
+
+impl WaitQueue {
+    fn list_of(&mut self, waiter: &Waiter) -> &mut List<WaiterId> {
+        &mut self.lists[waiter.demand() as usize][usize::from(waiter.priority)]
+    }
+}
+
+fn queue_of<'a>(
+    by_pool: &'a mut SideTable<PoolId, PoolWaiters>,
+    by_group: &'a mut SideTable<GroupId, WaitQueue>,
+    source: WaitSource,
+) -> &'a mut WaitQueue {
+    match source {
+        WaitSource::Pool(pool) => &mut by_pool.get_mut(pool).queue,
+        WaitSource::Group(group, _) => by_group.get_mut(group),
     }
 }

@@ -1,0 +1,328 @@
+//! Table of the agents: connections that provide or clean for a pool, and lost providers whose members are still there.
+
+use super::side_table::SideTable;
+use super::{AgentId, PoolId, Step};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::wheel::TimerId;
+use slab::Slab;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Number of stops without an answer in time that are remembered for a provider.
+const MOST_LATE_STOPS: usize = 65_536;
+
+/// A connection that provides or cleans for a pool.
+pub(super) struct Agent {
+    pub state: ProviderState,
+    pub pool: PoolId,
+    pub provides: bool,
+    pub cleans: bool,
+    /// Number of members it can have; None: as many as the pool.
+    pub capacity: Option<u32>,
+    /// Number of its members that background work has still to suspend.
+    pub to_suspend: u32,
+    /// True while background work is under way for its members.
+    pub is_pending: bool,
+}
+
+pub(super) enum ProviderState {
+    Serves(ConnId),
+    /// The connection is there, but the pool was removed.
+    Dismissed(ConnId),
+    /// It is lost. Its members stay until the timer fires.
+    Grace(TimerId),
+    /// It is lost, and its members with it.
+    Lost,
+}
+
+impl Agent {
+    /// Returns an agent without members.
+    pub fn new(state: ProviderState, pool: PoolId) -> Self {
+        Agent { state, pool, provides: false, cleans: false, capacity: None, to_suspend: 0, is_pending: false }
+    }
+
+    /// Returns the connection, if it is there.
+    pub fn conn(&self) -> Option<ConnId> {
+        match self.state {
+            ProviderState::Serves(conn) | ProviderState::Dismissed(conn) => Some(conn),
+            ProviderState::Grace(_) | ProviderState::Lost => None,
+        }
+    }
+
+    /// Returns whether it is in the list of its pool: while its connection is there and, in a removed pool, until that is gone.
+    fn is_listed(&self) -> bool {
+        match self.state {
+            ProviderState::Serves(_) | ProviderState::Dismissed(_) => true,
+            ProviderState::Grace(_) => false,
+            ProviderState::Lost => !self.is_pending,
+        }
+    }
+}
+
+/// All agents, by pool and by connection.
+#[derive(Default)]
+pub(super) struct Agents {
+    agents: Slab<Agent>,
+    by_pool: SideTable<PoolId, PoolAgents>,
+    by_conn: SideTable<ConnId, Option<Box<ConnAgents>>>,
+}
+
+#[derive(Default)]
+struct PoolAgents {
+    /// In the order in which they came.
+    listed: Vec<AgentId>,
+    /// Number of agents with `is_pending`.
+    pending: u32,
+}
+
+#[derive(Default)]
+struct ConnAgents {
+    serving: Option<AgentId>,
+    /// Its agents of removed pools that are not gone yet.
+    dismissed: Vec<AgentId>,
+    late_stops: HashSet<Arc<[u8]>>,
+}
+
+impl Agents {
+    pub fn is_empty(&self) -> bool {
+        self.agents.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (AgentId, &Agent)> {
+        self.agents.iter().map(|(index, agent)| (AgentId::from_index(index), agent))
+    }
+
+    pub fn get(&self, id: AgentId) -> &Agent {
+        &self.agents[id.index()]
+    }
+
+    /// Returns the agents in the list of a pool, in the order in which they came.
+    pub fn in_pool(&self, pool: PoolId) -> &[AgentId] {
+        &self.by_pool.get(pool).listed
+    }
+
+    /// Returns whether a provider of the pool is connected.
+    pub fn is_provided(&self, pool: PoolId) -> bool {
+        self.in_pool(pool).iter().any(|agent| self.get(*agent).provides)
+    }
+
+    /// Returns whether background work is under way for members of a lost provider of the pool: some may still be in the free list.
+    pub fn has_orphaned_free(&self, pool: PoolId) -> bool {
+        self.by_pool.get(pool).pending > 0
+    }
+
+    /// Returns the agent as which a connection serves, and its pool.
+    pub fn serving(&self, conn: ConnId) -> Option<(AgentId, PoolId)> {
+        let agent = self.of_conn(conn)?.serving?;
+        Some((agent, self.get(agent).pool))
+    }
+
+    /// Returns whether a connection is or was a provider or cleaner.
+    pub fn knows(&self, conn: ConnId) -> bool {
+        self.of_conn(conn).is_some()
+    }
+
+    /// Returns whether any connection is or was a provider or cleaner.
+    pub fn knows_any(&self) -> bool {
+        self.by_conn.iter().any(|(_, of_conn)| of_conn.is_some())
+    }
+
+    /// Returns the cleaner with the least to do, else the provider of the member, else any agent of the pool. `load` is the number
+    /// of members that an agent cleans.
+    pub fn cleaner_for(
+        &self,
+        pool: PoolId,
+        provider: Option<AgentId>,
+        load: impl Fn(&AgentId) -> u32,
+    ) -> Option<AgentId> {
+        let agents = || self.in_pool(pool).iter().copied();
+        let cleaner = agents().filter(|agent| self.get(*agent).cleans).min_by_key(&load);
+        let provider = provider.filter(|agent| self.get(*agent).conn().is_some());
+        cleaner.or(provider).or_else(|| agents().min_by_key(load))
+    }
+
+    /// Adds an agent with its place in the lists. Returns None when its connection serves already.
+    pub fn insert(&mut self, agent: Agent) -> Option<AgentId> {
+        let id = AgentId::from_index(self.agents.vacant_key());
+        match agent.state {
+            ProviderState::Serves(conn) => {
+                let of_conn = self.of_conn_mut(conn);
+                of_conn.serving.is_none().then_some(())?;
+                of_conn.serving = Some(id);
+            }
+            ProviderState::Dismissed(conn) => self.of_conn_mut(conn).dismissed.push(id),
+            ProviderState::Grace(_) | ProviderState::Lost => {}
+        }
+        let of_pool = self.by_pool.get_mut(agent.pool);
+        of_pool.pending += u32::from(agent.is_pending);
+        if agent.is_listed() {
+            of_pool.listed.push(id);
+        }
+        self.agents.insert(agent);
+        Some(id)
+    }
+
+    /// Returns the id of the next agent that is inserted.
+    pub fn next_id(&self) -> AgentId {
+        AgentId::from_index(self.agents.vacant_key())
+    }
+
+    pub fn set_provider(&mut self, id: AgentId, capacity: Option<u32>) {
+        let agent = &mut self.agents[id.index()];
+        (agent.provides, agent.capacity) = (true, capacity);
+    }
+
+    pub fn set_cleaner(&mut self, id: AgentId) {
+        self.agents[id.index()].cleans = true;
+    }
+
+    /// Removes an agent from the lists of its pool and of its connection, before it is lost.
+    pub fn unlist(&mut self, id: AgentId) {
+        let agent = &self.agents[id.index()];
+        let conn = agent.conn();
+        self.by_pool.get_mut(agent.pool).listed.retain(|other| *other != id);
+        if let Some(conn) = conn {
+            self.of_conn_mut(conn).serving = None;
+        }
+    }
+
+    /// Marks an agent as lost, with the timer of its grace if it has one.
+    pub fn set_lost(&mut self, id: AgentId, grace: Option<TimerId>) {
+        self.agents[id.index()].state = grace.map_or(ProviderState::Lost, ProviderState::Grace);
+    }
+
+    /// Marks the agents of a connection in removed pools as lost.
+    pub fn lose_dismissed(&mut self, conn: ConnId) {
+        let Some(of_conn) = self.by_conn.get_mut(conn) else { return };
+        for id in std::mem::take(&mut of_conn.dismissed) {
+            self.agents[id.index()].state = ProviderState::Lost;
+        }
+    }
+
+    /// Ends the grace of a lost agent whose timer has fired.
+    pub fn end_grace(&mut self, id: AgentId) {
+        let state = &mut self.agents[id.index()].state;
+        if let ProviderState::Grace(timer) = std::mem::replace(state, ProviderState::Lost) {
+            timer.fired();
+        }
+    }
+
+    /// Begins background work for the members of a lost agent.
+    pub fn begin_pending(&mut self, id: AgentId, members: u32) {
+        let agent = &mut self.agents[id.index()];
+        (agent.is_pending, agent.to_suspend) = (true, members);
+        self.by_pool.get_mut(agent.pool).pending += 1;
+    }
+
+    /// Sets the number of members that background work has still to suspend.
+    pub fn set_to_suspend(&mut self, id: AgentId, members: u32) {
+        self.agents[id.index()].to_suspend = members;
+    }
+
+    /// Ends background work for the members of a lost agent.
+    pub fn end_pending(&mut self, id: AgentId) {
+        let agent = &mut self.agents[id.index()];
+        (agent.is_pending, agent.to_suspend) = (false, 0);
+        self.by_pool.get_mut(agent.pool).pending -= 1;
+    }
+
+    /// Marks the agents of a pool that was removed at once as dismissed.
+    pub fn dismiss_pool(&mut self, pool: PoolId) {
+        for id in self.in_pool(pool).to_vec() {
+            if let ProviderState::Serves(conn) = self.get(id).state {
+                self.agents[id.index()].state = ProviderState::Dismissed(conn);
+                let of_conn = self.of_conn_mut(conn);
+                of_conn.serving = None;
+                of_conn.dismissed.push(id);
+            }
+        }
+    }
+
+    /// Removes the listed agents of a pool that is gone.
+    pub fn remove_listed(&mut self, pool: PoolId) {
+        for id in std::mem::take(&mut self.by_pool.get_mut(pool).listed) {
+            match self.agents.remove(id.index()).state {
+                ProviderState::Serves(conn) => self.of_conn_mut(conn).serving = None,
+                ProviderState::Dismissed(conn) => self.of_conn_mut(conn).dismissed.retain(|other| *other != id),
+                ProviderState::Lost => {}
+                ProviderState::Grace(_) => unreachable!("a provider in its grace is in no list"),
+            }
+        }
+    }
+
+    /// Removes a lost agent that has no members, unless background work or the list of a removed pool still has it.
+    pub fn remove_if_over(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
+        let agent = self.get(id);
+        if agent.conn().is_none() && !agent.is_pending && !self.in_pool(agent.pool).contains(&id) {
+            self.remove(id, step);
+        }
+    }
+
+    /// Removes an agent that is in no list, and cancels the timer of its grace.
+    pub fn remove(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
+        let agent = self.agents.remove(id.index());
+        self.by_pool.get_mut(agent.pool).pending -= u32::from(agent.is_pending);
+        if let ProviderState::Grace(timer) = agent.state {
+            step.timers.cancel(timer);
+        }
+    }
+
+    /// Remembers that a connection may still say that this member is stopped. Beyond [`MOST_LATE_STOPS`] it is forgotten.
+    pub fn remember_late_stop(&mut self, conn: ConnId, member: Arc<[u8]>) {
+        let stops = &mut self.of_conn_mut(conn).late_stops;
+        if stops.len() < MOST_LATE_STOPS {
+            stops.insert(member);
+        }
+    }
+
+    /// Forgets a late stop; returns false when there is none of this name.
+    pub fn take_late_stop(&mut self, conn: ConnId, member: &[u8]) -> bool {
+        self.by_conn.get_mut(conn).as_mut().is_some_and(|of_conn| of_conn.late_stops.remove(member))
+    }
+
+    /// Returns the members of which a connection may still say that they are stopped.
+    pub fn late_stops(&self, conn: ConnId) -> impl Iterator<Item = &Arc<[u8]>> {
+        self.of_conn(conn).into_iter().flat_map(|of_conn| &of_conn.late_stops)
+    }
+
+    /// Returns a number above every connection that is or was a provider or cleaner.
+    pub fn conns(&self) -> usize {
+        self.by_conn.len()
+    }
+
+    /// Forgets a connection whose agents are lost.
+    pub fn forget(&mut self, conn: ConnId) {
+        self.by_conn.clear(conn);
+    }
+
+    fn of_conn(&self, conn: ConnId) -> Option<&ConnAgents> {
+        self.by_conn.get(conn).as_deref()
+    }
+
+    fn of_conn_mut(&mut self, conn: ConnId) -> &mut ConnAgents {
+        self.by_conn.get_mut(conn).get_or_insert_default()
+    }
+
+    /// Compares the lists of pools and connections with the agents.
+    pub fn check(&self) {
+        for (id, agent) in self.iter() {
+            assert!(agent.provides || agent.cleans, "an agent provides or cleans");
+            assert_eq!(self.in_pool(agent.pool).contains(&id), agent.is_listed(), "an agent in the list of its pool");
+            let of_conn = agent.conn().map(|conn| self.of_conn(conn).expect("a connected agent has a connection"));
+            let is_found = of_conn.is_none_or(|of_conn| match agent.state {
+                ProviderState::Serves(_) => of_conn.serving == Some(id) && !agent.is_pending,
+                _ => of_conn.dismissed.contains(&id),
+            });
+            assert!(is_found, "an agent is found by its connection");
+        }
+        for (pool, of_pool) in self.by_pool.iter() {
+            let pending = self.iter().filter(|(_, agent)| agent.pool == pool && agent.is_pending).count();
+            assert_eq!(of_pool.pending as usize, pending, "lost providers with background work");
+            assert!(of_pool.listed.iter().all(|id| self.get(*id).pool == pool), "a list has agents of its pool");
+        }
+        for (conn, of_conn) in self.by_conn.iter() {
+            let mut agents = of_conn.iter().flat_map(|of_conn| of_conn.serving.iter().chain(&of_conn.dismissed));
+            assert!(agents.all(|id| self.get(*id).conn() == Some(conn)), "a connection has its own agents");
+        }
+    }
+}

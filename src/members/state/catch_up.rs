@@ -1,0 +1,183 @@
+//! Background work on members. A request that names a member first applies the work that is to come for it, so slices show only in
+//! lists and counters.
+
+use super::lifecycle::Then;
+use super::*;
+
+impl State {
+    /// Does as much of a task as there is budget for, and the rest later.
+    pub(super) fn begin(&mut self, task: BackgroundTask, step: &mut Step<'_, '_>) {
+        if let Some(rest) = self.go_on(task, step) {
+            self.background.push(rest);
+        }
+    }
+
+    /// Goes on with each task, as far as there is budget.
+    pub(super) fn resume_background(&mut self, step: &mut Step<'_, '_>) {
+        self.background.resume(step.now);
+        for _ in 0..self.background.len() {
+            let Some(task) = self.background.pop() else { return };
+            self.begin(task, step);
+        }
+    }
+
+    /// Does as much of a task as there is budget for; returns the rest.
+    fn go_on(&mut self, task: BackgroundTask, step: &mut Step<'_, '_>) -> Option<BackgroundTask> {
+        match task {
+            BackgroundTask::Holding(id) => self.drain_holding(id, None, step).then_some(task),
+            BackgroundTask::Agent(id) => self.drain_agent(id, step).then_some(task),
+            BackgroundTask::Remove(id) => self.drain_pool(id, step).then_some(task),
+            BackgroundTask::Retire(id, after) => {
+                let rest = self.retire_after(id, after.as_ref(), step);
+                rest.map(|after| BackgroundTask::Retire(id, Some(after)))
+            }
+            BackgroundTask::Retime(id, after) => {
+                let rest = self.retime_after(id, after.as_ref(), step);
+                rest.map(|after| BackgroundTask::Retime(id, Some(after)))
+            }
+            BackgroundTask::Settle(id) => {
+                // Fixed members that were kept back as too many are not stopped, and so are free for waiters.
+                self.pools.reconsider(id);
+                None
+            }
+        }
+    }
+
+    /// Ends or suspends the members of a lost provider. Returns whether there are more.
+    fn drain_agent(&mut self, id: AgentId, step: &mut Step<'_, '_>) -> bool {
+        while let Some(member) = self.members.first_of_agent(id) {
+            let Agent { state, to_suspend, .. } = self.agents.get(id);
+            let (is_grace, to_suspend) = (matches!(state, ProviderState::Grace(_)), *to_suspend);
+            if is_grace && to_suspend == 0 {
+                break;
+            }
+            if !self.background.spend() {
+                return true;
+            }
+            if is_grace {
+                self.members.move_to_last_of_agent(member);
+            }
+            self.agents.set_to_suspend(id, to_suspend.saturating_sub(1));
+            self.catch_up(member, step);
+        }
+        self.agents.end_pending(id);
+        let pool = self.agents.get(id).pool;
+        self.drop_owner_if_over(MemberOwner::Agent(id), step);
+        self.pool(pool).group.into_iter().for_each(|group| self.assign_group_starts(group));
+        self.pools.reconsider(pool);
+        false
+    }
+
+    /// Stops the members of a pool that was removed at once. Returns whether there are more.
+    fn drain_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        while let Some(member) = self.first_member(id) {
+            if !self.background.spend() {
+                return true;
+            }
+            self.catch_up(member, step);
+        }
+        self.pools.touch(id);
+        false
+    }
+
+    fn first_member(&self, id: PoolId) -> Option<MemberId> {
+        self.members.in_pool(id).all().next()
+    }
+
+    /// Returns the members of a pool with a name behind `after`, as many as there is budget for, and the name of the last one if
+    /// there are more.
+    fn slice_after(&mut self, id: PoolId, after: Option<&Arc<[u8]>>) -> (Vec<MemberId>, Option<Arc<[u8]>>) {
+        let mut behind = self.members.in_pool(id).after(after.map(|name| &**name));
+        let slice: Vec<(&Arc<[u8]>, MemberId)> = behind.by_ref().take(self.background.budget()).collect();
+        let last = slice.last().map(|(name, _)| (*name).clone()).or(after.cloned());
+        let rest = behind.next().map(|(name, _)| last.unwrap_or_else(|| name[..0].into()));
+        let slice: Vec<MemberId> = slice.into_iter().map(|(_, member)| member).collect();
+        self.background.spend_many(slice.len());
+        (slice, rest)
+    }
+
+    /// Stops members that are not in use; returns the name of the last one if there are more.
+    fn retire_after(&mut self, id: PoolId, after: Option<&Arc<[u8]>>, step: &mut Step<'_, '_>) -> Option<Arc<[u8]>> {
+        if !self.pool(id).is_leaving {
+            return None;
+        }
+        let (slice, rest) = self.slice_after(id, after);
+        for member in slice {
+            if self.catch_up(member, step) && !matches!(self.phase_of(member), PhaseKind::InUse | PhaseKind::Stopping) {
+                self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
+            }
+        }
+        self.pools.touch(id);
+        rest
+    }
+
+    /// Arms the timers of members anew; returns the name of the last one if there are more.
+    fn retime_after(&mut self, id: PoolId, after: Option<&Arc<[u8]>>, step: &mut Step<'_, '_>) -> Option<Arc<[u8]>> {
+        let (slice, rest) = self.slice_after(id, after);
+        let settings = &self.pools.get(id).settings;
+        for member in slice {
+            self.members.arm_life(member, settings, step);
+            match self.members.get(member).phase {
+                MemberPhase::InUse(lease) => self.leases.arm(lease, settings, step),
+                MemberPhase::Free(_) => self.members.arm_check(member, settings, step),
+                _ => {}
+            }
+        }
+        rest
+    }
+
+    /// Applies the background work that is to come for a member. Returns whether it remains. Called before anything that names a
+    /// member, by itself or by its lease.
+    pub(super) fn catch_up(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> bool {
+        let Member { pool, owner, phase, .. } = self.member(id);
+        if self.pool(*pool).is_removed {
+            self.remove_member(id, step);
+            return false;
+        }
+        let MemberOwner::Agent(agent) = *owner else { return true };
+        match (&self.agents.get(agent).state, phase.kind()) {
+            (ProviderState::Lost, kind) => {
+                let stat = (kind != PhaseKind::Stopping).then_some(Stat::ProviderLost);
+                self.end_anywhere(id, Lost::ProviderLost, stat, step);
+                false
+            }
+            (ProviderState::Grace(_), PhaseKind::Stopping) => {
+                self.end_anywhere(id, Lost::ProviderLost, None, step);
+                false
+            }
+            (ProviderState::Grace(_), PhaseKind::Free | PhaseKind::Checking) => {
+                self.leave_state(id, step);
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Stops a member of a pool that was removed, and removes it at once. Its provider may still say that it is stopped.
+    fn remove_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        if let MemberPhase::InUse(lease) = self.member(id).phase {
+            self.lose_lease(lease, Lost::Removed, step);
+        }
+        if self.phase_of(id) != PhaseKind::Stopping {
+            self.count_end(self.member(id).pool, Stat::Reconfigured, Then::Nothing);
+            if let Some(conn) = self.conn_of(id) {
+                let (pool, member) = self.names_of(id);
+                step.tell(conn, What::Stop { pool, member });
+            }
+        }
+        self.remember_stop(id);
+        self.drop_member(id, step);
+    }
+
+    /// Returns the member of this name, after the background work that is to come for it.
+    pub(super) fn find_member(&mut self, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<MemberId, Refusal> {
+        let pool = self.pools.find(named.pool)?;
+        self.known_member(pool, named.member, step).ok_or(Refusal::NoSuchMember)
+    }
+
+    /// Returns the member of this name in a pool, after the background work that is to come for it.
+    pub(super) fn known_member(&mut self, pool: PoolId, name: &[u8], step: &mut Step<'_, '_>) -> Option<MemberId> {
+        let id = self.members.in_pool(pool).find(name)?;
+        self.catch_up(id, step).then_some(id)
+    }
+}

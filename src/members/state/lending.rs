@@ -1,0 +1,244 @@
+//! Leases begin and end: takes, returns, losses, and connections that go.
+
+use super::lifecycle::Then;
+use super::*;
+use poolcounter_service::access::Holds;
+
+impl State {
+    /// Hands out members that are free.
+    pub(super) fn hand_out(&mut self, asker: &Asker, pool: PoolId, members: &[MemberId], step: &mut Step<'_, '_>) {
+        let what = match (asker.count, members) {
+            (None, [only]) => What::Member(self.begin_lease(asker, pool, *only, step)),
+            _ => What::Members(members.iter().map(|member| self.begin_lease(asker, pool, *member, step)).collect()),
+        };
+        step.tell(asker.conn, what);
+        self.pools.note_free(pool, self.members.in_pool(pool).idle());
+    }
+
+    fn begin_lease(&mut self, asker: &Asker, pool: PoolId, member: MemberId, step: &mut Step<'_, '_>) -> Taken {
+        self.leave_state(member, step);
+        let id = self.leases.begin(asker.conn, member, pool, asker.lease, step);
+        self.members.enter_state(member, MemberPhase::InUse(id));
+        self.members.count_use(member);
+        self.arm_lease(id, step);
+        self.pools.count(pool, Stat::Takes);
+        let lease = self.leases.get(id);
+        Taken {
+            lease: lease.number,
+            pool: self.pool(pool).name.clone(),
+            member: self.member(member).name.clone(),
+            attributes: self.members.attributes(member).cloned(),
+            token: lease.token.as_ref().map(|token| token.token),
+        }
+    }
+
+    /// Arms the timer of a lease anew.
+    pub(super) fn arm_lease(&mut self, id: LeaseId, step: &mut Step<'_, '_>) {
+        let pool = self.members.get(self.leases.get(id).member).pool;
+        self.leases.arm(id, &self.pools.get(pool).settings, step);
+    }
+
+    /// Lets a lease outlive its connection.
+    fn detach_lease(&mut self, id: LeaseId) {
+        let pool = self.member(self.leases.get(id).member).pool;
+        let conn = self.leases.detach(id, pool);
+        // If it waits for its group, it may have another member of this pool now.
+        if conn.is_some_and(|conn| self.waiters.of_conn(conn).is_some()) {
+            self.pools.reconsider(pool);
+        }
+    }
+
+    /// Ends a lease, and returns its member, which is in no queue. The connection is told nothing.
+    fn end_lease(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> MemberId {
+        self.detach_lease(id);
+        let Lease { member, since, .. } = self.leases.remove(id, step);
+        self.leave_state(member, step);
+        self.members.set_since(member, step.now);
+        self.pools.times(self.members.get(member).pool).hold.record(step.now.since(since));
+        member
+    }
+
+    /// Ends a lease without its holder, who is told, and returns its member, which is in no queue.
+    pub(super) fn lose_lease(&mut self, id: LeaseId, reason: Lost, step: &mut Step<'_, '_>) -> MemberId {
+        if let Some(conn) = self.leases.conn_of(id) {
+            step.tell(conn, What::Lost { lease: self.leases.get(id).number, reason });
+        }
+        self.end_lease(id, step)
+    }
+
+    /// Ends, suspends or frees a member that its consumer has lost, as the settings say.
+    fn lose_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let Settings { on_loss, loss_delay, .. } = self.pool(self.member(id).pool).settings;
+        if on_loss == OnLoss::Fail || self.is_orphan(id) {
+            return self.fail_member(id, Stat::Failed, step);
+        }
+        if loss_delay == Span::ZERO {
+            return self.return_member(id, step);
+        }
+        let Some(id) = self.check_usable(id, step) else { return };
+        let timer = step.timers.arm(step.now + loss_delay, Timer::Phase(id));
+        self.members.enter_state(id, MemberPhase::Delayed(timer));
+    }
+
+    /// `RETURN lease [OK|FAIL]`.
+    pub(super) fn give_back(&mut self, conn: ConnId, name: LeaseName, condition: Condition, step: &mut Step<'_, '_>) {
+        let found = match name {
+            LeaseName::Number(number) => self.leases.find(number).filter(|id| self.leases.conn_of(*id) == Some(conn)),
+            LeaseName::Token(token) => self.leases.find_token(&token),
+        };
+        let Some(id) = self.catch_up_lease(found, step) else { return step.tell(conn, What::NotTaken) };
+        step.tell(conn, What::Returned);
+        let member = self.end_lease(id, step);
+        match condition {
+            Condition::Ok => self.return_member(member, step),
+            Condition::Fail => self.fail_member(member, Stat::Failed, step),
+        }
+    }
+
+    /// `RENEW token [seconds]`.
+    pub(super) fn renew(&mut self, conn: ConnId, token: &Token, span: Option<Span>, step: &mut Step<'_, '_>) {
+        let found = self.leases.find_token(token);
+        let Some(id) = self.catch_up_lease(found, step) else { return step.tell(conn, What::NotTaken) };
+        self.leases.renew(id, span, step.now);
+        self.arm_lease(id, step);
+        step.tell(conn, What::Renewed);
+    }
+
+    /// Ends a lease that has run out or was held for too long, or reports one that is held for long.
+    pub(super) fn lease_is_due(&mut self, id: LeaseId, step: &mut Step<'_, '_>) {
+        self.leases.fired(id);
+        let Some(id) = self.catch_up_lease(Some(id), step) else { return };
+        if !self.catch_up_with_holder(id, step) {
+            return;
+        }
+        let Lease { since, token, member, .. } = self.leases.get(id);
+        let held = step.now.since(*since);
+        let has_run_out = token.as_ref().is_some_and(|token| token.until <= step.now);
+        let Settings { max_hold, warn_hold, .. } = self.pool(self.member(*member).pool).settings;
+        if has_run_out {
+            let member = self.lose_lease(id, Lost::Expired, step);
+            self.lose_member(member, step);
+        } else if max_hold > Span::ZERO && held >= max_hold {
+            let member = self.lose_lease(id, Lost::HeldTooLong, step);
+            self.fail_member(member, Stat::HeldTooLong, step);
+        } else {
+            if warn_hold > Span::ZERO && held >= warn_hold {
+                self.report_long_hold(id, held, step);
+            }
+            self.arm_lease(id, step);
+        }
+    }
+
+    fn report_long_hold(&mut self, id: LeaseId, held: Span, step: &mut Step<'_, '_>) {
+        self.leases.set_reported(id);
+        let Lease { number: lease, member, .. } = *self.leases.get(id);
+        self.pools.count(self.members.get(member).pool, Stat::LongHolds);
+        let ((pool, member), holder) = (self.names_of(member), self.leases.holder_text(id, step.peer));
+        step.notices.push(Notice::LongHold { pool, member, lease, held, holder });
+    }
+
+    /// `TAKEBACK lease [note]`.
+    pub(super) fn take_back(&mut self, conn: ConnId, number: u64, note: &[u8], step: &mut Step<'_, '_>) {
+        let found = self.leases.find(number);
+        let found = self.catch_up_lease(found, step).filter(|id| self.catch_up_with_holder(*id, step));
+        let Some(id) = found else { return step.tell(conn, What::NotTaken) };
+        step.tell(conn, What::Ok);
+        let id = self.lose_lease(id, Lost::TakenBack, step);
+        let (pool, member) = self.names_of(id);
+        step.notices.push(Notice::TakenBack { pool, member, lease: number, note: note.into() });
+        self.lose_member(id, step);
+    }
+
+    /// `BYE`: members without a token are returned in good state.
+    pub(super) fn leave(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+        self.leave_wait(conn, step);
+        self.lose_consumer(conn, true, step);
+        step.tell(conn, What::Bye);
+    }
+
+    /// Ends the leases of a connection that goes, those with a token excepted. Its members are lost, or returned after `BYE`.
+    pub(super) fn lose_consumer(&mut self, conn: ConnId, is_bye: bool, step: &mut Step<'_, '_>) {
+        let Some(id) = self.leases.leave_holding(conn, is_bye) else { return };
+        if self.drain_holding(id, Some(conn), step) {
+            self.leases.set_address(id, (step.peer)(conn));
+            self.background.push(BackgroundTask::Holding(id));
+        }
+    }
+
+    /// Ends the leases of a connection that is gone, as far as there is budget: `conn` in the step in which it goes. Returns whether
+    /// there are more.
+    pub(super) fn drain_holding(&mut self, id: HoldingId, conn: Option<ConnId>, step: &mut Step<'_, '_>) -> bool {
+        while let Some(lease) = self.leases.first_of(id) {
+            if !self.background.spend() {
+                return true;
+            }
+            self.let_lease_go(lease, conn, step);
+        }
+        self.leases.remove_holding(id);
+        false
+    }
+
+    /// Ends a lease whose connection is gone: `conn` in the step in which it goes. One with a token stays.
+    fn let_lease_go(&mut self, id: LeaseId, conn: Option<ConnId>, step: &mut Step<'_, '_>) {
+        let lease = self.leases.get(id);
+        if lease.token.is_some() {
+            let name = match conn {
+                Some(_) => lease.holder.text(step.peer),
+                None => self.leases.holder_text(id, step.peer),
+            };
+            self.leases.set_holder_name(id, name);
+            return self.detach_lease(id);
+        }
+        let is_bye = lease.holding.is_some_and(|holding| self.leases.holding(holding).is_bye);
+        let member = self.end_lease(id, step);
+        match is_bye {
+            true => self.return_member(member, step),
+            false => self.lose_member(member, step),
+        }
+    }
+
+    /// Applies the background work that is to come for a lease because its connection is gone. Returns whether the lease remains.
+    fn catch_up_with_holder(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> bool {
+        let lease = self.leases.get(id);
+        let (has_token, number) = (lease.token.is_some(), lease.number);
+        if self.leases.is_left(id) {
+            self.let_lease_go(id, None, step);
+            return has_token && self.leases.find(number).is_some();
+        }
+        true
+    }
+
+    /// Applies the background work that is to come for the member of a lease. Returns None when it has ended the lease.
+    fn catch_up_lease(&mut self, id: Option<LeaseId>, step: &mut Step<'_, '_>) -> Option<LeaseId> {
+        id.filter(|id| self.catch_up(self.leases.get(*id).member, step))
+    }
+
+    /// Ends a member in any phase, and its lease with it. It is not replaced.
+    pub(super) fn end_anywhere(&mut self, id: MemberId, reason: Lost, stat: Option<Stat>, step: &mut Step<'_, '_>) {
+        if let MemberPhase::InUse(lease) = self.member(id).phase {
+            self.lose_lease(lease, reason, step);
+        }
+        self.end_member(id, stat, Then::Nothing, step);
+    }
+
+    /// Returns how many members a connection holds that count for no rule without it, and whether it waits for some.
+    pub fn holds(&self, conn: ConnId) -> Holds {
+        let waits = u32::from(self.waiters.of_conn(conn).is_some());
+        Holds { locks: self.leases.held_without_rule(conn), waits }
+    }
+
+    /// Sets the rule of access that a connection matches: leases with a token that it takes from now on count for that rule.
+    pub fn note_rule(&mut self, conn: ConnId, rule: Option<Arc<str>>) {
+        self.leases.set_rule(conn, rule);
+    }
+
+    /// Returns the number of leases with a token by the rule under which they were taken.
+    pub fn leases_of_rules(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+        self.leases.by_rule()
+    }
+
+    /// Returns the rules whose number of leases has changed since the last call, and their numbers.
+    pub fn changed_rules(&mut self) -> impl Iterator<Item = (Arc<str>, u64)> {
+        self.leases.changed_rules()
+    }
+}

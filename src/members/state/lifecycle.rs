@@ -1,0 +1,375 @@
+//! Life of a member: from its creation through its phases, with checks and cleaning, to its end.
+
+use super::*;
+
+/// What follows the end of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Then {
+    /// Another one is started in its place.
+    Replace,
+    /// Demand decides.
+    Nothing,
+}
+
+/// Whether a member that came free was started for waiters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cause {
+    Start,
+    Other,
+}
+
+impl State {
+    /// Adds a member. It is in no queue until it is released or enters a phase.
+    pub(super) fn create_member(
+        &mut self,
+        pool: PoolId,
+        name: &[u8],
+        attributes: Attributes,
+        owner: MemberOwner,
+        step: &mut Step<'_, '_>,
+    ) -> MemberId {
+        let share = u16::from_le_bytes(step.random.bytes());
+        let id = self.members.create(pool, name, attributes, owner, share, step.now);
+        self.arm_life(id, step);
+        self.pools.touch(pool);
+        id
+    }
+
+    fn arm_life(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let pool = self.members.get(id).pool;
+        self.members.arm_life(id, &self.pools.get(pool).settings, step);
+    }
+
+    /// Takes a member out of its phase, and notes what may follow for its pool. It is in no queue until it enters a phase.
+    pub(super) fn leave_state(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let left = self.members.leave_state(id, step);
+        self.note_left(id, left);
+    }
+
+    /// Takes a member out of its phase, whose timer has fired.
+    fn leave_state_after_timer(&mut self, id: MemberId) {
+        let left = self.members.leave_state_after_timer(id);
+        self.note_left(id, left);
+    }
+
+    fn note_left(&mut self, id: MemberId, left: PhaseKind) {
+        let pool = self.member(id).pool;
+        match left {
+            // Waiters for this check need another member.
+            PhaseKind::Checking => self.pools.reconsider(pool),
+            _ => self.pools.touch(pool),
+        }
+    }
+
+    /// Frees a member that is in no queue, unless it ends or is held, and offers it to waiters.
+    pub(super) fn release_member(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
+        let Some(id) = self.check_usable(id, step) else { return };
+        if self.is_orphan(id) {
+            return;
+        }
+        if let Some(span) = self.members.take_hold(id) {
+            return self.hold_for(id, span, step);
+        }
+        self.members.set_since(id, step.now);
+        self.members.set_proved(id, step.now);
+        let pool = self.member(id).pool;
+        self.members.push_free(id, &self.pools.get(pool).settings, step);
+        self.pools.touch(pool);
+        self.offer_to_waiters(id, cause, step);
+    }
+
+    /// Puts a member that is in no queue into the hold of an operator.
+    pub(super) fn hold_for(&mut self, id: MemberId, span: Span, step: &mut Step<'_, '_>) {
+        let timer = step.timers.arm(step.now + span, Timer::Phase(id));
+        self.members.enter_state(id, MemberPhase::Held(timer));
+    }
+
+    /// Ends a member that may not be handed out again; returns the others.
+    pub(super) fn check_usable(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> Option<MemberId> {
+        if !self.catch_up(id, step) {
+            return None;
+        }
+        let member = self.member(id);
+        let Pool { is_leaving, settings, .. } = self.pool(member.pool);
+        let is_fixed = member.owner == MemberOwner::Fixed;
+        let (stat, then) = if member.is_leaving {
+            self.drop_member(id, step);
+            return None;
+        } else if *is_leaving || !is_fixed && self.is_above_max(member.pool) {
+            (Stat::Reconfigured, Then::Nothing)
+        } else if !is_fixed && self.members.is_past_lifetime(id, settings, step.now) {
+            (Stat::MaxLifetime, Then::Replace)
+        } else if !is_fixed && settings.max_uses > 0 && member.uses >= settings.max_uses {
+            (Stat::MaxUses, Then::Replace)
+        } else {
+            return Some(id);
+        };
+        self.stop_member(id, stat, then, step);
+        None
+    }
+
+    /// Ends a member in any phase but in use: its provider stops it, or it is removed if it has none.
+    pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
+        let Some(conn) = self.conn_of(id) else { return self.end_member(id, Some(stat), then, step) };
+        let pool = self.member(id).pool;
+        self.count_end(pool, stat, then);
+        self.leave_state(id, step);
+        let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Phase(id));
+        self.members.enter_state(id, MemberPhase::Stopping(timer));
+        let (pool, member) = self.names_of(id);
+        step.tell(conn, What::Stop { pool, member });
+    }
+
+    /// Removes a member that need not be stopped.
+    pub(super) fn end_member(&mut self, id: MemberId, stat: Option<Stat>, then: Then, step: &mut Step<'_, '_>) {
+        let pool = self.member(id).pool;
+        self.drop_member(id, step);
+        // Its place is free at once, and so has room for a replacement.
+        stat.into_iter().for_each(|stat| self.count_end(pool, stat, then));
+    }
+
+    /// Counts the end of a member, and owes a replacement if there is to be one.
+    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
+        self.pools.count(pool, stat);
+        let Pool { is_leaving, settings, .. } = self.pool(pool);
+        if then == Then::Replace && !is_leaving && self.slots(pool) <= u64::from(settings.max) {
+            self.pools.owe(pool);
+        }
+    }
+
+    /// Removes a member that is not in use from every table.
+    pub(super) fn drop_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        self.leave_state(id, step);
+        let owner = self.member(id).owner;
+        self.members.remove(id, step);
+        self.drop_owner_if_over(owner, step);
+    }
+
+    /// Removes a lost provider without members, unless background work or the list of its pool still has it.
+    pub(super) fn drop_owner_if_over(&mut self, owner: MemberOwner, step: &mut Step<'_, '_>) {
+        if let MemberOwner::Agent(agent) = owner
+            && self.members.of_agent(agent) == 0
+        {
+            self.agents.remove_if_over(agent, step);
+        }
+    }
+
+    /// Replaces a member that has failed, or puts a fixed one into quarantine.
+    pub(super) fn fail_member(&mut self, id: MemberId, stat: Stat, step: &mut Step<'_, '_>) {
+        let member = self.member(id);
+        let Pool { is_leaving, settings, .. } = self.pool(member.pool);
+        if member.is_leaving {
+            self.drop_member(id, step);
+        } else if member.owner == MemberOwner::Fixed && !is_leaving {
+            let repair_after = settings.repair_after;
+            let is_repaired = repair_after > Span::ZERO;
+            let timer = is_repaired.then(|| step.timers.arm(step.now + repair_after, Timer::Phase(id)));
+            self.leave_state(id, step);
+            self.members.enter_state(id, MemberPhase::Quarantined(timer));
+        } else {
+            self.stop_member(id, stat, Then::Replace, step);
+        }
+    }
+
+    /// Ends a member that is not in use and is dead.
+    pub(super) fn member_died(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let then = if self.member(id).is_leaving { Then::Nothing } else { Then::Replace };
+        self.end_member(id, Some(Stat::Died), then, step);
+    }
+
+    /// Stops a free member that has reached its lifetime. Others are looked at when they come back.
+    pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        self.members.life_fired(id);
+        if !self.catch_up(id, step) {
+            return;
+        }
+        let settings = &self.pool(self.member(id).pool).settings;
+        if !self.members.is_past_lifetime(id, settings, step.now) {
+            // Its pool has other settings by now.
+            self.arm_life(id, step);
+        } else if self.phase_of(id) == PhaseKind::Free {
+            self.stop_member(id, Stat::MaxLifetime, Then::Replace, step);
+        }
+    }
+
+    /// Goes on with a member whose phase has lasted for as long as it may.
+    pub(super) fn phase_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        match self.phase_of(id) {
+            PhaseKind::Free => {
+                self.members.check_fired(id);
+                if !self.catch_up(id, step) || self.is_orphan(id) {
+                    return;
+                }
+                let Member { pool, proved, .. } = *self.member(id);
+                let interval = self.pool(pool).settings.check_interval;
+                if interval > Span::ZERO && proved + interval <= step.now {
+                    self.begin_check(id, step);
+                } else {
+                    // Its pool has other settings by now.
+                    self.members.arm_check(id, &self.pools.get(pool).settings, step);
+                }
+            }
+            PhaseKind::Stopping => {
+                self.leave_state_after_timer(id);
+                self.remember_stop(id);
+                self.drop_member(id, step);
+            }
+            kind => {
+                self.leave_state_after_timer(id);
+                if self.catch_up(id, step) {
+                    self.go_on_after_phase(id, kind, step);
+                }
+            }
+        }
+    }
+
+    fn go_on_after_phase(&mut self, id: MemberId, kind: PhaseKind, step: &mut Step<'_, '_>) {
+        match kind {
+            // Its provider was lost a moment ago.
+            PhaseKind::Checking if self.is_orphan(id) => {}
+            PhaseKind::Checking => self.member_died(id, step),
+            PhaseKind::Cleaning => self.fail_member(id, Stat::Failed, step),
+            PhaseKind::Quarantined | PhaseKind::Held => self.release_member(id, Cause::Other, step),
+            PhaseKind::Delayed => self.return_member(id, step),
+            PhaseKind::Free | PhaseKind::Stopping | PhaseKind::InUse | PhaseKind::Unclean | PhaseKind::Orphaned => {
+                unreachable!("these are dealt with before, or have no timer")
+            }
+        }
+    }
+
+    /// Asks the provider of a free member whether it lives.
+    pub(super) fn begin_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let conn = self.conn_of(id).expect("fixed members are not checked, and orphans are not free");
+        let pool = self.member(id).pool;
+        self.members.begin_check(id, self.pools.get(pool).settings.check_timeout, step);
+        self.pools.touch(pool);
+        let (pool, member) = self.names_of(id);
+        step.tell(conn, What::Check { pool, member });
+    }
+
+    /// `ALIVE member`. A checked member is free again, in its place among the idle.
+    pub(super) fn alive(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let id = self.own_member(conn, name)?;
+        step.tell(conn, What::Ok);
+        if self.phase_of(id) != PhaseKind::Checking {
+            return Ok(());
+        }
+        self.members.set_proved(id, step.now);
+        let pool = self.member(id).pool;
+        let Pool { is_leaving, settings, .. } = self.pools.get(pool);
+        let is_over = *is_leaving || self.is_above_max(pool) || self.members.is_past_lifetime(id, settings, step.now);
+        if is_over || self.members.hold(id).is_some() {
+            self.leave_state(id, step);
+            self.release_member(id, Cause::Other, step);
+        } else {
+            self.members.end_check(id, settings, step);
+            self.pools.touch(pool);
+            self.offer_to_waiters(id, Cause::Other, step);
+        }
+        Ok(())
+    }
+
+    /// Frees a member that was returned in good state, after its pool has had it cleaned.
+    pub(super) fn return_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let pool = self.member(id).pool;
+        if self.pool(pool).settings.clean_timeout == Span::ZERO {
+            return self.release_member(id, Cause::Other, step);
+        }
+        let Some(id) = self.check_usable(id, step) else { return };
+        self.members.set_since(id, step.now);
+        self.members.enter_state(id, MemberPhase::Unclean);
+        self.pools.touch(pool);
+    }
+
+    /// Returns the number of members of a pool that may be cleaned at once.
+    pub(super) fn most_cleaned(&self, id: PoolId) -> u32 {
+        self.pool(id).settings.clean_parallel.min(MOST_CLEANED)
+    }
+
+    /// Asks for as many members to be cleaned as may be cleaned at once, longest returned first.
+    pub(super) fn clean_next(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        if self.pool(id).is_leaving {
+            return;
+        }
+        let clean_timeout = self.pool(id).settings.clean_timeout;
+        if clean_timeout == Span::ZERO {
+            return self.free_unclean(id, step);
+        }
+        while self.members.in_pool(id).count(PhaseKind::Cleaning) < self.most_cleaned(id) {
+            let Some(member) = self.members.in_pool(id).first_unclean() else { return };
+            let provider = match self.member(member).owner {
+                MemberOwner::Agent(agent) => Some(agent),
+                MemberOwner::Fixed => None,
+            };
+            let load = |agent: &AgentId| self.members.cleaned_by(*agent);
+            let Some(agent) = self.agents.cleaner_for(id, provider, load) else { return };
+            self.leave_state(member, step);
+            let timer = step.timers.arm(step.now + clean_timeout, Timer::Phase(member));
+            self.members.set_proved(member, step.now);
+            self.members.enter_state(member, MemberPhase::Cleaning { agent, timer });
+            let (pool, member) = self.names_of(member);
+            if let Some(conn) = self.agents.get(agent).conn() {
+                step.tell(conn, What::Clean { pool, member });
+            }
+        }
+    }
+
+    /// Frees members that wait to be cleaned in a pool that does not clean any more.
+    fn free_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        while let Some(member) = self.members.in_pool(id).first_unclean() {
+            if !self.background.spend() {
+                return self.background.fall_behind(id);
+            }
+            self.leave_state(member, step);
+            self.release_member(member, Cause::Other, step);
+        }
+    }
+
+    /// `CLEANED member`.
+    pub(super) fn cleaned(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
+        let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NotProvider)?;
+        let id = self.known_member(pool, name, step).ok_or(Refusal::NoSuchMember)?;
+        step.tell(conn, What::Ok);
+        let Member { phase, proved, .. } = self.member(id);
+        if matches!(phase, MemberPhase::Cleaning { agent: asked, .. } if *asked == agent) {
+            let took = step.now.since(*proved);
+            self.pools.times(pool).clean.record(took);
+            self.leave_state(id, step);
+            self.release_member(id, Cause::Other, step);
+        }
+        Ok(())
+    }
+
+    /// Times the member that waits to be cleaned for longest, from its return, while no agent is connected.
+    pub(super) fn time_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        self.pools.set_unclean_until(id, self.unclean_until(id), step);
+    }
+
+    /// Returns when `clean_timeout` passes for the first unclean member; None while an agent is connected. A pool that is behind is
+    /// settled again a moment later.
+    pub(super) fn unclean_until(&self, id: PoolId) -> Option<Time> {
+        let Pool { is_removed, settings, .. } = self.pool(id);
+        let is_timed = self.agents.in_pool(id).is_empty() && !is_removed && !self.background.of_pool(id).is_behind;
+        let first = self.members.in_pool(id).first_unclean().filter(|_| is_timed)?;
+        Some(self.member(first).since + settings.clean_timeout)
+    }
+
+    /// Fails members for which `clean_timeout` has passed while no agent was connected.
+    pub(super) fn unclean_for_too_long(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        self.pools.unclean_fired(id);
+        let span = self.pool(id).settings.clean_timeout;
+        while let Some(member) = self.members.in_pool(id).first_unclean() {
+            if self.member(member).since + span > step.now {
+                break;
+            }
+            if !self.background.spend() {
+                return self.background.fall_behind(id);
+            }
+            if self.catch_up(member, step) {
+                self.leave_state(member, step);
+                self.fail_member(member, Stat::Failed, step);
+            }
+        }
+        self.pools.touch(id);
+    }
+}

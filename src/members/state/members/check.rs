@@ -1,0 +1,75 @@
+//! Comparison of the tables of members with each other.
+
+use super::*;
+
+impl MemberTable {
+    /// Compares the queues, counts and indexes with the members.
+    pub fn check(&self) {
+        for (pool, of_pool) in self.by_pool.iter() {
+            self.check_names(pool, of_pool);
+            self.check_queues(of_pool);
+        }
+        let of_pools: usize = self.by_pool.iter().map(|(_, of_pool)| of_pool.len()).sum();
+        assert_eq!(of_pools, self.members.len(), "each member is of one pool");
+        let mut with_attributes = self.attributes.iter().enumerate().filter(|(_, attributes)| attributes.is_some());
+        assert!(with_attributes.all(|(index, _)| self.members.contains(index)), "attributes are of a member");
+        assert!(self.holds.keys().all(|id| self.members.contains(id.index())), "a hold to come is of a member");
+        self.check_agents();
+    }
+
+    fn check_names(&self, pool: PoolId, of_pool: &PoolMembers) {
+        let (mut counts, mut fixed) = ([0; PhaseKind::COUNT], 0);
+        for (name, id) in &of_pool.by_name {
+            let member = self.get(*id);
+            assert!(member.name == *name && member.pool == pool, "a member is found by its name in its pool");
+            let kind = member.phase.kind();
+            counts[kind as usize] += 1;
+            fixed += u32::from(member.owner == MemberOwner::Fixed);
+            let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
+            let is_queued = is_idle || matches!(kind, PhaseKind::Unclean | PhaseKind::Cleaning);
+            assert_eq!(self.free_links.is_linked(*id), kind == PhaseKind::Free, "free members are in the free list");
+            assert_eq!(self.phase_links.is_linked(*id), is_queued, "a member is in the queue of its phase");
+            assert!(
+                kind != PhaseKind::Quarantined || member.owner == MemberOwner::Fixed,
+                "quarantine is for fixed ones"
+            );
+            assert!(!member.is_leaving || kind == PhaseKind::InUse, "a member that is to leave is in use until then");
+        }
+        assert_eq!((counts, fixed), (of_pool.counts, of_pool.fixed), "the counts of a pool");
+        let queues = [&of_pool.idle, &of_pool.unclean, &of_pool.cleaning].into_iter();
+        let mut queued = queues.flat_map(|queue| queue.iter(&self.phase_links));
+        assert!(queued.all(|member| self.get(member).pool == pool), "a queue has members of its pool");
+    }
+
+    fn check_queues(&self, of_pool: &PoolMembers) {
+        let kind = |id: &MemberId| self.get(*id).phase.kind();
+        let ids = |queue: &List<MemberId>| queue.iter(&self.phase_links);
+        let is_sorted = |queue: &List<MemberId>| ids(queue).map(|id| self.get(id).since).is_sorted();
+        let free = of_pool.free.iter(&self.free_links);
+        let idle_free = ids(&of_pool.idle).filter(|id| kind(id) == PhaseKind::Free);
+        assert!(free.eq(idle_free), "the free list has the order of the idle");
+        assert_eq!(of_pool.free.len(), of_pool.count(PhaseKind::Free));
+        assert_eq!(of_pool.idle.len(), of_pool.idle(), "free and checked members are idle");
+        assert!(is_sorted(&of_pool.idle), "the longest idle comes first");
+        assert!(ids(&of_pool.unclean).all(|id| kind(&id) == PhaseKind::Unclean));
+        assert!(is_sorted(&of_pool.unclean), "the longest returned is cleaned first");
+        assert!(ids(&of_pool.cleaning).all(|id| kind(&id) == PhaseKind::Cleaning));
+        assert_eq!(of_pool.unclean.len(), of_pool.count(PhaseKind::Unclean));
+        assert_eq!(of_pool.cleaning.len(), of_pool.count(PhaseKind::Cleaning));
+    }
+
+    fn check_agents(&self) {
+        let mut owned = 0;
+        for (id, of_agent) in self.by_agent.iter() {
+            for member in of_agent.members.iter(&self.agent_links) {
+                assert_eq!(self.get(member).owner, MemberOwner::Agent(id), "a provider has its own members");
+                owned += 1;
+            }
+            let cleans = |member: &Member| matches!(member.phase, MemberPhase::Cleaning { agent, .. } if agent == id);
+            let cleaning = self.members.iter().filter(|(_, member)| cleans(member)).count();
+            assert_eq!(of_agent.cleaning as usize, cleaning, "members that an agent cleans");
+        }
+        let fixed: usize = self.by_pool.iter().map(|(_, of_pool)| of_pool.fixed as usize).sum();
+        assert_eq!(owned + fixed, self.members.len(), "each member has one owner");
+    }
+}

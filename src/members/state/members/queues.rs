@@ -1,0 +1,181 @@
+//! The queues and counts of the phases.
+
+use super::*;
+
+impl MemberTable {
+    /// Returns the free members of a pool, longest idle first.
+    pub fn free(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
+        self.in_pool(pool).free.iter(&self.free_links)
+    }
+
+    /// Returns the free members of a pool, longest idle last.
+    pub fn free_back(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
+        self.in_pool(pool).free.iter_back(&self.free_links)
+    }
+
+    /// Returns the members of a pool: those in queues in the order of these, then the others by name.
+    pub fn in_order_of_queues(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
+        let of_pool = self.in_pool(pool);
+        let queues = [&of_pool.idle, &of_pool.unclean, &of_pool.cleaning].into_iter();
+        let queued = queues.flat_map(|queue| queue.iter(&self.phase_links));
+        queued.chain(of_pool.all().filter(|id| !self.phase_links.is_linked(*id)))
+    }
+
+    /// Takes a member out of the queues of its phase, and cancels the timer of that. It is in no queue until it enters a phase.
+    /// Returns the phase that it has left.
+    pub fn leave_state(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> PhaseKind {
+        let (kind, timer) = self.unlink_state(id);
+        timer.into_iter().for_each(|timer| step.timers.cancel(timer));
+        kind
+    }
+
+    /// Takes a member out of the queues of its phase, whose timer has fired. Returns the phase that it has left.
+    pub fn leave_state_after_timer(&mut self, id: MemberId) -> PhaseKind {
+        let (kind, timer) = self.unlink_state(id);
+        timer.into_iter().for_each(TimerId::fired);
+        kind
+    }
+
+    fn unlink_state(&mut self, id: MemberId) -> (PhaseKind, Option<TimerId>) {
+        let member = &mut self.members[id.index()];
+        let phase = std::mem::replace(&mut member.phase, MemberPhase::Orphaned);
+        let of_pool = self.by_pool.get_mut(member.pool);
+        of_pool.move_count(phase.kind(), PhaseKind::Orphaned);
+        match &phase {
+            MemberPhase::Free(_) => {
+                of_pool.free.remove(&mut self.free_links, id);
+                of_pool.idle.remove(&mut self.phase_links, id);
+            }
+            MemberPhase::Checking(_) => of_pool.idle.remove(&mut self.phase_links, id),
+            MemberPhase::Unclean => of_pool.unclean.remove(&mut self.phase_links, id),
+            MemberPhase::Cleaning { agent, .. } => {
+                of_pool.cleaning.remove(&mut self.phase_links, id);
+                self.by_agent.get_mut(*agent).cleaning -= 1;
+            }
+            _ => {}
+        }
+        (phase.kind(), phase.into_timer())
+    }
+
+    /// Puts a member that is in no queue into a phase, last in the queues of that.
+    pub fn enter_state(&mut self, id: MemberId, phase: MemberPhase) {
+        let member = &mut self.members[id.index()];
+        let of_pool = self.by_pool.get_mut(member.pool);
+        of_pool.move_count(PhaseKind::Orphaned, phase.kind());
+        match &phase {
+            MemberPhase::Free(_) => {
+                of_pool.free.push_back(&mut self.free_links, id);
+                of_pool.idle.push_back(&mut self.phase_links, id);
+            }
+            MemberPhase::Checking(_) => of_pool.idle.push_back(&mut self.phase_links, id),
+            MemberPhase::Unclean => of_pool.unclean.push_back(&mut self.phase_links, id),
+            MemberPhase::Cleaning { agent, .. } => {
+                of_pool.cleaning.push_back(&mut self.phase_links, id);
+                self.by_agent.get_mut(*agent).cleaning += 1;
+            }
+            _ => {}
+        }
+        member.phase = phase;
+    }
+
+    /// Makes a member free that is in no queue, and arms its next check.
+    pub fn push_free(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
+        let timer = self.check_timer(id, settings, step);
+        self.enter_state(id, MemberPhase::Free(timer));
+    }
+
+    fn check_timer(&self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) -> Option<TimerId> {
+        let member = self.get(id);
+        let interval = settings.check_interval;
+        let is_checked = interval > Span::ZERO && member.owner != MemberOwner::Fixed;
+        is_checked.then(|| step.timers.arm(member.proved + interval, Timer::Phase(id)))
+    }
+
+    /// Arms the next check of a free member anew.
+    pub fn arm_check(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
+        let timer = self.check_timer(id, settings, step);
+        let before = std::mem::replace(&mut self.members[id.index()].phase, MemberPhase::Free(timer));
+        debug_assert_eq!(before.kind(), PhaseKind::Free, "only free members are checked after a while");
+        before.into_timer().into_iter().for_each(|timer| step.timers.cancel(timer));
+    }
+
+    /// Takes the timer of the next check of a free member, which has fired.
+    pub fn check_fired(&mut self, id: MemberId) {
+        if let MemberPhase::Free(timer) = &mut self.members[id.index()].phase {
+            timer.take().into_iter().for_each(TimerId::fired);
+        }
+    }
+
+    /// Makes a free member checked. It keeps its place among the idle.
+    pub fn begin_check(&mut self, id: MemberId, timeout: Span, step: &mut Step<'_, '_>) {
+        let timer = step.timers.arm(step.now + timeout, Timer::Phase(id));
+        let member = &mut self.members[id.index()];
+        let before = std::mem::replace(&mut member.phase, MemberPhase::Checking(timer));
+        before.into_timer().into_iter().for_each(|timer| step.timers.cancel(timer));
+        let of_pool = self.by_pool.get_mut(member.pool);
+        of_pool.free.remove(&mut self.free_links, id);
+        of_pool.move_count(PhaseKind::Free, PhaseKind::Checking);
+    }
+
+    /// Makes a checked member free again. It keeps its place among the idle.
+    pub fn end_check(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
+        let next = self.next_free(id);
+        let timer = self.check_timer(id, settings, step);
+        let member = &mut self.members[id.index()];
+        let before = std::mem::replace(&mut member.phase, MemberPhase::Free(timer));
+        before.into_timer().into_iter().for_each(|timer| step.timers.cancel(timer));
+        let of_pool = self.by_pool.get_mut(member.pool);
+        match next {
+            Some(next) => of_pool.free.insert_before(&mut self.free_links, next, id),
+            None => of_pool.free.push_back(&mut self.free_links, id),
+        }
+        of_pool.move_count(PhaseKind::Checking, PhaseKind::Free);
+    }
+
+    /// Returns the free member behind a checked one among the idle; None when there is none. It is searched in both directions at
+    /// once, so that many checks together cost little each.
+    fn next_free(&self, id: MemberId) -> Option<MemberId> {
+        let is_free = |id: MemberId| self.get(id).phase.kind() == PhaseKind::Free;
+        let (mut before, mut after) = (id, id);
+        loop {
+            let next = self.phase_links.after(after)?;
+            if is_free(next) {
+                return Some(next);
+            }
+            let Some(prev) = self.phase_links.before(before) else {
+                return self.in_pool(self.get(id).pool).free.front();
+            };
+            if is_free(prev) {
+                return self.free_links.after(prev);
+            }
+            (before, after) = (prev, next);
+        }
+    }
+
+    /// Puts the members of a pool that an agent cleans back among those that wait to be cleaned, in the order of their return.
+    /// Returns whether there were some.
+    pub fn take_from_cleaner(&mut self, pool: PoolId, agent: AgentId, step: &mut Step<'_, '_>) -> bool {
+        let is_its =
+            |id: &MemberId| matches!(self.get(*id).phase, MemberPhase::Cleaning { agent: of, .. } if of == agent);
+        let again: Vec<MemberId> = self.in_pool(pool).cleaning.iter(&self.phase_links).filter(is_its).collect();
+        for id in again.iter().rev().copied() {
+            self.leave_state(id, step);
+            self.enter_state(id, MemberPhase::Unclean);
+            let since = self.get(id).since;
+            let unclean = &mut self.by_pool.get_mut(pool).unclean;
+            let next = unclean.iter(&self.phase_links).find(|other| self.members[other.index()].since >= since);
+            if let Some(next) = next.filter(|next| *next != id) {
+                unclean.remove(&mut self.phase_links, id);
+                unclean.insert_before(&mut self.phase_links, next, id);
+            }
+        }
+        !again.is_empty()
+    }
+}
+
+impl PoolMembers {
+    fn move_count(&mut self, from: PhaseKind, to: PhaseKind) {
+        self.counts[from as usize] -= 1;
+        self.counts[to as usize] += 1;
+    }
+}

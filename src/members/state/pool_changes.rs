@@ -1,0 +1,306 @@
+//! Pools are declared, changed and removed: by requests, and by the configuration file.
+
+use super::lifecycle::Cause;
+use super::*;
+use std::collections::HashSet;
+
+/// A pool of the configuration file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeclaredPool {
+    /// Its name.
+    pub name: Arc<[u8]>,
+    /// Its settings.
+    pub settings: Settings,
+    /// Its fixed members, each name once, and no more than there may be.
+    pub fixed: Vec<DeclaredMember>,
+}
+
+/// A fixed member of the configuration file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeclaredMember {
+    /// Its name.
+    pub name: Arc<[u8]>,
+    /// Its attributes.
+    pub attributes: Attributes,
+}
+
+impl State {
+    /// `POOL name init max [key=value ...]`.
+    pub(super) fn declare(
+        &mut self,
+        conn: ConnId,
+        name: &[u8],
+        changes: &[Change],
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let settings = Settings::default().with(changes).map_err(Refusal::BadSettings)?;
+        match self.pools.find(name) {
+            Ok(known) if self.pool(known).is_leaving || self.pool(known).settings != settings => {
+                return Err(Refusal::PoolDiffers);
+            }
+            Ok(_) => {}
+            Err(_) if self.pools.len() >= MOST_POOLS => return Err(Refusal::TooMany),
+            Err(_) => {
+                self.create_pool(name.into(), settings, step);
+            }
+        }
+        step.tell(conn, What::Ok);
+        Ok(())
+    }
+
+    fn create_pool(&mut self, name: Arc<[u8]>, settings: Settings, step: &mut Step<'_, '_>) -> PoolId {
+        let id = self.pools.create(name, settings);
+        self.join_group(id);
+        self.pools.arm_cull(id, step);
+        self.pools.touch(id);
+        id
+    }
+
+    /// `RECONFIGURE name key=value ...`.
+    pub(super) fn reconfigure(
+        &mut self,
+        conn: ConnId,
+        name: &[u8],
+        changes: &[Change],
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.pools.find(name)?;
+        let settings = self.pool(id).settings.with(changes).map_err(Refusal::BadSettings)?;
+        step.tell(conn, What::Ok);
+        self.change(id, settings, step);
+        Ok(())
+    }
+
+    /// Gives a pool other settings.
+    fn change(&mut self, id: PoolId, settings: Settings, step: &mut Step<'_, '_>) {
+        let before = self.pools.set_settings(id, settings);
+        self.apply_timing(id, &before, step);
+        if before.group != self.pool(id).settings.group {
+            self.leave_group(id, step);
+            if !self.pool(id).is_leaving {
+                self.join_group(id);
+            }
+        }
+        self.shorten_queue(id, step);
+        self.pools.reconsider(id);
+    }
+
+    /// Times culling, lifetimes, checks and holds by new settings. Requests that agents are to answer in time keep theirs.
+    fn apply_timing(&mut self, id: PoolId, before: &Settings, step: &mut Step<'_, '_>) {
+        let after = &self.pool(id).settings;
+        let lives = (before.max_lifetime, before.lifetime_jitter) != (after.max_lifetime, after.lifetime_jitter);
+        let checks = before.check_interval != after.check_interval;
+        let holds = (before.max_hold, before.warn_hold) != (after.max_hold, after.warn_hold);
+        if before.cull_interval != after.cull_interval {
+            self.pools.arm_cull(id, step);
+        }
+        if lives || checks || holds {
+            self.background.remove(|task| matches!(task, BackgroundTask::Retime(of, _) if *of == id));
+            self.begin(BackgroundTask::Retime(id, None), step);
+        }
+    }
+
+    /// Refuses the newest waiters of a pool whose queue is too long.
+    fn shorten_queue(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        let excess = self.queued(id).saturating_sub(self.pool(id).settings.queue) as usize;
+        if excess == 0 {
+            return;
+        }
+        let mut newest = self.waiters.own_of_pool(id);
+        newest.retain(|waiter| !self.waiters.get(*waiter).no_wait);
+        for waiter in newest.into_iter().take(excess) {
+            self.pools.count(id, Stat::QueueFull);
+            self.refuse_wait(waiter, What::QueueFull, step);
+        }
+    }
+
+    /// `RMPOOL name [GRACEFUL]`.
+    pub(super) fn remove_pool(
+        &mut self,
+        conn: ConnId,
+        name: &[u8],
+        graceful: bool,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.pools.find(name)?;
+        step.tell(conn, What::Ok);
+        self.remove(id, graceful, step);
+        Ok(())
+    }
+
+    /// Removes a pool, at once or as its members come back.
+    fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
+        self.pools.set_leaving(id, true);
+        for waiter in self.waiters.own_of_pool(id).into_iter().rev() {
+            self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step);
+        }
+        if let Some(group) = self.pool(id).group {
+            self.assign_group_starts(group);
+            self.end_group_if_over(group, step);
+        }
+        let conns = self.agents.in_pool(id).iter().filter_map(|agent| self.agents.get(*agent).conn());
+        let starts: Vec<StartId> = conns.flat_map(|conn| self.starts.of_conn(conn)).collect();
+        starts.into_iter().for_each(|start| self.end_start(start, step));
+        if !graceful {
+            // It is out of sight, and its name is free.
+            self.leave_group(id, step);
+            self.pools.unname(id);
+            self.agents.dismiss_pool(id);
+            self.begin(BackgroundTask::Remove(id), step);
+        } else if !self.background.of_pool(id).is_retiring {
+            self.begin(BackgroundTask::Retire(id, None), step);
+        }
+        self.pools.touch(id);
+    }
+
+    /// Removes a pool that leaves and has no member and no start left.
+    pub(super) fn drop_pool_if_left(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        if !self.pool(id).is_leaving || self.slots(id) > 0 {
+            return;
+        }
+        self.agents.remove_listed(id);
+        let agents = &self.agents;
+        let tasks = self.background.remove(|task| match task {
+            BackgroundTask::Agent(agent) => agents.get(*agent).pool == id,
+            task => task.pool() == Some(id),
+        });
+        for task in tasks {
+            if let BackgroundTask::Agent(agent) = task {
+                self.agents.remove(agent, step);
+            }
+        }
+        self.leave_group(id, step);
+        self.pools.remove(id, step);
+    }
+
+    /// Puts a pool into the group that its settings name, if they do.
+    fn join_group(&mut self, pool: PoolId) {
+        if let Some(name) = self.pool(pool).settings.group.clone() {
+            let group = self.pools.join_group(pool, &name);
+            self.pools.reconsider(pool);
+            self.assign_group_starts(group);
+        }
+    }
+
+    /// Takes a pool out of its group. A group without pools is gone, and its waiters are refused.
+    fn leave_group(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
+        let Some(group) = self.pools.leave_group(pool) else { return };
+        self.pools.touch(pool);
+        for waiter in self.waiters.of_group(group) {
+            if self.waiters.get(waiter).starts_in() == Some(pool) {
+                self.move_want(waiter, None);
+            }
+        }
+        self.assign_group_starts(group);
+        self.end_group_if_over(group, step);
+    }
+
+    /// Refuses the waiters of a group of which every pool is being removed, and removes the group when it has no pools.
+    fn end_group_if_over(&mut self, id: GroupId, step: &mut Step<'_, '_>) {
+        if self.pools.group(id).pools.iter().any(|pool| !self.pool(*pool).is_leaving) {
+            return;
+        }
+        for waiter in self.waiters.of_group(id) {
+            self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step);
+        }
+        if self.pools.group(id).pools.is_empty() {
+            self.pools.remove_group(id);
+        }
+    }
+
+    /// Makes the pools and fixed members of the file those that are declared, each name once. Pools of requests stay, unless they
+    /// have the name of a declared one.
+    pub fn configure(&mut self, declared: Vec<DeclaredPool>, step: &mut Step<'_, '_>) {
+        let names: HashSet<&[u8]> = declared.iter().map(|pool| &*pool.name).collect();
+        let is_gone = |pool: &Pool| pool.is_from_file && !names.contains(&*pool.name);
+        let gone: Vec<PoolId> = self.pools.after(None).filter(|id| is_gone(self.pool(*id))).collect();
+        for id in gone {
+            self.pools.set_from_file(id, false);
+            self.remove(id, true, step);
+        }
+        // This makes room for new ones.
+        self.settle(step);
+        for pool in declared {
+            self.configure_pool(pool, step);
+        }
+        self.settle(step);
+    }
+
+    fn configure_pool(&mut self, declared: DeclaredPool, step: &mut Step<'_, '_>) {
+        let DeclaredPool { name, settings, fixed } = declared;
+        let id = match self.pools.find(&name) {
+            Ok(id) => {
+                self.revive(id, step);
+                if self.pool(id).settings != settings {
+                    self.change(id, settings, step);
+                }
+                id
+            }
+            Err(_) if self.pools.len() >= MOST_POOLS => {
+                return step.notices.push(Notice::NotDeclared { pool: name, member: None, why: Refusal::TooMany });
+            }
+            Err(_) => self.create_pool(name, settings, step),
+        };
+        self.pools.set_from_file(id, true);
+        self.withdraw_undeclared(id, &fixed, step);
+        self.settle(step);
+        for member in fixed {
+            if let Err(why) = self.configure_member(id, &member, step) {
+                let pool = self.pool(id).name.clone();
+                step.notices.push(Notice::NotDeclared { pool, member: Some(member.name), why });
+            }
+        }
+    }
+
+    /// Keeps a pool that was being removed.
+    fn revive(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        if self.pool(id).is_leaving {
+            self.pools.set_leaving(id, false);
+            self.leave_group(id, step);
+            self.join_group(id);
+            self.pools.touch(id);
+        }
+    }
+
+    /// Withdraws the fixed members that were in the file and are no longer.
+    fn withdraw_undeclared(&mut self, id: PoolId, fixed: &[DeclaredMember], step: &mut Step<'_, '_>) {
+        let names: HashSet<&[u8]> = fixed.iter().map(|member| &*member.name).collect();
+        let is_gone = |member: &Member| member.is_from_file && !names.contains(&*member.name);
+        let gone = self.members.in_pool(id).all().filter(|member| is_gone(self.member(*member)));
+        for id in gone.collect::<Vec<_>>() {
+            self.members.set_from_file(id, false);
+            self.withdraw_member(id, false, step);
+        }
+    }
+
+    fn configure_member(
+        &mut self,
+        pool: PoolId,
+        declared: &DeclaredMember,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let known = self.known_member(pool, &declared.name, step);
+        let own = known.filter(|id| self.member(*id).owner == MemberOwner::Fixed);
+        let id = match own {
+            Some(id) => {
+                // It may have been about to leave when it is returned.
+                self.members.set_leaving(id, false);
+                let attributes = self.members.attributes(id).map_or(&[][..], |attributes| attributes.as_slice());
+                if attributes != declared.attributes {
+                    self.members.set_attributes(id, declared.attributes.clone());
+                    self.pools.reconsider(pool);
+                }
+                id
+            }
+            None => {
+                self.check_room(pool, known)?;
+                let attributes = declared.attributes.clone();
+                let id = self.create_member(pool, &declared.name, attributes, MemberOwner::Fixed, step);
+                self.release_member(id, Cause::Other, step);
+                id
+            }
+        };
+        self.members.set_from_file(id, true);
+        Ok(())
+    }
+}

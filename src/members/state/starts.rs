@@ -1,0 +1,248 @@
+//! Table of the starts: those under way, and late ones whose answer may still come.
+
+use super::side_table::SideTable;
+use super::{AgentId, PoolId, StartId, Step, Timer};
+use poolcounter_core::count::first_before;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::TimerId;
+use slab::Slab;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Number of late starts that are remembered for a connection.
+const MOST_LATE: usize = 1_024;
+
+pub(super) struct Start {
+    /// Its number in the protocol.
+    pub number: u64,
+    pub conn: ConnId,
+    /// The name for a `!STOP`, when the pool may no longer exist.
+    pub pool_name: Arc<[u8]>,
+    pub since: Time,
+    pub progress: StartProgress,
+}
+
+pub(super) enum StartProgress {
+    UnderWay {
+        pool: PoolId,
+        agent: AgentId,
+        timer: TimerId,
+    },
+    /// It has failed, but its answer may still come.
+    Late,
+}
+
+impl Start {
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.progress, StartProgress::UnderWay { .. })
+    }
+}
+
+/// All starts, and the number of those under way by pool and by provider.
+pub(super) struct Starts {
+    starts: Slab<Start>,
+    next_number: u64,
+    under_way: usize,
+    by_pool: SideTable<PoolId, u32>,
+    by_agent: SideTable<AgentId, u32>,
+    by_conn: SideTable<ConnId, Option<Box<ConnStarts>>>,
+}
+
+#[derive(Default)]
+struct ConnStarts {
+    by_number: BTreeMap<u64, StartId>,
+    late: usize,
+}
+
+impl Default for Starts {
+    fn default() -> Self {
+        Starts {
+            starts: Slab::new(),
+            next_number: 1 + first_before(u32::MAX.into()),
+            under_way: 0,
+            by_pool: SideTable::default(),
+            by_agent: SideTable::default(),
+            by_conn: SideTable::default(),
+        }
+    }
+}
+
+impl Starts {
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Start> {
+        self.starts.iter().map(|(_, start)| start)
+    }
+
+    pub fn get(&self, id: StartId) -> &Start {
+        &self.starts[id.index()]
+    }
+
+    /// Returns the number of the next start.
+    pub fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    /// Sets the number of the next start.
+    pub fn number_from(&mut self, number: u64) {
+        self.next_number = number;
+    }
+
+    /// Returns the number of starts under way.
+    pub fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// Returns the number of starts under way in a pool.
+    pub fn in_pool(&self, pool: PoolId) -> u32 {
+        *self.by_pool.get(pool)
+    }
+
+    /// Returns the number of starts that a provider has under way.
+    pub fn of_agent(&self, agent: AgentId) -> u32 {
+        *self.by_agent.get(agent)
+    }
+
+    /// Returns the start that a connection calls by this number.
+    pub fn find(&self, conn: ConnId, number: u64) -> Option<StartId> {
+        self.by_conn.get(conn).as_ref()?.by_number.get(&number).copied()
+    }
+
+    /// Returns the starts of a connection, oldest first.
+    pub fn of_conn(&self, conn: ConnId) -> impl Iterator<Item = StartId> {
+        self.by_conn.get(conn).iter().flat_map(|starts| starts.by_number.values().copied())
+    }
+
+    /// Adds a start of a provider, and returns its number.
+    pub fn begin(
+        &mut self,
+        conn: ConnId,
+        agent: AgentId,
+        (pool, pool_name): (PoolId, Arc<[u8]>),
+        timeout: Span,
+        step: &mut Step<'_, '_>,
+    ) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        let since = step.now;
+        self.insert(number, conn, pool_name, since, Some((pool, agent, since + timeout)), step);
+        number
+    }
+
+    /// Adds a start: with its pool, provider and deadline when it is under way, late otherwise. Returns false when the connection
+    /// has one of this number.
+    pub fn insert(
+        &mut self,
+        number: u64,
+        conn: ConnId,
+        pool_name: Arc<[u8]>,
+        since: Time,
+        under_way: Option<(PoolId, AgentId, Time)>,
+        step: &mut Step<'_, '_>,
+    ) -> bool {
+        let id = StartId::from_index(self.starts.vacant_key());
+        let of_conn = self.by_conn.get_mut(conn).get_or_insert_default();
+        let progress = match under_way {
+            Some((pool, agent, until)) => {
+                *self.by_pool.get_mut(pool) += 1;
+                *self.by_agent.get_mut(agent) += 1;
+                self.under_way += 1;
+                StartProgress::UnderWay { pool, agent, timer: step.timers.arm(until, Timer::Start(id)) }
+            }
+            None => {
+                of_conn.late += 1;
+                StartProgress::Late
+            }
+        };
+        self.starts.insert(Start { number, conn, pool_name, since, progress });
+        of_conn.by_number.insert(number, id).is_none()
+    }
+
+    /// Makes a start late if it is under way, and returns its pool then.
+    pub fn end(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Option<PoolId> {
+        let (pool, timer) = self.make_late(id)?;
+        step.timers.cancel(timer);
+        self.forget_oldest_late(id);
+        Some(pool)
+    }
+
+    /// Makes a start late whose timer has fired, and returns its pool.
+    pub fn time_out(&mut self, id: StartId) -> PoolId {
+        let (pool, timer) = self.make_late(id).expect("only a start under way has a timer");
+        timer.fired();
+        self.forget_oldest_late(id);
+        pool
+    }
+
+    fn make_late(&mut self, id: StartId) -> Option<(PoolId, TimerId)> {
+        let start = &mut self.starts[id.index()];
+        let progress = std::mem::replace(&mut start.progress, StartProgress::Late);
+        let StartProgress::UnderWay { pool, agent, timer } = progress else { return None };
+        *self.by_pool.get_mut(pool) -= 1;
+        *self.by_agent.get_mut(agent) -= 1;
+        self.under_way -= 1;
+        self.by_conn.get_mut(start.conn).get_or_insert_default().late += 1;
+        Some((pool, timer))
+    }
+
+    /// Keeps the number of late starts of a connection bounded, after one more has become late.
+    fn forget_oldest_late(&mut self, id: StartId) {
+        let Some(of_conn) = self.by_conn.get(self.starts[id.index()].conn) else { return };
+        if of_conn.late > MOST_LATE {
+            let oldest = of_conn.by_number.values().copied().find(|id| !self.starts[id.index()].is_under_way());
+            self.remove(oldest.expect("one of them is late, since they are counted"));
+        }
+    }
+
+    /// Removes a start that was answered. If it was under way, its timer is cancelled.
+    pub fn finish(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Start {
+        if let Some((_, timer)) = self.make_late(id) {
+            step.timers.cancel(timer);
+        }
+        self.remove(id)
+    }
+
+    fn remove(&mut self, id: StartId) -> Start {
+        let start = self.starts.remove(id.index());
+        debug_assert!(!start.is_under_way(), "a start under way is ended first");
+        let of_conn = self.by_conn.get_mut(start.conn).get_or_insert_default();
+        of_conn.by_number.remove(&start.number);
+        of_conn.late -= 1;
+        start
+    }
+
+    /// Removes every start of a connection that is gone; none is under way.
+    pub fn forget(&mut self, conn: ConnId) {
+        for id in self.of_conn(conn).collect::<Vec<_>>() {
+            self.remove(id);
+        }
+        self.by_conn.clear(conn);
+    }
+
+    /// Compares the indexes and counts with the starts.
+    pub fn check(&self) {
+        let (mut pools, mut agents, mut numbers) = (BTreeMap::new(), BTreeMap::new(), 0);
+        for (index, start) in &self.starts {
+            let id = StartId::from_index(index);
+            assert_eq!(self.find(start.conn, start.number), Some(id), "a start is found by its number");
+            if let StartProgress::UnderWay { pool, agent, .. } = start.progress {
+                *pools.entry(pool).or_insert(0) += 1;
+                *agents.entry(agent).or_insert(0) += 1;
+            }
+        }
+        let of_pools = self.by_pool.iter().filter(|(_, starts)| **starts > 0);
+        assert!(of_pools.map(|(pool, starts)| (pool, *starts)).eq(pools), "starts under way by pool");
+        let of_agents = self.by_agent.iter().filter(|(_, starts)| **starts > 0);
+        assert!(of_agents.map(|(agent, starts)| (agent, *starts)).eq(agents), "starts under way by provider");
+        assert_eq!(self.under_way, self.iter().filter(|start| start.is_under_way()).count(), "starts under way");
+        for (_, of_conn) in self.by_conn.iter().filter_map(|(conn, starts)| Some((conn, starts.as_ref()?))) {
+            let late = of_conn.by_number.values().filter(|id| !self.get(**id).is_under_way()).count();
+            assert_eq!(of_conn.late, late, "late starts of a connection");
+            numbers += of_conn.by_number.len();
+        }
+        assert_eq!(numbers, self.starts.len(), "each start is of a connection");
+    }
+}
