@@ -6,10 +6,16 @@
 //!
 //! Invariant: pools that a step has changed are settled at its end, so that starts are counted once, by the demand that is left.
 
-use poolcounter_core::id::{ConnId, compact_id, id};
+use poolcounter_core::count::first_before;
+use poolcounter_core::id::{ConnId, Id, compact_id, id};
+use poolcounter_core::list::{Links, List};
+use poolcounter_core::names::{Hash, Names};
 use poolcounter_core::random::Random;
+use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::{Timers, timer_keys};
+use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
+use slab::Slab;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::stats::MemberStat as Stat;
@@ -54,6 +60,7 @@ use leases::{Lease, Leases};
 use members::{Member, MemberOwner, MemberTable};
 use phase::{MemberPhase, PhaseKind};
 use pools::{Pool, Pools};
+use side_table::SideTable;
 use starts::{StartProgress, Starts};
 use takes::Asker;
 use waiters::{WaitSource, Waiter, Waiters};

@@ -1,12 +1,7 @@
 //! Table of the agents: connections that provide or clean for a pool, and lost providers whose members are still there.
 
-use super::side_table::SideTable;
-use super::{AgentId, PoolId, Step};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::wheel::TimerId;
-use slab::Slab;
+use super::*;
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// Number of stops without an answer in time that are remembered for a provider.
 const MOST_LATE_STOPS: usize = 65_536;

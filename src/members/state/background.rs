@@ -1,11 +1,7 @@
 //! Background work: what is too much for one step goes on in slices of the tick's budget, while others are served in between.
 
-use super::side_table::SideTable;
-use super::{AgentId, HoldingId, PoolId, Step, Timer};
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
+use super::*;
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// Number of members that are stopped, lost, returned or timed anew in a tick: about a millisecond of work, two where each has a
 /// holder.

@@ -2,16 +2,7 @@
 
 use super::queries::Holder;
 use super::saved::SavedLease;
-use super::side_table::SideTable;
-use super::{HoldingId, LeaseId, MemberId, PoolId, Settings, Step, Timer, Token};
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::names::{Hash, Names};
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
-use slab::Slab;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use super::*;
 
 mod check;
 

@@ -2,18 +2,9 @@
 //!
 //! Invariant: a member is in one phase, and in the queues of that phase alone.
 
-use super::phase::{MemberPhase, PhaseKind};
 use super::saved::SavedMember;
-use super::side_table::SideTable;
-use super::{AgentId, Attributes, Filter, MemberId, PoolId, Settings, Step, Timer};
-use poolcounter_core::id::Id;
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
-use slab::Slab;
-use std::collections::BTreeMap;
+use super::*;
 use std::ops::Bound;
-use std::sync::Arc;
 
 mod check;
 mod queues;

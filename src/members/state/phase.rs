@@ -1,7 +1,6 @@
 //! The phases that a member goes through, each with what belongs to it.
 
-use super::{AgentId, LeaseId};
-use poolcounter_core::wheel::TimerId;
+use super::*;
 
 pub(super) enum MemberPhase {
     /// The timer is armed for the next check, if members are checked while they are idle.

@@ -1,17 +1,9 @@
 //! Table of the pools and groups: names, settings, statistics, and the pools that a step has changed.
 
 use super::saved::SavedPool;
-use super::{GroupId, PoolId, Refusal, Settings, Step, Timer};
-use crate::stats::{MemberStat as Stat, Times};
-use poolcounter_core::id::Id;
-use poolcounter_core::names::{Hash, Names};
-use poolcounter_core::stats::Figures;
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
-use slab::Slab;
-use std::collections::BTreeMap;
+use super::*;
+use crate::stats::Times;
 use std::ops::Bound;
-use std::sync::Arc;
 
 /// Time without starts after a first failure, before its jitter; it doubles with each further one.
 const FIRST_BACKOFF: Span = Span::from_millis(100);

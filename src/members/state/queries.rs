@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::stats::{Times, misses_of};
-use poolcounter_core::stats::Figures;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 

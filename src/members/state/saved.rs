@@ -5,8 +5,6 @@ use super::restored::Reading;
 use super::starts::Start;
 use super::*;
 use crate::stats::Times;
-use poolcounter_core::id::Id;
-use poolcounter_core::wheel::TimerId;
 use poolcounter_service::contract::Unreadable;
 use serde::{Deserialize, Serialize};
 

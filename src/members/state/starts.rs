@@ -1,14 +1,6 @@
 //! Table of the starts: those under way, and late ones whose answer may still come.
 
-use super::side_table::SideTable;
-use super::{AgentId, PoolId, StartId, Step, Timer};
-use poolcounter_core::count::first_before;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
-use slab::Slab;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use super::*;
 
 /// Number of late starts that are remembered for a connection.
 const MOST_LATE: usize = 1_024;

@@ -1,13 +1,6 @@
 //! Table of the waiters, their queues by pool and by group, and the starts that they need.
 
-use super::side_table::SideTable;
-use super::{Filter, GroupId, PoolId, Step, Timer, WaiterId};
-use poolcounter_core::count::first_before;
-use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::list::{Links, List};
-use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
-use slab::Slab;
+use super::*;
 use std::cmp::Reverse;
 
 /// A wait of this length has the first priority.
