@@ -249,7 +249,7 @@ impl State {
         if waiter.no_wait {
             waiter.until = step.now + starts_in.map_or(Span::ZERO, |pool| self.pool(pool).settings.check_timeout);
         }
-        if !waiter.filter.as_ref().is_some_and(|filter| filter.member.is_some()) {
+        if waiter.filter.as_ref().is_none_or(|filter| filter.member.is_none()) {
             let reserves = members > 1;
             let pool = starts_in.filter(|pool| reserves && self.reserving_waiter(*pool, step.now).is_none());
             waiter.want = members - pool.map_or(0, |pool| self.suiting(pool, waiter.filter.as_deref()).min(members));
