@@ -9,23 +9,36 @@ const MOST_STARTS: u32 = 4_096;
 const MOST_CULLED: u32 = 1_000;
 
 impl State {
-    /// Settles a pool that has changed: its size, waiters, cleaning and starts, and its end.
+    /// Settles a pool that has changed: its size, waiters, cleaning and starts, and its end. Each step of a consumer comes here, mostly
+    /// with nothing to do.
     pub(super) fn settle_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        self.trim(id, step);
+        let Pool { owed, settings, .. } = self.pool(id);
+        if *owed > 0 || self.members.in_pool(id).live() > u64::from(settings.max) {
+            self.trim(id, step);
+        }
         if self.pools.take_reconsider(id) {
             self.reconsider(id, step);
         }
-        self.clean_next(id, step);
-        self.time_unclean(id, step);
-        self.settle_reserving_waiter(id, step.now);
+        if self.members.in_pool(id).first_unclean().is_some() || self.pool(id).unclean_until.is_some() {
+            self.clean_next(id, step);
+            self.time_unclean(id, step);
+        }
+        if self.queued(id) > 0 {
+            self.settle_reserving_waiter(id, step.now);
+        }
         let wanted = self.wanted(id);
-        self.launch(id, wanted, step);
+        if wanted > 0 {
+            self.launch(id, wanted, step);
+        }
         self.pools.end_growth(id);
         if self.waiters.has_no_wait(id) && self.members.in_pool(id).count(PhaseKind::Checking) == 0 {
             self.end_no_wait_takes(id, step);
         }
-        self.pools.limit_slots(id, self.slots(id));
-        self.drop_pool_if_left(id, step);
+        let slots = self.slots(id);
+        self.pools.limit_slots(id, slots);
+        if slots == 0 && self.pool(id).is_leaving {
+            self.drop_pool(id, step);
+        }
     }
 
     /// Stops free members of a pool that has too many, longest idle first.

@@ -153,11 +153,8 @@ impl State {
         self.pools.touch(id);
     }
 
-    /// Removes a pool that leaves and has no member and no start left.
-    pub(super) fn drop_pool_if_left(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        if !self.pool(id).is_leaving || self.slots(id) > 0 {
-            return;
-        }
+    /// Removes a pool that has no member and no start.
+    pub(super) fn drop_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         self.agents.remove_listed(id);
         let agents = &self.agents;
         let tasks = self.background.remove(|task| match task {

@@ -266,11 +266,6 @@ impl Pools {
         self.touch(id);
     }
 
-    /// Forgets that few members were left free.
-    pub fn end_growth(&mut self, id: PoolId) {
-        self.pools[id.index()].is_to_grow = false;
-    }
-
     /// Notes that a replacement is to be started.
     pub fn owe(&mut self, id: PoolId) {
         self.pools[id.index()].owed += 1;
@@ -292,6 +287,11 @@ impl Pools {
     pub fn limit_slots(&mut self, id: PoolId, slots: u64) {
         let pool = &mut self.pools[id.index()];
         pool.most_slots = pool.most_slots.min(slots).max(u64::from(pool.settings.max));
+    }
+
+    /// Forgets that few members were left free.
+    pub fn end_growth(&mut self, id: PoolId) {
+        self.pools[id.index()].is_to_grow = false;
     }
 
     /// Sets the number of members and starts that a restored pool may have.

@@ -26,10 +26,16 @@ impl<K: Id, T: Default> SideTable<K, T> {
     /// Returns the row of an id, to be written.
     #[inline]
     pub fn get_mut(&mut self, id: K) -> &mut T {
-        if self.rows.len() <= id.index() {
-            self.rows.resize_with(id.index() + 1, T::default);
+        if id.index() >= self.rows.len() {
+            self.grow(id);
         }
         &mut self.rows[id.index()]
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, id: K) {
+        self.rows.resize_with(id.index() + 1, T::default);
     }
 
     /// Sets the row of an id back to its default.

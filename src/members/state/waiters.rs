@@ -172,7 +172,7 @@ impl Waiters {
 
     /// Returns the number of waiters for members of a pool, those of its group among them.
     pub fn queued(&self, pool: PoolId, group: Option<GroupId>) -> u32 {
-        self.queues(pool, group).map(|queue| queue.len).sum()
+        self.by_pool.get(pool).queue.len + group.map_or(0, |group| self.by_group.get(group).len)
     }
 
     fn queues(&self, pool: PoolId, group: Option<GroupId>) -> impl Iterator<Item = &WaitQueue> {

@@ -26,6 +26,7 @@ impl State {
     }
 
     /// Returns the first waiter for several members. The members that it can use are reserved for it.
+    #[inline]
     pub(super) fn reserving_waiter(&self, pool: PoolId, now: Time) -> Option<(Rank, WaiterId)> {
         // Most takes find that nothing waits.
         if self.queued(pool) == 0 { None } else { self.first(pool, Demand::Several, now, |_| true) }
