@@ -110,7 +110,7 @@ struct Left(Vec<(&'static str, u64)>);
 
 impl Left {
     fn of(context: &Context<'_>) -> Left {
-        Left(context.others.held().filter(|(_, held)| *held > 0).collect())
+        Left(context.others.at_risk().filter(|(_, held)| *held > 0).collect())
     }
 
     fn total(&self) -> u64 {
@@ -131,7 +131,7 @@ impl fmt::Display for Left {
 
 impl Admin {
     /// Obeys one line.
-    fn obey(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Progress {
+    fn run_command(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Progress {
         self.figures.count(Stat::Commands);
         let (who, words) = (who_is(conn, context), words(line));
         let command = words.split_first().and_then(|(name, rest)| Some((commands::find(name)?, rest)));
@@ -287,7 +287,7 @@ impl Service for Admin {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| self.obey(conn, line, context))
+        serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| self.run_command(conn, line, context))
     }
 
     fn acted(&mut self, asker: Asker, result: &Acted, context: &mut Context<'_>) {
@@ -309,7 +309,7 @@ impl Service for Admin {
         self.watchers.retain(|watcher| *watcher != conn);
     }
 
-    fn ailment(&self) -> Option<&'static str> {
+    fn unhealthy_reason(&self) -> Option<&'static str> {
         self.drain.is_some().then_some("the daemon is to end")
     }
 
@@ -353,7 +353,7 @@ impl Service for Admin {
         self.watchers.is_empty()
     }
 
-    fn own_timers(&self) -> usize {
+    fn background_timers(&self) -> usize {
         usize::from(self.look_timer.is_some())
     }
 }

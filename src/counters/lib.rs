@@ -334,7 +334,7 @@ impl Service for CountersService {
         self.refuses_new = refuses;
     }
 
-    fn holds(&self, conn: ConnId) -> Holds {
+    fn usage_of(&self, conn: ConnId) -> Holds {
         Holds { locks: self.state.held_by(conn), waits: 0 }
     }
 
@@ -343,7 +343,7 @@ impl Service for CountersService {
         long.map_or(0, |long| long.kept.capacity())
     }
 
-    fn held(&self) -> u64 {
+    fn at_risk(&self) -> u64 {
         self.state.holdings()
     }
 

@@ -178,7 +178,7 @@ impl Http {
             Resource::Status => page::render(&self.snapshot_of(in_use(moment()), extent, context.others)),
             Resource::Json => self.snapshot_of(moment(), extent, context.others).to_json(),
             Resource::Metrics => metrics::render(&moment()),
-            Resource::Health if context.others.ailment().is_some() => return Err(Status::ServiceUnavailable),
+            Resource::Health if context.others.unhealthy_reason().is_some() => return Err(Status::ServiceUnavailable),
             Resource::Health => "ok\n".into(),
             Resource::View(service, thing, form) => {
                 let thing = percent_decode_str(thing).collect::<Vec<u8>>();
@@ -214,7 +214,7 @@ fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
 fn text_of(status: Status, context: &Context<'_>) -> String {
     match status {
         Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
-        Status::ServiceUnavailable => format!("{}\n", context.others.ailment().unwrap_or_default()),
+        Status::ServiceUnavailable => format!("{}\n", context.others.unhealthy_reason().unwrap_or_default()),
         status => format!("{}\n", status.text()),
     }
 }
@@ -320,7 +320,7 @@ impl Service for Http {
     }
 
     fn observe(&mut self, others: &Others<'_>, now: Time) -> Time {
-        match others.ailment() {
+        match others.unhealthy_reason() {
             Some(why) if self.health.begin(why) => warn!("the health check fails: {why}"),
             None if self.health.end() => info!("the health check succeeds again"),
             _ => {}
@@ -358,7 +358,7 @@ impl Service for Http {
         self.fleet.as_ref().is_none_or(Fleet::is_empty) && self.asking.is_empty()
     }
 
-    fn own_timers(&self) -> usize {
+    fn background_timers(&self) -> usize {
         usize::from(self.fleet.as_ref().is_some_and(|fleet| fleet.timer.is_some()))
     }
 }

@@ -4,7 +4,7 @@ use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::container::{AllSettings, Services};
-use poolcounter_service::contract::{Info, NoProcess, Nobody, Peers, Process};
+use poolcounter_service::contract::{Info, NoProcessInfo, NoPeers, Peers, Process};
 use poolcounter_service::loop_stats::LoopStats;
 use poolcounter_service::report::room::{MOST_ROWS, Room};
 use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
@@ -35,7 +35,7 @@ pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
     let mut services = Services::of(SERVICES, &AllSettings::defaults(SERVICES));
     let id = services.named("http").expect("is in the registry");
     let (_, _, others) = services.split(id);
-    let mut overview = others.overview(Time::START, &Nobody, Report::default());
+    let mut overview = others.overview(Time::START, &NoPeers, Report::default());
     let cell = |unit: ColumnUnit, n: usize| match unit {
         ColumnUnit::Name | ColumnUnit::Linked(_) => Cell::Name(name(n)),
         ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => Cell::Text(format!("[2001:db8::{n}]:40000")),
@@ -54,7 +54,7 @@ pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
 
 pub fn of_overview(overview: Overview, loop_stats: &LoopStats) -> Moment<'_> {
     let (now, epoch) = (Time::START, Span::ZERO);
-    Moment { now, epoch, overview, loop_stats, usage: NoProcess.usage(), timers: 0 }
+    Moment { now, epoch, overview, loop_stats, usage: NoProcessInfo.usage(), timers: 0 }
 }
 
 /// Clients read lines of 64 KiB at most, and an empty one is the end.

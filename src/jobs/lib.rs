@@ -268,7 +268,7 @@ impl Service for JobQueue {
         }
     }
 
-    fn holds(&self, conn: ConnId) -> Holds {
+    fn usage_of(&self, conn: ConnId) -> Holds {
         self.state.holds(conn)
     }
 
@@ -280,11 +280,11 @@ impl Service for JobQueue {
         self.drop_denied(conn, context);
     }
 
-    fn held(&self) -> u64 {
+    fn at_risk(&self) -> u64 {
         self.jobs_at_risk()
     }
 
-    fn ailment(&self) -> Option<&'static str> {
+    fn unhealthy_reason(&self) -> Option<&'static str> {
         (self.keeping.has_begun() && self.store.standing() == Standing::StandsBy).then_some("the jobs stand by")
     }
 
@@ -340,7 +340,7 @@ impl Service for JobQueue {
         self.state.is_empty() && self.sessions.iter().all(|session| !session.is_open)
     }
 
-    fn own_timers(&self) -> usize {
+    fn background_timers(&self) -> usize {
         self.state.own_timers() + self.keeping.timers()
     }
 }

@@ -313,7 +313,7 @@ impl Service for Members {
         self.state.set_refusing(refuses);
     }
 
-    fn holds(&self, conn: ConnId) -> Holds {
+    fn usage_of(&self, conn: ConnId) -> Holds {
         self.state.holds(conn)
     }
 
@@ -329,7 +329,7 @@ impl Service for Members {
         self.sessions.kept_bytes(conn)
     }
 
-    fn held(&self) -> u64 {
+    fn at_risk(&self) -> u64 {
         let levels = self.levels(&Traffic::default());
         levels.of(Levels::InUse) + levels.of(Levels::Waiting)
     }
@@ -390,7 +390,7 @@ impl Service for Members {
         self.state.knows_nobody() && self.sessions.is_empty()
     }
 
-    fn own_timers(&self) -> usize {
+    fn background_timers(&self) -> usize {
         self.state.armed_timers() + usize::from(self.log_sum.is_some())
     }
 }

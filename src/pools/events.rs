@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use poolcounter_core::id::{ConnId, Id};
     use poolcounter_core::time::Span;
-    use poolcounter_service::contract::Nobody;
+    use poolcounter_service::contract::NoPeers;
 
     #[test]
     fn an_event_is_one_line() {
@@ -83,7 +83,7 @@ mod tests {
                 "3 requests refused in 60s: 1 QUEUE_FULL, 2 TIMEOUT; most for k, 3; 2 keys refuse many",
             ),
         ] {
-            assert_eq!(describe(&event, &Nobody), (level, text.to_string()));
+            assert_eq!(describe(&event, &NoPeers), (level, text.to_string()));
         }
     }
 }

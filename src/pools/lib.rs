@@ -318,7 +318,7 @@ impl Service for PoolsService {
         self.state.set_refusing(refuses);
     }
 
-    fn holds(&self, conn: ConnId) -> Holds {
+    fn usage_of(&self, conn: ConnId) -> Holds {
         self.state.holds(conn)
     }
 
@@ -326,7 +326,7 @@ impl Service for PoolsService {
         self.drop_denied(conn, context);
     }
 
-    fn held(&self) -> u64 {
+    fn at_risk(&self) -> u64 {
         self.state.working() + self.state.waiting()
     }
 
@@ -373,7 +373,7 @@ impl Service for PoolsService {
         self.state.is_empty() && self.search.is_none()
     }
 
-    fn own_timers(&self) -> usize {
-        self.state.own_timers()
+    fn background_timers(&self) -> usize {
+        self.state.background_timers()
     }
 }

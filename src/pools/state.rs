@@ -279,7 +279,7 @@ impl PoolsState {
     }
 
     /// Returns how many timers are armed for no claim.
-    pub fn own_timers(&self) -> usize {
+    pub fn background_timers(&self) -> usize {
         usize::from(self.alerts.timer.is_some())
     }
 

@@ -8,7 +8,7 @@ use poolcounter_core::wheel::Wheel;
 use poolcounter_service::access::Access;
 use poolcounter_service::container::{Entry, ServiceId, Services};
 use poolcounter_service::contract::{
-    Act, Acted, Asker, Context, NoProcess, Nobody, NotDone, Orders, Peers, Process, Service, Traffic, Unreadable,
+    Act, Acted, Asker, Context, NoProcessInfo, NoPeers, NotDone, DaemonCommands, Peers, Process, Service, Traffic, Unreadable,
 };
 use poolcounter_service::loop_stats::LoopStats;
 use poolcounter_service::output::Output;
@@ -66,7 +66,7 @@ impl Dispatch {
             wheel: Wheel::default(),
             output: Output::default(),
             loop_stats: LoopStats::default(),
-            process: Box::new(NoProcess),
+            process: Box::new(NoProcessInfo),
             resumed: Vec::new(),
             ended: Vec::new(),
             is_end_asked: false,
@@ -111,7 +111,7 @@ impl Dispatch {
             access,
             ..
         } = self;
-        let mut orders = Orders::default();
+        let mut orders = DaemonCommands::default();
         let (service, traffic, others) = services.split(id);
         let (timers, process, others) = (wheel.own(id.owner()), &**process, &others);
         let mut context = Context {
@@ -137,14 +137,14 @@ impl Dispatch {
         if !self.acts.is_empty() || !self.results.is_empty() {
             self.do_acts(now, peers);
         }
-        if orders != Orders::default() {
-            self.obey(orders, now, peers);
+        if orders != DaemonCommands::default() {
+            self.run_commands(orders, now, peers);
         }
         result
     }
 
     /// Does what a service has asked of the whole daemon.
-    fn obey(&mut self, Orders { refuse_new, end }: Orders, now: Time, peers: &dyn Peers) {
+    fn run_commands(&mut self, DaemonCommands { refuse_new, end }: DaemonCommands, now: Time, peers: &dyn Peers) {
         self.is_end_asked |= end;
         if let Some(refuses) = refuse_new {
             for id in self.services.ids() {
@@ -189,7 +189,7 @@ impl Dispatch {
         for id in self.services.ids() {
             let Entry { info, service, traffic, .. } = &self.services[id];
             out.put(&SavedService { name: info.name.into(), version: service.saved_version(), traffic: *traffic })?;
-            self.call(id, now, &Nobody, |service, context| service.save(out, context))?;
+            self.call(id, now, &NoPeers, |service, context| service.save(out, context))?;
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Dispatch {
             let SavedService { name, version, traffic } = saved.take()?;
             let id = self.services.named(&name).ok_or_else(|| Unreadable(format!("there is no service {name}")))?;
             self.services[id].traffic = traffic;
-            self.call(id, now, &Nobody, |service, context| match is_rehearsal {
+            self.call(id, now, &NoPeers, |service, context| match is_rehearsal {
                 true => service.rehearse(version, saved, context),
                 false => service.restore(version, saved, context),
             })?;
@@ -227,9 +227,9 @@ impl Dispatch {
     }
 
     pub fn is_empty(&self) -> bool {
-        let has_own_timers_only = self.wheel.len() == self.services.own_timers();
+        let has_background_timers_only = self.wheel.len() == self.services.background_timers();
         self.services.is_empty()
-            && has_own_timers_only
+            && has_background_timers_only
             && self.output.is_empty()
             && self.access.is_empty()
             && self.resumed.is_empty()

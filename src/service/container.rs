@@ -207,8 +207,8 @@ impl Services {
     }
 
     /// Returns how many timers are armed on no connection's behalf.
-    pub fn own_timers(&self) -> usize {
-        self.0.iter().map(|entry| entry.service.own_timers()).sum()
+    pub fn background_timers(&self) -> usize {
+        self.0.iter().map(|entry| entry.service.background_timers()).sum()
     }
 }
 
@@ -247,13 +247,13 @@ impl Others<'_> {
     }
 
     /// Returns why clients of another service should be sent elsewhere, of the first that says so.
-    pub fn ailment(&self) -> Option<&'static str> {
-        self.before.iter().chain(self.after).find_map(|entry| entry.service.ailment())
+    pub fn unhealthy_reason(&self) -> Option<&'static str> {
+        self.before.iter().chain(self.after).find_map(|entry| entry.service.unhealthy_reason())
     }
 
     /// Returns how much clients hold or wait for in each other service, by its name.
-    pub fn held(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.before.iter().chain(self.after).map(|entry| (entry.info.name, entry.service.held()))
+    pub fn at_risk(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.before.iter().chain(self.after).map(|entry| (entry.info.name, entry.service.at_risk()))
     }
 
     /// Returns whether there is a service of that name.
@@ -297,7 +297,7 @@ impl Others<'_> {
 pub mod tests {
     use super::*;
     use crate::access::Access;
-    use crate::contract::{Context, Input, NoProcess, Orders, Peers, Traffic};
+    use crate::contract::{Context, Input, NoProcessInfo, DaemonCommands, Peers, Traffic};
     use crate::loop_stats::LoopStats;
     use crate::output::Output;
     use crate::report::Report;
@@ -340,10 +340,10 @@ pub mod tests {
                 ended: &mut Vec::new(),
                 acts: &mut Vec::new(),
                 results: &mut Vec::new(),
-                orders: &mut Orders::default(),
+                orders: &mut DaemonCommands::default(),
                 traffic,
                 peers,
-                process: &NoProcess,
+                process: &NoProcessInfo,
                 loop_stats: &LoopStats::default(),
                 others: &others,
                 access: &mut Access::default(),

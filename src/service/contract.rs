@@ -16,7 +16,7 @@
 //! [`Wake`] that the service got in [`Service::attach`]; [`Service::completed`] is called in the next tick.
 
 pub use crate::acts::{Act, Acted, Asker, NotDone};
-pub use crate::peer::{Credentials, GONE, NoProcess, Nobody, Peers, Process, ProcessUsage, Traffic};
+pub use crate::peer::{Credentials, GONE, NoProcessInfo, NoPeers, Peers, Process, ProcessUsage, Traffic};
 
 use crate::access::{Access, Command, Holds};
 use crate::container::{Others, ServiceId};
@@ -139,12 +139,12 @@ pub trait Service: Send {
     /// The operator asks with a signal that nothing new is taken, until a restart: what is there already is served to its end.
     fn drain(&mut self, _context: &mut Context<'_>) {}
 
-    /// The daemon is to end once [`Service::held`] is zero: grants nothing to requests that come from now on, or grants again what
+    /// The daemon is to end once [`Service::at_risk`] is zero: grants nothing to requests that come from now on, or grants again what
     /// they ask for. What waits already is served to its end.
     fn refuse_new(&mut self, _refuses: bool, _context: &mut Context<'_>) {}
 
     /// Returns what a connection holds and waits for. Whenever that changes, the connection is being served or told so.
-    fn holds(&self, _conn: ConnId) -> Holds {
+    fn usage_of(&self, _conn: ConnId) -> Holds {
         Holds::default()
     }
 
@@ -165,12 +165,12 @@ pub trait Service: Send {
     }
 
     /// Returns how much clients hold or wait for that would be lost if the daemon ended now.
-    fn held(&self) -> u64 {
+    fn at_risk(&self) -> u64 {
         0
     }
 
     /// Returns why clients should be sent elsewhere, in a few words; None if they are served.
-    fn ailment(&self) -> Option<&'static str> {
+    fn unhealthy_reason(&self) -> Option<&'static str> {
         None
     }
 
@@ -242,7 +242,7 @@ pub trait Service: Send {
     fn is_empty(&self) -> bool;
 
     /// Returns how many of its timers are armed on no connection's behalf, and so may outlast them all.
-    fn own_timers(&self) -> usize {
+    fn background_timers(&self) -> usize {
         0
     }
 }
@@ -284,7 +284,7 @@ pub struct Context<'a> {
     /// Results of acts of which [`Service::act`] has returned none.
     pub results: &'a mut Vec<(Asker, Acted)>,
     /// What is to be done with the daemon once this service returns.
-    pub orders: &'a mut Orders,
+    pub orders: &'a mut DaemonCommands,
     /// What happened to the service's connections.
     pub traffic: &'a Traffic,
     /// Who is at the other end of each.
@@ -301,7 +301,7 @@ pub struct Context<'a> {
 
 /// What a service asks of the whole daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Orders {
+pub struct DaemonCommands {
     /// Every service is to refuse what is new, or to grant it again: [`Service::refuse_new`].
     pub refuse_new: Option<bool>,
     /// The daemon is to end, as soon as nothing is under way.

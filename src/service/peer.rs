@@ -45,9 +45,9 @@ impl fmt::Display for Credentials {
 }
 
 /// No connections at all: every peer is gone.
-pub struct Nobody;
+pub struct NoPeers;
 
-impl Peers for Nobody {
+impl Peers for NoPeers {
     fn peer(&self, _: ConnId) -> String {
         GONE.into()
     }
@@ -76,9 +76,9 @@ pub struct ProcessUsage {
 }
 
 /// No process of which anything is known: that of a test.
-pub struct NoProcess;
+pub struct NoProcessInfo;
 
-impl Process for NoProcess {
+impl Process for NoProcessInfo {
     fn usage(&self) -> ProcessUsage {
         ProcessUsage::default()
     }

@@ -5,7 +5,7 @@ use super::{Fleet, INFO, Told, Watched};
 use crate::resource::{Extent, Resource};
 use crate::{metrics, page};
 use poolcounter_core::time::{Span, Time};
-use poolcounter_service::contract::{NoProcess, Process, Traffic};
+use poolcounter_service::contract::{NoProcessInfo, Process, Traffic};
 use poolcounter_service::loop_stats::LoopStats;
 use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
 use poolcounter_service::report::{Overview, Report, ServiceReport};
@@ -25,7 +25,7 @@ pub fn shown(path: &str, services: &[&'static str], answers: &[&[u8]]) -> Option
     let (traffic, is_enabled) = (Traffic::default(), true);
     let report = Report { tables: vec![fleet.table(now)], ..Report::default() };
     let overview = Overview { services: vec![ServiceReport { name: INFO.name, traffic, is_enabled, report }] };
-    let (loop_stats, usage) = (&LoopStats::default(), NoProcess.usage());
+    let (loop_stats, usage) = (&LoopStats::default(), NoProcessInfo.usage());
     let moment = Moment { now, epoch: Span::ZERO, overview, loop_stats, usage, timers: 0 };
     let own = Snapshot::of(&moment, extent.room(), &Remembered::NOTHING);
     let merged = fleet.merged(&target, own, now)?.cut(extent.room());

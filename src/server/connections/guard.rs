@@ -32,7 +32,7 @@ impl<S: Stream> Connections<S> {
                 let Dispatch { access, services, output, .. } = &mut self.dispatch;
                 access.restore(id, &identity);
                 let service = &services[conn.service].service;
-                access.note_holds(id, service.holds(id));
+                access.note_holds(id, service.usage_of(id));
                 // Whoever has too much ends when somebody of the rule needs more.
                 access.note_bytes(id, bytes_of(id, conn, &**service, output));
             }
@@ -200,7 +200,7 @@ impl<S: Stream> Connections<S> {
         }
         let Dispatch { access, services, output, .. } = &mut self.dispatch;
         let service = &services[conn.service].service;
-        access.note_holds(id, service.holds(id));
+        access.note_holds(id, service.usage_of(id));
         if access.counts_memory() && access.note_bytes(id, bytes_of(id, conn, &**service, output)) {
             self.end_largest(id, now);
         }

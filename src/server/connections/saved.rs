@@ -236,7 +236,7 @@ mod tests {
     use crate::SERVICES;
     use crate::handover::Handover;
     use poolcounter_service::container::AllSettings;
-    use poolcounter_service::contract::Nobody;
+    use poolcounter_service::contract::NoPeers;
 
     /// A daemon wrote this with locks, units, members and jobs held, with waiters, half requests and clients that do not read.
     const WRITTEN: [&[u8]; 2] =
@@ -265,7 +265,7 @@ mod tests {
         let figure = |connections: &Connections<NullStream>, service: &str, name: &str| {
             let services = &connections.dispatch.services;
             let id = services.named(service).expect("is a service");
-            let report = services[id].service.report(now, &services[id].traffic, &Nobody);
+            let report = services[id].service.report(now, &services[id].traffic, &NoPeers);
             let found = report.figures.iter().find(|(row, _)| row.name == name);
             found.unwrap_or_else(|| panic!("{service} has no {name}")).1
         };

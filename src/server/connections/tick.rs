@@ -236,7 +236,7 @@ impl<S: Stream> Connections<S> {
             }
             (_, Ok(Some((header, len)))) => {
                 self.dispatch.services[service].traffic.received_bytes += len as u64;
-                self.greet(id, header, now);
+                self.accept_proxy_header(id, header, now);
             }
             (_, Ok(None)) if is_over => self.fail(id, &"it ended before its proxy said who its client is", now),
             (_, Ok(None)) if has_more => self.make_ready(id),
@@ -245,7 +245,7 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Notes whose requests a connection brings, and has them served.
-    fn greet(&mut self, id: ConnId, header: Header, now: Time) {
+    fn accept_proxy_header(&mut self, id: ConnId, header: Header, now: Time) {
         let conn = &mut self.slab[id.index()];
         if let Some(timer) = conn.take_header_timer() {
             self.dispatch.wheel.of::<ConnId>(LOOP).cancel(timer);

@@ -207,7 +207,7 @@ impl Service for Toy {
         self.state.is_empty()
     }
 
-    fn own_timers(&self) -> usize {
-        self.state.own_timers()
+    fn background_timers(&self) -> usize {
+        self.state.background_timers()
     }
 }

@@ -237,7 +237,7 @@ impl State {
         self.is_quiet() && self.waits.is_empty() && self.laters.is_empty()
     }
 
-    pub fn own_timers(&self) -> usize {
+    pub fn background_timers(&self) -> usize {
         self.laters.len()
     }
 
