@@ -1,13 +1,14 @@
-//! `admin`: has the daemon on this machine obey a command of the administration, and prints its answer.
+//! `admin`: sends a command of the administration to the daemon on this machine, and prints its answer.
 
 use super::command::{FAILURE, Failure};
 use super::options::DaemonSettings;
 use super::servers::json_option;
+use super::services::SERVICES;
 use super::table::Given;
 use super::terminal::{ascii_where_invisible, print, printable};
-use poolcounter_admin::commands::COMMANDS;
 use poolcounter_admin::wire::{ERROR, LEFT, OK};
 use poolcounter_core::address::Address;
+use poolcounter_service::operations::{Offered, Operations};
 use poolcounter_service::options::{Opt, assign};
 use serde_json::json;
 use std::env;
@@ -108,7 +109,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 /// Returns the line that asks for it. A space in a key goes over the wire as in requests for locks.
 fn request_of(words: &[OsString]) -> Result<Vec<u8>, Failure> {
-    let names = || COMMANDS.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
+    let names = || first_words().join(", ");
     if words.is_empty() {
         return Err(Failure::misuse(format!("admin needs a command: {} (see poolcounter help admin)", names())));
     }
@@ -153,7 +154,16 @@ pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }
 
-/// What the daemon can be asked for.
+/// Returns the names of the commands.
 pub fn first_words() -> Vec<&'static str> {
-    COMMANDS.iter().map(|command| command.name).collect()
+    Operations::of(SERVICES).commands().map(|(name, _)| name).collect()
+}
+
+/// Returns the commands for the help, a line each.
+pub fn list() -> String {
+    let line = |(name, Offered { about, .. }): (&str, Offered)| {
+        let usage = [&[name], about.parameters].concat().join(" ");
+        format!("    {usage:<38} {}", about.summary)
+    };
+    Operations::of(SERVICES).commands().map(line).collect::<Vec<_>>().join("\n")
 }

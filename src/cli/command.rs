@@ -18,6 +18,8 @@ pub struct Command {
     pub words: WordsAllowed,
     /// What the first of these words may be, as far as that is known; shells complete it.
     pub first_words: fn() -> Vec<&'static str>,
+    /// Returns the list behind the usage, in the help.
+    pub list: fn() -> String,
     /// Does it.
     pub run: fn(&Given) -> Result<ExitCode, Failure>,
 }

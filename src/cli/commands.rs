@@ -31,6 +31,7 @@ pub const COMMANDS: &[Command] = &[
         options: options::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
+        list: String::new,
         run: serve::run,
     },
     Command {
@@ -40,6 +41,7 @@ pub const COMMANDS: &[Command] = &[
         options: exec::described,
         words: WordsAllowed::Last,
         first_words: Vec::new,
+        list: String::new,
         run: exec::run,
     },
     Command {
@@ -49,6 +51,7 @@ pub const COMMANDS: &[Command] = &[
         options: stats::described,
         words: WordsAllowed::Anywhere,
         first_words: stats::first_words,
+        list: String::new,
         run: stats::run,
     },
     Command {
@@ -58,6 +61,7 @@ pub const COMMANDS: &[Command] = &[
         options: top::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
+        list: String::new,
         run: top::run,
     },
     Command {
@@ -67,6 +71,7 @@ pub const COMMANDS: &[Command] = &[
         options: holders::described,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
+        list: String::new,
         run: holders::run,
     },
     Command {
@@ -76,6 +81,7 @@ pub const COMMANDS: &[Command] = &[
         options: holders::described_watch,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
+        list: String::new,
         run: holders::run_watch,
     },
     Command {
@@ -92,6 +98,7 @@ pub const COMMANDS: &[Command] = &[
         options: counter::described,
         words: WordsAllowed::Anywhere,
         first_words: counter::first_words,
+        list: String::new,
         run: counter::run,
     },
     Command {
@@ -108,6 +115,7 @@ pub const COMMANDS: &[Command] = &[
         options: take::described,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
+        list: String::new,
         run: take::run,
     },
     Command {
@@ -118,6 +126,7 @@ pub const COMMANDS: &[Command] = &[
         options: provide::described,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
+        list: String::new,
         run: provide::run,
     },
     Command {
@@ -127,6 +136,7 @@ pub const COMMANDS: &[Command] = &[
         options: members::described,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
+        list: String::new,
         run: members::run,
     },
     Command {
@@ -150,21 +160,17 @@ pub const COMMANDS: &[Command] = &[
         options: jobs::described,
         words: WordsAllowed::Anywhere,
         first_words: jobs::first_words,
+        list: String::new,
         run: jobs::run,
     },
     Command {
         name: "admin",
-        usage: "[options] COMMAND\n\n\
-                Commands:\n    \
-                RELEASE-LOCK KEY CLIENT                take a lock away from a client, as holders KEY shows it\n    \
-                CEILING KEYS NAME=VALUE,...|none       what requests for these keys may have at most, until the next upgrade\n    \
-                DRAIN                                  grant nothing new, wait until all is given back, and end the daemon\n    \
-                UNDRAIN                                grant again, and go on\n    \
-                LOG warn|info|debug|trace|default      what is logged until a restart",
+        usage: "[options] COMMAND\n\nCommands:\n",
         summary: "have the daemon on this machine take a lock away, end when it can, or log more",
         options: admin::described,
         words: WordsAllowed::Anywhere,
         first_words: admin::first_words,
+        list: admin::list,
         run: admin::run,
     },
     Command {
@@ -174,6 +180,7 @@ pub const COMMANDS: &[Command] = &[
         options: page::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
+        list: String::new,
         run: page::run,
     },
     Command {
@@ -183,6 +190,7 @@ pub const COMMANDS: &[Command] = &[
         options: tls::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
+        list: String::new,
         run: tls::run,
     },
     Command {
@@ -192,6 +200,7 @@ pub const COMMANDS: &[Command] = &[
         options: completions::described,
         words: WordsAllowed::Anywhere,
         first_words: completions::first_words,
+        list: String::new,
         run: |given| completions::run(given, COMMANDS),
     },
     Command {
@@ -201,6 +210,7 @@ pub const COMMANDS: &[Command] = &[
         options: || vec![Opt::HELP, Opt::VERSION],
         words: WordsAllowed::Anywhere,
         first_words: || COMMANDS.iter().map(|command| command.name).collect(),
+        list: String::new,
         run: help,
     },
 ];
@@ -258,7 +268,8 @@ fn help_of(command: &Command) -> String {
             overview()
         ),
         false => {
-            format!("Usage: poolcounter {} {}\n\n{}.", command.name, command.usage, capitalise(command.summary))
+            let Command { name, usage, summary, list, .. } = command;
+            format!("Usage: poolcounter {name} {usage}{}\n\n{}.", list(), capitalise(summary))
         }
     };
     table::usage(&(command.options)(), &brief)

@@ -149,11 +149,6 @@ impl OwnTimers<'_> {
     pub fn typed<K: TimerKey>(&mut self) -> Timers<'_, K> {
         self.wheel.of(self.owner)
     }
-
-    /// Returns how many timers are armed, by every owner.
-    pub fn armed(&self) -> usize {
-        self.wheel.len()
-    }
 }
 
 impl<K: TimerKey> Timers<'_, K> {

@@ -1,6 +1,7 @@
 //! Counters: the adapter between the loop and the counters. It turns bytes into requests and results into bytes, and decides
 //! nothing itself.
 
+mod contract;
 pub mod options;
 mod report;
 mod rights;
@@ -17,22 +18,16 @@ use commands::Opcode;
 use log::{debug, trace};
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::Time;
 use poolcounter_core::wheel::Due;
 use poolcounter_service::access::Holds;
-use poolcounter_service::contract::{
-    Caps, Context, IN_ONE_PIECE, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
-};
+use poolcounter_service::contract::{Caps, Context, Info, Input, REQUESTS_PER_TURN, Served, Service, Then, Traffic};
 use poolcounter_service::options::Opt;
 use poolcounter_service::output::{MAX_BYTES, Output};
-use poolcounter_service::report::{Report, View};
 use poolcounter_service::settings::{self, Configure};
 use serde::{Deserialize, Serialize};
 use stats::CounterStat as Stat;
-use std::io;
 use wire::{CounterRequest, FIELDS_BYTES, HEADER_BYTES, Header, Malformed, STATUS_OFFSET};
 
 /// How many slots of the table a Dump looks at in one turn, whether there are counters in them or not.
@@ -52,6 +47,7 @@ pub const INFO: Info = Info {
     commands: Opcode::ROWS,
     refusal: rights::REFUSAL,
     settings: settings::defaults::<CountersSettings>,
+    operations: &[],
 };
 
 impl Configure for CountersSettings {
@@ -86,18 +82,6 @@ struct LongRequest {
     kept: Vec<u8>,
     /// Bytes of the body that are still to come.
     missing: usize,
-}
-
-/// The version of what is written: the sessions with something to know, then the state.
-const SAVED_VERSION: u16 = 1;
-
-type CounterSessions = Vec<(ConnId, CounterSession)>;
-
-/// What version 0.9.0 wrote.
-#[derive(Deserialize)]
-struct CountersInOnePiece {
-    state: state::CounterTablesInOnePiece,
-    sessions: CounterSessions,
 }
 
 /// What came of a request.
@@ -230,7 +214,7 @@ impl CountersService {
     fn reply_stats(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) {
         self.state.count(Stat::Stats);
         self.state.roll_interval(&mut step(context));
-        let figures = self.figures(context.traffic);
+        let figures = self.figures(context.conns.traffic);
         reply(context.output, conn, |bytes| wire::write_stats(bytes, header, &figures));
     }
 
@@ -260,12 +244,6 @@ impl CountersService {
         RequestProgress::Done
     }
 
-    fn restore_sessions(&mut self, sessions: CounterSessions) {
-        for (conn, session) in sessions {
-            *self.session(conn) = session;
-        }
-    }
-
     fn session(&mut self, conn: ConnId) -> &mut CounterSession {
         if self.sessions.len() <= conn.index() {
             self.sessions.resize_with(conn.index() + 1, CounterSession::default);
@@ -282,7 +260,7 @@ impl CounterSession {
 
 /// Returns the state machine's step at this moment.
 fn step<'a>(context: &'a mut Context<'_>) -> CountersStep<'a> {
-    CountersStep { now: context.now, epoch: context.epoch, timers: context.timers.typed() }
+    CountersStep { now: context.time.now, epoch: context.time.epoch, timers: context.timers.typed() }
 }
 
 /// Adds one reply, and logs its status and body at the level trace.
@@ -330,10 +308,6 @@ impl Service for CountersService {
         self.state.close(conn, &mut step(context));
     }
 
-    fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
-        self.refuses_new = refuses;
-    }
-
     fn usage_of(&self, conn: ConnId) -> Holds {
         Holds { locks: self.state.held_by(conn), waits: 0 }
     }
@@ -341,59 +315,5 @@ impl Service for CountersService {
     fn kept_bytes(&self, conn: ConnId) -> usize {
         let long = self.sessions.get(conn.index()).and_then(|session| session.long.as_ref());
         long.map_or(0, |long| long.kept.capacity())
-    }
-
-    fn at_risk(&self) -> u64 {
-        self.state.holdings()
-    }
-
-    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
-        Report { figures: self.figures(traffic).rows().collect(), tables: self.tables(), ..Report::default() }
-    }
-
-    fn view(&self, path: &[u8], _: Time, peers: &dyn Peers) -> Option<View> {
-        self.view_of(path, peers)
-    }
-
-    fn saved_version(&self) -> u16 {
-        SAVED_VERSION
-    }
-
-    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
-        let sessions = self.sessions.iter().enumerate().filter(|(_, session)| session.is_busy());
-        let sessions: Vec<_> = sessions.map(|(index, session)| (ConnId::from_index(index), session)).collect();
-        out.put(&sessions)?;
-        self.state.save(out)
-    }
-
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        match version {
-            SAVED_VERSION => {
-                self.restore_sessions(saved.take()?);
-                self.state.restore(saved, &mut step(context))
-            }
-            IN_ONE_PIECE => {
-                let CountersInOnePiece { state, sessions } = saved.take()?;
-                self.restore_sessions(sessions);
-                self.state.restore_in_one_piece(state, &mut step(context))
-            }
-            _ => Err(Unreadable::version("counters", version)),
-        }
-    }
-
-    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION {
-            return self.restore(version, saved, context);
-        }
-        self.restore_sessions(saved.take()?);
-        self.state.rehearse(saved, &mut step(context))
-    }
-
-    fn check(&self) {
-        self.state.check();
-    }
-
-    fn is_empty(&self) -> bool {
-        self.state.is_empty() && !self.sessions.iter().any(CounterSession::is_busy)
     }
 }

@@ -182,7 +182,7 @@ impl Fleet {
     /// Begins to ask, in threads that end with the fleet.
     pub fn begin(&mut self, wake: &Wake, context: &mut Context<'_>) {
         let services = self.services.clone();
-        self.begin_with(context.now, |place, server, questions, answers| {
+        self.begin_with(context.time.now, |place, server, questions, answers| {
             fetch::spawn(place, (server.clone(), services.clone()), questions, answers, wake.clone());
         });
         self.look_due(context);
@@ -246,8 +246,8 @@ impl Fleet {
 
     /// Looks what is due, has those connections served whose requests may be answered now, and arms the timer again.
     pub fn look_due(&mut self, context: &mut Context<'_>) {
-        context.resumed.extend(self.look(context.now));
-        let next = context.timers.typed().arm(context.now + LOOK_INTERVAL, FleetTimer::Look);
+        self.look(context.time.now).into_iter().for_each(|conn| context.resume(conn));
+        let next = context.timers.typed().arm(context.time.now + LOOK_INTERVAL, FleetTimer::Look);
         self.timer.replace(next).into_iter().for_each(TimerId::fired);
     }
 

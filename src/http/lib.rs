@@ -1,11 +1,12 @@
-//! Metrics for machines and a status page for people, over HTTP: the adapter between the loop and the pages. It looks at the
-//! other services through its context, while it is served, and remembers nothing of its connections.
+//! Metrics for machines and a status page for people, over HTTP: the adapter between the loop and the pages. It shows snapshots of the
+//! other services, which it asks for by an effect.
 
-mod acting;
+mod contract;
 mod exposition;
 pub mod fleet;
 pub mod host;
 mod metrics;
+mod operations;
 pub mod options;
 #[cfg(test)]
 mod overviews;
@@ -20,44 +21,39 @@ pub mod wire;
 
 pub use options::HttpSettings;
 
-use acting::Asking;
 use fleet::{Fleet, FleetTimer, Readiness};
 use host::Hosts;
-use log::{info, trace, warn};
+use log::trace;
 use percent_encoding::percent_decode_str;
 use poolcounter_core::bounded_log::Fault;
 use poolcounter_core::id::ConnId;
-use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::Due;
 use poolcounter_service::access;
-use poolcounter_service::container::Others;
 use poolcounter_service::contract::{
-    Acted, Asker, Caps, Context, IN_ONE_PIECE, Info, Input, Peers, Served, Service, Then, Traffic, Unreadable, Wake,
+    Caps, Context, Effect, Info, Input, Operations, Requester, Served, Service, Shown, Then, Wake, Wanted,
 };
+use poolcounter_service::operations::PendingOperations;
 use poolcounter_service::options::Opt;
 use poolcounter_service::output::MAX_BYTES;
-use poolcounter_service::report::Report;
 use poolcounter_service::report::snapshot::Moment;
 use poolcounter_service::settings::{self, Configure};
 use recent::Recent;
 use resource::{Extent, Form, PLAIN, Resource};
-use samples::{KEPT, Samples, Unnamed};
-use std::io;
+use samples::{KEPT, Samples};
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
 /// How many rows of each table have curves where these are to be added up.
 const CURVES_TO_ADD: usize = 100;
-/// How many pages one connection is served before it is another's turn: one takes up to a millisecond when there is much
-/// to tell.
-const PAGES_PER_TURN: usize = 4;
+/// Most requests of one connection answered in a turn; a page ends the turn, as it takes up to a millisecond.
+const ANSWERS_PER_TURN: usize = 4;
 /// The version of what is written for an upgrade: the samples.
 const SAVED_VERSION: u16 = 1;
 
 /// Connections at a time. A few look at the pages; others must not take descriptors from those who work.
 const MAX_CONNECTIONS: u64 = 100;
 
-/// The line of the registry.
+/// Entry in the list of services.
 pub const INFO: Info = Info {
     name: "http",
     port: 7580,
@@ -71,6 +67,7 @@ pub const INFO: Info = Info {
     commands: rights::COMMANDS,
     refusal: wire::REFUSAL,
     settings: settings::defaults::<HttpSettings>,
+    operations: &[],
 };
 
 impl Configure for HttpSettings {
@@ -84,7 +81,9 @@ impl Configure for HttpSettings {
             hosts: Hosts::with(&self.hosts),
             is_admin: self.is_admin,
             fleet: (!self.servers.is_empty()).then(|| Fleet::of(&self.servers, &self.services)),
-            asking: Asking::default(),
+            operations: Operations::default(),
+            pending: PendingOperations::default(),
+            page: None,
             health: Fault::default(),
             wake: None,
         })
@@ -107,8 +106,12 @@ pub struct Http {
     is_admin: bool,
     /// The daemons of which the pages tell; None if that is this one.
     fleet: Option<Fleet>,
-    /// The connections that wait for the result of an act.
-    asking: Asking,
+    /// Operations of all services.
+    operations: Operations,
+    /// Those under way, with what follows on their responses.
+    pending: PendingOperations<AfterResponse>,
+    /// Page that waits for a snapshot of the services; `None` between calls.
+    page: Option<PendingPage>,
     /// Why the health check fails.
     health: Fault,
     /// Wakes the loop when one of them has answered.
@@ -124,68 +127,116 @@ const FOUND: &str = "find";
 /// What a person reads who has asked under a name that is not known.
 const MISDIRECTED: &str = "This server does not know that name; the option --http-host would tell it.\n";
 
-/// Whether a request has its response.
+/// Page that was asked for; its content comes with a snapshot of the services.
+struct PendingPage {
+    conn: ConnId,
+    resource: Resource<'static>,
+    /// Question to the daemons of a fleet; `None` for a page about this daemon.
+    target: Option<String>,
+    extent: Extent,
+    method: Method,
+    connection: AfterResponse,
+}
+
+/// Progress of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
+    /// The response is written.
     Given,
-    /// A service is doing what was asked for.
+    /// The response comes later, and nothing is served before.
     ToCome,
 }
 
 impl Http {
     fn answer(&mut self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) -> Answer {
         let HttpRequest { method, host, path, connection, .. } = request;
-        let resource = Resource::at(path);
         trace!("{conn} > {method:?} {path:?}");
-        let body = match (resource, method) {
+        let asked = match (Resource::at(path), method) {
             _ if host.is_some_and(|host| !self.hosts.include(host)) => Err(Status::MisdirectedRequest),
             _ if let Some(refusal) = rights::refusal_of(conn, &request, context) => Err(refusal),
             (Some(Resource::View(service, thing, Form::Page)), Method::Post) => {
-                match self.act(conn, service, thing, &request, context) {
-                    Ok(()) => return Answer::ToCome,
-                    Err(status) => Err(status),
-                }
+                self.operate(conn, service, thing, &request, context)
             }
             (None, _) | (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
             (Some(_), Method::Post | Method::Other) => Err(Status::MethodNotAllowed),
             (Some(resource), Method::Get | Method::Head) => {
-                self.render(resource, Extent::of(resource, request.query), context)
+                self.ask_for_page(conn, resource, &request, context);
+                Ok(())
             }
         };
-        let (status, body, resource) = match body {
-            Ok(body) => (Status::Ok, body, resource),
-            Err(status) => (status, text_of(status, context), None),
-        };
-        let content_type = resource.map_or(PLAIN, Resource::content_type);
-        let policy = if self.is_admin { page::ADMIN_POLICY } else { page::POLICY };
-        let policy = resource.is_some_and(Resource::is_page).then_some(policy);
-        let head = ResponseHead { status, content_type, length: body.len(), policy, connection };
+        let Err(status) = asked else { return Answer::ToCome };
+        let body = text_of(status);
+        let head = ResponseHead { status, content_type: PLAIN, length: body.len(), policy: None, connection };
         send(conn, &head, if method == Method::Head { "" } else { &body }, context);
         Answer::Given
     }
 
-    /// Returns the page, or why there is none. Its counts are those of the range, or else of all since the start.
-    fn render(&self, resource: Resource<'_>, extent: Extent, context: &Context<'_>) -> Result<String, Status> {
-        let own = || self.report(context.now, context.traffic, context.peers);
-        let moment = || Moment::seen_from(context, own());
-        if let (Some(fleet), Some(target)) = (&self.fleet, resource.target(extent.range)) {
-            let snapshot = self.snapshot_of(moment(), extent, context.others);
-            let merged = fleet.merged(&target, snapshot, context.now).ok_or(Status::NotFound)?;
-            let merged = merged.cut(extent.room());
-            return Ok(if resource.is_page() { page::render(&merged) } else { merged.to_json() });
-        }
-        Ok(match resource {
-            Resource::Status => page::render(&self.snapshot_of(in_use(moment()), extent, context.others)),
-            Resource::Json => self.snapshot_of(moment(), extent, context.others).to_json(),
-            Resource::Metrics => metrics::render(&moment()),
-            Resource::Health if context.others.unhealthy_reason().is_some() => return Err(Status::ServiceUnavailable),
-            Resource::Health => "ok\n".into(),
-            Resource::View(service, thing, form) => {
-                let thing = percent_decode_str(thing).collect::<Vec<u8>>();
-                let snapshot = self.snapshot_of_view(service, &thing, extent, context).ok_or(Status::NotFound)?;
-                if form == Form::Page { page::render(&snapshot) } else { snapshot.to_json() }
+    /// Asks for the snapshot that a page shows.
+    fn ask_for_page(
+        &mut self,
+        conn: ConnId,
+        resource: Resource<'_>,
+        request: &HttpRequest<'_>,
+        context: &mut Context<'_>,
+    ) {
+        let extent = Extent::of(resource, request.query);
+        let target = self.fleet.as_ref().and_then(|_| resource.target(extent.range));
+        let wanted = match resource {
+            Resource::View(service, thing, _) if target.is_none() => {
+                let thing = percent_decode_str(thing).collect();
+                if service == FOUND {
+                    Wanted::Search(thing)
+                } else {
+                    Wanted::View { service: service.into(), path: thing }
+                }
             }
-        })
+            Resource::Health => Wanted::Telemetry,
+            _ => Wanted::Reports,
+        };
+        let (method, connection) = (request.method, request.connection);
+        self.page = Some(PendingPage { conn, resource: resource.shape(), target, extent, method, connection });
+        let from = Requester { service: context.called.id, conn, number: 0 };
+        context.effects.push(Effect::Show(from, wanted));
+    }
+
+    /// Responds to the request for a page.
+    fn respond_with_page(&mut self, page: &PendingPage, shown: Shown<'_>, context: &mut Context<'_>) {
+        let PendingPage { conn, resource, method, connection, .. } = *page;
+        let (status, body) = match (resource, &shown) {
+            (Resource::Health, Shown::Telemetry(telemetry)) => match telemetry.unhealthy_reason {
+                Some(reason) => (Status::ServiceUnavailable, format!("{reason}\n")),
+                None => (Status::Ok, "ok\n".into()),
+            },
+            _ => match self.render(page, shown, context.time.now) {
+                Some(body) => (Status::Ok, body),
+                None => (Status::NotFound, text_of(Status::NotFound)),
+            },
+        };
+        let is_page = status == Status::Ok && resource.is_page();
+        let content_type = if status == Status::Ok { resource.content_type() } else { PLAIN };
+        let policy = if self.is_admin { page::ADMIN_POLICY } else { page::POLICY };
+        let policy = is_page.then_some(policy);
+        let head = ResponseHead { status, content_type, length: body.len(), policy, connection };
+        respond(conn, &head, if method == Method::Head { "" } else { &body }, context);
+    }
+
+    /// Returns the page; `None` if there is none. Its counts are those of the range, or else of all since the start.
+    fn render(&self, page: &PendingPage, shown: Shown<'_>, now: Time) -> Option<String> {
+        let PendingPage { resource, extent, .. } = *page;
+        let snapshot = match shown {
+            Shown::Reports(moment, _) if resource == Resource::Metrics => return Some(metrics::render(&moment)),
+            Shown::Reports(moment, telemetry) => match (&self.fleet, &page.target) {
+                (Some(fleet), Some(target)) => {
+                    let own = self.snapshot_of(moment, extent, telemetry);
+                    fleet.merged(target, own, now)?.cut(extent.room())
+                }
+                _ if resource == Resource::Status => self.snapshot_of(in_use(moment), extent, telemetry),
+                _ => self.snapshot_of(moment, extent, telemetry),
+            },
+            Shown::Views(moment, views, telemetry) => self.snapshot_of_views(moment, views, extent, telemetry)?,
+            Shown::Telemetry(_) => return None,
+        };
+        Some(if resource.is_page() { page::render(&snapshot) } else { snapshot.to_json() })
     }
 
     /// Returns whether a request can be answered: what several daemons tell may have to be waited for.
@@ -210,21 +261,29 @@ fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
     moment
 }
 
-/// Returns what is said in place of a page.
-fn text_of(status: Status, context: &Context<'_>) -> String {
+/// Returns the text in place of a page.
+fn text_of(status: Status) -> String {
     match status {
         Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
-        Status::ServiceUnavailable => format!("{}\n", context.others.unhealthy_reason().unwrap_or_default()),
         status => format!("{}\n", status.text()),
     }
 }
 
-/// The last answer on a connection.
+/// Writes the last response of a connection.
 fn refuse(conn: ConnId, status: Status, context: &mut Context<'_>) {
     let body = format!("{}\n", status.text());
     let connection = AfterResponse::Ends;
     let head = ResponseHead { status, content_type: PLAIN, length: body.len(), policy: None, connection };
     send(conn, &head, &body, context);
+}
+
+/// Writes the response to a request that waits for it, and has the next request served.
+fn respond(conn: ConnId, head: &ResponseHead<'_>, body: &str, context: &mut Context<'_>) {
+    send(conn, head, body, context);
+    match head.connection {
+        AfterResponse::Ends => context.end(conn),
+        AfterResponse::Stays | AfterResponse::StaysOnRequest => context.resume(conn),
+    }
 }
 
 fn send(conn: ConnId, head: &ResponseHead<'_>, body: &str, context: &mut Context<'_>) {
@@ -243,13 +302,13 @@ impl Service for Http {
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
         let input = input.bytes;
         let mut consumed = 0;
-        for _ in 0..PAGES_PER_TURN {
+        for _ in 0..ANSWERS_PER_TURN {
             if context.output.is_full(conn) {
                 break;
             }
             match wire::parse(&input[consumed..]) {
                 Parsed::Whole(request, len) => {
-                    match self.readiness(conn, &request, context.now) {
+                    match self.readiness(conn, &request, context.time.now) {
                         Readiness::Ready => {
                             if self.answer(conn, request, context) == Answer::ToCome {
                                 return Served { consumed: consumed + len, then: Then::Wait };
@@ -276,29 +335,9 @@ impl Service for Http {
         Served { consumed, then: Then::Serve }
     }
 
-    fn acted(&mut self, asker: Asker, result: &Acted, context: &mut Context<'_>) {
-        self.tell_result(asker, result, context);
-    }
-
-    fn begin(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
-        if listens {
-            let mut recent = Recent::default();
-            recent.note(context.now, |note| context.others.tally(note));
-            self.recent = Some(recent);
-        }
-        if let (Some(fleet), Some(wake)) = (&mut self.fleet, &self.wake) {
-            fleet.begin(wake, context);
-        }
-        Ok(())
-    }
-
-    fn attach(&mut self, wake: Wake) {
-        self.wake = Some(wake);
-    }
-
     fn completed(&mut self, context: &mut Context<'_>) {
         if let Some(fleet) = &mut self.fleet {
-            context.resumed.extend(fleet.take_answers(context.now));
+            fleet.take_answers(context.time.now).into_iter().for_each(|conn| context.resume(conn));
         }
     }
 
@@ -311,55 +350,7 @@ impl Service for Http {
 
     fn close(&mut self, conn: ConnId, _: &mut Context<'_>) {
         self.fleet.iter_mut().for_each(|fleet| fleet.forget(conn));
-        self.asking.forget(conn);
-    }
-
-    /// The process that takes over does not know who waits for what.
-    fn is_quiet(&self) -> bool {
-        self.asking.is_empty()
-    }
-
-    fn observe(&mut self, others: &Others<'_>, now: Time) -> Time {
-        match others.unhealthy_reason() {
-            Some(why) if self.health.begin(why) => warn!("the health check fails: {why}"),
-            None if self.health.end() => info!("the health check succeeds again"),
-            _ => {}
-        }
-        self.samples.note(now, |tell| others.sample(tell));
-        self.hour.note(now, |tell| others.sample(tell));
-        let next = self.recent.as_mut().map(|recent| recent.note(now, |note| others.tally(note)));
-        self.samples.next().min(next.unwrap_or(Time::NEVER))
-    }
-
-    fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report { tables: self.fleet.iter().map(|fleet| fleet.table(now)).collect(), ..Report::default() }
-    }
-
-    fn saved_version(&self) -> u16 {
-        SAVED_VERSION
-    }
-
-    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
-        out.put(&self.samples)
-    }
-
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
-        match version {
-            IN_ONE_PIECE => self.samples = saved.take::<Unnamed>()?.into(),
-            SAVED_VERSION => self.samples = saved.take()?,
-            _ => return Err(Unreadable::version("http", version)),
-        }
-        Ok(())
-    }
-
-    fn check(&self) {}
-
-    fn is_empty(&self) -> bool {
-        self.fleet.as_ref().is_none_or(Fleet::is_empty) && self.asking.is_empty()
-    }
-
-    fn background_timers(&self) -> usize {
-        usize::from(self.fleet.as_ref().is_some_and(|fleet| fleet.timer.is_some()))
+        self.pending.forget(conn);
     }
 }
 

@@ -4,11 +4,11 @@ use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::container::{AllSettings, Services};
-use poolcounter_service::contract::{Info, NoProcessInfo, NoPeers, Peers, Process};
+use poolcounter_service::contract::{Info, NoPeers, NoProcessInfo, Peers, Process};
 use poolcounter_service::loop_stats::LoopStats;
 use poolcounter_service::report::room::{MOST_ROWS, Room};
 use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
-use poolcounter_service::report::{Cell, ColumnUnit, Overview, Report};
+use poolcounter_service::report::{Cell, ColumnUnit, Overview};
 
 /// Services with tables of every kind.
 const SERVICES: &[&Info] = &[
@@ -32,10 +32,7 @@ impl Peers for Long {
 pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
     let mut histogram = Histogram::default();
     (0..100_000).for_each(|n| histogram.record_number(n * n));
-    let mut services = Services::of(SERVICES, &AllSettings::defaults(SERVICES));
-    let id = services.named("http").expect("is in the registry");
-    let (_, _, others) = services.split(id);
-    let mut overview = others.overview(Time::START, &NoPeers, Report::default());
+    let mut overview = Services::of(SERVICES, &AllSettings::defaults(SERVICES)).overview(Time::START, &NoPeers);
     let cell = |unit: ColumnUnit, n: usize| match unit {
         ColumnUnit::Name | ColumnUnit::Linked(_) => Cell::Name(name(n)),
         ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => Cell::Text(format!("[2001:db8::{n}]:40000")),

@@ -77,6 +77,17 @@ impl Resource<'_> {
         }
     }
 
+    /// Returns the same without names, which a response does not need.
+    pub fn shape(self) -> Resource<'static> {
+        match self {
+            Resource::Status => Resource::Status,
+            Resource::Json => Resource::Json,
+            Resource::Metrics => Resource::Metrics,
+            Resource::Health => Resource::Health,
+            Resource::View(_, _, form) => Resource::View("", "", form),
+        }
+    }
+
     pub fn is_page(self) -> bool {
         matches!(self, Resource::Status | Resource::View(_, _, Form::Page))
     }

@@ -6,15 +6,12 @@ use super::sessions::{Query, Question, session_of};
 use super::state::queries::{Summary, SummaryBy};
 use super::state::{Event, JobId, JobState, Listing, Peek, Reply, State, SumBy, TubeName};
 use super::stats::Jobs as Stat;
-use super::store::Standing;
-use super::tables;
 use super::telling::Body;
 use super::wire::yaml::{self, ServerStats};
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::text::escaped;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::wire::{Request, replies};
-use poolcounter_service::contract::{Act, Acted, Context, NotDone, Then};
+use poolcounter_service::contract::{Context, Then};
 use std::collections::BTreeMap;
 
 /// How many tubes, wikis, types or connections are looked at for one answer; then others are served.
@@ -26,45 +23,6 @@ const JOBS_AT_ONCE: usize = 16_384;
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 impl JobQueue {
-    /// Does what an operator has asked for on a page with one buried job. The result comes once the change is committed.
-    pub(super) fn act_on(&mut self, act: &Act, context: &mut Context<'_>) -> Option<Acted> {
-        let done = match self.change_buried(act, context) {
-            Ok(done) => done,
-            Err(refusal) => return Some(Err(refusal)),
-        };
-        match self.state.last_uncommitted() {
-            None => Some(Ok(done)),
-            Some(commit) => {
-                self.keeping.acts.push((commit, act.asker, done));
-                None
-            }
-        }
-    }
-
-    fn change_buried(&mut self, act: &Act, context: &mut Context<'_>) -> Acted {
-        let change = match &*act.action {
-            tables::KICK => State::kick_buried,
-            tables::DELETE => State::delete_buried,
-            action => return Err(NotDone::no_action(action)),
-        };
-        let no_job = || NotDone::NotFound(format!("there is no job {}", escaped(&act.key)));
-        let id = std::str::from_utf8(&act.key).ok().and_then(|key| key.parse().ok()).map(JobId).ok_or_else(no_job)?;
-        if self.store.standing() != Standing::Owns {
-            return Err(NotDone::Refused("another daemon has the jobs, and this one stands by".into()));
-        }
-        if self.is_store_failing(context.now) {
-            return Err(NotDone::Refused("the store of the jobs fails".into()));
-        }
-        match self.state.state_of(id).ok_or_else(no_job)? {
-            JobState::Buried => self.step(context, |state, step| change(state, id, step)),
-            other => return Err(NotDone::Refused(format!("job {id} is {}, not buried", other.word()))),
-        }
-        Ok(match &*act.action {
-            tables::KICK => format!("job {id} is kicked"),
-            _ => format!("job {id} is deleted"),
-        })
-    }
-
     /// Returns how many jobs would be done twice or lost if the daemon ended now. Buried ones are nobody's.
     pub(super) fn jobs_at_risk(&self) -> u64 {
         let given_out = self.state.count_in(JobState::Reserved);
@@ -111,7 +69,7 @@ impl JobQueue {
 
     /// Answers a request for which every tube, job or connection is looked at.
     fn ask_all(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) {
-        let now = context.now;
+        let now = context.time.now;
         let mut text = yaml::begin();
         match request {
             Request::Stats => {
@@ -153,7 +111,7 @@ impl JobQueue {
     pub(super) fn go_on_with_query(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, conn);
         let Some(mut query) = session.query.take() else { return };
-        match look_at_more(&self.state, &mut query, context.now) {
+        match look_at_more(&self.state, &mut query, context.time.now) {
             Some(next) => session.query = Some(Query { next, ..query }),
             None => self.tell_text(conn, query.text, context),
         }
@@ -180,7 +138,7 @@ impl JobQueue {
 
     fn tell_job(&mut self, conn: ConnId, id: JobId, context: &mut Context<'_>) {
         self.state.count(Stat::StatsJob);
-        let Some(job) = self.state.job_stats(id, context.now) else { return self.tell_nothing(conn, context) };
+        let Some(job) = self.state.job_stats(id, context.time.now) else { return self.tell_nothing(conn, context) };
         let mut text = yaml::begin();
         yaml::write_job(&mut text, &job);
         self.tell_text(conn, text, context);
@@ -188,7 +146,7 @@ impl JobQueue {
 
     fn tell_tube(&mut self, conn: ConnId, name: TubeName<'_>, context: &mut Context<'_>) {
         self.state.count(Stat::StatsTube);
-        let Some(tube) = self.state.tube_stats(name, context.now) else { return self.tell_nothing(conn, context) };
+        let Some(tube) = self.state.tube_stats(name, context.time.now) else { return self.tell_nothing(conn, context) };
         let mut text = yaml::begin();
         yaml::write_tube(&mut text, &tube);
         self.tell_text(conn, text, context);
@@ -207,11 +165,16 @@ impl JobQueue {
         let name = *self.name.get_or_insert_with(|| u64::from_be_bytes(context.random.bytes()));
         ServerStats {
             max_job_size: self.state.bounds().max_size,
-            connections: [context.traffic.open, producers as u64, workers as u64, context.traffic.opened.get()],
+            connections: [
+                context.conns.traffic.open,
+                producers as u64,
+                workers as u64,
+                context.conns.traffic.opened.get(),
+            ],
             pid: std::process::id(),
             version: VERSION.into(),
             rusage: processor_time(),
-            uptime: context.now.since(Time::START).as_micros() / 1_000_000,
+            uptime: context.time.now.since(Time::START).as_micros() / 1_000_000,
             draining: self.state.is_draining(),
             id: format!("{name:016x}"),
             hostname: self.machine.hostname.clone(),

@@ -11,7 +11,7 @@ use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::jobs::wire::replies;
-use poolcounter_service::contract::{Asker, Context, NotDone, Then};
+use poolcounter_service::contract::{Context, Effect, OperationError, Requester, Then};
 use std::collections::VecDeque;
 
 mod failing;
@@ -40,8 +40,8 @@ pub(super) struct Keeping {
     /// Connections that are not served: because too much waits for its commit, or because the next request may see a job that the same
     /// connection has put, in this commit.
     held_back: Vec<(Option<Commit>, ConnId)>,
-    /// Acts of operators that are done and not committed, with their results.
-    pub acts: Vec<(Commit, Asker, String)>,
+    /// Operations that are done and not committed, with their results.
+    pub operations: Vec<(Commit, Requester, String)>,
     /// The copy that is being made, and the connection that waits for it, if it is still there.
     copy: Option<Option<ConnId>>,
     /// Whether the log says that replies have waited too long.
@@ -63,7 +63,7 @@ impl Keeping {
             marks: VecDeque::new(),
             timer: None,
             held_back: Vec::new(),
-            acts: Vec::new(),
+            operations: Vec::new(),
             copy: None,
             late: Fault::default(),
             snapshot: None,
@@ -71,11 +71,12 @@ impl Keeping {
         }
     }
 
-    /// Ends acts that wait for a commit up to this one: their results are not known.
-    pub fn give_up_acts(&mut self, last: Commit, context: &mut Context<'_>) {
-        let given_up = self.acts.extract_if(.., |(commit, ..)| *commit <= last);
-        let unknown = || NotDone::Unknown("the store of the jobs fails: it is not known whether this is done".into());
-        context.results.extend(given_up.map(|(_, asker, _)| (asker, Err(unknown()))));
+    /// Ends operations that wait for a commit up to this one: their results are not known.
+    pub fn give_up_operations(&mut self, last: Commit, context: &mut Context<'_>) {
+        let given_up = self.operations.extract_if(.., |(commit, ..)| *commit <= last);
+        let unknown =
+            || OperationError::Unknown("the store of the jobs fails: it is not known whether this is done".into());
+        context.effects.extend(given_up.map(|(_, from, _)| Effect::Done(from, Err(unknown()))));
     }
 
     /// Forgets what waits for the store: another daemon has what it had. Those who are held back have their turns in any case.
@@ -132,7 +133,7 @@ impl JobQueue {
         }
         self.keeping.has_begun = true;
         if let Some(handed_over) = self.keeping.handed_over.take() {
-            self.store.go_on(context.epoch, handed_over);
+            self.store.go_on(context.time.epoch, handed_over);
             // Those who wait may be given jobs now that could not be given out when they were handed over.
             self.step(context, |_, _| {});
             return Ok(());
@@ -141,9 +142,10 @@ impl JobQueue {
         let place = store.place();
         let mut loading = Loading::begin(place.clone());
         let mut events = Vec::new();
-        let Context { now, timers, random, epoch, .. } = context;
-        let mut step = super::Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
-        let loaded = store.load(*epoch, &mut |saved| state.restore(saved, &mut step), &mut |share| loading.note(share));
+        let Context { time, timers, random, .. } = context;
+        let mut step = super::Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
+        let loaded =
+            store.load(time.epoch, &mut |saved| state.restore(saved, &mut step), &mut |share| loading.note(share));
         loaded.map_err(|sentence| format!("the jobs cannot be kept in {place}: {sentence}"))?;
         if store.standing() == Standing::Owns {
             loading.end(state.len());
@@ -165,17 +167,17 @@ impl JobQueue {
     pub(super) fn commit_batch(&mut self, context: &mut Context<'_>) {
         while !self.store.is_busy() && self.begin_batch() {
             self.keeping.under_way =
-                Some((self.state.last_taken(), self.keeping.collecting_since.unwrap_or(context.now)));
+                Some((self.state.last_taken(), self.keeping.collecting_since.unwrap_or(context.time.now)));
             self.keeping.collecting_since = None;
             // It may have been committed at once.
             self.complete(context);
         }
         if self.state.uncollected().0 > 0 {
-            self.keeping.collecting_since.get_or_insert(context.now);
+            self.keeping.collecting_since.get_or_insert(context.time.now);
         }
         let is_looked_after = self.keeping.timer.is_some() || self.keeping.timeout == Span::FOREVER;
         if self.store.is_busy() && !is_looked_after {
-            self.keeping.timer = Some(context.timers.typed().arm(context.now + LOOK, Timer::Store));
+            self.keeping.timer = Some(context.timers.typed().arm(context.time.now + LOOK, Timer::Store));
         }
     }
 
@@ -255,7 +257,7 @@ impl JobQueue {
         };
         context.reword(is_theirs, replies::write_internal_error);
         if !changed.is_empty() {
-            self.keeping.give_up_acts(until, context);
+            self.keeping.give_up_operations(until, context);
         }
         for message in self.sessions.iter_mut().flat_map(|session| &mut session.unsent) {
             if message.after.is_some_and(|promise| is_theirs(promise.commit.0, promise.about)) {
@@ -270,8 +272,8 @@ impl JobQueue {
         self.keeping.under_way = None;
         self.keeping.late.end();
         context.release_up_to(commit.0);
-        let done = self.keeping.acts.extract_if(.., |(waits_for, ..)| *waits_for <= commit);
-        context.results.extend(done.map(|(_, asker, done)| (asker, Ok(done))));
+        let done = self.keeping.operations.extract_if(.., |(waits_for, ..)| *waits_for <= commit);
+        context.effects.extend(done.map(|(_, from, done)| Effect::Done(from, Ok(done))));
         self.step(context, |state, step| state.committed(commit, step));
         let is_due = |(waits_for, _): &mut (Commit, ConnId)| *waits_for <= commit;
         let due: Vec<(Commit, ConnId)> = self.hung_up.extract_if(.., is_due).collect();

@@ -2,8 +2,10 @@
 //! bytes into requests and replies into bytes, hands changes to the store, and decides nothing itself.
 
 mod asking;
+mod contract;
 mod keeping;
 mod loading;
+mod operations;
 pub mod options;
 pub mod postgres;
 mod process;
@@ -33,21 +35,15 @@ pub mod wire {
 use commands::JobCommand;
 use keeping::Keeping;
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::Time;
 use poolcounter_core::wheel::Due;
 use poolcounter_service::access::Holds;
-use poolcounter_service::contract::{
-    Act, Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
-};
+use poolcounter_service::contract::{Caps, Context, Info, Input, REQUESTS_PER_TURN, Served, Service, Then};
 use poolcounter_service::options::Opt;
 use poolcounter_service::output::MAX_BYTES;
-use poolcounter_service::report::{Counted, Report, Series, View};
 use poolcounter_service::settings::{self, Configure};
 use process::Machine;
 use sessions::{Session, session_of};
 use state::{Commit, Event, Reply, State, Step, Timer};
-use std::io;
 use store::{Standing, Store};
 use wire::MAX_EXTENSION_LINE;
 use wire::stream::Cut;
@@ -66,6 +62,7 @@ pub const INFO: Info = Info {
     commands: JobCommand::ROWS,
     refusal: b"NOT_ALLOWED\r\n",
     settings: settings::defaults::<JobsSettings>,
+    operations: operations::OPERATIONS,
 };
 
 impl Configure for JobsSettings {
@@ -134,10 +131,10 @@ impl JobQueue {
     /// Has the state take one step, and passes on what it says.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         let mut events = std::mem::take(&mut self.events);
-        let Context { now, timers, random, .. } = context;
-        let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
+        let Context { time, timers, random, .. } = context;
+        let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
         self.state.set_shut(self.keeps_jobs || self.store.standing() != Standing::Owns, &mut step);
-        self.state.note_time(*now);
+        self.state.note_time(time.now);
         take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);
         events.drain(..).for_each(|event| self.tell(&event, context));
@@ -173,7 +170,7 @@ impl Service for JobQueue {
             if !self.write_unsent(conn, context) || context.output.is_full(conn) {
                 break;
             }
-            if self.hold_back(conn, &input.bytes[consumed..], context.now) {
+            if self.hold_back(conn, &input.bytes[consumed..], context.time.now) {
                 return Served { consumed, then: Then::Wait };
             }
             let was_held = session_of(&mut self.sessions, conn).held_since.is_some();
@@ -181,7 +178,7 @@ impl Service for JobQueue {
             let Cut { consumed: cut, item } = self.cut(conn, &input.bytes[consumed..], max_size);
             consumed += cut;
             let then = match item {
-                Some(item) if self.is_given_up(conn, may_change, &item, context.now) => {
+                Some(item) if self.is_given_up(conn, may_change, &item, context.time.now) => {
                     self.tell(&Event { conn, reply: Reply::InternalError, after: None, about: None }, context);
                     None
                 }
@@ -219,10 +216,6 @@ impl Service for JobQueue {
         }
     }
 
-    fn act(&mut self, act: &Act, context: &mut Context<'_>) -> Option<Acted> {
-        self.act_on(act, context)
-    }
-
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         if let Some(session) = self.sessions.get_mut(conn.index()) {
             self.kept_bytes -= session.kept_bytes;
@@ -233,14 +226,6 @@ impl Service for JobQueue {
         self.step(context, |state, step| state.close(conn, step));
     }
 
-    fn attach(&mut self, wake: Wake) {
-        self.store.attach(wake);
-    }
-
-    fn begin(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
-        self.begin_store(listens, context)
-    }
-
     fn commit(&mut self, context: &mut Context<'_>) {
         self.commit_batch(context);
     }
@@ -249,98 +234,11 @@ impl Service for JobQueue {
         self.complete(context);
     }
 
-    fn quiesce(&mut self, context: &mut Context<'_>) {
-        self.finish_queries(context);
-        self.step(context, State::finish_commands);
-        self.give_up_waiting(context);
-    }
-
-    fn drain(&mut self, _: &mut Context<'_>) {
-        self.state.set_draining(true);
-    }
-
-    /// Jobs that are kept nowhere else would be lost, so they are given out until none is left.
-    fn refuse_new(&mut self, refuses: bool, context: &mut Context<'_>) {
-        self.state.set_draining(refuses);
-        self.keeps_jobs = refuses && !self.store.is_immediate();
-        if !refuses {
-            self.step(context, |_, _| {});
-        }
-    }
-
     fn usage_of(&self, conn: ConnId) -> Holds {
         self.state.holds(conn)
     }
 
     fn kept_bytes(&self, conn: ConnId) -> usize {
         self.sessions.get(conn.index()).map_or(0, Session::bytes)
-    }
-
-    fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        self.drop_denied(conn, context);
-    }
-
-    fn at_risk(&self) -> u64 {
-        self.jobs_at_risk()
-    }
-
-    fn unhealthy_reason(&self) -> Option<&'static str> {
-        (self.keeping.has_begun() && self.store.standing() == Standing::StandsBy).then_some("the jobs stand by")
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.is_kept() && self.keeping.is_quiet() && self.state.is_settled()
-    }
-
-    fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        self.report_at(now)
-    }
-
-    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
-        self.view_of(path, now, peers)
-    }
-
-    fn sample(&self, note: &mut dyn FnMut(Series)) {
-        self.series().into_iter().for_each(note);
-    }
-
-    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        self.tally_sums(note);
-    }
-
-    fn saved_version(&self) -> u16 {
-        saving::VERSION
-    }
-
-    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
-        self.save_all(out)
-    }
-
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.restore_all(version, saved, true, context)
-    }
-
-    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.restore_all(version, saved, false, context)
-    }
-
-    fn check(&self) {
-        self.state.check();
-        self.check_keeping();
-        let kept: usize = self.sessions.iter().map(|session| session.stream.kept_bytes()).sum();
-        assert_eq!(self.kept_bytes, kept, "what is kept of requests is counted");
-        for (index, session) in self.sessions.iter().enumerate() {
-            let conn = ConnId::from_index(index);
-            assert!(session.is_open || session.is_idle(), "{conn} is not open, and something is known of it");
-            assert!(!session.waits || session.is_open && self.state.is_waiting(conn), "{conn} waits for nothing");
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.state.is_empty() && self.sessions.iter().all(|session| !session.is_open)
-    }
-
-    fn background_timers(&self) -> usize {
-        self.state.own_timers() + self.keeping.timers()
     }
 }

@@ -131,7 +131,7 @@ impl JobQueue {
             return self.refuses_by_rule(conn, item, context);
         }
         let is_for_admins = matches!(item, Item::Request(request) if request.is_for_admins());
-        let is_refused = is_for_admins && !self.is_open_to_admins && !context.peers.is_local(conn);
+        let is_refused = is_for_admins && !self.is_open_to_admins && !context.conns.is_local(conn);
         if is_refused {
             self.say(conn, Body::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
         }

@@ -105,8 +105,8 @@ impl JobQueue {
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
         let mut events = Vec::new();
-        let Context { now, timers, random, .. } = context;
-        let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
+        let Context { time, timers, random, .. } = context;
+        let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
         let result = match one {
             Saved::Job(record, _, since, held) => {
                 let bytes = saved.take_bytes()?;

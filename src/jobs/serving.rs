@@ -34,7 +34,9 @@ impl JobQueue {
             return None;
         }
         match item {
-            Item::Put(..) | Item::PutMany(_) if self.is_store_failing(context.now) => self.refuse_put(conn, context),
+            Item::Put(..) | Item::PutMany(_) if self.is_store_failing(context.time.now) => {
+                self.refuse_put(conn, context);
+            }
             Item::Put(put, body) => self.step(context, |state, step| state.put(conn, &put, body, step)),
             Item::PutMany(entries) => self.step(context, |state, step| state.put_many(conn, entries, step)),
             Item::Fail(failure, text) => {

@@ -61,7 +61,7 @@ impl JobQueue {
         context.release_up_to(u64::MAX);
         self.awaited = Commit(0);
         self.hung_up.clear();
-        self.keeping.give_up_acts(Commit(u64::MAX), context);
+        self.keeping.give_up_operations(Commit(u64::MAX), context);
         self.keeping.lose();
         let state = self.state.begin_anew(&mut context.timers.typed());
         self.store.discard(Box::new(std::mem::replace(&mut self.state, state)));
@@ -110,8 +110,8 @@ impl JobQueue {
     pub(super) fn take_page(&mut self, page: PageOrder, context: &mut Context<'_>) {
         let JobQueue { state, store, .. } = self;
         let mut events = Vec::new();
-        let Context { now, timers, random, .. } = context;
-        let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut events };
+        let Context { time, timers, random, .. } = context;
+        let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
         let visited = store.visit_page(&mut |saved| state.restore(saved, &mut step));
         let place = self.store.place();
         if page.is_first {

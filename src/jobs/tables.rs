@@ -1,5 +1,6 @@
 //! The tables, the matrix and the curves that the jobs tell operators of, before they have rows.
 
+use super::operations::OF_BURIED;
 use poolcounter_service::report::{Column, ColumnMetric, ColumnUnit, Emphasis, MatrixInfo, SeriesInfo, TableInfo};
 
 /// Declares a table of tubes that are summed up in some way: wikis, types, or each by itself.
@@ -229,7 +230,7 @@ pub(super) static BURIED: TableInfo = TableInfo {
         Column {
             name: "id",
             title: "job",
-            unit: ColumnUnit::Key(&[KICK, DELETE]),
+            unit: ColumnUnit::Key(OF_BURIED),
             help: "The number of the job.",
             ..Column::BLANK
         },
@@ -247,10 +248,6 @@ pub(super) static BURIED: TableInfo = TableInfo {
         Column { name: "error", title: "error", unit: ColumnUnit::Name, help: "Why it failed.", ..Column::BLANK },
     ],
 };
-
-/// What can be done with a buried job.
-pub(super) const KICK: &str = "kick";
-pub(super) const DELETE: &str = "delete";
 
 pub(super) static MATRIX: MatrixInfo = MatrixInfo {
     title: "Ready jobs by wiki and type",

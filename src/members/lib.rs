@@ -2,6 +2,7 @@
 //! This is the adapter between the loop and the state: it turns lines into requests and events into lines, and decides nothing
 //! but when a connection is told what.
 
+mod contract;
 mod event_log;
 mod options;
 mod pool_table;
@@ -24,23 +25,18 @@ pub mod wire {
 use event_log::EventLog;
 use log::trace;
 use poolcounter_core::id::ConnId;
-use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::text::escaped;
 use poolcounter_core::time::Time;
 use poolcounter_core::wheel::{Due, TimerId};
 use poolcounter_service::access::Holds;
-use poolcounter_service::contract::{Caps, Context, Info, Input, Peers, Served, Service, Traffic, Unreadable};
+use poolcounter_service::contract::{Caps, Context, Info, Input, Served, Service};
 use poolcounter_service::lines::{Progress, serve_lines};
 use poolcounter_service::options::{Opt, TableOpt};
 use poolcounter_service::output::{MAX_BYTES, Output};
-use poolcounter_service::report::{Counted, Report, View};
 use poolcounter_service::settings::{self, Configure};
 use request::{Refusal, Request, What};
 use sessions::{Listing, Sessions};
-use state::{DeclaredPool, Event, Notice, Record, State, Step, Timer};
-use stats::Levels;
-use std::io;
-use std::sync::Arc;
+use state::{DeclaredPool, Event, Notice, State, Step, Timer};
 use wire::{Line, Query};
 
 /// The line of the registry.
@@ -57,17 +53,13 @@ pub const INFO: Info = Info {
     commands: commands::MemberCommand::ROWS,
     refusal: b"ERROR DENIED\n",
     settings: settings::defaults::<MembersSettings>,
+    operations: &[],
 };
 
 /// The longest line, without its end, in bytes: as in the pools protocol.
 const MOST_LINE_BYTES: usize = 8192;
 /// How many lines of a list are written in one turn: with an address asked of the system for each, about a millisecond.
 const LISTED_PER_TURN: usize = 512;
-
-/// The version of what is written: the sessions with something to know, then the records of the state.
-const SAVED_VERSION: u16 = 2;
-/// The version before: it has no rules of leases, and is the same otherwise.
-const WITHOUT_RULES: u16 = 1;
 
 impl Configure for MembersSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
@@ -136,7 +128,7 @@ impl Members {
         let refusal = match line {
             Ok(Line::Request(request)) => {
                 if !std::mem::replace(&mut self.is_numbered, true) {
-                    self.state.number_from((context.epoch + context.now.since(Time::START)).as_micros());
+                    self.state.number_from((context.time.epoch + context.time.now.since(Time::START)).as_micros());
                 }
                 let is_last = matches!(request, Request::Bye);
                 let is_admin = request.is_for_operators() && self.is_operator(conn, context);
@@ -160,9 +152,9 @@ impl Members {
         is_admin: bool,
         take: impl FnOnce(&mut State, &mut Step<'_, '_>) -> T,
     ) -> T {
-        let peers = context.peers;
+        let peers = context.conns.peers;
         let mut step = Step {
-            now: context.now,
+            now: context.time.now,
             timers: &mut context.timers.typed(),
             random: context.random,
             events: &mut self.events,
@@ -180,7 +172,7 @@ impl Members {
             context.access.note_leases(&rule, leases);
         }
         if !self.notices.is_empty() {
-            self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.now));
+            self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.time.now));
             self.arm_log_sum(context);
         }
         self.arm_pacing(context);
@@ -197,7 +189,7 @@ impl Members {
     /// Has the lines that connections are owed sent when there is room for them.
     fn arm_pacing(&mut self, context: &mut Context<'_>) {
         if self.sessions.owe() && self.pacing.is_none() {
-            self.pacing = Some(context.timers.typed().arm(context.now + sessions::PACE, Timer::Pacing));
+            self.pacing = Some(context.timers.typed().arm(context.time.now + sessions::PACE, Timer::Pacing));
         }
     }
 
@@ -230,9 +222,9 @@ impl Members {
         listing: &mut Listing,
         context: &mut Context<'_>,
     ) -> Result<bool, Refusal> {
-        let peers = context.peers;
+        let peers = context.conns.peers;
         let from = listing.after.take();
-        let rows = self.state.members_after(pool, from.as_deref(), context.now, |conn| peers.peer(conn));
+        let rows = self.state.members_after(pool, from.as_deref(), context.time.now, |conn| peers.peer(conn));
         let rows = match rows {
             Ok(rows) => rows,
             Err(refusal) if !listing.is_begun => return Err(refusal),
@@ -276,11 +268,6 @@ impl Service for Members {
         Caps { request_bytes: MOST_LINE_BYTES + 1, output_bytes: MAX_BYTES, idle: None }
     }
 
-    fn configure(&mut self, context: &mut Context<'_>) {
-        let declared = std::mem::take(&mut self.declared);
-        self.step(context, true, |state, step| state.configure(declared, step));
-    }
-
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
         serve_lines(conn, input, MOST_LINE_BYTES, context, |line, context| self.handle(conn, line, context))
     }
@@ -294,7 +281,7 @@ impl Service for Members {
             }
             Timer::LogSum => {
                 self.log_sum.take().into_iter().for_each(TimerId::fired);
-                self.log.sum_up(context.now);
+                self.log.sum_up(context.time.now);
                 self.arm_log_sum(context);
             }
             timer => self.step(context, false, |state, step| state.expire(timer, step)),
@@ -309,89 +296,12 @@ impl Service for Members {
         }
     }
 
-    fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
-        self.state.set_refusing(refuses);
-    }
-
     fn usage_of(&self, conn: ConnId) -> Holds {
         self.state.holds(conn)
     }
 
-    fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        self.drop_denied(conn, context);
-    }
-
-    fn leases_of_rules(&self) -> Vec<(Arc<str>, u64)> {
-        self.state.leases_of_rules().map(|(rule, leases)| (rule.clone(), leases)).collect()
-    }
-
     fn kept_bytes(&self, conn: ConnId) -> usize {
         self.sessions.kept_bytes(conn)
-    }
-
-    fn at_risk(&self) -> u64 {
-        let levels = self.levels(&Traffic::default());
-        levels.of(Levels::InUse) + levels.of(Levels::Waiting)
-    }
-
-    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
-        let figures = self.state.counted_in_all();
-        let figures = self.levels(traffic).rows().chain(figures.rows()).collect();
-        Report { figures, tables: self.tables(), ..Report::default() }
-    }
-
-    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
-        self.view_of(path, now, peers)
-    }
-
-    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        self.tally_pools(note);
-    }
-
-    fn saved_version(&self) -> u16 {
-        SAVED_VERSION
-    }
-
-    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
-        self.log.sum_up_at_end();
-        out.put(&self.is_numbered)?;
-        self.sessions.save(out)?;
-        let timers = context.timers.typed();
-        for record in self.state.save(&timers) {
-            out.put(&Some(record))?;
-        }
-        out.put(&None::<Record>)
-    }
-
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION && version != WITHOUT_RULES {
-            return Err(Unreadable::version("members", version));
-        }
-        self.is_numbered = saved.take()?;
-        self.sessions = Sessions::restore(saved)?;
-        let mut end = Ok(());
-        let records = std::iter::from_fn(|| {
-            saved.take().unwrap_or_else(|error| {
-                end = Err(error);
-                None
-            })
-        });
-        let restored = self.step(context, false, |state, step| state.restore(records, step));
-        end.and(restored)
-    }
-
-    fn check(&self) {
-        self.state.check();
-        assert_eq!(self.sessions.owe(), self.pacing.is_some(), "what is owed is sent some time");
-        assert_eq!(self.log.next_sum().is_some(), self.log_sum.is_some(), "what was left out of the log is summed up");
-    }
-
-    fn is_empty(&self) -> bool {
-        self.state.knows_nobody() && self.sessions.is_empty()
-    }
-
-    fn background_timers(&self) -> usize {
-        self.state.armed_timers() + usize::from(self.log_sum.is_some())
     }
 }
 

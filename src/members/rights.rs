@@ -141,6 +141,6 @@ impl Members {
 
     /// Returns whether a connection may ask for what is for operators: one that a rule allows it, or without rules as the settings say.
     pub(super) fn is_operator(&self, conn: ConnId, context: &Context<'_>) -> bool {
-        context.has_rules() || self.admin.unwrap_or_else(|| context.peers.is_local(conn))
+        context.has_rules() || self.admin.unwrap_or_else(|| context.conns.is_local(conn))
     }
 }

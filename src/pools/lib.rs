@@ -1,10 +1,11 @@
 //! PoolCounter: the adapter between the loop and the pools. It turns bytes into requests and replies into bytes, and
 //! decides nothing itself.
 
-mod acts;
 pub mod ceiling;
 pub mod ceiling_table;
+mod contract;
 mod events;
+mod operations;
 pub mod options;
 mod report;
 mod rights;
@@ -29,7 +30,6 @@ use commands::PoolCommand;
 use log::{debug, trace};
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::ConnId;
-use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
 use poolcounter_core::time::Time;
@@ -37,16 +37,14 @@ use poolcounter_core::wheel::Due;
 use poolcounter_protocol::line::{Line, first_line};
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{
-    Act, Acted, Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable,
+    Caps, Conns, Context, Effect, Info, Input, REQUESTS_PER_TURN, Requester, Served, Service, Then, Traffic, Wanted,
 };
 use poolcounter_service::options::{Opt, TableOpt};
 use poolcounter_service::output::{FULL_BYTES, MAX_BYTES, Output};
 use poolcounter_service::report::room::{self, Room};
 use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
-use poolcounter_service::report::{Counted, Report, Series, View};
 use poolcounter_service::settings::{self, Configure};
 use stats::PoolStat as Stat;
-use std::io;
 use wire::listing::{self, MOST_LINES};
 use wire::{PoolRequest, StatsQuery};
 
@@ -74,6 +72,7 @@ pub const INFO: Info = Info {
     commands: PoolCommand::ROWS,
     refusal: wire::text_of(Reply::Denied),
     settings: settings::defaults::<PoolsSettings>,
+    operations: operations::OPERATIONS,
 };
 
 impl Configure for PoolsSettings {
@@ -105,6 +104,8 @@ enum Handled {
     Answered,
     /// It is done with, and others are served before the next.
     Last,
+    /// It is done with, its answer comes later, and nothing is served before.
+    Waits,
     /// It is served on in the connection's next turn.
     Unfinished,
     /// The connection is to be closed.
@@ -164,8 +165,10 @@ impl PoolsService {
             }
             PoolRequest::Report(rows) => {
                 self.end_turn(context.output);
-                self.reply_report(conn, rows, context);
-                return Handled::Last;
+                // Lossless: a number of rows.
+                let from = Requester { service: context.called.id, conn, number: rows as u64 };
+                context.effects.push(Effect::Show(from, Wanted::Reports));
+                return Handled::Waits;
             }
             PoolRequest::Unknown if is_from_browser(line) => {
                 debug!("{conn} is a browser, and is closed");
@@ -184,10 +187,10 @@ impl PoolsService {
         let (replies, events) = (&mut self.replies, &mut self.events);
         take(
             &mut self.state,
-            &mut PoolsStep { now: context.now, timers: &mut context.timers.typed(), replies, events },
+            &mut PoolsStep { now: context.time.now, timers: &mut context.timers.typed(), replies, events },
         );
         if !self.events.is_empty() {
-            self.events.drain(..).for_each(|event| events::log(&event, context.peers));
+            self.events.drain(..).for_each(|event| events::log(&event, context.conns.peers));
         }
     }
 
@@ -227,6 +230,7 @@ impl PoolsService {
                     Handled::Next => consumed += len,
                     Handled::Answered => (consumed, unsent) = (consumed + len, context.output.len(conn)),
                     Handled::Last => return Served { consumed: consumed + len, then: Then::Serve },
+                    Handled::Waits => return Served { consumed: consumed + len, then: Then::Wait },
                     Handled::Unfinished => break,
                     Handled::Close => return Served { consumed: input.len(), then: Then::Close },
                 },
@@ -251,13 +255,13 @@ impl PoolsService {
         if let Some((_, search)) = self.search.take() {
             let keys = self.state.found_busiest(search);
             let total = most.min(self.state.keys());
-            context.output.reply_lines(conn, |bytes| listing::write_keys(bytes, &keys, total, context.now));
+            context.output.reply_lines(conn, |bytes| listing::write_keys(bytes, &keys, total, context.time.now));
         }
         Handled::Last
     }
 
     fn reply_stats(&self, conn: ConnId, query: StatsQuery<'_>, context: &mut Context<'_>) {
-        let Context { now, traffic, peers, .. } = *context;
+        let (now, Conns { peers, traffic }) = (context.time.now, context.conns);
         let state = &self.state;
         let write = |bytes: &mut Vec<u8>| match query {
             StatsQuery::Full => wire::write_figures(bytes, &self.figures(now, traffic)),
@@ -273,16 +277,15 @@ impl PoolsService {
         context.output.reply_lines(conn, write);
     }
 
-    /// Tells what every service reports, with so many rows of each table at most.
-    fn reply_report(&self, conn: ConnId, rows: usize, context: &mut Context<'_>) {
-        let mut own = self.report(context.now, context.traffic, context.peers);
-        self.sample(&mut |series| own.series.push(series));
+    /// Writes the reports of all services, with so many rows of each table at most.
+    fn reply_report(conn: ConnId, rows: usize, moment: &Moment<'_>, context: &mut Context<'_>) {
         let room = Room { rows: rows.min(REPORT_ROOM.rows), ..REPORT_ROOM };
-        let snapshot = Snapshot::of(&Moment::seen_from(context, own), room, &Remembered::NOTHING);
+        let snapshot = Snapshot::of(moment, room, &Remembered::NOTHING);
         context.output.reply_lines(conn, |bytes| {
             snapshot.write_lines(bytes);
             bytes.extend_from_slice(b"\n\n");
         });
+        context.resume(conn);
     }
 
     /// Returns what was counted here and in the connections' traffic.
@@ -310,70 +313,13 @@ impl Service for PoolsService {
         self.end_turn(context.output);
     }
 
-    fn act(&mut self, act: &Act, context: &mut Context<'_>) -> Option<Acted> {
-        Some(self.act_on(act, context))
-    }
-
-    fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
-        self.state.set_refusing(refuses);
-    }
-
     fn usage_of(&self, conn: ConnId) -> Holds {
         self.state.holds(conn)
-    }
-
-    fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        self.drop_denied(conn, context);
-    }
-
-    fn at_risk(&self) -> u64 {
-        self.state.working() + self.state.waiting()
     }
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         self.search.take_if(|(searcher, _)| *searcher == conn);
         self.step(context, |state, step| state.close(conn, step));
         self.end_turn(context.output);
-    }
-
-    fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
-        let figures = self.figures(now, traffic).rows().collect();
-        Report { figures, tables: self.tables(now, peers), ..Report::default() }
-    }
-
-    fn sample(&self, note: &mut dyn FnMut(Series)) {
-        self.standing().into_iter().for_each(note);
-    }
-
-    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
-        self.view_of(path, now, peers)
-    }
-
-    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        self.tally_types(note);
-    }
-
-    fn saved_version(&self) -> u16 {
-        state::SAVED_VERSION
-    }
-
-    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
-        self.state.save(out, &context.timers.typed())
-    }
-
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.state.restore(version, saved, &mut context.timers.typed())
-    }
-
-    fn check(&self) {
-        self.state.check();
-    }
-
-    fn is_empty(&self) -> bool {
-        self.state.is_empty() && self.search.is_none()
-    }
-
-    fn background_timers(&self) -> usize {
-        self.state.background_timers()
     }
 }

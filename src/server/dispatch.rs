@@ -1,4 +1,5 @@
-//! Calls the services with what they share: the wheel, the output, random numbers. It knows no connections, only their ids.
+//! Calls the services with what they share (timers, output, random numbers), and carries out their effects. It knows no connections,
+//! only their ids.
 
 use poolcounter_core::id::ConnId;
 use poolcounter_core::random::Random;
@@ -8,10 +9,13 @@ use poolcounter_core::wheel::Wheel;
 use poolcounter_service::access::Access;
 use poolcounter_service::container::{Entry, ServiceId, Services};
 use poolcounter_service::contract::{
-    Act, Acted, Asker, Context, NoProcessInfo, NoPeers, NotDone, DaemonCommands, Peers, Process, Service, Traffic, Unreadable,
+    CallTime, Called, Conns, Context, Effect, NoPeers, NoProcessInfo, OperationRequest, Peers, Process, Requester,
+    Service, Shown, Traffic, Unreadable, Wanted,
 };
 use poolcounter_service::loop_stats::LoopStats;
 use poolcounter_service::output::Output;
+use poolcounter_service::report::Overview;
+use poolcounter_service::report::snapshot::Moment;
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -26,32 +30,30 @@ pub struct Dispatch {
     pub resumed: Vec<ConnId>,
     /// Connections that their services end.
     pub ended: Vec<ConnId>,
-    /// A service has asked that the daemon ends.
+    /// True once a service has asked for the end of the process.
     pub is_end_asked: bool,
-    /// Who may ask for what.
+    /// Rules of access.
     pub access: Access,
-    /// What a service has asked to be done in others; empty between calls.
-    acts: Vec<Act>,
-    /// Results of acts that services have for others; empty between calls.
-    results: Vec<(Asker, Acted)>,
+    /// Effects that are not carried out yet; empty between calls.
+    effects: Vec<Effect>,
     random: Random,
-    /// The time of day at [`Time::START`].
+    /// Time of day at [`Time::START`].
     epoch: Span,
-    /// When some service wants to look at the others again.
-    observe_at: Time,
+    /// Time at which some service samples the figures of the others again.
+    watch_at: Time,
     /// Time of the last call. Queues are in the order of time, so it never goes back.
     called_at: Time,
-    /// The services with a store.
+    /// Services with a store.
     stores: Vec<ServiceId>,
-    /// One of them was called since the last commit: nothing else gives them something to commit.
+    /// True when one of them was called since the last commit: nothing else gives them something to commit.
     pub is_commit_due: bool,
 }
 
-/// The record before those of a service.
+/// Record before those of a service.
 #[derive(Serialize, Deserialize)]
 pub struct SavedService {
     pub name: String,
-    /// The version of what the service writes.
+    /// Version of what the service writes.
     pub version: u16,
     pub traffic: Traffic,
 }
@@ -71,18 +73,16 @@ impl Dispatch {
             ended: Vec::new(),
             is_end_asked: false,
             access: Access::default(),
-            acts: Vec::new(),
-            results: Vec::new(),
+            effects: Vec::new(),
             random,
             epoch,
-            observe_at: Time::START,
+            watch_at: Time::START,
             called_at: Time::START,
         }
     }
 
-    /// Calls a service, at the time `now`, and returns what it returns. Before that, services that sample the others do so if
-    /// their time has come. The loop does not wake up for it: what no call has changed is as it was. After it, what the service has
-    /// asked of others is done.
+    /// Calls a service at the time `now`, carries out its effects, and returns its result. Before that, services that sample the others
+    /// do so if their time has come. The loop does not wake up for it: what no call has changed is as it was.
     pub fn call<R>(
         &mut self,
         id: ServiceId,
@@ -92,79 +92,103 @@ impl Dispatch {
     ) -> R {
         debug_assert!(now >= self.called_at, "services are called at {now:?}, after {:?}", self.called_at);
         self.called_at = now;
-        if now >= self.observe_at {
-            self.observe(now);
+        if now >= self.watch_at {
+            self.watch(now);
         }
-        self.is_commit_due |= self.services[id].info.has_store;
-        let Dispatch {
-            services,
-            wheel,
-            output,
-            loop_stats,
-            process,
-            resumed,
-            ended,
-            acts,
-            results,
-            random,
-            epoch,
-            access,
-            ..
-        } = self;
-        let mut orders = DaemonCommands::default();
-        let (service, traffic, others) = services.split(id);
-        let (timers, process, others) = (wheel.own(id.owner()), &**process, &others);
+        let Dispatch { services, wheel, output, effects, random, epoch, access, .. } = self;
+        let Entry { info, service, traffic, .. } = &mut services[id];
+        self.is_commit_due |= info.has_store;
         let mut context = Context {
-            now,
-            epoch: *epoch,
-            id,
-            timers,
+            time: CallTime { now, epoch: *epoch },
+            called: Called { id, info },
+            timers: wheel.own(id.owner()),
             random,
             output,
-            resumed,
-            ended,
-            acts,
-            results,
-            orders: &mut orders,
-            traffic,
-            peers,
-            process,
-            loop_stats,
-            others,
             access,
+            effects,
+            conns: Conns { peers, traffic },
         };
-        let result = call(service, &mut context);
-        if !self.acts.is_empty() || !self.results.is_empty() {
-            self.do_acts(now, peers);
-        }
-        if orders != DaemonCommands::default() {
-            self.run_commands(orders, now, peers);
+        let result = call(&mut **service, &mut context);
+        if !self.effects.is_empty() {
+            self.carry_out(now, peers);
         }
         result
     }
 
-    /// Does what a service has asked of the whole daemon.
-    fn run_commands(&mut self, DaemonCommands { refuse_new, end }: DaemonCommands, now: Time, peers: &dyn Peers) {
-        self.is_end_asked |= end;
-        if let Some(refuses) = refuse_new {
-            for id in self.services.ids() {
-                self.call(id, now, peers, |service, context| service.refuse_new(refuses, context));
+    /// Carries out the effects of a call, in their order.
+    #[inline(never)]
+    fn carry_out(&mut self, now: Time, peers: &dyn Peers) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Resume(conn) => self.resumed.push(conn),
+                Effect::End(conn) => self.ended.push(conn),
+                Effect::RefuseNew(refuses) => {
+                    for id in self.services.ids() {
+                        self.call(id, now, peers, |service, context| service.refuse_new(refuses, context));
+                    }
+                }
+                Effect::EndProcess => self.is_end_asked = true,
+                Effect::SetLogLevel(level) => self.process.set_log_level(level),
+                Effect::Operate(request) => self.operate(&request, now, peers),
+                Effect::Done(from, result) => {
+                    self.call(from.service, now, peers, |service, context| {
+                        service.operation_done(from, &result, context);
+                    });
+                }
+                Effect::Show(from, wanted) => self.show(from, &wanted, now, peers),
             }
+        }
+        // Keeps its capacity.
+        self.effects = effects;
+    }
+
+    /// Runs an operation, and passes on its result if it is known by now.
+    fn operate(&mut self, request: &OperationRequest, now: Time, peers: &dyn Peers) {
+        let result = self.call(request.service, now, peers, |service, context| service.operate(request, context));
+        if let Some(result) = result {
+            let from = request.from;
+            self.call(from.service, now, peers, |service, context| service.operation_done(from, &result, context));
         }
     }
 
-    /// Does what a service has asked to be done in others, and hands over the results that there are.
-    fn do_acts(&mut self, now: Time, peers: &dyn Peers) {
-        while let Some(act) = self.acts.pop() {
-            let acted = match self.services.named(&act.service) {
-                Some(id) => self.call(id, now, peers, |service, context| service.act(&act, context)),
-                None => Some(Err(NotDone::NotFound(format!("there is no service {}", act.service)))),
+    /// Takes a snapshot of all services, and passes it to the one that wants it.
+    fn show(&mut self, from: Requester, wanted: &Wanted, now: Time, peers: &dyn Peers) {
+        let (mut overview, mut views) = (Overview::default(), Vec::new());
+        match wanted {
+            Wanted::Telemetry => {}
+            Wanted::Reports => overview = self.services.overview(now, peers),
+            Wanted::View { service, path } => {
+                let found = self.services.view(service, path, now, peers);
+                (overview.services, views) = found.into_iter().unzip();
+            }
+            Wanted::Search(text) => {
+                (overview.services, views) = self.services.find(text, now, peers).into_iter().unzip();
+            }
+        }
+        overview.services.extend(self.access.report());
+        let Dispatch { services, wheel, output, effects, random, epoch, access, loop_stats, process, .. } = self;
+        services.with_telemetry(from.service, |entry, telemetry| {
+            let (epoch, timers) = (*epoch, wheel.len());
+            let moment = || Moment { now, epoch, overview, loop_stats, usage: process.usage(), timers };
+            let shown = match wanted {
+                Wanted::Telemetry => Shown::Telemetry(telemetry),
+                Wanted::Reports => Shown::Reports(moment(), telemetry),
+                Wanted::View { .. } | Wanted::Search(_) => Shown::Views(moment(), views, telemetry),
             };
-            self.results.extend(acted.map(|acted| (act.asker, acted)));
-        }
-        while let Some((asker, acted)) = self.results.pop() {
-            self.call(asker.service, now, peers, |service, context| service.acted(asker, &acted, context));
-        }
+            let mut context = Context {
+                time: CallTime { now, epoch },
+                called: Called { id: from.service, info: entry.info },
+                timers: wheel.own(from.service.owner()),
+                random,
+                output,
+                access,
+                effects,
+                conns: Conns { peers, traffic: &entry.traffic },
+            };
+            entry.service.shown(from, shown, &mut context);
+        });
+        self.carry_out(now, peers);
     }
 
     /// Calls `commit` of every service that has a store, in the order of the registry.
@@ -175,11 +199,11 @@ impl Dispatch {
         self.is_commit_due = false;
     }
 
-    fn observe(&mut self, now: Time) {
-        self.observe_at = Time::NEVER;
+    fn watch(&mut self, now: Time) {
+        self.watch_at = Time::NEVER;
         for id in self.services.ids() {
-            let (service, _, others) = self.services.split(id);
-            self.observe_at = self.observe_at.min(service.observe(&others, now));
+            let next = self.services.with_telemetry(id, |entry, telemetry| entry.service.watch(telemetry, now));
+            self.watch_at = self.watch_at.min(next);
         }
     }
 
@@ -188,7 +212,7 @@ impl Dispatch {
         out.put(&self.services.ids().len())?;
         for id in self.services.ids() {
             let Entry { info, service, traffic, .. } = &self.services[id];
-            out.put(&SavedService { name: info.name.into(), version: service.saved_version(), traffic: *traffic })?;
+            out.put(&SavedService { name: info.name.into(), version: service.version(), traffic: *traffic })?;
             self.call(id, now, &NoPeers, |service, context| service.save(out, context))?;
         }
         Ok(())

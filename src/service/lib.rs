@@ -4,11 +4,13 @@
 //! No module has a socket or knows a service. This crate uses `poolcounter-core` and `poolcounter-protocol`.
 
 pub mod access;
-pub mod acts;
 pub mod container;
+pub mod context;
 pub mod contract;
+pub mod effects;
 pub mod lines;
 pub mod loop_stats;
+pub mod operations;
 pub mod options;
 pub mod output;
 pub mod peer;

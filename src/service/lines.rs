@@ -1,4 +1,4 @@
-//! Services whose requests are lines, and that answer each at once: reads the lines of a turn.
+//! Lines of a turn, for services whose requests are lines.
 
 use crate::contract::{Context, Input, REQUESTS_PER_TURN, Served, Then};
 use log::debug;
@@ -6,20 +6,20 @@ use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::ConnId;
 use poolcounter_protocol::line::{LINE_TOO_LONG, Line, first_line};
 
-/// How far a line is.
+/// Progress of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// It is done with.
+    /// Done: the next line can be served.
     Done,
-    /// It is done with, and its answer comes later.
+    /// Done, but the answer comes later, and nothing is served before.
     Waits,
-    /// To be served again: its answer is longer than what can be said at once.
+    /// To be served again: its answer is too long for one turn.
     Partly,
-    /// It is done with, and the connection ends.
+    /// Done, and the connection ends.
     Over,
 }
 
-/// Has the lines at the front of the input served, in order, each of `longest` bytes at most without its end. A browser is closed.
+/// Serves the lines at the front of the input, in order, each of `longest` bytes at most without its end. Closes browsers.
 pub fn serve_lines(
     conn: ConnId,
     input: Input<'_>,

@@ -1,4 +1,4 @@
-//! Peers of connections and the process itself, as the loop tells of them.
+//! Peers of connections, and the process itself.
 
 use log::LevelFilter;
 use poolcounter_core::count::Count;
@@ -9,29 +9,29 @@ use std::fmt;
 
 /// Peers at the other end of connections. The address of a TCP connection is that which it had when it began.
 pub trait Peers {
-    /// The address of a connection's peer, without spaces: `192.0.2.7:40112`, `[2001:db8::7]:40112`, or `unix:` and the id
+    /// Returns the address of a connection's peer, without spaces: `192.0.2.7:40112`, `[2001:db8::7]:40112`, or `unix:` and the id
     /// of its process. [`GONE`] if there is no such connection, or the system did not tell its address.
     fn peer(&self, conn: ConnId) -> String;
 
-    /// Returns whether a connection's peer is on this machine.
+    /// Returns true when a connection's peer is on this machine.
     fn is_local(&self, _conn: ConnId) -> bool {
         false
     }
 
-    /// Returns as whom the peer of a connection over a Unix socket has connected.
+    /// Returns the credentials of the process at the other end of a Unix socket.
     fn credentials(&self, _conn: ConnId) -> Option<Credentials> {
         None
     }
 }
 
-/// As whom a process has connected, as the system vouches for it.
+/// Credentials of a process that has connected, as the system vouches for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Credentials {
-    /// The id of its user; None if that has none in the user namespace of the daemon.
+    /// Id of its user; `None` if that has none in the user namespace of the daemon.
     pub uid: Option<u32>,
-    /// The id of its group; None in the same way.
+    /// Id of its group; `None` in the same way.
     pub gid: Option<u32>,
-    /// The id of the process.
+    /// Id of the process.
     pub pid: i32,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Credentials {
     }
 }
 
-/// No connections at all: every peer is gone.
+/// Table of no connections: every peer is gone.
 pub struct NoPeers;
 
 impl Peers for NoPeers {
@@ -53,29 +53,29 @@ impl Peers for NoPeers {
     }
 }
 
-/// What the system tells of the process. It is asked at each call.
+/// Process of the daemon, as the system knows it.
 pub trait Process: Send {
-    /// Returns what the process uses at present.
+    /// Returns the present usage.
     fn usage(&self) -> ProcessUsage;
 
-    /// Has the log have lines up to this level; None: as the process was started.
+    /// Sets the level up to which lines are logged; `None`: as the process was started.
     fn set_log_level(&self, _level: Option<LevelFilter>) {}
 }
 
-/// What a process uses. Zero where the system does not tell.
+/// Usage of resources by a process; zero where it is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProcessUsage {
-    /// The processor time of all its threads, of user and system together.
+    /// Processor time of all threads, of user and system together.
     pub cpu: Span,
-    /// Its memory that is resident, in bytes.
+    /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// Its open file descriptors.
+    /// Open file descriptors.
     pub open_fds: u64,
-    /// How many of those it may have.
+    /// Limit of file descriptors.
     pub max_fds: u64,
 }
 
-/// No process of which anything is known: that of a test.
+/// Process of which nothing is known, for tests.
 pub struct NoProcessInfo;
 
 impl Process for NoProcessInfo {
@@ -84,15 +84,15 @@ impl Process for NoProcessInfo {
     }
 }
 
-/// The address of a peer that is not known.
+/// Address of a peer that is not known.
 pub const GONE: &str = "gone";
 
-/// The connections of a service, and what happened to them since the start.
+/// Counts of a service's connections since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Connections that there are now.
+    /// Connections that are open.
     pub open: u64,
-    /// Connections that there ever were.
+    /// Connections that were opened.
     pub opened: Count,
     /// Connections that could not be accepted or served.
     pub connect_errors: Count,

@@ -1,23 +1,23 @@
-//! What a service is told by its operator, as the registry and the command line see it: rows to set, and a service to make.
+//! Settings of a service: rows that an operator can set, and the service that is made of them.
 
 use crate::contract::Service;
 use crate::options::{Misplaced, Opt, Table, TableDoc, TableOpt};
 use std::any::Any;
 use std::fmt::Debug;
 
-/// The settings of one service: its defaults, its own options, and what is made of them.
+/// Settings of one service.
 pub trait Configure: Clone + PartialEq + Debug + Default + Send + 'static {
-    /// The options that set them, without those that say where the service listens.
+    /// Options that set them, without those for the addresses.
     const OPTIONS: &'static [Opt<Self>];
 
-    /// The tables of the configuration file that set them.
+    /// Tables of the configuration file that set them.
     const TABLES: &'static [TableOpt<Self>] = &[];
 
-    /// Looks whether everything that was set can be together.
+    /// Checks the settings for contradictions.
     ///
     /// # Errors
     ///
-    /// One sentence that names what cannot.
+    /// One sentence that names the contradiction.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
@@ -25,49 +25,49 @@ pub trait Configure: Clone + PartialEq + Debug + Default + Send + 'static {
     /// Returns the service with these settings, without connections.
     fn open(&self) -> Box<dyn Service>;
 
-    /// Has the service keep nothing in files, as is wanted of one within another program.
+    /// Keeps nothing in files, for a service within another program.
     fn keep_in_memory(&mut self) {}
 }
 
-/// The settings of some service: a [`Configure`] whose type is not known.
+/// Settings of some service: a [`Configure`] whose type is not known.
 pub trait ServiceSettings: Any + Debug + Send {
     /// Returns the rows that can be set.
     fn rows(&self) -> Vec<Opt<()>>;
 
-    /// Sets what the row of this number is about.
+    /// Sets the value of the row with this number.
     ///
     /// # Errors
     ///
-    /// What the value should have been.
+    /// Description of valid values.
     fn set(&mut self, row: usize, value: &str) -> Result<(), String>;
 
     /// Returns the tables that a configuration file may have for it.
     fn tables(&self) -> Vec<TableDoc>;
 
-    /// Sets what a table says that is described by the row of this number.
+    /// Sets the values of a table that the row with this number describes.
     ///
     /// # Errors
     ///
-    /// What is wrong in it, and where.
+    /// The fault, and its place.
     fn add(&mut self, row: usize, table: &Table) -> Result<(), Misplaced>;
 
-    /// Looks whether everything that was set can be together.
+    /// Checks the settings for contradictions.
     ///
     /// # Errors
     ///
-    /// One sentence that names what cannot.
+    /// One sentence that names the contradiction.
     fn check(&self) -> Result<(), String>;
 
     /// Returns the service with these settings, without connections.
     fn open(&self) -> Box<dyn Service>;
 
-    /// Has the service keep nothing in files.
+    /// Keeps nothing in files.
     fn keep_in_memory(&mut self);
 
-    /// Returns the same settings once more.
+    /// Returns a copy.
     fn boxed(&self) -> Box<dyn ServiceSettings>;
 
-    /// Returns whether the other settings are for the same service, and say the same.
+    /// Returns true when the other settings are for the same service and equal.
     fn is_like(&self, other: &dyn ServiceSettings) -> bool;
 }
 
@@ -109,7 +109,7 @@ impl<S: Configure> ServiceSettings for S {
     }
 }
 
-/// Returns the defaults of a service, for its line in the registry.
+/// Returns the defaults of a service, for its entry in the list.
 pub fn defaults<S: Configure>() -> Box<dyn ServiceSettings> {
     Box::new(S::default())
 }

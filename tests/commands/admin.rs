@@ -3,6 +3,7 @@
 use nix::sys::signal::Signal;
 use poolcounter_core::time::Span;
 use poolcounter_service::container::AllSettings;
+use poolcounter_service::operations::{Offered, Operations};
 use poolcounter_testkit::daemon::{Daemon, PATIENCE, install_program};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::scratch::Scratch;
@@ -332,10 +333,10 @@ fn any_bytes_are_survived() {
 fn the_help_has_every_command() {
     let help = Command::new(Daemon::program()).args(["help", "admin"]).output().expect("the program runs");
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
-    for command in poolcounter_admin::commands::COMMANDS {
-        let usage = [&[command.name], command.parameters].concat().join(" ");
+    for (command, Offered { about, .. }) in Operations::of(poolcounter::SERVICES).commands() {
+        let usage = [&[command], about.parameters].concat().join(" ");
         let line = help.lines().find(|line| line.trim_start().starts_with(&usage));
-        assert!(line.is_some_and(|line| line.ends_with(command.summary)), "{usage} {}: {help}", command.summary);
+        assert!(line.is_some_and(|line| line.ends_with(about.summary)), "{usage} {}: {help}", about.summary);
     }
 }
 

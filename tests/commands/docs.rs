@@ -4,6 +4,7 @@
 use poolcounter::SERVICES;
 use poolcounter_cli::{COMMANDS, Command, Opt, tables};
 use poolcounter_service::access::Verb;
+use poolcounter_service::operations::commands_of;
 use poolcounter_service::options::TableDoc;
 use std::fs;
 
@@ -95,7 +96,7 @@ fn with_commands(page: &str) -> String {
     let mut text = String::new();
     for info in SERVICES {
         text += &format!(".Ss Commands of the {}\n.Bl -tag -width Ds\n", info.name);
-        for row in info.commands {
+        for row in commands_of(info, SERVICES) {
             let right = |verb: Verb| format!("{}:{}", info.name, info.verbs[usize::from(verb.0)]);
             let right = row.verb.map_or("no right is needed".into(), right);
             text += &format!(".It Ic {}{}\n{}\n.Pq {right}\n", row.word, arguments(row.arguments), row.help);

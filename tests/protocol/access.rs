@@ -13,6 +13,7 @@ use poolcounter_protocol::counters::commands::Opcode;
 use poolcounter_service::access::{Rule, Verb};
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Info;
+use poolcounter_service::operations::commands_of;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE, install_program};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::scratch::Scratch;
@@ -227,8 +228,9 @@ fn denies(service: &str, command: &str, rights: &[String]) -> bool {
 
 fn each_command(mut look: impl FnMut(&'static Info, &'static str, Option<Verb>)) {
     for info in SERVICES {
-        assert!(!info.commands.is_empty(), "{} has commands", info.name);
-        info.commands.iter().for_each(|row| look(info, row.word, row.verb));
+        let commands = commands_of(info, SERVICES);
+        assert!(!commands.is_empty(), "{} has commands", info.name);
+        commands.iter().for_each(|row| look(info, row.word, row.verb));
     }
 }
 
@@ -419,8 +421,9 @@ fn the_manual_has_the_tables() {
     let manual = include_str!("../../poolcounter.8");
     for info in SERVICES {
         for (at, verb) in info.verbs.iter().enumerate() {
-            let commands = info.commands.iter().filter(|row| row.verb.is_some_and(|of| usize::from(of.0) == at));
-            let commands: Vec<&str> = commands.map(|row| row.word).collect();
+            let mut commands = commands_of(info, SERVICES);
+            commands.retain(|row| row.verb.is_some_and(|of| usize::from(of.0) == at));
+            let commands: Vec<&str> = commands.iter().map(|row| row.word).collect();
             let row = format!(".It Cm {} : Ns Cm {verb}\n{}.\n", info.name, commands.join(", "));
             assert!(manual.contains(&row), "{row}");
         }

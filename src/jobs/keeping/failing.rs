@@ -17,7 +17,7 @@ impl JobQueue {
     /// Ends the wait of replies to which the store has not come for too long, while it fails.
     pub(crate) fn look_after_store(&mut self, context: &mut Context<'_>) {
         self.keeping.timer.take().into_iter().for_each(TimerId::fired);
-        let now = context.now;
+        let now = context.time.now;
         let timeout = self.keeping.timeout;
         if !self.is_stuck(now) {
             return self.keeping.marks.clear();
@@ -42,7 +42,7 @@ impl JobQueue {
             if self.keeping.late.begin("late") {
                 log::warn!("the jobs are not committed: replies that wait for that are INTERNAL_ERROR");
             }
-            self.keeping.give_up_acts(mark, context);
+            self.keeping.give_up_operations(mark, context);
             if self.store.standing() == Standing::Owns {
                 context.replace_up_to(mark.0, replies::write_internal_error);
             } else {

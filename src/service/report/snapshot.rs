@@ -6,8 +6,7 @@
 use super::matrix::ShownMatrix;
 use super::room::{Room, fit};
 use super::tables::{ShownTable, word_of};
-use super::{Overview, Report, Series, SeriesInfo, ServiceReport};
-use crate::contract::Context;
+use super::{Overview, Series, SeriesInfo, ServiceReport};
 use crate::loop_stats::{Budget, LoopStats};
 use crate::peer::ProcessUsage;
 use poolcounter_core::stats::Unit;
@@ -230,25 +229,7 @@ pub struct ShownProcess {
     pub max_fds: u64,
 }
 
-impl<'a> Moment<'a> {
-    /// Returns everything that a service sees from where it is called; `own` is its own report.
-    pub fn seen_from(context: &Context<'a>, own: Report) -> Self {
-        Moment::with(context, context.others.overview(context.now, context.peers, own))
-    }
-
-    /// Returns the present with what is told of services.
-    pub fn with(context: &Context<'a>, mut overview: Overview) -> Self {
-        overview.services.extend(context.access.report());
-        Moment {
-            now: context.now,
-            epoch: context.epoch,
-            overview,
-            loop_stats: context.loop_stats,
-            usage: context.process.usage(),
-            timers: context.timers.armed(),
-        }
-    }
-
+impl Moment<'_> {
     /// Returns the time of day, since 1970, as far as it was known at the start.
     pub fn time_of_day(&self, at: Time) -> Span {
         self.epoch + at.since(Time::START)

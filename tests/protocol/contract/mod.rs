@@ -5,20 +5,18 @@
 mod browsers;
 mod budgets;
 mod commits;
+mod effects;
+mod services;
 mod simulation;
 mod sockets;
 mod toy;
 mod upgrades;
 mod waits;
 
-use ::{poolcounter_counters as counters, poolcounter_http as http, poolcounter_pools as pools};
 use poolcounter_service::container::AllSettings;
-use poolcounter_service::contract::Info;
 use poolcounter_testkit::world::World;
+use services::SERVICES;
 use toy::store::Store;
-
-/// The services of the daemon, and one line more.
-const SERVICES: &[&Info] = &[&pools::INFO, &counters::INFO, &http::INFO, &toy::INFO];
 
 /// A server with the toy, and its store.
 struct Stage {

@@ -1,55 +1,61 @@
 //! A toy service over a fake store: texts with numbers, on which one can wait. It uses all of the contract that the real
-//! services may need, and is registered by its line in a list.
+//! services may need, and is known by its entry in a list alone.
 
 #![allow(dead_code, reason = "each test uses its own part")]
 
+mod contract;
 pub mod model;
+mod operations;
 mod options;
 mod state;
 pub mod store;
 mod wire;
 
+use operations::Underway;
 use options::ToySettings;
 use poolcounter_core::id::ConnId;
-use poolcounter_core::record::{Reader, Writer};
-use poolcounter_core::time::Time;
 use poolcounter_core::wheel::Due;
+use poolcounter_service::access::{Command, Verb};
 use poolcounter_service::contract::{
-    Caps, Context, Info, Input, Peers, REQUESTS_PER_TURN, Served, Service, Then, Traffic, Unreadable, Wake,
+    Caps, Context, Effect, Info, Input, REQUESTS_PER_TURN, Requester, Served, Service, Then, Wanted,
 };
 use poolcounter_service::options::Opt;
-use poolcounter_service::report::Report;
 use poolcounter_service::settings::{self, Configure};
 use state::{Event, State, Step};
-use std::io;
 use store::{Batch, Finished, Store};
 use wire::{Reply, Request};
 
 /// A connection may have more unsent output than it fills, and less than other services allow.
 pub const OUTPUT_BYTES: usize = 256 * 1024;
 
-/// The line of the registry.
+/// Entry in the list of services.
 pub const INFO: Info = Info {
     name: "toy",
     port: 7999,
     is_enabled: false,
     max_connections: u64::MAX,
     has_store: true,
-    is_private: false,
-    verbs: &["ask"],
-    commands: &[],
-    refusal: b"",
     announcement: "the toy is at",
     listening: options::LISTENING,
+    is_private: false,
+    verbs: &["ask"],
+    commands: &[Command { word: "PUT", arguments: "<text>", verb: Some(Verb(0)), help: "Stores a text." }],
+    refusal: b"",
     settings: settings::defaults::<ToySettings>,
+    operations: operations::OPERATIONS,
 };
 
 impl Configure for ToySettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
 
     fn open(&self) -> Box<dyn Service> {
-        let (state, store, events) = (State::default(), Store::current(), Vec::new());
-        Box::new(Toy { output_bytes: self.output_bytes, state, store, events })
+        Box::new(Toy {
+            output_bytes: self.output_bytes,
+            state: State::default(),
+            store: Store::current(),
+            underway: Vec::new(),
+            events: Vec::new(),
+        })
     }
 }
 
@@ -57,15 +63,17 @@ struct Toy {
     output_bytes: usize,
     state: State,
     store: Store,
-    /// What the present step has to say; empty between steps.
+    /// Operations that wait for their commit.
+    underway: Vec<Underway>,
+    /// Events of the present step; empty between steps.
     events: Vec<Event>,
 }
 
 impl Toy {
-    /// Has the state take one step, and passes on what it says.
+    /// Takes one step of the state machine, and passes on its events.
     fn step<R>(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>) -> R) -> R {
-        let Context { now, timers, random, .. } = context;
-        let mut step = Step { now: *now, timers: &mut timers.typed(), random, events: &mut self.events };
+        let Context { time, timers, random, .. } = context;
+        let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut self.events };
         let result = take(&mut self.state, &mut step);
         for event in self.events.drain(..) {
             match event {
@@ -79,7 +87,7 @@ impl Toy {
         result
     }
 
-    /// Serves one request; tells what is to happen if it is not the next one.
+    /// Serves one request. Returns what to do next if that is not the next request.
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Option<Then> {
         let reply = match wire::parse(line) {
             Request::Put(text) => {
@@ -89,6 +97,11 @@ impl Toy {
             Request::Wait { number, patience, stays } => {
                 let waits = self.step(context, |state, step| state.wait(conn, number, patience, stays, step));
                 return waits.then_some(Then::Wait);
+            }
+            Request::Risk => {
+                let from = Requester { service: context.called.id, conn, number: 0 };
+                context.effects.push(Effect::Show(from, Wanted::Telemetry));
+                return Some(Then::Wait);
             }
             Request::Later(span, text) => {
                 self.step(context, |state, step| state.later(span, text, step));
@@ -131,7 +144,7 @@ impl Service for Toy {
 
     fn hangup(&mut self, conn: ConnId, context: &mut Context<'_>) {
         self.store.count(|calls| calls.hangups += 1);
-        // A wait that has ended is told no more; the connection's turn comes later in the tick.
+        // The connection may have been resumed a moment ago; its turn comes later in the tick.
         if self.state.is_waiting(conn) {
             self.step(context, |state, step| state.hangup(conn, step));
         }
@@ -146,10 +159,6 @@ impl Service for Toy {
         self.step(context, |state, step| state.close(conn, step));
     }
 
-    fn attach(&mut self, wake: Wake) {
-        self.store.attach(wake);
-    }
-
     fn commit(&mut self, _: &mut Context<'_>) {
         if let Some((commit, crashes, texts)) = self.state.take_batch() {
             self.store.submit(Batch { commit, crashes, texts });
@@ -162,52 +171,14 @@ impl Service for Toy {
                 Finished::Committed(commit) => {
                     context.release_up_to(commit);
                     self.step(context, |state, step| state.committed(commit, step));
+                    self.end_operations(commit, true, context);
                 }
                 Finished::Crashed => {
                     let last = self.state.crashed();
                     context.replace_up_to(last, |bytes| bytes.extend_from_slice(wire::LOST));
+                    self.end_operations(last, false, context);
                 }
             }
         }
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.state.is_quiet()
-    }
-
-    fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
-        Report::default()
-    }
-
-    fn saved_version(&self) -> u16 {
-        1
-    }
-
-    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
-        out.put(&self.state.save(&context.timers.typed()))
-    }
-
-    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        assert_eq!(version, 1, "there is no other");
-        self.state.restore(saved.take()?, &mut context.timers.typed());
-        Ok(())
-    }
-
-    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        // The store belongs to the process that serves.
-        self.store = Store::default();
-        self.restore(version, saved, context)
-    }
-
-    fn check(&self) {
-        self.state.check();
-    }
-
-    fn is_empty(&self) -> bool {
-        self.state.is_empty()
-    }
-
-    fn background_timers(&self) -> usize {
-        self.state.background_timers()
     }
 }

@@ -134,10 +134,20 @@ impl Default for State {
 
 impl State {
     pub fn put(&mut self, conn: ConnId, text: &str, step: &mut Step<'_, '_>) {
+        let (number, commit) = self.collect(text);
+        step.events.push(Event::After(conn, commit, Reply::Stored(number, text.into())));
+    }
+
+    /// Adds a text to the next commit. Returns its number, and that of the commit.
+    pub fn collect(&mut self, text: &str) -> (u64, u64) {
         self.collected.push(text.into());
         let under_way: usize = self.under_way.iter().map(|(_, texts)| texts.len()).sum();
-        let number = (self.texts.len() + under_way + self.collected.len()) as u64;
-        step.events.push(Event::After(conn, self.commit, Reply::Stored(number, text.into())));
+        ((self.texts.len() + under_way + self.collected.len()) as u64, self.commit)
+    }
+
+    /// Returns the number of texts that are committed.
+    pub fn len(&self) -> usize {
+        self.texts.len()
     }
 
     pub fn get(&self, number: u64) -> Reply {

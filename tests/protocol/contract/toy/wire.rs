@@ -23,6 +23,8 @@ pub enum Request<'a> {
     },
     /// `LATER ms text`: stores a text after some time, whoever is there then.
     Later(Span, &'a str),
+    /// `RISK`: how much would be lost in all other services if the daemon ended now.
+    Risk,
     /// `FILL n`: a line of `n` bytes.
     Fill(usize),
     /// `QUIT`: the end of the connection.
@@ -48,6 +50,8 @@ pub enum Reply {
     Gone,
     /// Will be done.
     Agreed,
+    /// So much would be lost in other services.
+    Risk(u64),
     /// A line of so many bytes.
     Filler(usize),
     /// The last word.
@@ -87,6 +91,7 @@ fn try_parse(line: &[u8]) -> Option<Request<'_>> {
             Request::Later(millis(time)?, text)
         }
         "FILL" => Request::Fill(rest.parse().ok()?),
+        "RISK" => Request::Risk,
         "QUIT" => Request::Quit,
         _ => return None,
     })
@@ -102,6 +107,7 @@ pub fn write(bytes: &mut Vec<u8>, reply: &Reply) {
         Reply::Late => bytes.extend_from_slice(b"LATE\n"),
         Reply::Gone => bytes.extend_from_slice(b"GONE\n"),
         Reply::Agreed => bytes.extend_from_slice(b"OK\n"),
+        Reply::Risk(count) => bytes.extend_from_slice(format!("RISK {count}\n").as_bytes()),
         Reply::Filler(len) => {
             bytes.resize(bytes.len() + len.saturating_sub(1), b'x');
             bytes.push(b'\n');

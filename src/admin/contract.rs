@@ -1,0 +1,106 @@
+//! The administration's part in the contract beside the tick.
+
+use super::drain::Drain;
+use super::stats::AdminStat as Stat;
+use super::{Admin, answer};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::Time;
+use poolcounter_service::contract::{
+    Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult,
+    Operations, Peers, Requester, Shown, Traffic, Unreadable,
+};
+use poolcounter_service::report::Report;
+use std::io;
+
+/// Version of what is written.
+const SAVED_VERSION: u16 = 1;
+
+impl Lifecycle for Admin {
+    fn begin(&mut self, _: bool, context: &mut Context<'_>) -> Result<(), String> {
+        context.effects.push(Effect::SetLogLevel(self.log_level));
+        Ok(())
+    }
+
+    /// A process that takes over does not know which connection waits for which operation.
+    fn is_quiet(&self) -> bool {
+        self.pending.is_empty()
+    }
+}
+
+impl Handover for Admin {
+    fn version(&self) -> u16 {
+        SAVED_VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
+        let level = self.log_level.map(|level| level.as_str());
+        out.put(&(&self.drain, &self.watchers, level, self.figures.save()))
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        if version != SAVED_VERSION {
+            return Err(Unreadable::version("admin", version));
+        }
+        type Saved = (Option<Drain>, Vec<ConnId>, Option<String>, Vec<(String, u64)>);
+        let (drain, watchers, level, figures) = saved.take::<Saved>()?;
+        (self.drain, self.watchers) = (drain, watchers);
+        self.figures.restore(&figures);
+        self.log_level = level.and_then(|level| level.parse().ok());
+        if self.drain.is_some() {
+            self.go_on_draining(context);
+        }
+        Ok(())
+    }
+}
+
+impl Observe for Admin {
+    fn unhealthy_reason(&self) -> Option<&'static str> {
+        self.drain.is_some().then_some("the daemon is to end")
+    }
+
+    fn report(&self, _: Time, _: &Traffic, _: &dyn Peers) -> Report {
+        let mut figures = self.figures.clone();
+        figures.set(Stat::Draining, u64::from(self.drain.is_some()));
+        Report { figures: figures.rows().collect(), ..Report::default() }
+    }
+}
+
+impl Operate for Admin {
+    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
+        self.run_operation(request, context)
+    }
+}
+
+impl Inquire for Admin {
+    fn know_operations(&mut self, operations: &Operations) {
+        self.operations = operations.clone();
+    }
+
+    fn operation_done(&mut self, from: Requester, result: &OperationResult, context: &mut Context<'_>) {
+        let Some((conn, asked)) = self.pending.end(from.number) else { return };
+        answer(conn, &asked, result, context);
+        context.resume(conn);
+    }
+
+    fn shown(&mut self, from: Requester, shown: Shown<'_>, context: &mut Context<'_>) {
+        if let Shown::Telemetry(telemetry) = shown {
+            self.note_left(from, telemetry, context);
+        }
+    }
+}
+
+impl Inspect for Admin {
+    fn check(&self) {
+        assert!(self.watchers.is_empty() || self.drain.is_some(), "only a drain is waited for");
+        assert!(self.look_timer.is_none() || self.drain.is_some(), "only a drain looks at what is left");
+    }
+
+    fn is_empty(&self) -> bool {
+        self.watchers.is_empty() && self.pending.is_empty()
+    }
+
+    fn background_timers(&self) -> usize {
+        usize::from(self.look_timer.is_some())
+    }
+}

@@ -1,0 +1,131 @@
+//! The drain: nothing new is granted, and the daemon ends once nothing is left.
+
+use super::stats::AdminStat as Stat;
+use super::{Admin, AdminTimer, who_is, wire, write_answer};
+use log::warn;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::Span;
+use poolcounter_service::contract::{Context, Effect, OperationError, OperationResult, Requester, Telemetry, Wanted};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Time from one look at what is left to the next.
+const LOOK_INTERVAL: Span = Span::from_millis(100);
+/// Looks from one line to those who wait for the end of a drain to the next: one second.
+const LOOKS_PER_LINE: u64 = 10;
+/// Looks from one line of the log to the next.
+const LOOKS_PER_LOG_LINE: u64 = 100;
+
+/// Number of a look whose result is for the connection that asks for it.
+const FOR_CONNECTION: u64 = 1;
+
+/// Drain that is under way.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Drain {
+    /// Operator who asked for it.
+    by: String,
+    /// Number of looks at what is left.
+    looks: u64,
+}
+
+/// Number of things that are left, of each service that has some.
+struct Left(Vec<(&'static str, u64)>);
+
+impl Left {
+    fn total(&self) -> u64 {
+        self.0.iter().map(|(_, held)| held).sum()
+    }
+}
+
+/// A number, and the services: `3 (pools 2, jobs 1)`.
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(|(name, held)| format!("{name} {held}")).collect();
+        match parts.is_empty() {
+            true => f.write_str("0"),
+            false => write!(f, "{} ({})", self.total(), parts.join(", ")),
+        }
+    }
+}
+
+/// Asks for what is left: for a connection, or to see whether the drain is over.
+pub(super) fn look(conn: Option<ConnId>, context: &mut Context<'_>) {
+    let number = conn.map_or(0, |_| FOR_CONNECTION);
+    let conn = conn.unwrap_or(ConnId::from_index(0));
+    let from = Requester { service: context.called.id, conn, number };
+    context.effects.push(Effect::Show(from, Wanted::Telemetry));
+}
+
+impl Admin {
+    /// `DRAIN`: begins one unless there is one, and reports its progress to the connection.
+    pub(super) fn drain_for(&mut self, from: Requester, context: &mut Context<'_>) {
+        if let Some((_, asked)) = self.pending.end(from.number) {
+            warn!("{asked}");
+        }
+        if self.drain.is_none() {
+            self.drain = Some(Drain { by: who_is(from.conn, context), looks: 0 });
+            self.go_on_draining(context);
+        }
+        self.watchers.push(from.conn);
+        look(Some(from.conn), context);
+    }
+
+    /// Has nothing new granted, and looks at what is left from time to time.
+    pub(super) fn go_on_draining(&mut self, context: &mut Context<'_>) {
+        context.effects.push(Effect::RefuseNew(true));
+        self.arm_look(context);
+    }
+
+    fn arm_look(&mut self, context: &mut Context<'_>) {
+        self.look_timer = Some(context.timers.typed().arm(context.time.now + LOOK_INTERVAL, AdminTimer::Look));
+    }
+
+    /// Takes what is left: ends the daemon if that is nothing, and else reports it, if it is time for that.
+    pub(super) fn note_left(&mut self, from: Requester, telemetry: &Telemetry<'_>, context: &mut Context<'_>) {
+        let left = Left((telemetry.at_risk)().into_iter().filter(|(_, count)| *count > 0).collect());
+        if from.number == FOR_CONNECTION {
+            return context.output.reply_lines(from.conn, |bytes| wire::write_left(bytes, &left));
+        }
+        let Some(drain) = &mut self.drain else { return };
+        self.figures.set(Stat::Left, left.total());
+        if left.total() == 0 {
+            warn!("nothing is left, and the daemon ends, as {} has asked", drain.by);
+            context.effects.push(Effect::EndProcess);
+            return self.end_watch(&Ok("nothing is left, and the daemon ends".into()), context);
+        }
+        drain.looks += 1;
+        if drain.looks % LOOKS_PER_LOG_LINE == 0 {
+            warn!("what clients hold or wait for before the daemon ends: {left}");
+        }
+        if drain.looks % LOOKS_PER_LINE == 0 {
+            // A connection that does not read gets the line once it does.
+            for conn in self.watchers.iter().copied() {
+                if context.output.len(conn) == 0 {
+                    context.output.reply_lines(conn, |bytes| wire::write_left(bytes, &left));
+                }
+            }
+        }
+        self.arm_look(context);
+    }
+
+    /// Answers the connections that wait for the end of the drain.
+    fn end_watch(&mut self, result: &OperationResult, context: &mut Context<'_>) {
+        for conn in self.watchers.drain(..) {
+            write_answer(conn, result, context);
+            context.resume(conn);
+        }
+    }
+
+    /// `UNDRAIN`: ends the drain.
+    pub(super) fn undrain(&mut self, context: &mut Context<'_>) -> OperationResult {
+        let Some(timer) = self.look_timer.take() else {
+            return Err(OperationError::Refused("nothing is drained".into()));
+        };
+        context.timers.typed::<AdminTimer>().cancel(timer);
+        self.drain = None;
+        self.figures.set(Stat::Left, 0);
+        context.effects.push(Effect::RefuseNew(false));
+        self.end_watch(&Err(OperationError::Refused("the drain was ended by UNDRAIN".into())), context);
+        Ok("new requests are granted again".into())
+    }
+}

@@ -1,0 +1,102 @@
+//! The counters' part in the contract beside the tick.
+
+use super::{CounterSession, CountersService, state, step};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::Time;
+use poolcounter_service::contract::{
+    Context, Handover, IN_ONE_PIECE, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable,
+};
+use poolcounter_service::report::{Report, View};
+use serde::Deserialize;
+use std::io;
+
+/// The version of what is written: the sessions with something to know, then the state.
+const SAVED_VERSION: u16 = 1;
+
+type CounterSessions = Vec<(ConnId, CounterSession)>;
+
+/// What version 0.9.0 wrote.
+#[derive(Deserialize)]
+struct CountersInOnePiece {
+    state: state::CounterTablesInOnePiece,
+    sessions: CounterSessions,
+}
+
+impl Lifecycle for CountersService {
+    fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
+        self.refuses_new = refuses;
+    }
+}
+
+impl Handover for CountersService {
+    fn version(&self) -> u16 {
+        SAVED_VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
+        let sessions = self.sessions.iter().enumerate().filter(|(_, session)| session.is_busy());
+        let sessions: Vec<_> = sessions.map(|(index, session)| (ConnId::from_index(index), session)).collect();
+        out.put(&sessions)?;
+        self.state.save(out)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        match version {
+            SAVED_VERSION => {
+                self.restore_sessions(saved.take()?);
+                self.state.restore(saved, &mut step(context))
+            }
+            IN_ONE_PIECE => {
+                let CountersInOnePiece { state, sessions } = saved.take()?;
+                self.restore_sessions(sessions);
+                self.state.restore_in_one_piece(state, &mut step(context))
+            }
+            _ => Err(Unreadable::version("counters", version)),
+        }
+    }
+
+    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        if version != SAVED_VERSION {
+            return self.restore(version, saved, context);
+        }
+        self.restore_sessions(saved.take()?);
+        self.state.rehearse(saved, &mut step(context))
+    }
+}
+
+impl Observe for CountersService {
+    fn at_risk(&self) -> u64 {
+        self.state.holdings()
+    }
+
+    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
+        Report { figures: self.figures(traffic).rows().collect(), tables: self.tables(), ..Report::default() }
+    }
+
+    fn view(&self, path: &[u8], _: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, peers)
+    }
+}
+
+impl Operate for CountersService {}
+
+impl Inquire for CountersService {}
+
+impl Inspect for CountersService {
+    fn check(&self) {
+        self.state.check();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.is_empty() && !self.sessions.iter().any(CounterSession::is_busy)
+    }
+}
+
+impl CountersService {
+    fn restore_sessions(&mut self, sessions: CounterSessions) {
+        for (conn, session) in sessions {
+            *self.session(conn) = session;
+        }
+    }
+}

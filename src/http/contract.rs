@@ -1,0 +1,114 @@
+//! The pages' part in the contract beside the tick.
+
+use super::fleet::Fleet;
+use super::recent::Recent;
+use super::samples::Unnamed;
+use super::{Http, SAVED_VERSION};
+use log::{info, warn};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::Time;
+use poolcounter_service::contract::{
+    Context, Effect, Handover, IN_ONE_PIECE, Inquire, Inspect, Lifecycle, Observe, Operate, OperationResult,
+    Operations, Peers, Requester, Shown, Telemetry, Traffic, Unreadable, Wake, Wanted,
+};
+use poolcounter_service::report::Report;
+use std::io;
+
+impl Lifecycle for Http {
+    fn attach(&mut self, wake: Wake) {
+        self.wake = Some(wake);
+    }
+
+    fn begin(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
+        if listens {
+            self.recent = Some(Recent::default());
+            let from = Requester { service: context.called.id, conn: ConnId::from_index(0), number: 0 };
+            context.effects.push(Effect::Show(from, Wanted::Telemetry));
+        }
+        if let (Some(fleet), Some(wake)) = (&mut self.fleet, &self.wake) {
+            fleet.begin(wake, context);
+        }
+        Ok(())
+    }
+
+    /// A process that takes over does not know which connection waits for which operation.
+    fn is_quiet(&self) -> bool {
+        self.pending.is_empty()
+    }
+}
+
+impl Handover for Http {
+    fn version(&self) -> u16 {
+        SAVED_VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
+        out.put(&self.samples)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
+        match version {
+            IN_ONE_PIECE => self.samples = saved.take::<Unnamed>()?.into(),
+            SAVED_VERSION => self.samples = saved.take()?,
+            _ => return Err(Unreadable::version("http", version)),
+        }
+        Ok(())
+    }
+}
+
+impl Observe for Http {
+    fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
+        Report { tables: self.fleet.iter().map(|fleet| fleet.table(now)).collect(), ..Report::default() }
+    }
+}
+
+impl Operate for Http {}
+
+impl Inquire for Http {
+    fn know_operations(&mut self, operations: &Operations) {
+        self.operations = operations.clone();
+    }
+
+    fn operation_done(&mut self, from: Requester, result: &OperationResult, context: &mut Context<'_>) {
+        self.respond_with_result(from, result, context);
+    }
+
+    fn shown(&mut self, _: Requester, shown: Shown<'_>, context: &mut Context<'_>) {
+        match (self.page.take(), shown) {
+            (Some(page), shown) => self.respond_with_page(&page, shown, context),
+            (None, Shown::Telemetry(telemetry)) => {
+                if let Some(recent) = &mut self.recent {
+                    recent.note(context.time.now, |note| (telemetry.tally)(note));
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn watch(&mut self, telemetry: &Telemetry<'_>, now: Time) -> Time {
+        match telemetry.unhealthy_reason {
+            Some(why) if self.health.begin(why) => warn!("the health check fails: {why}"),
+            None if self.health.end() => info!("the health check succeeds again"),
+            _ => {}
+        }
+        self.samples.note(now, |note| (telemetry.sample)(note));
+        self.hour.note(now, |note| (telemetry.sample)(note));
+        let next = self.recent.as_mut().map(|recent| recent.note(now, |note| (telemetry.tally)(note)));
+        self.samples.next().min(next.unwrap_or(Time::NEVER))
+    }
+}
+
+impl Inspect for Http {
+    fn check(&self) {
+        assert!(self.page.is_none(), "a page is made at once");
+    }
+
+    fn is_empty(&self) -> bool {
+        self.fleet.as_ref().is_none_or(Fleet::is_empty) && self.pending.is_empty()
+    }
+
+    fn background_timers(&self) -> usize {
+        usize::from(self.fleet.as_ref().is_some_and(|fleet| fleet.timer.is_some()))
+    }
+}

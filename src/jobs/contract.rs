@@ -1,0 +1,125 @@
+//! The jobs' part in the contract beside the tick.
+
+use super::state::State;
+use super::store::Standing;
+use super::{JobQueue, saving};
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::Time;
+use poolcounter_service::contract::{
+    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
+    Traffic, Unreadable, Wake,
+};
+use poolcounter_service::report::{Counted, Report, Series, View};
+use std::io;
+
+impl Lifecycle for JobQueue {
+    fn attach(&mut self, wake: Wake) {
+        self.store.attach(wake);
+    }
+
+    fn begin(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
+        self.begin_store(listens, context)
+    }
+
+    fn quiesce(&mut self, context: &mut Context<'_>) {
+        self.finish_queries(context);
+        self.step(context, State::finish_commands);
+        self.give_up_waiting(context);
+    }
+
+    fn drain(&mut self, _: &mut Context<'_>) {
+        self.state.set_draining(true);
+    }
+
+    /// Jobs that are kept nowhere else would be lost, so they are given out until none is left.
+    fn refuse_new(&mut self, refuses: bool, context: &mut Context<'_>) {
+        self.state.set_draining(refuses);
+        self.keeps_jobs = refuses && !self.store.is_immediate();
+        if !refuses {
+            self.step(context, |_, _| {});
+        }
+    }
+
+    fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.drop_denied(conn, context);
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.is_kept() && self.keeping.is_quiet() && self.state.is_settled()
+    }
+}
+
+impl Handover for JobQueue {
+    fn version(&self) -> u16 {
+        saving::VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
+        self.save_all(out)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore_all(version, saved, true, context)
+    }
+
+    fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.restore_all(version, saved, false, context)
+    }
+}
+
+impl Observe for JobQueue {
+    fn at_risk(&self) -> u64 {
+        self.jobs_at_risk()
+    }
+
+    fn unhealthy_reason(&self) -> Option<&'static str> {
+        (self.keeping.has_begun() && self.store.standing() == Standing::StandsBy).then_some("the jobs stand by")
+    }
+
+    fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
+        self.report_at(now)
+    }
+
+    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, now, peers)
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        self.series().into_iter().for_each(note);
+    }
+
+    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        self.tally_sums(note);
+    }
+}
+
+impl Operate for JobQueue {
+    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
+        self.run_operation(request, context)
+    }
+}
+
+impl Inquire for JobQueue {}
+
+impl Inspect for JobQueue {
+    fn check(&self) {
+        self.state.check();
+        self.check_keeping();
+        let kept: usize = self.sessions.iter().map(|session| session.stream.kept_bytes()).sum();
+        assert_eq!(self.kept_bytes, kept, "what is kept of requests is counted");
+        for (index, session) in self.sessions.iter().enumerate() {
+            let conn = ConnId::from_index(index);
+            assert!(session.is_open || session.is_idle(), "{conn} is not open, and something is known of it");
+            assert!(!session.waits || session.is_open && self.state.is_waiting(conn), "{conn} waits for nothing");
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.is_empty() && self.sessions.iter().all(|session| !session.is_open)
+    }
+
+    fn background_timers(&self) -> usize {
+        self.state.own_timers() + self.keeping.timers()
+    }
+}

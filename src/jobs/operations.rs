@@ -1,0 +1,79 @@
+//! Operations on the jobs, for pages.
+
+use super::JobQueue;
+use super::state::{JobId, JobState, State, Step};
+use super::store::Standing;
+use poolcounter_core::text::escaped;
+use poolcounter_service::contract::{Context, Operation, OperationError, OperationRequest, OperationResult};
+use poolcounter_service::operations::descriptions;
+
+/// Change of one buried job, and the word for it once it is done.
+type Change = (fn(&mut State, JobId, &mut Step<'_, '_>), &'static str);
+
+/// Operations on a buried job.
+const TABLE: [(Operation, Change); 2] = [
+    (
+        Operation {
+            name: "kick",
+            parameters: &["JOB"],
+            summary: "make a buried job ready again",
+            is_on_pages: true,
+            command: None,
+        },
+        (State::kick_buried, "kicked"),
+    ),
+    (
+        Operation {
+            name: "delete",
+            parameters: &["JOB"],
+            summary: "delete a buried job",
+            is_on_pages: true,
+            command: None,
+        },
+        (State::delete_buried, "deleted"),
+    ),
+];
+
+/// Descriptions of the operations.
+pub const OPERATIONS: &[Operation] = &descriptions(&TABLE);
+
+/// Names of the operations on a buried job.
+pub(super) const OF_BURIED: &[&str] = &[TABLE[0].0.name, TABLE[1].0.name];
+
+impl JobQueue {
+    /// Runs an operation. The result comes once the change is committed.
+    pub(super) fn run_operation(
+        &mut self,
+        request: &OperationRequest,
+        context: &mut Context<'_>,
+    ) -> Option<OperationResult> {
+        let (_, change) = TABLE[request.operation.index()];
+        let done = match self.change_buried(change, &request.argument, context) {
+            Ok(done) => done,
+            Err(error) => return Some(Err(error)),
+        };
+        match self.state.last_uncommitted() {
+            None => Some(Ok(done)),
+            Some(commit) => {
+                self.keeping.operations.push((commit, request.from, done));
+                None
+            }
+        }
+    }
+
+    fn change_buried(&mut self, (change, done): Change, job: &[u8], context: &mut Context<'_>) -> OperationResult {
+        let no_job = || OperationError::NotFound(format!("there is no job {}", escaped(job)));
+        let id = std::str::from_utf8(job).ok().and_then(|job| job.parse().ok()).map(JobId).ok_or_else(no_job)?;
+        if self.store.standing() != Standing::Owns {
+            return Err(OperationError::Refused("another daemon has the jobs, and this one stands by".into()));
+        }
+        if self.is_store_failing(context.time.now) {
+            return Err(OperationError::Refused("the store of the jobs fails".into()));
+        }
+        match self.state.state_of(id).ok_or_else(no_job)? {
+            JobState::Buried => self.step(context, |state, step| change(state, id, step)),
+            other => return Err(OperationError::Refused(format!("job {id} is {}, not buried", other.word()))),
+        }
+        Ok(format!("job {id} is {done}"))
+    }
+}

@@ -1,0 +1,114 @@
+//! The members' part in the contract beside the tick.
+
+use super::Members;
+use super::sessions::Sessions;
+use super::state::Record;
+use super::stats::Levels;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::Time;
+use poolcounter_service::contract::{
+    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable,
+};
+use poolcounter_service::report::{Counted, Report, View};
+use std::io;
+use std::sync::Arc;
+
+/// The version of what is written: the sessions with something to know, then the records of the state.
+const SAVED_VERSION: u16 = 2;
+/// The version before: it has no rules of leases, and is the same otherwise.
+const WITHOUT_RULES: u16 = 1;
+
+impl Lifecycle for Members {
+    fn configure(&mut self, context: &mut Context<'_>) {
+        let declared = std::mem::take(&mut self.declared);
+        self.step(context, true, |state, step| state.configure(declared, step));
+    }
+
+    fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
+        self.state.set_refusing(refuses);
+    }
+
+    fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.drop_denied(conn, context);
+    }
+
+    fn leases_of_rules(&self) -> Vec<(Arc<str>, u64)> {
+        self.state.leases_of_rules().map(|(rule, leases)| (rule.clone(), leases)).collect()
+    }
+}
+
+impl Handover for Members {
+    fn version(&self) -> u16 {
+        SAVED_VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
+        self.log.sum_up_at_end();
+        out.put(&self.is_numbered)?;
+        self.sessions.save(out)?;
+        let timers = context.timers.typed();
+        for record in self.state.save(&timers) {
+            out.put(&Some(record))?;
+        }
+        out.put(&None::<Record>)
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        if version != SAVED_VERSION && version != WITHOUT_RULES {
+            return Err(Unreadable::version("members", version));
+        }
+        self.is_numbered = saved.take()?;
+        self.sessions = Sessions::restore(saved)?;
+        let mut end = Ok(());
+        let records = std::iter::from_fn(|| {
+            saved.take().unwrap_or_else(|error| {
+                end = Err(error);
+                None
+            })
+        });
+        let restored = self.step(context, false, |state, step| state.restore(records, step));
+        end.and(restored)
+    }
+}
+
+impl Observe for Members {
+    fn at_risk(&self) -> u64 {
+        let levels = self.levels(&Traffic::default());
+        levels.of(Levels::InUse) + levels.of(Levels::Waiting)
+    }
+
+    fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
+        let figures = self.state.counted_in_all();
+        let figures = self.levels(traffic).rows().chain(figures.rows()).collect();
+        Report { figures, tables: self.tables(), ..Report::default() }
+    }
+
+    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, now, peers)
+    }
+
+    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        self.tally_pools(note);
+    }
+}
+
+impl Operate for Members {}
+
+impl Inquire for Members {}
+
+impl Inspect for Members {
+    fn check(&self) {
+        self.state.check();
+        assert_eq!(self.sessions.owe(), self.pacing.is_some(), "what is owed is sent some time");
+        assert_eq!(self.log.next_sum().is_some(), self.log_sum.is_some(), "what was left out of the log is summed up");
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.knows_nobody() && self.sessions.is_empty()
+    }
+
+    fn background_timers(&self) -> usize {
+        self.state.armed_timers() + usize::from(self.log_sum.is_some())
+    }
+}

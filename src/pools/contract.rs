@@ -1,0 +1,88 @@
+//! The pools' part in the contract beside the tick.
+
+use super::{PoolsService, state};
+use poolcounter_core::id::ConnId;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::time::Time;
+use poolcounter_service::contract::{
+    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
+    Requester, Shown, Traffic, Unreadable,
+};
+use poolcounter_service::report::{Counted, Report, Series, View};
+use std::io;
+
+impl Lifecycle for PoolsService {
+    fn recheck(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.drop_denied(conn, context);
+    }
+
+    fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
+        self.state.set_refusing(refuses);
+    }
+}
+
+impl Handover for PoolsService {
+    fn version(&self) -> u16 {
+        state::SAVED_VERSION
+    }
+
+    fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()> {
+        self.state.save(out, &context.timers.typed())
+    }
+
+    fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
+        self.state.restore(version, saved, &mut context.timers.typed())
+    }
+}
+
+impl Observe for PoolsService {
+    fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
+        let figures = self.figures(now, traffic).rows().collect();
+        Report { figures, tables: self.tables(now, peers), ..Report::default() }
+    }
+
+    fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        self.view_of(path, now, peers)
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        self.standing().into_iter().for_each(note);
+    }
+
+    fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
+        self.tally_types(note);
+    }
+
+    fn at_risk(&self) -> u64 {
+        self.state.working() + self.state.waiting()
+    }
+}
+
+impl Operate for PoolsService {
+    fn operate(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> Option<OperationResult> {
+        Some(self.run_operation(request, context))
+    }
+}
+
+impl Inquire for PoolsService {
+    fn shown(&mut self, from: Requester, shown: Shown<'_>, context: &mut Context<'_>) {
+        if let Shown::Reports(moment, _) = shown {
+            // Lossless: it was a number of rows.
+            PoolsService::reply_report(from.conn, from.number as usize, &moment, context);
+        }
+    }
+}
+
+impl Inspect for PoolsService {
+    fn check(&self) {
+        self.state.check();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.is_empty() && self.search.is_none()
+    }
+
+    fn background_timers(&self) -> usize {
+        self.state.background_timers()
+    }
+}

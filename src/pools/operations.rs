@@ -1,0 +1,94 @@
+//! Operations on the pools, for pages and the administration.
+
+use super::ceiling_table::{self, MOST_CEILINGS};
+use super::{PoolsService, Reply};
+use poolcounter_core::id::ConnId;
+use poolcounter_protocol::pools::wire;
+use poolcounter_service::contract::{Context, GONE, Operation, OperationError, OperationRequest, OperationResult};
+use poolcounter_service::operations::descriptions;
+
+type Run = fn(&mut PoolsService, &[u8], &mut Context<'_>) -> OperationResult;
+
+/// Every operation, with the function that runs it.
+const TABLE: [(Operation, Run); 2] = [
+    (
+        Operation {
+            name: "release-lock",
+            parameters: &["KEY", "CLIENT"],
+            summary: "take a lock away from a client, as holders KEY shows it",
+            is_on_pages: true,
+            command: Some("RELEASE-LOCK"),
+        },
+        PoolsService::take_locks_from,
+    ),
+    (
+        Operation {
+            name: "ceiling",
+            parameters: &["KEYS", "NAME=VALUE,...|none"],
+            summary: "what requests for these keys may have at most, until the next upgrade",
+            is_on_pages: true,
+            command: Some("CEILING"),
+        },
+        |service, words, _| service.change_ceiling(words),
+    ),
+];
+
+/// Descriptions of the operations.
+pub const OPERATIONS: &[Operation] = &descriptions(&TABLE);
+
+impl PoolsService {
+    /// Runs an operation.
+    pub(super) fn run_operation(&mut self, request: &OperationRequest, context: &mut Context<'_>) -> OperationResult {
+        let (_, run) = TABLE[request.operation.index()];
+        run(self, &request.argument, context)
+    }
+
+    /// Takes the locks of a key away from the client at an address, `KEY ADDRESS`: sends `NOT_LOCKED` to its connections there and ends
+    /// them, whatever else they hold or wait for. That line is the answer to a RELEASE that comes later, or is on its way.
+    fn take_locks_from(&mut self, words: &[u8], context: &mut Context<'_>) -> OperationResult {
+        let mut words = words.splitn(2, |byte| *byte == b' ');
+        let (key, client) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let conns = context.conns;
+        let is_asked_for = |conn| {
+            let peer = conns.peer(conn);
+            peer != GONE && peer.as_bytes() == client
+        };
+        let claims = self.state.claims_on(key).filter(|claim| is_asked_for(claim.conn));
+        let (held, waiting): (Vec<_>, Vec<_>) = claims.partition(|claim| claim.waits_for.is_none());
+        let locks = held.len();
+        if locks == 0 {
+            return Err(match waiting.len() {
+                0 => OperationError::NotFound("no client of that address has a lock of that key".into()),
+                _ => OperationError::Refused("that client waits for a lock of that key, and has none".into()),
+            });
+        }
+        let mut conns: Vec<ConnId> = held.into_iter().map(|claim| claim.conn).collect();
+        conns.sort_unstable();
+        conns.dedup();
+        for conn in conns {
+            context.output.reply_lines(conn, |bytes| bytes.extend_from_slice(wire::text_of(Reply::NotLocked)));
+            context.end(conn);
+        }
+        Ok(format!("{locks} {} taken away", if locks == 1 { "lock" } else { "locks" }))
+    }
+
+    /// Sets or removes a ceiling, as `KEYS NAME=VALUE,NAME=VALUE` or `KEYS none` says.
+    fn change_ceiling(&mut self, words: &[u8]) -> OperationResult {
+        let words = std::str::from_utf8(words).map_err(|_| OperationError::Malformed("this is no text".into()))?;
+        let (pattern, settings) = words.split_once(' ').unwrap_or((words, "none"));
+        if settings == "none" {
+            let was_there = self.state.remove_ceiling(pattern.as_bytes());
+            return match was_there {
+                true => Ok("the ceiling is gone".into()),
+                false => Err(OperationError::NotFound("there is no such ceiling".into())),
+            };
+        }
+        let ceiling = ceiling_table::parse_ceiling(pattern, settings).map_err(OperationError::Malformed)?;
+        let is_new = self.state.ceilings().iter().all(|one| one.ceiling.pattern != ceiling.pattern);
+        if is_new && self.state.ceilings().len() >= MOST_CEILINGS {
+            return Err(OperationError::Refused(format!("there are more than {MOST_CEILINGS} ceilings")));
+        }
+        self.state.set_ceiling(ceiling);
+        Ok(format!("a ceiling for {pattern} until the next upgrade"))
+    }
+}

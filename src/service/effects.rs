@@ -1,0 +1,85 @@
+//! Effects: what a service wants done outside of itself. The loop carries them out after the call, in their order.
+
+use crate::container::ServiceId;
+use crate::operations::{OperationRequest, OperationResult};
+use crate::report::snapshot::Moment;
+use crate::report::{Counted, Series, View};
+use log::LevelFilter;
+use poolcounter_core::id::ConnId;
+
+/// Something that a service wants done once its call has returned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Serve a connection again whose wait is over.
+    Resume(ConnId),
+    /// Close a connection of the service once its output is sent.
+    End(ConnId),
+    /// Have all services refuse new requests, or grant them again.
+    RefuseNew(bool),
+    /// End the process, as soon as nothing is under way.
+    EndProcess,
+    /// Log lines up to this level; `None`: as the process was started.
+    SetLogLevel(Option<LevelFilter>),
+    /// Run an operation of a service.
+    Operate(OperationRequest),
+    /// Pass on the result of an operation for which [`Operate::operate`](crate::contract::Operate::operate) has returned none.
+    Done(Requester, OperationResult),
+    /// Take a snapshot of all services and pass it to [`Inquire::shown`](crate::contract::Inquire::shown).
+    Show(Requester, Wanted),
+}
+
+/// Sender of a request to other services, which gets the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Requester {
+    /// The service.
+    pub service: ServiceId,
+    /// Connection that asked. Its id may be that of another when the answer comes.
+    pub conn: ConnId,
+    /// Number that the service gives to the request.
+    pub number: u64,
+}
+
+/// Kind of a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// Figures of the other services.
+    Telemetry,
+    /// Reports of all services.
+    Reports,
+    /// Page about one thing of a service.
+    View {
+        /// Name of the service.
+        service: String,
+        /// Path of the thing.
+        path: Vec<u8>,
+    },
+    /// Things of all services with this text in their names.
+    Search(Vec<u8>),
+}
+
+/// Snapshot of all services.
+pub enum Shown<'a> {
+    /// Answer to [`Wanted::Telemetry`].
+    Telemetry(&'a Telemetry<'a>),
+    /// Answer to [`Wanted::Reports`].
+    Reports(Moment<'a>, &'a Telemetry<'a>),
+    /// Answer to [`Wanted::View`] and [`Wanted::Search`]: the views, whose reports are in the moment; none if nothing was found.
+    Views(Moment<'a>, Vec<View>, &'a Telemetry<'a>),
+}
+
+/// Callback for the series of services, with the name of the service.
+pub type NoteSeries<'a> = dyn FnMut(&'static str, Series) + 'a;
+/// Callback for the counts of table rows, with the name of the service.
+pub type NoteCounted<'a> = dyn FnMut(&'static str, Counted<'_>) + 'a;
+
+/// Figures of all services but the reader. They are read only where they are needed, as that takes a while.
+pub struct Telemetry<'a> {
+    /// First reason why the health check fails; `None` when healthy.
+    pub unhealthy_reason: Option<&'static str>,
+    /// Number of things that would be lost if the daemon ended now, by service.
+    pub at_risk: &'a dyn Fn() -> Vec<(&'static str, u64)>,
+    /// Passes on all series, in the order of the services: [`Observe::sample`](crate::contract::Observe::sample).
+    pub sample: &'a dyn Fn(&mut NoteSeries<'_>),
+    /// Passes on the counts of all table rows: [`Observe::tally`](crate::contract::Observe::tally).
+    pub tally: &'a dyn Fn(&mut NoteCounted<'_>),
+}

@@ -1,0 +1,188 @@
+//! Operations that operators run on services. One table per service describes them; pages, the administration, its help and the refusal
+//! of unknown ones read it, and every way leads to [`Operate::operate`](crate::contract::Operate::operate).
+
+use crate::access::{Command, Verb};
+use crate::container::ServiceId;
+use crate::contract::Info;
+use crate::effects::Requester;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::text::escaped;
+
+/// Static description of an operation; its row in [`Info::operations`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// Name in the paths of pages, `/SERVICE/NAME/ARGUMENT`: `kick`.
+    pub name: &'static str,
+    /// Words of the argument.
+    pub parameters: &'static [&'static str],
+    /// Description in a few words.
+    pub summary: &'static str,
+    /// True when pages offer it: to those whom `--http-admin` and the right `http:act` for its path allow that.
+    pub is_on_pages: bool,
+    /// Name as a command of the administration, which needs the right `admin:command` for that name. `None`: it is no command.
+    pub command: Option<&'static str>,
+}
+
+/// Place of an operation in the table of its service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OperationId(u8);
+
+/// Operation of some service.
+#[derive(Clone, Copy, Debug)]
+pub struct Offered {
+    /// The service.
+    pub service: ServiceId,
+    /// Its place in the table of the service.
+    pub id: OperationId,
+    /// Its description.
+    pub about: &'static Operation,
+}
+
+/// Operations of all services of a list.
+#[derive(Clone, Default)]
+pub struct Operations {
+    services: Vec<&'static str>,
+    all: Vec<Offered>,
+}
+
+/// Operation that an operator asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OperationRequest {
+    /// Gets the result: [`crate::contract::Inquire::operation_done`].
+    pub from: Requester,
+    /// Service that runs it.
+    pub service: ServiceId,
+    /// The operation.
+    pub operation: OperationId,
+    /// Its argument: words with a space between them.
+    pub argument: Vec<u8>,
+}
+
+/// Result of an operation: a few words about what was done, or the error.
+pub type OperationResult = Result<String, OperationError>;
+
+/// Reason why an operation was not done, in a few words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OperationError {
+    /// There is no such operation, or its argument is malformed.
+    Malformed(String),
+    /// There is no such thing.
+    NotFound(String),
+    /// The thing is there, and cannot be changed so now.
+    Refused(String),
+    /// The store has failed meanwhile: it may be done or not.
+    Unknown(String),
+}
+
+/// Operations under way, each with the connection that waits for the result, and what is known of its request.
+pub struct PendingOperations<T> {
+    /// Number of the last one.
+    last: u64,
+    waiting: Vec<(u64, ConnId, T)>,
+}
+
+/// Returns the descriptions in a table that has something else in each row, such as a function.
+pub const fn descriptions<T, const N: usize>(table: &[(Operation, T); N]) -> [Operation; N] {
+    let mut rows = [table[0].0; N];
+    let mut row = 0;
+    while row < N {
+        rows[row] = table[row].0;
+        row += 1;
+    }
+    rows
+}
+
+/// Returns the commands of a service: its own, or for the service that has none of its own the operations of all.
+pub fn commands_of(info: &Info, list: &[&'static Info]) -> Vec<Command> {
+    if !info.commands.is_empty() {
+        return info.commands.into();
+    }
+    let row = |(word, Offered { about, .. })| Command { word, arguments: "", verb: Some(Verb(0)), help: about.summary };
+    Operations::of(list).commands().map(row).collect()
+}
+
+impl OperationId {
+    /// Returns the index in the table of its service.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl Operations {
+    /// Returns the operations of a list of services, in its order.
+    pub fn of(list: &[&'static Info]) -> Operations {
+        let of_service = |service: ServiceId| {
+            let rows = (0..).zip(service.info(list).operations);
+            rows.map(move |(row, about)| Offered { service, id: OperationId(row), about })
+        };
+        let services = list.iter().map(|info| info.name).collect();
+        Operations { services, all: ServiceId::all(list).flat_map(of_service).collect() }
+    }
+
+    /// Returns the operation of this name that pages offer of a service; `None` if there is no such service.
+    ///
+    /// # Errors
+    ///
+    /// When the service has no such operation.
+    pub fn on_page(&self, service: &str, name: &str) -> Option<Result<Offered, OperationError>> {
+        let place = self.services.iter().position(|other| *other == service)?;
+        let is_it = |one: &&Offered| one.service.index() == place && one.about.is_on_pages && one.about.name == name;
+        let unknown = || OperationError::Malformed(format!("there is no action {}", escaped(name.as_bytes())));
+        Some(self.all.iter().find(is_it).copied().ok_or_else(unknown))
+    }
+
+    /// Returns those that are commands of the administration, with their names.
+    pub fn commands(&self) -> impl Iterator<Item = (&'static str, Offered)> {
+        self.all.iter().filter_map(|one| Some((one.about.command?, *one)))
+    }
+}
+
+impl Offered {
+    /// Returns the request for this operation.
+    pub fn request(&self, from: Requester, argument: Vec<u8>) -> OperationRequest {
+        OperationRequest { from, service: self.service, operation: self.id, argument }
+    }
+}
+
+impl OperationError {
+    /// Returns the words.
+    pub fn text(&self) -> &str {
+        let (OperationError::Malformed(text)
+        | OperationError::NotFound(text)
+        | OperationError::Refused(text)
+        | OperationError::Unknown(text)) = self;
+        text
+    }
+}
+
+impl<T> Default for PendingOperations<T> {
+    fn default() -> Self {
+        PendingOperations { last: 0, waiting: Vec::new() }
+    }
+}
+
+impl<T> PendingOperations<T> {
+    /// Adds an operation for which a connection waits, and returns its number.
+    pub fn begin(&mut self, conn: ConnId, request: T) -> u64 {
+        self.last += 1;
+        self.waiting.push((self.last, conn, request));
+        self.last
+    }
+
+    /// Removes the operation of this number; `None` if its connection is closed.
+    pub fn end(&mut self, number: u64) -> Option<(ConnId, T)> {
+        let place = self.waiting.iter().position(|(other, ..)| *other == number)?;
+        let (_, conn, request) = self.waiting.swap_remove(place);
+        Some((conn, request))
+    }
+
+    /// Removes the operation for which a connection waits that is closed.
+    pub fn forget(&mut self, conn: ConnId) {
+        self.waiting.retain(|(_, other, _)| *other != conn);
+    }
+
+    /// Returns true when no connection waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
