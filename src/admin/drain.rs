@@ -70,7 +70,7 @@ impl Admin {
         look(Some(from.conn), context);
     }
 
-    /// Has nothing new granted, and looks at what is left from time to time.
+    /// Refuses new requests in all services, and looks at what is left from time to time.
     pub(super) fn go_on_draining(&mut self, context: &mut Context<'_>) {
         context.effects.push(Effect::RefuseNew(true));
         self.arm_look(context);

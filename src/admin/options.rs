@@ -2,7 +2,7 @@
 
 use poolcounter_service::options::{Endpoint, Opt};
 
-/// What its other options say: there are none.
+/// Settings of the administration: there are none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AdminSettings;
 

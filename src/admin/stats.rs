@@ -1,9 +1,9 @@
-//! What the administration counts. It knows nothing of what happens there.
+//! Statistics of the administration.
 
 use poolcounter_core::stats::statistics;
 
 statistics! {
-    /// What is counted of the administration.
+    /// Statistics of the administration.
     AdminStat {
         Commands = "commands", Count, "Commands of administrators, refused ones too.";
         Draining = "draining", Level, "1 while nothing new is granted, because the daemon is to end once all is given back.";

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 use std::io::Write;
 
-/// The longest line, without its end, in bytes: room for the longest key of the pools and an address.
+/// Longest line, without its end, in bytes: room for the longest key of the pools and an address.
 pub const MOST_LINE_BYTES: usize = 16 * 1024;
-/// How the last line of an answer begins when the command was obeyed.
+/// First word of the last line of an answer when the command was done.
 pub const OK: &str = "OK";
-/// How it begins when the command was refused.
+/// First word of the last line when the command was refused.
 pub const ERROR: &str = "ERROR";
-/// How the lines begin that come before the answer to `DRAIN`.
+/// First word of the lines before the answer to `DRAIN`.
 pub const LEFT: &str = "LEFT";
 
 /// Returns the words of a line.
@@ -26,7 +26,7 @@ pub fn write_answer(bytes: &mut Vec<u8>, answer: Result<&str, &str>) {
     }
 }
 
-/// Writes a line that tells how much is left.
+/// Writes a line with the number of things that are left.
 pub fn write_left(bytes: &mut Vec<u8>, left: &dyn Display) {
     write_line(bytes, LEFT, left);
 }

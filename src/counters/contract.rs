@@ -11,12 +11,12 @@ use poolcounter_service::report::{Report, View};
 use serde::Deserialize;
 use std::io;
 
-/// The version of what is written: the sessions with something to know, then the state.
+/// Version of what is written: the sessions that are not idle, then the state.
 const SAVED_VERSION: u16 = 1;
 
 type CounterSessions = Vec<(ConnId, CounterSession)>;
 
-/// What version 0.9.0 wrote.
+/// Format of version 0.9.0.
 #[derive(Deserialize)]
 struct CountersInOnePiece {
     state: state::CounterTablesInOnePiece,

@@ -30,10 +30,10 @@ use serde::{Deserialize, Serialize};
 use stats::CounterStat as Stat;
 use wire::{CounterRequest, FIELDS_BYTES, HEADER_BYTES, Header, Malformed, STATUS_OFFSET};
 
-/// How many slots of the table a Dump looks at in one turn, whether there are counters in them or not.
+/// Slots of the table that a Dump visits in one turn, with or without counters in them.
 const DUMP_SLOTS: usize = 4096;
 
-/// The counters' line in the registry.
+/// Entry in the list of services.
 pub const INFO: Info = Info {
     name: "counters",
     port: 11215,
@@ -61,30 +61,30 @@ impl Configure for CountersSettings {
 /// The counters service.
 pub struct CountersService {
     state: CountersState,
-    /// No units are given: the daemon is to end once all are given back.
+    /// True while no units are granted, because the daemon is to end once all are given back.
     refuses_new: bool,
     sessions: Vec<CounterSession>,
 }
 
-/// What is known of a connection beyond what it holds.
+/// State of a connection beyond what it holds.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct CounterSession {
-    /// The first slot of the table that the Dump under way has not sent, if there is one under way.
+    /// First slot of the table that the Dump under way has not sent.
     dump_next: Option<u32>,
-    /// A request with a long body, most of which does not matter.
+    /// Request with a long body that is not complete.
     long: Option<Box<LongRequest>>,
 }
 
-/// A request whose body is longer than its fields can be. All of it must arrive before the reply, but it need not be kept.
+/// Request with a body longer than its fields can be. All of it must arrive before the reply, but it need not be kept.
 #[derive(Clone, Serialize, Deserialize)]
 struct LongRequest {
-    /// The header and the fields.
+    /// Header and fields.
     kept: Vec<u8>,
-    /// Bytes of the body that are still to come.
+    /// Number of bytes of the body that have not arrived.
     missing: usize,
 }
 
-/// What came of a request.
+/// Progress of a request.
 enum RequestProgress {
     /// Answered.
     Done,
@@ -100,7 +100,7 @@ impl CountersService {
         CountersService { state: CountersState::new(settings), refuses_new: false, sessions: Vec::new() }
     }
 
-    /// Returns what was counted, and the levels as they are now.
+    /// Returns the statistics, with present levels.
     pub fn figures(&self, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures();
         figures.set(Stat::CurrConnections, traffic.open);
@@ -108,7 +108,7 @@ impl CountersService {
         figures
     }
 
-    /// Serves the first request of the input, and returns how many bytes are consumed; None when it is not all there.
+    /// Serves the first request of the input, and returns the number of consumed bytes; `None` when it is not complete.
     fn serve_one(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Option<(usize, RequestProgress)> {
         if let Some(long) = self.session(conn).long.take() {
             return self.continue_long(conn, long, input, context);
@@ -136,7 +136,7 @@ impl CountersService {
         })
     }
 
-    /// Consumes what has arrived of a long body. Once that is all, the request is served.
+    /// Consumes the part of a long body that has arrived, and serves the request once it is complete.
     fn continue_long(
         &mut self,
         conn: ConnId,
@@ -218,8 +218,8 @@ impl CountersService {
         reply(context.output, conn, |bytes| wire::write_stats(bytes, header, &figures));
     }
 
-    /// Sends as many counters as the connection's output takes. Those that are created or dropped meanwhile may be sent or not;
-    /// every other is sent once.
+    /// Sends as many counters as the connection's output takes. Each is sent once; those that are created or dropped meanwhile may be
+    /// missing.
     fn continue_dump(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) -> RequestProgress {
         self.state.roll_interval(&mut step(context));
         let first = match self.session(conn).dump_next.take() {
@@ -258,7 +258,7 @@ impl CounterSession {
     }
 }
 
-/// Returns the state machine's step at this moment.
+/// Returns a step of the state machine at the time of the call.
 fn step<'a>(context: &'a mut Context<'_>) -> CountersStep<'a> {
     CountersStep { now: context.time.now, epoch: context.time.epoch, timers: context.timers.typed() }
 }

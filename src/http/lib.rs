@@ -43,14 +43,14 @@ use resource::{Extent, Form, PLAIN, Resource};
 use samples::{KEPT, Samples};
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
-/// How many rows of each table have curves where these are to be added up.
+/// Rows of each table with curves where these are to be added up.
 const CURVES_TO_ADD: usize = 100;
 /// Most requests of one connection answered in a turn; a page ends the turn, as it takes up to a millisecond.
 const ANSWERS_PER_TURN: usize = 4;
-/// The version of what is written for an upgrade: the samples.
+/// Version of what is written for an upgrade: the samples.
 const SAVED_VERSION: u16 = 1;
 
-/// Connections at a time. A few look at the pages; others must not take descriptors from those who work.
+/// Limit of open connections: those who look at pages must not take descriptors from those who work.
 const MAX_CONNECTIONS: u64 = 100;
 
 /// Entry in the list of services.
@@ -90,21 +90,21 @@ impl Configure for HttpSettings {
     }
 }
 
-/// How long a connection is kept without a page. Few are allowed, and those that ask nothing must not shut out those that do.
+/// Longest time without a page. Few connections are allowed, and silent ones must not shut out others.
 const IDLE_LIMIT: Span = Span::from_secs(10);
 
-/// The service: what it remembers between requests.
+/// The service.
 pub struct Http {
     samples: Samples,
-    /// The samples of the last hour. Another process begins anew with them, and with what follows.
+    /// Samples of the last hour. Another process begins anew with them, and with what follows.
     hour: Samples,
-    /// What was counted lately; None where nobody can ask for it.
+    /// Counts of the last minutes; `None` where the service does not listen.
     recent: Option<Recent>,
-    /// The names that requests may be for.
+    /// Host names that requests may be for.
     hosts: Hosts,
-    /// Whether those who look at the pages may do what these offer.
+    /// True when pages offer operations.
     is_admin: bool,
-    /// The daemons of which the pages tell; None if that is this one.
+    /// Daemons that the pages show; `None` for this one.
     fleet: Option<Fleet>,
     /// Operations of all services.
     operations: Operations,
@@ -112,19 +112,19 @@ pub struct Http {
     pending: PendingOperations<AfterResponse>,
     /// Page that waits for a snapshot of the services; `None` between calls.
     page: Option<PendingPage>,
-    /// Why the health check fails.
+    /// Failure of the health check.
     health: Fault,
-    /// Wakes the loop when one of them has answered.
+    /// Wakes the loop when a daemon of the fleet has answered.
     wake: Option<Wake>,
 }
 
-/// How far the samples of the last hour are apart.
+/// Time from one sample of the last hour to the next.
 const HOUR_INTERVAL: Span = Span::from_micros(3_600_000_000 / (KEPT as u64 - 1));
 
-/// What stands in place of a service in the path of what is found in all of them.
+/// Word in place of a service in the path of a search in all of them.
 const FOUND: &str = "find";
 
-/// What a person reads who has asked under a name that is not known.
+/// Text for requests under a host name that is not known.
 const MISDIRECTED: &str = "This server does not know that name; the option --http-host would tell it.\n";
 
 /// Page that was asked for; its content comes with a snapshot of the services.
@@ -239,7 +239,7 @@ impl Http {
         Some(if resource.is_page() { page::render(&snapshot) } else { snapshot.to_json() })
     }
 
-    /// Returns whether a request can be answered: what several daemons tell may have to be waited for.
+    /// Returns whether a request can be answered: a page of several daemons may have to wait for their answers.
     fn readiness(&mut self, conn: ConnId, request: &HttpRequest<'_>, now: Time) -> Readiness {
         let resource = Resource::at(request.path).filter(|_| matches!(request.method, Method::Get | Method::Head));
         let is_own = request.host.is_none_or(|host| self.hosts.include(host));
@@ -251,7 +251,7 @@ impl Http {
     }
 }
 
-/// Leaves out the services to which no client has connected, all but the first: the page says nothing of them.
+/// Leaves out the services to which no client has connected, all but the first, as the page does not show them.
 fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
     let services = &mut moment.overview.services;
     let first = services.first().map(|service| service.name);

@@ -1,9 +1,9 @@
-//! What there is to ask for over HTTP, and how much of it: paths and queries.
+//! Resources over HTTP: paths and queries.
 
 use super::recent::{RANGES, Range};
 use poolcounter_service::report::room::{MOST_ROWS, Room};
 
-/// The type of text that is no page.
+/// Type of text that is no page.
 pub const PLAIN: &str = "text/plain; charset=utf-8";
 /// How much of the tables the page has in bytes, as markup and as JSON; the rest of it has some 100 KiB.
 const TABLE_BYTES: usize = 780_000;
@@ -12,29 +12,29 @@ const BYTES_TO_ADD: usize = 500_000;
 /// How many rows of each table a page has, unless more are asked for: as many as are not folded.
 const PAGE_ROWS: usize = 20;
 
-/// What there is to ask for.
+/// Resource that a request can be for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource<'a> {
     Status,
     Json,
     Metrics,
     Health,
-    /// What a service tells of one thing, on a page or as JSON.
+    /// One thing of a service, on a page or as JSON.
     View(&'a str, &'a str, Form),
 }
 
-/// How much of it is told.
+/// Extent of a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// Of what time; None: of all since the start.
+    /// Range of time; `None`: all since the start.
     pub range: Option<Range>,
-    /// How many rows of each table, at most.
+    /// Most rows of each table.
     pub rows: usize,
     /// Whether times come with all of their counts, and more rows with curves: what is needed to add up what several daemons tell.
     pub is_to_add: bool,
 }
 
-/// How one thing is told of.
+/// Form of a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     Page,
@@ -67,7 +67,7 @@ impl Resource<'_> {
         }
     }
 
-    /// Returns what several daemons are asked for it; None if that is another's.
+    /// Returns the question to several daemons for it; `None` if this daemon answers by itself.
     pub fn target(self, range: Option<Range>) -> Option<String> {
         let query = format!("range={}&times=all", range.map_or("start", |range| range.name));
         match self {
@@ -94,7 +94,7 @@ impl Resource<'_> {
 }
 
 impl Extent {
-    /// Returns what a query asks for: `range=NAME`, without which pages tell of the shortest range, and the JSON of all since the start;
+    /// Returns the extent that a query asks for: `range=NAME`, without which pages tell of the shortest range, and the JSON of all since the start;
     /// `rows=N`; `times=all`.
     pub fn of(resource: Resource<'_>, query: &str) -> Extent {
         let value = |name: &str| query.split('&').filter_map(|part| part.split_once('=')).find(|it| it.0 == name);

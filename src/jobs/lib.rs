@@ -48,7 +48,7 @@ use store::{Standing, Store};
 use wire::MAX_EXTENSION_LINE;
 use wire::stream::Cut;
 
-/// The line of the registry.
+/// Entry in the list of services.
 pub const INFO: Info = Info {
     name: "jobs",
     port: 11300,
@@ -83,30 +83,30 @@ pub struct JobQueue {
     store: Box<dyn Store>,
     keeping: Keeping,
     sessions: Vec<Session>,
-    /// Bytes that are kept of requests of which not all is there.
+    /// Number of bytes kept of unfinished requests.
     kept_bytes: usize,
-    /// Whether clients on other machines may administer it.
+    /// True when clients on other machines may administer the jobs.
     is_open_to_admins: bool,
-    /// The last commit that a reply was told to wait for.
+    /// Last commit that a reply waits for.
     awaited: Commit,
-    /// Connections that wait and whose peers send no more, and the commit that may bring what they wait for.
+    /// Connections that wait and whose peers have closed their sending side, and the commit that may bring what they wait for.
     hung_up: Vec<(Commit, ConnId)>,
-    /// What `stats` calls this server; made when it is first needed.
+    /// Name of this server in `stats`; made when it is first needed.
     name: Option<u64>,
     machine: Machine,
-    /// Jobs that are kept elsewhere are not given out: the daemon is to end once those that were come back.
+    /// True while jobs that are kept elsewhere are not given out, because the daemon is to end once reserved ones have come back.
     keeps_jobs: bool,
-    /// What the present step has to say; empty between steps.
+    /// Events of the present step; empty between steps.
     events: Vec<Event>,
 }
 
 impl JobQueue {
-    /// A service without jobs.
+    /// Returns a service without jobs.
     pub fn new(settings: &JobsSettings) -> Self {
         JobQueue::with_store(settings, keeping::store_of(settings))
     }
 
-    /// A service without jobs, whose changes go to this store.
+    /// Returns a service without jobs, whose changes go to this store.
     pub fn with_store(settings: &JobsSettings, store: Box<dyn Store>) -> Self {
         let mut state = keeping::state_of(settings);
         if store.is_immediate() {
@@ -128,7 +128,7 @@ impl JobQueue {
         }
     }
 
-    /// Has the state take one step, and passes on what it says.
+    /// Takes one step of the state machine, and passes on its events.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         let mut events = std::mem::take(&mut self.events);
         let Context { time, timers, random, .. } = context;

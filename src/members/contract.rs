@@ -14,9 +14,9 @@ use poolcounter_service::report::{Counted, Report, View};
 use std::io;
 use std::sync::Arc;
 
-/// The version of what is written: the sessions with something to know, then the records of the state.
+/// Version of what is written: the sessions that are not idle, then the records of the state.
 const SAVED_VERSION: u16 = 2;
-/// The version before: it has no rules of leases, and is the same otherwise.
+/// Version before: it has no rules of leases, and is the same otherwise.
 const WITHOUT_RULES: u16 = 1;
 
 impl Lifecycle for Members {

@@ -1,6 +1,6 @@
 //! Members: a network form of Erlang's pooler. Providers bring members, consumers take them for themselves alone and return them.
 //! This is the adapter between the loop and the state: it turns lines into requests and events into lines, and decides nothing
-//! but when a connection is told what.
+//! but when lines are sent.
 
 mod contract;
 mod event_log;
@@ -39,7 +39,7 @@ use sessions::{Listing, Sessions};
 use state::{DeclaredPool, Event, Notice, State, Step, Timer};
 use wire::{Line, Query};
 
-/// The line of the registry.
+/// Entry in the list of services.
 pub const INFO: Info = Info {
     name: "members",
     port: 7532,
@@ -56,9 +56,9 @@ pub const INFO: Info = Info {
     operations: &[],
 };
 
-/// The longest line, without its end, in bytes: as in the pools protocol.
+/// Longest line, without its end, in bytes: as in the pools protocol.
 const MOST_LINE_BYTES: usize = 8192;
-/// How many lines of a list are written in one turn: with an address asked of the system for each, about a millisecond.
+/// Lines of a list written in one turn: with an address asked of the system for each, about a millisecond.
 const LISTED_PER_TURN: usize = 512;
 
 impl Configure for MembersSettings {
@@ -78,16 +78,16 @@ impl Configure for MembersSettings {
 pub struct Members {
     state: State,
     admin: Option<bool>,
-    /// The pools of the configuration file, until they are made.
+    /// Pools of the configuration file, until they are made.
     declared: Vec<DeclaredPool>,
-    /// The numbers of leases begin at the time of the first request.
+    /// True once leases have numbers, which begin at the time of the first request.
     is_numbered: bool,
     sessions: Sessions,
-    /// Armed while a connection is owed lines.
+    /// Timer for lines that connections are owed; armed while there are some.
     pacing: Option<TimerId>,
-    /// What the present step has to say; empty between steps.
+    /// Events of the present step; empty between steps.
     events: Vec<Event>,
-    /// What the operator is to be told of it; empty between steps.
+    /// Notices of the present step for the log; empty between steps.
     notices: Vec<Notice>,
     log: EventLog,
     /// Armed while something was left out of the log.
@@ -95,7 +95,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// A service without pools.
+    /// Returns a service without pools.
     pub fn new(settings: MembersSettings) -> Self {
         Members {
             state: State::new(state::Limits { most: settings.most, ..state::Limits::default() }, 0),
@@ -145,7 +145,7 @@ impl Members {
         Progress::Done
     }
 
-    /// Has the state machine take one step, and passes on what it says.
+    /// Takes one step of the state machine, and passes on its events.
     fn step<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -179,14 +179,14 @@ impl Members {
         done
     }
 
-    /// Has what was left out of the log summed up in time.
+    /// Arms the timer for the sum of what was left out of the log.
     fn arm_log_sum(&mut self, context: &mut Context<'_>) {
         if let Some(at) = self.log.next_sum().filter(|_| self.log_sum.is_none()) {
             self.log_sum = Some(context.timers.typed().arm(at, Timer::LogSum));
         }
     }
 
-    /// Has the lines that connections are owed sent when there is room for them.
+    /// Arms the timer for lines that connections are owed.
     fn arm_pacing(&mut self, context: &mut Context<'_>) {
         if self.sessions.owe() && self.pacing.is_none() {
             self.pacing = Some(context.timers.typed().arm(context.time.now + sessions::PACE, Timer::Pacing));
@@ -213,8 +213,8 @@ impl Members {
         Ok(Progress::Done)
     }
 
-    /// Tells of as many members as the connection's output takes, and returns whether these were all. Those that come or go
-    /// meanwhile may be told of or not; every other is told of once.
+    /// Writes as many members as the connection's output takes, and returns true when these were all. Each is listed once; those that
+    /// come or go meanwhile may be missing.
     fn list_members(
         &self,
         conn: ConnId,
@@ -247,7 +247,7 @@ impl Members {
         Ok(true)
     }
 
-    /// Tells of as many pools as the connection's output takes, and returns whether these were all.
+    /// Writes as many pools as the connection's output takes, and returns true when these were all.
     fn list_pools(&self, conn: ConnId, listing: &mut Listing, context: &mut Context<'_>) -> bool {
         let from = listing.after.take();
         let mut last = None;

@@ -48,17 +48,17 @@ use stats::PoolStat as Stat;
 use wire::listing::{self, MOST_LINES};
 use wire::{PoolRequest, StatsQuery};
 
-/// How much of the tables an answer to `STATS REPORT` has: of all that a page could show, what fits well into the output of a
+/// Room for the tables in an answer to `STATS REPORT`: of all that a page could show, what fits well into the output of a
 /// connection that is full already.
 const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000, has_all_times: false };
 
-/// How many keys are looked at for an answer to `STATS KEYS` before others are served: about 0.2 ms.
+/// Keys visited for an answer to `STATS KEYS` before others are served: about 0.2 ms.
 const KEYS_AT_ONCE: usize = 16_384;
 
-/// From so much unsent output on, each reply is written at once: those of a turn, two to a request at most, could fill it up.
+/// Unsent bytes from which on each reply is written at once: those of a turn, two to a request at most, could fill the output up.
 const NEARLY_FULL_BYTES: usize = FULL_BYTES - REQUESTS_PER_TURN * 2 * wire::MOST_REPLY_BYTES;
 
-/// The pools' line in the registry.
+/// Entry in the list of services.
 pub const INFO: Info = Info {
     name: "pools",
     port: 7531,
@@ -88,25 +88,25 @@ impl Configure for PoolsSettings {
 pub struct PoolsService {
     state: PoolsState,
     max_line: usize,
-    /// The replies that are not written yet; empty between turns.
+    /// Replies that are not written yet; empty between turns.
     replies: Vec<(ConnId, Reply)>,
-    /// The events of the present step; empty between steps.
+    /// Events of the present step; empty between steps.
     events: Vec<PoolEvent>,
-    /// A connection's `STATS KEYS`, which stays in its input until it is answered. There is one at a time, because of the memory.
+    /// `STATS KEYS` of a connection, which stays in its input until it is answered. There is one at a time, because of the memory.
     search: Option<(ConnId, BusiestSearch)>,
 }
 
-/// What becomes of a request that was looked at, and of the turn.
+/// Next step after a request.
 enum Handled {
-    /// It is done with, and the next can be served.
+    /// Done: the next can be served.
     Next,
-    /// It is done with, its answer is written, and the next can be served.
+    /// Done, and its answer is written: the next can be served.
     Answered,
-    /// It is done with, and others are served before the next.
+    /// Done: other connections are served before the next.
     Last,
-    /// It is done with, its answer comes later, and nothing is served before.
+    /// Done, but its answer comes later, and nothing is served before.
     Waits,
-    /// It is served on in the connection's next turn.
+    /// Served on in the connection's next turn.
     Unfinished,
     /// The connection is to be closed.
     Close,
