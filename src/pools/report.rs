@@ -74,14 +74,23 @@ pub(super) static TYPES: TableInfo = TableInfo {
             unit: ColumnUnit::Linked(TYPES_PATH),
             ..KEY
         },
-        Column { emphasis: Emphasis::Work, ..count("acquired", "type_acquired", "Locks granted, by type of work.") },
+        Column {
+            emphasis: Emphasis::Work,
+            ..Column::count("acquired", "acquired", "type_acquired", "Locks granted, by type of work.")
+        },
         Column { help: "Locks held, by type of work.", metric: ColumnMetric::Each("type_working"), ..WORKING },
         Column { help: "Requests that wait, by type of work.", metric: ColumnMetric::Each("type_waiting"), ..WAITING },
-        count("done", "type_done", "Waits that ended in DONE, by type of work."),
-        Column { emphasis: Emphasis::Alarm, ..count("full", "type_full", "QUEUE_FULL replies, by type of work.") },
-        Column { emphasis: Emphasis::Alarm, ..count("timeouts", "type_timeouts", "TIMEOUT replies, by type of work.") },
-        times("wait", "How long requests waited that waited at all, by type of work."),
-        times("hold", "How long locks were held, by type of work."),
+        Column::count("done", "done", "type_done", "Waits that ended in DONE, by type of work."),
+        Column {
+            emphasis: Emphasis::Alarm,
+            ..Column::count("full", "full", "type_full", "QUEUE_FULL replies, by type of work.")
+        },
+        Column {
+            emphasis: Emphasis::Alarm,
+            ..Column::count("timeouts", "timeouts", "type_timeouts", "TIMEOUT replies, by type of work.")
+        },
+        Column::times("wait", "wait", "How long requests waited that waited at all, by type of work."),
+        Column::times("hold", "hold", "How long locks were held, by type of work."),
     ],
 };
 
@@ -177,17 +186,28 @@ static CEILINGS: TableInfo = TableInfo {
         Column {
             title: "lowered",
             emphasis: Emphasis::Caution,
-            ..count("lowered", "ceiling_lowered", "Requests that asked for more than their ceiling allows.")
+            ..Column::count(
+                "lowered",
+                "lowered",
+                "ceiling_lowered",
+                "Requests that asked for more than their ceiling allows.",
+            )
         },
         Column {
             title: "shed",
             emphasis: Emphasis::Alarm,
-            ..count("shed", "ceiling_shed", "Requests refused because those before them waited for too long.")
+            ..Column::count(
+                "shed",
+                "shed",
+                "ceiling_shed",
+                "Requests refused because those before them waited for too long.",
+            )
         },
         Column {
             title: "would shed",
             emphasis: Emphasis::Caution,
-            ..count(
+            ..Column::count(
+                "would_shed",
                 "would_shed",
                 "ceiling_would_shed",
                 "Requests that would have been refused for that, with shed_shadow.",
@@ -217,30 +237,8 @@ static REFUSED: SeriesInfo = SeriesInfo {
     emphasis: Emphasis::Alarm,
 };
 
-const fn count(name: &'static str, metric: &'static str, help: &'static str) -> Column {
-    Column {
-        name,
-        title: name,
-        unit: ColumnUnit::Count,
-        help,
-        metric: ColumnMetric::Each(metric),
-        emphasis: Emphasis::None,
-    }
-}
-
 const fn bound(name: &'static str, help: &'static str) -> Column {
     Column { name, title: name, unit: ColumnUnit::Level, help, ..Column::BLANK }
-}
-
-const fn times(name: &'static str, help: &'static str) -> Column {
-    Column {
-        name,
-        title: name,
-        unit: ColumnUnit::Times,
-        help,
-        metric: ColumnMetric::Each(name),
-        emphasis: Emphasis::None,
-    }
 }
 
 impl PoolsService {

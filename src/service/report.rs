@@ -63,7 +63,7 @@ pub mod told;
 use crate::peer::{Peers, Traffic};
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::ConnId;
-use poolcounter_core::stats::Row;
+use poolcounter_core::stats::{Row, Stat, Unit};
 use poolcounter_core::time::Span;
 use serde::Serialize;
 
@@ -221,6 +221,34 @@ impl Column {
     /// Returns a column of numbers that only grow, with a metric for each row.
     pub const fn count(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
         Column { unit: ColumnUnit::Count, ..Column::level(name, title, metric, help) }
+    }
+
+    /// Returns a column of how long things took, with a metric for each row.
+    pub const fn times(name: &'static str, metric: &'static str, help: &'static str) -> Column {
+        Column { unit: ColumnUnit::Times, ..Column::level(name, name, metric, help) }
+    }
+
+    /// Returns the column of a statistic that each row has, such as each `pool`. Name, metric and help are the statistic's. For tables that
+    /// are made once: the texts last as long as the process.
+    pub fn of(stat: impl Stat, rows: &str, title: &'static str, emphasis: Emphasis) -> Column {
+        let Row { name, unit, help, metric: _ } = *stat.row();
+        let kept = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+        let metric = kept(format!("{rows}_{}", name.replace([':', ' '], "_")));
+        let name = name.rsplit(':').next().unwrap_or(name);
+        let help = kept(format!("{}, by {rows}.", help.trim_end_matches('.')));
+        let column = match unit {
+            Unit::Count => Column::count(name, title, metric, help),
+            Unit::Level => Column::level(name, title, metric, help),
+            Unit::Uptime | Unit::Duration | Unit::Latest | Unit::Bytes => {
+                unreachable!("{unit:?} of a row is no number")
+            }
+        };
+        Column { emphasis, ..column }
+    }
+
+    /// Returns columns that last as long as the process.
+    pub fn kept(columns: Vec<Column>) -> &'static [Column] {
+        Box::leak(columns.into_boxed_slice())
     }
 }
 
