@@ -4,8 +4,6 @@
 
 #[cfg(feature = "daemon")]
 pub mod address;
-#[cfg(feature = "daemon")]
-pub mod bounded_log;
 pub mod browser;
 pub mod count;
 pub mod decimal;
@@ -17,6 +15,8 @@ pub mod histogram;
 pub mod id;
 #[cfg(feature = "daemon")]
 pub mod list;
+#[cfg(feature = "daemon")]
+pub mod log_limit;
 #[cfg(feature = "daemon")]
 pub mod names;
 #[cfg(feature = "tls")]

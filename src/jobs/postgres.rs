@@ -21,7 +21,7 @@ use super::state::{Saved, Stored};
 use super::store::batch::{Batch, signed};
 use super::store::{HandedOver, Health, Mark, OwnerHealth, PageOrder, Standing, Store, Verdict, Visit};
 use owner::{Holder, LEASE_SECONDS, Order, Page, Told, Wish};
-use poolcounter_core::bounded_log::Fault;
+use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Wake;
 use std::collections::VecDeque;

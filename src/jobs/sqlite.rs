@@ -16,7 +16,7 @@ use super::state::{Commit, Stored};
 use super::store::batch::Batch;
 use super::store::{Copying, HandedOver, Health, Mark, Store, Verdict, Visit};
 use file::{Lock, Opened};
-use poolcounter_core::bounded_log::Fault;
+use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use std::ffi::OsStr;

@@ -12,9 +12,9 @@ use super::dispatch::Dispatch;
 use super::idle::IdleQueues;
 use super::read_buffer::ReadBuffer;
 use log::{debug, info};
-use poolcounter_core::bounded_log::BoundedLog;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::list::Queue;
+use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::proxy::MAX_HEADER;
 use poolcounter_core::random::Random;
 use poolcounter_core::time::{Span, Time, earliest};
@@ -60,7 +60,7 @@ pub struct Connections<S> {
     awaited: u64,
     /// Connections that were not let in, and may read that. They have no place either.
     refused: usize,
-    accept_log: BoundedLog,
+    accept_log: LogLimit,
     /// What another process has denied, until there are rules to count it by.
     denied: Vec<SavedCounts>,
     /// True while an upgrade waits until the services are quiet: nothing is served.
@@ -81,7 +81,7 @@ impl<S: Stream> Connections<S> {
             places: None,
             awaited: 0,
             refused: 0,
-            accept_log: BoundedLog::default(),
+            accept_log: LogLimit::default(),
             denied: Vec::new(),
             is_paused: false,
             dispatch: Dispatch::new(services, epoch, random),

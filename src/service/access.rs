@@ -13,9 +13,9 @@ pub use saved::{SavedCounts, had_rules};
 
 use crate::container::ServiceId;
 use log::warn;
-use poolcounter_core::bounded_log::BoundedLog;
 use poolcounter_core::count::Count;
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ struct Counts {
     even_at: Time,
     /// By reason.
     denied: [Count; Denial::ALL.len()],
-    log: BoundedLog,
+    log: LogLimit,
 }
 
 /// After how long a pause as many requests can come at once as are allowed in that time.
@@ -346,7 +346,7 @@ impl Access {
         need.keys.iter().find(|key| !is_allowed(key)).or(need.keys.first()).copied()
     }
 
-    /// Returns the line of the log about a denial under the rule at this place, if one is due as [`BoundedLog::due`] says. None stands for
+    /// Returns the line of the log about a denial under the rule at this place, if one is due as [`LogLimit::due`] says. None stands for
     /// those for whom there is no rule.
     pub fn denial_line(
         &mut self,

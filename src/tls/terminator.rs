@@ -8,8 +8,8 @@ use super::upgrade::Upgrade;
 use log::{info, warn};
 use mio::event::Event;
 use mio::{Events, Poll, Token};
-use poolcounter_core::bounded_log::BoundedLog;
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::time::{Span, Time, earliest};
 use poolcounter_core::wheel::Wheel;
 use poolcounter_server::{Address, Clock, DaemonState, Listener, Notifier, Receiver, Signals, readiness_of};
@@ -64,9 +64,9 @@ pub struct Terminator {
     unconfirmed: Option<usize>,
     pub(super) upgrade: Upgrade,
     accept_paused_until: Option<Time>,
-    accept_log: BoundedLog,
-    refusal_log: BoundedLog,
-    server_log: BoundedLog,
+    accept_log: LogLimit,
+    refusal_log: LogLimit,
+    server_log: LogLimit,
 }
 
 /// The signals that are handled.
@@ -110,9 +110,9 @@ impl Terminator {
             unconfirmed: None,
             upgrade: Upgrade::default(),
             accept_paused_until: None,
-            accept_log: BoundedLog::default(),
-            refusal_log: BoundedLog::default(),
-            server_log: BoundedLog::default(),
+            accept_log: LogLimit::default(),
+            refusal_log: LogLimit::default(),
+            server_log: LogLimit::default(),
         })
     }
 

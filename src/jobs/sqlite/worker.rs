@@ -8,7 +8,7 @@ use crate::state::Commit;
 use crate::store::batch::Batch;
 use crate::store::{HandedOver, Mark, RefusedRow};
 use log::{info, warn};
-use poolcounter_core::bounded_log::Fault;
+use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use rusqlite::Connection;

@@ -1,6 +1,6 @@
 //! Lines of the log that could be very many, and lines that say that something works again.
 //!
-//! [`BoundedLog`] is for failures that are events, such as a connection that is refused; [`Fault`] is for a thing that fails until it
+//! [`LogLimit`] is for failures that are events, such as a connection that is refused; [`Fault`] is for a thing that fails until it
 //! works again, such as a store.
 
 use crate::count::Count;
@@ -11,14 +11,14 @@ const INTERVAL: Span = Span::from_secs(1);
 
 /// Lines of one kind, of which clients could cause very many: one a second is logged, with the number of those left out before it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct BoundedLog {
+pub struct LogLimit {
     logged_at: Option<Time>,
     left_out: Count,
     /// Time of the last failure, logged or not; None if the log says that it is over, or there was none.
     failed_at: Option<Time>,
 }
 
-impl BoundedLog {
+impl LogLimit {
     /// Notes a failure, and returns whether it is to be logged now, with what the line says at its end of those that were left out.
     pub fn due(&mut self, now: Time) -> Option<String> {
         self.failed_at = Some(now);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn one_a_second_is_logged_and_none_is_forgotten() {
-        let (mut log, at) = (BoundedLog::default(), |ms| Time::START + Span::from_millis(ms));
+        let (mut log, at) = (LogLimit::default(), |ms| Time::START + Span::from_millis(ms));
         let lines: Vec<_> = [0, 1, 999, 1_000, 1_500, 60_000, 70_000].map(|ms| log.due(at(ms))).into();
         let lines: Vec<Option<&str>> = lines.iter().map(Option::as_deref).collect();
         let (two, one) = (" (and 2 more before)", " (and 1 more before)");
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn recovery_is_logged_once_and_not_between_failures() {
-        let (mut log, at) = (BoundedLog::default(), |ms| Time::START + Span::from_millis(ms));
+        let (mut log, at) = (LogLimit::default(), |ms| Time::START + Span::from_millis(ms));
         assert!(!log.is_over(at(0)), "nothing has failed");
         log.due(at(0));
         log.due(at(500));
