@@ -1,4 +1,4 @@
-//! Lines of the log that could be very many, and lines that say that something works again.
+//! Limits of log lines that peers could cause in any number, and lines that say that something works again.
 //!
 //! [`LogLimit`] is for failures that are events, such as a connection that is refused; [`Fault`] is for a thing that fails until it
 //! works again, such as a store.
@@ -6,37 +6,80 @@
 use crate::count::Count;
 use crate::time::{Span, Time};
 
-/// The least time between two lines.
-const INTERVAL: Span = Span::from_secs(1);
-
-/// Lines of one kind, of which clients could cause very many: one a second is logged, with the number of those left out before it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// Limit of the lines of one kind: so many in a window of time, which begins with its first line. The others are counted.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogLimit {
-    logged_at: Option<Time>,
+    most: u32,
+    window: Span,
+    begun: Option<Time>,
+    /// Number of lines in the window.
+    lines: u32,
     left_out: Count,
     /// Time of the last failure, logged or not; None if the log says that it is over, or there was none.
     failed_at: Option<Time>,
 }
 
+impl Default for LogLimit {
+    /// One line a second.
+    fn default() -> Self {
+        LogLimit::new(1, Span::from_secs(1))
+    }
+}
+
 impl LogLimit {
-    /// Notes a failure, and returns whether it is to be logged now, with what the line says at its end of those that were left out.
+    /// Returns a limit of `most` lines in each window.
+    pub const fn new(most: u32, window: Span) -> Self {
+        LogLimit { most, window, begun: None, lines: 0, left_out: Count::ZERO, failed_at: None }
+    }
+
+    /// Notes a failure, and returns whether it is to be logged now, with the end of the line: how many were left out before it.
     pub fn due(&mut self, now: Time) -> Option<String> {
-        self.failed_at = Some(now);
-        if self.logged_at.is_some_and(|at| now.since(at) < INTERVAL) {
-            self.left_out.bump();
-            return None;
-        }
-        self.logged_at = Some(now);
-        Some(match std::mem::take(&mut self.left_out).get() {
+        let more = match self.end_window(now) {
             0 => String::new(),
             count => format!(" (and {count} more before)"),
-        })
+        };
+        self.admit(now).then_some(more)
+    }
+
+    /// Notes a failure, and returns whether it is to be logged now. Once lines were left out, none is logged until
+    /// [`LogLimit::end_window`] has returned their number.
+    pub fn admit(&mut self, now: Time) -> bool {
+        self.failed_at = Some(now);
+        if self.left_out == Count::ZERO && self.begun.is_none_or(|begun| now.since(begun) >= self.window) {
+            (self.begun, self.lines) = (Some(now), 0);
+        }
+        let is_due = self.lines < self.most;
+        if is_due {
+            self.lines += 1;
+        } else {
+            self.left_out.bump();
+        }
+        is_due
+    }
+
+    /// Ends a window that is over, and returns the number of lines that were left out in it; 0 before its end.
+    pub fn end_window(&mut self, now: Time) -> u64 {
+        if self.window_end().is_none_or(|end| now < end) {
+            return 0;
+        }
+        self.begun = None;
+        std::mem::replace(&mut self.left_out, Count::ZERO).get()
+    }
+
+    /// Returns the end of a window in which lines were left out.
+    pub fn window_end(&self) -> Option<Time> {
+        self.begun.filter(|_| self.left_out() > 0).map(|begun| begun + self.window)
+    }
+
+    /// Returns the number of lines that were left out so far.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.get()
     }
 
     /// Notes a success, and returns whether the log is to say that it works again: true once after failures, when none has come for
-    /// a second. What fails and works by turns is no recovery.
+    /// a window. What fails and works by turns is no recovery.
     pub fn is_over(&mut self, now: Time) -> bool {
-        let is_over = self.failed_at.is_some_and(|at| now.since(at) >= INTERVAL);
+        let is_over = self.failed_at.is_some_and(|at| now.since(at) >= self.window);
         if is_over {
             self.failed_at = None;
         }

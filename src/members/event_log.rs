@@ -1,36 +1,34 @@
-//! What the log says of the members. Names and texts are escaped, so that a line of the log is one line, whatever a peer sent, and
-//! there are few lines of each kind in a minute, whatever peers do.
+//! Log of the members. Names and texts are escaped, so that a notice is one line, whatever a peer sent, and there are few lines of each
+//! kind in a minute, whatever peers do.
 
 use super::state::{Notice, Refusal};
 use log::{Level, log};
+use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::text::escaped;
 use poolcounter_core::time::{Span, Time};
 
-/// How many lines of a kind are logged in each [`WINDOW`]; the others are counted and summed up at its end.
+/// Number of lines of a kind that are logged in a [`WINDOW`]; the others are counted, and summed up at its end.
 const MOST_LINES: u32 = 10;
 const WINDOW: Span = Span::from_secs(60);
-/// How many kinds of notices there are.
+/// Number of kinds of notices.
 const KINDS: usize = 6;
 
-/// How many bytes of a text that a peer wrote for people are logged.
+/// Number of bytes that are logged of a text that a peer wrote for people.
 const LONGEST_TEXT: usize = 200;
 
-/// What was logged lately.
-#[derive(Default)]
+/// The lines of each kind in the present window.
 pub struct EventLog {
-    kinds: [Lately; KINDS],
+    kinds: [LogLimit; KINDS],
 }
 
-/// What was logged of one kind since the first line of a window; nothing before that.
-#[derive(Clone, Copy, Default)]
-struct Lately {
-    since: Time,
-    lines: u32,
-    left_out: u64,
+impl Default for EventLog {
+    fn default() -> Self {
+        EventLog { kinds: [const { LogLimit::new(MOST_LINES, WINDOW) }; KINDS] }
+    }
 }
 
 impl EventLog {
-    /// Logs what the operator is to know, or counts it if there were many of its kind lately.
+    /// Logs a notice, or counts it if there were many of its kind lately.
     pub fn log(&mut self, notice: &Notice, now: Time) {
         self.line(notice, now).into_iter().for_each(|(level, text)| log!(level, "{text}"));
     }
@@ -40,36 +38,26 @@ impl EventLog {
         self.sums(now).into_iter().for_each(|(level, text)| log!(level, "{text}"));
     }
 
-    /// Logs how many were left out so far: another process is about to take over.
+    /// Logs how many were left out so far, before another process takes over.
     pub fn sum_up_at_end(&self) {
-        let kinds = self.kinds.iter().enumerate().filter(|(_, lately)| lately.left_out > 0);
-        for (level, text) in kinds.map(|(kind, lately)| sum_of(kind, lately.left_out)) {
+        let kinds = self.kinds.iter().map(LogLimit::left_out).enumerate();
+        for (level, text) in kinds.filter_map(|(kind, left_out)| sum_of(kind, left_out)) {
             log!(level, "{text}");
         }
     }
 
-    /// Returns when it is to be summed up what was left out, if something was.
+    /// Returns when the lines that were left out are to be summed up; None if there are none.
     pub fn next_sum(&self) -> Option<Time> {
-        self.kinds.iter().filter(|lately| lately.left_out > 0).map(|lately| lately.since + WINDOW).min()
+        self.kinds.iter().filter_map(LogLimit::window_end).min()
     }
 
     fn line(&mut self, notice: &Notice, now: Time) -> Option<(Level, String)> {
-        let lately = &mut self.kinds[kind_of(notice)];
-        if lately.lines == 0 || lately.left_out == 0 && now.since(lately.since) >= WINDOW {
-            *lately = Lately { since: now, ..Lately::default() };
-        }
-        if lately.lines == MOST_LINES {
-            lately.left_out += 1;
-            return None;
-        }
-        lately.lines += 1;
-        Some(describe(notice))
+        self.kinds[kind_of(notice)].admit(now).then(|| describe(notice))
     }
 
     fn sums(&mut self, now: Time) -> Vec<(Level, String)> {
         let kinds = self.kinds.iter_mut().enumerate();
-        let over = kinds.filter(|(_, lately)| lately.left_out > 0 && now.since(lately.since) >= WINDOW);
-        over.map(|(kind, lately)| sum_of(kind, std::mem::take(lately).left_out)).collect()
+        kinds.filter_map(|(kind, limit)| sum_of(kind, limit.end_window(now))).collect()
     }
 }
 
@@ -84,8 +72,8 @@ fn kind_of(notice: &Notice) -> usize {
     }
 }
 
-/// The sum of what was left out of one kind, in the order of [`kind_of`].
-fn sum_of(kind: usize, left_out: u64) -> (Level, String) {
+/// Returns the line about lines of one kind, in the order of [`kind_of`], that were left out; None if there are none.
+fn sum_of(kind: usize, left_out: u64) -> Option<(Level, String)> {
     let (level, what) = [
         (Level::Warn, "members that are held for long"),
         (Level::Warn, "starts that failed"),
@@ -94,7 +82,7 @@ fn sum_of(kind: usize, left_out: u64) -> (Level, String) {
         (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
         (Level::Info, "starts that succeeded after others had failed"),
     ][kind];
-    (level, format!("{left_out} more {what} were not logged one by one"))
+    (left_out > 0).then(|| (level, format!("{left_out} more {what} were not logged one by one")))
 }
 
 fn describe(notice: &Notice) -> (Level, String) {
