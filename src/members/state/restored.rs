@@ -189,6 +189,7 @@ impl<'a> Reading<'a> {
             starts_used: saved.starts_used,
             no_wait: saved.no_wait,
             until: saved.until,
+            timer: None,
         };
         state.waiters.insert(waiter, step)?;
         pool.into_iter().for_each(|pool| state.pools.touch(pool));

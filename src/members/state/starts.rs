@@ -155,61 +155,60 @@ impl Starts {
 
     /// Makes a start late if it is under way, and returns its pool then.
     pub fn end(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Option<PoolId> {
-        let (pool, timer) = self.make_late(id)?;
+        let (pool, timer) = self.stop(id)?;
         step.timers.cancel(timer);
-        self.forget_oldest_late(id);
+        self.count_late(id);
         Some(pool)
     }
 
     /// Makes a start late whose timer has fired, and returns its pool.
     pub fn time_out(&mut self, id: StartId) -> PoolId {
-        let (pool, timer) = self.make_late(id).expect("only a start under way has a timer");
+        let (pool, timer) = self.stop(id).expect("only a start under way has a timer");
         timer.fired();
-        self.forget_oldest_late(id);
+        self.count_late(id);
         pool
-    }
-
-    fn make_late(&mut self, id: StartId) -> Option<(PoolId, TimerId)> {
-        let start = &mut self.starts[id.index()];
-        let progress = std::mem::replace(&mut start.progress, StartProgress::Late);
-        let StartProgress::UnderWay { pool, agent, timer } = progress else { return None };
-        *self.by_pool.get_mut(pool) -= 1;
-        *self.by_agent.get_mut(agent) -= 1;
-        self.under_way -= 1;
-        self.by_conn.get_mut(start.conn).get_or_insert_default().late += 1;
-        Some((pool, timer))
-    }
-
-    /// Keeps the number of late starts of a connection bounded, after one more has become late.
-    fn forget_oldest_late(&mut self, id: StartId) {
-        let Some(of_conn) = self.by_conn.get(self.starts[id.index()].conn) else { return };
-        if of_conn.late > MOST_LATE {
-            let oldest = of_conn.by_number.values().copied().find(|id| !self.starts[id.index()].is_under_way());
-            self.remove(oldest.expect("one of them is late, since they are counted"));
-        }
     }
 
     /// Removes a start that was answered. If it was under way, its timer is cancelled.
     pub fn finish(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Start {
-        if let Some((_, timer)) = self.make_late(id) {
-            step.timers.cancel(timer);
-        }
-        self.remove(id)
+        let timer = self.stop(id).map(|(_, timer)| timer);
+        let start = self.remove(id, timer.is_none());
+        timer.into_iter().for_each(|timer| step.timers.cancel(timer));
+        start
     }
 
-    fn remove(&mut self, id: StartId) -> Start {
+    /// Takes a start under way out of the counts of its pool and provider; returns its pool and timer.
+    fn stop(&mut self, id: StartId) -> Option<(PoolId, TimerId)> {
+        let progress = std::mem::replace(&mut self.starts[id.index()].progress, StartProgress::Late);
+        let StartProgress::UnderWay { pool, agent, timer } = progress else { return None };
+        *self.by_pool.get_mut(pool) -= 1;
+        *self.by_agent.get_mut(agent) -= 1;
+        self.under_way -= 1;
+        Some((pool, timer))
+    }
+
+    /// Counts a start that has become late. Beyond [`MOST_LATE`] the oldest of its connection is forgotten.
+    fn count_late(&mut self, id: StartId) {
+        let of_conn = self.by_conn.get_mut(self.starts[id.index()].conn).get_or_insert_default();
+        of_conn.late += 1;
+        if of_conn.late > MOST_LATE {
+            let oldest = of_conn.by_number.values().copied().find(|id| !self.starts[id.index()].is_under_way());
+            self.remove(oldest.expect("one of them is late, since they are counted"), true);
+        }
+    }
+
+    fn remove(&mut self, id: StartId, is_late: bool) -> Start {
         let start = self.starts.remove(id.index());
-        debug_assert!(!start.is_under_way(), "a start under way is ended first");
         let of_conn = self.by_conn.get_mut(start.conn).get_or_insert_default();
         of_conn.by_number.remove(&start.number);
-        of_conn.late -= 1;
+        of_conn.late -= usize::from(is_late);
         start
     }
 
     /// Removes every start of a connection that is gone; none is under way.
     pub fn forget(&mut self, conn: ConnId) {
         for id in self.of_conn(conn).collect::<Vec<_>>() {
-            self.remove(id);
+            self.remove(id, true);
         }
         self.by_conn.clear(conn);
     }
@@ -236,5 +235,35 @@ impl Starts {
             numbers += of_conn.by_number.len();
         }
         assert_eq!(numbers, self.starts.len(), "each start is of a connection");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use poolcounter_core::wheel::{Owner, Wheel};
+
+    #[test]
+    fn an_answered_start_is_finished_though_as_many_as_may_be_are_late() {
+        let (mut wheel, mut random, mut starts) = (Wheel::default(), Random::from_seed(1), Starts::default());
+        let step = &mut Step {
+            now: Time::START,
+            timers: &mut wheel.of(Owner(0)),
+            random: &mut random,
+            events: &mut Vec::new(),
+            notices: &mut Vec::new(),
+            is_admin: false,
+            peer: &|_| String::new(),
+        };
+        let (conn, agent, pool) = (ConnId::from_index(0), AgentId::from_index(0), PoolId::from_index(0));
+        let mut ids = Vec::new();
+        for _ in 0..=MOST_LATE {
+            let number = starts.begin(conn, agent, (pool, b"p"[..].into()), Span::from_secs(1), step);
+            ids.push(starts.find(conn, number).expect("it was just begun"));
+        }
+        ids[1..].iter().for_each(|id| _ = starts.end(*id, step));
+        starts.finish(ids[0], step);
+        starts.check();
+        assert_eq!((starts.under_way(), starts.iter().count()), (0, MOST_LATE));
     }
 }

@@ -244,6 +244,7 @@ impl State {
             starts_used: 0,
             no_wait: take.timeout == Span::ZERO,
             until: step.now + take.timeout,
+            timer: None,
         };
         let (starts_in, members) = (waiter.starts_in(), waiter.members());
         if waiter.no_wait {

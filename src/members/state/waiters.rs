@@ -27,6 +27,8 @@ pub(super) struct Waiter {
     /// True when its timeout is 0: it waits for a check.
     pub no_wait: bool,
     pub until: Time,
+    /// Armed while it is in the table.
+    pub timer: Option<TimerId>,
 }
 
 /// Where a waiter takes members from.
@@ -78,12 +80,6 @@ impl Waiter {
     }
 }
 
-/// A waiter with its timer.
-struct Entry {
-    waiter: Waiter,
-    timer: TimerId,
-}
-
 /// Waiters by demand and by priority, first come first.
 #[derive(Default)]
 struct WaitQueue {
@@ -103,7 +99,7 @@ struct PoolWaiters {
 
 /// All waiters, in the queues of their pools and groups.
 pub(super) struct Waiters {
-    waiters: Slab<Entry>,
+    waiters: Slab<Waiter>,
     links: Links,
     next_arrival: u64,
     by_pool: SideTable<PoolId, PoolWaiters>,
@@ -134,16 +130,16 @@ impl Waiters {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (WaiterId, &Waiter)> {
-        self.waiters.iter().map(|(index, entry)| (WaiterId::from_index(index), &entry.waiter))
+        self.waiters.iter().map(|(index, waiter)| (WaiterId::from_index(index), waiter))
     }
 
     pub fn get(&self, id: WaiterId) -> &Waiter {
-        &self.waiters[id.index()].waiter
+        &self.waiters[id.index()]
     }
 
     /// Returns a waiter, unless it has been served or refused.
     pub fn find(&self, id: WaiterId) -> Option<&Waiter> {
-        self.waiters.get(id.index()).map(|entry| &entry.waiter)
+        self.waiters.get(id.index())
     }
 
     pub fn of_conn(&self, conn: ConnId) -> Option<WaiterId> {
@@ -222,14 +218,14 @@ impl Waiters {
     }
 
     /// Adds a waiter with a number of its own, last in the order of its priority.
-    pub fn add(&mut self, waiter: Waiter, step: &mut Step<'_, '_>) {
-        let arrival = self.next_arrival;
+    pub fn add(&mut self, mut waiter: Waiter, step: &mut Step<'_, '_>) {
+        waiter.arrival = self.next_arrival;
         self.next_arrival += 1;
-        self.insert(Waiter { arrival, ..waiter }, step);
+        self.insert(waiter, step);
     }
 
     /// Adds a waiter, last in the order of its priority. Returns None when its connection waits already, or it has no such priority.
-    pub fn insert(&mut self, waiter: Waiter, step: &mut Step<'_, '_>) -> Option<()> {
+    pub fn insert(&mut self, mut waiter: Waiter, step: &mut Step<'_, '_>) -> Option<()> {
         let id = WaiterId::from_index(self.waiters.vacant_key());
         let of_conn = self.by_conn.get_mut(waiter.conn);
         (of_conn.is_none() && usize::from(waiter.priority) < PRIORITIES).then_some(())?;
@@ -238,44 +234,36 @@ impl Waiters {
         queue.len += 1;
         queue.list_of(&waiter).push_back(&mut self.links, id);
         self.count_starts(waiter.starts_in(), waiter.want, waiter.no_wait);
-        let timer = step.timers.arm(waiter.next_timer(step.now), Timer::Wait(id));
-        self.waiters.insert(Entry { waiter, timer });
+        waiter.timer = Some(step.timers.arm(waiter.next_timer(step.now), Timer::Wait(id)));
+        self.waiters.insert(waiter);
         Some(())
     }
 
     /// Removes a waiter and cancels its timer.
     pub fn remove(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> Waiter {
-        let Entry { waiter, timer } = self.unlink(id);
-        step.timers.cancel(timer);
+        self.waiters[id.index()].timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        let waiter = self.waiters.remove(id.index());
+        let queue = queue_of(&mut self.by_pool, &mut self.by_group, waiter.source);
+        queue.len -= 1;
+        queue.list_of(&waiter).remove(&mut self.links, id);
+        self.uncount_starts(waiter.starts_in(), waiter.want, waiter.no_wait);
+        self.by_conn.clear(waiter.conn);
         waiter
     }
 
-    /// Removes a waiter whose timer has fired. Returns its source instead when it has waited for [`LONG_WAIT`] and goes on.
-    pub fn time_out(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> Result<Waiter, WaitSource> {
-        let Entry { waiter, timer } = &mut self.waiters[id.index()];
+    /// Takes the timer of a waiter, which has fired. Returns false when its wait goes on: it has lasted for [`LONG_WAIT`].
+    pub fn fired(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> bool {
+        let waiter = &mut self.waiters[id.index()];
+        waiter.timer.take().into_iter().for_each(TimerId::fired);
         if waiter.until > step.now {
-            std::mem::replace(timer, step.timers.arm(waiter.until, Timer::Wait(id))).fired();
-            return Err(waiter.source);
+            waiter.timer = Some(step.timers.arm(waiter.until, Timer::Wait(id)));
         }
-        let Entry { waiter, timer } = self.unlink(id);
-        timer.fired();
-        Ok(waiter)
-    }
-
-    fn unlink(&mut self, id: WaiterId) -> Entry {
-        let entry = self.waiters.remove(id.index());
-        let waiter = &entry.waiter;
-        let queue = queue_of(&mut self.by_pool, &mut self.by_group, waiter.source);
-        queue.len -= 1;
-        queue.list_of(waiter).remove(&mut self.links, id);
-        self.uncount_starts(waiter.starts_in(), waiter.want, waiter.no_wait);
-        self.by_conn.clear(waiter.conn);
-        entry
+        waiter.timer.is_none()
     }
 
     /// Sets the number of starts that a waiter may have under way. Returns the pool of its starts if the number has changed.
     pub fn set_want(&mut self, id: WaiterId, want: u32) -> Option<PoolId> {
-        let waiter = &mut self.waiters[id.index()].waiter;
+        let waiter = &mut self.waiters[id.index()];
         let before = std::mem::replace(&mut waiter.want, want);
         let pool = waiter.starts_in().filter(|_| before != want)?;
         let of_pool = self.by_pool.get_mut(pool);
@@ -285,7 +273,7 @@ impl Waiters {
 
     /// Counts one start of a waiter as used: its member went elsewhere.
     pub fn use_start(&mut self, id: WaiterId) {
-        let waiter = &mut self.waiters[id.index()].waiter;
+        let waiter = &mut self.waiters[id.index()];
         waiter.starts_used += 1;
         let want = waiter.want - 1;
         self.set_want(id, want);
@@ -293,7 +281,7 @@ impl Waiters {
 
     /// Makes a waiter for a group cause its starts in another pool, or in none. Returns the pool before.
     pub fn move_want(&mut self, id: WaiterId, pool: Option<PoolId>) -> Option<PoolId> {
-        let waiter = &mut self.waiters[id.index()].waiter;
+        let waiter = &mut self.waiters[id.index()];
         let WaitSource::Group(group, before) = waiter.source else { return None };
         waiter.source = WaitSource::Group(group, pool);
         let (want, no_wait) = (waiter.want, waiter.no_wait);

@@ -192,19 +192,14 @@ impl State {
         }
     }
 
-    /// Removes a waiter, which is told nothing.
+    /// Removes a waiter, which is told nothing. What was reserved for it goes on to others.
     fn end_wait(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> Waiter {
         let waiter = self.waiters.remove(id, step);
-        self.note_wait_ended(&waiter);
-        waiter
-    }
-
-    /// Offers what was reserved for a waiter to others, and settles the pool in which it caused starts.
-    fn note_wait_ended(&mut self, waiter: &Waiter) {
         waiter.starts_in().into_iter().for_each(|pool| self.pools.touch(pool));
         if waiter.demand() == Demand::Several {
             self.reconsider_source(waiter.source);
         }
+        waiter
     }
 
     /// Ends the wait of a connection that leaves, if it has one. Members that were reserved for it go to others at once, before
@@ -228,11 +223,10 @@ impl State {
 
     /// Ends a wait that has lasted for its timeout, or reconsiders one that is long enough to come first.
     pub(super) fn wait_is_over(&mut self, id: WaiterId, step: &mut Step<'_, '_>) {
-        let waiter = match self.waiters.time_out(id, step) {
-            Ok(waiter) => waiter,
-            Err(source) => return self.reconsider_source(source),
-        };
-        self.note_wait_ended(&waiter);
+        if !self.waiters.fired(id, step) {
+            return self.reconsider_source(self.waiters.get(id).source);
+        }
+        let waiter = self.end_wait(id, step);
         let pool = match waiter.source {
             WaitSource::Pool(pool) => Some(pool),
             WaitSource::Group(group, pool) => pool.or(self.pools.group(group).pools.first().copied()),
