@@ -1,7 +1,7 @@
 //! The jobs' part in the contract beside the tick.
 
 use super::state::State;
-use super::store::Standing;
+use super::store::Ownership;
 use super::{JobQueue, saving};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
@@ -46,7 +46,7 @@ impl Lifecycle for JobQueue {
     }
 
     fn is_quiet(&self) -> bool {
-        self.is_kept() && self.keeping.is_quiet() && self.state.is_settled()
+        self.is_kept() && self.driver.is_quiet() && self.state.is_settled()
     }
 }
 
@@ -74,7 +74,7 @@ impl Observe for JobQueue {
     }
 
     fn unhealthy_reason(&self) -> Option<&'static str> {
-        (self.keeping.has_begun() && self.store.standing() == Standing::StandsBy).then_some("the jobs stand by")
+        (self.driver.has_begun() && self.store.ownership() == Ownership::StandsBy).then_some("the jobs stand by")
     }
 
     fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {
@@ -105,7 +105,7 @@ impl Inquire for JobQueue {}
 impl Inspect for JobQueue {
     fn check(&self) {
         self.state.check();
-        self.check_keeping();
+        self.check_driver();
         let kept: usize = self.sessions.iter().map(|session| session.stream.kept_bytes()).sum();
         assert_eq!(self.kept_bytes, kept, "what is kept of requests is counted");
         for (index, session) in self.sessions.iter().enumerate() {
@@ -120,6 +120,6 @@ impl Inspect for JobQueue {
     }
 
     fn background_timers(&self) -> usize {
-        self.state.own_timers() + self.keeping.timers()
+        self.state.own_timers() + self.driver.timers()
     }
 }

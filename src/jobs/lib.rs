@@ -1,14 +1,14 @@
 //! Jobs: the adapter between the loop and the job queue, which speaks the beanstalkd protocol and its extensions. It turns
 //! bytes into requests and replies into bytes, hands changes to the store, and decides nothing itself.
 
-mod asking;
 mod contract;
-mod keeping;
 mod loading;
 mod operations;
 pub mod options;
 pub mod postgres;
 mod process;
+mod queries;
+mod replies;
 mod report;
 mod rights;
 mod saving;
@@ -19,8 +19,8 @@ mod standby;
 pub mod state;
 pub mod stats;
 pub mod store;
+mod store_driver;
 mod tables;
-mod telling;
 mod views;
 
 pub use options::{JobsSettings, StoreKind};
@@ -33,7 +33,6 @@ pub mod wire {
 }
 
 use commands::JobCommand;
-use keeping::Keeping;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::wheel::Due;
 use poolcounter_service::access::Holds;
@@ -44,7 +43,8 @@ use poolcounter_service::settings::{self, Configure};
 use process::Machine;
 use sessions::{Session, session_of};
 use state::{Commit, Event, Reply, State, Step, Timer};
-use store::{Standing, Store};
+use store::{Ownership, Store};
+use store_driver::StoreDriver;
 use wire::MAX_EXTENSION_LINE;
 use wire::stream::Cut;
 
@@ -81,7 +81,7 @@ impl Configure for JobsSettings {
 pub struct JobQueue {
     state: State,
     store: Box<dyn Store>,
-    keeping: Keeping,
+    driver: StoreDriver,
     sessions: Vec<Session>,
     /// Number of bytes kept of unfinished requests.
     kept_bytes: usize,
@@ -103,19 +103,19 @@ pub struct JobQueue {
 impl JobQueue {
     /// Returns a service without jobs.
     pub fn new(settings: &JobsSettings) -> Self {
-        JobQueue::with_store(settings, keeping::store_of(settings))
+        JobQueue::with_store(settings, store_driver::store_of(settings))
     }
 
     /// Returns a service without jobs, whose changes go to this store.
     pub fn with_store(settings: &JobsSettings, store: Box<dyn Store>) -> Self {
-        let mut state = keeping::state_of(settings);
+        let mut state = store_driver::state_of(settings);
         if store.is_immediate() {
             state.keep_no_changes();
         }
         JobQueue {
             state,
             store,
-            keeping: Keeping::new(settings),
+            driver: StoreDriver::new(settings),
             sessions: Vec::new(),
             kept_bytes: 0,
             is_open_to_admins: settings.admin,
@@ -133,7 +133,7 @@ impl JobQueue {
         let mut events = std::mem::take(&mut self.events);
         let Context { time, timers, random, .. } = context;
         let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
-        self.state.set_shut(self.keeps_jobs || self.store.standing() != Standing::Owns, &mut step);
+        self.state.set_shut(self.keeps_jobs || self.store.ownership() != Ownership::Owns, &mut step);
         self.state.note_time(time.now);
         take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);
@@ -154,7 +154,7 @@ impl Service for JobQueue {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        if session_of(&mut self.sessions, conn).is_lost || self.store.standing() == Standing::StandsBy {
+        if session_of(&mut self.sessions, conn).is_lost || self.store.ownership() == Ownership::StandsBy {
             return self.turn_away(conn, input.bytes, context);
         }
         if !std::mem::replace(&mut session_of(&mut self.sessions, conn).is_open, true) {
@@ -222,7 +222,7 @@ impl Service for JobQueue {
             *session = Session::default();
         }
         self.hung_up.retain(|(_, other)| *other != conn);
-        self.keeping.forget(conn);
+        self.driver.forget(conn);
         self.step(context, |state, step| state.close(conn, step));
     }
 

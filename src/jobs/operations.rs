@@ -2,7 +2,7 @@
 
 use super::JobQueue;
 use super::state::{JobId, JobState, State, Step};
-use super::store::Standing;
+use super::store::Ownership;
 use poolcounter_core::text::escaped;
 use poolcounter_service::contract::{Context, Operation, OperationError, OperationRequest, OperationResult};
 use poolcounter_service::operations::descriptions;
@@ -55,7 +55,7 @@ impl JobQueue {
         match self.state.last_uncommitted() {
             None => Some(Ok(done)),
             Some(commit) => {
-                self.keeping.operations.push((commit, request.from, done));
+                self.driver.operations.push((commit, request.from, done));
                 None
             }
         }
@@ -64,7 +64,7 @@ impl JobQueue {
     fn change_buried(&mut self, (change, done): Change, job: &[u8], context: &mut Context<'_>) -> OperationResult {
         let no_job = || OperationError::NotFound(format!("there is no job {}", escaped(job)));
         let id = std::str::from_utf8(job).ok().and_then(|job| job.parse().ok()).map(JobId).ok_or_else(no_job)?;
-        if self.store.standing() != Standing::Owns {
+        if self.store.ownership() != Ownership::Owns {
             return Err(OperationError::Refused("another daemon has the jobs, and this one stands by".into()));
         }
         if self.is_store_failing(context.time.now) {

@@ -1,9 +1,9 @@
 //! The store that keeps jobs in a database of PostgreSQL, as the loop sees it. Several daemons share one; one of them has the
 //! queue, and the others stand by. A thread asks the database, and tells what comes of that.
 
-mod asks;
 mod link;
 mod load;
+mod messages;
 pub mod owner;
 mod place;
 pub mod rows;
@@ -19,8 +19,8 @@ pub use worker::init_db;
 
 use super::state::{Saved, Stored};
 use super::store::batch::{Batch, signed};
-use super::store::{HandedOver, Health, Mark, OwnerHealth, PageOrder, Standing, Store, Verdict, Visit};
-use owner::{Holder, LEASE_SECONDS, Order, Page, Told, Wish};
+use super::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, PageOrder, Store, Verdict, Visit};
+use owner::{Holder, LEASE_SECONDS, Order, ReadPage, StoreEvent, Wish};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Wake;
@@ -52,7 +52,7 @@ pub struct Postgres {
     trusted_until: Arc<AtomicU64>,
     line: Option<Line>,
     /// What was told, and not taken in yet.
-    told: VecDeque<Told>,
+    told: VecDeque<StoreEvent>,
     term: u64,
     standing: Role,
     collected: Batch,
@@ -62,7 +62,7 @@ pub struct Postgres {
     looks_left: u8,
     /// Which of the times that all is written anew is under way.
     rewrite: Option<u64>,
-    page: Option<Page>,
+    page: Option<ReadPage>,
     holder: Holder,
     /// Handover of the process before, until it is decided.
     handed_over: HandedOver,
@@ -90,7 +90,7 @@ pub struct Ends {
     /// What the loop wants.
     pub orders: Receiver<Order>,
     /// What it is told.
-    pub told: Sender<Told>,
+    pub told: Sender<StoreEvent>,
     /// Wakes the loop when it was told something.
     pub wake: Wake,
     /// Until when the loop may give out jobs, in microseconds of the clock.
@@ -100,7 +100,7 @@ pub struct Ends {
 /// What there is between the loop and the thread.
 struct Line {
     orders: Option<Sender<Order>>,
-    told: Receiver<Told>,
+    told: Receiver<StoreEvent>,
     handle: Option<JoinHandle<()>>,
 }
 
@@ -186,35 +186,35 @@ impl Postgres {
     }
 
     /// Takes in what is told, as far as the service must know of it.
-    fn take(&mut self, told: Told) -> Option<Verdict> {
+    fn take(&mut self, told: StoreEvent) -> Option<Verdict> {
         match told {
-            Told::StandsBy(holder) => {
+            StoreEvent::StandsBy(holder) => {
                 if self.holder != holder {
                     log::info!("the jobs in {} are served by {}; this daemon stands by", self.name, holder.address);
                 }
                 self.holder = holder;
                 self.mend();
             }
-            Told::Owns(holder) => {
+            StoreEvent::Owns(holder) => {
                 log::info!("the jobs in {} are this daemon's now, by the take-over {}", self.name, holder.epoch);
                 (self.standing, self.holder) = (Role::Reads, holder);
                 self.mend();
             }
-            Told::Page(page) => {
+            StoreEvent::Page(page) => {
                 let share = (page.share * 100.0) as u8;
                 let order = PageOrder { share, is_first: page.committed.is_some(), is_last: page.is_last };
                 self.page = Some(page);
                 self.mend();
                 return Some(Verdict::Page(order));
             }
-            Told::Committed { commit, took } => {
+            StoreEvent::Committed { commit, took } => {
                 self.mend();
                 self.health.last_batch = self.under_way.take().unwrap_or(0);
                 self.health.commits.record(took);
                 self.looks_left = LOOKS_BEFORE_NEXT;
                 return Some(Verdict::Committed(commit));
             }
-            Told::Works(holder) => {
+            StoreEvent::Works(holder) => {
                 self.end_going_on();
                 (self.rewrite, self.holder) = (None, holder);
                 // What has failed is not committed yet.
@@ -222,19 +222,19 @@ impl Postgres {
                     self.mend();
                 }
             }
-            Told::Fails(sentence) | Told::Refused(sentence) => self.fail(&sentence),
-            Told::Unfit(rows) => return Some(Verdict::Refused(rows)),
-            Told::Lost(why) => {
+            StoreEvent::Fails(sentence) | StoreEvent::Refused(sentence) => self.fail(&sentence),
+            StoreEvent::Unfit(rows) => return Some(Verdict::Refused(rows)),
+            StoreEvent::Lost(why) => {
                 self.stand_by(&why);
                 return Some(Verdict::Lost(why));
             }
-            Told::Rewrite(number, holder) => {
+            StoreEvent::Rewrite(number, holder) => {
                 self.end_going_on();
                 (self.rewrite, self.holder) = (Some(number), holder);
                 self.health.rewrites += 1;
                 return Some(Verdict::Rewrite);
             }
-            Told::NextSlice(number) => {
+            StoreEvent::NextSlice(number) => {
                 // A slice of an earlier time counts for nothing any more.
                 return (self.rewrite == Some(number)).then_some(Verdict::NextSlice).or_else(|| self.verdict());
             }
@@ -274,7 +274,7 @@ impl Store for Postgres {
         self.start(None)?;
         let Some(line) = &self.line else { return Ok(()) };
         match line.told.recv_timeout(self.backend.patience) {
-            Ok(Told::Refused(sentence)) => Err(sentence),
+            Ok(StoreEvent::Refused(sentence)) => Err(sentence),
             Ok(told) => {
                 self.told.push_back(told);
                 // What it has said now waits for the first tick.
@@ -300,13 +300,13 @@ impl Store for Postgres {
         self.holder.hand_over(mark, self.rewrite.is_none())
     }
 
-    fn standing(&self) -> Standing {
+    fn ownership(&self) -> Ownership {
         match self.standing {
-            Role::StandsBy | Role::Reads => Standing::StandsBy,
+            Role::StandsBy | Role::Reads => Ownership::StandsBy,
             Role::Owns if (self.backend.clock)().as_micros() < self.trusted_until.load(Ordering::Acquire) => {
-                Standing::Owns
+                Ownership::Owns
             }
-            Role::GoesOn | Role::Owns => Standing::Lapsed,
+            Role::GoesOn | Role::Owns => Ownership::Lapsed,
         }
     }
 

@@ -89,7 +89,7 @@ impl JobQueue {
         let Health { fault, commits, checkpoints, last_batch, file_bytes, owner, .. } = self.health()?;
         let [owner, owned] = owner.map_or([Cell::Nothing, Cell::Nothing], |owner| cells_of_owner(&owner, now));
         let fault = fault.map_or(Cell::Nothing, Cell::Text);
-        let oldest = Cell::Time(self.keeping.oldest(now));
+        let oldest = Cell::Time(self.driver.oldest(now));
         let [batch, file] = [last_batch, file_bytes].map(Cell::Number);
         Some(vec![
             Cell::Text(self.store.place()),
@@ -105,14 +105,14 @@ impl JobQueue {
     }
 
     fn health(&self) -> Option<Health> {
-        self.keeping.has_begun().then(|| self.store.health()).flatten()
+        self.driver.has_begun().then(|| self.store.health()).flatten()
     }
 
     /// Returns what is counted, and the store's own figures.
     pub(super) fn figures(&self, now: Time) -> Figures<Stat> {
         let mut figures = self.state.figures();
         figures.set(Stat::OldestReady, self.state.oldest_ready(now).as_micros());
-        figures.set(Stat::OldestUncommitted, self.keeping.oldest(now).as_micros());
+        figures.set(Stat::OldestUncommitted, self.driver.oldest(now).as_micros());
         if let Some(health) = self.health() {
             if let Some(OwnerHealth { is_self, epoch, .. }) = health.owner {
                 figures.set(Stat::Owner, is_self.into());

@@ -2,9 +2,9 @@
 //! have them: what a pattern stands for that another matches as a name is part of what that one stands for.
 
 use super::JobQueue;
+use super::replies::ReplyBody;
 use super::sessions::session_of;
 use super::state::{JobId, LimitOf, ManyEntry, Put, PutOptions, Reserve};
-use super::telling::Body;
 use poolcounter_core::id::ConnId;
 use poolcounter_protocol::jobs::commands::{JobCommand, RESERVE};
 use poolcounter_protocol::jobs::name::TubeName;
@@ -133,7 +133,7 @@ impl JobQueue {
         let is_for_admins = matches!(item, Item::Request(request) if request.is_for_admins());
         let is_refused = is_for_admins && !self.is_open_to_admins && !context.conns.is_local(conn);
         if is_refused {
-            self.say(conn, Body::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
+            self.say(conn, ReplyBody::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
         }
         is_refused
     }
@@ -148,7 +148,7 @@ impl JobQueue {
             if std::mem::take(&mut session_of(&mut self.sessions, conn).waits) {
                 context.resume(conn);
             }
-            self.say(conn, Body::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
+            self.say(conn, ReplyBody::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
         }
     }
 
@@ -180,7 +180,7 @@ impl JobQueue {
                 return false;
             }
         };
-        self.say(conn, Body::None, None, context, |_, bytes, _| match denial.is_limit() {
+        self.say(conn, ReplyBody::None, None, context, |_, bytes, _| match denial.is_limit() {
             // What beanstalkd says when it is to be tried again later.
             true => replies::write_too_much(bytes),
             false => replies::write_not_allowed(bytes),

@@ -56,7 +56,7 @@ impl JobQueue {
         with_bodies: bool,
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
-        self.keeping.handed_over = match version {
+        self.driver.handed_over = match version {
             VERSION => saved.take()?,
             WITHOUT_QUEUE | WITHOUT_CURVES => {
                 let mark: Option<Mark> = saved.take()?;
@@ -88,7 +88,7 @@ impl JobQueue {
         }
         if version == WITHOUT_STORE && self.state.next_id() == 1 {
             // There never was a job.
-            self.keeping.handed_over = None;
+            self.driver.handed_over = None;
         }
         for (index, session) in self.sessions.iter_mut().enumerate() {
             // A command under way is not saved for a rehearsal, which begins in the middle of it.

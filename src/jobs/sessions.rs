@@ -1,9 +1,9 @@
 //! What is known of a connection beyond its jobs: a request that is not all there yet, and what the connection is still to
 //! be told. A long body is told in pieces, as the output drains, and is never copied whole.
 
+use super::replies::Promise;
 use super::state::queries::Summary;
 use super::state::{Commit, Listing, SumBy};
-use super::telling::Promise;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
@@ -94,7 +94,7 @@ pub(super) struct Message {
 
 /// What stands before the stream and the messages of a session.
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct SessionHead {
     waits: bool,
     /// How many messages follow, each as bytes.
     messages: usize,
@@ -123,14 +123,14 @@ impl Session {
 
     /// Writes what there is to know, for a process that takes over.
     pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
-        out.put(&Head { waits: self.waits, messages: self.unsent.len() })?;
+        out.put(&SessionHead { waits: self.waits, messages: self.unsent.len() })?;
         self.stream.save(out)?;
         self.unsent.iter().try_for_each(|message| out.put_bytes(&message.rest()))
     }
 
     /// Reads what another process saved.
     pub fn restore(saved: &mut Reader<'_>) -> Result<Session, Unreadable> {
-        let Head { waits, messages } = saved.take()?;
+        let SessionHead { waits, messages } = saved.take()?;
         let stream = Stream::restore(saved)?;
         let mut unsent = VecDeque::new();
         for _ in 0..messages {

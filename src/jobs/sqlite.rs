@@ -10,7 +10,7 @@ mod schema;
 mod statements;
 mod worker;
 
-pub use file::Place;
+pub use file::DatabaseFile;
 
 use super::state::{Commit, Stored};
 use super::store::batch::Batch;
@@ -23,11 +23,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use worker::{Begin, Order, Told, Worker};
+use worker::{Begin, Worker, WorkerEvent, WorkerOrder};
 
 /// Keeps jobs in a file of SQLite.
 pub struct Sqlite {
-    place: Place,
+    place: DatabaseFile,
     wake: Option<Wake>,
     epoch: Span,
     opening: u64,
@@ -51,8 +51,8 @@ pub struct Sqlite {
 /// The thread, and what there is between it and the loop.
 struct Thread {
     /// None once it is to end.
-    orders: Option<Sender<Order>>,
-    told: Receiver<Told>,
+    orders: Option<Sender<WorkerOrder>>,
+    told: Receiver<WorkerEvent>,
     handle: Option<JoinHandle<()>>,
 }
 
@@ -61,7 +61,7 @@ const NOT_OPEN: &str = "it is not open";
 
 impl Sqlite {
     /// A store that is not open yet.
-    pub fn new(place: Place) -> Self {
+    pub fn new(place: DatabaseFile) -> Self {
         Sqlite {
             place,
             wake: None,
@@ -94,13 +94,13 @@ impl Sqlite {
     fn open(&mut self) -> Result<(Lock, Opened), String> {
         self.place = self.place.clone().resolved();
         let lock = self.place.lock()?;
-        let opened = self.place.open(&lock, file::Queue::Drawn).map_err(file::Trouble::sentence)?;
+        let opened = self.place.open(&lock, file::QueueId::Drawn).map_err(file::FileTrouble::sentence)?;
         // Opening it was one more.
         (self.opening, self.queue) = (opened.mark.opening, Some(opened.queue));
         Ok((lock, opened))
     }
 
-    fn order(&mut self, order: Order) {
+    fn order(&mut self, order: WorkerOrder) {
         let orders = self.thread.as_ref().and_then(|thread| thread.orders.as_ref());
         if orders.is_none_or(|orders| orders.send(order).is_err()) {
             self.fault.begin(NOT_OPEN);
@@ -122,42 +122,42 @@ impl Sqlite {
     }
 
     /// Takes in what the thread tells, as far as the service must know of it.
-    fn take(&mut self, told: Told) -> Option<Verdict> {
+    fn take(&mut self, told: WorkerEvent) -> Option<Verdict> {
         match told {
-            Told::Committed { commit, took, file_bytes } => {
+            WorkerEvent::Committed { commit, took, file_bytes } => {
                 self.note_works();
                 self.health.last_batch = self.under_way.take().unwrap_or(0);
                 self.health.commits.record(took);
                 self.health.file_bytes = file_bytes;
                 return Some(Verdict::Committed(commit));
             }
-            Told::Checkpointed { took, file_bytes } => {
+            WorkerEvent::Checkpointed { took, file_bytes } => {
                 self.health.checkpoints.record(took);
                 self.health.file_bytes = file_bytes;
             }
-            Told::Works { opening, queue, file_bytes } => {
+            WorkerEvent::Works { opening, queue, file_bytes } => {
                 if !self.note_works() {
                     log::info!("the jobs are kept in {}", self.place.path.display());
                 }
                 (self.rewrite, self.handed_over) = (None, None);
                 (self.opening, self.queue, self.health.file_bytes) = (opening, queue, file_bytes);
             }
-            Told::Fails(sentence) => {
+            WorkerEvent::Fails(sentence) => {
                 if self.fault.begin(&sentence) {
                     log::error!("the jobs cannot be kept in {}: {sentence}", self.place.path.display());
                 }
             }
-            Told::Refused(rows) => return Some(Verdict::Refused(rows)),
-            Told::Rewrite(number) => {
+            WorkerEvent::Refused(rows) => return Some(Verdict::Refused(rows)),
+            WorkerEvent::Rewrite(number) => {
                 self.rewrite = Some(number);
                 self.health.rewrites += 1;
                 return Some(Verdict::Rewrite);
             }
-            Told::NextSlice(number) => {
+            WorkerEvent::NextSlice(number) => {
                 // A slice of an earlier time counts for nothing any more.
                 return (self.rewrite == Some(number)).then_some(Verdict::NextSlice).or_else(|| self.verdict());
             }
-            Told::Copied(result) => return Some(Verdict::Copied(result)),
+            WorkerEvent::Copied(result) => return Some(Verdict::Copied(result)),
         }
         self.verdict()
     }
@@ -217,13 +217,13 @@ impl Store for Sqlite {
         let mut batch = std::mem::take(&mut self.collected);
         batch.commit = commit;
         self.under_way = Some(batch.rows.len() as u64);
-        self.order(Order::Commit(batch));
+        self.order(WorkerOrder::Commit(batch));
     }
 
     fn add_slice(&mut self, is_last: bool) {
         let batch = std::mem::take(&mut self.collected);
         let Some(number) = self.rewrite else { return };
-        self.order(Order::Slice { number, batch, is_last });
+        self.order(WorkerOrder::Slice { number, batch, is_last });
     }
 
     fn verdict(&mut self) -> Option<Verdict> {
@@ -236,13 +236,13 @@ impl Store for Sqlite {
         if name.starts_with(own) {
             return Copying::BadName;
         }
-        self.order(Order::Copy(self.place.path.with_file_name(OsStr::from_bytes(name))));
+        self.order(WorkerOrder::Copy(self.place.path.with_file_name(OsStr::from_bytes(name))));
         Copying::Begun
     }
 
     fn end(&mut self) -> Option<Verdict> {
         if !std::mem::replace(&mut self.is_ending, true) {
-            self.order(Order::End);
+            self.order(WorkerOrder::End);
         }
         loop {
             let told = self.thread.as_ref()?.told.recv().ok()?;

@@ -3,10 +3,10 @@
 
 use super::JobQueue;
 use super::loading::Loading;
+use super::replies::ReplyBody;
 use super::sessions::{Session, session_of};
 use super::state::{Commit, Step};
 use super::store::PageOrder;
-use super::telling::Body;
 use log::{error, info};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_protocol::jobs::wire::stream::Item;
@@ -35,7 +35,7 @@ impl JobQueue {
                     self.ask(conn, Request::Stats, context);
                     return Served { consumed, then: Then::Serve };
                 }
-                _ => self.say(conn, Body::None, None, context, |_, bytes, _| replies::write_internal_error(bytes)),
+                _ => self.say(conn, ReplyBody::None, None, context, |_, bytes, _| replies::write_internal_error(bytes)),
             }
             return Served { consumed: input.len(), then: Then::Close };
         }
@@ -49,7 +49,7 @@ impl JobQueue {
             if !session.is_open {
                 continue;
             }
-            let is_owed = self.state.is_waiting(conn) || session.query.is_some() || self.keeping.is_awaiting(conn);
+            let is_owed = self.state.is_waiting(conn) || session.query.is_some() || self.driver.is_awaiting(conn);
             // Behind what waits for a commit there may be jobs that were given out and that another gives out by now.
             let is_told = context.output.cut_held(conn, replies::write_internal_error);
             if is_owed && !is_told && session.unsent.is_empty() {
@@ -61,8 +61,8 @@ impl JobQueue {
         context.release_up_to(u64::MAX);
         self.awaited = Commit(0);
         self.hung_up.clear();
-        self.keeping.give_up_operations(Commit(u64::MAX), context);
-        self.keeping.lose();
+        self.driver.give_up_operations(Commit(u64::MAX), context);
+        self.driver.lose();
         let state = self.state.begin_anew(&mut context.timers.typed());
         self.store.discard(Box::new(std::mem::replace(&mut self.state, state)));
     }
@@ -74,7 +74,7 @@ impl JobQueue {
             let conn = ConnId::from_index(index);
             if self.sessions[index].is_open && context.output.cut_held(conn, replies::write_internal_error) {
                 self.step(context, |state, step| state.close(conn, step));
-                self.keeping.forget(conn);
+                self.driver.forget(conn);
                 self.hung_up.retain(|(_, other)| *other != conn);
                 self.end_session(conn, context);
             }
@@ -92,7 +92,7 @@ impl JobQueue {
             return;
         }
         context.replace_up_to(u64::MAX, replies::write_internal_error);
-        self.keeping.let_go(context);
+        self.driver.let_go(context);
         for (_, conn) in std::mem::take(&mut self.hung_up) {
             self.step(context, |state, step| state.hang_up(conn, step));
         }
@@ -115,16 +115,16 @@ impl JobQueue {
         let visited = store.visit_page(&mut |saved| state.restore(saved, &mut step));
         let place = self.store.place();
         if page.is_first {
-            self.keeping.loading = Some(Loading::begin(place));
+            self.driver.loading = Some(Loading::begin(place));
         }
         if let Err(sentence) = visited {
             return error!("the jobs in {} cannot be read: {sentence}", self.store.place());
         }
-        if let Some(loading) = &mut self.keeping.loading {
+        if let Some(loading) = &mut self.driver.loading {
             loading.note(f64::from(page.share) / 100.0);
         }
         if page.is_last {
-            self.keeping.loading.take().into_iter().for_each(|loading| loading.end(self.state.len()));
+            self.driver.loading.take().into_iter().for_each(|loading| loading.end(self.state.len()));
             info!("the jobs are served here");
         }
     }

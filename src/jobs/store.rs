@@ -49,8 +49,8 @@ pub trait Store: Send {
     }
 
     /// Returns whether this process may give out jobs of the place.
-    fn standing(&self) -> Standing {
-        Standing::Owns
+    fn ownership(&self) -> Ownership {
+        Ownership::Owns
     }
 
     /// Visits the page that [`Verdict::Page`] has told of, as [`Store::load`] visits.
@@ -176,7 +176,7 @@ pub struct PageOrder {
 
 /// Whether jobs of a place may be given out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum Ownership {
     /// They may.
     Owns,
     /// For now they may not: others may have the place. What is promised is still kept.

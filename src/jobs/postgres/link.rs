@@ -1,11 +1,12 @@
 //! The connection to the database: asks what is to be asked, each thing in one round trip, and waits for the answer.
 
-use super::asks::{Answer, Ask, Cursor, Fence, Page, Reach};
 use super::load;
+use super::messages::{Answer, Cursor, Fence, Reach, ReadPage, StoreRequest};
 use super::place::{Place, said};
 use super::rows::Rows;
 use super::session::{
-    ANSWER_TIME, Parts, Session, Trouble, all_of, changed, connect, is_over, new_runtime, number_of, queue_text, within,
+    ANSWER_TIME, Parts, SqlSession, Trouble, all_of, changed, connect, is_over, new_runtime, number_of, queue_text,
+    within,
 };
 use super::statements as sql;
 use super::unfit::is_of_row;
@@ -29,9 +30,9 @@ pub struct Link {
     place: Place,
     address: String,
     runtime: Runtime,
-    session: Option<Session>,
+    session: Option<SqlSession>,
     /// One that renews while the other has a long transaction.
-    second: Option<Session>,
+    second: Option<SqlSession>,
     is_rewriting: bool,
     /// How many jobs are read at a time.
     page_jobs: i64,
@@ -53,7 +54,7 @@ impl Link {
     }
 
     /// Asks, and returns the answer.
-    pub fn ask(&mut self, ask: &Ask<'_>) -> Answer {
+    pub fn ask(&mut self, ask: &StoreRequest<'_>) -> Answer {
         match self.try_ask(ask) {
             Ok(answer) => answer,
             Err(Trouble::Refused(sentence)) => Answer::Refused(sentence),
@@ -63,7 +64,7 @@ impl Link {
             }
             Err(Trouble::Failed(error)) => {
                 // A transaction that was to be written bit by bit is undone with its connection.
-                if self.is_rewriting || is_over(&error) || self.session.as_ref().is_none_or(Session::is_closed) {
+                if self.is_rewriting || is_over(&error) || self.session.as_ref().is_none_or(SqlSession::is_closed) {
                     self.session = None;
                 }
                 Answer::Failed { sentence: said(&error), is_connected: self.session.is_some() }
@@ -71,32 +72,36 @@ impl Link {
         }
     }
 
-    fn try_ask(&mut self, ask: &Ask<'_>) -> Result<Answer, Trouble> {
-        if !matches!(ask, Ask::BeginAnew | Ask::WriteAnew(..) | Ask::EndAnew(..) | Ask::Renew(_)) && self.is_rewriting {
+    fn try_ask(&mut self, ask: &StoreRequest<'_>) -> Result<Answer, Trouble> {
+        if !matches!(
+            ask,
+            StoreRequest::BeginAnew | StoreRequest::WriteAnew(..) | StoreRequest::EndAnew(..) | StoreRequest::Renew(_)
+        ) && self.is_rewriting
+        {
             (self.is_rewriting, self.second) = (false, None);
         }
         match ask {
-            Ask::Connect => {
+            StoreRequest::Connect => {
                 (self.session, self.second, self.is_rewriting) = (None, None, false);
                 self.session = Some(connect(&self.runtime, &self.place)?);
                 Ok(Answer::Done)
             }
-            Ask::Renew(epoch) if self.is_rewriting => self.renew_beside(*epoch),
-            Ask::BeginAnew => {
+            StoreRequest::Renew(epoch) if self.is_rewriting => self.renew_beside(*epoch),
+            StoreRequest::BeginAnew => {
                 self.is_rewriting = true;
                 self.run(LONG_ANSWER_TIME, |session, _| async move {
                     session.client.batch_execute(sql::BEGIN_ANEW).await?;
                     Ok(Answer::Done)
                 })
             }
-            Ask::WriteAnew(left, batch) => {
+            StoreRequest::WriteAnew(left, batch) => {
                 let rows = Rows::of(batch);
                 self.run(LONG_ANSWER_TIME, |session, address| async move {
                     all_of(session.write(&rows, left, address)).await?;
                     Ok(Answer::Done)
                 })
             }
-            Ask::EndAnew(fence, next_id) => {
+            StoreRequest::EndAnew(fence, next_id) => {
                 let next_id = *next_id;
                 let answer = self.run(LONG_ANSWER_TIME, |session, address| async move {
                     let set = session.client.simple_query(&sql::set_row(fence, next_id, address)).await?;
@@ -110,24 +115,24 @@ impl Link {
                 (self.is_rewriting, self.second) = (false, None);
                 Ok(answer)
             }
-            Ask::Commit(fence, batch) => match self.commit(fence, batch) {
+            StoreRequest::Commit(fence, batch) => match self.commit(fence, batch) {
                 Err(Trouble::Failed(error)) if is_of_row(&error) => self.find_unfit(fence, batch, error),
                 answer => answer,
             },
-            Ask::Read(cursor) => self.read(*cursor),
-            Ask::TakeOver => self.take(sql::TAKE_OVER, &[]),
-            Ask::GoOn(handed_over) => {
+            StoreRequest::Read(cursor) => self.read(*cursor),
+            StoreRequest::TakeOver => self.take(sql::TAKE_OVER, &[]),
+            StoreRequest::GoOn(handed_over) => {
                 let HandedOver { mark, queue, address, .. } = handed_over;
                 let (address, queue) =
                     (address.as_deref().unwrap_or_default(), queue.map(queue_text).unwrap_or_default());
                 self.take(sql::GO_ON, &[&mark.opening.cast_signed(), &address, &queue])
             }
-            Ask::Retake(epoch, queue) => self.take(sql::RETAKE, &[&epoch.cast_signed(), &queue_text(*queue)]),
-            Ask::Renew(epoch) => {
+            StoreRequest::Retake(epoch, queue) => self.take(sql::RETAKE, &[&epoch.cast_signed(), &queue_text(*queue)]),
+            StoreRequest::Renew(epoch) => {
                 let epoch = *epoch;
                 self.run(ANSWER_TIME, |session, address| session.renew(epoch, address))
             }
-            Ask::Look => self.run(ANSWER_TIME, |session, _| async { Ok(Answer::Seen(session.look().await?)) }),
+            StoreRequest::Look => self.run(ANSWER_TIME, |session, _| async { Ok(Answer::Seen(session.look().await?)) }),
         }
     }
 
@@ -150,7 +155,7 @@ impl Link {
         }
     }
 
-    fn run<'a, F>(&'a self, time: Duration, ask: impl FnOnce(&'a Session, &'a str) -> F) -> Result<Answer, Trouble>
+    fn run<'a, F>(&'a self, time: Duration, ask: impl FnOnce(&'a SqlSession, &'a str) -> F) -> Result<Answer, Trouble>
     where
         F: Future<Output = Result<Answer, Trouble>>,
     {
@@ -173,7 +178,7 @@ impl Link {
 
     /// Renews on another connection: the first is in the middle of a transaction.
     fn renew_beside(&mut self, epoch: u64) -> Result<Answer, Trouble> {
-        if self.second.as_ref().is_none_or(Session::is_closed) {
+        if self.second.as_ref().is_none_or(SqlSession::is_closed) {
             self.second = Some(connect(&self.runtime, &self.place)?);
         }
         let Some(second) = &self.second else { return Err(Trouble::TooLate) };
@@ -204,7 +209,7 @@ impl Link {
     }
 
     fn read(&mut self, cursor: Cursor) -> Result<Answer, Trouble> {
-        let mut page = Page::default();
+        let mut page = ReadPage::default();
         let after = match cursor {
             Cursor::Start => {
                 let range = self.read_start(&mut page)?;
@@ -235,7 +240,7 @@ impl Link {
     }
 
     /// Reads what comes before the jobs, and returns their least and greatest number.
-    fn read_start(&self, page: &mut Page) -> Result<(u64, u64), Trouble> {
+    fn read_start(&self, page: &mut ReadPage) -> Result<(u64, u64), Trouble> {
         let Some(session) = &self.session else { return Err(Trouble::TooLate) };
         let (settings, roots, range, row) = within(&self.runtime, LONG_ANSWER_TIME, async {
             let client = &session.client;

@@ -14,7 +14,7 @@
 
 mod doubts;
 
-pub use super::asks::*;
+pub use super::messages::*;
 
 use crate::state::Commit;
 use crate::store::HandedOver;
@@ -45,7 +45,7 @@ const PAGES_AHEAD: usize = 4;
 /// What is next.
 pub enum Next<'a> {
     /// This is to be asked, and [`Owner::answer`] told the answer.
-    Ask(Ask<'a>),
+    Ask(StoreRequest<'a>),
     /// Nothing before this time, unless the loop wants something.
     Wait(Time),
 }
@@ -116,7 +116,7 @@ pub struct Owner {
     rewrites: u64,
     term: u64,
     asked: Time,
-    told: VecDeque<Told>,
+    told: VecDeque<StoreEvent>,
 }
 
 impl Owner {
@@ -182,7 +182,7 @@ impl Owner {
     }
 
     /// Returns what the loop is to be told next.
-    pub fn told(&mut self) -> Option<Told> {
+    pub fn told(&mut self) -> Option<StoreEvent> {
         self.told.pop_front()
     }
 
@@ -221,36 +221,36 @@ impl Owner {
         }
         self.asked = now;
         if !self.is_connected {
-            return Next::Ask(Ask::Connect);
+            return Next::Ask(StoreRequest::Connect);
         }
         let renewal = self.renewed + BEAT;
         let is_due = now >= renewal;
         let epoch = self.epoch;
         match &self.phase {
-            Phase::StandsBy if now < self.takes_from => Next::Ask(Ask::Look),
-            Phase::StandsBy => Next::Ask(Ask::TakeOver),
-            Phase::GoesOn(handed_over) => Next::Ask(Ask::GoOn(handed_over)),
-            Phase::Doubts(_) => Next::Ask(Ask::Look),
-            Phase::Retakes => Next::Ask(Ask::Retake(epoch, self.queue.unwrap_or_default())),
-            _ if is_due || !self.is_proven || self.unsaid.is_some() => Next::Ask(Ask::Renew(epoch)),
+            Phase::StandsBy if now < self.takes_from => Next::Ask(StoreRequest::Look),
+            Phase::StandsBy => Next::Ask(StoreRequest::TakeOver),
+            Phase::GoesOn(handed_over) => Next::Ask(StoreRequest::GoOn(handed_over)),
+            Phase::Doubts(_) => Next::Ask(StoreRequest::Look),
+            Phase::Retakes => Next::Ask(StoreRequest::Retake(epoch, self.queue.unwrap_or_default())),
+            _ if is_due || !self.is_proven || self.unsaid.is_some() => Next::Ask(StoreRequest::Renew(epoch)),
             Phase::Reads(_, PAGES_AHEAD..) => Next::Wait(renewal),
-            Phase::Reads(cursor, _) => Next::Ask(Ask::Read(*cursor)),
+            Phase::Reads(cursor, _) => Next::Ask(StoreRequest::Read(*cursor)),
             Phase::Owns => match &self.under_way {
                 Some(UnderWay { batch, .. }) => {
                     self.attempt += 1;
                     let (from, to) = (self.batch, batch.commit.0);
-                    Next::Ask(Ask::Commit(Fence { epoch, from, to, attempt: self.attempt }, batch))
+                    Next::Ask(StoreRequest::Commit(Fence { epoch, from, to, attempt: self.attempt }, batch))
                 }
                 None => Next::Wait(renewal),
             },
-            Phase::Rewrites(_, Stage::Begins) => Next::Ask(Ask::BeginAnew),
+            Phase::Rewrites(_, Stage::Begins) => Next::Ask(StoreRequest::BeginAnew),
             Phase::Rewrites(left, Stage::Writes) => match &self.slice {
-                Some((batch, _)) => Next::Ask(Ask::WriteAnew(*left, batch)),
+                Some((batch, _)) => Next::Ask(StoreRequest::WriteAnew(*left, batch)),
                 None => Next::Wait(renewal),
             },
             Phase::Rewrites(left, Stage::Ends) => {
                 self.attempt += 1;
-                Next::Ask(Ask::EndAnew(
+                Next::Ask(StoreRequest::EndAnew(
                     Fence { epoch, from: left.to, to: self.target(), attempt: self.attempt },
                     self.next_id,
                 ))
@@ -282,7 +282,7 @@ impl Owner {
                 self.not_before = now + REFUSED_PAUSE;
                 self.doubt();
                 self.is_failing = true;
-                self.told.push_back(Told::Refused(sentence));
+                self.told.push_back(StoreEvent::Refused(sentence));
             }
         }
         self.say_committed(now);
@@ -300,7 +300,7 @@ impl Owner {
             _ => match self.slice.take() {
                 Some((_, true)) => Stage::Ends,
                 _ => {
-                    self.told.push_back(Told::NextSlice(self.rewrites));
+                    self.told.push_back(StoreEvent::NextSlice(self.rewrites));
                     Stage::Writes
                 }
             },
@@ -332,7 +332,7 @@ impl Owner {
             && let Some((commit, begun)) = self.unsaid.take()
         {
             self.is_failing = false;
-            self.told.push_back(Told::Committed { commit, took: now.since(begun) });
+            self.told.push_back(StoreEvent::Committed { commit, took: now.since(begun) });
         }
     }
 
@@ -347,7 +347,7 @@ impl Owner {
         }
     }
 
-    fn read(&mut self, mut page: Page, cursor: Cursor) {
+    fn read(&mut self, mut page: ReadPage, cursor: Cursor) {
         let Phase::Reads(from, ahead) = &mut self.phase else { return };
         if *from == Cursor::Start {
             page.committed = Some(Commit(self.batch));
@@ -356,7 +356,7 @@ impl Owner {
         if page.is_last {
             self.phase = Phase::Owns;
         }
-        self.told.push_back(Told::Page(page));
+        self.told.push_back(StoreEvent::Page(page));
     }
 
     /// The row must be looked at before anything else.

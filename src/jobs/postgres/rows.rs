@@ -9,17 +9,17 @@ use std::hash::Hash;
 #[derive(Default)]
 pub struct Rows<'a> {
     /// Jobs that have no more than what each job has.
-    pub plain: Jobs<'a>,
+    pub plain: JobColumns<'a>,
     /// Other jobs that are new.
-    pub full: Jobs<'a>,
+    pub full: JobColumns<'a>,
     /// Jobs that are changed, without their bodies.
-    pub updated: Jobs<'a>,
+    pub updated: JobColumns<'a>,
     /// Jobs that are gone.
     pub deleted: Vec<i64>,
     /// Tubes and signatures of root jobs that are written or gone.
     pub roots_gone: (Vec<&'a str>, Vec<&'a [u8]>),
     /// Root jobs.
-    pub roots: Roots<'a>,
+    pub roots: RootColumns<'a>,
     /// Kinds and patterns of settings that are written or gone.
     pub settings_gone: (Vec<&'a str>, Vec<&'a [u8]>),
     /// Settings.
@@ -27,11 +27,11 @@ pub struct Rows<'a> {
 }
 
 /// Tubes, signatures, newest timestamps and when they changed.
-pub type Roots<'a> = (Vec<&'a str>, Vec<&'a [u8]>, Vec<i64>, Vec<i64>);
+pub type RootColumns<'a> = (Vec<&'a str>, Vec<&'a [u8]>, Vec<i64>, Vec<i64>);
 
 /// Jobs, column by column.
 #[derive(Default)]
-pub struct Jobs<'a> {
+pub struct JobColumns<'a> {
     /// Their numbers.
     pub id: Vec<i64>,
     /// Their tubes.
@@ -167,7 +167,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl<'a> Jobs<'a> {
+impl<'a> JobColumns<'a> {
     /// Adds what each job has.
     fn add(&mut self, batch: &'a Batch, job: &JobRow) {
         self.id.push(job.id.0.cast_signed());

@@ -1,8 +1,8 @@
 //! One connection to the database, on which everything is prepared: how it is made, and what is asked on it.
 
-use super::asks::{Answer, Fence, OwnerRow, Reach};
+use super::messages::{Answer, Fence, OwnerRow, Reach};
 use super::place::{Place, said};
-use super::rows::{Jobs, Rows};
+use super::rows::{JobColumns, Rows};
 use super::schema;
 use super::statements as sql;
 use poolcounter_core::time::Span;
@@ -26,7 +26,7 @@ pub const NO_TABLES: &str = "it has no tables of this program; poolcounter jobs 
 const WARNINGS: &str = "01";
 
 /// A connection on which everything is prepared.
-pub struct Session {
+pub struct SqlSession {
     pub client: Client,
     warning: Warning,
     statements: HashMap<&'static str, Statement>,
@@ -54,7 +54,7 @@ pub type Parts<'a> = Vec<Asked<'a, u64, Error>>;
 /// Something that is asked.
 type Asked<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 
-impl Session {
+impl SqlSession {
     pub fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
@@ -129,7 +129,7 @@ impl Session {
     }
 }
 
-impl Jobs<'_> {
+impl JobColumns<'_> {
     fn first(&self) -> Vec<&(dyn ToSql + Sync)> {
         let [pri, delay, ttr, created] = &self.first;
         vec![&self.id, &self.tube, pri, delay, ttr, created, &self.delayed_until]
@@ -202,7 +202,7 @@ pub fn queue_text(queue: u128) -> String {
 }
 
 /// Connects, and prepares everything. The tables must be of a known format.
-pub fn connect(runtime: &Runtime, place: &Place) -> Result<Session, Trouble> {
+pub fn connect(runtime: &Runtime, place: &Place) -> Result<SqlSession, Trouble> {
     within(runtime, ANSWER_TIME, async {
         let (client, warning) = open(place).await.map_err(refused)?;
         client.batch_execute(sql::GREETING).await?;
@@ -214,7 +214,7 @@ pub fn connect(runtime: &Runtime, place: &Place) -> Result<Session, Trouble> {
                 as Pin<Box<dyn Future<Output = _>>>
         });
         let statements = all_of::<(&'static str, Statement), Error>(prepared.collect()).await?;
-        Ok(Session { client, warning, statements: statements.into_iter().collect() })
+        Ok(SqlSession { client, warning, statements: statements.into_iter().collect() })
     })
 }
 

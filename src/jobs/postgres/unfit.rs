@@ -1,10 +1,10 @@
 //! Rows that the database can never take, though it takes others. They are sought by halves, each half in a transaction that is undone.
 //! Only then is the batch committed without them: an answer that is lost must not leave open which rows it has.
 
-use super::asks::Fence;
+use super::messages::Fence;
 use super::place::said;
 use super::rows::Rows;
-use super::session::{Parts, Session, all_of};
+use super::session::{Parts, SqlSession, all_of};
 use super::statements as sql;
 use crate::store::RefusedRow;
 use crate::store::batch::{Batch, Row};
@@ -26,7 +26,7 @@ pub fn is_of_row(error: &Error) -> bool {
     code.is_some_and(|code| code == RAISED || CLASSES.iter().any(|class| code.starts_with(class)))
 }
 
-impl Session {
+impl SqlSession {
     /// Returns rows of a batch that the database can never take: all of them if that does not take long. Nothing is written. `begin`
     /// begins the transaction of the batch.
     ///

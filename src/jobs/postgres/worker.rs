@@ -40,7 +40,7 @@ fn run(place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &Ends
         Ok(link) => link,
         Err(sentence) => {
             // If the loop has gone, it wants to know nothing.
-            let _ = ends.told.send(super::owner::Told::Refused(sentence));
+            let _ = ends.told.send(super::owner::StoreEvent::Refused(sentence));
             return ends.wake.wake();
         }
     };

@@ -1,8 +1,8 @@
 //! Copies the file while it is used: some pages at a time, with commits between.
 
-use super::file::Trouble;
+use super::file::FileTrouble;
 use super::statements::Statements;
-use super::worker::{Held, Order, Stop, Told, Worker};
+use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
 use nix::sys::statvfs::statvfs;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
@@ -21,14 +21,14 @@ impl Worker {
         &mut self,
         connection: &Connection,
         statements: &mut Statements<'_>,
-        held: &mut Held,
+        held: &mut HeldFile,
         path: &Path,
     ) -> Result<(), Stop> {
         let part = part_of(path);
         let target = match begin(path, &part, held.look.bytes()) {
             Ok(target) => target,
             Err(sentence) => {
-                self.tell(Told::Copied(Err(sentence)));
+                self.tell(WorkerEvent::Copied(Err(sentence)));
                 return Ok(());
             }
         };
@@ -41,7 +41,7 @@ impl Worker {
             // What is left of it harms nobody.
             let _ = fs::remove_file(&part);
         }
-        self.tell(Told::Copied(result));
+        self.tell(WorkerEvent::Copied(result));
         stop.map_or(Ok(()), Err)
     }
 
@@ -49,7 +49,7 @@ impl Worker {
         &mut self,
         connection: &Connection,
         statements: &mut Statements<'_>,
-        held: &mut Held,
+        held: &mut HeldFile,
         mut target: Connection,
     ) -> Result<Result<(), String>, Stop> {
         let backup = match Backup::new(connection, &mut target) {
@@ -66,7 +66,7 @@ impl Worker {
             }
             // One batch at most, so that the copy comes to its end; what is committed here comes into it, too.
             match self.next(Some(Duration::ZERO))? {
-                Some(Order::Commit(batch)) => self.commit(statements, held, batch)?,
+                Some(WorkerOrder::Commit(batch)) => self.commit(statements, held, batch)?,
                 other => others.extend(other),
             }
         };
@@ -94,7 +94,7 @@ fn begin(path: &Path, part: &Path, bytes: u64) -> Result<Connection, String> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(part);
     made.map_err(|error| format!("{} cannot be made: {error}", part.display()))?;
     let opened = Connection::open_with_flags(part, OpenFlags::SQLITE_OPEN_READ_WRITE);
-    opened.map_err(|error| Trouble::from(error).sentence())
+    opened.map_err(|error| FileTrouble::from(error).sentence())
 }
 
 /// Returns how many bytes the file system has left for files beside this one.

@@ -33,7 +33,7 @@ const MOST_ASIDE: u32 = 1000;
 
 /// Where a store is, and how it is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct DatabaseFile {
     /// The file.
     pub path: PathBuf,
     /// The name of the SQLite VFS through which it is read and written; the system's own if there is none.
@@ -61,7 +61,7 @@ pub struct Opened {
 
 /// Id of the queue in a file that is opened. Of two copies of a file that were served since, the ids differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Queue {
+pub enum QueueId {
     /// The file keeps its id: the jobs are those of the process before.
     Kept,
     /// Another id is drawn: the jobs are read from the file.
@@ -70,17 +70,17 @@ pub enum Queue {
 
 /// What is wrong with the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum FileTrouble {
     /// There is no room for now, or something of that kind: nothing is lost, and the same may work later.
     Passing(String),
     /// What was written may be lost: the file must not be used any more.
     Lost(String),
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
+impl From<Error> for FileTrouble {
+    fn from(error: Error) -> FileTrouble {
         let sentence = error.to_string();
-        let Error::SqliteFailure(failure, _) = error else { return Trouble::Lost(sentence) };
+        let Error::SqliteFailure(failure, _) = error else { return FileTrouble::Lost(sentence) };
         let is_passing = match failure.code {
             ErrorCode::DiskFull
             | ErrorCode::DatabaseBusy
@@ -93,7 +93,7 @@ impl From<Error> for Trouble {
             }
             _ => false,
         };
-        if is_passing { Trouble::Passing(sentence) } else { Trouble::Lost(sentence) }
+        if is_passing { FileTrouble::Passing(sentence) } else { FileTrouble::Lost(sentence) }
     }
 }
 
@@ -103,22 +103,22 @@ pub fn is_of_row(error: &Error) -> bool {
     error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
 }
 
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Passing(error.to_string())
+impl From<io::Error> for FileTrouble {
+    fn from(error: io::Error) -> FileTrouble {
+        FileTrouble::Passing(error.to_string())
     }
 }
 
-impl Trouble {
+impl FileTrouble {
     /// Returns the sentence.
     pub fn sentence(self) -> String {
         match self {
-            Trouble::Passing(sentence) | Trouble::Lost(sentence) => sentence,
+            FileTrouble::Passing(sentence) | FileTrouble::Lost(sentence) => sentence,
         }
     }
 }
 
-impl Place {
+impl DatabaseFile {
     /// Returns the path of what stands beside the file.
     pub fn beside(&self, suffix: &str) -> PathBuf {
         with_suffix(&self.path, suffix)
@@ -158,8 +158,8 @@ impl Place {
     }
 
     /// Returns the place itself, if the path is that of a link: SQLite has its log beside the file.
-    pub fn resolved(self) -> Place {
-        Place { path: fs::canonicalize(&self.path).unwrap_or(self.path), ..self }
+    pub fn resolved(self) -> DatabaseFile {
+        DatabaseFile { path: fs::canonicalize(&self.path).unwrap_or(self.path), ..self }
     }
 
     /// Looks at the file and its log.
@@ -176,7 +176,7 @@ impl Place {
     /// # Errors
     ///
     /// One sentence that says why not.
-    pub fn open(&self, _lock: &Lock, queue: Queue) -> Result<Opened, Trouble> {
+    pub fn open(&self, _lock: &Lock, queue: QueueId) -> Result<Opened, FileTrouble> {
         self.finish_replacement()?;
         if !self.path.exists() {
             OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.path)?;
@@ -186,16 +186,16 @@ impl Place {
         let connection = self.connect(&self.path)?;
         let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         if mode != "wal" {
-            return Err(Trouble::Passing(format!("it cannot have a log: its journal mode is {mode}")));
+            return Err(FileTrouble::Passing(format!("it cannot have a log: its journal mode is {mode}")));
         }
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
-        schema::prepare(&connection, queue)?.map_err(Trouble::Passing)?;
+        schema::prepare(&connection, queue)?.map_err(FileTrouble::Passing)?;
         let (mark, queue) = (read_mark(&connection)?, read_queue(&connection)?);
-        let look = self.look().map_err(Trouble::Passing)?;
+        let look = self.look().map_err(FileTrouble::Passing)?;
         if before != Some(look.file.id) {
-            return Err(Trouble::Passing("the file was replaced while it was opened".into()));
+            return Err(FileTrouble::Passing("the file was replaced while it was opened".into()));
         }
         Ok(Opened { connection, mark, queue, look })
     }
@@ -220,7 +220,7 @@ impl Place {
     /// # Errors
     ///
     /// When it cannot be made.
-    pub fn open_new(&self, queue: Option<u128>) -> Result<Connection, Trouble> {
+    pub fn open_new(&self, queue: Option<u128>) -> Result<Connection, FileTrouble> {
         // Somebody may have removed that, too.
         fs::create_dir_all(self.directory())?;
         let path = self.beside("-new");
@@ -240,7 +240,7 @@ impl Place {
     /// # Errors
     ///
     /// When it is not sure to be there after a crash. It can be tried again once all is written anew again.
-    pub fn replace(&self, ours: &mut Look) -> Result<Option<PathBuf>, Trouble> {
+    pub fn replace(&self, ours: &mut Look) -> Result<Option<PathBuf>, FileTrouble> {
         let new = self.beside("-new");
         File::open(&new)?.sync_all()?;
         fs::rename(&new, self.beside("-whole"))?;
@@ -253,7 +253,7 @@ impl Place {
     }
 
     /// Moves out of the way what stands at the paths of the file and its log and is neither.
-    fn put_strangers_aside(&self, ours: &Look) -> Result<Option<PathBuf>, Trouble> {
+    fn put_strangers_aside(&self, ours: &Look) -> Result<Option<PathBuf>, FileTrouble> {
         let log = self.beside("-wal");
         let is_strange = |path: &Path, id| FileId::at(path).map(|found| found.is_some_and(|found| found != id));
         let (file_is, log_is) = (is_strange(&self.path, ours.file.id)?, is_strange(&log, ours.log.id)?);
@@ -273,7 +273,7 @@ impl Place {
     }
 
     /// Returns a path beside the file at which nothing stands, nor the log of anything.
-    fn free_name(&self, suffix: &str) -> Result<PathBuf, Trouble> {
+    fn free_name(&self, suffix: &str) -> Result<PathBuf, FileTrouble> {
         let names = (1..=MOST_ASIDE).map(|number| match number {
             1 => self.beside(suffix),
             _ => self.beside(&format!("{suffix}-{number}")),
@@ -281,12 +281,12 @@ impl Place {
         let is_free =
             |path: &PathBuf| [path, &with_suffix(path, "-wal")].iter().all(|path| path.symlink_metadata().is_err());
         let free = names.into_iter().find(is_free);
-        free.ok_or_else(|| Trouble::Passing(format!("there are {MOST_ASIDE} files {suffix} beside it")))
+        free.ok_or_else(|| FileTrouble::Passing(format!("there are {MOST_ASIDE} files {suffix} beside it")))
     }
 
     /// Brings to an end what a crash may have interrupted. A file that is not newer than the one whose place it would take is none
     /// that was written anew, and is put aside.
-    fn finish_replacement(&self) -> Result<(), Trouble> {
+    fn finish_replacement(&self) -> Result<(), FileTrouble> {
         let whole = self.beside("-whole");
         if !whole.exists() {
             return Ok(());
@@ -303,7 +303,7 @@ impl Place {
 
     /// Has the file that is whole take the place of the other and its log. The log goes before the file has its new name, for SQLite
     /// would take it for the log of that.
-    fn take_place(&self) -> Result<(), Trouble> {
+    fn take_place(&self) -> Result<(), FileTrouble> {
         remove(&self.beside("-wal"))?;
         self.sync_directory()?;
         fs::rename(self.beside("-whole"), &self.path)?;
@@ -328,11 +328,11 @@ impl Place {
     /// # Errors
     ///
     /// When it cannot be moved.
-    pub fn put_aside(&self, connection: Connection, mark: Mark) -> Result<PathBuf, Trouble> {
+    pub fn put_aside(&self, connection: Connection, mark: Mark) -> Result<PathBuf, FileTrouble> {
         // What is in the log comes into the file when it is closed.
         connection.close().map_err(|(_, error)| error)?;
         if self.beside("-wal").exists() {
-            return Err(Trouble::Passing("its log is not in it".into()));
+            return Err(FileTrouble::Passing("its log is not in it".into()));
         }
         let aside = self.free_name(&format!("-{}-{}", mark.opening, mark.batch))?;
         fs::rename(&self.path, &aside)?;
@@ -367,9 +367,9 @@ pub fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
 }
 
 /// Returns the id of the file's queue.
-fn read_queue(connection: &Connection) -> Result<u128, Trouble> {
+fn read_queue(connection: &Connection) -> Result<u128, FileTrouble> {
     let text: String = connection.query_row("SELECT queue FROM meta", [], |row| row.get(0))?;
-    let unreadable = || Trouble::Passing(format!("the id of its queue makes no sense: {}", text.escape_debug()));
+    let unreadable = || FileTrouble::Passing(format!("the id of its queue makes no sense: {}", text.escape_debug()));
     u128::from_str_radix(&text, 16).map_err(|_| unreadable())
 }
 

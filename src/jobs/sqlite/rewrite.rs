@@ -5,9 +5,9 @@
 //! is right nevertheless, because every change of a batch is written as what a job is now: the batches after a slice bring what
 //! has changed since.
 
-use super::file::{Opened, Queue, Trouble, abandon};
+use super::file::{FileTrouble, Opened, QueueId, abandon};
 use super::statements::Statements;
-use super::worker::{Held, Order, Stop, Told, Worker};
+use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
 use crate::state::Commit;
 use crate::store::batch::Batch;
 use log::warn;
@@ -19,7 +19,7 @@ impl Worker {
     /// be committed to it.
     pub(super) fn write_anew(
         &mut self,
-        held: &mut Held,
+        held: &mut HeldFile,
         old: Option<Connection>,
         batch: Option<Batch>,
     ) -> Result<Connection, Stop> {
@@ -32,7 +32,7 @@ impl Worker {
         loop {
             self.rewrites += 1;
             let number = self.rewrites;
-            self.tell(Told::Rewrite(number));
+            self.tell(WorkerEvent::Rewrite(number));
             let written = self.write_all(number, &mut waiting)?;
             match written.and_then(|()| self.take_place(held)) {
                 Ok(connection) => {
@@ -41,7 +41,7 @@ impl Worker {
                     return Ok(connection);
                 }
                 Err(trouble) => {
-                    self.tell(Told::Fails(trouble.sentence()));
+                    self.tell(WorkerEvent::Fails(trouble.sentence()));
                     self.rest(&mut pause)?;
                 }
             }
@@ -49,21 +49,21 @@ impl Worker {
     }
 
     /// Moves the new file to the place of the old one, and opens it.
-    fn take_place(&mut self, held: &mut Held) -> Result<Connection, Trouble> {
+    fn take_place(&mut self, held: &mut HeldFile) -> Result<Connection, FileTrouble> {
         // The old one may have had its right with it, in a directory that was removed.
         if !self.place.is_kept_by(&held.lock) {
-            held.lock = self.place.lock().map_err(Trouble::Passing)?;
+            held.lock = self.place.lock().map_err(FileTrouble::Passing)?;
         }
         if let Some(aside) = self.place.replace(&mut held.look)? {
             warn!("what stood in the place of {} is in {} now", self.place.path.display(), aside.display());
         }
-        let Opened { connection, mark, queue, look } = self.place.open(&held.lock, Queue::Kept)?;
+        let Opened { connection, mark, queue, look } = self.place.open(&held.lock, QueueId::Kept)?;
         (self.mark, self.queue, held.look) = (mark, Some(queue), look);
         Ok(connection)
     }
 
     /// Writes the new file. `waiting` is the batch whose end the loop is to be told when that is done.
-    fn write_all(&mut self, number: u64, waiting: &mut Option<Commit>) -> Result<Result<(), Trouble>, Stop> {
+    fn write_all(&mut self, number: u64, waiting: &mut Option<Commit>) -> Result<Result<(), FileTrouble>, Stop> {
         let connection = match self.place.open_new(self.queue) {
             Ok(connection) => connection,
             Err(trouble) => return Ok(Err(trouble)),
@@ -74,33 +74,33 @@ impl Worker {
         };
         loop {
             let written = match self.next(None)? {
-                Some(Order::Slice { number: of, batch, is_last }) if of == number => {
+                Some(WorkerOrder::Slice { number: of, batch, is_last }) if of == number => {
                     let written = self.write_batch(&mut statements, &batch);
                     if !is_last {
-                        self.tell(Told::NextSlice(number));
+                        self.tell(WorkerEvent::NextSlice(number));
                     } else if written.is_ok() {
                         let ended = statements.note_opening(self.mark.batch, self.mark.opening.saturating_add(1));
                         let ended = ended.and_then(|()| connection.execute_batch("COMMIT"));
                         drop(statements);
                         let closed = ended.and_then(|()| connection.close().map_err(|(_, error)| error));
-                        return Ok(closed.map_err(Trouble::from));
+                        return Ok(closed.map_err(FileTrouble::from));
                     }
                     written
                 }
-                Some(Order::Commit(batch)) => {
+                Some(WorkerOrder::Commit(batch)) => {
                     self.mark.batch = batch.commit.0;
                     *waiting = Some(batch.commit);
                     self.write_batch(&mut statements, &batch)
                 }
-                Some(Order::Copy(_)) => {
-                    self.tell(Told::Copied(Err("all jobs are being written anew".into())));
+                Some(WorkerOrder::Copy(_)) => {
+                    self.tell(WorkerEvent::Copied(Err("all jobs are being written anew".into())));
                     Ok(())
                 }
-                Some(Order::End) => {
+                Some(WorkerOrder::End) => {
                     self.end();
                     Ok(())
                 }
-                Some(Order::Slice { .. }) | None => Ok(()),
+                Some(WorkerOrder::Slice { .. }) | None => Ok(()),
             };
             if let Err(error) = written {
                 return Ok(Err(error.into()));

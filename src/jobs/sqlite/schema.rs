@@ -1,6 +1,6 @@
 //! The tables of the file, each released format of them, and what leads from one to the next.
 
-use super::file::Queue;
+use super::file::QueueId;
 use rusqlite::{Connection, Error};
 
 /// The format that is written. A daemon refuses a newer one.
@@ -75,7 +75,7 @@ pub fn create(connection: &Connection, queue: Option<u128>) -> rusqlite::Result<
 /// # Errors
 ///
 /// The second result is a sentence that says why this is no file for this program.
-pub fn prepare(connection: &Connection, queue: Queue) -> rusqlite::Result<Result<(), String>> {
+pub fn prepare(connection: &Connection, queue: QueueId) -> rusqlite::Result<Result<(), String>> {
     let number = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     connection.execute_batch("BEGIN IMMEDIATE")?;
     if number("page_count")? == 0 || number("schema_version")? == 0 {
@@ -93,7 +93,7 @@ pub fn prepare(connection: &Connection, queue: Queue) -> rusqlite::Result<Result
     let done = usize::try_from(format.saturating_sub(1)).map_err(|_| Error::IntegralValueOutOfRange(0, format))?;
     MIGRATIONS.iter().skip(done).try_for_each(|step| connection.execute_batch(step))?;
     connection.execute("UPDATE meta SET format = ?1, epoch = epoch + 1", [FORMAT])?;
-    if queue == Queue::Drawn {
+    if queue == QueueId::Drawn {
         connection.execute("UPDATE meta SET queue = lower(hex(randomblob(16)))", [])?;
     }
     connection.execute_batch("COMMIT")?;

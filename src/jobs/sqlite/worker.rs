@@ -1,7 +1,7 @@
 //! The thread of the store: it commits what it is given, brings the log into the file when there is time, and goes on after a
 //! failure. It has the file, and nothing of the jobs.
 
-use super::file::{Lock, Opened, Place, Queue, Trouble, abandon};
+use super::file::{DatabaseFile, FileTrouble, Lock, Opened, QueueId, abandon};
 use super::look::Look;
 use super::statements::Statements;
 use crate::state::Commit;
@@ -31,7 +31,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What the loop wants.
-pub enum Order {
+pub enum WorkerOrder {
     /// A batch is to be committed.
     Commit(Batch),
     /// A part of everything that there is, for the file that is written anew.
@@ -48,7 +48,7 @@ pub enum Order {
 }
 
 /// What the loop is told.
-pub enum Told {
+pub enum WorkerEvent {
     Committed {
         commit: Commit,
         took: Span,
@@ -92,18 +92,18 @@ pub(super) enum Stop {
 }
 
 /// What gives the right to the file, and how that and its log were after the last change to them.
-pub(super) struct Held {
+pub(super) struct HeldFile {
     pub(super) lock: Lock,
     pub(super) look: Look,
 }
 
 /// The thread's own things.
 pub struct Worker {
-    pub(super) place: Place,
-    orders: Receiver<Order>,
+    pub(super) place: DatabaseFile,
+    orders: Receiver<WorkerOrder>,
     /// Orders that came while another was under way.
-    later: VecDeque<Order>,
-    told: Sender<Told>,
+    later: VecDeque<WorkerOrder>,
+    told: Sender<WorkerEvent>,
     wake: Wake,
     /// The daemon ends, and what fails is tried once more.
     is_ending: bool,
@@ -119,7 +119,7 @@ pub struct Worker {
 
 impl Worker {
     /// A thread that takes orders there and tells here.
-    pub fn new(place: Place, orders: Receiver<Order>, told: Sender<Told>, wake: Wake) -> Worker {
+    pub fn new(place: DatabaseFile, orders: Receiver<WorkerOrder>, told: Sender<WorkerEvent>, wake: Wake) -> Worker {
         let (later, log_fault, mark) = (VecDeque::new(), Fault::default(), Mark::default());
         Worker { place, orders, later, told, wake, is_ending: false, log_fault, rewrites: 0, mark, queue: None }
     }
@@ -134,7 +134,7 @@ impl Worker {
         let (mut held, mut connection) = match begin {
             Begin::Open(lock, Opened { connection, mark, queue, look }) => {
                 (self.mark, self.queue) = (mark, Some(queue));
-                (Held { lock, look }, connection)
+                (HeldFile { lock, look }, connection)
             }
             Begin::GoOn(handed_over) => self.go_on(&handed_over)?,
         };
@@ -143,7 +143,7 @@ impl Worker {
                 "{} is not used any more, because of this: {why}; all jobs are written anew",
                 self.place.path.display()
             );
-            self.tell(Told::Fails(why));
+            self.tell(WorkerEvent::Fails(why));
             connection = self.write_anew(&mut held, Some(connection), batch)?;
         }
         if let Err((connection, error)) = connection.close() {
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     /// Does what the loop wants until the daemon ends and the file can be closed.
-    fn work_to_the_end(&mut self, connection: &Connection, held: &mut Held) -> Result<(), Stop> {
+    fn work_to_the_end(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
         match self.work(connection, held) {
             // What is closed under another name, or none, is lost.
             Err(Stop::Ended) => self.look_before(held),
@@ -163,23 +163,23 @@ impl Worker {
     }
 
     /// Opens the file of a service that has everything. If the file has something else, it is kept elsewhere.
-    fn go_on(&mut self, handed_over: &HandedOver) -> Result<(Held, Connection), Stop> {
+    fn go_on(&mut self, handed_over: &HandedOver) -> Result<(HeldFile, Connection), Stop> {
         let HandedOver { mark, is_whole, queue, .. } = *handed_over;
         let mut pause = FIRST_PAUSE;
         loop {
-            let opened = self.place.lock().and_then(|lock| match self.place.open(&lock, Queue::Kept) {
+            let opened = self.place.lock().and_then(|lock| match self.place.open(&lock, QueueId::Kept) {
                 Ok(opened) => Ok((lock, opened)),
                 Err(trouble) => Err(trouble.sentence()),
             });
             let (lock, Opened { connection, mark: found, queue: found_queue, look }) = match opened {
                 Ok(opened) => opened,
                 Err(sentence) => {
-                    self.tell(Told::Fails(sentence));
+                    self.tell(WorkerEvent::Fails(sentence));
                     self.rest(&mut pause)?;
                     continue;
                 }
             };
-            let mut held = Held { lock, look };
+            let mut held = HeldFile { lock, look };
             if is_whole && found.is_after(mark) && queue.is_none_or(|queue| queue == found_queue) {
                 (self.mark, self.queue) = (found, Some(found_queue));
                 self.tell_works(&held);
@@ -194,7 +194,7 @@ impl Worker {
                     return Ok((held, connection));
                 }
                 Err(trouble) => {
-                    self.tell(Told::Fails(trouble.sentence()));
+                    self.tell(WorkerEvent::Fails(trouble.sentence()));
                     self.rest(&mut pause)?;
                 }
             }
@@ -202,7 +202,7 @@ impl Worker {
     }
 
     /// Sees to it that nothing is lost of a file that is not what it should be.
-    fn make_room(&self, connection: Connection, found: Mark, queue: u128) -> Result<Option<Connection>, Trouble> {
+    fn make_room(&self, connection: Connection, found: Mark, queue: u128) -> Result<Option<Connection>, FileTrouble> {
         if found.is_of_new_file() {
             return Ok(Some(connection));
         }
@@ -217,7 +217,7 @@ impl Worker {
     }
 
     /// Does what the loop wants with an open file.
-    fn work(&mut self, connection: &Connection, held: &mut Held) -> Result<(), Stop> {
+    fn work(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
         let mut statements = Statements::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
         loop {
             if self.is_ending {
@@ -225,11 +225,11 @@ impl Worker {
             }
             let has_log = statements.log_pages() > 0;
             match self.next(Some(if has_log { IDLE } else { LOOK }))? {
-                Some(Order::Commit(batch)) => self.commit(&mut statements, held, batch)?,
-                Some(Order::Copy(path)) => self.copy(connection, &mut statements, held, &path)?,
+                Some(WorkerOrder::Commit(batch)) => self.commit(&mut statements, held, batch)?,
+                Some(WorkerOrder::Copy(path)) => self.copy(connection, &mut statements, held, &path)?,
                 // It was for a file that is written already.
-                Some(Order::Slice { .. }) => {}
-                Some(Order::End) => self.end(),
+                Some(WorkerOrder::Slice { .. }) => {}
+                Some(WorkerOrder::End) => self.end(),
                 None if has_log => self.checkpoint(&mut statements, held)?,
                 None => self.look_before(held)?,
             }
@@ -243,18 +243,18 @@ impl Worker {
     pub(super) fn commit(
         &mut self,
         statements: &mut Statements<'_>,
-        held: &mut Held,
+        held: &mut HeldFile,
         batch: Batch,
     ) -> Result<(), Stop> {
         let mut pause = FIRST_PAUSE;
         let begun = Instant::now();
         loop {
             let committed =
-                self.look_before(held).and_then(|()| match statements.commit(&batch).map_err(Trouble::from) {
+                self.look_before(held).and_then(|()| match statements.commit(&batch).map_err(FileTrouble::from) {
                     // The replies leave only if it is there for the next start.
                     Ok(refused) => self.look_after(held).map(|()| Ok(refused)),
-                    Err(Trouble::Passing(sentence)) => Ok(Err(sentence)),
-                    Err(Trouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
+                    Err(FileTrouble::Passing(sentence)) => Ok(Err(sentence)),
+                    Err(FileTrouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
                 });
             match committed {
                 Ok(Ok(refused)) => {
@@ -264,7 +264,7 @@ impl Worker {
                     return Ok(());
                 }
                 Ok(Err(sentence)) => {
-                    self.tell(Told::Fails(sentence));
+                    self.tell(WorkerEvent::Fails(sentence));
                     self.rest(&mut pause)?;
                 }
                 Err(Stop::Lost(sentence, _)) => return Err(Stop::Lost(sentence, Some(batch))),
@@ -274,31 +274,31 @@ impl Worker {
     }
 
     /// Brings the log into the file. If there is no room for that now, there may be after the next batch.
-    fn checkpoint(&mut self, statements: &mut Statements<'_>, held: &mut Held) -> Result<(), Stop> {
+    fn checkpoint(&mut self, statements: &mut Statements<'_>, held: &mut HeldFile) -> Result<(), Stop> {
         self.look_before(held)?;
         let begun = Instant::now();
-        match statements.checkpoint().map_err(Trouble::from) {
+        match statements.checkpoint().map_err(FileTrouble::from) {
             Ok(()) => {
                 self.look_after(held)?;
                 if self.log_fault.end() {
                     info!("the log of {} is brought into it again", self.place.path.display());
                 }
                 let file_bytes = held.look.bytes();
-                self.tell(Told::Checkpointed { took: begun.elapsed().into(), file_bytes });
+                self.tell(WorkerEvent::Checkpointed { took: begun.elapsed().into(), file_bytes });
                 Ok(())
             }
-            Err(Trouble::Passing(sentence)) => {
+            Err(FileTrouble::Passing(sentence)) => {
                 if self.log_fault.begin(&sentence) {
                     warn!("the log of {} cannot be brought into it now: {sentence}", self.place.path.display());
                 }
                 self.rest(&mut FIRST_PAUSE.clone())
             }
-            Err(Trouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
+            Err(FileTrouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
         }
     }
 
     /// Returns the next order; None if there is none for so long.
-    pub(super) fn next(&mut self, patience: Option<Duration>) -> Result<Option<Order>, Stop> {
+    pub(super) fn next(&mut self, patience: Option<Duration>) -> Result<Option<WorkerOrder>, Stop> {
         if let Some(order) = self.later.pop_front() {
             return Ok(Some(order));
         }
@@ -313,7 +313,7 @@ impl Worker {
     }
 
     /// Keeps an order for later.
-    pub(super) fn put_off(&mut self, order: Order) {
+    pub(super) fn put_off(&mut self, order: WorkerOrder) {
         self.later.push_back(order);
     }
 
@@ -326,7 +326,7 @@ impl Worker {
         *pause = (*pause * 2).min(LONGEST_PAUSE);
         loop {
             match self.orders.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Order::End) => {
+                Ok(WorkerOrder::End) => {
                     self.end();
                     return Ok(());
                 }
@@ -347,22 +347,22 @@ impl Worker {
         FIRST_PAUSE
     }
 
-    pub(super) fn tell_committed(&self, commit: Commit, begun: Instant, held: &Held) {
+    pub(super) fn tell_committed(&self, commit: Commit, begun: Instant, held: &HeldFile) {
         let file_bytes = held.look.bytes();
-        self.tell(Told::Committed { commit, took: begun.elapsed().into(), file_bytes });
+        self.tell(WorkerEvent::Committed { commit, took: begun.elapsed().into(), file_bytes });
     }
 
     pub(super) fn tell_refused(&self, refused: Vec<RefusedRow>) {
         if !refused.is_empty() {
-            self.tell(Told::Refused(refused));
+            self.tell(WorkerEvent::Refused(refused));
         }
     }
 
-    pub(super) fn tell_works(&self, held: &Held) {
-        self.tell(Told::Works { opening: self.mark.opening, queue: self.queue, file_bytes: held.look.bytes() });
+    pub(super) fn tell_works(&self, held: &HeldFile) {
+        self.tell(WorkerEvent::Works { opening: self.mark.opening, queue: self.queue, file_bytes: held.look.bytes() });
     }
 
-    pub(super) fn tell(&self, told: Told) {
+    pub(super) fn tell(&self, told: WorkerEvent) {
         // If the loop has gone, it wants to know nothing.
         let _ = self.told.send(told);
         self.wake.wake();

@@ -2,7 +2,7 @@
 
 use super::conns::Conn;
 use super::job::JobKey;
-use super::places::To;
+use super::placement::To;
 use super::sums::Noted;
 use super::{State, Step};
 use crate::stats::Jobs as Stat;

@@ -1,7 +1,7 @@
 //! Every table compared with every other.
 
 use super::State;
-use super::job::{Job, JobKey, Place, URGENT};
+use super::job::{Job, JobKey, JobPlacement, URGENT};
 use super::sets::Entry;
 use super::settings::gates_of;
 use super::tube::{Rank, TubeId};
@@ -26,14 +26,14 @@ impl State {
 
     fn check_jobs(&self) {
         let jobs = || self.jobs.iter();
-        let of = |place: Place| jobs().filter(move |(_, job)| job.place == place).count() as u64;
+        let of = |place: JobPlacement| jobs().filter(move |(_, job)| job.place == place).count() as u64;
         assert_eq!(self.jobs.len(), jobs().count(), "the table of jobs counts them");
         assert_eq!(self.jobs.bytes(), jobs().map(|(_, job)| job.bytes()).sum::<usize>(), "their bytes are reckoned");
-        assert_eq!(self.ready, of(Place::Ready), "ready jobs");
-        assert_eq!(self.delayed, of(Place::Delayed), "delayed jobs");
-        assert_eq!(self.buried, of(Place::Buried), "buried jobs");
-        assert_eq!(self.reserved, of(Place::Reserved), "reserved jobs");
-        let is_urgent = |(_, job): &(JobKey, &Job)| job.place == Place::Ready && job.pri < URGENT;
+        assert_eq!(self.ready, of(JobPlacement::Ready), "ready jobs");
+        assert_eq!(self.delayed, of(JobPlacement::Delayed), "delayed jobs");
+        assert_eq!(self.buried, of(JobPlacement::Buried), "buried jobs");
+        assert_eq!(self.reserved, of(JobPlacement::Reserved), "reserved jobs");
+        let is_urgent = |(_, job): &(JobKey, &Job)| job.place == JobPlacement::Ready && job.pri < URGENT;
         assert_eq!(self.urgent, jobs().filter(is_urgent).count() as u64, "urgent jobs");
         assert_eq!(self.jobs.keys(), jobs().filter(|(_, job)| job.holds_key()).count(), "keys that are held");
         for (key, job) in jobs() {
@@ -52,21 +52,25 @@ impl State {
         let tube = &self.tubes[job.tube.index()];
         assert!(tube.hidden.is_none(), "a hidden tube has a job");
         match job.place {
-            Place::Pending => {}
-            Place::Ready => {
+            JobPlacement::Pending => {}
+            JobPlacement::Ready => {
                 let bucket = job.group().map_or(tube.main, |group| tube.by_group[&group]);
                 let rank = Rank::new(job.pri, job.id);
                 assert!(self.buckets[bucket.index()].ready.contains(&rank), "a ready job is in no bucket");
             }
-            Place::Delayed => assert!(tube.delayed.contains(&(job.at, job.id)), "a delayed job is not in its tube"),
-            Place::Reserved => {
+            JobPlacement::Delayed => {
+                assert!(tube.delayed.contains(&(job.at, job.id)), "a delayed job is not in its tube");
+            }
+            JobPlacement::Reserved => {
                 let (conn, serial) = job.holder();
                 let conn = self.conns.get(conn.index()).and_then(Option::as_ref).filter(|conn| conn.serial == serial);
                 let held = conn.map(|conn| &conn.held).or_else(|| self.orphans.get(&serial));
                 let is_held = held.is_some_and(|held| held.contains_key(&(job.at, job.id)));
                 assert!(is_held, "a reserved job is not with its holder");
             }
-            Place::Buried => assert!(tube.buried.iter(&self.jobs).any(|buried| buried == key), "a buried job is lost"),
+            JobPlacement::Buried => {
+                assert!(tube.buried.iter(&self.jobs).any(|buried| buried == key), "a buried job is lost");
+            }
         }
     }
 
@@ -77,13 +81,14 @@ impl State {
             assert_eq!(self.find_tube(&tube.name), Some(id), "a tube is found by its name");
             assert_eq!(tube.hidden.is_some(), tube.is_unused(), "a tube is hidden while it is unused");
             assert!(tube.hidden.is_none_or(|since| self.hidden.contains(&(since, id))), "a hidden tube is in the list");
-            let own = |place: Place| self.jobs.iter().filter(|(_, job)| job.tube == id && job.place == place).count();
-            assert_eq!(tube.waiting.iter(&self.jobs).count(), own(Place::Ready), "ready jobs of a tube");
-            assert_eq!(tube.waiting.len() as usize, own(Place::Ready), "ready jobs of a tube are counted");
-            assert_eq!(tube.buried.len() as usize, own(Place::Buried), "buried jobs of a tube");
-            assert_eq!(tube.delayed.len(), own(Place::Delayed), "delayed jobs of a tube");
-            assert_eq!(tube.reserved as usize, own(Place::Reserved), "reserved jobs of a tube");
-            assert_eq!(tube.pending as usize, own(Place::Pending), "pending jobs of a tube");
+            let own =
+                |place: JobPlacement| self.jobs.iter().filter(|(_, job)| job.tube == id && job.place == place).count();
+            assert_eq!(tube.waiting.iter(&self.jobs).count(), own(JobPlacement::Ready), "ready jobs of a tube");
+            assert_eq!(tube.waiting.len() as usize, own(JobPlacement::Ready), "ready jobs of a tube are counted");
+            assert_eq!(tube.buried.len() as usize, own(JobPlacement::Buried), "buried jobs of a tube");
+            assert_eq!(tube.delayed.len(), own(JobPlacement::Delayed), "delayed jobs of a tube");
+            assert_eq!(tube.reserved as usize, own(JobPlacement::Reserved), "reserved jobs of a tube");
+            assert_eq!(tube.pending as usize, own(JobPlacement::Pending), "pending jobs of a tube");
             let since: Vec<_> = tube.waiting.iter(&self.jobs).map(|key| self.jobs[key].at).collect();
             assert!(since.is_sorted(), "ready jobs are in the order in which they became so");
             assert_eq!(tube.ready_since, since.first().map(|at| super::sums::age_of(*at)), "the age of a tube");
@@ -137,12 +142,12 @@ impl State {
         let limits = &self.limits;
         for (index, group) in &limits.groups {
             let own = |job: &Job| job.group().is_some_and(|group| group.index() == index);
-            let count = |place: Option<Place>| {
+            let count = |place: Option<JobPlacement>| {
                 self.jobs.iter().filter(|(_, job)| own(job) && place.is_none_or(|place| job.place == place)).count()
             };
             assert_eq!(group.jobs as usize, count(None), "jobs of a group");
             let gate = &limits.gates[group.gate.index()];
-            assert_eq!(gate.reserved as usize, count(Some(Place::Reserved)), "reserved jobs of a group");
+            assert_eq!(gate.reserved as usize, count(Some(JobPlacement::Reserved)), "reserved jobs of a group");
             if self.sweeps.is_empty() {
                 assert_eq!(gate.limit, limits.limit_of_group(&group.name), "the limit of a group");
             }

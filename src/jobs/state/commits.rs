@@ -1,7 +1,7 @@
 //! What must outlive the process: the changes since the last batch, and which batches are committed.
 
-use super::job::{History, JobId, JobKey, Place, Until};
-use super::places::To;
+use super::job::{History, JobId, JobKey, JobPlacement, Until};
+use super::placement::To;
 use super::roots::RootId;
 use super::{State, Step};
 use crate::stats::Jobs as Stat;
@@ -348,7 +348,7 @@ impl State {
     }
 
     pub(super) fn check_commits(&self) {
-        let pending: Vec<_> = self.jobs.iter().filter(|(_, job)| job.place == Place::Pending).collect();
+        let pending: Vec<_> = self.jobs.iter().filter(|(_, job)| job.place == JobPlacement::Pending).collect();
         for (_, job) in &pending {
             let waits_for = Commit(job.commit());
             assert!(self.commits.done < waits_for && waits_for <= self.commits.current, "a job waits for no commit");
@@ -381,11 +381,11 @@ fn record_of<'a>(
         ttr: job.ttr,
         created: job.created,
         delayed: match job.place {
-            Place::Delayed => Some(job.at),
-            Place::Pending => pending_until(),
+            JobPlacement::Delayed => Some(job.at),
+            JobPlacement::Pending => pending_until(),
             _ => None,
         },
-        is_buried: job.place == Place::Buried,
+        is_buried: job.place == JobPlacement::Buried,
         reserves: job.reserves,
         history: extra.history,
         key: extra.key,

@@ -199,7 +199,7 @@ impl State {
     /// Returns true when the connection holds a job.
     pub(super) fn is_held_by(&self, conn: ConnId, key: JobKey) -> bool {
         let job = &self.jobs[key];
-        job.place == super::job::Place::Reserved && job.holder() == (conn, self.conn_ref(conn).serial)
+        job.place == super::job::JobPlacement::Reserved && job.holder() == (conn, self.conn_ref(conn).serial)
     }
 
     /// Ends a wait, and returns what it was.

@@ -1,6 +1,6 @@
 //! How a wiki or a type of jobs stood in the last hour: points at equal distances, in a memory that does not grow.
 
-use super::rates::Event as Rated;
+use super::rates::Rated;
 use super::sums::Tally;
 use poolcounter_core::time::Span;
 use serde::{Deserialize, Serialize};

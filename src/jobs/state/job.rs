@@ -19,7 +19,7 @@ pub const URGENT: u32 = 1024;
 
 /// Where a job is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum JobPlacement {
     /// Put, and not committed yet: nobody sees it. `links` has the commit.
     Pending,
     /// In the queue of its tube and group. `at` is since when, `links` are its neighbours by that.
@@ -48,7 +48,7 @@ pub(super) struct Job {
     pub delay: u32,
     pub ttr: u32,
     pub reserves: SmallCount,
-    pub place: Place,
+    pub place: JobPlacement,
     /// Whether the store has it, or gets it with a batch under way.
     pub is_stored: bool,
     /// Whether the batch that is being collected has it.
@@ -201,7 +201,7 @@ impl Job {
             delay: 0,
             ttr: 1,
             reserves: SmallCount::default(),
-            place: Place::Pending,
+            place: JobPlacement::Pending,
             is_stored: false,
             is_dirty: false,
             is_placed: false,
@@ -211,11 +211,11 @@ impl Job {
     /// Returns the state in which clients see it. None before its put is committed.
     pub fn state(&self) -> Option<JobState> {
         match self.place {
-            Place::Pending => None,
-            Place::Ready => Some(JobState::Ready),
-            Place::Reserved => Some(JobState::Reserved),
-            Place::Delayed => Some(JobState::Delayed),
-            Place::Buried => Some(JobState::Buried),
+            JobPlacement::Pending => None,
+            JobPlacement::Ready => Some(JobState::Ready),
+            JobPlacement::Reserved => Some(JobState::Reserved),
+            JobPlacement::Delayed => Some(JobState::Delayed),
+            JobPlacement::Buried => Some(JobState::Buried),
         }
     }
 
@@ -289,7 +289,7 @@ impl Job {
             return false;
         }
         let extra = self.extra();
-        let waits = matches!(self.place, Place::Pending | Place::Ready | Place::Delayed);
+        let waits = matches!(self.place, JobPlacement::Pending | JobPlacement::Ready | JobPlacement::Delayed);
         !extra.key.is_empty() && (waits || extra.until == Until::Deleted)
     }
 

@@ -1,9 +1,9 @@
 //! Jobs that are put, one by one or many together.
 
 use super::commits::Commit;
-use super::job::{Extra, Job, JobKey, Place};
-use super::places::To;
-use super::rates::Event as Rated;
+use super::job::{Extra, Job, JobKey, JobPlacement};
+use super::placement::To;
+use super::rates::Rated;
 use super::sums::Noted;
 use super::tube::TubeId;
 use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, PutOptions, Reply, State, Step};
@@ -95,7 +95,7 @@ impl State {
 
     /// Takes a job back that was put and that the store can never take: it was never there.
     pub fn take_back(&mut self, id: JobId, step: &mut Step<'_, '_>) {
-        let Some(key) = self.jobs.find(id).filter(|key| self.jobs[*key].place == Place::Pending) else { return };
+        let Some(key) = self.jobs.find(id).filter(|key| self.jobs[*key].place == JobPlacement::Pending) else { return };
         self.jobs[key].is_stored = false;
         self.delete_job(key, step.now, step.timers);
     }
@@ -177,7 +177,7 @@ impl State {
     /// Returns true when a job that holds a key is superseded, or would be by a put of this root job, and waits.
     fn gives_way_to(&self, holder: JobKey, root: Option<(&[u8], u64)>) -> bool {
         let job = &self.jobs[holder];
-        if !matches!(job.place, Place::Pending | Place::Ready | Place::Delayed) {
+        if !matches!(job.place, JobPlacement::Pending | JobPlacement::Ready | JobPlacement::Delayed) {
             return false;
         }
         let is_older = |(signature, timestamp): (&[u8], u64)| {

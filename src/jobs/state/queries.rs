@@ -1,9 +1,9 @@
 //! What operators ask: figures of the service, of a job and a tube, lists, and summaries by wiki, type, tube or runner.
 
 use super::bulk::Summaries;
-use super::job::{History, JobId, Place};
+use super::job::{History, JobId, JobPlacement};
 use super::put::micros;
-use super::rates::{Event as Rated, Rates};
+use super::rates::{Rated, Rates};
 use super::sums::{Sum, SumBy, Tally};
 use super::sweeps::JobState;
 use super::tube::Tube;
@@ -207,7 +207,7 @@ impl State {
 
     /// Returns whether a job is put and not committed.
     pub fn is_pending(&self, id: JobId) -> bool {
-        self.jobs.find(id).is_some_and(|key| self.jobs[key].place == Place::Pending)
+        self.jobs.find(id).is_some_and(|key| self.jobs[key].place == JobPlacement::Pending)
     }
 
     /// Returns whether a connection has a job.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum Rated {
     /// A job was put.
     Put,
     /// A job was reserved.
@@ -15,7 +15,7 @@ pub enum Event {
     Delete,
 }
 
-const EVENTS: [Event; 3] = [Event::Put, Event::Reserve, Event::Delete];
+const EVENTS: [Rated; 3] = [Rated::Put, Rated::Reserve, Rated::Delete];
 /// The lengths of the averages in seconds.
 pub const WINDOWS: [u32; 3] = [60, 300, 900];
 /// After so many seconds without an event the longest average is below a thousandth of what it was.
@@ -31,13 +31,13 @@ pub struct Rates {
 
 impl Rates {
     /// Counts an event. The averages are brought forward once a second at most.
-    pub fn count(&mut self, event: Event, now: Time) {
+    pub fn count(&mut self, event: Rated, now: Time) {
         self.go_to(now.as_micros() / 1_000_000);
         self.counts[event as usize].bump();
     }
 
     /// Returns the events a second over each of [`WINDOWS`].
-    pub fn of(&self, event: Event, now: Time) -> [f64; 3] {
+    pub fn of(&self, event: Rated, now: Time) -> [f64; 3] {
         let mut later = *self;
         later.go_to(now.as_micros() / 1_000_000);
         std::array::from_fn(|window| {
@@ -88,15 +88,15 @@ mod tests {
         let mut rates = Rates::default();
         let mut now = Time::START;
         for _ in 0..20_000 {
-            rates.count(Event::Put, now);
+            rates.count(Rated::Put, now);
             now = now + Span::from_millis(500);
         }
-        for rate in rates.of(Event::Put, now) {
+        for rate in rates.of(Rated::Put, now) {
             assert!((rate - 2.0).abs() < 0.05, "{rate}");
         }
-        assert_eq!(rates.of(Event::Delete, now), [0.0; 3]);
-        let [one, five, fifteen] = rates.of(Event::Put, now + Span::from_secs(60));
+        assert_eq!(rates.of(Rated::Delete, now), [0.0; 3]);
+        let [one, five, fifteen] = rates.of(Rated::Put, now + Span::from_secs(60));
         assert!((one - 2.0 / std::f64::consts::E).abs() < 0.05 && one < five && five < fifteen);
-        assert_eq!(rates.of(Event::Put, now + Span::from_secs(10_000)), [0.0; 3]);
+        assert_eq!(rates.of(Rated::Put, now + Span::from_secs(10_000)), [0.0; 3]);
     }
 }

@@ -1,9 +1,9 @@
 //! What a connection does with single jobs: delete, release, bury, touch, kick, peek, fail.
 
 use super::attempts::Outcome;
-use super::job::{JobId, JobKey, Place};
-use super::places::To;
-use super::rates::Event as Rated;
+use super::job::{JobId, JobKey, JobPlacement};
+use super::placement::To;
+use super::rates::Rated;
 use super::sums::Noted;
 use super::{Failure, JobState, Peek, Reply, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
@@ -32,7 +32,7 @@ impl State {
     /// `delete`: a job that the connection holds, or nobody.
     pub fn delete(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Delete);
-        let may = |key: &JobKey| self.jobs[*key].place != Place::Reserved || self.is_held_by(conn, *key);
+        let may = |key: &JobKey| self.jobs[*key].place != JobPlacement::Reserved || self.is_held_by(conn, *key);
         let Some(key) = self.visible(id).filter(may) else { return step.tell(conn, Reply::NotFound) };
         let tube = self.jobs[key].tube;
         self.tubes[tube.index()].deletes.bump();
@@ -111,7 +111,7 @@ impl State {
     /// `kick-job`: a buried or delayed job is ready.
     pub fn kick_job(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::KickJob);
-        let waits = |key: &JobKey| matches!(self.jobs[*key].place, Place::Buried | Place::Delayed);
+        let waits = |key: &JobKey| matches!(self.jobs[*key].place, JobPlacement::Buried | JobPlacement::Delayed);
         let Some(key) = self.visible(id).filter(waits) else { return step.tell(conn, Reply::NotFound) };
         self.kick_one(key, step);
         let after = self.this_commit();
@@ -142,7 +142,7 @@ impl State {
     }
 
     fn find_buried(&self, id: JobId) -> Option<JobKey> {
-        self.visible(id).filter(|key| self.jobs[*key].place == Place::Buried)
+        self.visible(id).filter(|key| self.jobs[*key].place == JobPlacement::Buried)
     }
 
     /// Makes a buried or delayed job ready; its attempts are forgotten.
@@ -187,7 +187,7 @@ impl State {
 
     /// Sets the priority of a job that is in no queue.
     fn set_pri(&mut self, key: JobKey, pri: u32) {
-        debug_assert!(self.jobs[key].place == Place::Reserved, "a queue is ordered by priority");
+        debug_assert!(self.jobs[key].place == JobPlacement::Reserved, "a queue is ordered by priority");
         self.jobs[key].pri = pri;
     }
 }

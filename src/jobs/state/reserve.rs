@@ -1,9 +1,9 @@
 //! Who gets which job: reservations at once, and those who wait for one.
 
 use super::conns::Wait;
-use super::job::{JobId, JobKey, Place};
-use super::places::To;
-use super::rates::Event as Rated;
+use super::job::{JobId, JobKey, JobPlacement};
+use super::placement::To;
+use super::rates::Rated;
 use super::sets::{Entry, SetId};
 use super::sums::Noted;
 use super::tube::TubeId;
@@ -13,7 +13,7 @@ use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::Span;
 
 /// What a set of watches has next.
-enum Next {
+enum NextJob {
     Job(u16, JobKey),
     Nothing,
     /// So many tubes had to be told of the set, or jobs to be dropped, that the rest must wait.
@@ -31,11 +31,11 @@ impl State {
         self.conn(id).is_worker = true;
         let set = self.enter_set(id);
         let mut drops = SLICE;
-        let next = if self.awake.contains(&set) { Next::Later } else { self.next_job(set, &mut drops, step) };
+        let next = if self.awake.contains(&set) { NextJob::Later } else { self.next_job(set, &mut drops, step) };
         let is_known = match next {
-            Next::Job(turn, key) => return self.give(id, set, turn, key, request.many, step),
-            Next::Nothing => true,
-            Next::Later => false,
+            NextJob::Job(turn, key) => return self.give(id, set, turn, key, request.many, step),
+            NextJob::Nothing => true,
+            NextJob::Later => false,
         };
         if is_known && self.is_deadline_soon(id, step.now) {
             return step.tell(id, Reply::DeadlineSoon);
@@ -66,11 +66,11 @@ impl State {
         if self.is_shut {
             return step.tell(conn, Reply::InternalError);
         }
-        let Some(key) = self.visible(id).filter(|key| self.jobs[*key].place != Place::Reserved) else {
+        let Some(key) = self.visible(id).filter(|key| self.jobs[*key].place != JobPlacement::Reserved) else {
             return step.tell(conn, Reply::NotFound);
         };
         let (tube, group, place) = (self.jobs[key].tube, self.jobs[key].group(), self.jobs[key].place);
-        if place != Place::Buried && self.is_superseded(key) {
+        if place != JobPlacement::Buried && self.is_superseded(key) {
             self.drop_superseded(key, step);
             return step.tell(conn, Reply::NotFound);
         }
@@ -78,7 +78,7 @@ impl State {
             return step.tell(conn, Reply::NotFound);
         }
         self.reserve_job(conn, key, step);
-        if place != Place::Ready {
+        if place != JobPlacement::Ready {
             // For the store it is ready from now on.
             self.note_job(key);
         }
@@ -104,12 +104,12 @@ impl State {
                 break;
             };
             match self.next_job(set, &mut drops, step) {
-                Next::Job(turn, key) => {
+                NextJob::Job(turn, key) => {
                     let wait = self.stop_waiting(conn).expect("it stood among those who wait");
                     self.give(conn, set, turn, key, wait.many, step);
                 }
-                Next::Nothing => self.awake.retain(|awake| *awake != set),
-                Next::Later => later.push(set),
+                NextJob::Nothing => self.awake.retain(|awake| *awake != set),
+                NextJob::Later => later.push(set),
             }
         }
         if !later.is_empty() {
@@ -133,21 +133,21 @@ impl State {
     }
 
     /// Returns the next job of a set, of which its tubes are told first. Leaves of superseded root jobs that are met on the way are dropped.
-    fn next_job(&mut self, set: SetId, drops: &mut u32, step: &mut Step<'_, '_>) -> Next {
+    fn next_job(&mut self, set: SetId, drops: &mut u32, step: &mut Step<'_, '_>) -> NextJob {
         if self.is_shut {
-            return Next::Nothing;
+            return NextJob::Nothing;
         }
         if !self.build(set, drops) {
-            return Next::Later;
+            return NextJob::Later;
         }
         loop {
-            let Some((turn, entry)) = self.sets[set.index()].front() else { return Next::Nothing };
+            let Some((turn, entry)) = self.sets[set.index()].front() else { return NextJob::Nothing };
             let key = self.jobs.find(entry.id).expect("a set sees only jobs that there are");
             if !self.is_superseded(key) {
-                return Next::Job(turn, key);
+                return NextJob::Job(turn, key);
             }
             if *drops == 0 {
-                return Next::Later;
+                return NextJob::Later;
             }
             *drops -= 1;
             self.drop_superseded(key, step);
@@ -174,8 +174,8 @@ impl State {
                 break;
             }
             match self.next_job(set, &mut drops, step) {
-                Next::Job(next_turn, next) => (turn, key) = (next_turn, next),
-                Next::Nothing | Next::Later => break,
+                NextJob::Job(next_turn, next) => (turn, key) = (next_turn, next),
+                NextJob::Nothing | NextJob::Later => break,
             }
         }
         if many.is_some() {
@@ -206,7 +206,7 @@ impl State {
     fn reserve_job(&mut self, conn: ConnId, key: JobKey, step: &mut Step<'_, '_>) {
         let job = &mut self.jobs[key];
         job.reserves.bump();
-        let waited = (job.place == Place::Ready).then(|| step.now.since(job.at));
+        let waited = (job.place == JobPlacement::Ready).then(|| step.now.since(job.at));
         let tube = job.tube;
         self.note(tube, Noted::Reserve(waited), step.now);
         self.conn(conn).rates.count(Rated::Reserve, step.now);
@@ -228,12 +228,12 @@ impl State {
 
     /// Returns the job with this number once it is committed.
     pub(super) fn visible(&self, id: JobId) -> Option<JobKey> {
-        self.jobs.find(id).filter(|key| self.jobs[*key].place != Place::Pending)
+        self.jobs.find(id).filter(|key| self.jobs[*key].place != JobPlacement::Pending)
     }
 
     /// Returns the commit that put a job, if it is not committed yet.
     pub(super) fn put_commit(&self, key: JobKey) -> Option<Commit> {
         let job = &self.jobs[key];
-        (job.place == Place::Pending).then(|| Commit(job.commit()))
+        (job.place == JobPlacement::Pending).then(|| Commit(job.commit()))
     }
 }

@@ -4,8 +4,8 @@
 use super::commits::{Commit, Record, Setting};
 use super::conns::{Conn, Wait};
 use super::curves::Curve;
-use super::job::{Extra, Job, JobKey, Place};
-use super::places::To;
+use super::job::{Extra, Job, JobKey, JobPlacement};
+use super::placement::To;
 use super::rates::Rates;
 use super::sets::Watch;
 use super::sums::{Others, SumBy, Tally};
@@ -166,7 +166,7 @@ impl State {
         let delayed = tube.delayed.iter().filter_map(|(_, id)| self.jobs.find(*id));
         for key in tube.waiting.iter(&self.jobs).chain(tube.buried.iter(&self.jobs)).chain(delayed) {
             let job = &self.jobs[key];
-            let since = (job.place == Place::Ready).then_some(job.at);
+            let since = (job.place == JobPlacement::Ready).then_some(job.at);
             visit(Saved::Job(self.record(key), job.body.bytes(), since, None));
         }
     }

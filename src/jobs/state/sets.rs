@@ -95,7 +95,7 @@ pub(super) enum Built {
     /// All.
     Yes,
     /// Those from this place on: the set is none any more.
-    From(usize),
+    Dropping(usize),
 }
 
 impl Built {
@@ -105,7 +105,7 @@ impl Built {
             Built::No => false,
             Built::Before(next) => place < next,
             Built::Yes => true,
-            Built::From(next) => place >= next,
+            Built::Dropping(next) => place >= next,
         }
     }
 }

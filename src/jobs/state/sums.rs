@@ -7,7 +7,7 @@
 
 use super::State;
 use super::curves::{Curve, INTERVAL, Point};
-use super::rates::{Event as Rated, Rates};
+use super::rates::{Rated, Rates};
 use super::sweeps::JobState;
 use super::tube::TubeId;
 use poolcounter_core::count::Count;

@@ -4,7 +4,7 @@ use super::State;
 use super::bulk::Summaries;
 use super::job::JobId;
 use super::queries::{JobStats, MOST_SURVEYED, Summary, counts_of, largest_of};
-use super::rates::Event as Rated;
+use super::rates::Rated;
 use super::sums::{Sum, SumBy, Tally};
 use super::sweeps::JobState;
 use super::tube::Tube;

@@ -109,7 +109,7 @@ impl State {
     /// Has each tube that the set covers know of it, and returns whether that was all: as many places in the table of tubes are
     /// looked at as the budget has.
     pub(super) fn build(&mut self, id: SetId, budget: &mut u32) -> bool {
-        if let Built::Yes | Built::From(_) = self.sets[id.index()].built {
+        if let Built::Yes | Built::Dropping(_) = self.sets[id.index()].built {
             return true;
         }
         if self.is_plain(id) {
@@ -216,8 +216,8 @@ impl State {
         match self.sets[id.index()].built {
             Built::No => self.forget_set(id),
             // The rest does not know of it, so that nothing is done there.
-            Built::Before(_) | Built::Yes | Built::From(_) => {
-                self.sets[id.index()].built = Built::From(0);
+            Built::Before(_) | Built::Yes | Built::Dropping(_) => {
+                self.sets[id.index()].built = Built::Dropping(0);
                 self.dropped_sets.push_back(id);
             }
         }
@@ -227,11 +227,11 @@ impl State {
     pub(super) fn drop_sets(&mut self, step: &mut Step<'_, '_>) {
         for _ in 0..super::SLICE {
             let Some(id) = self.dropped_sets.front().copied() else { return };
-            let Built::From(next) = self.sets[id.index()].built else { return };
+            let Built::Dropping(next) = self.sets[id.index()].built else { return };
             if let Some(tube) = self.tubes.get_mut(next) {
                 tube.covers.retain(|cover| cover.set != id);
             }
-            self.sets[id.index()].built = Built::From(next + 1);
+            self.sets[id.index()].built = Built::Dropping(next + 1);
             if next >= self.tubes.capacity() {
                 self.dropped_sets.pop_front();
                 self.forget_set(id);

@@ -4,7 +4,7 @@
 use crate::jobs_crash::disk::{Faults, FaultyDisk};
 use crate::jobs_crash::vfs;
 use poolcounter_core::time::Span;
-use poolcounter_jobs::sqlite::{Place, Sqlite};
+use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::{Info, Service};
@@ -27,7 +27,7 @@ const MOMENT: Duration = Duration::from_micros(100);
 
 thread_local! {
     /// Where the services that are made on this thread keep their jobs: a line of the registry has no room for that.
-    static CURRENT: RefCell<Option<Place>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<DatabaseFile>> = const { RefCell::new(None) };
 }
 
 static INFO: Info = Info { settings: settings::defaults::<FaultySettings>, ..jobs::INFO };
@@ -100,7 +100,7 @@ fn a_disk_that_lies_is_found_out() {
     vfs::register("lies", &disk);
     let is_found_out = (1..=SEEDS).any(|seed| {
         let scratch = Scratch::new();
-        CURRENT.set(Some(Place { path: scratch.file("jobs.db"), vfs: Some("lies".into()) }));
+        CURRENT.set(Some(DatabaseFile { path: scratch.file("jobs.db"), vfs: Some("lies".into()) }));
         let lie = |sim: &mut Sim<OnDisk>, _: &mut Random| sim.disk.0.fail(Faults { lies: true, ..Faults::default() });
         // A file of which too much is lost cannot even be opened, which is found out, too.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play_one(&disk, seed, &lie)));
@@ -118,7 +118,7 @@ fn play(vfs: &str, disturb: impl Fn(&mut Sim<OnDisk>, &mut Random)) {
     let mut replies = 0;
     for seed in first..first + seeds {
         let scratch = Scratch::new();
-        CURRENT.set(Some(Place { path: scratch.file("jobs.db"), vfs: Some(vfs.into()) }));
+        CURRENT.set(Some(DatabaseFile { path: scratch.file("jobs.db"), vfs: Some(vfs.into()) }));
         replies +=
             play_one(&disk, seed, &disturb).unwrap_or_else(|error| panic!("{error}\nSIM_SEED={seed} SIM_SEEDS=1"));
     }

@@ -4,7 +4,8 @@
 
 use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::postgres::owner::{
-    Answer, Ask, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Page, Reach, Told,
+    Answer, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Reach, ReadPage, StoreEvent,
+    StoreRequest,
 };
 use poolcounter_jobs::postgres::{Backend, Ends, Postgres};
 use poolcounter_jobs::state::{Body, Saved, Stored};
@@ -607,7 +608,7 @@ impl Desk {
     }
 
     fn page(&self, cursor: Cursor) -> Answer {
-        let mut page = Page::default();
+        let mut page = ReadPage::default();
         let kept = KeptRows::of(&self.content);
         let after = match cursor {
             Cursor::Start => 0,
@@ -654,7 +655,7 @@ impl Asker {
     fn tell(&mut self) {
         self.ends.trusted_until.store(self.owner.trusted_until().as_micros(), Ordering::Relaxed);
         while let Some(told) = self.owner.told() {
-            let told: Told = told;
+            let told: StoreEvent = told;
             if self.ends.told.send(told).is_err() {
                 self.is_gone = true;
             }
@@ -664,20 +665,20 @@ impl Asker {
 }
 
 impl What {
-    fn of(ask: &Ask<'_>, rewrite: &[Arc<Batch>]) -> What {
+    fn of(ask: &StoreRequest<'_>, rewrite: &[Arc<Batch>]) -> What {
         let shared = |batch: &Batch| Arc::new(batch.clone());
         match ask {
-            Ask::Connect => What::Connect,
-            Ask::TakeOver => What::TakeOver,
-            Ask::GoOn(handed_over) => What::GoOn((*handed_over).clone()),
-            Ask::Retake(epoch, queue) => What::Retake(*epoch, *queue),
-            Ask::Look => What::Look,
-            Ask::Renew(epoch) => What::Renew(*epoch),
-            Ask::Read(cursor) => What::Read(*cursor),
-            Ask::Commit(fence, batch) => What::Commit(*fence, shared(batch)),
-            Ask::BeginAnew => What::Begin,
-            Ask::WriteAnew(_, batch) => What::Write(shared(batch)),
-            Ask::EndAnew(fence, next_id) => What::End(*fence, *next_id, rewrite.to_vec()),
+            StoreRequest::Connect => What::Connect,
+            StoreRequest::TakeOver => What::TakeOver,
+            StoreRequest::GoOn(handed_over) => What::GoOn((*handed_over).clone()),
+            StoreRequest::Retake(epoch, queue) => What::Retake(*epoch, *queue),
+            StoreRequest::Look => What::Look,
+            StoreRequest::Renew(epoch) => What::Renew(*epoch),
+            StoreRequest::Read(cursor) => What::Read(*cursor),
+            StoreRequest::Commit(fence, batch) => What::Commit(*fence, shared(batch)),
+            StoreRequest::BeginAnew => What::Begin,
+            StoreRequest::WriteAnew(_, batch) => What::Write(shared(batch)),
+            StoreRequest::EndAnew(fence, next_id) => What::End(*fence, *next_id, rewrite.to_vec()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Files in which others have written numbers that no daemon writes.
 
 use poolcounter_core::time::Span;
-use poolcounter_jobs::sqlite::{Place, Sqlite};
+use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::{Info, Service};
@@ -25,7 +25,7 @@ impl Configure for FileSettings {
     const OPTIONS: &'static [Opt<Self>] = &[];
 
     fn open(&self) -> Box<dyn Service> {
-        let store = Sqlite::new(Place { path: self.0.clone(), vfs: None });
+        let store = Sqlite::new(DatabaseFile { path: self.0.clone(), vfs: None });
         Box::new(JobQueue::with_store(&JobsSettings::default(), Box::new(store)))
     }
 }

@@ -4,7 +4,7 @@ use crate::jobs_store::store::plain;
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
-use poolcounter_jobs::store::{Standing, Store, Verdict};
+use poolcounter_jobs::store::{Ownership, Store, Verdict};
 use poolcounter_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -179,7 +179,7 @@ pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
     store.load(epoch, &mut visit, &mut |share| assert!((0.0..=1.0).contains(&share)))?;
     // One that several daemons share has it in pages, if it is free.
     let deadline = Instant::now() + PATIENCE;
-    while store.standing() == Standing::StandsBy && Instant::now() < deadline {
+    while store.ownership() == Ownership::StandsBy && Instant::now() < deadline {
         match verdict_within(store, Duration::from_millis(300)) {
             Some(Verdict::Page(_)) => store.visit_page(&mut visit)?,
             None if store.is_busy() => {}

@@ -3,9 +3,9 @@
 use crate::jobs_store::kept::{Change, EPOCH, Kept, commit, load, settle, verdict_of, verdict_within};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::postgres::Postgres;
-use poolcounter_jobs::sqlite::{Place, Sqlite};
+use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
 use poolcounter_jobs::state::{Commit, JobId};
-use poolcounter_jobs::store::{Copying, HandedOver, Mark, Memory, RefusedChange, Standing, Store, Verdict};
+use poolcounter_jobs::store::{Copying, HandedOver, Mark, Memory, Ownership, RefusedChange, Store, Verdict};
 use poolcounter_testkit::postgres::{place_of, shared};
 use poolcounter_testkit::random::{Random, setting};
 use poolcounter_testkit::scratch::Scratch;
@@ -21,7 +21,7 @@ const SEEDS: u64 = 20;
 const STEPS: usize = 120;
 
 pub fn sqlite(scratch: &Scratch) -> Box<dyn Store> {
-    Box::new(Sqlite::new(Place { path: scratch.file("jobs.db"), vfs: None }))
+    Box::new(Sqlite::new(DatabaseFile { path: scratch.file("jobs.db"), vfs: None }))
 }
 
 /// The directory's name is that of its schema.
@@ -159,7 +159,7 @@ fn nobody_else_may_open_it_meanwhile() {
         match load(&mut *other, EPOCH) {
             Ok(kept) => {
                 assert_eq!(kept, Kept::default());
-                assert_eq!((other.standing(), other.verdict()), (Standing::StandsBy, None));
+                assert_eq!((other.ownership(), other.verdict()), (Ownership::StandsBy, None));
                 assert!(!other.health().and_then(|health| health.owner).expect("is told").is_self);
             }
             Err(refusal) => assert!(refusal.contains("another daemon keeps its jobs there"), "{refusal}"),
@@ -279,7 +279,7 @@ fn a_place_that_has_something_else_is_written_anew() {
         if has_no_room {
             // What is there is left alone, and nothing is told before somebody decides.
             assert_eq!(verdict_within(&mut *store, Duration::from_millis(1500)), None);
-            assert!(store.is_failing() && store.is_busy() && store.standing() == Standing::Lapsed);
+            assert!(store.is_failing() && store.is_busy() && store.ownership() == Ownership::Lapsed);
             drop(store);
             assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), other);
             scratch = Scratch::new();

@@ -1,7 +1,7 @@
 //! What follows from the row: who has the queue, what became of something that was not answered, and what the database has lost.
 
 use super::{BEAT, FIRST_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase, Stage};
-use crate::postgres::asks::{Answer, Cursor, Fence, Reach, Told};
+use crate::postgres::messages::{Answer, Cursor, Fence, Reach, StoreEvent};
 use crate::store::{HandedOver, RefusedRow};
 use poolcounter_core::time::{Span, Time};
 
@@ -18,7 +18,7 @@ impl Owner {
                 self.trust(now);
                 self.batch = row.batch;
                 self.phase = Phase::Reads(Cursor::Start, 0);
-                return self.told.push_back(Told::Owns(self.holder()));
+                return self.told.push_back(StoreEvent::Owns(self.holder()));
             }
             Phase::GoesOn(handed_over) => {
                 let HandedOver { mark, is_whole, .. } = **handed_over;
@@ -53,7 +53,7 @@ impl Owner {
             _ => {
                 let rest = row.rest.max(self.takes_from.since(now));
                 self.not_before = now + BEAT.min(rest + FIRST_PAUSE);
-                self.told.push_back(Told::StandsBy(row.holder()));
+                self.told.push_back(StoreEvent::StandsBy(row.holder()));
             }
         }
     }
@@ -102,13 +102,13 @@ impl Owner {
         self.attempt = self.attempt.max(row.attempt);
         let left = Fence { epoch: self.epoch, from: row.batch, to: row.batch, attempt: row.attempt };
         self.phase = Phase::Rewrites(left, Stage::Begins);
-        self.told.push_back(Told::Rewrite(self.rewrites, self.holder()));
+        self.told.push_back(StoreEvent::Rewrite(self.rewrites, self.holder()));
     }
 
     /// Goes on without rows that the database can never take. Nothing of their batch was sent to be committed.
     pub(super) fn leave_out(&mut self, rows: Vec<RefusedRow>) {
         self.under_way.iter_mut().for_each(|under_way| under_way.batch.leave_out(&rows));
-        self.told.push_back(Told::Unfit(rows));
+        self.told.push_back(StoreEvent::Unfit(rows));
     }
 
     /// Returns whether a row is of the queue whose jobs the loop has.
@@ -142,12 +142,12 @@ impl Owner {
 
     pub(super) fn fail(&mut self, sentence: String) {
         self.is_failing = true;
-        self.told.push_back(Told::Fails(sentence));
+        self.told.push_back(StoreEvent::Fails(sentence));
     }
 
     pub(super) fn works(&mut self) {
         self.is_failing = false;
-        self.told.push_back(Told::Works(self.holder()));
+        self.told.push_back(StoreEvent::Works(self.holder()));
     }
 
     /// The database has other jobs than the loop. Another place may be behind the same name by the time of the next connection.
@@ -165,7 +165,7 @@ impl Owner {
         (self.under_way, self.unsaid, self.slice) = (None, None, None);
         self.term += 1;
         self.not_before = now;
-        self.told.push_back(Told::Lost(why.into()));
+        self.told.push_back(StoreEvent::Lost(why.into()));
     }
 }
 

@@ -2,9 +2,9 @@
 //! holds back those who would change more than it can take.
 
 use super::loading::Loading;
+use super::replies::ReplyBody;
 use super::state::{Commit, Event, Refusal, Reply, SnapshotPlace, State, Timer};
-use super::store::{Copying, HandedOver, RefusedChange, RefusedRow, Standing, Store, Verdict};
-use super::telling::Body;
+use super::store::{Copying, HandedOver, Ownership, RefusedChange, RefusedRow, Store, Verdict};
 use super::{JobQueue, JobsSettings};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::log_limit::Fault;
@@ -23,7 +23,7 @@ const LOOK: Span = Span::from_secs(1);
 const MOST_LOGGED: usize = 10;
 
 /// What the service keeps of its store.
-pub(super) struct Keeping {
+pub(super) struct StoreDriver {
     /// The store was opened, or there was no need.
     has_begun: bool,
     /// What the process before knew of its store; None if it had none, or there was no such process.
@@ -52,9 +52,9 @@ pub(super) struct Keeping {
     pub loading: Option<Loading>,
 }
 
-impl Keeping {
-    pub fn new(settings: &JobsSettings) -> Keeping {
-        Keeping {
+impl StoreDriver {
+    pub fn new(settings: &JobsSettings) -> StoreDriver {
+        StoreDriver {
             has_begun: false,
             handed_over: None,
             timeout: settings.store_timeout,
@@ -128,11 +128,11 @@ impl Keeping {
 impl JobQueue {
     /// Opens the store, and reads what it has unless another process handed everything over.
     pub(super) fn begin_store(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
-        if !listens && self.keeping.handed_over.is_none() {
+        if !listens && self.driver.handed_over.is_none() {
             return Ok(());
         }
-        self.keeping.has_begun = true;
-        if let Some(handed_over) = self.keeping.handed_over.take() {
+        self.driver.has_begun = true;
+        if let Some(handed_over) = self.driver.handed_over.take() {
             self.store.go_on(context.time.epoch, handed_over);
             // Those who wait may be given jobs now that could not be given out when they were handed over.
             self.step(context, |_, _| {});
@@ -147,7 +147,7 @@ impl JobQueue {
         let loaded =
             store.load(time.epoch, &mut |saved| state.restore(saved, &mut step), &mut |share| loading.note(share));
         loaded.map_err(|sentence| format!("the jobs cannot be kept in {place}: {sentence}"))?;
-        if store.standing() == Standing::Owns {
+        if store.ownership() == Ownership::Owns {
             loading.end(state.len());
         }
         Ok(())
@@ -155,7 +155,7 @@ impl JobQueue {
 
     /// Returns how far the store is, for a process that takes over; None if it was never opened.
     pub(super) fn handed_over(&self) -> Option<HandedOver> {
-        if !self.keeping.has_begun || self.store.standing() == Standing::StandsBy {
+        if !self.driver.has_begun || self.store.ownership() == Ownership::StandsBy {
             return None;
         }
         let mut handed_over = self.store.hand_over(self.state.last_committed().0, self.state.next_id());
@@ -166,18 +166,18 @@ impl JobQueue {
     /// Hands over a batch if there is none under way, and sees to it that replies do not wait for ever.
     pub(super) fn commit_batch(&mut self, context: &mut Context<'_>) {
         while !self.store.is_busy() && self.begin_batch() {
-            self.keeping.under_way =
-                Some((self.state.last_taken(), self.keeping.collecting_since.unwrap_or(context.time.now)));
-            self.keeping.collecting_since = None;
+            self.driver.under_way =
+                Some((self.state.last_taken(), self.driver.collecting_since.unwrap_or(context.time.now)));
+            self.driver.collecting_since = None;
             // It may have been committed at once.
             self.complete(context);
         }
         if self.state.uncollected().0 > 0 {
-            self.keeping.collecting_since.get_or_insert(context.time.now);
+            self.driver.collecting_since.get_or_insert(context.time.now);
         }
-        let is_looked_after = self.keeping.timer.is_some() || self.keeping.timeout == Span::FOREVER;
+        let is_looked_after = self.driver.timer.is_some() || self.driver.timeout == Span::FOREVER;
         if self.store.is_busy() && !is_looked_after {
-            self.keeping.timer = Some(context.timers.typed().arm(context.time.now + LOOK, Timer::Store));
+            self.driver.timer = Some(context.timers.typed().arm(context.time.now + LOOK, Timer::Store));
         }
     }
 
@@ -201,7 +201,7 @@ impl JobQueue {
         let is_due = |(commit, _): &mut (Option<Commit>, ConnId)| {
             begins_to_fail || commit.map_or(has_room, |commit| commit <= done)
         };
-        self.keeping.held_back.extract_if(.., is_due).for_each(|(_, conn)| context.resume(conn));
+        self.driver.held_back.extract_if(.., is_due).for_each(|(_, conn)| context.resume(conn));
     }
 
     /// Ends the store, and gives it all jobs if it has lost them.
@@ -215,7 +215,7 @@ impl JobQueue {
     fn hand_over_asked(&mut self, verdict: &Verdict) {
         let place = match verdict {
             Verdict::Rewrite => Some(SnapshotPlace::Start),
-            Verdict::NextSlice => self.keeping.snapshot,
+            Verdict::NextSlice => self.driver.snapshot,
             _ => None,
         };
         place.into_iter().for_each(|place| self.hand_over_slice(place));
@@ -248,7 +248,7 @@ impl JobQueue {
             }
         }
         [&mut put, &mut changed].into_iter().for_each(|ids| ids.sort_unstable());
-        let until = self.keeping.under_way.map_or(self.state.last_taken(), |(commit, _)| commit);
+        let until = self.driver.under_way.map_or(self.state.last_taken(), |(commit, _)| commit);
         let has = |ids: &[u64], id: u64| ids.binary_search(&id).is_ok();
         // What is told of a job that is not there waits for it, however late. Of many changes nobody knows whose they are.
         let is_theirs = |commit: u64, about: u64| {
@@ -257,7 +257,7 @@ impl JobQueue {
         };
         context.reword(is_theirs, replies::write_internal_error);
         if !changed.is_empty() {
-            self.keeping.give_up_operations(until, context);
+            self.driver.give_up_operations(until, context);
         }
         for message in self.sessions.iter_mut().flat_map(|session| &mut session.unsent) {
             if message.after.is_some_and(|promise| is_theirs(promise.commit.0, promise.about)) {
@@ -269,10 +269,10 @@ impl JobQueue {
 
     /// Lets those replies leave whose batch is committed, and shows its jobs.
     fn show_committed(&mut self, commit: Commit, context: &mut Context<'_>) {
-        self.keeping.under_way = None;
-        self.keeping.late.end();
+        self.driver.under_way = None;
+        self.driver.late.end();
         context.release_up_to(commit.0);
-        let done = self.keeping.operations.extract_if(.., |(waits_for, ..)| *waits_for <= commit);
+        let done = self.driver.operations.extract_if(.., |(waits_for, ..)| *waits_for <= commit);
         context.effects.extend(done.map(|(_, from, done)| Effect::Done(from, Ok(done))));
         self.step(context, |state, step| state.committed(commit, step));
         let is_due = |(waits_for, _): &mut (Commit, ConnId)| *waits_for <= commit;
@@ -283,21 +283,21 @@ impl JobQueue {
     }
 
     fn hand_over_slice(&mut self, place: SnapshotPlace) {
-        let JobQueue { state, store, keeping, .. } = self;
-        keeping.snapshot = state.snapshot(place, &mut |change| store.add(change));
-        store.add_slice(keeping.snapshot.is_none());
+        let JobQueue { state, store, driver, .. } = self;
+        driver.snapshot = state.snapshot(place, &mut |change| store.add(change));
+        store.add_slice(driver.snapshot.is_none());
     }
 
     /// Asks the store for a copy of itself, and returns what the connection does next.
     pub(super) fn begin_copy(&mut self, conn: ConnId, name: &[u8], context: &mut Context<'_>) -> Option<Then> {
-        if self.keeping.copy.is_some() {
+        if self.driver.copy.is_some() {
             log::warn!("the jobs were not copied: another copy is being made");
-            self.say(conn, Body::None, None, context, |_, out, _| replies::write_internal_error(out));
+            self.say(conn, ReplyBody::None, None, context, |_, out, _| replies::write_internal_error(out));
             return None;
         }
         match self.store.copy(name) {
             Copying::Begun => {
-                self.keeping.copy = Some(Some(conn));
+                self.driver.copy = Some(Some(conn));
                 return Some(Then::Wait);
             }
             Copying::BadName => {
@@ -310,7 +310,7 @@ impl JobQueue {
     }
 
     fn tell_copied(&mut self, result: &Result<u64, String>, context: &mut Context<'_>) {
-        let conn = self.keeping.copy.take().flatten();
+        let conn = self.driver.copy.take().flatten();
         let write = |out: &mut Vec<u8>| match result {
             Ok(bytes) => replies::write_copied(out, *bytes),
             Err(_) => replies::write_internal_error(out),
@@ -319,7 +319,7 @@ impl JobQueue {
             log::warn!("the jobs were not copied: {sentence}");
         }
         let Some(conn) = conn else { return };
-        self.say(conn, Body::None, None, context, |_, out, _| write(out));
+        self.say(conn, ReplyBody::None, None, context, |_, out, _| write(out));
         context.resume(conn);
     }
 
@@ -336,9 +336,9 @@ impl JobQueue {
         self.tell(&Event { conn, reply: Reply::OutOfMemory, after: None, about: None }, context);
     }
 
-    pub(super) fn check_keeping(&self) {
-        let held_back = self.keeping.held_back.iter().map(|(_, conn)| conn);
-        for conn in held_back.chain(self.keeping.copy.iter().flatten()) {
+    pub(super) fn check_driver(&self) {
+        let held_back = self.driver.held_back.iter().map(|(_, conn)| conn);
+        for conn in held_back.chain(self.driver.copy.iter().flatten()) {
             assert!(self.sessions[conn.index()].is_open, "{conn} waits for the store, and is not open");
         }
     }
@@ -349,7 +349,7 @@ pub(super) fn store_of(settings: &JobsSettings) -> Box<dyn Store> {
     use super::options::StoreKind;
     match &settings.store {
         StoreKind::Memory => Box::<super::store::Memory>::default(),
-        StoreKind::Sqlite(path) => Box::new(super::sqlite::Sqlite::new(super::sqlite::Place {
+        StoreKind::Sqlite(path) => Box::new(super::sqlite::Sqlite::new(super::sqlite::DatabaseFile {
             path: super::options::absolute(path),
             vfs: None,
         })),

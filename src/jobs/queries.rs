@@ -2,11 +2,11 @@
 
 use super::JobQueue;
 use super::process::processor_time;
+use super::replies::ReplyBody;
 use super::sessions::{Query, Question, session_of};
 use super::state::queries::{Summary, SummaryBy};
 use super::state::{Event, JobId, JobState, Listing, Peek, Reply, State, SumBy, TubeName};
 use super::stats::Jobs as Stat;
-use super::telling::Body;
 use super::wire::yaml::{self, ServerStats};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::Time;
@@ -133,7 +133,7 @@ impl JobQueue {
 
     fn tell_found(&mut self, conn: ConnId, found: Option<JobId>, context: &mut Context<'_>) {
         let Some(id) = found else { return self.tell_nothing(conn, context) };
-        self.say(conn, Body::Job(id), None, context, |_, bytes, len| replies::write_found(bytes, id, len));
+        self.say(conn, ReplyBody::Job(id), None, context, |_, bytes, len| replies::write_found(bytes, id, len));
     }
 
     fn tell_job(&mut self, conn: ConnId, id: JobId, context: &mut Context<'_>) {
@@ -153,7 +153,7 @@ impl JobQueue {
     }
 
     fn tell_text(&mut self, conn: ConnId, text: Vec<u8>, context: &mut Context<'_>) {
-        self.say(conn, Body::Text(text), None, context, |_, bytes, len| replies::write_ok(bytes, len));
+        self.say(conn, ReplyBody::Text(text), None, context, |_, bytes, len| replies::write_ok(bytes, len));
     }
 
     pub(super) fn tell_nothing(&mut self, conn: ConnId, context: &mut Context<'_>) {

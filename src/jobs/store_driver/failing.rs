@@ -4,7 +4,7 @@ use super::LOOK;
 use crate::JobQueue;
 use crate::sessions::session_of;
 use crate::state::{Commit, JobId};
-use crate::store::Standing;
+use crate::store::Ownership;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
@@ -16,34 +16,34 @@ use poolcounter_service::contract::Context;
 impl JobQueue {
     /// Ends the wait of replies to which the store has not come for too long, while it fails.
     pub(crate) fn look_after_store(&mut self, context: &mut Context<'_>) {
-        self.keeping.timer.take().into_iter().for_each(TimerId::fired);
+        self.driver.timer.take().into_iter().for_each(TimerId::fired);
         let now = context.time.now;
-        let timeout = self.keeping.timeout;
+        let timeout = self.driver.timeout;
         if !self.is_stuck(now) {
-            return self.keeping.marks.clear();
+            return self.driver.marks.clear();
         }
-        if self.is_store_failing(now) || self.keeping.held_back.iter().any(|(_, conn)| self.is_overdue(*conn, now)) {
+        if self.is_store_failing(now) || self.driver.held_back.iter().any(|(_, conn)| self.is_overdue(*conn, now)) {
             // Their puts are refused now, and what has waited too long is answered.
-            self.keeping.let_go(context);
+            self.driver.let_go(context);
         }
         self.step(context, |state, step| state.give_up_sweeps(timeout, step));
         let last = self.state.last_uncommitted().unwrap_or(self.state.last_committed());
-        if self.keeping.marks.back().is_none_or(|(mark, _)| *mark < last) {
-            self.keeping.marks.push_back((last, now));
+        if self.driver.marks.back().is_none_or(|(mark, _)| *mark < last) {
+            self.driver.marks.push_back((last, now));
             self.state.split_batch();
         }
-        while let Some((mark, until)) = self.keeping.marks.front().copied()
+        while let Some((mark, until)) = self.driver.marks.front().copied()
             && now.since(until) >= timeout
         {
-            self.keeping.marks.pop_front();
+            self.driver.marks.pop_front();
             if mark <= self.state.last_committed() {
                 continue;
             }
-            if self.keeping.late.begin("late") {
+            if self.driver.late.begin("late") {
                 log::warn!("the jobs are not committed: replies that wait for that are INTERNAL_ERROR");
             }
-            self.keeping.give_up_operations(mark, context);
-            if self.store.standing() == Standing::Owns {
+            self.driver.give_up_operations(mark, context);
+            if self.store.ownership() == Ownership::Owns {
                 context.replace_up_to(mark.0, replies::write_internal_error);
             } else {
                 self.give_up_promises(context);
@@ -53,13 +53,13 @@ impl JobQueue {
 
     /// Returns whether the store fails, or is slow with the batch that is under way.
     fn is_stuck(&self, now: Time) -> bool {
-        self.store.is_failing() || self.keeping.under_way.is_some_and(|(_, since)| now.since(since) >= LOOK)
+        self.store.is_failing() || self.driver.under_way.is_some_and(|(_, since)| now.since(since) >= LOOK)
     }
 
     /// Returns whether the next request of a connection has waited for as long as replies wait for a commit that fails.
     fn is_overdue(&self, conn: ConnId, now: Time) -> bool {
         let since = self.sessions.get(conn.index()).and_then(|session| session.held_since);
-        since.is_some_and(|since| now.since(since) >= self.keeping.timeout) && self.is_stuck(now)
+        since.is_some_and(|since| now.since(since) >= self.driver.timeout) && self.is_stuck(now)
     }
 
     /// Returns whether a request is answered without being done: it would change something, and has waited for too long, though it
@@ -76,8 +76,8 @@ impl JobQueue {
 
     /// Returns whether a commit takes so long that the store counts as failing, or it says so itself.
     pub(crate) fn is_store_failing(&self, now: Time) -> bool {
-        let takes = self.keeping.under_way.map_or(Span::ZERO, |(_, since)| now.since(since));
-        self.store.is_failing() || takes > self.keeping.timeout + LOOK
+        let takes = self.driver.under_way.map_or(Span::ZERO, |(_, since)| now.since(since));
+        self.store.is_failing() || takes > self.driver.timeout + LOOK
     }
 
     /// Holds a connection back that is about to change something while too much waits for its commit, or that may see a job of its
@@ -100,7 +100,7 @@ impl JobQueue {
             return false;
         }
         session_of(&mut self.sessions, conn).held_since.get_or_insert(now);
-        self.keeping.held_back.push((put, conn));
+        self.driver.held_back.push((put, conn));
         true
     }
 

@@ -1,7 +1,7 @@
 //! Where jobs are: how one goes from place to place, and what the sets of watches see of it.
 
 use super::commits::Change;
-use super::job::{JobKey, Place, URGENT};
+use super::job::{JobKey, JobPlacement, URGENT};
 use super::limits::wake;
 use super::sets::Entry;
 use super::sweeps::JobState;
@@ -36,11 +36,11 @@ impl State {
         self.leave_place(key, timers);
         let job = &mut self.jobs[key];
         (job.place, job.at) = match to {
-            To::Pending => (Place::Pending, now),
-            To::Ready => (Place::Ready, now),
-            To::Delayed(until) => (Place::Delayed, until),
-            To::Reserved(_) => (Place::Reserved, now + Span::from_secs(u64::from(job.ttr))),
-            To::Buried | To::Nowhere => (Place::Buried, now),
+            To::Pending => (JobPlacement::Pending, now),
+            To::Ready => (JobPlacement::Ready, now),
+            To::Delayed(until) => (JobPlacement::Delayed, until),
+            To::Reserved(_) => (JobPlacement::Reserved, now + Span::from_secs(u64::from(job.ttr))),
+            To::Buried | To::Nowhere => (JobPlacement::Buried, now),
         };
         job.is_placed = true;
         let holds_key = to != To::Nowhere && self.jobs[key].holds_key();
@@ -71,20 +71,20 @@ impl State {
         }
         let (id, at, tube) = (job.id, job.at, job.tube);
         match job.place {
-            Place::Pending => self.tubes[tube.index()].pending -= 1,
-            Place::Ready => self.leave_ready(key),
-            Place::Delayed => {
+            JobPlacement::Pending => self.tubes[tube.index()].pending -= 1,
+            JobPlacement::Ready => self.leave_ready(key),
+            JobPlacement::Delayed => {
                 self.tubes[tube.index()].delayed.remove(&(at, id));
                 self.sums.lose(self.tubes[tube.index()].sums, JobState::Delayed);
                 self.delayed -= 1;
                 self.arm_delay(tube, timers);
             }
-            Place::Reserved => {
+            JobPlacement::Reserved => {
                 let (holder, group) = (job.holder(), job.group());
                 self.held_of(holder).remove(&(at, id));
                 self.count_unreserved(tube, group);
             }
-            Place::Buried => {
+            JobPlacement::Buried => {
                 self.tubes[tube.index()].buried.remove(&mut self.jobs, key);
                 self.sums.lose(self.tubes[tube.index()].sums, JobState::Buried);
                 self.buried -= 1;

@@ -10,7 +10,7 @@ use poolcounter_service::output::FULL_BYTES;
 use std::sync::Arc;
 
 /// What stands behind the line of a reply.
-pub(super) enum Body {
+pub(super) enum ReplyBody {
     None,
     /// The body of a job.
     Job(JobId),
@@ -36,7 +36,7 @@ impl JobQueue {
             session.waits = false;
             context.resume(*conn);
         }
-        let body = if let Reply::Reserved(id) = reply { Body::Job(*id) } else { Body::None };
+        let body = if let Reply::Reserved(id) = reply { ReplyBody::Job(*id) } else { ReplyBody::None };
         let after = after.map(|commit| Promise { commit, about: about.map_or(0, |id| id.0) });
         self.say(*conn, body, after, context, |state, bytes, body_bytes| {
             let used = if *reply == Reply::Using { state.used_tube(*conn) } else { b"" };
@@ -49,16 +49,16 @@ impl JobQueue {
     pub(super) fn say(
         &mut self,
         conn: ConnId,
-        body: Body,
+        body: ReplyBody,
         after: Option<Promise>,
         context: &mut Context<'_>,
         head: impl FnOnce(&State, &mut Vec<u8>, usize),
     ) {
         let state = &self.state;
         let bytes = match &body {
-            Body::None => None,
-            Body::Job(id) => Some(state.body(*id).expect("a job is there when a connection is told of it")),
-            Body::Text(text) => Some(&**text),
+            ReplyBody::None => None,
+            ReplyBody::Job(id) => Some(state.body(*id).expect("a job is there when a connection is told of it")),
+            ReplyBody::Text(text) => Some(&**text),
         };
         let len = bytes.map_or(0, <[u8]>::len);
         if len > FULL_BYTES || self.has_unsent(conn) || context.output.is_full(conn) {
@@ -77,16 +77,16 @@ impl JobQueue {
     fn say_later(
         &mut self,
         conn: ConnId,
-        body: Body,
+        body: ReplyBody,
         after: Option<Promise>,
         write_head: impl FnOnce(&State, &mut Vec<u8>),
     ) {
         let mut head = Vec::new();
         write_head(&self.state, &mut head);
         let bytes = match &body {
-            Body::None => None,
-            Body::Job(id) => self.state.body(*id),
-            Body::Text(text) => Some(&**text),
+            ReplyBody::None => None,
+            ReplyBody::Job(id) => self.state.body(*id),
+            ReplyBody::Text(text) => Some(&**text),
         };
         let mut rest = None;
         if let Some(bytes) = bytes {
@@ -95,9 +95,9 @@ impl JobQueue {
                 head.extend_from_slice(CRLF);
             } else {
                 rest = match body {
-                    Body::None => None,
-                    Body::Job(id) => self.state.share_body(id),
-                    Body::Text(text) => Some(Arc::new(text.into_boxed_slice())),
+                    ReplyBody::None => None,
+                    ReplyBody::Job(id) => self.state.share_body(id),
+                    ReplyBody::Text(text) => Some(Arc::new(text.into_boxed_slice())),
                 };
             }
         }

@@ -34,13 +34,13 @@ pub enum Wish {
 
 /// What the loop is told.
 #[derive(Debug)]
-pub enum Told {
+pub enum StoreEvent {
     /// Another has the queue.
     StandsBy(Holder),
     /// It has the queue, as this, and reads what there is.
     Owns(Holder),
     /// A page of what there is.
-    Page(Page),
+    Page(ReadPage),
     /// A batch is committed.
     Committed {
         /// Which.
@@ -86,7 +86,7 @@ impl Holder {
 
 /// A part of what there is, as a batch that puts it.
 #[derive(Default)]
-pub struct Page {
+pub struct ReadPage {
     /// The last batch that the database has, with the first page.
     pub committed: Option<Commit>,
     /// What is in it.
@@ -97,7 +97,7 @@ pub struct Page {
     pub is_last: bool,
 }
 
-impl std::fmt::Debug for Page {
+impl std::fmt::Debug for ReadPage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a page of {} rows", self.rows.rows.len())
     }
@@ -113,7 +113,7 @@ pub enum Cursor {
 }
 
 /// What is asked of the database.
-pub enum Ask<'a> {
+pub enum StoreRequest<'a> {
     /// A connection, instead of any that there is.
     Connect,
     /// The queue, if its owner counts as dead.
@@ -164,7 +164,7 @@ pub enum Answer {
     /// The last batch of the owner that was renewed; None if that is another.
     Renewed(Option<u64>, Reach),
     /// A page, and where the next begins.
-    Page(Page, Cursor),
+    Page(ReadPage, Cursor),
     /// Whether the fence held. If not, nothing was written.
     Committed(bool, Reach),
     /// The database can never take these rows of the batch. Nothing was written.
