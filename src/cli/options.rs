@@ -346,7 +346,7 @@ mod tests {
     use crate::WordsAllowed;
     use poolcounter_counters::CountersSettings;
     use poolcounter_jobs::JobsSettings;
-    use poolcounter_jobs::options::{Queue, StoreKind};
+    use poolcounter_jobs::options::{PartNames, Queue, StoreKind};
     use poolcounter_pools::PoolsSettings;
     use std::ffi::OsString;
 
@@ -379,7 +379,7 @@ mod tests {
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \
                     --jobs --jobs-listen ::1 --jobs-port 97 --jobs-max-connections 15 --jobs-store sqlite:/d/j \
-                    --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --http ::1 --http 10.0.0.1:80";
+                    --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task --http ::1 --http 10.0.0.1:80";
         let settings = parse(line).expect("is well-formed");
         assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
@@ -396,6 +396,7 @@ mod tests {
             store: StoreKind::Sqlite(Some("/d/j".into())),
             store_timeout: Span::from_millis(1_500),
             queue: Queue { changes: 19, bytes: 20 << 20 },
+            part_names: PartNames::parse("app,task").expect("are two words"),
         };
         assert_eq!(settings.services, AllSettings::defaults(SERVICES).with(pools).with(counters).with(jobs));
         let most = ["pools", "counters", "jobs", "http"].map(|name| settings.policy().max_connections[id(name)]);
@@ -430,6 +431,10 @@ mod tests {
             ("--counter-listen x", "--counter-listen: \"x\" is not an address"),
             ("--jobs-store disk", "--jobs-store: \"disk\" is not sqlite:PATH, postgres:URL or memory"),
             ("--jobs-max-size 536870913", "--jobs-max-size: \"536870913\" is not a number from 1 to 536870912"),
+            ("--jobs-part-names app", "jobs.part_names has app, but no word for the last part"),
+            ("--jobs-part-names app,app", "--jobs-part-names: \"app,app\" is not two different words of a to z and _"),
+            ("--jobs-part-names app,Task", "--jobs-part-names: \"app,Task\" is not two different words"),
+            ("--jobs-part-names tube,task", "and none of cmd, current_jobs, le, runner, store, tube"),
             ("--http-host a:80", "--http-host: \"a:80\" is not the name of a host, without a port"),
             ("--frobnicate", "frobnicate"),
             ("surplus", "unexpected argument \"surplus\""),
@@ -482,7 +487,7 @@ mod tests {
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n"
             + "jobs.enable = true\njobs.listen = '::1'\njobs.port = 96\njobs.max_connections = 15\n"
             + "jobs.store = 'memory'\njobs.store_timeout = 1.5\njobs.store_queue = '19,20'\njobs.max_size = 16\njobs.max_memory = 17\njobs.max_tubes = 18\n"
-            + "jobs.admin = true\n"
+            + "jobs.admin = true\njobs.part_names = ['app', 'task']\n"
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
             + "members.max = 16\nmembers.admin = false\n";
         let mut settings = DaemonSettings::default();
@@ -494,7 +499,7 @@ mod tests {
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \
                     --jobs --jobs-listen ::1 --jobs-port 96 --jobs-max-connections 15 --jobs-store memory \
-                    --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin \
+                    --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
                     --members --members-listen ::1 --members-port 97 --members-max-connections 15 --members-max 16 \
                     --members-admin false";
         assert_eq!(settings, parse(line).expect("is well-formed"));

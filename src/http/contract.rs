@@ -2,8 +2,7 @@
 
 use super::fleet::Fleet;
 use super::recent::Recent;
-use super::samples::Unnamed;
-use super::{Http, SAVED_VERSION};
+use super::{Http, SAVED_VERSION, WITHOUT_THINGS};
 use log::{info, warn};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
@@ -12,7 +11,7 @@ use poolcounter_service::contract::{
     Context, Effect, Handover, IN_ONE_PIECE, Inquire, Inspect, Lifecycle, Observe, Operate, OperationResult,
     Operations, Peers, Requester, Shown, Telemetry, Traffic, Unreadable, Wake, Wanted,
 };
-use poolcounter_service::report::Report;
+use poolcounter_service::report::{Report, Series};
 use std::io;
 
 impl Lifecycle for Http {
@@ -44,16 +43,17 @@ impl Handover for Http {
     }
 
     fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
-        out.put(&self.samples)
+        self.samples.save(out)?;
+        self.things.save(out)
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
         match version {
-            IN_ONE_PIECE => self.samples = saved.take::<Unnamed>()?.into(),
-            SAVED_VERSION => self.samples = saved.take()?,
-            _ => return Err(Unreadable::version("http", version)),
+            IN_ONE_PIECE => self.samples.restore_unnamed(saved),
+            WITHOUT_THINGS => self.samples.restore(saved),
+            SAVED_VERSION => self.samples.restore(saved).and_then(|()| self.things.restore(saved)),
+            _ => Err(Unreadable::version("http", version)),
         }
-        Ok(())
     }
 }
 
@@ -75,6 +75,10 @@ impl Inquire for Http {
     }
 
     fn shown(&mut self, _: Requester, shown: Shown<'_>, context: &mut Context<'_>) {
+        let now = context.time.now;
+        if let Shown::Views(_, _, telemetry) = &shown {
+            self.things.note(now, |note| (telemetry.sample_things)(now, note));
+        }
         match (self.page.take(), shown) {
             (Some(page), shown) => self.respond_with_page(&page, shown, context),
             (None, Shown::Telemetry(telemetry)) => {
@@ -92,8 +96,12 @@ impl Inquire for Http {
             None if self.health.end() => info!("the health check succeeds again"),
             _ => {}
         }
-        self.samples.note(now, |note| (telemetry.sample)(note));
-        self.hour.note(now, |note| (telemetry.sample)(note));
+        let sample = |note: &mut dyn FnMut(&[u8], Series)| {
+            (telemetry.sample)(&mut |service, series| note(service.as_bytes(), series));
+        };
+        self.samples.note(now, sample);
+        self.hour.note(now, sample);
+        self.things.note(now, |note| (telemetry.sample_things)(now, note));
         let next = self.recent.as_mut().map(|recent| recent.note(now, |note| (telemetry.tally)(note)));
         self.samples.next().min(next.unwrap_or(Time::NEVER))
     }

@@ -40,15 +40,17 @@ use poolcounter_service::report::snapshot::Moment;
 use poolcounter_service::settings::{self, Configure};
 use recent::Recent;
 use resource::{Extent, Form, PLAIN, Resource};
-use samples::{KEPT, Samples};
+use samples::{INTERVAL, KEPT, Samples};
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
 /// Rows of each table with curves where these are to be added up.
 const CURVES_TO_ADD: usize = 100;
 /// Most requests of one connection answered in a turn; a page ends the turn, as it takes up to a millisecond.
 const ANSWERS_PER_TURN: usize = 4;
-/// Version of what is written for an upgrade: the samples.
-const SAVED_VERSION: u16 = 1;
+/// Version of what is written for an upgrade: the samples of services and those of things.
+const SAVED_VERSION: u16 = 2;
+/// Version before, which had none of things.
+const WITHOUT_THINGS: u16 = 1;
 
 /// Limit of open connections: those who look at pages must not take descriptors from those who work.
 const MAX_CONNECTIONS: u64 = 100;
@@ -75,8 +77,9 @@ impl Configure for HttpSettings {
 
     fn open(&self) -> Box<dyn Service> {
         Box::new(Http {
-            samples: Samples::default(),
-            hour: Samples::every(HOUR_INTERVAL),
+            samples: Samples::every(INTERVAL, KEPT),
+            hour: Samples::every(HOUR_INTERVAL, KEPT),
+            things: Samples::of_things(),
             recent: None,
             hosts: Hosts::with(&self.hosts),
             is_admin: self.is_admin,
@@ -98,6 +101,8 @@ pub struct Http {
     samples: Samples,
     /// Samples of the last hour. Another process begins anew with them, and with what follows.
     hour: Samples,
+    /// Samples of things that have pages of their own.
+    things: Samples,
     /// Counts of the last minutes; `None` where the service does not listen.
     recent: Option<Recent>,
     /// Host names that requests may be for.
@@ -365,11 +370,10 @@ mod tests {
     use poolcounter_service::report::room::MOST_ROWS;
     use poolcounter_service::report::snapshot::{Remembered, Snapshot};
     use poolcounter_service::report::{Cell, ColumnMetric, ColumnUnit, Overview, SeriesInfo, ServiceReport, Table};
-    use samples::INTERVAL;
     use std::collections::BTreeMap;
 
     fn snapshot_of(overview: Overview, samples: &Samples) -> Snapshot {
-        let values = |service, info: &'static SeriesInfo| samples.shown(service, info, KEPT - 1);
+        let values = |service: &str, info: &'static SeriesInfo| samples.shown(service.as_bytes(), info, KEPT - 1);
         let remembered = Remembered { interval: INTERVAL, most: KEPT - 1, values: &values, recent: &[] };
         Snapshot::of(&of_overview(overview, &LoopStats::default()), EVERYTHING.room(), &remembered)
     }
@@ -383,13 +387,13 @@ mod tests {
     /// A client that has not read all but the last byte that makes it full is told one page more, and must not be closed for it.
     #[test]
     fn no_page_is_too_long_for_a_connection() {
-        let (loop_stats, mut samples) = (LoopStats::default(), Samples::default());
+        let (loop_stats, mut samples) = (LoopStats::default(), Samples::every(INTERVAL, KEPT));
         let long = |n: usize, filler: &[u8]| [format!("{n}").as_bytes(), &filler.repeat(900)].concat();
         for filler in ["\"", "\\", "\u{ff}", "&", "'", "<", "\u{202e}", "x"] {
             let overview = overview(1_000, |n| long(n, filler.as_bytes()));
             samples.note(Time::from_micros(1_000_000_000), |tell| {
                 for service in &overview.services {
-                    service.report.series.iter().for_each(|(info, _)| tell(service.name, (info, u64::MAX)));
+                    service.report.series.iter().for_each(|(info, _)| tell(service.name.as_bytes(), (info, u64::MAX)));
                 }
             });
             let moment = of_overview(overview, &loop_stats);
@@ -413,7 +417,7 @@ mod tests {
             for service in &mut overview.services {
                 service.report.tables.iter_mut().skip(1).for_each(|table| table.rows.truncate(of_others));
             }
-            let status = snapshot_of(overview, &Samples::default());
+            let status = snapshot_of(overview, &Samples::every(INTERVAL, KEPT));
             let tables = status.services.iter().flat_map(|service| service.tables.iter());
             tables.filter(|table| table.more > 0).map(|table| (table.name.to_string(), table.more)).collect::<Vec<_>>()
         };
@@ -512,7 +516,7 @@ mod tests {
         {
             *cell = Cell::Times(histogram.clone());
         }
-        let status = snapshot_of(overview, &Samples::default());
+        let status = snapshot_of(overview, &Samples::every(INTERVAL, KEPT));
         assert!(
             status.to_json().contains(r#""p99":300.0,"p50_is_over":false,"p99_is_over":true"#),
             "{}",

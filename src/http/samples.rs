@@ -1,73 +1,81 @@
-//! How things stood in the last ten minutes, or another time: samples at equal distances. They are taken when something happens
-//! anyway; where nothing happened, things stood as they do now.
+//! History of values: samples at equal distances. They are taken when something happens anyway; where nothing happened, things stood
+//! as they do now.
 
+use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::{Span, Time};
+use poolcounter_service::contract::Unreadable;
 use poolcounter_service::report::snapshot::Values;
 use poolcounter_service::report::{Series, SeriesInfo};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 
-/// The time from one sample to the next.
+/// Time from one sample of the services to the next.
 pub const INTERVAL: Span = Span::from_secs(3);
-/// How many samples are kept: ten minutes.
+/// Number of samples that are kept of the services: ten minutes.
 pub const KEPT: usize = 201;
+/// The same of things that have pages of their own: an hour.
+pub const INTERVAL_OF_THINGS: Span = Span::from_secs(30);
+pub const KEPT_OF_THINGS: usize = 121;
 
-/// The samples of the last ten minutes; with a longer interval, of as much more.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// Samples of some series.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Samples {
-    /// The time from one sample to the next. Those that another process hands over have the common one.
-    #[serde(skip, default = "common_interval")]
     interval: Span,
+    most: usize,
     /// When the next one is due.
     next: Time,
-    /// One for each series, in the order in which they are noted.
-    curves: Vec<Curve>,
+    /// The curves by what they are of: the name of a service, with a slash and the path of a thing behind it.
+    curves: BTreeMap<Box<[u8]>, Vec<Curve>>,
+    /// Values without names of version 0.9.0, in the order in which their series are noted.
+    unnamed: VecDeque<VecDeque<u64>>,
+    /// Whether what is new was not there before, so that it begins with 0.
+    begins_at_zero: bool,
+    has_begun: bool,
 }
 
-/// What is remembered of one series.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// Values of one series, oldest first. One that is new has fewer than the others.
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Curve {
-    service: String,
-    /// The name of the series; empty until it is noted, if version 0.9.0 left the values.
     name: String,
-    /// Oldest first. A series that is new has fewer than the others.
     values: VecDeque<u64>,
+    is_noted: bool,
 }
 
-/// What version 0.9.0 remembered: four series, which had no names.
+/// The form in which samples are handed over: when the next one is due, and of each curve what it is of, its name and its values.
+#[derive(Serialize, Deserialize)]
+struct SavedSamples {
+    next: Time,
+    curves: Vec<(Vec<u8>, String, VecDeque<u64>)>,
+}
+
+/// Samples of version 0.9.0: four series, which had no names.
 #[derive(Deserialize)]
-pub struct Unnamed {
+struct Unnamed {
     next: Time,
     kept: Vec<[u64; 4]>,
 }
 
-/// In which order these four are noted now.
+/// The order in which these four are noted now.
 const ORDER_OF_UNNAMED: [usize; 4] = [0, 2, 3, 1];
 
-fn common_interval() -> Span {
-    INTERVAL
-}
-
-impl Default for Samples {
-    fn default() -> Self {
-        Samples::every(INTERVAL)
-    }
-}
-
-impl From<Unnamed> for Samples {
-    fn from(Unnamed { next, kept }: Unnamed) -> Self {
-        let curve = |column: usize| Curve {
-            values: kept.iter().rev().take(KEPT).rev().map(|sample| sample[column]).collect(),
-            ..Curve::new("", "")
-        };
-        Samples { next, curves: ORDER_OF_UNNAMED.map(curve).into(), ..Samples::default() }
-    }
-}
-
 impl Samples {
-    /// Returns no samples yet, at such a distance.
-    pub fn every(interval: Span) -> Self {
-        Samples { interval, next: Time::default(), curves: Vec::new() }
+    /// Returns no samples yet, so many at most at such a distance.
+    pub fn every(interval: Span, most: usize) -> Self {
+        Samples {
+            interval,
+            most,
+            next: Time::default(),
+            curves: BTreeMap::new(),
+            unnamed: VecDeque::new(),
+            begins_at_zero: false,
+            has_begun: false,
+        }
+    }
+
+    /// Returns no samples yet of things that come and go: counts of one that is new began at 0.
+    pub fn of_things() -> Self {
+        Samples { begins_at_zero: true, ..Samples::every(INTERVAL_OF_THINGS, KEPT_OF_THINGS) }
     }
 
     /// Returns when the next sample is due.
@@ -76,80 +84,115 @@ impl Samples {
     }
 
     /// Notes how things stand now, and have stood since the last tick, if a sample is due. `tell` is called for the values of
-    /// every series, with the name of its service.
-    pub fn note(&mut self, now: Time, tell: impl FnOnce(&mut dyn FnMut(&'static str, Series))) {
+    /// every series, with what it is of.
+    pub fn note(&mut self, now: Time, tell: impl FnOnce(&mut dyn FnMut(&[u8], Series))) {
         if now < self.next {
             return;
         }
         let interval = self.interval.as_micros();
         let due = 1 + now.since(self.next).as_micros() / interval;
         self.next = self.next + Span::from_micros(due.saturating_mul(interval));
-        let mut place = 0;
-        tell(&mut |service, (info, value)| {
-            self.curve_at(place, service, info.name).push(value, due);
-            place += 1;
+        let has_begun = std::mem::replace(&mut self.has_begun, true);
+        let begins_at_zero = self.begins_at_zero && has_begun;
+        // Things were perhaps not there before the first sample of them.
+        let due = if self.begins_at_zero && !has_begun { 1 } else { due };
+        tell(&mut |of, (info, value)| {
+            let curves = match self.curves.get_mut(of) {
+                Some(curves) => curves,
+                None => self.curves.entry(of.into()).or_default(),
+            };
+            let place = curves.iter().position(|curve| curve.name == info.name).unwrap_or_else(|| {
+                let mut values = self.unnamed.pop_front().unwrap_or_default();
+                values.extend(begins_at_zero.then_some(0));
+                curves.push(Curve { name: info.name.into(), values, is_noted: false });
+                curves.len() - 1
+            });
+            curves[place].is_noted = true;
+            for back in (0..due.min(self.most as u64)).rev() {
+                // An age has grown all the time.
+                let passed = if is_age(info) { back.saturating_mul(interval / 1_000_000) } else { 0 };
+                curves[place].push(value.saturating_sub(passed), self.most);
+            }
         });
-        // Nobody tells of the others any more.
-        self.curves.truncate(place);
+        // The others are noted no more.
+        self.curves.retain(|_, curves| {
+            curves.retain_mut(|curve| std::mem::take(&mut curve.is_noted));
+            !curves.is_empty()
+        });
     }
 
-    /// Returns the curve of a series, and has it stand at a place before which all are others.
-    fn curve_at(&mut self, place: usize, service: &str, name: &str) -> &mut Curve {
-        let found = self.curves[place..].iter().position(|curve| curve.is_of(service, name));
-        match found {
-            Some(distance) => self.curves.swap(place, place + distance),
-            None => self.curves.insert(place, Curve::new(service, name)),
-        }
-        let curve = &mut self.curves[place];
-        if curve.name.is_empty() {
-            (curve.service, curve.name) = (service.into(), name.into());
-        }
-        curve
-    }
-
-    /// Returns what is shown of a series: its values, or how much it grew in each second, of so many intervals at most.
-    pub fn shown(&self, service: &str, info: &SeriesInfo, most: usize) -> Values {
+    /// Returns the values of a series, or how much it grew in the time that its unit says, of so many intervals at most.
+    pub fn shown(&self, of: &[u8], info: &SeriesInfo, most: usize) -> Values {
+        let values = || self.values(of, info.name);
         // The first sample only says what the second is compared with.
-        let known = self.values(service, info.name).skip(1).count();
-        let skipped = known.saturating_sub(most);
-        match info.is_rate {
-            true => Values::Rates(self.rates(service, info.name).skip(skipped).collect()),
-            false => Values::Levels(self.values(service, info.name).skip(1 + skipped).collect()),
+        let skipped = values().skip(1).count().saturating_sub(most);
+        if !info.is_rate {
+            return Values::Levels(values().skip(1 + skipped).collect());
         }
+        let times = seconds_of_rate(info) / (self.interval.as_micros() as f64 / 1e6);
+        let grown = values().zip(values().skip(1)).map(|(before, after)| after.saturating_sub(before) as f64 * times);
+        Values::Rates(grown.skip(skipped).collect())
     }
 
     /// Returns the values of a series, oldest first.
-    fn values(&self, service: &str, name: &str) -> impl Iterator<Item = u64> + Clone {
-        let curve = self.curves.iter().find(|curve| curve.service == service && curve.name == name);
+    fn values(&self, of: &[u8], name: &str) -> impl Iterator<Item = u64> {
+        let curve = self.curves.get(of).and_then(|curves| curves.iter().find(|curve| curve.name == name));
         curve.into_iter().flat_map(|curve| curve.values.iter().copied())
     }
 
-    /// Returns how much a value became more, in each second, from one sample to the next.
-    fn rates(&self, service: &str, name: &str) -> impl Iterator<Item = f64> {
-        let seconds = self.interval.as_micros() as f64 / 1e6;
-        let values = self.values(service, name);
-        values.clone().zip(values.skip(1)).map(move |(before, after)| after.saturating_sub(before) as f64 / seconds)
+    /// Writes the samples for a process that takes over.
+    pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
+        let curves = self.curves.iter().flat_map(|(of, curves)| curves.iter().map(move |curve| (of, curve)));
+        let curves = curves.map(|(of, curve)| (of.to_vec(), curve.name.clone(), curve.values.clone()));
+        out.put(&SavedSamples { next: self.next, curves: curves.collect() })
+    }
+
+    /// Goes on from samples that another process saved.
+    ///
+    /// # Errors
+    ///
+    /// When this is not what [`Samples::save`] writes.
+    pub fn restore(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        let SavedSamples { next, curves } = saved.take()?;
+        self.next = next;
+        self.has_begun = true;
+        for (of, name, values) in curves {
+            self.curves.entry(of.into()).or_default().push(Curve { name, values, is_noted: false });
+        }
+        Ok(())
+    }
+
+    /// Goes on from the samples of version 0.9.0.
+    ///
+    /// # Errors
+    ///
+    /// When this is not what that version wrote.
+    pub fn restore_unnamed(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        let Unnamed { next, kept } = saved.take()?;
+        self.next = next;
+        let curve = |column: usize| kept.iter().rev().take(KEPT).rev().map(|sample| sample[column]).collect();
+        self.unnamed = ORDER_OF_UNNAMED.map(curve).into();
+        Ok(())
     }
 }
 
 impl Curve {
-    fn new(service: &str, name: &str) -> Self {
-        Curve { service: service.into(), name: name.into(), values: VecDeque::with_capacity(KEPT) }
-    }
-
-    fn is_of(&self, service: &str, name: &str) -> bool {
-        self.name.is_empty() || self.service == service && self.name == name
-    }
-
-    /// Adds a value as often as it was due.
-    fn push(&mut self, value: u64, due: u64) {
-        for _ in 0..due.min(KEPT as u64) {
-            if self.values.len() == KEPT {
-                self.values.pop_front();
-            }
-            self.values.push_back(value);
+    fn push(&mut self, value: u64, most: usize) {
+        if self.values.len() == most {
+            self.values.pop_front();
         }
+        self.values.push_back(value);
     }
+}
+
+/// Returns whether a series is the age of something, which grows as time goes by.
+fn is_age(info: &SeriesInfo) -> bool {
+    info.unit == "seconds" && !info.is_rate
+}
+
+/// Returns in how many seconds a rate says how much it grew.
+fn seconds_of_rate(info: &SeriesInfo) -> f64 {
+    if info.unit == "per minute" { 60.0 } else { 1.0 }
 }
 
 #[cfg(test)]
@@ -167,30 +210,48 @@ mod tests {
         Time::from_micros(s * 1_000_000)
     }
 
+    fn new() -> Samples {
+        Samples::every(INTERVAL, KEPT)
+    }
+
     fn note(samples: &mut Samples, now: Time, value: u64) {
-        samples.note(now, |tell| tell("one", (&ALL[0], value)));
+        samples.note(now, |tell| tell(b"one", (&ALL[0], value)));
     }
 
     fn values(samples: &Samples) -> Vec<u64> {
-        samples.values("one", "a").collect()
+        samples.values(b"one", "a").collect()
+    }
+
+    fn rates(samples: &Samples) -> Vec<f64> {
+        match samples.shown(b"one", &ALL[0], KEPT) {
+            Values::Rates(rates) => rates,
+            Values::Levels(levels) => panic!("{levels:?}"),
+        }
+    }
+
+    /// Writes a value as another process would have.
+    fn handed_over<R>(value: &impl Serialize, read: impl FnOnce(&mut Reader<'_>) -> R) -> R {
+        let mut bytes = Vec::new();
+        Writer::new(&mut bytes).put(value).expect("is written");
+        read(&mut Reader::new(&mut &bytes[..]))
     }
 
     #[test]
     fn gaps_are_flat() {
-        let mut samples = Samples::default();
+        let mut samples = new();
         note(&mut samples, at(0), 0);
         assert!(samples.next() > at(2));
         note(&mut samples, at(2), 3);
         assert_eq!(values(&samples), [0], "none was due");
         note(&mut samples, at(13), 6);
         assert_eq!(values(&samples), [0, 6, 6, 6, 6]);
-        assert_eq!(samples.rates("one", "a").collect::<Vec<_>>(), [2.0, 0.0, 0.0, 0.0]);
+        assert_eq!(rates(&samples), [2.0, 0.0, 0.0, 0.0]);
         assert!(samples.next() <= at(15) && samples.next() > at(14));
     }
 
     #[test]
     fn the_last_moment_is_one_like_others() {
-        let mut samples = Samples::default();
+        let mut samples = new();
         note(&mut samples, Time::from_micros(u64::MAX), 7);
         note(&mut samples, Time::from_micros(u64::MAX), 8);
         assert_eq!(values(&samples).len(), KEPT);
@@ -198,38 +259,78 @@ mod tests {
 
     #[test]
     fn ten_minutes_are_kept() {
-        let mut samples = Samples::default();
+        let mut samples = new();
         note(&mut samples, at(0), 0);
         note(&mut samples, at(1_000_000_000), 1);
         assert_eq!(values(&samples), [1; KEPT]);
         assert!(samples.next() > at(1_000_000_000) && samples.next() <= at(1_000_000_003), "its rhythm goes on");
         note(&mut samples, at(1_000_000_003), 2);
         assert_eq!((values(&samples).len(), values(&samples)[KEPT - 2..].to_vec()), (KEPT, vec![1, 2]));
-        assert_eq!(samples.rates("one", "a").count(), 200);
+        assert_eq!(rates(&samples).len(), 200);
     }
 
     /// Another version of the program may have other series, in another order.
     #[test]
     fn series_come_and_go() {
-        let mut samples = Samples::default();
-        samples.note(at(0), |tell| (0..4).for_each(|n| tell("one", (&ALL[n], n as u64))));
-        samples.note(at(3), |tell| [4, 2, 0].into_iter().for_each(|n| tell("one", (&ALL[n], 9))));
-        let kept = |name| samples.values("one", name).collect::<Vec<_>>();
+        let mut samples = new();
+        samples.note(at(0), |tell| (0..4).for_each(|n| tell(b"one", (&ALL[n], n as u64))));
+        samples.note(at(3), |tell| [4, 2, 0].into_iter().for_each(|n| tell(b"one", (&ALL[n], 9))));
+        let kept = |name| samples.values(b"one", name).collect::<Vec<_>>();
         assert_eq!([kept("new"), kept("c"), kept("a"), kept("b")], [vec![9], vec![2, 9], vec![0, 9], vec![]]);
-        assert_eq!(samples.values("other", "a").count(), 0);
+        assert_eq!(samples.values(b"other", "a").count(), 0);
     }
 
     #[test]
     fn the_unnamed_get_their_names() {
-        let unnamed = Unnamed { next: at(6), kept: vec![[10, 20, 30, 40], [11, 21, 31, 41]] };
-        let mut samples = Samples::from(unnamed);
+        let unnamed = (at(6), vec![[10, 20, 30, 40], [11_u64, 21, 31, 41]]);
+        let mut samples = new();
+        handed_over(&unnamed, |saved| samples.restore_unnamed(saved)).expect("is read");
         samples.note(at(6), |tell| {
-            (0..4).for_each(|n| tell("one", (&ALL[n], 0)));
-            tell("other", (&ALL[4], 7));
+            (0..4).for_each(|n| tell(b"one", (&ALL[n], 0)));
+            tell(b"other", (&ALL[4], 7));
         });
-        let kept = |name| samples.values("one", name).collect::<Vec<_>>();
+        let kept = |name| samples.values(b"one", name).collect::<Vec<_>>();
         let wanted = [vec![10, 11, 0], vec![30, 31, 0], vec![40, 41, 0], vec![20, 21, 0]];
         assert_eq!(["a", "b", "c", "d"].map(kept), wanted);
-        assert_eq!(samples.values("other", "new").collect::<Vec<_>>(), [7]);
+        assert_eq!(samples.values(b"other", "new").collect::<Vec<_>>(), [7]);
+    }
+
+    /// What is saved is what version 1 wrote: name of the service, name of the series, values.
+    #[test]
+    fn samples_go_on_in_another_process() {
+        let version_1 = (at(6), vec![("one", "a", vec![7_u64, 8])]);
+        let mut samples = new();
+        handed_over(&version_1, |saved| samples.restore(saved)).expect("is read");
+        note(&mut samples, at(6), 9);
+        assert_eq!(values(&samples), [7, 8, 9]);
+        let mut bytes = Vec::new();
+        samples.save(&mut Writer::new(&mut bytes)).expect("is written");
+        let mut other = new();
+        other.restore(&mut Reader::new(&mut &bytes[..])).expect("is read");
+        note(&mut other, at(9), 9);
+        assert_eq!(values(&other), [7, 8, 9, 9]);
+    }
+
+    #[test]
+    fn things_come_and_go_and_ages_grow_in_gaps() {
+        static LAG: SeriesInfo =
+            SeriesInfo { name: "lag", title: "", unit: "seconds", is_rate: false, emphasis: Emphasis::None };
+        static PUT: SeriesInfo =
+            SeriesInfo { name: "put", title: "", unit: "per minute", is_rate: true, emphasis: Emphasis::None };
+        let mut samples = Samples::of_things();
+        let shown = |samples: &Samples, of: &[u8]| match [&LAG, &PUT].map(|info| samples.shown(of, info, 3)) {
+            [Values::Levels(lags), Values::Rates(puts)] => (lags, puts),
+            _ => panic!("a level and a rate"),
+        };
+        samples.note(at(3_000), |tell| tell(b"jobs/old", (&PUT, 100)));
+        assert!(shown(&samples, b"jobs/old").1.is_empty(), "nothing is known of the time before");
+        samples.note(at(3_100), |tell| {
+            [(&LAG, 70), (&PUT, 105)].into_iter().for_each(|series| tell(b"jobs/old", series));
+            [(&LAG, 70), (&PUT, 5)].into_iter().for_each(|series| tell(b"jobs/new", series));
+        });
+        assert_eq!(shown(&samples, b"jobs/new"), (vec![10, 40, 70], vec![10.0, 0.0, 0.0]), "its counts began at 0");
+        assert_eq!(shown(&samples, b"jobs/old").1, [10.0, 0.0, 0.0]);
+        samples.note(at(3_120), |tell| tell(b"jobs/new", (&LAG, 0)));
+        assert_eq!((shown(&samples, b"jobs/old"), shown(&samples, b"jobs/new").1), ((vec![], vec![]), vec![]));
     }
 }

@@ -2,11 +2,12 @@
 
 use super::recent::{CURVES, RecentOf};
 use super::resource::Extent;
-use super::samples::{INTERVAL, KEPT};
+use super::samples::{INTERVAL, INTERVAL_OF_THINGS, KEPT, KEPT_OF_THINGS};
 use super::{CURVES_TO_ADD, HOUR_INTERVAL, Http};
+use poolcounter_core::time::Span;
 use poolcounter_service::contract::Telemetry;
-use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot, Values};
-use poolcounter_service::report::{SeriesInfo, View};
+use poolcounter_service::report::View;
+use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
 
 impl Http {
     /// Returns the snapshot of all services, for the status page.
@@ -17,7 +18,7 @@ impl Http {
             None => (&self.samples, INTERVAL, KEPT - 1),
         };
         let recent = self.narrow(&mut moment, extent, telemetry);
-        let values = |service, info| samples.shown(service, info, most);
+        let values = |service: &'static str, info| samples.shown(service.as_bytes(), info, most);
         let remembered = Remembered { interval, most, values: &values, recent: &recent };
         self.finished(Snapshot::of(&moment, extent.room(), &remembered), extent)
     }
@@ -31,13 +32,12 @@ impl Http {
         telemetry: &Telemetry<'_>,
     ) -> Option<Snapshot> {
         // What is found in several services has no curves, and the same title.
-        let View { title, values, interval, most, .. } = views.into_iter().next()?;
-        let series: Vec<&SeriesInfo> =
-            moment.overview.services[0].report.series.iter().map(|(info, _)| *info).collect();
-        let values = |_, info: &'static SeriesInfo| {
-            let place = series.iter().position(|other| std::ptr::eq(*other, info));
-            Values::Rates(place.and_then(|place| values.get(place).cloned()).unwrap_or_default())
+        let View { title, of, .. } = views.into_iter().next()?;
+        let (interval, most) = match moment.overview.services[0].report.series.is_empty() {
+            true => (Span::ZERO, 0),
+            false => (INTERVAL_OF_THINGS, KEPT_OF_THINGS - 1),
         };
+        let values = |_, info| self.things.shown(&of, info, most);
         let recent = self.narrow(&mut moment, extent, telemetry);
         let remembered = Remembered { interval, most, values: &values, recent: &recent };
         let snapshot = Snapshot::of(&moment, extent.room(), &remembered);

@@ -89,6 +89,10 @@ impl Observe for JobQueue {
         self.series().into_iter().for_each(note);
     }
 
+    fn sample_things(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
+        self.sample_sums(now, note);
+    }
+
     fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {
         self.tally_sums(note);
     }

@@ -3,6 +3,7 @@
 
 mod contract;
 mod loading;
+mod matrix;
 mod operations;
 pub mod options;
 pub mod postgres;
@@ -45,6 +46,7 @@ use sessions::{Session, session_of};
 use state::{Commit, Event, Reply, State, Step, Timer};
 use store::{Ownership, Store};
 use store_driver::StoreDriver;
+use tables::PartTables;
 use wire::MAX_EXTENSION_LINE;
 use wire::stream::Cut;
 
@@ -72,6 +74,10 @@ impl Configure for JobsSettings {
         Box::new(JobQueue::new(self))
     }
 
+    fn check(&self) -> Result<(), String> {
+        self.part_names.check()
+    }
+
     fn keep_in_memory(&mut self) {
         self.store = StoreKind::Memory;
     }
@@ -82,6 +88,7 @@ pub struct JobQueue {
     state: State,
     store: Box<dyn Store>,
     driver: StoreDriver,
+    tables: &'static PartTables,
     sessions: Vec<Session>,
     /// Number of bytes kept of unfinished requests.
     kept_bytes: usize,
@@ -116,6 +123,7 @@ impl JobQueue {
             state,
             store,
             driver: StoreDriver::new(settings),
+            tables: PartTables::of(settings.part_names.words()),
             sessions: Vec::new(),
             kept_bytes: 0,
             is_open_to_admins: settings.admin,

@@ -9,26 +9,97 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What the options of the jobs say.
+/// Settings of the jobs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobsSettings {
     /// The longest body in bytes.
     pub max_size: u32,
-    /// How many tubes there may be.
+    /// Largest number of tubes.
     pub max_tubes: usize,
-    /// How many bytes jobs may take, reckoned as [`super::state::JOB_BYTES`] each, and what they have beyond that.
+    /// Bytes that jobs may take, reckoned as [`super::state::JOB_BYTES`] each, and what they have beyond that.
     pub max_memory: usize,
-    /// Where they are kept.
+    /// Place where they are kept.
     pub store: StoreKind,
-    /// How long a reply waits for a commit while the store fails.
+    /// Time for which a reply waits for a commit while the store fails.
     pub store_timeout: Span,
-    /// How much may wait for a commit.
+    /// Changes that may wait for a commit.
     pub queue: Queue,
     /// Whether clients on other machines may administer them, too.
     pub admin: bool,
+    /// Words of pages and metrics for the first and the last part of tubes' names.
+    pub part_names: PartNames,
 }
 
-/// Where jobs are kept.
+/// Words for the first and the last part of tubes' names.
+#[derive(Clone, Debug)]
+pub struct PartNames {
+    words: [String; 2],
+    /// Number of those that were set; the others are the defaults.
+    set: usize,
+}
+
+impl PartialEq for PartNames {
+    fn eq(&self, other: &Self) -> bool {
+        self.words == other.words
+    }
+}
+
+impl Eq for PartNames {}
+
+impl Default for PartNames {
+    fn default() -> Self {
+        PartNames { words: ["wiki", "type"].map(String::from), set: 0 }
+    }
+}
+
+impl PartNames {
+    /// Returns both words.
+    pub fn words(&self) -> &[String; 2] {
+        &self.words
+    }
+
+    /// Reads both from a list with a comma.
+    ///
+    /// # Errors
+    ///
+    /// What it should have been.
+    pub fn parse(list: &str) -> Result<PartNames, String> {
+        let mut names = PartNames::default();
+        names.add(list)?;
+        names.check().map(|()| names)
+    }
+
+    /// Refuses one word without the other.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.set == 1 {
+            Err(format!("jobs.part_names has {}, but no word for the last part", self.words[0]))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Sets the next words, of a list with commas.
+    fn add(&mut self, list: &str) -> Result<(), String> {
+        for word in list.split(',') {
+            let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+            let is_good = (1..=LONGEST_PART_NAME).contains(&word.len())
+                && !word.starts_with('_')
+                && word.bytes().all(is_word)
+                && !TAKEN.contains(&word);
+            if self.set == 2 || !is_good || self.words[..self.set].iter().any(|other| other == word) {
+                let taken = TAKEN.join(", ");
+                return Err(format!(
+                    "two different words of a to z and _, of {LONGEST_PART_NAME} letters at most and none of {taken}"
+                ));
+            }
+            self.words[self.set] = word.into();
+            self.set += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Place where jobs are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreKind {
     /// Nowhere else: they end with the process, unless another takes over.
@@ -39,12 +110,12 @@ pub enum StoreKind {
     Postgres(Box<PostgresUrl>),
 }
 
-/// Where a database is, as it was said.
+/// URL of a database.
 #[derive(Clone)]
 pub struct PostgresUrl {
-    /// What was said.
+    /// The text.
     url: String,
-    /// What it means.
+    /// Its meaning.
     pub place: Place,
 }
 
@@ -75,7 +146,7 @@ impl PostgresUrl {
     }
 }
 
-/// How much may wait for a commit before connections that change more are not read.
+/// Changes that may wait for a commit before connections that change more are not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Queue {
     /// Changes.
@@ -86,9 +157,13 @@ pub struct Queue {
 
 /// The longest body that may be allowed: SQLite takes no row of 1,000,000,000 bytes.
 const MOST_SIZE: u32 = 1 << 29;
+/// Longest word for a part of tubes' names, in bytes.
+const LONGEST_PART_NAME: usize = 20;
+/// Words that would give other tables, metrics or labels the same name.
+const TAKEN: [&str; 6] = ["cmd", "current_jobs", "le", "runner", "store", "tube"];
 /// The file where jobs are kept if no other is named.
 const FILE: &str = "jobs.db";
-/// Where a supervisor names the directories in which a service keeps things.
+/// Variable in which a supervisor names the directories in which a service keeps things.
 const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 
 /// Returns the whole path of the file where jobs are kept.
@@ -144,6 +219,7 @@ impl Default for JobsSettings {
             store_timeout: Span::from_secs(30),
             queue: Queue { changes: 65_536, bytes: 64 << 20 },
             admin: false,
+            part_names: PartNames::default(),
         }
     }
 }
@@ -156,7 +232,7 @@ impl JobsSettings {
     }
 }
 
-/// Where the jobs listen.
+/// Listening options of the jobs.
 pub const LISTENING: &[Opt<Endpoint>] = listening!(
     "jobs",
     "jobs",
@@ -276,6 +352,28 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             .Ic store-copy ,
             too.",
         set: |settings, value| assign(&mut settings.admin, flag(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-part-names",
+        key: "jobs.part_names",
+        hint: "FIRST,LAST",
+        default: r#"["wiki", "type"]"#,
+        doc_short: "words of pages and metrics for the first and the last part of tubes' names (default: wiki,type)",
+        doc_long: "
+            Words for the first and the last part of tubes' names.
+            Pages, their paths, the members of the JSON and metrics are called by them: with
+            .Cm app,task ,
+            there are
+            .Pa /jobs/app/ Ns Ar name ,
+            the table
+            .Ql apps
+            and the metric
+            .Va poolcounter_jobs_app_ready .
+            Two different words of a to z and _, each of 20 letters at most; in the file a list of both.
+            The default is wiki,type.",
+        repeats: true,
+        set: |settings, value| settings.part_names.add(value),
         ..Opt::BLANK
     },
 ];

@@ -4,22 +4,23 @@ use super::JobQueue;
 use super::process::processor_time;
 use super::replies::ReplyBody;
 use super::sessions::{Query, Question, session_of};
-use super::state::queries::{Summary, SummaryBy};
+use super::state::queries::Summary;
 use super::state::{Event, JobId, JobState, Listing, Peek, Reply, State, SumBy, TubeName};
 use super::stats::Jobs as Stat;
 use super::wire::yaml::{self, ServerStats};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::Time;
+use poolcounter_protocol::jobs::request::SummaryBy;
 use poolcounter_protocol::jobs::wire::{Request, replies};
 use poolcounter_service::contract::{Context, Then};
 use std::collections::BTreeMap;
 
-/// How many tubes, wikis, types or connections are looked at for one answer; then others are served.
+/// Number of tubes, sums or connections that are looked at for one answer; then others are served.
 const LOOKED_AT_ONCE: usize = 1024;
-/// How many jobs are looked at for a list.
+/// Number of jobs that are looked at for a list.
 const JOBS_AT_ONCE: usize = 16_384;
 
-/// What clients take for the version of a beanstalkd: it looks like `N.M`.
+/// Version, as clients of a beanstalkd expect it: it looks like `N.M`.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 impl JobQueue {
@@ -83,15 +84,15 @@ impl JobQueue {
             }
             Request::Summary(by) => {
                 let question = match by {
-                    SummaryBy::Wiki => Question::SumSummary(SumBy::Wiki),
-                    SummaryBy::Type => Question::SumSummary(SumBy::Type),
+                    SummaryBy::Wiki => Question::SumSummary(SumBy::FirstPart),
+                    SummaryBy::Type => Question::SumSummary(SumBy::LastPart),
                     SummaryBy::Tube => Question::TubeSummary,
                     SummaryBy::Runner => Question::RunnerSummary(BTreeMap::new()),
                 };
                 return self.begin_query(conn, question, context);
             }
             Request::ListJobs(tube, which, limit, after) => {
-                if self.state.find_visible(tube.bytes()).is_none() {
+                if !self.state.has_tube(tube.bytes()) {
                     return self.tell_nothing(conn, context);
                 }
                 return self.begin_query(conn, Question::Jobs(Listing::new(tube, which, limit, after)), context);

@@ -1,4 +1,4 @@
-//! How connections are told things: at once, after a commit, or as their output drains.
+//! Replies to connections: at once, after a commit, or as their output drains.
 
 use super::JobQueue;
 use super::sessions::{COPIED_BYTES, CRLF, Message, session_of};
@@ -9,7 +9,7 @@ use poolcounter_service::contract::Context;
 use poolcounter_service::output::FULL_BYTES;
 use std::sync::Arc;
 
-/// What stands behind the line of a reply.
+/// Bytes behind the line of a reply.
 pub(super) enum ReplyBody {
     None,
     /// The body of a job.

@@ -1,30 +1,31 @@
-//! What the jobs tell operators, as tables: the wikis, the types of jobs, the tubes and the runners, with what waits, how late
+//! Report of the jobs as tables: jobs by first and last part of their tubes' names, tubes and runners, with what waits, how late
 //! it is, and how fast it goes.
 
 use super::JobQueue;
-use super::state::SumBy;
-use super::state::matrix::JobMatrix;
-use super::state::queries::{JobStats, Summary, SummaryBy};
+use super::state::queries::{JobStats, Summary};
+use super::state::{SumBy, Summaries};
 use super::stats::Jobs as Stat;
 use super::store::{Health, OwnerHealth};
-use super::tables::{BURIED, DELETES, MATRIX, PUT, READY, RUNNERS, STORES, TUBES, TYPES, WIKIS};
+use super::tables::{BURIED, DELETES, PUT, READY, RUNNERS, STORES};
 use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_service::report::{Cell, Counted, Matrix, Report, Series, Table, TableInfo};
+use poolcounter_service::report::{Cell, Counted, Report, Series, Table, TableInfo};
 
-/// How many rows a table has at most: as many as a page has room for, in four tables.
+/// Largest number of rows of a table: as many as a page has room for, in four tables.
 pub(super) const MOST_ROWS: usize = 90;
 
-/// How many wikis and types the status page has in its matrix: as many as there is room for on a screen.
-const SHOWN_WIKIS: usize = 20;
-const SHOWN_TYPES: usize = 12;
+/// Largest matrix of the status page, in first parts and last parts: as many as there is room for on a screen.
+const SHOWN_PARTS: [usize; 2] = [20, 12];
 
-/// How many buried jobs are told of.
+/// Number of buried jobs on the status page.
 const MOST_BURIED: usize = 20;
 
-/// What is said where not all tubes are looked at.
+/// Note where not all tubes are looked at.
 const NOTE: &str = "There are more than 32768 tubes, names or connections: ages and tables are those of that many.";
+
+/// Makes a row of a table.
+type RowOf = fn((Vec<u8>, Summary), Time) -> Vec<Cell>;
 
 pub(super) const SECONDS_A_MINUTE: f64 = 60.0;
 
@@ -33,34 +34,38 @@ impl JobQueue {
     pub(super) fn report_at(&self, now: Time) -> Report {
         Report {
             figures: self.figures(now).rows().collect(),
-            tables: self.tables(now),
+            tables: self.all_tables(now),
             exported: self.exported(now),
-            matrix: Some(self.matrix(SHOWN_WIKIS, SHOWN_TYPES, now)),
+            matrix: Some(self.matrix(SHOWN_PARTS, now)),
             ..Report::default()
         }
     }
 
     /// Returns the tables, of [`MOST_ROWS`] rows at most each.
-    pub(super) fn tables(&self, now: Time) -> Vec<Table> {
+    pub(super) fn all_tables(&self, now: Time) -> Vec<Table> {
         let note = || self.state.is_too_many_to_survey().then(|| NOTE.to_string());
-        let table = |info: &'static TableInfo, by: SummaryBy, row: fn((Vec<u8>, Summary), Time) -> Vec<Cell>| {
-            let rows = self.state.largest(by, MOST_ROWS, now).into_iter().map(|summary| row(summary, now));
+        let table = |info: &'static TableInfo, summaries: Summaries, row: RowOf| {
+            let rows = summaries.into_iter().map(|summary| row(summary, now));
             Table { info, rows: rows.collect(), note: note() }
         };
+        let part = |n: usize| {
+            let largest = self.state.largest_sums(SumBy::ALL[n], MOST_ROWS, now);
+            table(&self.tables.parts[n], largest, row_of_sum)
+        };
         vec![
-            table(&RUNNERS, SummaryBy::Runner, row_of_runner),
+            table(&RUNNERS, self.state.largest_runners(MOST_ROWS, now), row_of_runner),
             Table { info: &BURIED, rows: rows_of_buried(self.state.buried(MOST_BURIED, now)), note: None },
-            table(&WIKIS, SummaryBy::Wiki, row_of_sum),
-            table(&TYPES, SummaryBy::Type, row_of_sum),
-            table(&TUBES, SummaryBy::Tube, row_of_sum),
+            part(0),
+            part(1),
+            table(&self.tables.tubes, self.state.largest_tubes(MOST_ROWS, now), row_of_sum),
             Table { info: &STORES, rows: self.row_of_store(now).into_iter().collect(), note: None },
         ]
     }
 
-    /// Notes what was counted of each wiki and each type; nothing if not all of them are followed, as others would come and go among
-    /// these.
+    /// Notes the counts of each first part and each last part; nothing if not all of them are followed, as others would come and
+    /// go among these.
     pub(super) fn tally_sums(&self, note: &mut dyn FnMut(Counted<'_>)) {
-        for (info, by) in [(&WIKIS, SumBy::Wiki), (&TYPES, SumBy::Type)] {
+        for (info, by) in self.tables.parts.iter().zip(SumBy::ALL) {
             for (name, tally) in self.state.tallies(by).into_iter().flatten() {
                 let [put, reserves, deletes] = tally.events;
                 let counts = [put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures];
@@ -72,17 +77,11 @@ impl JobQueue {
 
     /// Returns the tables for metrics: of those that are followed, and of all others together.
     pub(super) fn exported(&self, now: Time) -> Vec<Table> {
-        let table = |(info, by)| {
+        let table = |(info, by): (&'static TableInfo, SumBy)| {
             let rows = self.state.followed(by, now).into_iter().map(|summary| row_of_sum(summary, now));
             Table { info, rows: rows.collect(), note: None }
         };
-        [(&WIKIS, SumBy::Wiki), (&TYPES, SumBy::Type)].map(table).into()
-    }
-
-    /// Returns the wikis and types of which so many of each are worst.
-    pub(super) fn matrix(&self, most_wikis: usize, most_types: usize, now: Time) -> Matrix {
-        let JobMatrix { columns, rows, others, all, folded } = self.state.matrix(most_wikis, most_types, now);
-        Matrix { info: &MATRIX, columns, rows, others, all, folded }
+        self.tables.parts.iter().zip(SumBy::ALL).map(table).collect()
     }
 
     fn row_of_store(&self, now: Time) -> Option<Vec<Cell>> {

@@ -1,7 +1,7 @@
 //! The jobs themselves: who put, holds and waits for which, and what comes next. It knows no sockets, no bytes on the wire,
 //! no store and no clock: it takes a connection, a request and the time, and emits replies for any connection.
 //!
-//! What must outlive the process is collected as a batch, which a store takes with [`State::take_batch`] and which counts
+//! Changes that must outlive the process are collected as a batch, which a store takes with [`State::take_batch`] and which counts
 //! once [`State::committed`] says so. A reply that promises something tells which batch it waits for; a job is visible once
 //! the batch that put it is committed.
 //!
@@ -11,31 +11,23 @@
 
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::ConnId;
-use poolcounter_core::list::Links;
-use poolcounter_core::names::Names;
 use poolcounter_core::random::Random;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Timers, timer_keys};
-use slab::Slab;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-mod attempts;
+mod background;
 mod bulk;
 mod check;
 mod commits;
 mod conns;
-pub mod curves;
-mod gate;
 mod index;
 mod job;
 mod jobs;
 mod limits;
-pub mod matrix;
 mod placement;
 mod put;
 pub mod queries;
-mod rates;
 mod requests;
 mod reserve;
 mod roots;
@@ -45,19 +37,22 @@ mod settings;
 mod snapshot;
 mod sums;
 mod sweeps;
+mod tally;
 mod tube;
+mod tubes;
 pub mod views;
+mod watch_sets;
 mod watching;
 
 pub use bulk::{Listing, Summaries};
 pub use commits::{Commit, Record, Setting, Stored};
 pub use job::{History, URGENT};
-pub use rates::{Rated, Rates, WINDOWS};
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
 pub use snapshot::SnapshotPlace;
-pub use sums::{SumBy, Tally};
+pub use sums::{SumBy, SumId};
 pub use sweeps::{ALL_STATES, JobState};
+pub use tally::{Rated, Rates, Tally, WINDOWS};
 pub use watching::MAX_WATCHES;
 
 pub use poolcounter_protocol::jobs::name::{Pattern, TubeName};
@@ -67,29 +62,30 @@ pub use poolcounter_protocol::jobs::values::{
 };
 
 use crate::stats::Jobs as Stat;
-use conns::Conn;
+use background::{Background, Single};
+use conns::Conns;
 use jobs::Jobs;
 use limits::Limits;
-use poolcounter_protocol::jobs::name::PatternMap;
 use roots::Roots;
-use sets::{SetId, WatchSet};
 use settings::Settings;
-use sweeps::{Sweep, SweepId};
-use tube::{Bucket, Tube, TubeId};
+use sweeps::SweepId;
+use tube::TubeId;
+use tubes::Tubes;
+use watch_sets::WatchSets;
 
-/// What a job takes beside its body, key, signature and error text, as `--jobs-max-memory` reckons: its entry, its part of
+/// Bytes of a job beside its body, key, signature and error text, as `--jobs-max-memory` reckons: its entry, its part of
 /// the indexes and its place in a queue, at their worst.
 pub const JOB_BYTES: usize = 150;
 /// No job has this number or a larger one, so that stores can keep each number and the next.
 const END_OF_IDS: u64 = i64::MAX as u64;
 /// Batches of earlier processes have smaller numbers. So many more are never taken that they do not fit into a store.
 const END_OF_STORED_BATCHES: Commit = Commit(1 << 62);
-/// How many jobs or tubes one slice of a long command goes through; then others are served.
+/// Number of jobs or tubes in one slice of a long command; then others are served.
 const SLICE: u32 = 1024;
-/// How many jobs become ready in one round of timers because their time has come, in whatever tubes: some two milliseconds, so
+/// Number of jobs that become ready in one round of timers because their time has come, in whatever tubes: some two milliseconds, so
 /// that the next round follows at once.
 const DUE_AT_ONCE: u32 = 2048;
-/// How long the next slice waits: until the next tick of the wheel, so that it is not in the same round of timers. A slice that
+/// Pause before the next slice: until the next tick of the wheel, so that it is not in the same round of timers. A slice that
 /// takes longer is followed at once by those whom others have kept waiting, and then by the next.
 const PAUSE_BETWEEN_SLICES: Span = Span::from_micros(1);
 
@@ -98,9 +94,9 @@ const PAUSE_BETWEEN_SLICES: Span = Span::from_micros(1);
 pub struct Bounds {
     /// The longest body in bytes.
     pub max_size: u32,
-    /// How many tubes there may be.
+    /// Largest number of tubes.
     pub max_tubes: usize,
-    /// How many bytes jobs may take.
+    /// Bytes that jobs may take.
     pub max_memory: usize,
 }
 
@@ -113,9 +109,9 @@ impl Default for Bounds {
 /// A reply, to whom, and after which commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Who is told.
+    /// The connection that gets it.
     pub conn: ConnId,
-    /// What.
+    /// The reply.
     pub reply: Reply,
     /// The commit without which it must not be told.
     pub after: Option<Commit>,
@@ -124,7 +120,7 @@ pub struct Event {
 }
 
 timer_keys! {
-    /// What the jobs service arms timers for.
+    /// Purposes of the timers of the jobs service.
     pub enum Timer {
         /// The next TTR of a connection ends, or its wait.
         Conn(conn: ConnId),
@@ -140,7 +136,7 @@ timer_keys! {
         Orphans,
         /// The adapter looks after its store.
         Store,
-        /// Those go on being served whose set of watches had more dropped jobs than one turn may drop.
+        /// Connections are served whose set of watches had more dropped jobs than one turn may drop.
         Serve,
     }
 }
@@ -151,9 +147,9 @@ pub struct Step<'a, 'w> {
     pub now: Time,
     /// The timers of the jobs.
     pub timers: &'a mut Timers<'w, Timer>,
-    /// Where jitter comes from.
+    /// Source of jitter.
     pub random: &'a mut Random,
-    /// Who is told what, in order.
+    /// Replies, in order.
     pub events: &'a mut Vec<Event>,
 }
 
@@ -176,47 +172,17 @@ pub struct State {
     bounds: Bounds,
     jobs: Jobs,
     next_id: u64,
-    tubes: Slab<Tube>,
-    tube_names: Names<TubeId>,
-    buckets: Slab<Bucket>,
-    sums: sums::Sums,
-    /// Tubes that are none any more, oldest first.
-    hidden: BTreeSet<(Time, TubeId)>,
-    sets: Slab<WatchSet>,
-    set_of: BTreeMap<Box<[Watch]>, SetId>,
-    /// The sets that have a watch of each pattern, and which of theirs it is.
-    watched: PatternMap<Vec<(SetId, u16)>>,
-    /// Sets that are none any more, of which some tubes still know.
-    dropped_sets: VecDeque<SetId>,
-    /// Sets that no connection has, kept because the next runner will have the same watches.
-    idle_sets: VecDeque<SetId>,
-    /// Sets that may have a job for somebody who waits; empty between steps, unless the serve timer is armed.
-    awake: Vec<SetId>,
-    serve_timer: Option<poolcounter_core::wheel::TimerId>,
+    tubes: Tubes,
+    sets: WatchSets,
     limits: Limits,
     settings: Settings,
     roots: Roots,
-    forget_timer: Option<poolcounter_core::wheel::TimerId>,
-    conns: Vec<Option<Box<Conn>>>,
-    next_serial: u32,
-    /// What connections held that are gone, by their serials.
-    orphans: BTreeMap<u32, conns::Held>,
-    orphan_timer: Option<poolcounter_core::wheel::TimerId>,
-    waiting_links: Links,
-    next_ticket: u64,
-    waiting: u64,
-    sweeps: Slab<Sweep>,
-    /// The last round of timers, and how many more jobs may become ready in it.
-    round: (Time, u32),
-    /// Nobody is given a job for now.
+    conns: Conns,
+    background: Background,
+    /// Whether no job is given out for now.
     is_shut: bool,
     commits: commits::Commits,
     is_draining: bool,
-    ready: u64,
-    urgent: u64,
-    delayed: u64,
-    buried: u64,
-    reserved: u64,
     figures: Figures<Stat>,
 }
 
@@ -227,40 +193,16 @@ impl State {
             bounds,
             jobs: Jobs::default(),
             next_id: 1 + first_before(u32::MAX.into()),
-            tubes: Slab::new(),
-            tube_names: Names::default(),
-            buckets: Slab::new(),
-            sums: sums::Sums::default(),
-            hidden: BTreeSet::new(),
-            sets: Slab::new(),
-            set_of: BTreeMap::new(),
-            watched: PatternMap::default(),
-            dropped_sets: VecDeque::new(),
-            idle_sets: VecDeque::new(),
-            awake: Vec::new(),
-            serve_timer: None,
+            tubes: Tubes::default(),
+            sets: WatchSets::default(),
             limits: Limits::default(),
             settings: Settings::default(),
             roots: Roots::default(),
-            forget_timer: None,
-            conns: Vec::new(),
-            // Lossless: it is below the largest value.
-            next_serial: first_before(u32::MAX.into()) as u32,
-            orphans: BTreeMap::new(),
-            orphan_timer: None,
-            waiting_links: Links::default(),
-            next_ticket: first_before(u32::MAX.into()),
-            waiting: 0,
-            sweeps: Slab::new(),
-            round: (Time::START, DUE_AT_ONCE),
+            conns: Conns::default(),
+            background: Background::default(),
             is_shut: false,
             commits: commits::Commits::default(),
             is_draining: false,
-            ready: 0,
-            urgent: 0,
-            delayed: 0,
-            buried: 0,
-            reserved: 0,
             figures: Figures::default(),
         }
     }
@@ -287,41 +229,50 @@ impl State {
             Timer::Delay(tube) => self.end_delays(tube, step),
             Timer::Sweep(sweep) => self.go_on_with_sweep(sweep, step),
             Timer::Pause => self.end_pauses(step),
-            Timer::Forget => self.forget(step),
+            Timer::Forget => {
+                self.background.fired(Single::Forget);
+                self.forget(step);
+            }
             // Not of the state: the adapter has armed it.
             Timer::Store => {}
             Timer::Orphans => {
-                self.orphan_timer.take().into_iter().for_each(poolcounter_core::wheel::TimerId::fired);
+                self.background.fired(Single::Orphans);
                 self.give_orphans_back(step);
             }
             Timer::Serve => {
-                self.serve_timer.take().into_iter().for_each(poolcounter_core::wheel::TimerId::fired);
+                self.background.fired(Single::Serve);
                 self.drop_sets(step);
                 self.serve_waiting(step);
             }
         }
     }
 
-    /// Counts a job that becomes ready because its time has come. Returns false when others must be served before.
-    fn may_end_one(&mut self, now: Time) -> bool {
-        if self.round.0 != now {
-            self.round = (now, DUE_AT_ONCE);
-        }
-        let has_time = self.round.1 > 0;
-        self.round.1 -= u32::from(has_time);
-        has_time
+    /// Brings what is chosen from time to time up to now. Called before each step.
+    pub fn note_time(&mut self, now: Time) {
+        self.tubes.sums.choose_if_due(now);
     }
 
     /// Returns true when no connection holds, waits for or watches anything, and there are no jobs.
     pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty() && self.conns.iter().all(Option::is_none) && self.sweeps.is_empty() && self.waiting == 0
+        let has_waiting = self.sets.waiting() > 0;
+        self.jobs.is_empty() && self.conns.len() == 0 && self.background.has_no_sweeps() && !has_waiting
+    }
+
+    /// Returns a state without anything, with the same bounds. Nothing is left to do for this one: it has no timers.
+    pub fn begin_anew(&mut self, timers: &mut Timers<'_, Timer>) -> State {
+        let (of_sweeps, of_conns, of_tubes) =
+            (self.background.take_timers(), self.conns.take_timers(), self.tubes.take_timers());
+        let of_pauses = self.settings.pause_timer.take();
+        of_sweeps.into_iter().chain(of_conns).chain(of_tubes).chain(of_pauses).for_each(|timer| timers.cancel(timer));
+        let mut state = State::new(self.bounds);
+        let (changes, bytes) = self.queue();
+        state.set_queue(changes, bytes);
+        state
     }
 
     /// Returns how many timers are armed on no connection's behalf.
     pub fn own_timers(&self) -> usize {
         let delays = self.tubes.iter().filter(|(_, tube)| tube.delay_timer.is_some()).count();
-        let sweeps = self.sweeps.len();
-        let single = [&self.forget_timer, &self.serve_timer, &self.orphan_timer, &self.settings.pause_timer];
-        delays + sweeps + single.into_iter().filter(|timer| timer.is_some()).count()
+        delays + self.background.timers() + usize::from(self.settings.pause_timer.is_some())
     }
 }

@@ -1,4 +1,4 @@
-//! What the jobs service counts. Names and order are those of beanstalkd's `stats`, on which exporters depend; those that
+//! Statistics of the jobs. Names and order are those of beanstalkd's `stats`, on which exporters depend; those that
 //! beanstalkd does not have come last.
 
 use poolcounter_core::stats::statistics;

@@ -1,4 +1,4 @@
-//! What the service does with its store: begins with what that has, hands over batches, lets replies leave or ends their wait, and
+//! Driver of the store: begins with what that has, hands over batches, lets replies leave or ends their wait, and
 //! holds back those who would change more than it can take.
 
 use super::loading::Loading;
@@ -16,23 +16,23 @@ use std::collections::VecDeque;
 
 mod failing;
 
-/// How often replies that wait are looked after: so exact is the end of their wait.
+/// Time between two looks after replies that wait: so exact is the end of their wait.
 const LOOK: Span = Span::from_secs(1);
 
 /// Number of changes refused together that have lines of their own in the log.
 const MOST_LOGGED: usize = 10;
 
-/// What the service keeps of its store.
+/// State of the service's work with its store.
 pub(super) struct StoreDriver {
     /// The store was opened, or there was no need.
     has_begun: bool,
-    /// What the process before knew of its store; None if it had none, or there was no such process.
+    /// Handover of the store by the process before; None if it had none, or there was no such process.
     pub handed_over: Option<HandedOver>,
-    /// How long replies wait for a commit that fails.
+    /// Time for which replies wait for a commit that fails.
     timeout: Span,
     /// The batch that is under way, and when it was begun.
     under_way: Option<(Commit, Time)>,
-    /// When the first of those changes came that are in no batch yet, as far as that was seen.
+    /// Time of the first of those changes that are in no batch yet, as far as that was seen.
     pub collecting_since: Option<Time>,
     /// Numbers that replies wait for, each with the moment after which no more replies were told to.
     marks: VecDeque<(Commit, Time)>,
@@ -46,7 +46,7 @@ pub(super) struct StoreDriver {
     copy: Option<Option<ConnId>>,
     /// Whether the log says that replies have waited too long.
     late: Fault,
-    /// How far the store was told of everything.
+    /// Progress of telling the store of everything.
     snapshot: Option<SnapshotPlace>,
     /// The reading of a store that came to have its place while the daemon runs.
     pub loading: Option<Loading>,

@@ -2,133 +2,110 @@
 
 use super::operations::OF_BURIED;
 use poolcounter_service::report::{Column, ColumnMetric, ColumnUnit, Emphasis, MatrixInfo, SeriesInfo, TableInfo};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
-/// Declares a table of tubes that are summed up in some way: wikis, types, or each by itself.
-macro_rules! sums {
-    ($table:ident, $name:literal, $title:literal, $of:literal, $unit:expr, $metric:literal, $by:literal, $pickup:expr) => {
-        pub(super) static $table: TableInfo = TableInfo {
-            name: $name,
-            title: $title,
-            help: "Those with the most jobs come first, or of a range the worst. Rates in a minute are of the last one.",
-            empty: "There is no tube.",
-            is_of_kinds: true,
-            columns: &[
-                Column {
-                    name: "name",
-                    title: $of,
-                    unit: $unit,
-                    help: "The name.",
-                    metric: ColumnMetric::Label($of),
-                    emphasis: Emphasis::None,
-                },
-                Column {
-                    emphasis: Emphasis::Work,
-                    ..Column::level(
-                        "ready",
-                        "ready",
-                        concat!($metric, "_ready"),
-                        concat!("Jobs that wait for a runner, by ", $by),
-                    )
-                },
-                Column::level(
-                    "reserved",
-                    "reserved",
-                    concat!($metric, "_reserved"),
-                    concat!("Jobs that runners hold, by ", $by),
-                ),
-                Column::level(
-                    "delayed",
-                    "delayed",
-                    concat!($metric, "_delayed"),
-                    concat!("Jobs whose delay is not over, by ", $by),
-                ),
-                Column {
-                    emphasis: Emphasis::Alarm,
-                    ..Column::level(
-                        "buried",
-                        "buried",
-                        concat!($metric, "_buried"),
-                        concat!("Jobs that wait for a kick, by ", $by),
-                    )
-                },
-                Column {
-                    name: "oldest_ready",
-                    title: "oldest",
-                    unit: ColumnUnit::Age,
-                    help: "How long the ready job that is ready for longest has been so.",
-                    metric: ColumnMetric::Each(concat!($metric, "_oldest_ready")),
-                    emphasis: Emphasis::Caution,
-                },
-                Column {
-                    name: "pickup",
-                    title: "pick-up",
-                    unit: ColumnUnit::Times,
-                    help: concat!("How long jobs were ready before they were reserved, by ", $by),
-                    metric: $pickup,
-                    emphasis: Emphasis::None,
-                },
-                rate("put_rate", "put/min", "Jobs put in a minute."),
-                rate("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
-                rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
-                Column::count("put", "put", concat!($metric, "_put"), concat!("Jobs put, by ", $by)),
-                Column::count("reserves", "reserves", concat!($metric, "_reserves"), concat!("Reservations, by ", $by)),
-                Column {
-                    emphasis: Emphasis::Work,
-                    ..Column::count(
-                        "deletes",
-                        "deleted",
-                        concat!($metric, "_deletes"),
-                        concat!("Jobs deleted by clients, by ", $by),
-                    )
-                },
-                Column::count(
-                    "duplicates",
-                    "duplicates",
-                    concat!($metric, "_duplicates"),
-                    concat!("Jobs not queued because of their key, by ", $by),
-                ),
-                Column::count(
-                    "superseded",
-                    "superseded",
-                    concat!($metric, "_superseded"),
-                    concat!("Leaves of superseded root jobs that were refused or dropped, by ", $by),
-                ),
-                Column {
-                    emphasis: Emphasis::Caution,
-                    ..Column::count(
-                        "failures",
-                        "failures",
-                        concat!($metric, "_failures"),
-                        concat!("Reservations that ended without the job being done, by ", $by),
-                    )
-                },
-            ],
-        };
-    };
+/// Tables and matrix that are called by the words for the first and the last part of a tube's name.
+pub(super) struct PartTables {
+    /// The word for the first part and that for the last.
+    pub words: [&'static str; 2],
+    /// Jobs by first part and by last part.
+    pub parts: [TableInfo; 2],
+    /// Jobs by tube.
+    pub tubes: TableInfo,
+    /// First parts against last parts.
+    pub matrix: MatrixInfo,
 }
 
-sums!(
-    WIKIS,
-    "wikis",
-    "Jobs by wiki",
-    "wiki",
-    ColumnUnit::Linked("/jobs/wiki/"),
-    "wiki",
-    "wiki.",
-    ColumnMetric::Each("wiki_pickup")
-);
-sums!(
-    TYPES,
-    "types",
-    "Jobs by type",
-    "type",
-    ColumnUnit::Linked("/jobs/type/"),
-    "type",
-    "type.",
-    ColumnMetric::Each("type_pickup")
-);
-// Which tubes are told of changes all the time, and there is no room in the metrics for histograms of so many.
-sums!(TUBES, "tubes", "Tubes", "tube", ColumnUnit::Name, "tube", "tube.", ColumnMetric::None);
+/// Tables by the words in them. They last as long as the process, since reports refer to them.
+static MADE: Mutex<BTreeMap<[String; 2], &'static PartTables>> = Mutex::new(BTreeMap::new());
+
+impl PartTables {
+    /// Returns the tables with these words, which are made once in a process.
+    pub fn of(words: &[String; 2]) -> &'static PartTables {
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        made.entry(words.clone()).or_insert_with(|| Box::leak(Box::new(PartTables::new(words))))
+    }
+
+    fn new(words: &[String; 2]) -> PartTables {
+        let words = words.each_ref().map(|word| kept(word.clone()));
+        let paths = words.map(|word| kept(format!("/jobs/{word}/")));
+        let part = |n: usize| TableInfo {
+            name: kept(format!("{}s", words[n])),
+            title: kept(format!("Jobs by {}", words[n])),
+            columns: columns_of_sums(words[n], ColumnUnit::Linked(paths[n]), true),
+            ..SUMS
+        };
+        // Which tubes are told of changes all the time, and there is no room in the metrics for histograms of so many.
+        let tubes = columns_of_sums("tube", ColumnUnit::Name, false);
+        PartTables {
+            words,
+            parts: [part(0), part(1)],
+            tubes: TableInfo { name: "tubes", title: "Tubes", columns: tubes, ..SUMS },
+            matrix: MatrixInfo {
+                title: kept(format!("Ready jobs by {} and {}", words[0], words[1])),
+                help: "How many are ready, and for how long the oldest is. The worst come first.",
+                empty: "No job is ready.",
+                row: (words[0], paths[0]),
+                column: (words[1], paths[1]),
+                path: "/jobs/matrix",
+            },
+        }
+    }
+}
+
+/// Parts that the tables of sums share.
+const SUMS: TableInfo = TableInfo {
+    name: "",
+    title: "",
+    help: "Those with the most jobs come first, or of a range the worst. Rates in a minute are of the last one.",
+    empty: "There is no tube.",
+    is_of_kinds: true,
+    columns: &[],
+};
+
+fn kept(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+/// Returns the columns of a table of tubes that are summed up by what the word names, or stand each by itself.
+fn columns_of_sums(word: &'static str, unit: ColumnUnit, has_pickups: bool) -> &'static [Column] {
+    let metric = |name: &str| kept(format!("{word}_{name}"));
+    let by = |what: &str| kept(format!("{what}, by {word}."));
+    let level = |name, emphasis, what| Column { emphasis, ..Column::level(name, name, metric(name), by(what)) };
+    let count = |name, title, emphasis, what| Column { emphasis, ..Column::count(name, title, metric(name), by(what)) };
+    let pickups = if has_pickups { ColumnMetric::Each(metric("pickup")) } else { ColumnMetric::None };
+    let pickup_help = by("How long jobs were ready before they were reserved");
+    let columns = vec![
+        Column { metric: ColumnMetric::Label(word), ..shown("name", word, unit, "The name.") },
+        level("ready", Emphasis::Work, "Jobs that wait for a runner"),
+        level("reserved", Emphasis::None, "Jobs that runners hold"),
+        level("delayed", Emphasis::None, "Jobs whose delay is not over"),
+        level("buried", Emphasis::Alarm, "Jobs that wait for a kick"),
+        Column {
+            unit: ColumnUnit::Age,
+            help: "How long the ready job that is ready for longest has been so.",
+            title: "oldest",
+            ..level("oldest_ready", Emphasis::Caution, "")
+        },
+        Column { metric: pickups, ..shown("pickup", "pick-up", ColumnUnit::Times, pickup_help) },
+        rate("put_rate", "put/min", "Jobs put in a minute."),
+        rate("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
+        rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
+        count("put", "put", Emphasis::None, "Jobs put"),
+        count("reserves", "reserves", Emphasis::None, "Reservations"),
+        count("deletes", "deleted", Emphasis::Work, "Jobs deleted by clients"),
+        count("duplicates", "duplicates", Emphasis::None, "Jobs not queued because of their key"),
+        count(
+            "superseded",
+            "superseded",
+            Emphasis::None,
+            "Leaves of superseded root jobs that were refused or dropped",
+        ),
+        count("failures", "failures", Emphasis::Caution, "Reservations that ended without the job being done"),
+    ];
+    Box::leak(columns.into_boxed_slice())
+}
 
 pub(super) static RUNNERS: TableInfo = TableInfo {
     name: "runners",
@@ -138,26 +115,16 @@ pub(super) static RUNNERS: TableInfo = TableInfo {
     is_of_kinds: false,
     columns: &[
         Column {
-            name: "name",
-            title: "runner",
-            unit: ColumnUnit::Linked("/jobs/runner/"),
-            help: "The name; empty for those who said none.",
             metric: ColumnMetric::Label("runner"),
-            emphasis: Emphasis::None,
+            ..shown("name", "runner", ColumnUnit::Linked("/jobs/runner/"), "The name; empty for those who said none.")
         },
         Column::level("connections", "connections", "runner_connections", "Connections, by runner."),
         Column::level("waiting", "waiting", "runner_waiting", "Connections that wait for a job, by runner."),
-        Column {
-            emphasis: Emphasis::Work,
-            ..Column::level("reserved", "reserved", "runner_reserved", "Jobs that are held, by runner.")
-        },
-        Column {
-            name: "tube",
-            title: "works on",
-            unit: ColumnUnit::Name,
-            help: "The tube of the job that is held for longest.",
-            ..Column::BLANK
-        },
+        marked(
+            Emphasis::Work,
+            Column::level("reserved", "reserved", "runner_reserved", "Jobs that are held, by runner."),
+        ),
+        shown("tube", "works on", ColumnUnit::Name, "The tube of the job that is held for longest."),
         Column {
             metric: ColumnMetric::Each("runner_busy"),
             ..busy("How long a runner has held the job that it has held for longest, by runner.")
@@ -174,19 +141,19 @@ pub(super) static RUNNERS: TableInfo = TableInfo {
             "runner_deletes_per_minute",
             "Jobs deleted in a minute, by runner.",
         ),
-        Column {
-            emphasis: Emphasis::Caution,
-            ..Column::level(
+        marked(
+            Emphasis::Caution,
+            Column::level(
                 "failures",
                 "failures",
                 "runner_failures",
                 "Reservations of the connections that there are that ended without the job being done, by runner.",
-            )
-        },
+            ),
+        ),
     ],
 };
 
-/// What a runner does now, in a table of its connections.
+/// Connections of one runner.
 pub(super) static RUNNER: TableInfo = TableInfo {
     name: "connections",
     title: "Connections",
@@ -194,28 +161,15 @@ pub(super) static RUNNER: TableInfo = TableInfo {
     empty: "It is not connected.",
     is_of_kinds: false,
     columns: &[
-        Column { name: "peer", title: "from", unit: ColumnUnit::Address, help: "The peer.", ..Column::BLANK },
-        Column {
-            name: "state",
-            title: "state",
-            unit: ColumnUnit::Text,
-            help: "Whether it works on a job or waits for one.",
-            ..Column::BLANK
-        },
-        Column { name: "job", title: "job", unit: ColumnUnit::Text, help: "The number of the job.", ..Column::BLANK },
-        Column { name: "tube", title: "tube", unit: ColumnUnit::Name, help: "Its tube.", ..Column::BLANK },
+        shown("peer", "from", ColumnUnit::Address, "The peer."),
+        shown("state", "state", ColumnUnit::Text, "Whether it works on a job or waits for one."),
+        shown("job", "job", ColumnUnit::Text, "The number of the job."),
+        shown("tube", "tube", ColumnUnit::Name, "Its tube."),
         busy("How long it has held that job."),
-        Column { name: "held", title: "held", unit: ColumnUnit::Level, help: "Jobs that it holds.", ..Column::BLANK },
+        shown("held", "held", ColumnUnit::Level, "Jobs that it holds."),
         rate("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
         rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
-        Column {
-            name: "failures",
-            title: "failures",
-            unit: ColumnUnit::Level,
-            help: "Reservations that ended without the job being done.",
-            emphasis: Emphasis::Caution,
-            ..Column::BLANK
-        },
+        marked(Emphasis::Caution, rate("failures", "failures", "Reservations that ended without the job being done.")),
     ],
 };
 
@@ -227,35 +181,14 @@ pub(super) static BURIED: TableInfo = TableInfo {
     empty: "No job is buried.",
     is_of_kinds: false,
     columns: &[
-        Column {
-            name: "id",
-            title: "job",
-            unit: ColumnUnit::Key(OF_BURIED),
-            help: "The number of the job.",
-            ..Column::BLANK
-        },
-        Column { name: "tube", title: "tube", unit: ColumnUnit::Name, help: "Its tube.", ..Column::BLANK },
-        Column { name: "buried", title: "for", unit: ColumnUnit::Age, help: "How long it is buried.", ..Column::BLANK },
-        Column { name: "age", title: "age", unit: ColumnUnit::Age, help: "How long ago it was put.", ..Column::BLANK },
-        Column {
-            name: "reserves",
-            title: "reserves",
-            unit: ColumnUnit::Level,
-            help: "How often it was reserved.",
-            ..Column::BLANK
-        },
-        Column { name: "key", title: "key", unit: ColumnUnit::Name, help: "Its key.", ..Column::BLANK },
-        Column { name: "error", title: "error", unit: ColumnUnit::Name, help: "Why it failed.", ..Column::BLANK },
+        shown("id", "job", ColumnUnit::Key(OF_BURIED), "The number of the job."),
+        shown("tube", "tube", ColumnUnit::Name, "Its tube."),
+        shown("buried", "for", ColumnUnit::Age, "How long it is buried."),
+        shown("age", "age", ColumnUnit::Age, "How long ago it was put."),
+        shown("reserves", "reserves", ColumnUnit::Level, "How often it was reserved."),
+        shown("key", "key", ColumnUnit::Name, "Its key."),
+        shown("error", "error", ColumnUnit::Name, "Why it failed."),
     ],
-};
-
-pub(super) static MATRIX: MatrixInfo = MatrixInfo {
-    title: "Ready jobs by wiki and type",
-    help: "How many are ready, and for how long the oldest is. The worst come first.",
-    empty: "No job is ready.",
-    row: ("wiki", "/jobs/wiki/"),
-    column: ("type", "/jobs/type/"),
-    path: "/jobs/matrix",
 };
 
 pub(super) static STORES: TableInfo = TableInfo {
@@ -266,61 +199,33 @@ pub(super) static STORES: TableInfo = TableInfo {
     is_of_kinds: false,
     columns: &[
         Column {
-            name: "store",
-            title: "store",
-            unit: ColumnUnit::Text,
-            help: "The file or the database.",
             metric: ColumnMetric::Label("store"),
-            emphasis: Emphasis::None,
+            ..shown("store", "store", ColumnUnit::Text, "The file or the database.")
         },
         Column { unit: ColumnUnit::Times, ..Column::level("commits", "commits", "commit", "How long commits took.") },
         Column {
-            unit: ColumnUnit::Times,
-            ..Column::level(
+            metric: ColumnMetric::Each("checkpoint"),
+            ..shown(
                 "checkpoints",
                 "checkpoints",
-                "checkpoint",
+                ColumnUnit::Times,
                 "How long it took to bring the store's log into its file, which delays commits.",
             )
         },
-        Column {
-            unit: ColumnUnit::Age,
-            emphasis: Emphasis::Caution,
-            name: "oldest",
-            title: "oldest change",
-            help: "How long the oldest change has waited to be committed.",
-            ..Column::BLANK
-        },
-        Column { unit: ColumnUnit::Level, name: "batch", title: "last batch", help: "Changes in it.", ..Column::BLANK },
-        Column {
-            unit: ColumnUnit::Bytes,
-            name: "file",
-            title: "file",
-            help: "Bytes of the files, where it is one.",
-            ..Column::BLANK
-        },
-        Column {
-            unit: ColumnUnit::Text,
-            name: "owner",
-            title: "owner",
-            help: "Which of the daemons that share the store serves its jobs, and by which take-over.",
-            ..Column::BLANK
-        },
-        Column {
-            unit: ColumnUnit::Age,
-            name: "owned",
-            title: "since",
-            help: "For how long it has served them.",
-            ..Column::BLANK
-        },
-        Column {
-            unit: ColumnUnit::Text,
-            emphasis: Emphasis::Alarm,
-            name: "fault",
-            title: "fault",
-            help: "Why it fails.",
-            ..Column::BLANK
-        },
+        marked(
+            Emphasis::Caution,
+            shown("oldest", "oldest change", ColumnUnit::Age, "How long the oldest change has waited to be committed."),
+        ),
+        shown("batch", "last batch", ColumnUnit::Level, "Changes in it."),
+        shown("file", "file", ColumnUnit::Bytes, "Bytes of the files, where it is one."),
+        shown(
+            "owner",
+            "owner",
+            ColumnUnit::Text,
+            "Which of the daemons that share the store serves its jobs, and by which take-over.",
+        ),
+        shown("owned", "since", ColumnUnit::Age, "For how long it has served them."),
+        marked(Emphasis::Alarm, shown("fault", "fault", ColumnUnit::Text, "Why it fails.")),
     ],
 };
 
@@ -331,11 +236,20 @@ pub(super) static DELETES: SeriesInfo =
 pub(super) static READY: SeriesInfo =
     SeriesInfo { name: "ready", title: "Jobs that wait", unit: "jobs", is_rate: false, emphasis: Emphasis::Caution };
 
+/// Returns a column that is none of the metrics.
+const fn shown(name: &'static str, title: &'static str, unit: ColumnUnit, help: &'static str) -> Column {
+    Column { name, title, unit, help, ..Column::BLANK }
+}
+
+const fn marked(emphasis: Emphasis, column: Column) -> Column {
+    Column { emphasis, ..column }
+}
+
 /// A rate is for people: a metric has the count, of which a rate is made over any time.
 const fn rate(name: &'static str, title: &'static str, help: &'static str) -> Column {
-    Column { name, title, unit: ColumnUnit::Level, help, ..Column::BLANK }
+    shown(name, title, ColumnUnit::Level, help)
 }
 
 const fn busy(help: &'static str) -> Column {
-    Column { name: "busy", title: "for", unit: ColumnUnit::Age, help, ..Column::BLANK }
+    shown("busy", "for", ColumnUnit::Age, help)
 }

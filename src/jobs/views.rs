@@ -1,21 +1,19 @@
-//! What the jobs tell of one thing by itself: a wiki, a type, a runner, all buried jobs, the whole matrix.
+//! Pages about one thing: a first or last part of tubes' names, a runner, all buried jobs, the whole matrix.
 
 use super::JobQueue;
 use super::report::{MOST_ROWS, SECONDS_A_MINUTE, row_of_sum, rows_of_buried};
 use super::state::SumBy;
-use super::state::curves::{INTERVAL, KEPT, Point};
-use super::state::views::RunnerConn;
-use super::tables::{BURIED, RUNNER, TUBES, TYPES, WIKIS};
+use super::state::views::{Levels, RunnerConn};
+use super::tables::{BURIED, RUNNER};
 use poolcounter_core::text::title_of;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
-use poolcounter_service::report::{Cell, Emphasis, Report, SeriesInfo, Table, View};
+use poolcounter_service::report::{Cell, Emphasis, Report, Series, SeriesInfo, Table, View};
 
-/// The largest matrix: as much as a person can search through.
-const MOST_WIKIS: usize = 1000;
-const MOST_TYPES: usize = 64;
+/// Largest matrix, in first parts and last parts: as much as a person can search through.
+const MOST_PARTS: [usize; 2] = [1000, 64];
 
-/// What is said of a wiki or a type without a curve.
+/// Note of a sum without curves.
 const NOT_FOLLOWED: &str = "Only the 256 with the most puts are followed with curves.";
 
 static READY: SeriesInfo =
@@ -28,16 +26,16 @@ static DONE: SeriesInfo =
     SeriesInfo { name: "done", title: "Deleted", unit: "per minute", is_rate: true, emphasis: Emphasis::Work };
 
 impl JobQueue {
-    /// Returns what there is to tell of one thing: `wiki/NAME`, `type/NAME`, `runner/NAME`, `buried` or `matrix`.
+    /// Returns what there is to tell of one thing: `WORD/NAME` with the word for the first or the last part, `runner/NAME`, `buried`
+    /// or `matrix`.
     pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
-        let name_after = |kind: &str| path.strip_prefix(kind.as_bytes());
-        if let Some(name) = name_after("wiki/") {
-            return self.view_of_sum(SumBy::Wiki, name, now);
+        let name_after = |kind: &str| path.strip_prefix(kind.as_bytes())?.strip_prefix(b"/");
+        for by in SumBy::ALL {
+            if let Some(name) = name_after(self.tables.words[by as usize]) {
+                return self.view_of_sum(by, name, now);
+            }
         }
-        if let Some(name) = name_after("type/") {
-            return self.view_of_sum(SumBy::Type, name, now);
-        }
-        if let Some(name) = name_after("runner/") {
+        if let Some(name) = name_after("runner") {
             return Some(self.view_of_runner(name, now, peers));
         }
         match path {
@@ -51,7 +49,7 @@ impl JobQueue {
                 })
             }
             b"matrix" => {
-                let matrix = Some(self.matrix(MOST_WIKIS, MOST_TYPES, now));
+                let matrix = Some(self.matrix(MOST_PARTS, now));
                 Some(View { title: "Jobs".into(), report: Report { matrix, ..Report::default() }, ..View::default() })
             }
             _ => None,
@@ -60,36 +58,43 @@ impl JobQueue {
 
     fn view_of_sum(&self, by: SumBy, name: &[u8], now: Time) -> Option<View> {
         let (summary, tubes) = self.state.sum_with_tubes(by, name, MOST_ROWS, now)?;
-        let curve = self.state.curve_of(by, name, now);
-        let (kind, info) = if by == SumBy::Wiki { ("Wiki", &WIKIS) } else { ("Type", &TYPES) };
-        let note = curve.is_none().then(|| NOT_FOLLOWED.to_string());
-        let now_values = [
-            summary.counts[0],
-            summary.oldest_ready.as_micros() / 1_000_000,
-            summary.events[0].get(),
-            summary.events[2].get(),
-        ];
+        let note = (!self.state.is_followed(by, name)).then(|| NOT_FOLLOWED.to_string());
+        let levels = Levels {
+            ready: summary.counts[0],
+            oldest_ready: summary.oldest_ready,
+            put: summary.events[0].get(),
+            deleted: summary.events[2].get(),
+        };
+        let part = self.tables.words[by as usize];
         let tables = vec![
-            Table { info: &TUBES, rows: tubes.into_iter().map(|tube| row_of_sum(tube, now)).collect(), note: None },
+            Table {
+                info: &self.tables.tubes,
+                rows: tubes.into_iter().map(|tube| row_of_sum(tube, now)).collect(),
+                note: None,
+            },
             Table { info: &BURIED, rows: rows_of_buried(self.state.buried_of(by, name, MOST_ROWS, now)), note: None },
-            Table { info, rows: vec![row_of_sum((name.to_vec(), summary), now)], note },
+            Table {
+                info: &self.tables.parts[by as usize],
+                rows: vec![row_of_sum((name.to_vec(), summary), now)],
+                note,
+            },
         ];
-        let series = [&READY, &LAG, &PUT, &DONE].into_iter().zip(now_values).collect();
-        let points = curve.unwrap_or_default();
-        let per_minute = |count: u32| f64::from(count) * SECONDS_A_MINUTE / (INTERVAL.as_micros() as f64 / 1e6);
-        let values = |of: &dyn Fn(&Point) -> f64| points.iter().map(of).collect();
-        Some(View {
-            title: title_of(kind, name),
-            report: Report { tables, series, ..Report::default() },
-            values: vec![
-                values(&|point| point.ready.into()),
-                values(&|point| point.lag.into()),
-                values(&|point| per_minute(point.put)),
-                values(&|point| per_minute(point.deleted)),
-            ],
-            interval: INTERVAL,
-            most: KEPT,
-        })
+        let report = Report { tables, series: series_of(levels).into(), ..Report::default() };
+        Some(View { title: title_of(&capitalized(part), name), report, ..View::default() })
+    }
+
+    /// Notes the values of which the pages of sums show curves, by the paths of these pages.
+    pub(super) fn sample_sums(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
+        let mut path = Vec::new();
+        for by in SumBy::ALL {
+            for (name, levels) in self.state.levels(by, now) {
+                path.clear();
+                path.extend_from_slice(self.tables.words[by as usize].as_bytes());
+                path.push(b'/');
+                path.extend_from_slice(name);
+                series_of(levels).into_iter().for_each(|series| note(&path, series));
+            }
+        }
     }
 
     fn view_of_runner(&self, name: &[u8], now: Time, peers: &dyn Peers) -> View {
@@ -98,6 +103,16 @@ impl JobQueue {
         let title = title_of("Runner", name);
         View { title, report: Report { tables, ..Report::default() }, ..View::default() }
     }
+}
+
+fn series_of(levels: Levels) -> [Series; 4] {
+    let Levels { ready, oldest_ready, put, deleted } = levels;
+    [(&READY, ready), (&LAG, oldest_ready.as_micros() / 1_000_000), (&PUT, put), (&DONE, deleted)]
+}
+
+/// Returns the word with a capital letter.
+fn capitalized(word: &str) -> String {
+    word[..1].to_ascii_uppercase() + &word[1..]
 }
 
 fn row_of_conn(conn: &RunnerConn<'_>, peers: &dyn Peers) -> Vec<Cell> {

@@ -165,6 +165,16 @@ impl Services {
             sample: &|note| {
                 others().for_each(|entry| entry.service.sample(&mut |series| note(entry.info.name, series)));
             },
+            sample_things: &|now, note| {
+                let mut of = Vec::new();
+                for Entry { info, service, .. } in others() {
+                    service.sample_things(now, &mut |path, series| {
+                        of.clear();
+                        of.extend([info.name.as_bytes(), b"/", path].into_iter().flatten());
+                        note(&of, series);
+                    });
+                }
+            },
             tally: &|note| {
                 others().for_each(|entry| entry.service.tally(&mut |counted| note(entry.info.name, counted)));
             },
@@ -186,6 +196,7 @@ impl Services {
     pub fn view(&self, name: &str, path: &[u8], now: Time, peers: &dyn Peers) -> Option<(ServiceReport, View)> {
         let entry = self.0.iter().find(|entry| entry.info.name == name)?;
         let mut view = entry.service.view(path, now, peers)?;
+        view.of = [entry.info.name.as_bytes(), b"/", path].concat();
         Some((entry.with_report(std::mem::take(&mut view.report)), view))
     }
 

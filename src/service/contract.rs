@@ -227,6 +227,10 @@ pub trait Observe {
     /// Notes each value that is kept for a curve, always the same ones in the same order. Called every few seconds.
     fn sample(&self, _note: &mut dyn FnMut(Series)) {}
 
+    /// Notes the values that are kept for the curves of things with views of their own, by the paths of these. Called twice a minute.
+    /// Counts begin with those from when the thing began to be noted.
+    fn sample_things(&self, _now: Time, _note: &mut dyn FnMut(&[u8], Series)) {}
+
     /// Notes the counts of table rows since the start, for pages about the last minutes. Rows that are not noted show totals since the
     /// start. Called every few seconds.
     fn tally(&self, _note: &mut dyn FnMut(Counted<'_>)) {}

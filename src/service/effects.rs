@@ -6,6 +6,7 @@ use crate::report::snapshot::Moment;
 use crate::report::{Counted, Series, View};
 use log::LevelFilter;
 use poolcounter_core::id::ConnId;
+use poolcounter_core::time::Time;
 
 /// Something that a service wants done once its call has returned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,6 +70,9 @@ pub enum Shown<'a> {
 
 /// Callback for the series of services, with the name of the service.
 pub type NoteSeries<'a> = dyn FnMut(&'static str, Series) + 'a;
+/// Callback for the series of things, with what each is of.
+pub type NoteThings<'a> = dyn FnMut(&[u8], Series) + 'a;
+
 /// Callback for the counts of table rows, with the name of the service.
 pub type NoteCounted<'a> = dyn FnMut(&'static str, Counted<'_>) + 'a;
 
@@ -80,6 +84,9 @@ pub struct Telemetry<'a> {
     pub at_risk: &'a dyn Fn() -> Vec<(&'static str, u64)>,
     /// Passes on all series, in the order of the services: [`Observe::sample`](crate::contract::Observe::sample).
     pub sample: &'a dyn Fn(&mut NoteSeries<'_>),
+    /// Passes on the series of things, each with the name of its service, a slash and its path:
+    /// [`Observe::sample_things`](crate::contract::Observe::sample_things).
+    pub sample_things: &'a dyn Fn(Time, &mut NoteThings<'_>),
     /// Passes on the counts of all table rows: [`Observe::tally`](crate::contract::Observe::tally).
     pub tally: &'a dyn Fn(&mut NoteCounted<'_>),
 }

@@ -50,7 +50,8 @@
 //!
 //! Of a service that is called `members`, the metric is `poolcounter_members_group_idle{group="runners"}`, the JSON
 //! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::contract::Service::report`] returns figures and tables;
-//! [`crate::contract::Service::sample`] tells of the series, every few seconds, and so must be quick, and
+//! [`crate::contract::Service::sample`] tells of the series, every few seconds, and so must be quick,
+//! [`crate::contract::Service::sample_things`] of those of single things, and
 //! [`crate::contract::Service::tally`] of the counts that the page shows of the last minutes.
 
 pub mod matrix;
@@ -159,12 +160,8 @@ pub struct View {
     pub title: String,
     /// What there is to tell, without figures.
     pub report: Report,
-    /// The values of the report's series, each with the oldest first.
-    pub values: Vec<Vec<f64>>,
-    /// The time from one value to the next.
-    pub interval: Span,
-    /// How many values there are at most.
-    pub most: usize,
+    /// The name of the service, a slash and the path of the thing; set where the page is asked for.
+    pub of: Vec<u8>,
 }
 
 /// What there is to know of a table before it has rows.
@@ -357,7 +354,7 @@ pub struct SeriesInfo {
     pub title: &'static str,
     /// What is counted: `locks held`, `per second`.
     pub unit: &'static str,
-    /// Whether the value only grows, so that the curve is of how much it grows in a second.
+    /// Whether the value only grows, so that the curve is of how much it grows in a second, or in a minute.
     pub is_rate: bool,
     /// What is to catch the eye.
     pub emphasis: Emphasis,

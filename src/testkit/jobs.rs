@@ -4,9 +4,10 @@ use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::random::Random;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
+use poolcounter_jobs::request::SummaryBy;
 use poolcounter_jobs::state::{
     Bounds, Commit, Event, History, Listing, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step, Stored,
-    SumBy, Summaries, Timer, queries::SummaryBy,
+    SumBy, Summaries, Timer,
 };
 use poolcounter_jobs::stats::Jobs as Stat;
 use poolcounter_jobs::wire::yaml::{self, ServerStats};
@@ -599,8 +600,8 @@ fn play_line(service: &mut Service, line: &str) {
 /// Returns a summary, all at once.
 fn summary(state: &State, by: SummaryBy, now: Time) -> Summaries {
     match by {
-        SummaryBy::Wiki => state.summary_of_sums(SumBy::Wiki, 0, usize::MAX, now).0,
-        SummaryBy::Type => state.summary_of_sums(SumBy::Type, 0, usize::MAX, now).0,
+        SummaryBy::Wiki => state.summary_of_sums(SumBy::FirstPart, 0, usize::MAX, now).0,
+        SummaryBy::Type => state.summary_of_sums(SumBy::LastPart, 0, usize::MAX, now).0,
         SummaryBy::Tube => state.summary_of_tubes(0, usize::MAX, now).0,
         SummaryBy::Runner => {
             let mut runners = BTreeMap::new();

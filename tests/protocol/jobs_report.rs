@@ -3,6 +3,7 @@
 use poolcounter_core::time::Span;
 use poolcounter_http::HttpSettings;
 use poolcounter_jobs::JobsSettings;
+use poolcounter_jobs::options::PartNames;
 use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::world::World;
 use serde_json::{Value, json};
@@ -124,6 +125,31 @@ fn wikis_types_tubes_and_runners_are_told() {
     ] {
         assert!(page.lines().any(|own| own == line), "{line} is not in\n{page}");
     }
+}
+
+/// The words of a setting stand in metrics, tables, titles and paths.
+#[test]
+fn parts_of_names_are_called_by_words_of_the_operator() {
+    let part_names = PartNames::parse("app,task").expect("are two words");
+    let settings = JobsSettings { part_names, ..JobsSettings::default() };
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(settings));
+    let producer = world.connect_to("jobs");
+    ask(&mut world, producer, "put-job 5 0 60 1 tube=shop/x/mail|a|");
+    let metrics = fetch(&mut world, "/metrics");
+    for line in
+        ["poolcounter_jobs_app_ready{app=\"shop\"} 1", "poolcounter_jobs_task_pickup_seconds_count{task=\"mail\"} 0"]
+    {
+        assert!(metrics.lines().any(|own| own == line), "{line} is not in\n{metrics}");
+    }
+    assert!(!metrics.contains("wiki") && !metrics.contains("jobs_type"), "{metrics}");
+    let status = json(&mut world, "/status.json");
+    assert!(
+        status["jobs"]["apps"].is_array() && status["jobs"]["tasks"].is_array() && status["jobs"]["wikis"].is_null()
+    );
+    assert_eq!(json(&mut world, "/jobs/app/shop.json")["title"], "App shop");
+    assert!(fetch(&mut world, "/jobs/matrix").contains("<a href=\"/jobs/task/mail\">mail</a>"));
+    let gone = request(&mut world, "GET /jobs/wiki/shop HTTP/1.1\r\nHost: localhost\r\n\r\n", settle);
+    assert!(gone.starts_with("HTTP/1.1 404 "), "{gone}");
 }
 
 /// With 20,000 tubes a page is no longer than there is room for, and takes no longer to make than others can wait.

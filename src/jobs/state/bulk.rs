@@ -1,14 +1,13 @@
-//! What is asked about very many tubes, jobs or connections: answered bit by bit, so that others are served between. Each answer
+//! Questions about very many tubes, jobs or connections: answered bit by bit, so that others are served between. Each answer
 //! goes on from a place in a table, and tells of what is there when its turn comes.
 
 use super::State;
 use super::conns::Held;
 use super::job::{Job, JobId};
-use super::queries::{JobStats, Summary, counts_of};
+use super::queries::{JobStats, Summary};
 use super::sums::SumBy;
 use super::sweeps::JobState;
 use super::tube::TubeId;
-use poolcounter_core::id::Id;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -65,12 +64,12 @@ impl State {
     /// Looks at the jobs in so many places of their table from this one on, and returns the next place if there are more. A queue
     /// that is no longer than that is gone through at once.
     pub fn list_more(&self, listing: &mut Listing, first: usize, most: usize) -> Option<usize> {
-        let id = self.find_tube(&listing.tube)?;
-        let tube = &self.tubes[id.index()];
+        let id = self.tubes.find(&listing.tube)?;
+        let tube = &self.tubes[id];
         let length = match listing.state {
             // What is reserved is known by its holder.
-            JobState::Reserved => self.conns.len() as u64 + self.reserved,
-            state => counts_of(tube)[state as usize],
+            JobState::Reserved => self.conns.len() as u64 + self.count_in(JobState::Reserved),
+            state => tube.counts()[state as usize],
         };
         if first == 0 && length <= most as u64 {
             match listing.state {
@@ -91,8 +90,7 @@ impl State {
     }
 
     fn list_reserved(&self, listing: &mut Listing, tube: TubeId) {
-        let held = self.conns.iter().flatten().map(|conn| &conn.held).chain(self.orphans.values());
-        for (_, id) in held.flat_map(Held::keys) {
+        for (_, id) in self.conns.all_held().flat_map(Held::keys) {
             if self.jobs.find(*id).is_some_and(|key| self.jobs[key].tube == tube) {
                 listing.add(*id);
             }
@@ -101,34 +99,24 @@ impl State {
 
     /// Returns the names of so many tubes at most from this place on, and the place of those behind them.
     pub fn tubes_from(&self, first: usize, most: usize) -> (impl Iterator<Item = &[u8]>, Option<usize>) {
-        let end = first.saturating_add(most);
-        let tubes = (first..end.min(self.tubes.capacity())).filter_map(|place| self.tubes.get(place));
-        let names = tubes.filter(|tube| tube.hidden.is_none()).map(|tube| &*tube.name);
-        (names, (end < self.tubes.capacity()).then_some(end))
+        let (tubes, next) = self.tubes.slice(first, most);
+        (tubes.map(|tube| &*tube.name), next)
     }
 
     /// Returns what there is to know of so many tubes at most from this place on, and the place of those behind them.
     pub fn summary_of_tubes(&self, first: usize, most: usize, now: Time) -> (Summaries, Option<usize>) {
-        let end = first.saturating_add(most);
-        let places = first..end.min(self.tubes.capacity());
-        let tubes = places.filter_map(|place| self.tubes.get(place)).filter(|tube| tube.hidden.is_none());
-        let summaries = tubes.map(|tube| {
-            let oldest_ready = self.oldest_of(tube, now);
-            (tube.name.to_vec(), Summary::of(counts_of(tube), oldest_ready, &tube.tally))
-        });
-        (summaries.collect(), (end < self.tubes.capacity()).then_some(end))
+        let (tubes, next) = self.tubes.slice(first, most);
+        (tubes.map(|tube| self.summary_of_tube(tube, now)).collect(), next)
     }
 
-    /// Returns what there is to know of so many wikis or types at most from this place on, by name, and the place of those behind
+    /// Returns what there is to know of so many sums at most from this place on, by name, and the place of those behind
     /// them.
     pub fn summary_of_sums(&self, by: SumBy, first: usize, most: usize, now: Time) -> (Summaries, Option<usize>) {
-        let end = first.saturating_add(most);
-        let places = first..end.min(self.sums.all.capacity());
-        let sums = places.filter_map(|place| self.sums.all.get(place)).filter(|sum| sum.by == by);
+        let (sums, next) = self.tubes.sums.slice(by, first, most);
         let summaries = sums.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now)));
         let mut summaries: Summaries = summaries.collect();
         summaries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        (summaries, (end < self.sums.all.capacity()).then_some(end))
+        (summaries, next)
     }
 
     /// Adds what there is to know of so many connections at most from this place on to what is known of their runners, and returns
@@ -140,9 +128,8 @@ impl State {
         most: usize,
         now: Time,
     ) -> Option<usize> {
-        let end = first.saturating_add(most);
-        let conns = self.conns.iter().take(end).skip(first).flatten();
-        for conn in conns.filter(|conn| conn.is_worker || !conn.name.is_empty()) {
+        let (conns, next) = self.conns.slice(first, most);
+        for (_, conn) in conns.filter(|(_, conn)| conn.is_worker || !conn.name.is_empty()) {
             let entry = runners.entry(conn.name.to_vec()).or_default();
             entry.counts[JobState::Reserved as usize] += conn.held.len() as u64;
             entry.rates.add(&conn.rates, now);
@@ -153,9 +140,9 @@ impl State {
                 && entry.busy.as_ref().is_none_or(|(_, span)| *span < now.since(since))
                 && let Some(key) = self.jobs.find(job)
             {
-                entry.busy = Some((self.tubes[self.jobs[key].tube.index()].name.to_vec(), now.since(since)));
+                entry.busy = Some((self.tubes[self.jobs[key].tube].name.to_vec(), now.since(since)));
             }
         }
-        (end < self.conns.len()).then_some(end)
+        next
     }
 }

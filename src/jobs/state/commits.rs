@@ -1,4 +1,4 @@
-//! What must outlive the process: the changes since the last batch, and which batches are committed.
+//! Changes that must outlive the process: those since the last batch, and which batches are committed.
 
 use super::job::{History, JobId, JobKey, JobPlacement, Until};
 use super::placement::To;
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Commit(pub u64);
 
-/// What changed. What it is now is looked up when the batch is taken, so that changes of one job in a batch are one.
+/// One change. Its present value is looked up when the batch is taken, so that changes of one job in a batch are one.
 pub(super) enum Change {
     Job(JobId),
     Gone(JobId),
@@ -35,7 +35,7 @@ pub(super) enum SettingKind {
     Pause,
 }
 
-/// What is reckoned for a change beside the bytes of a body: its row.
+/// Bytes that are reckoned for a change beside those of a body: its row.
 const CHANGE_BYTES: usize = 200;
 
 /// Room for so many changes is kept between batches: 40 KiB, so that small batches allocate nothing.
@@ -54,9 +54,9 @@ pub(super) struct Commits {
     /// collected is the one that is done.
     is_off: bool,
     stored_next_id: u64,
-    /// How many changes, and about how many bytes, the batches have that are handed over and not committed.
+    /// Number of changes, and about how many bytes, of the batches that are handed over and not committed.
     under_way: (usize, usize),
-    /// How many changes and bytes may wait before no more are taken.
+    /// Changes and bytes that may wait before no more are taken.
     most: (usize, usize),
 }
 
@@ -90,19 +90,19 @@ pub struct Record<'a> {
     pub delay: u32,
     /// Its TTR in seconds.
     pub ttr: u32,
-    /// When it was put.
+    /// Time of its put.
     pub created: i64,
-    /// Until when it is delayed.
+    /// End of its delay.
     pub delayed: Option<Time>,
     /// Whether it is buried.
     pub is_buried: bool,
-    /// How often it was reserved.
+    /// Number of its reservations.
     pub reserves: SmallCount,
-    /// What happened to it.
+    /// Counts of its other changes.
     pub history: History,
     /// Its key; empty without.
     pub key: &'a [u8],
-    /// Until when it keeps others with its key out.
+    /// End of the time in which it keeps others with its key out.
     pub until: Until,
     /// The root job that it belongs to, and when that began.
     pub root: Option<(&'a [u8], u64)>,
@@ -121,7 +121,7 @@ pub enum Setting<'a> {
     GroupLimit(&'a [u8], Option<u32>),
     /// A backoff.
     Retry(&'a [u8], Option<super::Backoff>),
-    /// Where jobs go after their last attempt.
+    /// Tube of jobs after their last attempt.
     DeadLetter(&'a [u8], Option<&'a [u8]>),
     /// A pause: until when, and how many seconds it was.
     Pause(&'a [u8], Option<(Time, u32)>),
@@ -173,7 +173,7 @@ impl State {
         changes >= most || bytes >= most_bytes
     }
 
-    /// Has later replies wait under another number than those before, though for the same batch, so that they can be told apart.
+    /// Gives later replies another number to wait for than those before, though for the same batch, so that they can be told apart.
     pub fn split_batch(&mut self) {
         if !self.commits.changes.is_empty() || self.commits.is_waited_for {
             self.commits.current = Commit(self.commits.current.0 + 1);
@@ -365,7 +365,7 @@ impl State {
 
 fn record_of<'a>(
     job: &'a super::job::Job,
-    tubes: &'a slab::Slab<super::tube::Tube>,
+    tubes: &'a super::tubes::Tubes,
     limits: &'a super::limits::Limits,
 ) -> Record<'a> {
     let extra = job.extra();
@@ -375,7 +375,7 @@ fn record_of<'a>(
     };
     Record {
         id: job.id,
-        tube: &tubes[job.tube.index()].name,
+        tube: &tubes[job.tube].name,
         pri: job.pri,
         delay: job.delay,
         ttr: job.ttr,

@@ -1,17 +1,19 @@
-//! What a connection has: the tube that it uses, its watches, its jobs, and what it waits for.
+//! Connections: the tube that it uses, that each uses, its watches, its jobs and its wait.
 
+use super::background::Single;
 use super::job::{JobId, JobKey};
-use super::rates::Rates;
 use super::sets::{SetId, Watch};
 use super::sweeps::SweepId;
+use super::tally::Rates;
 use super::tube::TubeId;
 use super::{Reply, State, Step, TubeName};
-use poolcounter_core::count::Count;
+use poolcounter_core::count::{Count, first_before};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use poolcounter_service::access::Holds;
 use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
 
 /// A connection that waits for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +21,7 @@ pub(super) struct Wait {
     /// The lowest has waited longest.
     pub ticket: u64,
     pub until: Option<Time>,
-    /// How many jobs it takes, if it asked for many.
+    /// Number of jobs that it takes, if it asked for many.
     pub many: Option<u32>,
 }
 
@@ -53,30 +55,65 @@ impl Conn {
     }
 }
 
+/// Every connection, and what those held that are gone.
+pub(super) struct Conns {
+    all: Vec<Option<Box<Conn>>>,
+    last_serial: u32,
+    /// Jobs that connections held that are gone, by their serials.
+    orphans: BTreeMap<u32, Held>,
+}
+
 /// The last second of a TTR, in which its holder is warned.
 pub(super) const SAFETY_MARGIN: Span = Span::from_secs(1);
 const TICK: Span = Span::from_millis(1);
 
-impl State {
-    /// A connection begins: it uses and watches `default`. One that began already goes on.
-    pub fn open(&mut self, id: ConnId) {
-        if self.conns.len() <= id.index() {
-            self.conns.resize_with(id.index() + 1, || None);
+impl Default for Conns {
+    fn default() -> Self {
+        // Lossless: it is below the largest value.
+        Conns { all: Vec::new(), last_serial: first_before(u32::MAX.into()) as u32, orphans: BTreeMap::new() }
+    }
+}
+
+impl Conns {
+    /// Returns a connection, if it has begun and is not gone.
+    pub fn get(&self, id: ConnId) -> Option<&Conn> {
+        self.all.get(id.index())?.as_deref()
+    }
+
+    /// Returns the same to be changed.
+    pub fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        self.all.get_mut(id.index())?.as_deref_mut()
+    }
+
+    /// Returns every connection.
+    pub fn iter(&self) -> impl Iterator<Item = (ConnId, &Conn)> {
+        let conns = self.all.iter().enumerate();
+        conns.filter_map(|(index, conn)| Some((ConnId::from_index(index), conn.as_deref()?)))
+    }
+
+    /// Returns the connections in so many places at most from this one on, and the place of those behind them.
+    pub fn slice(&self, first: usize, most: usize) -> (impl Iterator<Item = (ConnId, &Conn)>, Option<usize>) {
+        let end = first.saturating_add(most);
+        let conns = self.all.iter().enumerate().take(end).skip(first);
+        let conns = conns.filter_map(|(index, conn)| Some((ConnId::from_index(index), conn.as_deref()?)));
+        (conns, (end < self.all.len()).then_some(end))
+    }
+
+    /// Returns how many places the table has.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Adds a connection that holds nothing.
+    pub fn insert(&mut self, id: ConnId, used: TubeId, watches: Vec<Watch>) -> &mut Conn {
+        if self.all.len() <= id.index() {
+            self.all.resize_with(id.index() + 1, || None);
         }
-        if self.conns[id.index()].is_some() {
-            return;
-        }
-        let name = TubeName::DEFAULT.bytes();
-        // For this one there is always room.
-        let used = self.tube_in_any_case(name);
-        let tube = &mut self.tubes[used.index()];
-        tube.using += 1;
-        tube.watching += 1;
-        let serial = self.take_serial();
-        self.conns[id.index()] = Some(Box::new(Conn {
-            serial,
+        self.last_serial = self.last_serial.wrapping_add(1);
+        self.all[id.index()].insert(Box::new(Conn {
+            serial: self.last_serial,
             used,
-            watches: vec![Watch { pattern: name.into(), weight: 1, is_weighted: false }],
+            watches,
             set: None,
             held: Held::new(),
             wait: None,
@@ -87,69 +124,148 @@ impl State {
             is_worker: false,
             rates: Rates::default(),
             failures: Count::default(),
-        }));
+        }))
     }
 
-    pub(super) fn take_serial(&mut self) -> u32 {
-        self.next_serial = self.next_serial.wrapping_add(1);
-        self.next_serial
+    /// Removes a connection that has begun.
+    pub fn remove(&mut self, id: ConnId) -> Box<Conn> {
+        let conn = self.all[id.index()].take().expect("only a connection that has begun is removed");
+        while self.all.last().is_some_and(Option::is_none) {
+            self.all.pop();
+        }
+        conn
+    }
+
+    /// Takes the jobs of a connection that is about to be removed. Returns whether there are any.
+    pub fn orphan(&mut self, id: ConnId) -> bool {
+        let conn = &mut self[id];
+        let (serial, held) = (conn.serial, std::mem::take(&mut conn.held));
+        let has_some = !held.is_empty();
+        if has_some {
+            self.orphans.insert(serial, held);
+        }
+        has_some
+    }
+
+    /// Returns whether connections that are gone held jobs which were not given back yet.
+    pub fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+
+    /// Returns the job that is given back next, of the connection that has been gone for longest.
+    fn next_orphan(&mut self) -> Option<JobId> {
+        while let Some(first) = self.orphans.first_entry() {
+            match first.get().first_key_value() {
+                Some(((_, job), _)) => return Some(*job),
+                None => drop(first.remove()),
+            }
+        }
+        None
+    }
+
+    /// Returns the jobs that this connection holds, or held if it is gone.
+    pub fn held(&self, id: ConnId, serial: u32) -> Option<&Held> {
+        let orphaned = self.orphans.get(&serial);
+        orphaned.or_else(|| self.get(id).filter(|conn| conn.serial == serial).map(|conn| &conn.held))
+    }
+
+    /// Returns the same to be changed.
+    pub fn held_of(&mut self, (id, serial): (ConnId, u32)) -> &mut Held {
+        match self.all.get_mut(id.index()) {
+            Some(Some(conn)) if conn.serial == serial && !self.orphans.contains_key(&serial) => &mut conn.held,
+            _ => self.orphans.get_mut(&serial).expect("what is reserved is held by somebody, or was"),
+        }
+    }
+
+    /// Returns everything that connections hold, or held if they are gone.
+    pub fn all_held(&self) -> impl Iterator<Item = &Held> {
+        self.iter().map(|(_, conn)| &conn.held).chain(self.orphans.values())
+    }
+
+    /// Returns the timers of connections, which are taken out.
+    pub fn take_timers(&mut self) -> impl Iterator<Item = TimerId> {
+        self.all.iter_mut().flatten().filter_map(|conn| conn.timer.take())
+    }
+
+    /// Compares the tables with each other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        assert!(self.all.last().is_none_or(Option::is_some), "the table ends with a connection");
+        for (_, conn) in self.iter() {
+            assert!(!self.orphans.contains_key(&conn.serial), "a connection that is there holds its own jobs");
+            assert!(conn.held.is_empty() || conn.timer.is_some(), "a TTR has no timer");
+            let is_timed = conn.wait.is_none_or(|wait| wait.until.is_none() || conn.timer.is_some());
+            assert!(is_timed, "a wait has no timer");
+        }
+    }
+}
+
+impl Index<ConnId> for Conns {
+    type Output = Conn;
+
+    fn index(&self, id: ConnId) -> &Conn {
+        self.get(id).expect("a connection is opened before its first request")
+    }
+}
+
+impl IndexMut<ConnId> for Conns {
+    fn index_mut(&mut self, id: ConnId) -> &mut Conn {
+        self.get_mut(id).expect("a connection is opened before its first request")
+    }
+}
+
+impl State {
+    /// A connection begins: it uses and watches `default`. One that began already goes on.
+    pub fn open(&mut self, id: ConnId) {
+        if self.conns.get(id).is_some() {
+            return;
+        }
+        let name = TubeName::DEFAULT.bytes();
+        // For this one there is always room.
+        let used = self.tube_in_any_case(name);
+        let tube = &mut self.tubes[used];
+        tube.using += 1;
+        tube.watching += 1;
+        self.conns.insert(id, used, vec![Watch { pattern: name.into(), weight: 1, is_weighted: false }]);
     }
 
     /// The connection is gone: its jobs are ready again, or delayed or buried as `retry` says; very many of them bit by bit.
     pub fn close(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
-        if self.conns.get(id.index()).is_none_or(Option::is_none) {
+        if self.conns.get(id).is_none() {
             return;
         }
         self.stop_waiting(id);
         self.leave_set(id, step);
-        let conn = self.conn(id);
-        let (serial, held) = (conn.serial, std::mem::take(&mut conn.held));
-        if !held.is_empty() {
-            self.orphans.insert(serial, held);
+        if self.conns.orphan(id) {
             // Others that are gone have their turn before.
             self.give_orphans_back(step);
         }
-        let conn = self.conns[id.index()].take().expect("it was there above");
+        let conn = self.conns.remove(id);
         conn.timer.into_iter().for_each(|timer| step.timers.cancel(timer));
         if let Some(sweep) = conn.sweep {
-            self.sweeps[sweep.index()].conn = None;
+            self.background[sweep].conn = None;
         }
         for watch in &conn.watches {
             self.unwatch_tube(&watch.pattern, step);
         }
-        self.tubes[conn.used.index()].using -= 1;
+        self.tubes[conn.used].using -= 1;
         self.hide_if_unused(conn.used, step.now, step.timers);
-        while self.conns.last().is_some_and(Option::is_none) {
-            self.conns.pop();
-        }
     }
 
     /// Gives back what connections held that are gone, as many jobs as one slice has.
     pub(super) fn give_orphans_back(&mut self, step: &mut Step<'_, '_>) {
-        self.orphan_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        self.background.cancel(Single::Orphans, step.timers);
         for _ in 0..super::SLICE {
-            let Some(mut orphans) = self.orphans.first_entry() else { return };
-            match orphans.get_mut().first_key_value().map(|(held, _)| *held) {
-                Some((_, job)) => {
-                    let key = self.jobs.find(job).expect("only jobs that there are were held");
-                    self.lose_reservation(key, step);
-                    self.serve_waiting(step);
-                }
-                None => drop(orphans.remove()),
-            }
+            let Some(job) = self.conns.next_orphan() else { return };
+            let key = self.jobs.find(job).expect("only jobs that there are were held");
+            self.lose_reservation(key, step);
+            self.serve_waiting(step);
         }
-        self.orphans.retain(|_, held| !held.is_empty());
-        if !self.orphans.is_empty() {
-            let timer = step.timers.arm(step.now + super::PAUSE_BETWEEN_SLICES, super::Timer::Orphans);
-            self.orphan_timer = Some(timer);
-        }
-    }
-
-    /// Returns what this connection holds, or held if it is gone.
-    pub(super) fn held_of(&mut self, (id, serial): (ConnId, u32)) -> &mut Held {
-        match self.conns.get_mut(id.index()) {
-            Some(Some(conn)) if conn.serial == serial && !self.orphans.contains_key(&serial) => &mut conn.held,
-            _ => self.orphans.get_mut(&serial).expect("what is reserved is held by somebody, or was"),
+        if self.conns.next_orphan().is_some() {
+            self.background.go_on(Single::Orphans, step);
         }
     }
 
@@ -167,28 +283,19 @@ impl State {
 
     /// Returns true while a connection waits for the reply to its last request, other than for a commit.
     pub fn is_waiting(&self, id: ConnId) -> bool {
-        let conn = self.conns.get(id.index()).and_then(Option::as_ref);
-        conn.is_some_and(|conn| conn.wait.is_some() || conn.sweep.is_some())
+        self.conns.get(id).is_some_and(|conn| conn.wait.is_some() || conn.sweep.is_some())
     }
 
     /// Returns how many jobs a connection has, and whether it waits for some.
     pub fn holds(&self, id: ConnId) -> Holds {
-        let Some(conn) = self.conns.get(id.index()).and_then(Option::as_ref) else { return Holds::default() };
+        let Some(conn) = self.conns.get(id) else { return Holds::default() };
         // Lossless: fewer jobs fit into the memory.
         Holds { locks: conn.held.len() as u32, waits: u32::from(conn.wait.is_some()) }
     }
 
     /// Returns the name of the tube that a connection uses.
     pub fn used_tube(&self, id: ConnId) -> &[u8] {
-        &self.tubes[self.conn_ref(id).used.index()].name
-    }
-
-    pub(super) fn conn(&mut self, id: ConnId) -> &mut Conn {
-        self.conns[id.index()].as_mut().expect("a connection is opened before its first request")
-    }
-
-    pub(super) fn conn_ref(&self, id: ConnId) -> &Conn {
-        self.conns[id.index()].as_ref().expect("a connection is opened before its first request")
+        &self.tubes[self.conns[id].used].name
     }
 
     /// Returns the job with this number if the connection holds it.
@@ -199,27 +306,26 @@ impl State {
     /// Returns true when the connection holds a job.
     pub(super) fn is_held_by(&self, conn: ConnId, key: JobKey) -> bool {
         let job = &self.jobs[key];
-        job.place == super::job::JobPlacement::Reserved && job.holder() == (conn, self.conn_ref(conn).serial)
+        job.place == super::job::JobPlacement::Reserved && job.holder() == (conn, self.conns[conn].serial)
     }
 
     /// Ends a wait, and returns what it was.
     pub(super) fn stop_waiting(&mut self, id: ConnId) -> Option<Wait> {
-        let conn = self.conns.get_mut(id.index())?.as_mut()?;
+        let conn = self.conns.get_mut(id)?;
         let wait = conn.wait.take()?;
         let set = conn.set.expect("a connection that waits has a set of watches");
-        self.sets[set.index()].waiting.remove(&mut self.waiting_links, id);
-        self.waiting -= 1;
+        self.sets.end_wait(set, id);
         Some(wait)
     }
 
     /// Returns true in the last second of the TTR of a job that the connection holds.
     pub(super) fn is_deadline_soon(&self, id: ConnId, now: Time) -> bool {
-        self.conn_ref(id).held.first_key_value().is_some_and(|((deadline, _), _)| *deadline <= now + SAFETY_MARGIN)
+        self.conns[id].held.first_key_value().is_some_and(|((deadline, _), _)| *deadline <= now + SAFETY_MARGIN)
     }
 
     /// Keeps the timer of a connection at the next thing that happens to it, or earlier.
     pub(super) fn arm_conn(&mut self, id: ConnId, timers: &mut Timers<'_, super::Timer>) {
-        let conn = self.conn(id);
+        let conn = &mut self.conns[id];
         let deadline = conn.held.first_key_value().map(|((deadline, _), _)| *deadline);
         let warning = |deadline: Time| Time::START + deadline.since(Time::START + SAFETY_MARGIN);
         let next = match conn.wait {
@@ -238,32 +344,32 @@ impl State {
 
     /// The timer of a connection is due: a TTR ends, or its wait does, or nothing any more.
     pub(super) fn expire_conn(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
-        self.conn(id).timer.take().into_iter().for_each(TimerId::fired);
+        self.conns[id].timer.take().into_iter().for_each(TimerId::fired);
         self.end_wait_if_due(id, step);
-        while let Some((deadline, job)) = self.conn(id).held.first_key_value().map(|(held, _)| *held)
+        while let Some((deadline, job)) = self.conns[id].held.first_key_value().map(|(held, _)| *held)
             && deadline <= step.now
-            && self.may_end_one(step.now)
+            && self.background.may_end_one(step.now)
         {
             let key = self.jobs.find(job).expect("a connection holds only jobs that there are");
             self.time_out(key, step);
             self.serve_waiting(step);
         }
-        let is_behind = self.conn(id).held.first_key_value().is_some_and(|((deadline, _), _)| *deadline <= step.now);
-        if is_behind && self.conn(id).timer.is_none() {
+        let is_behind = self.conns[id].held.first_key_value().is_some_and(|((deadline, _), _)| *deadline <= step.now);
+        if is_behind && self.conns[id].timer.is_none() {
             let timer = step.timers.arm(step.now + super::PAUSE_BETWEEN_SLICES, super::Timer::Conn(id));
-            self.conn(id).timer = Some(timer);
-        } else if self.conn(id).timer.is_none() {
+            self.conns[id].timer = Some(timer);
+        } else if self.conns[id].timer.is_none() {
             // A wait that could not be ended yet has its timer already, later than its deadline.
             self.arm_conn(id, step.timers);
         }
     }
 
     fn end_wait_if_due(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
-        let conn = self.conn(id);
+        let conn = &self.conns[id];
         let (Some(wait), Some(set)) = (conn.wait, conn.set) else { return };
-        if self.awake.contains(&set) {
+        if self.sets.awake().contains(&set) {
             // Whether there is a job for it is not known yet.
-            self.conn(id).timer = Some(step.timers.arm(step.now + TICK, super::Timer::Conn(id)));
+            self.conns[id].timer = Some(step.timers.arm(step.now + TICK, super::Timer::Conn(id)));
             return;
         }
         let reply = if self.is_deadline_soon(id, step.now) {

@@ -9,7 +9,7 @@ use super::job::JobKey;
 use hashbrown::HashTable;
 use poolcounter_core::names::Hash;
 
-/// How many small tables there are: with a million jobs, a thousand are moved when one of them doubles. They take 32 KiB when
+/// Number of small tables: with a million jobs, a thousand are moved when one of them doubles. They take 32 KiB when
 /// all are empty.
 const SHARDS: u64 = 1024;
 /// A table that has room for more jobs than this, and has not an eighth of them, becomes smaller.

@@ -17,7 +17,7 @@ id! {
 /// Jobs below this priority are urgent.
 pub const URGENT: u32 = 1024;
 
-/// Where a job is.
+/// Placement of a job: the queue that it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum JobPlacement {
     /// Put, and not committed yet: nobody sees it. `links` has the commit.
@@ -36,11 +36,11 @@ pub(super) enum JobPlacement {
 pub(super) struct Job {
     pub id: JobId,
     pub body: Body,
-    /// What it has beyond the fields here; see [`Extra`].
+    /// Encoded [`Extra`].
     extra: Box<[u8]>,
-    /// When it was put, in microseconds since the start; before it, if it is older than the server.
+    /// Time of its put, in microseconds since the start; before it, if it is older than the server.
     pub created: i64,
-    /// What this is depends on the place.
+    /// A time whose meaning depends on the placement.
     pub at: Time,
     pub links: (u32, u32),
     pub tube: TubeId,
@@ -57,7 +57,7 @@ pub(super) struct Job {
     pub is_placed: bool,
 }
 
-/// What few jobs have.
+/// Properties that few jobs have.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Extra<'a> {
     pub key: &'a [u8],
@@ -68,7 +68,7 @@ pub(super) struct Extra<'a> {
     pub error: &'a [u8],
 }
 
-/// How often what happened to a job.
+/// Counts of changes of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct History {
     /// Its TTR ran out.

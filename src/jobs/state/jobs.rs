@@ -8,7 +8,7 @@ use poolcounter_core::names::{Hash, Hashing};
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 
-/// How many jobs a page has: 22 KiB, so that few survivors of a flood do not hold much.
+/// Number of jobs in a page: 22 KiB, so that few survivors of a flood do not hold much.
 const PAGE: usize = 256;
 
 struct Page {
@@ -115,23 +115,37 @@ impl Jobs {
         lowest
     }
 
-    /// From now on the job keeps others with its key out.
+    /// Begins to keep others with the job's key out.
     pub fn hold_key(&mut self, key: JobKey) {
         let Jobs { by_key, pages, hashing, .. } = self;
         let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, at(pages, key).key());
         by_key.insert(hash_of(key), key, hash_of);
     }
 
-    /// From now on the job keeps nobody out.
+    /// Releases the job's deduplication key.
     pub fn free_key(&mut self, key: JobKey) {
         let Jobs { by_key, pages, hashing, .. } = self;
         let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, at(pages, key).key());
         by_key.remove(hash_of(key), key, hash_of);
     }
 
-    /// Returns how many jobs hold a key.
-    pub fn keys(&self) -> usize {
-        self.by_key.len()
+    /// Compares the tables with each other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        assert_eq!(self.len, self.iter().count(), "the table of jobs counts them");
+        assert_eq!(self.bytes, self.iter().map(|(_, job)| job.bytes()).sum::<usize>(), "their bytes are reckoned");
+        assert_eq!(self.by_key.len(), self.iter().filter(|(_, job)| job.holds_key()).count(), "keys that are held");
+        for (key, job) in self.iter() {
+            assert_eq!(self.find(job.id), Some(key), "a job is found by its number");
+            assert!(job.is_placed && job.ttr > 0, "a job is not as it should be");
+            if job.holds_key() {
+                let holder = self.holder_of(job.tube, job.key(), |_| true).expect("a key that is held has a holder");
+                assert!(self[holder].id <= job.id, "the lowest number holds the key");
+            }
+        }
     }
 
     /// Returns how many pages there are.

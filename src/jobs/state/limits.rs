@@ -1,7 +1,7 @@
-//! What holds tubes and groups back: gates, which count reserved jobs and close when there are as many as may be.
+//! Limits of tubes and groups: gates, which count reserved jobs and close when there are as many as may be.
 
 use super::State;
-use super::sets::{Lane, LaneId, SetId};
+use super::sets::{Lane, LaneId};
 use super::sweeps::JobState;
 use super::tube::{Bucket, BucketId, GroupId, TubeId};
 use poolcounter_core::id::{Id, id};
@@ -42,7 +42,7 @@ impl Gate {
 /// Jobs that count together.
 pub(super) struct Group {
     pub name: Box<[u8]>,
-    /// How many jobs belong to it, wherever they are.
+    /// Number of its jobs, wherever they are.
     pub jobs: u32,
     pub gate: GateId,
     pub buckets: BTreeSet<BucketId>,
@@ -56,12 +56,12 @@ pub(super) struct Limits {
     pub lane_of: BTreeMap<Box<[GateId]>, LaneId>,
     pub groups: Slab<Group>,
     pub group_names: Names<GroupId>,
-    /// What was set, by pattern and by the name of a group, `*` for each.
+    /// Limits that were set, by pattern and by the name of a group, `*` for each.
     pub of_tubes: PatternMap<Limit>,
     pub of_groups: BTreeMap<Box<[u8]>, u32>,
 }
 
-/// What the settings say of one tube.
+/// Limits of one tube.
 pub(super) struct TubeLimits {
     pub each: u32,
     pub counted: Box<[GateId]>,
@@ -146,6 +146,26 @@ impl Limits {
         lane
     }
 
+    /// Compares the tables with each other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        assert_eq!(self.lanes.len(), self.lane_of.len(), "each lane is found by its gates");
+        assert_eq!(self.groups.len(), self.group_names.len(), "each group has a name");
+        for (index, lane) in &self.lanes {
+            assert_eq!(
+                self.lane_of.get(&lane.gates).map(|lane| lane.index()),
+                Some(index),
+                "a lane is found by its gates"
+            );
+            let closed = lane.gates.iter().filter(|gate| self.gates[gate.index()].is_closed()).count();
+            assert_eq!(lane.closed as usize, closed, "closed gates of a lane");
+        }
+    }
+
+    /// Returns whether no limit holds the buckets of a lane back.
     pub fn is_open(&self, lane: LaneId) -> bool {
         self.lanes[lane.index()].closed == 0
     }
@@ -177,17 +197,17 @@ impl State {
             self.limits.gates[gate.index()].lanes.remove(&id);
         }
         for (set, turn) in sets {
-            self.sets[set.index()].lanes.remove(&(turn, id));
+            self.sets[set].lanes.remove(&(turn, id));
         }
     }
 
     /// Moves a bucket to the lane that the limits of its tube and group say.
     pub(super) fn change_lane(&mut self, id: BucketId) {
-        let Bucket { tube, group, .. } = self.buckets[id.index()];
+        let Bucket { tube, group, .. } = self.tubes[id];
         self.hide(id);
-        let held = self.tubes[tube.index()].held.clone();
+        let held = self.tubes[tube].held.clone();
         let lane = self.enter_lane_for(&held, group);
-        let old = std::mem::replace(&mut self.buckets[id.index()].lane, lane);
+        let old = std::mem::replace(&mut self.tubes[id].lane, lane);
         self.leave_lane(old);
         self.show(id);
     }
@@ -201,7 +221,7 @@ impl State {
         if is_closed == was_closed {
             return;
         }
-        let State { limits, sets, awake, .. } = self;
+        let State { limits, sets, .. } = self;
         for id in &limits.gates[id.index()].lanes {
             let lane = &mut limits.lanes[id.index()];
             let was_open = lane.closed == 0;
@@ -213,9 +233,9 @@ impl State {
             let is_open = lane.closed == 0;
             if is_open != was_open {
                 for (set, turn) in &lane.sets {
-                    sets[set.index()].set_open(*turn, *id, is_open);
+                    sets[*set].set_open(*turn, *id, is_open);
                     if is_open {
-                        wake(awake, *set, &sets[set.index()]);
+                        sets.wake(*set);
                     }
                 }
             }
@@ -224,31 +244,29 @@ impl State {
 
     /// Counts a job that is reserved from now on, and hides its tube when that is at its limit.
     pub(super) fn count_reserved(&mut self, tube: TubeId, group: Option<GroupId>) {
-        let was_blocked = self.tubes[tube.index()].is_blocked();
-        self.tubes[tube.index()].reserved += 1;
-        self.sums.gain(self.tubes[tube.index()].sums, JobState::Reserved);
-        self.reserved += 1;
+        let was_blocked = self.tubes[tube].is_blocked();
+        self.tubes[tube].reserved += 1;
+        self.tubes.gain(tube, JobState::Reserved);
         self.change_gates(tube, group, |gate| gate.reserved += 1);
-        if self.tubes[tube.index()].is_blocked() != was_blocked {
+        if self.tubes[tube].is_blocked() != was_blocked {
             self.show_all(tube);
         }
     }
 
     /// Counts a job that is not reserved any more, and shows its tube when that is below its limit again.
     pub(super) fn count_unreserved(&mut self, tube: TubeId, group: Option<GroupId>) {
-        let was_blocked = self.tubes[tube.index()].is_blocked();
-        self.tubes[tube.index()].reserved -= 1;
-        self.sums.lose(self.tubes[tube.index()].sums, JobState::Reserved);
-        self.reserved -= 1;
+        let was_blocked = self.tubes[tube].is_blocked();
+        self.tubes[tube].reserved -= 1;
+        self.tubes.lose(tube, JobState::Reserved);
         self.change_gates(tube, group, |gate| gate.reserved -= 1);
-        if self.tubes[tube.index()].is_blocked() != was_blocked {
+        if self.tubes[tube].is_blocked() != was_blocked {
             self.show_all(tube);
         }
     }
 
     fn change_gates(&mut self, tube: TubeId, group: Option<GroupId>, change: impl Fn(&mut Gate) + Copy) {
-        for index in 0..self.tubes[tube.index()].counted.len() {
-            let gate = self.tubes[tube.index()].counted[index];
+        for index in 0..self.tubes[tube].counted.len() {
+            let gate = self.tubes[tube].counted[index];
             self.change_gate(gate, change);
         }
         if let Some(group) = group {
@@ -260,15 +278,15 @@ impl State {
     /// Returns true when no job of this tube and group may be reserved because of a limit.
     pub(super) fn is_held_back(&self, tube: TubeId, group: Option<GroupId>) -> bool {
         let is_closed = |gate: &GateId| self.limits.gates[gate.index()].is_closed();
-        let tube = &self.tubes[tube.index()];
+        let tube = &self.tubes[tube];
         let group = group.map(|group| self.limits.groups[group.index()].gate);
         tube.is_at_limit() || tube.held.iter().chain(&group).any(is_closed)
     }
 
     /// Brings what a tube knows of its limits up to what is set.
     pub(super) fn refresh_limits(&mut self, id: TubeId) {
-        let limits = self.limits.of_tube(&self.tubes[id.index()].name);
-        let tube = &mut self.tubes[id.index()];
+        let limits = self.limits.of_tube(&self.tubes[id].name);
+        let tube = &mut self.tubes[id];
         let reserved = tube.reserved;
         tube.limit = limits.each;
         let old = std::mem::replace(&mut tube.counted, limits.counted.clone());
@@ -281,8 +299,8 @@ impl State {
             self.change_gate(*gate, |gate| gate.reserved += reserved);
         }
         if holds_differ {
-            let tube = &self.tubes[id.index()];
-            let buckets: Vec<BucketId> = tube.by_group.values().copied().chain([tube.main]).collect();
+            let tube = &self.tubes[id];
+            let buckets: Vec<BucketId> = tube.buckets().collect();
             buckets.into_iter().for_each(|bucket| self.change_lane(bucket));
         }
         self.show_all(id);
@@ -305,12 +323,5 @@ impl State {
             self.change_lane(bucket);
             *last = next;
         }
-    }
-}
-
-/// Notes a set that may have a job for somebody who waits.
-pub(super) fn wake(awake: &mut Vec<SetId>, id: SetId, set: &super::sets::WatchSet) {
-    if !set.waiting.is_empty() && !awake.contains(&id) {
-        awake.push(id);
     }
 }

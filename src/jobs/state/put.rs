@@ -1,14 +1,14 @@
-//! Jobs that are put, one by one or many together.
+//! Jobs that are put, one by one or many together, and root jobs.
 
-use super::commits::Commit;
+use super::commits::{Change, Commit};
 use super::job::{Extra, Job, JobKey, JobPlacement};
 use super::placement::To;
-use super::rates::Rated;
-use super::sums::Noted;
+use super::tally::Noted;
+use super::tally::Rated;
 use super::tube::TubeId;
-use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, PutOptions, Reply, State, Step};
+use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, PutOptions, Reply, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Time;
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ impl State {
     /// `put` and `put-job`.
     pub fn put(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
         self.figures.count(if put.options.is_some() { Stat::PutJob } else { Stat::Put });
-        self.conn(conn).is_producer = true;
+        self.conns[conn].is_producer = true;
         if !self.has_room(&[(put, body.bytes().len())]) {
             return step.tell(conn, if self.is_draining { Reply::Draining } else { Reply::OutOfMemory });
         }
@@ -26,7 +26,7 @@ impl State {
     /// `put-many`: all in one batch, or none if there is no room for them.
     pub fn put_many(&mut self, conn: ConnId, entries: Vec<ManyEntry>, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::PutMany);
-        self.conn(conn).is_producer = true;
+        self.conns[conn].is_producer = true;
         let sizes = entries.iter().filter_map(|entry| match entry {
             ManyEntry::Put(put, body) => Some((put, body.bytes().len())),
             ManyEntry::Refused(_) => None,
@@ -56,9 +56,9 @@ impl State {
         let bytes: usize = puts.iter().map(bytes_of).sum();
         // The tube in use is there.
         let name_of = |put: &'a Put| put.options.as_ref().map_or(&[][..], |options| &options.tube);
-        let is_new = |name: &&[u8]| !name.is_empty() && self.find_visible(name).is_none();
+        let is_new = |name: &&[u8]| !name.is_empty() && self.tubes.find_visible(name).is_none();
         let new: BTreeSet<&[u8]> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
-        let tubes = self.tubes.len() - self.hidden.len();
+        let tubes = self.tubes.visible();
         puts.len() as u64 <= END_OF_IDS - self.next_id
             && self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
             && tubes + new.len() <= self.bounds.max_tubes.max(tubes)
@@ -76,7 +76,7 @@ impl State {
         let name = put.options.as_ref().map(|options| &*options.tube).filter(|name| !name.is_empty());
         let tube = match name {
             Some(name) => self.tube_for(name, step.timers),
-            None => Some(self.conn(conn).used),
+            None => Some(self.conns[conn].used),
         };
         let Some(tube) = tube else { return step.tell(conn, Reply::OutOfMemory) };
         let (reply, after) = match self.try_put(tube, put, body, step) {
@@ -84,7 +84,7 @@ impl State {
             Err((reply, after)) => (reply, after),
         };
         if matches!(reply, Reply::Inserted(_)) {
-            self.conn(conn).rates.count(Rated::Put, step.now);
+            self.conns[conn].rates.count(Rated::Put, step.now);
         }
         match reply {
             Reply::Inserted(id) | Reply::Duplicate(id) => step.tell_after_of(conn, reply, after, id),
@@ -129,8 +129,8 @@ impl State {
         self.wait_for_commit(key);
         // After the new job is there, so that its tube is never without jobs.
         self.drop_superseded_holders(tube, extra.key, extra.root, step);
-        self.tubes[tube.index()].total_jobs.bump();
-        self.note(tube, Noted::Put, step.now);
+        self.tubes[tube].total_jobs.bump();
+        self.tubes.note(tube, Noted::Put, step.now);
         self.figures.count(Stat::TotalJobs);
         Ok(id)
     }
@@ -142,9 +142,9 @@ impl State {
         now: Time,
     ) -> Result<(), (Reply, Option<Commit>)> {
         let Some((signature, timestamp)) = root else { return Ok(()) };
-        match self.roots.newest(&self.tubes[tube.index()].name, signature) {
+        match self.roots.newest(&self.tubes[tube].name, signature) {
             Some((newest, commit)) if newest > timestamp => {
-                self.note(tube, Noted::Superseded, now);
+                self.tubes.note(tube, Noted::Superseded, now);
                 self.figures.count(Stat::Superseded);
                 Err((Reply::Superseded, self.commit_of(commit)))
             }
@@ -165,7 +165,7 @@ impl State {
         }
         let holder = self.jobs.holder_of(tube, key, |holder| !self.gives_way_to(holder, root));
         let Some(holder) = holder else { return Ok(()) };
-        self.note(tube, Noted::Duplicate, now);
+        self.tubes.note(tube, Noted::Duplicate, now);
         self.figures.count(Stat::Duplicates);
         let after = self.put_commit(holder).and_then(|commit| {
             // The reply waits like that of the other put.
@@ -200,6 +200,42 @@ impl State {
         while let Some(holder) = self.jobs.holder_of(tube, key, |holder| self.gives_way_to(holder, root)) {
             self.drop_superseded(holder, step);
         }
+    }
+
+    /// `root`: registers a root job; the newest timestamp wins.
+    pub fn root(
+        &mut self,
+        conn: ConnId,
+        tube: TubeName<'_>,
+        signature: &[u8],
+        timestamp: u64,
+        step: &mut Step<'_, '_>,
+    ) {
+        let known = self.roots.newest(tube.bytes(), signature);
+        let (newest, after) = match known {
+            Some((newest, commit)) if newest >= timestamp => (newest, self.commit_of(commit)),
+            None if self.used_memory() >= self.bounds.max_memory => return step.tell(conn, Reply::OutOfMemory),
+            _ => {
+                self.set_root(tube.bytes(), signature, timestamp, step);
+                (timestamp, self.this_commit())
+            }
+        };
+        step.tell_after(conn, Reply::Root(newest), after);
+    }
+
+    /// A leaf that is newer than its root job raises it.
+    pub(super) fn raise_root(&mut self, tube: TubeId, signature: &[u8], timestamp: u64, step: &mut Step<'_, '_>) {
+        let name = self.tubes[tube].name.clone();
+        if self.roots.newest(&name, signature).is_none_or(|(newest, _)| newest < timestamp) {
+            self.set_root(&name, signature, timestamp, step);
+        }
+    }
+
+    fn set_root(&mut self, tube: &[u8], signature: &[u8], timestamp: u64, step: &mut Step<'_, '_>) {
+        let commit = self.current_commit();
+        let root = self.roots.set(tube, signature, timestamp, micros(step.now), commit);
+        self.note_change(Change::Root(root));
+        self.arm_forget(step.timers);
     }
 
     /// `drain` and `undrain`: takes no more jobs, or takes them again.

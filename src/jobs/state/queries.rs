@@ -1,12 +1,13 @@
-//! What operators ask: figures of the service, of a job and a tube, lists, and summaries by wiki, type, tube or runner.
+//! Answers to operators: figures of the service, of a job and a tube, lists, and summaries by part of tubes' names, by tube or by runner.
 
 use super::bulk::Summaries;
 use super::job::{History, JobId, JobPlacement};
 use super::put::micros;
-use super::rates::{Rated, Rates};
-use super::sums::{Sum, SumBy, Tally};
+use super::sets::WatchSet;
+use super::sums::{Sum, SumBy, SumId};
 use super::sweeps::JobState;
-use super::tube::Tube;
+use super::tally::{Rated, Rates, Tally};
+use super::tube::{Tube, TubeId};
 use super::{State, Watch};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::count::{Count, SmallCount};
@@ -15,20 +16,19 @@ use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::jobs::name::TubeName;
-pub use poolcounter_protocol::jobs::request::SummaryBy;
 use std::collections::BTreeMap;
 
-/// How many tubes or connections are looked at for a report: a few milliseconds. Counts and rates are of all, whatever there is.
+/// Number of tubes or connections that are looked at for a report: a few milliseconds. Counts and rates are of all, whatever there is.
 pub(super) const MOST_SURVEYED: usize = 32_768;
 
-/// What `stats-job` tells.
+/// Answer to `stats-job`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobStats<'a> {
     /// Its number.
     pub id: JobId,
     /// Its tube.
     pub tube: &'a [u8],
-    /// Where it is.
+    /// Its state.
     pub state: JobState,
     /// Its priority.
     pub pri: u32,
@@ -40,9 +40,9 @@ pub struct JobStats<'a> {
     pub ttr: u32,
     /// Seconds until its TTR or its delay ends.
     pub time_left: u64,
-    /// How often it was reserved.
+    /// Number of its reservations.
     pub reserves: SmallCount,
-    /// What else happened to it.
+    /// Counts of its other changes.
     pub history: History,
     /// Its key; empty without.
     pub key: &'a [u8],
@@ -54,7 +54,7 @@ pub struct JobStats<'a> {
     pub is_superseded: bool,
 }
 
-/// What `stats-tube` tells.
+/// Answer to `stats-tube`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TubeStats<'a> {
     /// Its name.
@@ -75,7 +75,7 @@ pub struct TubeStats<'a> {
     pub using: u64,
     /// Connections that have a watch which covers it.
     pub watching: u64,
-    /// Those of them that wait.
+    /// Number of them that wait.
     pub waiting: u64,
     /// delete commands.
     pub deletes: Count,
@@ -83,7 +83,7 @@ pub struct TubeStats<'a> {
     pub pauses: Count,
     /// The length of its pause in seconds.
     pub pause: u32,
-    /// What is left of it.
+    /// Seconds that are left of it.
     pub pause_left: u64,
 }
 
@@ -92,9 +92,9 @@ pub struct TubeStats<'a> {
 pub struct Summary {
     /// Jobs by state: ready, reserved, delayed, buried.
     pub counts: [u64; 4],
-    /// How long the ready job that is ready for longest has been so.
+    /// Time for which the ready job that is ready for longest has been so.
     pub oldest_ready: Span,
-    /// How long jobs were ready before they were reserved.
+    /// Times for which jobs were ready before they were reserved.
     pub pickups: Histogram,
     /// Puts, reserves and deletes a second.
     pub rates: Rates,
@@ -108,7 +108,7 @@ pub struct Summary {
     pub failures: Count,
     /// Connections, of a runner.
     pub conns: u64,
-    /// Those of them that wait for a job.
+    /// Number of them that wait for a job.
     pub waiting: u64,
     /// The tube of the job that they have held for longest, of those whose TTR ends first at each, and how long they have.
     pub busy: Option<(Vec<u8>, Span)>,
@@ -117,25 +117,20 @@ pub struct Summary {
 impl State {
     /// Returns how many jobs are in that state.
     pub fn count_in(&self, state: JobState) -> u64 {
-        match state {
-            JobState::Ready => self.ready,
-            JobState::Reserved => self.reserved,
-            JobState::Delayed => self.delayed,
-            JobState::Buried => self.buried,
-        }
+        self.tubes.count_in(state)
     }
 
     /// Returns what was counted, with the levels as they are now.
     pub fn figures(&self) -> Figures<Stat> {
         let mut figures = self.figures.clone();
         let levels = [
-            (Stat::Urgent, self.urgent),
-            (Stat::Ready, self.ready),
-            (Stat::Reserved, self.reserved),
-            (Stat::Delayed, self.delayed),
-            (Stat::Buried, self.buried),
-            (Stat::Tubes, (self.tubes.len() - self.hidden.len()) as u64),
-            (Stat::Waiting, self.waiting),
+            (Stat::Urgent, self.tubes.urgent()),
+            (Stat::Ready, self.count_in(JobState::Ready)),
+            (Stat::Reserved, self.count_in(JobState::Reserved)),
+            (Stat::Delayed, self.count_in(JobState::Delayed)),
+            (Stat::Buried, self.count_in(JobState::Buried)),
+            (Stat::Tubes, self.tubes.visible() as u64),
+            (Stat::Waiting, self.sets.waiting()),
             (Stat::UsedMemory, self.used_memory() as u64),
             (Stat::Uncommitted, self.uncommitted().0 as u64),
             (Stat::UncommittedBytes, self.uncommitted().1 as u64),
@@ -148,7 +143,7 @@ impl State {
 
     /// Returns how many jobs were put, how many were deleted, and how many are ready. Nothing is allocated for that.
     pub fn totals(&self) -> [u64; 3] {
-        [self.figures.of(Stat::TotalJobs), self.figures.of(Stat::Delete), self.ready]
+        [self.figures.of(Stat::TotalJobs), self.figures.of(Stat::Delete), self.count_in(JobState::Ready)]
     }
 
     /// Counts a command that only asks.
@@ -158,7 +153,7 @@ impl State {
 
     /// Returns how many connections have put a job, and how many have reserved one.
     pub fn producers_and_workers(&self) -> (usize, usize) {
-        let conns = || self.conns.iter().flatten();
+        let conns = || self.conns.iter().map(|(_, conn)| conn);
         (conns().filter(|conn| conn.is_producer).count(), conns().filter(|conn| conn.is_worker).count())
     }
 
@@ -181,7 +176,7 @@ impl State {
         let extra = job.extra();
         Some(JobStats {
             id,
-            tube: &self.tubes[job.tube.index()].name,
+            tube: &self.tubes[job.tube].name,
             state,
             pri: job.pri,
             age: u64::try_from(micros(now).saturating_sub(job.created)).unwrap_or(0) / 1_000_000,
@@ -202,7 +197,7 @@ impl State {
 
     /// Returns the name of the tube of a job that is there.
     pub fn tube_of(&self, id: JobId) -> Option<&[u8]> {
-        self.visible(id).map(|key| &*self.tubes[self.jobs[key].tube.index()].name)
+        self.visible(id).map(|key| &*self.tubes[self.jobs[key].tube].name)
     }
 
     /// Returns whether a job is put and not committed.
@@ -217,16 +212,15 @@ impl State {
 
     /// Returns what there is to tell of a tube.
     pub fn tube_stats(&mut self, name: TubeName<'_>, now: Time) -> Option<TubeStats<'_>> {
-        let id = self.find_visible(name.bytes())?;
+        let id = self.tubes.find_visible(name.bytes())?;
         self.enter_all_sets();
-        let mut sets: Vec<_> = self.watched.matching(name.bytes()).flatten().map(|(set, _)| *set).collect();
+        let mut sets: Vec<_> = self.sets.covering(name.bytes()).map(|(set, _)| set).collect();
         sets.sort_unstable();
         sets.dedup();
-        let sum =
-            |of: &dyn Fn(&super::WatchSet) -> u32| sets.iter().map(|set| u64::from(of(&self.sets[set.index()]))).sum();
+        let sum = |of: &dyn Fn(&WatchSet) -> u32| sets.iter().map(|set| u64::from(of(&self.sets[*set]))).sum();
         let (watching, waiting) = (sum(&|set| set.conns), sum(&|set| set.waiting.len()));
-        let tube = &self.tubes[id.index()];
-        let [ready, reserved, delayed, buried] = counts_of(tube);
+        let tube = &self.tubes[id];
+        let [ready, reserved, delayed, buried] = tube.counts();
         let pause = tube.paused;
         Some(TubeStats {
             name: &tube.name,
@@ -246,47 +240,62 @@ impl State {
         })
     }
 
+    /// Returns whether there is a tube with this name.
+    pub fn has_tube(&self, name: &[u8]) -> bool {
+        self.tubes.find_visible(name).is_some()
+    }
+
     /// Returns the names of all tubes.
     pub fn tubes(&self) -> impl Iterator<Item = &[u8]> {
-        self.tubes.iter().filter(|(_, tube)| tube.hidden.is_none()).map(|(_, tube)| &*tube.name)
+        self.tubes.iter_visible().map(|(_, tube)| &*tube.name)
     }
 
     /// Returns the watches of a connection, in the order in which they came.
     pub fn watches(&self, conn: ConnId) -> &[Watch] {
-        &self.conn_ref(conn).watches
+        &self.conns[conn].watches
     }
 
     pub(super) fn oldest_of(&self, tube: &Tube, now: Time) -> Span {
         tube.waiting.front().map_or(Span::ZERO, |key| now.since(self.jobs[key].at))
     }
 
-    /// Returns the summaries with the most jobs, the most first: of wikis, types or tubes. As many tubes are looked at as a
-    /// report has time for.
-    pub fn largest(&self, by: SummaryBy, most: usize, now: Time) -> Summaries {
-        let mut all = match by {
-            SummaryBy::Tube => {
-                let known = self.tubes.iter().take(MOST_SURVEYED).filter(|(_, tube)| tube.hidden.is_none());
-                let sizes = known.map(|(place, tube)| (tube.jobs(), 0, place));
-                let places = largest_of(sizes.collect(), most);
-                places.flat_map(|place| self.summary_of_tubes(place, 1, now).0).collect()
-            }
-            SummaryBy::Wiki | SummaryBy::Type => {
-                let by = if by == SummaryBy::Wiki { SumBy::Wiki } else { SumBy::Type };
-                let known = self.sums.all.iter().take(MOST_SURVEYED).filter(|(_, sum)| sum.by == by);
-                let sizes = known.map(|(place, sum)| (sum.counts.iter().sum(), sum.tally.events[0].get(), place));
-                let places = largest_of(sizes.collect(), most).map(|place| &self.sums.all[place]);
-                places.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now))).collect()
-            }
-            SummaryBy::Runner => {
-                let mut runners = BTreeMap::new();
-                self.add_runners(&mut runners, 0, MOST_SURVEYED, now);
-                runners.into_iter().collect::<Summaries>()
-            }
-        };
-        let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.events[0].get());
-        all.sort_by(|(name, one), (other_name, other)| size(other).cmp(&size(one)).then_with(|| name.cmp(other_name)));
-        all.truncate(most);
-        all
+    /// Returns the sums with the most jobs, the most first.
+    pub fn largest_sums(&self, by: SumBy, most: usize, now: Time) -> Summaries {
+        let known = self.tubes.sums.surveyed(by);
+        let sizes = known.map(|(id, sum)| (sum.counts.iter().sum(), sum.tally.events[0].get(), id.index()));
+        let largest = largest_of(sizes.collect(), most).map(|place| &self.tubes.sums[SumId::from_index(place)]);
+        sorted(largest.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now))).collect(), most)
+    }
+
+    /// Returns the tubes with the most jobs, the most first. As many tubes are looked at as a report has time for.
+    pub fn largest_tubes(&self, most: usize, now: Time) -> Summaries {
+        let known = self.tubes.iter().take(MOST_SURVEYED).filter(|(_, tube)| tube.hidden.is_none());
+        let sizes = known.map(|(id, tube)| (tube.jobs(), 0, id.index()));
+        let largest = largest_of(sizes.collect(), most);
+        let summary = |place| self.summary_of_tube(&self.tubes[TubeId::from_index(place)], now);
+        sorted(largest.map(summary).collect(), most)
+    }
+
+    /// Returns the runners with the most jobs, the most first. As many connections are looked at as a report has time for.
+    pub fn largest_runners(&self, most: usize, now: Time) -> Summaries {
+        let mut runners = BTreeMap::new();
+        self.add_runners(&mut runners, 0, MOST_SURVEYED, now);
+        sorted(runners.into_iter().collect(), most)
+    }
+
+    /// Returns for how long the ready job that is ready for longest in a sum has been so, right to a second.
+    pub(super) fn oldest_of_sum(&self, sum: &Sum, now: Time) -> Span {
+        sum.ages.first().map_or(Span::ZERO, |(_, tube)| self.oldest_of(&self.tubes[*tube], now))
+    }
+
+    /// Returns for how long the ready job that is ready for longest has been so, of as many sums as are looked at.
+    pub fn oldest_ready(&self, now: Time) -> Span {
+        let sums = self.tubes.sums.iter().take(MOST_SURVEYED);
+        sums.map(|(_, sum)| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO)
+    }
+
+    pub(super) fn summary_of_tube(&self, tube: &Tube, now: Time) -> (Vec<u8>, Summary) {
+        (tube.name.to_vec(), Summary::of(tube.counts(), self.oldest_of(tube, now), &tube.tally))
     }
 
     pub(super) fn summary_of(&self, sum: &Sum, now: Time) -> Summary {
@@ -295,7 +304,7 @@ impl State {
 
     /// Returns whether there are more tubes or connections than ages and lists of tubes are taken from.
     pub fn is_too_many_to_survey(&self) -> bool {
-        [self.tubes.len(), self.conns.len(), self.sums.all.len()].iter().any(|many| *many > MOST_SURVEYED)
+        [self.tubes.len(), self.conns.len(), self.tubes.sums.len()].iter().any(|many| *many > MOST_SURVEYED)
     }
 }
 
@@ -312,14 +321,16 @@ impl Summary {
     }
 }
 
+/// Returns so many of the largest, the largest first.
+fn sorted(mut all: Summaries, most: usize) -> Summaries {
+    let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.events[0].get());
+    all.sort_by(|(name, one), (other_name, other)| size(other).cmp(&size(one)).then_with(|| name.cmp(other_name)));
+    all.truncate(most);
+    all
+}
+
 /// Returns the places of so many of the largest, the largest first.
 pub(super) fn largest_of(mut sizes: Vec<(u64, u64, usize)>, most: usize) -> impl Iterator<Item = usize> {
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     sizes.into_iter().take(most).map(|(.., place)| place)
-}
-
-/// Returns the jobs of a tube by state, in the order of [`super::ALL_STATES`].
-pub(super) fn counts_of(tube: &Tube) -> [u64; 4] {
-    let [ready, reserved, buried] = [tube.waiting.len(), tube.reserved, tube.buried.len()].map(u64::from);
-    [ready, reserved, tube.delayed.len() as u64, buried]
 }

@@ -1,31 +1,39 @@
-//! What a connection does with single jobs: delete, release, bury, touch, kick, peek, fail.
+//! Requests about single jobs: delete, release, bury, touch, kick, peek, fail. Of reservations that end badly the job is back at
+//! once, later each time, buried, or moved to a dead-letter tube.
 
-use super::attempts::Outcome;
+use super::conns::Conn;
 use super::job::{JobId, JobKey, JobPlacement};
 use super::placement::To;
-use super::rates::Rated;
-use super::sums::Noted;
+use super::tally::Noted;
+use super::tally::Rated;
 use super::{Failure, JobState, Peek, Reply, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::count::SmallCount;
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
+
+/// Outcome of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    WaitsAgain,
+    Buried,
+}
 
 impl State {
     /// `use`: puts go to this tube.
     pub fn use_tube(&mut self, conn: ConnId, name: TubeName<'_>, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Use);
         let Some(tube) = self.tube_for(name.bytes(), step.timers) else { return step.tell(conn, Reply::OutOfMemory) };
-        self.tubes[tube.index()].using += 1;
-        let old = std::mem::replace(&mut self.conn(conn).used, tube);
-        self.tubes[old.index()].using -= 1;
+        self.tubes[tube].using += 1;
+        let old = std::mem::replace(&mut self.conns[conn].used, tube);
+        self.tubes[old].using -= 1;
         self.hide_if_unused(old, step.now, step.timers);
         step.tell(conn, Reply::Using);
     }
 
     /// `identify`: the runner's name.
     pub fn identify(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) {
-        self.conn(conn).name = name.into();
+        self.conns[conn].name = name.into();
         step.tell(conn, Reply::Identified(name.into()));
     }
 
@@ -35,9 +43,9 @@ impl State {
         let may = |key: &JobKey| self.jobs[*key].place != JobPlacement::Reserved || self.is_held_by(conn, *key);
         let Some(key) = self.visible(id).filter(may) else { return step.tell(conn, Reply::NotFound) };
         let tube = self.jobs[key].tube;
-        self.tubes[tube.index()].deletes.bump();
-        self.note(tube, Noted::Delete, step.now);
-        self.conn(conn).rates.count(Rated::Delete, step.now);
+        self.tubes[tube].deletes.bump();
+        self.tubes.note(tube, Noted::Delete, step.now);
+        self.conns[conn].rates.count(Rated::Delete, step.now);
         self.delete_job(key, step.now, step.timers);
         let after = self.this_commit();
         step.tell_after_of(conn, Reply::Deleted, after, id);
@@ -101,7 +109,7 @@ impl State {
         let old = (job.at, id);
         job.at = step.now + Span::from_secs(u64::from(job.ttr));
         let new = (job.at, id);
-        let held = &mut self.conn(conn).held;
+        let held = &mut self.conns[conn].held;
         let since = held.remove(&old).expect("it holds the job");
         held.insert(new, since);
         self.arm_conn(conn, step.timers);
@@ -135,8 +143,8 @@ impl State {
     pub fn delete_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
         if let Some(key) = self.find_buried(id) {
             self.figures.count(Stat::Delete);
-            self.tubes[self.jobs[key].tube.index()].deletes.bump();
-            self.note(self.jobs[key].tube, Noted::Delete, step.now);
+            self.tubes[self.jobs[key].tube].deletes.bump();
+            self.tubes.note(self.jobs[key].tube, Noted::Delete, step.now);
             self.delete_job(key, step.now, step.timers);
         }
     }
@@ -166,12 +174,11 @@ impl State {
 
     /// `peek-ready`, `peek-delayed`, `peek-buried`: returns the first such job of the used tube.
     pub fn peek_first(&mut self, conn: ConnId, which: Peek) -> Option<JobId> {
-        let tube = &self.tubes[self.conn_ref(conn).used.index()];
+        let tube = &self.tubes[self.conns[conn].used];
         match which {
             Peek::Ready => {
                 self.figures.count(Stat::PeekReady);
-                let buckets = tube.by_group.values().chain([&tube.main]);
-                let first = buckets.filter_map(|bucket| self.buckets[bucket.index()].ready.first()).min();
+                let first = tube.buckets().filter_map(|bucket| self.tubes[bucket].ready.first()).min();
                 first.map(|rank| rank.id())
             }
             Peek::Delayed => {
@@ -183,6 +190,83 @@ impl State {
                 tube.buried.front().map(|key| self.jobs[key].id)
             }
         }
+    }
+
+    /// The TTR of a job ran out.
+    pub(super) fn time_out(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+        self.figures.count(Stat::Timeouts);
+        self.jobs.change(key, |job| job.note(|history| history.timeouts.bump()));
+        self.end_attempt(key, Span::ZERO, step);
+    }
+
+    /// The connection that held a job is gone.
+    pub(super) fn lose_reservation(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+        self.figures.count(Stat::LostReservations);
+        self.end_attempt(key, Span::ZERO, step);
+    }
+
+    /// Counts an attempt, and buries the job: its runner knows that another would be in vain.
+    pub(super) fn end_last_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> Outcome {
+        self.count_attempt(key, step);
+        self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
+        self.move_job(key, To::Buried, step.now, step.timers);
+        Outcome::Buried
+    }
+
+    /// Counts an attempt, and returns how many there were.
+    fn count_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> u32 {
+        let attempts = self.jobs.change(key, |job| {
+            job.note(|history| history.attempts.bump());
+            job.history().attempts.get()
+        });
+        self.note_job(key);
+        self.tubes.note(self.jobs[key].tube, Noted::Failure, step.now);
+        if let Some(conn) = self.holder_of(key) {
+            conn.failures.bump();
+        }
+        attempts
+    }
+
+    /// Counts an attempt, and has the job wait for as long as its backoff says, and at least `least`.
+    pub(super) fn end_attempt(&mut self, key: JobKey, least: Span, step: &mut Step<'_, '_>) -> Outcome {
+        let attempts = self.count_attempt(key, step);
+        let backoff = self.settings.backoff_of(&self.tubes[self.jobs[key].tube].name);
+        if backoff.attempts > 0 && attempts >= backoff.attempts {
+            self.give_up(key, step);
+            return Outcome::Buried;
+        }
+        let delay = step.random.jitter(backoff.delay(attempts), 90, 110).max(least);
+        if delay == Span::ZERO {
+            self.move_job(key, To::Ready, step.now, step.timers);
+        } else {
+            // Lossless: no backoff is longer than the longest delay by more than its jitter.
+            self.jobs[key].delay = u32::try_from(delay.as_micros() / 1_000_000).unwrap_or(u32::MAX);
+            self.move_job(key, To::Delayed(step.now + delay), step.now, step.timers);
+        }
+        Outcome::WaitsAgain
+    }
+
+    /// Returns the connection that holds a job, if it is still there.
+    fn holder_of(&mut self, key: JobKey) -> Option<&mut Conn> {
+        let (conn, serial) = self.jobs[key].holder();
+        self.conns.get_mut(conn).filter(|conn| conn.serial == serial)
+    }
+
+    /// After its last attempt a job is moved to the dead-letter tube, or buried if there is none.
+    fn give_up(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+        let old = self.jobs[key].tube;
+        let dead = self.settings.dead_letter_of(&self.tubes[old].name);
+        let Some(dead) = dead.and_then(|name| self.tube_for(&name, step.timers)) else {
+            self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
+            return self.move_job(key, To::Buried, step.now, step.timers);
+        };
+        self.figures.count(Stat::DeadLetters);
+        self.move_job(key, To::Nowhere, step.now, step.timers);
+        self.jobs[key].tube = dead;
+        self.jobs.change(key, |job| job.note(|history| history.attempts = SmallCount::ZERO));
+        self.tubes[dead].total_jobs.bump();
+        self.move_job(key, To::Ready, step.now, step.timers);
+        self.hide_if_unused(old, step.now, step.timers);
     }
 
     /// Sets the priority of a job that is in no queue.

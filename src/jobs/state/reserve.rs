@@ -1,18 +1,19 @@
-//! Who gets which job: reservations at once, and those who wait for one.
+//! Reservations: at once, or after a wait.
 
+use super::background::Single;
 use super::conns::Wait;
 use super::job::{JobId, JobKey, JobPlacement};
 use super::placement::To;
-use super::rates::Rated;
 use super::sets::{Entry, SetId};
-use super::sums::Noted;
+use super::tally::Noted;
+use super::tally::Rated;
 use super::tube::TubeId;
-use super::{Commit, PAUSE_BETWEEN_SLICES, Reply, Reserve, SLICE, State, Step, Timer};
+use super::{Commit, Reply, Reserve, SLICE, State, Step};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
 
-/// What a set of watches has next.
+/// Next job of a set of watches.
 enum NextJob {
     Job(u16, JobKey),
     Nothing,
@@ -28,10 +29,10 @@ impl State {
             Reserve { timeout: Some(_), .. } => Stat::ReserveWithTimeout,
             Reserve { .. } => Stat::Reserve,
         });
-        self.conn(id).is_worker = true;
+        self.conns[id].is_worker = true;
         let set = self.enter_set(id);
         let mut drops = SLICE;
-        let next = if self.awake.contains(&set) { NextJob::Later } else { self.next_job(set, &mut drops, step) };
+        let next = if self.sets.awake().contains(&set) { NextJob::Later } else { self.next_job(set, &mut drops, step) };
         let is_known = match next {
             NextJob::Job(turn, key) => return self.give(id, set, turn, key, request.many, step),
             NextJob::Nothing => true,
@@ -44,8 +45,7 @@ impl State {
             return step.tell(id, Reply::TimedOut);
         }
         let until = request.timeout.map(|seconds| step.now + Span::from_secs(u64::from(seconds)));
-        self.next_ticket += 1;
-        let wait = Wait { ticket: self.next_ticket, until, many: request.many };
+        let wait = Wait { ticket: self.sets.next_ticket(), until, many: request.many };
         self.begin_wait(id, set, wait);
         self.arm_conn(id, step.timers);
         if !is_known {
@@ -54,15 +54,14 @@ impl State {
     }
 
     pub(super) fn begin_wait(&mut self, id: ConnId, set: SetId, wait: Wait) {
-        self.conn(id).wait = Some(wait);
-        self.sets[set.index()].waiting.push_back(&mut self.waiting_links, id);
-        self.waiting += 1;
+        self.conns[id].wait = Some(wait);
+        self.sets.begin_wait(set, id);
     }
 
     /// `reserve-job`: this job, wherever it is, if no limit holds it back.
     pub fn reserve_this(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::ReserveJob);
-        self.conn(conn).is_worker = true;
+        self.conns[conn].is_worker = true;
         if self.is_shut {
             return step.tell(conn, Reply::InternalError);
         }
@@ -91,16 +90,16 @@ impl State {
         let mut drops = SLICE;
         // Those of which it is not known yet what they have do not hold up the others.
         let mut later: Vec<SetId> = Vec::new();
-        while self.awake.len() > later.len() {
+        while self.sets.awake().len() > later.len() {
             let first = |set: &SetId| {
                 if later.contains(set) {
                     return None;
                 }
-                let conn = self.sets[set.index()].waiting.front()?;
-                Some((self.conn_ref(conn).wait?.ticket, conn, *set))
+                let conn = self.sets[*set].waiting.front()?;
+                Some((self.conns[conn].wait?.ticket, conn, *set))
             };
-            let Some((_, conn, set)) = self.awake.iter().filter_map(first).min() else {
-                self.awake.retain(|set| later.contains(set));
+            let Some((_, conn, set)) = self.sets.awake().iter().filter_map(first).min() else {
+                self.sets.stay_awake(|set| later.contains(&set));
                 break;
             };
             match self.next_job(set, &mut drops, step) {
@@ -108,7 +107,7 @@ impl State {
                     let wait = self.stop_waiting(conn).expect("it stood among those who wait");
                     self.give(conn, set, turn, key, wait.many, step);
                 }
-                NextJob::Nothing => self.awake.retain(|awake| *awake != set),
+                NextJob::Nothing => self.sets.stay_awake(|awake| awake != set),
                 NextJob::Later => later.push(set),
             }
         }
@@ -119,17 +118,13 @@ impl State {
 
     /// Goes on to serve those who wait with this set in the next round of timers.
     fn serve_later(&mut self, set: SetId, step: &mut Step<'_, '_>) {
-        if !self.awake.contains(&set) {
-            self.awake.push(set);
-        }
+        self.sets.keep_awake(set);
         self.arm_serve(step);
     }
 
     /// Goes on in the next round of timers.
     pub(super) fn arm_serve(&mut self, step: &mut Step<'_, '_>) {
-        if self.serve_timer.is_none() {
-            self.serve_timer = Some(step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Serve));
-        }
+        self.background.go_on(Single::Serve, step);
     }
 
     /// Returns the next job of a set, of which its tubes are told first. Leaves of superseded root jobs that are met on the way are dropped.
@@ -141,7 +136,7 @@ impl State {
             return NextJob::Later;
         }
         loop {
-            let Some((turn, entry)) = self.sets[set.index()].front() else { return NextJob::Nothing };
+            let Some((turn, entry)) = self.sets[set].front() else { return NextJob::Nothing };
             let key = self.jobs.find(entry.id).expect("a set sees only jobs that there are");
             if !self.is_superseded(key) {
                 return NextJob::Job(turn, key);
@@ -166,7 +161,7 @@ impl State {
     ) {
         let mut drops = SLICE;
         for left in (0..many.unwrap_or(1)).rev() {
-            self.sets[set.index()].advance(turn);
+            self.sets[set].advance(turn);
             self.go_to_end(set, self.jobs[key].tube);
             self.reserve_job(conn, key, step);
             step.tell(conn, Reply::Reserved(self.jobs[key].id));
@@ -186,20 +181,20 @@ impl State {
 
     /// In a set whose tubes take turns, this tube is the last from now on.
     fn go_to_end(&mut self, id: SetId, tube: TubeId) {
-        let State { sets, tubes, buckets, limits, .. } = self;
-        let set = &mut sets[id.index()];
+        let State { sets, tubes, limits, .. } = self;
+        let set = &mut sets[id];
         if !set.is_fair {
             return;
         }
-        let tube = &mut tubes[tube.index()];
-        let cover = tube.covers.iter_mut().find(|cover| cover.set == id).expect("a set sees only tubes that it covers");
+        let covers = &mut tubes[tube].covers;
+        let cover = covers.iter_mut().find(|cover| cover.set == id).expect("a set sees only tubes that it covers");
         let old = std::mem::replace(&mut cover.stamp, set.next_stamp());
-        for bucket in tube.by_group.values().chain([&tube.main]) {
-            let Some(shown) = buckets[bucket.index()].shown else { continue };
-            let lane = buckets[bucket.index()].lane;
-            let is_open = limits.is_open(lane);
-            let (old, new) = (Entry::new(shown, old, *bucket), Entry::new(shown, cover.stamp, *bucket));
-            set.replace(cover.turn, lane, is_open, Some(old), Some(new));
+        let cover = *cover;
+        for bucket in tubes[tube].buckets() {
+            let Some(shown) = tubes[bucket].shown else { continue };
+            let lane = tubes[bucket].lane;
+            let (old, new) = (Entry::new(shown, old, bucket), Entry::new(shown, cover.stamp, bucket));
+            set.replace(cover.turn, lane, limits.is_open(lane), Some(old), Some(new));
         }
     }
 
@@ -208,22 +203,36 @@ impl State {
         job.reserves.bump();
         let waited = (job.place == JobPlacement::Ready).then(|| step.now.since(job.at));
         let tube = job.tube;
-        self.note(tube, Noted::Reserve(waited), step.now);
-        self.conn(conn).rates.count(Rated::Reserve, step.now);
+        self.tubes.note(tube, Noted::Reserve(waited), step.now);
+        self.conns[conn].rates.count(Rated::Reserve, step.now);
         self.move_job(key, To::Reserved(conn), step.now, step.timers);
     }
 
     /// Returns true when the job is the leaf of a root job of which there is a newer one.
     pub(super) fn is_superseded(&self, key: JobKey) -> bool {
         let Some((signature, timestamp)) = self.jobs[key].root() else { return false };
-        let tube = &self.tubes[self.jobs[key].tube.index()];
+        let tube = &self.tubes[self.jobs[key].tube];
         self.roots.newest(&tube.name, signature).is_some_and(|(newest, _)| newest > timestamp)
     }
 
     pub(super) fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
-        self.note(self.jobs[key].tube, Noted::Superseded, step.now);
+        self.tubes.note(self.jobs[key].tube, Noted::Superseded, step.now);
         self.figures.count(Stat::Superseded);
         self.delete_job(key, step.now, step.timers);
+    }
+
+    /// Gives out no jobs until the first [`State::set_shut`]: what is restored may hold some that could not be given out.
+    pub fn begin_shut(&mut self) {
+        self.is_shut = true;
+    }
+
+    /// Gives out no jobs from now on, or gives them out again; those who wait for one go on to wait.
+    pub fn set_shut(&mut self, is_shut: bool, step: &mut Step<'_, '_>) {
+        if std::mem::replace(&mut self.is_shut, is_shut) == is_shut || is_shut {
+            return;
+        }
+        self.sets.wake_all();
+        self.serve_waiting(step);
     }
 
     /// Returns the job with this number once it is committed.

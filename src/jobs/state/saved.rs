@@ -1,18 +1,18 @@
-//! What another process needs to go on, one record after the other: settings, root jobs, tubes, connections and jobs. A
+//! Handover format of the state, one record after the other: settings, root jobs, tubes, connections and jobs. A
 //! store that is read at the start gives the same records, without connections.
 
+use super::background::Single;
 use super::commits::{Commit, Record, Setting};
 use super::conns::{Conn, Wait};
-use super::curves::Curve;
 use super::job::{Extra, Job, JobKey, JobPlacement};
 use super::placement::To;
-use super::rates::Rates;
 use super::sets::Watch;
-use super::sums::{Others, SumBy, Tally};
+use super::sums::SumBy;
+use super::tally::{Rates, Tally};
 use super::tube::{Tube, TubeId};
 use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step};
 use poolcounter_core::count::Count;
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::values::Body;
@@ -29,7 +29,7 @@ pub enum Saved<'a> {
         committed: Commit,
         /// Whether no jobs are taken.
         is_draining: bool,
-        /// What was counted, by name.
+        /// Statistics, by name.
         figures: Vec<(String, u64)>,
     },
     /// A setting.
@@ -37,9 +37,9 @@ pub enum Saved<'a> {
     /// A root job: its tube, its signature, its newest timestamp, and when it changed, in microseconds since the start. The one
     /// that changed first is first.
     Root(&'a [u8], &'a [u8], u64, i64),
-    /// What is known of a tube beyond its jobs.
+    /// State of a tube beyond its jobs.
     Tube(&'a [u8], Box<SavedTube>),
-    /// What happened in a wiki or a type of jobs: as in its tubes, and in those that are forgotten. After all tubes.
+    /// Tally of a sum: as in its tubes, and in those that are forgotten. After all tubes.
     Sum(SumBy, &'a [u8], Box<Tally>),
     /// A connection.
     Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
@@ -49,15 +49,18 @@ pub enum Saved<'a> {
     Wait(ConnId, Option<Time>, Option<u32>),
     /// The failures of a tube, as those of a sum and of a connection beside what earlier versions knew of them.
     TubeFailures(&'a [u8], Count),
-    /// The failures of a wiki or a type, and its last hour if it is followed.
-    Followed(SumBy, &'a [u8], Count, Option<Curve>),
-    /// What happened in those that are not followed, their failures and last hour, and when the next point of curves is due.
-    Others(SumBy, Box<Tally>, Count, Curve, Time),
+    /// The failures of a sum, and its curve if it is followed.
+    Followed(SumBy, &'a [u8], Count, Option<SavedCurve>),
+    /// Tally of those that are not followed, their failures and no curve, and when those that are followed are chosen next.
+    Others(SumBy, Box<Tally>, Count, SavedCurve, Time),
     /// The failures of a connection.
     ConnFailures(ConnId, Count),
 }
 
-/// What is known of a tube beyond its jobs.
+/// Points of a curve, which earlier versions kept here, and puts and deletes from which it counts.
+type SavedCurve = (Vec<[u32; 4]>, [u64; 2]);
+
+/// State of a tube beyond its jobs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SavedTube {
     hidden: Option<Time>,
@@ -67,7 +70,7 @@ pub struct SavedTube {
     tally: Tally,
 }
 
-/// What is known of a connection beyond its jobs.
+/// State of a connection beyond its jobs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SavedConn<'a> {
     used: &'a [u8],
@@ -81,16 +84,14 @@ pub struct SavedConn<'a> {
 impl State {
     /// Brings every command under way to its end, as must be before saving.
     pub fn finish_commands(&mut self, step: &mut Step<'_, '_>) {
-        while let Some((index, _)) = self.sweeps.iter().next() {
-            let id = super::SweepId::from_index(index);
-            self.cancel_sweep_timer(id, step.timers);
+        while let Some(id) = self.background.first_sweep() {
+            self.background.cancel_sweep_timer(id, step.timers);
             self.run_for(id, super::SLICE, step);
         }
-        while !self.orphans.is_empty() {
+        while self.conns.has_orphans() {
             self.give_orphans_back(step);
         }
-        while let Some(timer) = self.serve_timer.take() {
-            step.timers.cancel(timer);
+        while self.background.cancel(Single::Serve, step.timers) {
             self.drop_sets(step);
             self.serve_waiting(step);
         }
@@ -98,7 +99,7 @@ impl State {
 
     /// Returns whether no command is under way.
     pub fn is_settled(&self) -> bool {
-        self.sweeps.is_empty() && self.orphans.is_empty() && self.serve_timer.is_none()
+        self.background.has_no_sweeps() && !self.conns.has_orphans() && !self.background.is_armed(Single::Serve)
     }
 
     /// Visits everything that another process must know. No command is under way. What is not committed is promised to nobody: puts
@@ -113,13 +114,10 @@ impl State {
         self.all_settings().for_each(|setting| visit(Saved::Setting(setting)));
         self.roots.iter().for_each(|(tube, signature, newest, at)| visit(Saved::Root(tube, signature, newest, at)));
         self.tubes.iter().for_each(|(_, tube)| visit(Saved::Tube(&tube.name, Box::new(SavedTube::of(tube)))));
-        self.sums.all.iter().for_each(|(_, sum)| visit(Saved::Sum(sum.by, &sum.name, Box::new(sum.tally.clone()))));
-        let conns = || {
-            let conns = self.conns.iter().enumerate();
-            conns.filter_map(|(index, conn)| Some((ConnId::from_index(index), conn.as_deref()?)))
-        };
+        self.tubes.sums.iter().for_each(|(_, sum)| visit(Saved::Sum(sum.by, &sum.name, Box::new(sum.tally.clone()))));
+        let conns = || self.conns.iter();
         conns().for_each(|(id, conn)| visit(Saved::Conn(id, self.saved_conn(conn))));
-        for (_, tube) in &self.tubes {
+        for (_, tube) in self.tubes.iter() {
             self.save_jobs(tube, visit);
         }
         for (id, conn) in conns() {
@@ -136,23 +134,24 @@ impl State {
         failed.for_each(|(id, conn)| visit(Saved::ConnFailures(id, conn.failures)));
     }
 
-    /// Visits failures and curves.
+    /// Visits failures, and what is followed.
     fn save_followed(&self, visit: &mut dyn FnMut(Saved<'_>)) {
         let failed = self.tubes.iter().filter(|(_, tube)| tube.tally.failures > Count::ZERO);
         failed.for_each(|(_, tube)| visit(Saved::TubeFailures(&tube.name, tube.tally.failures)));
-        for (_, sum) in &self.sums.all {
-            let curve = sum.curve.as_deref().cloned();
+        for (_, sum) in self.tubes.sums.iter() {
+            let curve = sum.followed_from.map(|from| (Vec::new(), from));
             visit(Saved::Followed(sum.by, &sum.name, sum.tally.failures, curve));
         }
-        for (by, others) in [SumBy::Wiki, SumBy::Type].into_iter().zip(&self.sums.others) {
-            let (tally, failures, curve) = (others.tally.clone(), others.tally.failures, others.curve.clone());
-            visit(Saved::Others(by, Box::new(tally), failures, curve, self.sums.next_point()));
+        for by in SumBy::ALL {
+            let tally = self.tubes.sums.others(by);
+            let next_choice = self.tubes.sums.next_choice();
+            visit(Saved::Others(by, Box::new(tally.clone()), tally.failures, SavedCurve::default(), next_choice));
         }
     }
 
     fn saved_conn<'a>(&'a self, conn: &'a Conn) -> SavedConn<'a> {
         SavedConn {
-            used: &self.tubes[conn.used.index()].name,
+            used: &self.tubes[conn.used].name,
             watches: conn.watches.clone(),
             name: &conn.name,
             is_producer: conn.is_producer,
@@ -196,59 +195,56 @@ impl State {
                 self.arm_forget(step.timers);
             }
             Saved::Tube(name, saved) => self.restore_tube(name, &saved, step),
-            Saved::Sum(by, name, tally) => self.sums.restore(by, name, *tally),
+            Saved::Sum(by, name, tally) => self.tubes.sums.restore(by, name, *tally),
             Saved::Conn(id, saved) => self.restore_conn(id, saved)?,
             Saved::Job(record, body, since, held) => {
                 self.restore_job(&record, Body::Own(body.into()), since, held, step)?;
             }
             Saved::Wait(id, until, many) => {
-                if self.conns.get(id.index()).is_none_or(Option::is_none) {
+                if self.conns.get(id).is_none() {
                     return Err("a connection waits that is not there");
                 }
                 let set = self.enter_set(id);
                 while !self.build(set, &mut u32::MAX.clone()) {}
-                self.next_ticket += 1;
-                self.begin_wait(id, set, Wait { ticket: self.next_ticket, until, many });
+                let ticket = self.sets.next_ticket();
+                self.begin_wait(id, set, Wait { ticket, until, many });
                 self.arm_conn(id, step.timers);
             }
             Saved::TubeFailures(name, failures) => {
-                let tube = self.find_tube(name).ok_or("a tube has failed jobs that is not there")?;
-                self.tubes[tube.index()].tally.failures = failures;
+                let tube = self.tubes.find(name).ok_or("a tube has failed jobs that is not there")?;
+                self.tubes[tube].tally.failures = failures;
             }
-            Saved::Followed(by, name, failures, curve) => self.sums.restore_followed(by, name, failures, curve),
-            Saved::Others(by, tally, failures, curve, next) => {
-                self.sums.others[by as usize] = Others { tally: Tally { failures, ..*tally }, curve };
-                self.sums.restore_next_point(next);
+            Saved::Followed(by, name, failures, curve) => {
+                self.tubes.sums.restore_followed(by, name, failures, curve.map(|(_, from)| from));
+            }
+            Saved::Others(by, tally, failures, _, next_choice) => {
+                self.tubes.sums.restore_others(by, Tally { failures, ..*tally }, next_choice);
             }
             Saved::ConnFailures(id, failures) => {
-                let conn = self.conns.get_mut(id.index()).and_then(Option::as_mut);
-                conn.ok_or("a connection has failed jobs that is not there")?.failures = failures;
+                self.conns.get_mut(id).ok_or("a connection has failed jobs that is not there")?.failures = failures;
             }
         }
-        self.awake.clear();
+        self.sets.stay_awake(|_| false);
         Ok(())
     }
 
     fn restore_tube(&mut self, name: &[u8], saved: &SavedTube, step: &mut Step<'_, '_>) {
         let id = self.tube_in_any_case(name);
-        saved.restore(&mut self.tubes[id.index()]);
-        self.sums.add(self.tubes[id.index()].sums, &saved.tally, step.now);
-        let tube = &mut self.tubes[id.index()];
-        if !tube.is_unused() {
+        saved.restore(&mut self.tubes[id]);
+        self.tubes.add(id, &saved.tally, step.now);
+        if !self.tubes[id].is_unused() {
             return;
         }
         // Hidden or not, it has no jobs, users and watchers yet; what comes shows it again.
-        let since = saved.hidden.unwrap_or(step.now);
-        tube.hidden = Some(since);
-        self.hidden.insert((since, id));
+        self.tubes.hide(id, saved.hidden.unwrap_or(step.now));
         self.arm_forget(step.timers);
     }
 
     /// Returns the tube with this name for a job, a user or a watcher, without forgetting what it has counted.
     fn restored_tube(&mut self, name: &[u8]) -> TubeId {
-        let counted = self.find_tube(name).map(|id| SavedTube::of(&self.tubes[id.index()]));
+        let counted = self.tubes.find(name).map(|id| SavedTube::of(&self.tubes[id]));
         let id = self.tube_in_any_case(name);
-        counted.unwrap_or_default().restore(&mut self.tubes[id.index()]);
+        counted.unwrap_or_default().restore(&mut self.tubes[id]);
         id
     }
 
@@ -257,30 +253,15 @@ impl State {
             return Err("a connection has no watch");
         }
         let used = self.restored_tube(saved.used);
-        self.tubes[used.index()].using += 1;
+        self.tubes[used].using += 1;
         for watch in saved.watches.iter().filter(|watch| !watch.pattern.contains(&b'*')) {
             let tube = self.restored_tube(&watch.pattern);
-            self.tubes[tube.index()].watching += 1;
+            self.tubes[tube].watching += 1;
         }
-        if self.conns.len() <= id.index() {
-            self.conns.resize_with(id.index() + 1, || None);
-        }
-        let serial = self.take_serial();
-        self.conns[id.index()] = Some(Box::new(Conn {
-            serial,
-            used,
-            watches: saved.watches,
-            set: None,
-            held: Default::default(),
-            wait: None,
-            timer: None,
-            sweep: None,
-            name: saved.name.into(),
-            is_producer: saved.is_producer,
-            is_worker: saved.is_worker,
-            rates: saved.rates,
-            failures: Count::ZERO,
-        }));
+        let conn = self.conns.insert(id, used, saved.watches);
+        conn.name = saved.name.into();
+        (conn.is_producer, conn.is_worker) = (saved.is_producer, saved.is_worker);
+        conn.rates = saved.rates;
         Ok(())
     }
 
@@ -319,7 +300,7 @@ impl State {
         let key = self.jobs.insert(job);
         self.next_id = self.next_id.max(record.id.0 + 1);
         let to = match (held, record.delayed) {
-            (Some((conn, _)), _) if self.conns.get(conn.index()).is_none_or(Option::is_none) => To::Ready,
+            (Some((conn, _)), _) if self.conns.get(conn).is_none() => To::Ready,
             (Some((conn, _)), _) => To::Reserved(conn),
             (None, _) if record.is_buried => To::Buried,
             (None, Some(until)) => To::Delayed(until),
@@ -333,7 +314,7 @@ impl State {
             // One that was held has no connection any more: it is ready from now on.
             (To::Ready, None) => {
                 self.jobs[key].at = since.unwrap_or(step.now);
-                self.note_first_ready(tube);
+                self.tubes.note_first_ready(tube, &self.jobs);
             }
             _ => {}
         }
@@ -342,7 +323,7 @@ impl State {
 
     fn set_deadline(&mut self, conn: ConnId, key: JobKey, (since, deadline): (Time, Time), step: &mut Step<'_, '_>) {
         let (id, old) = (self.jobs[key].id, std::mem::replace(&mut self.jobs[key].at, deadline));
-        let held = &mut self.conn(conn).held;
+        let held = &mut self.conns[conn].held;
         held.remove(&(old, id));
         held.insert((deadline, id), since);
         self.arm_conn(conn, step.timers);

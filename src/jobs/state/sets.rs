@@ -44,7 +44,7 @@ impl Watch {
     }
 }
 
-/// What is added to a turn's pass for each job, divided by its weight.
+/// Advance of a turn's pass for each job, divided by its weight.
 const STRIDE: u64 = 1 << 32;
 /// The pass from which on all begin anew near zero: once in 2^30 jobs at most, and far from where numbers end.
 const REBASED_FROM: u64 = 1 << 62;
@@ -53,7 +53,7 @@ const REBASED_FROM: u64 = 1 << 62;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Entry {
     pub pri: u32,
-    /// Since when the tube waits for its turn.
+    /// Stamp since which the tube waits for its turn.
     pub stamp: u64,
     pub id: JobId,
     pub bucket: BucketId,
@@ -68,20 +68,20 @@ impl Entry {
 /// Buckets that the same limits hold back.
 pub(super) struct Lane {
     pub gates: Box<[GateId]>,
-    /// How many of the gates are closed.
+    /// Number of the gates that are closed.
     pub closed: u32,
     pub buckets: u32,
     /// The sets, and the turns of them, that have such buckets or had them.
     pub sets: BTreeSet<(SetId, u16)>,
 }
 
-/// Who takes turns in a set: one watch, or all plain ones together.
+/// Participant in the turns of a set: one watch, or all plain ones together.
 pub(super) struct Turn {
     stride: u64,
     /// The lowest of equal priority is next.
     pass: u64,
     open: BTreeSet<(Entry, LaneId)>,
-    /// Where it stands in the order.
+    /// Its place in the order.
     key: Option<(u32, u64)>,
 }
 
@@ -90,11 +90,11 @@ pub(super) struct Turn {
 pub(super) enum Built {
     /// None: that waits until somebody reserves.
     No,
-    /// Those before this place in the table of tubes; the others are told bit by bit.
+    /// Tubes before this slot of the table; the others learn of it bit by bit.
     Before(usize),
     /// All.
     Yes,
-    /// Those from this place on: the set is none any more.
+    /// Being dropped: tubes in this slot and above may still refer to the set.
     Dropping(usize),
 }
 
@@ -114,7 +114,7 @@ impl Built {
 pub(super) struct WatchSet {
     pub watches: Box<[Watch]>,
     pub is_fair: bool,
-    /// How many connections have these watches.
+    /// Number of connections with these watches.
     pub conns: u32,
     pub waiting: List<ConnId>,
     pub built: Built,
@@ -145,6 +145,11 @@ impl WatchSet {
         }
     }
 
+    /// Returns whether all watches are plain names.
+    pub fn is_plain(&self) -> bool {
+        self.watches.iter().all(|watch| !watch.pattern.contains(&b'*'))
+    }
+
     /// Returns the stamp of a tube that goes to the end of those that wait for their turn.
     pub fn next_stamp(&mut self) -> u64 {
         if self.is_fair {
@@ -153,7 +158,7 @@ impl WatchSet {
         self.stamp
     }
 
-    /// Has the set see another first job of a bucket than before, or none. Returns true when the set had nothing of this lane
+    /// Replaces the first job of a bucket as the set sees it. Returns true when the set had nothing of this lane
     /// before.
     pub fn replace(&mut self, turn: u16, lane: LaneId, is_open: bool, old: Option<Entry>, new: Option<Entry>) -> bool {
         let mut is_new = false;

@@ -1,5 +1,6 @@
-//! What operators set for patterns of tubes: limits, backoffs, dead-letter tubes and pauses. They outlive their tubes.
+//! Settings of patterns of tubes: limits, backoffs, dead-letter tubes and pauses. They outlive their tubes.
 
+use super::background::keep_timer_at;
 use super::commits::{Change, Setting, SettingKind};
 use super::limits::{Gate, GateId, Limit};
 use super::sweeps::Work;
@@ -34,6 +35,17 @@ impl Settings {
 
     pub fn pause_of(&self, tube: &[u8]) -> Option<Paused> {
         self.pauses.matching(tube).next().copied()
+    }
+
+    /// Compares the pauses with their ends.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        let ends = self.pauses.iter().map(|(pattern, pause)| (pause.until, pattern.into()));
+        assert_eq!(self.ends, ends.collect(), "each pause has its end");
+        assert_eq!(self.pause_timer.is_some(), !self.ends.is_empty(), "pauses have a timer");
     }
 }
 
@@ -105,8 +117,8 @@ impl State {
     pub fn pause(&mut self, conn: ConnId, pattern: Pattern<'_>, seconds: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::PauseTube);
         if let Some(name) = pattern.plain() {
-            let Some(tube) = self.find_visible(name.bytes()) else { return step.tell(conn, Reply::NotFound) };
-            self.tubes[tube.index()].pauses.bump();
+            let Some(tube) = self.tubes.find_visible(name.bytes()) else { return step.tell(conn, Reply::NotFound) };
+            self.tubes[tube].pauses.bump();
         }
         let until = step.now + Span::from_secs(u64::from(seconds));
         let pause = (seconds > 0).then_some(Paused { until, seconds });
@@ -137,15 +149,8 @@ impl State {
 
     /// Keeps the timer at the end of the first pause, or earlier.
     fn arm_pause(&mut self, timers: &mut Timers<'_, Timer>) {
-        let settings = &mut self.settings;
-        let first = settings.ends.first().map(|(until, _)| *until);
-        let is_in_time =
-            |timer: &TimerId| first.is_some_and(|first| timers.deadline(timer) <= first + Span::from_millis(1));
-        if settings.pause_timer.as_ref().is_some_and(is_in_time) {
-            return;
-        }
-        settings.pause_timer.take().into_iter().for_each(|timer| timers.cancel(timer));
-        settings.pause_timer = first.map(|first| timers.arm(first, Timer::Pause));
+        let first = self.settings.ends.first().map(|(until, _)| *until);
+        keep_timer_at(&mut self.settings.pause_timer, first, Timer::Pause, timers);
     }
 
     /// The pauses that are over are none any more.
@@ -165,9 +170,9 @@ impl State {
 
     /// Brings what a tube knows of its limits and its pause up to what is set.
     pub(super) fn refresh(&mut self, tube: TubeId) {
-        let entry = &self.tubes[tube.index()];
+        let entry = &self.tubes[tube];
         let paused = self.settings.pause_of(&entry.name);
-        self.tubes[tube.index()].paused = paused;
+        self.tubes[tube].paused = paused;
         self.refresh_limits(tube);
     }
 

@@ -7,14 +7,14 @@
 use super::roots::RootId;
 use super::{State, Stored};
 
-/// How many root jobs are in a slice.
+/// Number of root jobs in a slice.
 const ROOTS_AT_ONCE: usize = 1024;
-/// How many bytes of bodies end a slice.
+/// Bytes of bodies that end a slice.
 const BYTES_AT_ONCE: usize = 1024 * 1024;
-/// How many pages of the table of jobs are in a slice at most.
+/// Largest number of pages of the table of jobs in a slice.
 const PAGES_AT_ONCE: usize = 4;
 
-/// How far it is.
+/// Progress of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SnapshotPlace {
     /// At the beginning.

@@ -1,32 +1,33 @@
-//! What is known of wikis and of types of jobs: sums over their tubes, kept as jobs move, so that to tell them costs the same
-//! however many tubes and jobs there are.
+//! Sums over tubes whose names have the same first part, and over those with the same last part, kept as jobs move, so that they
+//! cost the same to show however many tubes and jobs there are.
 //!
 //! Cost: an event of a job adds to its tube and to two sums, and where that is the first ready job of its tube, of another second
-//! than the one before, moves the tube in the order of ages of two sums. At most [`MOST_FOLLOWED`] wikis and as many types are
-//! followed: they have a curve, and metrics of their own. What happens in the others is counted under `other` as well.
+//! than the one before, moves the tube in the order of ages of two sums. At most [`MOST_FOLLOWED`] first parts and as many last parts
+//! are followed: they have curves, and metrics of their own. Events of the others are counted under `other` as well.
 
-use super::State;
-use super::curves::{Curve, INTERVAL, Point};
-use super::rates::{Rated, Rates};
+use super::queries::MOST_SURVEYED;
 use super::sweeps::JobState;
+use super::tally::{Noted, Rated, Tally};
 use super::tube::TubeId;
 use poolcounter_core::count::Count;
-use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{Id, id};
 use poolcounter_core::time::{Span, Time};
-use poolcounter_protocol::jobs::name::{type_of, wiki_of};
+use poolcounter_protocol::jobs::name::{first_part, last_part};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Index;
 
-/// How many wikis are followed, and how many types: what a page of metrics has room for.
-pub const MOST_FOLLOWED: usize = 256;
+/// Largest number of first parts that are followed, and of last parts: what a page of metrics has room for.
+const MOST_FOLLOWED: usize = 256;
+/// Time from one choice of those that are followed to the next.
+const CHOICE_INTERVAL: Span = Span::from_secs(30);
 /// The order of ages is right to so many microseconds as a power of two, which is a second: the next job of a tube is mostly as old
 /// as the last, and then nothing moves.
 const AGE_BITS: u32 = 20;
 
 id! {
-    /// A wiki or a type of jobs.
+    /// A first or a last part of tubes' names.
     SumId
 }
 
@@ -34,76 +35,17 @@ id! {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum SumBy {
     /// The first part.
-    Wiki,
+    FirstPart,
     /// The last part.
-    Type,
+    LastPart,
 }
 
-/// What happens in a tube and is counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Noted {
-    /// A job was put.
-    Put,
-    /// A job was reserved, and how long it was ready before if it was.
-    Reserve(Option<Span>),
-    /// A job was deleted by a client.
-    Delete,
-    /// A job was refused because of its key.
-    Duplicate,
-    /// A leaf was refused or dropped because of a newer root job.
-    Superseded,
-    /// A reservation ended without the job being done.
-    Failure,
+impl SumBy {
+    /// Both.
+    pub const ALL: [SumBy; 2] = [SumBy::FirstPart, SumBy::LastPart];
 }
 
-/// What happened, in one tube or several.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Tally {
-    /// How long jobs were ready before they were reserved.
-    pub pickups: Histogram,
-    /// Puts, reserves and deletes a second.
-    pub rates: Rates,
-    /// Puts, reserves and deletes.
-    pub events: [Count; 3],
-    /// Jobs refused because of their key.
-    pub duplicates: Count,
-    /// Leaves refused or dropped because of a newer root job.
-    pub superseded: Count,
-    /// Reservations that ended without the job being done. Saved beside the tally, as earlier versions had none.
-    #[serde(skip)]
-    pub failures: Count,
-}
-
-impl Tally {
-    #[inline]
-    fn note(&mut self, noted: Noted, now: Time) {
-        let event = match noted {
-            Noted::Put => Rated::Put,
-            Noted::Reserve(waited) => {
-                waited.into_iter().for_each(|waited| self.pickups.record(waited));
-                Rated::Reserve
-            }
-            Noted::Delete => Rated::Delete,
-            Noted::Duplicate => return self.duplicates.bump(),
-            Noted::Superseded => return self.superseded.bump(),
-            Noted::Failure => return self.failures.bump(),
-        };
-        self.events[event as usize].bump();
-        self.rates.count(event, now);
-    }
-
-    /// Adds what happened elsewhere.
-    fn add(&mut self, other: &Tally, now: Time) {
-        self.pickups.add(&other.pickups);
-        self.rates.add(&other.rates, now);
-        self.events.iter_mut().zip(other.events).for_each(|(sum, more)| *sum += more);
-        self.duplicates += other.duplicates;
-        self.superseded += other.superseded;
-        self.failures += other.failures;
-    }
-}
-
-/// A wiki or a type of jobs. It is there as long as one of its tubes is remembered.
+/// The tubes with one first part, or one last part. It is there as long as one of them is remembered.
 pub(super) struct Sum {
     pub by: SumBy,
     pub name: Box<[u8]>,
@@ -113,34 +55,27 @@ pub(super) struct Sum {
     /// Jobs by [`JobState`].
     pub counts: [u64; 4],
     pub tally: Tally,
-    /// The last hour, if it is followed.
-    pub curve: Option<Box<Curve>>,
+    /// Puts and deletes when it began to be followed, from which its curves count; None if it is not.
+    pub followed_from: Option<[u64; 2]>,
 }
 
-/// Every wiki and every type.
+/// Sums by every first part and every last part.
 #[derive(Default)]
 pub(super) struct Sums {
-    pub all: Slab<Sum>,
+    all: Slab<Sum>,
     names: BTreeMap<(SumBy, Box<[u8]>), SumId>,
-    /// Those that are followed, of wikis and of types: they have a curve.
-    pub followed: [BTreeSet<SumId>; 2],
-    /// What happened in wikis, and in types, while they were not followed.
-    pub others: [Others; 2],
-    /// When the next point of the curves is due.
-    next_point: Time,
-}
-
-/// What is known of those together that are not followed.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Others {
-    pub tally: Tally,
-    pub curve: Curve,
+    /// Sums that are followed, by first and by last part.
+    followed: [BTreeSet<SumId>; 2],
+    /// Events of first parts, and of last parts, while they were not followed.
+    others: [Tally; 2],
+    /// Time of the next choice of those that are followed.
+    next_choice: Time,
 }
 
 impl Sums {
     /// Returns the sums of a tube, for one tube more.
     pub fn enter(&mut self, id: TubeId, tube: &[u8]) -> [SumId; 2] {
-        [(SumBy::Wiki, wiki_of(tube)), (SumBy::Type, type_of(tube))].map(|(by, name)| {
+        [(SumBy::FirstPart, first_part(tube)), (SumBy::LastPart, last_part(tube))].map(|(by, name)| {
             let Sums { all, names, followed, .. } = self;
             let sum = *names.entry((by, name.into())).or_insert_with(|| {
                 let followed = &mut followed[by as usize];
@@ -154,7 +89,7 @@ impl Sums {
         })
     }
 
-    /// A tube is forgotten. With its last tube, so is a sum.
+    /// Forgets a tube, and with its last tube a sum.
     pub fn leave(&mut self, id: TubeId, sums: [SumId; 2]) {
         for sum in sums {
             self.all[sum.index()].tubes.remove(&id);
@@ -171,22 +106,82 @@ impl Sums {
         self.names.get(&(by, name.into())).map(|id| &self.all[id.index()])
     }
 
-    /// A job of a tube with these sums is in this state from now on.
+    /// Number of sums of both kinds.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Returns every sum.
+    pub fn iter(&self) -> impl Iterator<Item = (SumId, &Sum)> {
+        self.all.iter().map(|(place, sum)| (SumId::from_index(place), sum))
+    }
+
+    /// Returns the sums of one kind, as many as a report has time for.
+    pub fn surveyed(&self, by: SumBy) -> impl Iterator<Item = (SumId, &Sum)> {
+        self.iter().take(MOST_SURVEYED).filter(move |(_, sum)| sum.by == by)
+    }
+
+    /// Returns the sums of one kind in so many places of the table at most from this one on, and the place of those behind them.
+    pub fn slice(&self, by: SumBy, first: usize, most: usize) -> (impl Iterator<Item = &Sum>, Option<usize>) {
+        let end = first.saturating_add(most);
+        let places = first..end.min(self.all.capacity());
+        let sums = places.filter_map(|place| self.all.get(place)).filter(move |sum| sum.by == by);
+        (sums, (end < self.all.capacity()).then_some(end))
+    }
+
+    /// Returns the sums of one kind that are followed.
+    pub fn followed(&self, by: SumBy) -> impl Iterator<Item = &Sum> {
+        self.followed[by as usize].iter().map(|id| &self.all[id.index()])
+    }
+
+    /// Returns true when all sums of one kind are followed, as far as a report has time to see.
+    pub fn are_all_followed(&self, by: SumBy) -> bool {
+        self.all.len() <= MOST_SURVEYED && self.surveyed(by).count() == self.followed[by as usize].len()
+    }
+
+    /// Returns the events of those together that were not followed.
+    pub fn others(&self, by: SumBy) -> &Tally {
+        &self.others[by as usize]
+    }
+
+    /// Counts a job of a tube with these sums that is in this state from now on.
     pub fn gain(&mut self, sums: [SumId; 2], state: JobState) {
         sums.into_iter().for_each(|id| self.all[id.index()].counts[state as usize] += 1);
     }
 
-    /// A job of a tube with these sums is not in this state any more.
+    /// Counts a job of a tube with these sums that is not in this state any more.
     pub fn lose(&mut self, sums: [SumId; 2], state: JobState) {
         sums.into_iter().for_each(|id| self.all[id.index()].counts[state as usize] -= 1);
     }
 
-    /// Adds what happened in a tube before it was known here.
+    /// Counts an event of a tube with these sums.
+    pub fn note(&mut self, sums: [SumId; 2], noted: Noted, now: Time) {
+        for id in sums {
+            let sum = &mut self.all[id.index()];
+            sum.tally.note(noted, now);
+            if sum.followed_from.is_none() {
+                self.others[sum.by as usize].note(noted, now);
+            }
+        }
+    }
+
+    /// Moves a tube with these sums in their orders of ages.
+    pub fn move_age(&mut self, id: TubeId, sums: [SumId; 2], old: Option<u64>, new: Option<u64>) {
+        for sum in sums {
+            let ages = &mut self.all[sum.index()].ages;
+            if let Some(old) = old {
+                ages.remove(&(old, id));
+            }
+            ages.extend(new.map(|new| (new, id)));
+        }
+    }
+
+    /// Adds the events of a tube from before it was known here.
     pub fn add(&mut self, sums: [SumId; 2], tally: &Tally, now: Time) {
         sums.into_iter().for_each(|id| self.all[id.index()].tally.add(tally, now));
     }
 
-    /// Sets what is known of a wiki or a type.
+    /// Sets the tally of a sum.
     pub fn restore(&mut self, by: SumBy, name: &[u8], tally: Tally) {
         if let Some(id) = self.names.get(&(by, name.into())) {
             let failures = self.all[id.index()].tally.failures;
@@ -194,39 +189,45 @@ impl Sums {
         }
     }
 
-    /// Has a wiki or a type be followed, with what is known of its last hour. Those that are too many then are not followed any more
-    /// from the next point on.
-    pub fn restore_followed(&mut self, by: SumBy, name: &[u8], failures: Count, curve: Option<Curve>) {
+    /// Sets whether a sum is followed, and from which counts. Those that are too many then are not followed any more from the next
+    /// choice on.
+    pub fn restore_followed(&mut self, by: SumBy, name: &[u8], failures: Count, followed_from: Option<[u64; 2]>) {
         if let Some(id) = self.names.get(&(by, name.into())) {
             let sum = &mut self.all[id.index()];
             sum.tally.failures = failures;
-            match curve.is_some() {
-                true => self.followed[by as usize].insert(*id),
-                false => self.followed[by as usize].remove(id),
+            match followed_from {
+                Some(_) => self.followed[by as usize].insert(*id),
+                None => self.followed[by as usize].remove(id),
             };
-            sum.curve = curve.map(Box::new);
+            sum.followed_from = followed_from;
         }
     }
 
-    /// Returns how many points are due.
-    fn due_points(&self, now: Time) -> u64 {
-        if now < self.next_point { 0 } else { 1 + now.since(self.next_point).as_micros() / INTERVAL.as_micros() }
+    /// Sets the events of those that were not followed, and when those that are followed are chosen next.
+    pub fn restore_others(&mut self, by: SumBy, tally: Tally, next_choice: Time) {
+        self.others[by as usize] = tally;
+        self.next_choice = next_choice;
     }
 
-    /// Returns when the next point is due.
-    pub fn next_point(&self) -> Time {
-        self.next_point
+    /// Returns when those that are followed are chosen next.
+    pub fn next_choice(&self) -> Time {
+        self.next_choice
     }
 
-    /// The next point is due then.
-    pub fn restore_next_point(&mut self, next: Time) {
-        self.next_point = next;
+    /// Chooses those that are followed, if that is due. It is called before each step; nothing wakes up for it.
+    pub fn choose_if_due(&mut self, now: Time) {
+        if now < self.next_choice {
+            return;
+        }
+        let passed = now.since(self.next_choice).as_micros() / CHOICE_INTERVAL.as_micros();
+        let interval = CHOICE_INTERVAL.as_micros().saturating_mul(passed.saturating_add(1));
+        self.next_choice = self.next_choice + Span::from_micros(interval);
+        SumBy::ALL.into_iter().for_each(|by| self.choose(by));
     }
 
     /// Chooses those with the most puts where there are more than can be followed.
-    fn choose_followed(&mut self, by: SumBy) {
-        let own = self.all.iter().take(super::queries::MOST_SURVEYED).filter(|(_, sum)| sum.by == by);
-        let places: BTreeSet<SumId> = own.map(|(place, _)| SumId::from_index(place)).collect();
+    fn choose(&mut self, by: SumBy) {
+        let places: BTreeSet<SumId> = self.surveyed(by).map(|(id, _)| id).collect();
         if self.followed[by as usize].is_superset(&places) && self.followed[by as usize].len() <= MOST_FOLLOWED {
             return;
         }
@@ -237,22 +238,32 @@ impl Sums {
         let chosen: BTreeSet<SumId> = puts.into_iter().map(|(_, id)| id).collect();
         let old = std::mem::replace(&mut self.followed[by as usize], chosen);
         for id in &old - &self.followed[by as usize] {
-            self.all[id.index()].curve = None;
+            self.all[id.index()].followed_from = None;
         }
         for id in &self.followed[by as usize] - &old {
             let sum = &mut self.all[id.index()];
-            sum.curve = Some(Box::new(Curve::beginning_with(&sum.tally)));
+            sum.followed_from = Some(sum.tally.puts_and_deletes());
         }
     }
 
     /// Compares the tables with each other.
     pub fn check(&self) {
         assert_eq!(self.names.len(), self.all.len(), "each sum has a name");
-        for by in [SumBy::Wiki, SumBy::Type] {
-            let followed = self.all.iter().filter(|(_, sum)| sum.by == by && sum.curve.is_some());
-            let followed = followed.map(|(place, _)| SumId::from_index(place));
-            assert!(self.followed[by as usize].iter().copied().eq(followed), "those that are followed have a curve");
+        for by in SumBy::ALL {
+            let followed = self.iter().filter(|(_, sum)| sum.by == by && sum.followed_from.is_some());
+            assert!(
+                self.followed[by as usize].iter().copied().eq(followed.map(|(id, _)| id)),
+                "those that are followed"
+            );
         }
+    }
+}
+
+impl Index<SumId> for Sums {
+    type Output = Sum;
+
+    fn index(&self, id: SumId) -> &Sum {
+        &self.all[id.index()]
     }
 }
 
@@ -265,95 +276,12 @@ impl Sum {
             ages: BTreeSet::new(),
             counts: [0; 4],
             tally: Tally::default(),
-            curve: is_followed.then(Box::default),
+            followed_from: is_followed.then_some([0; 2]),
         }
     }
 }
 
-impl State {
-    /// Counts what happened in a tube.
-    pub(super) fn note(&mut self, tube: TubeId, noted: Noted, now: Time) {
-        let tube = &mut self.tubes[tube.index()];
-        tube.tally.note(noted, now);
-        for sum in tube.sums {
-            let sum = &mut self.sums.all[sum.index()];
-            sum.tally.note(noted, now);
-            if sum.curve.is_none() {
-                self.sums.others[sum.by as usize].tally.note(noted, now);
-            }
-        }
-    }
-
-    /// The first ready job of a tube may be another one now, or none.
-    pub(super) fn note_first_ready(&mut self, id: TubeId) {
-        let tube = &mut self.tubes[id.index()];
-        let since = tube.waiting.front().map(|key| age_of(self.jobs[key].at));
-        let old = std::mem::replace(&mut tube.ready_since, since);
-        if old == since {
-            return;
-        }
-        for sum in tube.sums {
-            let ages = &mut self.sums.all[sum.index()].ages;
-            if let Some(old) = old {
-                ages.remove(&(old, id));
-            }
-            ages.extend(since.map(|since| (since, id)));
-        }
-    }
-
-    /// Returns how long the ready job that is ready for longest has been so in a wiki or a type, right to a second.
-    pub(super) fn oldest_of_sum(&self, sum: &Sum, now: Time) -> Span {
-        sum.ages.first().map_or(Span::ZERO, |(_, tube)| self.oldest_of(&self.tubes[tube.index()], now))
-    }
-
-    /// Returns how long the ready job that is ready for longest has been so, of as many types as are looked at.
-    pub fn oldest_ready(&self, now: Time) -> Span {
-        let sums = self.sums.all.iter().take(super::queries::MOST_SURVEYED);
-        sums.map(|(_, sum)| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO)
-    }
-
-    /// Adds to the curves how things stand now, and have stood since the last step, where that is due. It is called before each
-    /// step; nobody wakes up for it.
-    pub fn note_time(&mut self, now: Time) {
-        let due = self.sums.due_points(now);
-        if due == 0 {
-            return;
-        }
-        self.sums.next_point = self.sums.next_point + Span::from_micros(due.saturating_mul(INTERVAL.as_micros()));
-        [SumBy::Wiki, SumBy::Type].into_iter().for_each(|by| self.sums.choose_followed(by));
-        for by in [SumBy::Wiki, SumBy::Type] {
-            let ([ready, ..], oldest) = self.levels_of_others(by, now);
-            let other = &mut self.sums.others[by as usize];
-            other.curve.push(ready, oldest, &other.tally, due);
-            let followed: Vec<SumId> = self.sums.followed[by as usize].iter().copied().collect();
-            for id in followed {
-                let oldest = self.oldest_of_sum(&self.sums.all[id.index()], now);
-                let Sum { curve, counts, tally, .. } = &mut self.sums.all[id.index()];
-                curve.as_mut().expect("what is followed has a curve").push(counts[0], oldest, tally, due);
-            }
-        }
-    }
-
-    /// Returns how many jobs there are by state in the wikis or types that are not followed, and the age of the oldest ready one.
-    pub(super) fn levels_of_others(&self, by: SumBy, now: Time) -> ([u64; 4], Span) {
-        let total = [self.ready, self.reserved, self.delayed, self.buried];
-        let followed = || self.sums.followed[by as usize].iter().map(|id| &self.sums.all[id.index()]);
-        let counts = std::array::from_fn(|n| total[n] - followed().map(|sum| sum.counts[n]).sum::<u64>());
-        let all = self.sums.all.iter().map(|(_, sum)| sum).take(super::queries::MOST_SURVEYED);
-        let others = all.filter(|sum| sum.by == by && sum.curve.is_none());
-        (counts, others.map(|sum| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO))
-    }
-
-    /// Returns the last hour of a wiki or a type, if it is followed, with the points that are due.
-    pub fn curve_of(&self, by: SumBy, name: &[u8], now: Time) -> Option<Vec<Point>> {
-        let sum = self.sums.find(by, name)?;
-        let mut curve = (**sum.curve.as_ref()?).clone();
-        curve.push(sum.counts[0], self.oldest_of_sum(sum, now), &sum.tally, self.sums.due_points(now));
-        Some(curve.points().collect())
-    }
-}
-
-/// Returns what a moment is in the order of ages.
+/// Returns the place of a moment in the order of ages.
 pub(super) fn age_of(at: Time) -> u64 {
     at.as_micros() >> AGE_BITS
 }

@@ -15,7 +15,7 @@ id! {
     SweepId
 }
 
-/// What is done to each tube or job.
+/// Work on each tube or job.
 pub(super) enum Work {
     /// The tube learns of its settings; after that a gate may be none any more.
     Refresh { reply: Reply, retired: Option<GateId> },
@@ -31,16 +31,16 @@ pub(super) enum Work {
 
 /// A command under way.
 pub(super) struct Sweep {
-    /// Who is told of its end.
+    /// The connection that is told of its end.
     pub conn: Option<ConnId>,
     pub pattern: Box<[u8]>,
-    /// When it was asked for.
+    /// Time of the request.
     since: Time,
     /// The tubes or groups before this one are done.
     next: usize,
     work: Work,
     count: u64,
-    timer: Option<TimerId>,
+    pub timer: Option<TimerId>,
 }
 
 impl State {
@@ -57,7 +57,7 @@ impl State {
     /// `kick`: so many buried jobs of the used tube are ready; if there are none, delayed ones.
     pub fn kick(&mut self, conn: ConnId, bound: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Kick);
-        let tube = &self.tubes[self.conn_ref(conn).used.index()];
+        let tube = &self.tubes[self.conns[conn].used];
         let (name, buried) = (tube.name.clone(), tube.buried.len() > 0);
         let pattern = Pattern::parse(&name).expect("the name of a tube is a pattern");
         self.begin_sweep(conn, pattern, Work::Kick { left: bound, buried }, step);
@@ -67,7 +67,7 @@ impl State {
         self.start(Some(conn), pattern, work, step);
     }
 
-    /// Has the tubes of a pattern learn of a pause that is over.
+    /// Begins to tell the tubes of a pattern of a pause that is over.
     pub(super) fn begin_own_sweep(&mut self, pattern: Pattern<'_>, step: &mut Step<'_, '_>) {
         self.start(None, pattern, Work::Refresh { reply: Reply::Paused, retired: None }, step);
     }
@@ -77,7 +77,7 @@ impl State {
         self.go(Sweep { conn, pattern, since, next: 0, work, count: 0, timer: None }, step);
     }
 
-    /// Has the groups of this name, all if it is `*`, learn of a limit.
+    /// Begins to tell the groups of this name, all if it is `*`, of a limit.
     pub(super) fn begin_group_sweep(&mut self, conn: ConnId, name: &[u8], reply: Reply, step: &mut Step<'_, '_>) {
         let own = || self.limits.find_group(name).map_or(0..0, |group| group.index()..group.index() + 1);
         let places = if name == b"*" { 0..self.limits.groups.capacity() } else { own() };
@@ -89,21 +89,21 @@ impl State {
 
     fn go(&mut self, sweep: Sweep, step: &mut Step<'_, '_>) {
         let conn = sweep.conn;
-        let id = SweepId::from_index(self.sweeps.insert(sweep));
+        let id = self.background.insert(sweep);
         if let Some(conn) = conn {
-            self.conn(conn).sweep = Some(id);
+            self.conns[conn].sweep = Some(id);
         }
         self.run(id, step);
     }
 
     /// Tells those whose commands were begun so long ago that nobody knows what comes of them. They go on without them.
     pub fn give_up_sweeps(&mut self, after: Span, step: &mut Step<'_, '_>) {
-        for (_, sweep) in &mut self.sweeps {
+        for sweep in self.background.sweeps_mut() {
             if step.now.since(sweep.since) < after {
                 continue;
             }
             if let Some(conn) = sweep.conn.take() {
-                self.conns[conn.index()].as_mut().expect("a command's connection is open").sweep = None;
+                self.conns[conn].sweep = None;
                 step.tell(conn, Reply::InternalError);
             }
         }
@@ -111,12 +111,8 @@ impl State {
 
     /// The next slice of a command.
     pub(super) fn go_on_with_sweep(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
-        self.sweeps[id.index()].timer.take().into_iter().for_each(TimerId::fired);
+        self.background[id].timer.take().into_iter().for_each(TimerId::fired);
         self.run(id, step);
-    }
-
-    pub(super) fn cancel_sweep_timer(&mut self, id: SweepId, timers: &mut poolcounter_core::wheel::Timers<'_, Timer>) {
-        self.sweeps[id.index()].timer.take().into_iter().for_each(|timer| timers.cancel(timer));
     }
 
     pub(super) fn run(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
@@ -131,33 +127,34 @@ impl State {
             return self.finish(id, step);
         }
         let timer = step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Sweep(id));
-        self.sweeps[id.index()].timer = Some(timer);
+        self.background[id].timer = Some(timer);
     }
 
     /// Returns true when every tube is done.
     fn run_slice(&mut self, id: SweepId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
-        if let Work::Groups { .. } = self.sweeps[id.index()].work {
+        if let Work::Groups { .. } = self.background[id].work {
             let is_done = self.refresh_groups(id, budget);
             self.serve_waiting(step);
             return is_done;
         }
-        let pattern = self.sweeps[id.index()].pattern.clone();
+        let pattern = self.background[id].pattern.clone();
         let pattern = Pattern::parse(&pattern).expect("a sweep is begun with a pattern");
         if let Some(name) = pattern.plain() {
-            return self.find_tube(name.bytes()).is_none_or(|tube| self.work_on(id, tube, budget, step));
+            return self.tubes.find(name.bytes()).is_none_or(|tube| self.work_on(id, tube, budget, step));
         }
-        while self.sweeps[id.index()].next < self.tubes.capacity() {
+        while self.background[id].next < self.tubes.capacity() {
             if *budget == 0 {
                 return false;
             }
             *budget -= 1;
-            let index = self.sweeps[id.index()].next;
-            let matches = |tube: &super::tube::Tube| pattern.matches(&tube.name);
-            if self.tubes.get(index).is_some_and(matches) && !self.work_on(id, TubeId::from_index(index), budget, step)
+            let index = self.background[id].next;
+            let own = self.tubes.at(index).filter(|(_, tube)| pattern.matches(&tube.name));
+            if let Some((tube, _)) = own
+                && !self.work_on(id, tube, budget, step)
             {
                 return false;
             }
-            self.sweeps[id.index()].next += 1;
+            self.background[id].next += 1;
         }
         true
     }
@@ -165,7 +162,7 @@ impl State {
     /// Returns true when every group is done.
     fn refresh_groups(&mut self, id: SweepId, budget: &mut u32) -> bool {
         loop {
-            let sweep = &mut self.sweeps[id.index()];
+            let sweep = &mut self.background[id];
             let Work::Groups { end, last, .. } = &mut sweep.work else { return true };
             if sweep.next >= *end {
                 return true;
@@ -177,7 +174,7 @@ impl State {
             let (next, mut last) = (sweep.next, std::mem::take(last));
             let group = self.limits.groups.contains(next).then(|| GroupId::from_index(next));
             let is_done = group.is_none_or(|group| self.refresh_group(group, &mut last, budget));
-            let sweep = &mut self.sweeps[id.index()];
+            let sweep = &mut self.background[id];
             match &mut sweep.work {
                 Work::Groups { last: kept, .. } if !is_done => *kept = last,
                 _ => sweep.next += 1,
@@ -187,7 +184,7 @@ impl State {
 
     /// Returns true when the tube is done.
     fn work_on(&mut self, id: SweepId, tube: TubeId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
-        if matches!(self.sweeps[id.index()].work, Work::Refresh { .. }) {
+        if matches!(self.background[id].work, Work::Refresh { .. }) {
             self.refresh(tube);
             self.serve_waiting(step);
             return true;
@@ -197,11 +194,11 @@ impl State {
                 return false;
             }
             *budget -= 1;
-            self.sweeps[id.index()].count += 1;
-            match &mut self.sweeps[id.index()].work {
+            self.background[id].count += 1;
+            match &mut self.background[id].work {
                 Work::Clear(_) => {
                     self.delete_job(key, step.now, step.timers);
-                    if self.tubes.get(tube.index()).is_none() {
+                    if !self.tubes.contains(tube) {
                         return true;
                     }
                 }
@@ -217,11 +214,11 @@ impl State {
 
     /// Returns the next job of a tube to which something is done.
     fn next_of(&self, id: SweepId, tube: TubeId) -> Option<JobKey> {
-        let tube = &self.tubes[tube.index()];
+        let tube = &self.tubes[tube];
         let ready = || tube.waiting.front();
         let buried = || tube.buried.front();
         let delayed = || tube.delayed.first().and_then(|(_, id)| self.jobs.find(*id));
-        match &self.sweeps[id.index()].work {
+        match &self.background[id].work {
             Work::Clear(Some(JobState::Ready)) => ready(),
             Work::Clear(None) => ready().or_else(delayed).or_else(buried),
             Work::KickAll => buried().or_else(delayed),
@@ -235,7 +232,7 @@ impl State {
     }
 
     fn finish(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
-        let sweep = self.sweeps.remove(id.index());
+        let sweep = self.background.remove(id);
         let (reply, promises) = match sweep.work {
             Work::Refresh { reply, retired } => {
                 if let Some(gate) = retired {
@@ -248,7 +245,7 @@ impl State {
             Work::KickAll | Work::Kick { .. } => (Reply::Kicked(sweep.count), sweep.count > 0),
         };
         let Some(conn) = sweep.conn else { return };
-        self.conn(conn).sweep = None;
+        self.conns[conn].sweep = None;
         let after = if promises { self.this_commit() } else { None };
         step.tell_after(conn, reply, after);
     }

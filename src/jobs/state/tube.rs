@@ -3,7 +3,8 @@
 use super::job::{JobId, JobKey};
 use super::jobs::Jobs;
 use super::sets::{LaneId, SetId};
-use super::sums::{SumId, Tally};
+use super::sums::SumId;
+use super::tally::Tally;
 use poolcounter_core::count::Count;
 use poolcounter_core::id::{Id, id};
 use poolcounter_core::names::Hash;
@@ -59,7 +60,7 @@ pub(super) struct Cover {
     pub set: SetId,
     /// Which of the set's turns the tube takes part in.
     pub turn: u16,
-    /// Since when it waits for its turn. Always 0 in a set of plain names.
+    /// Stamp since which it waits for its turn. Always 0 in a set of plain names.
     pub stamp: u64,
 }
 
@@ -86,11 +87,11 @@ pub(super) struct Tube {
     /// The ready jobs without a group.
     pub main: BucketId,
     pub by_group: BTreeMap<GroupId, BucketId>,
-    /// How many of its buckets the sets see.
+    /// Number of its buckets that the sets see.
     pub shown: u32,
     /// The ready jobs, by since when they are.
     pub waiting: Chain,
-    /// Where it stands in the order of ages of its sums.
+    /// Its place in the order of ages of its sums.
     pub ready_since: Option<u64>,
     pub buried: Chain,
     pub delayed: BTreeSet<(Time, JobId)>,
@@ -98,22 +99,22 @@ pub(super) struct Tube {
     pub pending: u32,
     pub urgent: u32,
     pub reserved: u32,
-    /// How many connections use it, and how many watch it by its name.
+    /// Number of connections that use it, and that watch it by its name.
     pub using: u32,
     pub watching: u32,
-    /// How many may be reserved at once; 0 means any number.
+    /// Number of jobs that may be reserved at once; 0 means any number.
     pub limit: u32,
     /// The limits that count its reserved jobs, and those that hold them back.
     pub counted: Box<[super::limits::GateId]>,
     pub held: Box<[super::limits::GateId]>,
     pub paused: Option<Paused>,
     pub covers: Vec<Cover>,
-    /// When the tube was left without jobs, users and watchers. It is no tube then, but its rates are kept for a while.
+    /// Time at which the tube was left without jobs, users and watchers. It is no tube then, but its rates are kept for a while.
     pub hidden: Option<Time>,
     pub total_jobs: Count,
     pub deletes: Count,
     pub pauses: Count,
-    /// Its wiki and its type.
+    /// The sums of its first and of its last part.
     pub sums: [SumId; 2],
     pub tally: Tally,
 }
@@ -164,6 +165,17 @@ impl Tube {
     /// Returns true when it has no jobs, and nobody names it. The tube `default` is always there.
     pub fn is_unused(&self) -> bool {
         self.jobs() == 0 && self.using == 0 && self.watching == 0 && *self.name != *TubeName::DEFAULT.bytes()
+    }
+
+    /// Returns its buckets: those of groups, then the one of jobs without a group.
+    pub fn buckets(&self) -> impl Iterator<Item = BucketId> {
+        self.by_group.values().copied().chain([self.main])
+    }
+
+    /// Returns its jobs by state, in the order of [`super::ALL_STATES`].
+    pub fn counts(&self) -> [u64; 4] {
+        let [ready, reserved, buried] = [self.waiting.len(), self.reserved, self.buried.len()].map(u64::from);
+        [ready, reserved, self.delayed.len() as u64, buried]
     }
 
     /// Returns how many jobs it has, wherever they are.

@@ -1,13 +1,13 @@
-//! What is told of one wiki, one type or one runner, of buried jobs, and of those that are followed.
+//! Contents of pages: one sum or one runner, buried jobs, and sums that are followed.
 
 use super::State;
 use super::bulk::Summaries;
 use super::job::JobId;
-use super::queries::{JobStats, MOST_SURVEYED, Summary, counts_of, largest_of};
-use super::rates::Rated;
-use super::sums::{Sum, SumBy, Tally};
-use super::sweeps::JobState;
-use super::tube::Tube;
+use super::queries::{JobStats, MOST_SURVEYED, Summary, largest_of};
+use super::sums::{Sum, SumBy, SumId};
+use super::sweeps::{ALL_STATES, JobState};
+use super::tally::{Rated, Tally};
+use super::tube::{Tube, TubeId};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 
@@ -19,7 +19,7 @@ const OTHER: &[u8] = b"other";
 pub struct RunnerConn<'a> {
     /// Which.
     pub conn: ConnId,
-    /// How many jobs it has.
+    /// Number of its jobs.
     pub held: u64,
     /// Of these the one whose TTR ends first, its tube, and how long it has had it.
     pub job: Option<(JobId, &'a [u8], Span)>,
@@ -31,39 +31,49 @@ pub struct RunnerConn<'a> {
     pub failures: u64,
 }
 
+/// Levels and counts of a sum that is followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Levels {
+    /// Ready jobs.
+    pub ready: u64,
+    /// Time for which the oldest of them has been ready.
+    pub oldest_ready: Span,
+    /// Jobs put since it is followed.
+    pub put: u64,
+    /// Jobs deleted by clients since then.
+    pub deleted: u64,
+}
+
 impl State {
-    /// Returns what there is to know of a wiki or a type, and of its tubes with the most jobs; None if it has none.
+    /// Returns what there is to know of a sum, and of its tubes with the most jobs; None if it has none.
     pub fn sum_with_tubes(&self, by: SumBy, name: &[u8], most: usize, now: Time) -> Option<(Summary, Summaries)> {
-        let sum = self.sums.find(by, name)?;
-        let tubes = self.visible_tubes(sum).map(|(place, tube)| (tube.jobs(), tube.total_jobs.get(), place));
-        let tubes = largest_of(tubes.collect(), most).map(|place| &self.tubes[place]);
-        let summary =
-            |tube: &Tube| (tube.name.to_vec(), Summary::of(counts_of(tube), self.oldest_of(tube, now), &tube.tally));
-        Some((self.summary_of(sum, now), tubes.map(summary).collect()))
+        let sum = self.tubes.sums.find(by, name)?;
+        let tubes = self.visible_tubes(sum).map(|(id, tube)| (tube.jobs(), tube.total_jobs.get(), id.index()));
+        let tubes = largest_of(tubes.collect(), most).map(|place| &self.tubes[TubeId::from_index(place)]);
+        Some((self.summary_of(sum, now), tubes.map(|tube| self.summary_of_tube(tube, now)).collect()))
     }
 
-    /// Returns the tubes of a wiki or a type, as many as are looked at.
-    fn visible_tubes<'a>(&'a self, sum: &'a Sum) -> impl Iterator<Item = (usize, &'a Tube)> {
-        let tubes = sum.tubes.iter().take(MOST_SURVEYED).map(|id| (id.index(), &self.tubes[id.index()]));
+    /// Returns the tubes of a sum, as many as are looked at.
+    fn visible_tubes<'a>(&'a self, sum: &'a Sum) -> impl Iterator<Item = (TubeId, &'a Tube)> {
+        let tubes = sum.tubes.iter().take(MOST_SURVEYED).map(|id| (*id, &self.tubes[*id]));
         tubes.filter(|(_, tube)| tube.hidden.is_none())
     }
 
-    /// Returns buried jobs of a wiki or a type, and for how long they are: those that were buried last in each tube.
+    /// Returns buried jobs of a sum, and for how long they are: those that were buried last in each tube.
     pub fn buried_of(&self, by: SumBy, name: &[u8], most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
-        let sum = self.sums.find(by, name);
+        let sum = self.tubes.sums.find(by, name);
         let mut buried = Vec::new();
         self.add_buried(sum.into_iter(), most, now, &mut buried);
         buried
     }
 
-    /// Returns buried jobs of all wikis, of those with the most first.
+    /// Returns buried jobs of all first parts, of those with the most first.
     pub fn buried(&self, most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
-        let with_buried = |(_, sum): &(usize, &Sum)| sum.by == SumBy::Wiki && sum.counts[JobState::Buried as usize] > 0;
-        let wikis = self.sums.all.iter().take(MOST_SURVEYED).filter(with_buried);
-        let sizes = wikis.map(|(place, sum)| (sum.counts[JobState::Buried as usize], 0, place));
+        let sizes = self.tubes.sums.surveyed(SumBy::FirstPart);
+        let sizes = sizes.map(|(id, sum)| (sum.counts[JobState::Buried as usize], 0, id.index()));
+        let places = largest_of(sizes.filter(|(buried, ..)| *buried > 0).collect(), most);
         let mut buried = Vec::new();
-        let places = largest_of(sizes.collect(), most);
-        self.add_buried(places.map(|place| &self.sums.all[place]), most, now, &mut buried);
+        self.add_buried(places.map(|place| &self.tubes.sums[SumId::from_index(place)]), most, now, &mut buried);
         buried
     }
 
@@ -89,17 +99,30 @@ impl State {
         }
     }
 
+    /// Returns the sums with ready jobs: how many, and for how long the oldest is ready.
+    pub fn late_sums(&self, by: SumBy, now: Time) -> impl Iterator<Item = (SumId, &[u8], (u64, Span))> {
+        let late = self.tubes.sums.surveyed(by).filter(|(_, sum)| sum.counts[JobState::Ready as usize] > 0);
+        late.map(move |(id, sum)| {
+            (id, &*sum.name, (sum.counts[JobState::Ready as usize], self.oldest_of_sum(sum, now)))
+        })
+    }
+
+    /// Returns the tubes of a sum with ready jobs, the oldest first: their sums, how many jobs, and for how long the oldest is ready.
+    pub fn late_tubes(&self, id: SumId, now: Time) -> impl Iterator<Item = ([SumId; 2], (u64, Span))> {
+        let tubes = self.tubes.sums[id].ages.iter().map(|(_, tube)| &self.tubes[*tube]);
+        tubes.map(move |tube| (tube.sums, (u64::from(tube.waiting.len()), self.oldest_of(tube, now))))
+    }
+
     /// Returns the connections of the runners of that name, as many as are looked at.
     pub fn conns_of_runner(&self, name: &[u8], most: usize, now: Time) -> Vec<RunnerConn<'_>> {
-        let conns = self.conns.iter().enumerate().take(MOST_SURVEYED);
-        let own = conns.filter_map(|(index, conn)| Some((ConnId::from_index(index), conn.as_deref()?)));
-        let own = own.filter(|(_, conn)| *conn.name == *name && (conn.is_worker || !name.is_empty()));
+        let (conns, _) = self.conns.slice(0, MOST_SURVEYED);
+        let own = conns.filter(|(_, conn)| *conn.name == *name && (conn.is_worker || !name.is_empty()));
         let told = own.map(|(id, conn)| RunnerConn {
             conn: id,
             held: conn.held.len() as u64,
             job: conn.first_held().and_then(|(job, since)| {
                 let key = self.jobs.find(job)?;
-                Some((job, &*self.tubes[self.jobs[key].tube.index()].name, now.since(since)))
+                Some((job, &*self.tubes[self.jobs[key].tube].name, now.since(since)))
             }),
             is_waiting: conn.wait.is_some(),
             rates: [Rated::Reserve, Rated::Delete].map(|event| conn.rates.of(event, now)[0]),
@@ -108,23 +131,42 @@ impl State {
         told.take(most).collect()
     }
 
-    /// Returns what was counted of each wiki, or of each type; None if not all of them are followed.
+    /// Returns the tally of each sum; None if not all of them are followed.
     pub fn tallies(&self, by: SumBy) -> Option<impl Iterator<Item = (&[u8], &Tally)>> {
-        let all = self.sums.all.iter().take(MOST_SURVEYED).filter(|(_, sum)| sum.by == by).count();
-        let followed = &self.sums.followed[by as usize];
-        let sums = followed.iter().map(|id| &self.sums.all[id.index()]);
-        let are_all = self.sums.all.len() <= MOST_SURVEYED && all == followed.len();
-        are_all.then(|| sums.map(|sum| (&*sum.name, &sum.tally)))
+        let sums = self.tubes.sums.followed(by);
+        self.tubes.sums.are_all_followed(by).then(|| sums.map(|sum| (&*sum.name, &sum.tally)))
     }
 
-    /// Returns the wikis or types that are followed, those with the most puts first, behind all others together.
+    /// Returns the sums that are followed, those with the most puts first, behind all others together.
     pub fn followed(&self, by: SumBy, now: Time) -> Summaries {
-        let mut followed: Vec<&Sum> =
-            self.sums.followed[by as usize].iter().map(|id| &self.sums.all[id.index()]).collect();
+        let mut followed: Vec<&Sum> = self.tubes.sums.followed(by).collect();
         followed.sort_by_key(|sum| std::cmp::Reverse(sum.tally.events[Rated::Put as usize]));
-        let (counts, oldest) = self.levels_of_others(by, now);
-        let other = Summary::of(counts, oldest, &self.sums.others[by as usize].tally);
+        let total = ALL_STATES.map(|state| self.count_in(state));
+        let counts = std::array::from_fn(|n| total[n] - followed.iter().map(|sum| sum.counts[n]).sum::<u64>());
+        let others = self.tubes.sums.surveyed(by).filter(|(_, sum)| sum.followed_from.is_none());
+        let oldest = others.map(|(_, sum)| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO);
+        let other = Summary::of(counts, oldest, self.tubes.sums.others(by));
         let named = followed.into_iter().map(|sum| (sum.name.to_vec(), self.summary_of(sum, now)));
         [(OTHER.to_vec(), other)].into_iter().chain(named).collect()
+    }
+
+    /// Returns whether a sum is followed; false if there is none of that name.
+    pub fn is_followed(&self, by: SumBy, name: &[u8]) -> bool {
+        self.tubes.sums.find(by, name).is_some_and(|sum| sum.followed_from.is_some())
+    }
+
+    /// Returns the levels of the sums that are followed, for their curves.
+    pub fn levels(&self, by: SumBy, now: Time) -> impl Iterator<Item = (&[u8], Levels)> {
+        self.tubes.sums.followed(by).map(move |sum| {
+            let [from_put, from_deleted] = sum.followed_from.unwrap_or_default();
+            let [put, deleted] = sum.tally.puts_and_deletes();
+            let levels = Levels {
+                ready: sum.counts[JobState::Ready as usize],
+                oldest_ready: self.oldest_of_sum(sum, now),
+                put: put.saturating_sub(from_put),
+                deleted: deleted.saturating_sub(from_deleted),
+            };
+            (&*sum.name, levels)
+        })
     }
 }

@@ -79,13 +79,13 @@ fn parts(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     name.split(|byte| *byte == b'/')
 }
 
-/// Returns the first part of a tube's name: its wiki.
-pub fn wiki_of(name: &[u8]) -> &[u8] {
+/// Returns the first part of a tube's name.
+pub fn first_part(name: &[u8]) -> &[u8] {
     parts(name).next().unwrap_or(name)
 }
 
-/// Returns the last part of a tube's name: its type.
-pub fn type_of(name: &[u8]) -> &[u8] {
+/// Returns the last part of a tube's name.
+pub fn last_part(name: &[u8]) -> &[u8] {
     name.rsplit(|byte| *byte == b'/').next().unwrap_or(name)
 }
 

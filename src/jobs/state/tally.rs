@@ -1,10 +1,80 @@
-//! How many jobs a second were put, reserved and deleted over the last 1, 5 and 15 minutes.
+//! Tallies of a tube, of several, or of a runner: counts, times, and events a second over the last 1, 5 and 15 minutes.
 
-use poolcounter_core::count::SmallCount;
-use poolcounter_core::time::Time;
+use poolcounter_core::count::{Count, SmallCount};
+use poolcounter_core::histogram::Histogram;
+use poolcounter_core::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// What is counted.
+/// Event of a tube that is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Noted {
+    /// A job was put.
+    Put,
+    /// A job was reserved, and how long it was ready before if it was.
+    Reserve(Option<Span>),
+    /// A job was deleted by a client.
+    Delete,
+    /// A job was refused because of its key.
+    Duplicate,
+    /// A leaf was refused or dropped because of a newer root job.
+    Superseded,
+    /// A reservation ended without the job being done.
+    Failure,
+}
+
+/// Events of one tube or several.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Tally {
+    /// Times for which jobs were ready before they were reserved.
+    pub pickups: Histogram,
+    /// Puts, reserves and deletes a second.
+    pub rates: Rates,
+    /// Puts, reserves and deletes.
+    pub events: [Count; 3],
+    /// Jobs refused because of their key.
+    pub duplicates: Count,
+    /// Leaves refused or dropped because of a newer root job.
+    pub superseded: Count,
+    /// Reservations that ended without the job being done. Saved beside the tally, as earlier versions had none.
+    #[serde(skip)]
+    pub failures: Count,
+}
+
+impl Tally {
+    /// Returns the counts of which curves are shown.
+    pub fn puts_and_deletes(&self) -> [u64; 2] {
+        [Rated::Put, Rated::Delete].map(|event| self.events[event as usize].get())
+    }
+
+    #[inline]
+    pub(super) fn note(&mut self, noted: Noted, now: Time) {
+        let event = match noted {
+            Noted::Put => Rated::Put,
+            Noted::Reserve(waited) => {
+                waited.into_iter().for_each(|waited| self.pickups.record(waited));
+                Rated::Reserve
+            }
+            Noted::Delete => Rated::Delete,
+            Noted::Duplicate => return self.duplicates.bump(),
+            Noted::Superseded => return self.superseded.bump(),
+            Noted::Failure => return self.failures.bump(),
+        };
+        self.events[event as usize].bump();
+        self.rates.count(event, now);
+    }
+
+    /// Adds what happened elsewhere.
+    pub(super) fn add(&mut self, other: &Tally, now: Time) {
+        self.pickups.add(&other.pickups);
+        self.rates.add(&other.rates, now);
+        self.events.iter_mut().zip(other.events).for_each(|(sum, more)| *sum += more);
+        self.duplicates += other.duplicates;
+        self.superseded += other.superseded;
+        self.failures += other.failures;
+    }
+}
+
+/// Event of which there are rates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rated {
     /// A job was put.
@@ -81,7 +151,6 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use poolcounter_core::time::Span;
 
     #[test]
     fn steady_events_are_their_rate() {

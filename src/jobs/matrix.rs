@@ -1,0 +1,113 @@
+//! First parts of tubes' names against last parts: how many ready jobs there are of each pair, and how old the oldest is. The worst
+//! come first: those that are about twice as late as others, and of those that are about as late the ones with more jobs. What is
+//! not shown is summed up, so that what is shown and the rest are all that there is.
+//!
+//! Cost: a look at each first and each last part, as many as a report has time for, and at the tubes with ready jobs of the first
+//! parts that are shown, `MOST_TUBES` in all.
+
+use super::JobQueue;
+use super::state::{State, SumBy, SumId};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_service::report::{Heat, Matrix};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Number of tubes that are looked at: some two milliseconds.
+const MOST_TUBES: usize = 16_384;
+
+/// A first or a last part with ready jobs.
+struct Late<'a> {
+    id: SumId,
+    name: &'a [u8],
+    heat: Heat,
+}
+
+/// A matrix in the making.
+struct Maker<'a> {
+    state: &'a State,
+    now: Time,
+    /// The place of each last part that is shown.
+    places: BTreeMap<SumId, usize>,
+    /// Number of tubes that may still be looked at.
+    budget: usize,
+}
+
+impl JobQueue {
+    /// Returns the matrix of the worst first and last parts, of so many of each at most.
+    pub(super) fn matrix(&self, most: [usize; 2], now: Time) -> Matrix {
+        let state = &self.state;
+        let [firsts, lasts] = SumBy::ALL.map(|by| worst(state, by, now));
+        let shown = lasts.len().min(most[1]);
+        let places = lasts[..shown].iter().enumerate().map(|(place, late)| (late.id, place)).collect();
+        let mut maker = Maker { state, now, places, budget: MOST_TUBES };
+        let mut rows = Vec::new();
+        for late in firsts.iter().take(most[0]) {
+            if maker.budget == 0 {
+                break;
+            }
+            rows.push((late.name.to_vec(), maker.line_of(late)));
+        }
+        let ready = state.totals()[2];
+        let mut all: Vec<Heat> = lasts[..shown].iter().map(|late| late.heat).collect();
+        all.push((ready - all.iter().map(|(ready, _)| ready).sum::<u64>(), oldest_of(&lasts[shown..])));
+        all.push((ready, oldest_of(&firsts)));
+        let others = maker.line_of_others(&rows, &firsts[rows.len()..], &lasts[..shown], &all);
+        let folded = [firsts.len() - rows.len(), lasts.len() - shown];
+        let columns = lasts[..shown].iter().map(|late| late.name.to_vec()).collect();
+        Matrix { info: &self.tables.matrix, columns, rows, others, all, folded }
+    }
+}
+
+/// Returns the first or last parts with ready jobs, the worst first.
+fn worst(state: &State, by: SumBy, now: Time) -> Vec<Late<'_>> {
+    let mut worst: Vec<Late<'_>> = state.late_sums(by, now).map(|(id, name, heat)| Late { id, name, heat }).collect();
+    let badness = |late: &Late<'_>| ((late.heat.1.as_micros() / 1_000_000 + 1).ilog2(), late.heat, late.id);
+    worst.sort_unstable_by_key(|late| std::cmp::Reverse(badness(late)));
+    worst
+}
+
+fn oldest_of(late: &[Late<'_>]) -> Span {
+    late.iter().map(|late| late.heat.1).max().unwrap_or(Span::ZERO)
+}
+
+impl Maker<'_> {
+    /// Returns the line of a first part.
+    fn line_of(&mut self, first: &Late<'_>) -> Vec<Heat> {
+        let others = self.places.len();
+        let mut line = vec![(0, Span::ZERO); others + 1];
+        for ([_, last], heat) in self.state.late_tubes(first.id, self.now).take(self.budget) {
+            let (ready, age) = &mut line[self.places.get(&last).copied().unwrap_or(others)];
+            *ready += heat.0;
+            *age = heat.1.max(*age);
+            self.budget -= 1;
+        }
+        // Tubes that were not looked at are among the others.
+        line[others].0 = first.heat.0 - line[..others].iter().map(|(ready, _)| ready).sum::<u64>();
+        line.push(first.heat);
+        line
+    }
+
+    /// Returns the line of the first parts that are not shown: of all jobs, those that the lines above do not have.
+    fn line_of_others(
+        &self,
+        rows: &[(Vec<u8>, Vec<Heat>)],
+        folded: &[Late<'_>],
+        lasts: &[Late<'_>],
+        all: &[Heat],
+    ) -> Vec<Heat> {
+        let shown = |column: usize| rows.iter().map(|(_, line)| line[column].0).sum::<u64>();
+        let mut line: Vec<Heat> =
+            (0..all.len()).map(|column| (all[column].0.saturating_sub(shown(column)), Span::ZERO)).collect();
+        // The oldest tubes come first: the first one of a first part that is not shown is the one.
+        let folded_ids: BTreeSet<SumId> = folded.iter().map(|late| late.id).collect();
+        for (column, late) in lasts.iter().enumerate() {
+            let mut tubes = self.state.late_tubes(late.id, self.now).take(MOST_TUBES);
+            let oldest = tubes.find(|([first, _], _)| folded_ids.contains(first));
+            line[column].1 = oldest.map_or(Span::ZERO, |(_, (_, age))| age);
+        }
+        let oldest = oldest_of(folded);
+        let others = all.len() - 2;
+        line[others].1 = all[others].1.min(oldest);
+        line[others + 1].1 = oldest;
+        line
+    }
+}
