@@ -46,12 +46,6 @@ pub(super) struct Holding {
     of_rules: u32,
 }
 
-impl Holding {
-    fn in_pool(&self, pool: PoolId) -> u32 {
-        self.by_pool.iter().find(|(of, _)| *of == pool).map_or(0, |(_, held)| *held)
-    }
-}
-
 /// A connection that takes members.
 #[derive(Default)]
 struct Consumer {
@@ -285,7 +279,8 @@ impl Leases {
 
     /// Returns the number of members of a pool that a connection holds.
     pub fn held(&self, conn: ConnId, pool: PoolId) -> u32 {
-        self.consumers.get(conn).holding.map_or(0, |holding| self.holding(holding).in_pool(pool))
+        let by_pool = self.consumers.get(conn).holding.map_or(&[][..], |holding| &self.holding(holding).by_pool);
+        by_pool.iter().find(|(of, _)| *of == pool).map_or(0, |(_, held)| *held)
     }
 
     /// Returns the number of members that a connection holds and that count for no rule without it.

@@ -1,0 +1,27 @@
+//! Comparison of the tables of pools with each other. It changes nothing.
+
+use super::*;
+
+impl Pools {
+    /// Compares the names, groups and notes with the pools.
+    pub fn check(&self) {
+        assert!(self.touched.is_empty(), "a step settles what it has touched");
+        let named = self.iter().filter(|(_, pool)| !pool.is_removed).count();
+        assert_eq!((self.names.len(), self.by_name.len()), (named, named), "each pool has one name");
+        for (id, pool) in self.iter() {
+            let is_found = self.find(&pool.name) == Ok(id) && self.by_name.get(&pool.name) == Some(&id);
+            assert!(pool.is_removed || is_found, "a pool is found by its name");
+            let is_noted = pool.is_touched || pool.is_to_reconsider || pool.is_to_grow;
+            assert!(!is_noted, "a step settles what it has touched");
+            assert!(pool.owed <= pool.settings.max, "no more is owed than there may be");
+            let is_in_group = pool.group.is_none_or(|group| self.group(group).pools.contains(&id));
+            assert!(is_in_group, "a pool is in its group");
+        }
+        assert_eq!(self.group_names.len(), self.groups.len(), "each group has one name");
+        for (index, group) in &self.groups {
+            let id = GroupId::from_index(index);
+            assert!(!group.pools.is_empty(), "a group has pools");
+            assert!(group.pools.iter().all(|pool| self.get(*pool).group == Some(id)), "the pools of a group know it");
+        }
+    }
+}
