@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn faults_are_named_with_their_place() {
         for (who, may, at, named) in [
             (&[][..], &["pools"][..], 0, "who: this is missing"),
             (&["10.0.0.0/8"], &["pools"], 10, "who: \"10.0.0.0/8\" is not all, net:"),

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn faults_are_named_with_their_line() {
         for (text, line, named) in [
             ("counter.enable = true\nvirtual_ip = '10.0.0.1'\n", 2, "there is no setting virtual_ip"),
             ("[counter]\nenable = true\n\n[log]\nlevel = 'x'\n", 5, "there is no setting log.level"),

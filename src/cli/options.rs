@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn wrong_options_are_named() {
         for (line, named) in [
             ("-l 10.0.0.1 -l 10.0.0.1", "10.0.0.1:7531 is to be listened on twice"),
             ("--counter --counter-port 7531", "127.0.0.1:7531 is to be listened on twice"),

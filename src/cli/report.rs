@@ -407,7 +407,7 @@ mod tests {
 
     /// A server may be of another release, and may mean harm.
     #[test]
-    fn what_is_not_as_expected_is_nothing() {
+    fn unexpected_values_are_left_out() {
         let column = |unit: &str| ToldColumn {
             name: "c".into(),
             title: "c".into(),
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_refused() {
+    fn other_text_is_refused_as_a_report() {
         for json in ["{}", "[]", "3", r#"{"version":"1","uptime":0,"services":[{}],"history":{"series":[]}}"#] {
             assert!(ToldReport::read(serde_json::from_str(json).expect("is JSON")).is_err(), "{json}");
         }

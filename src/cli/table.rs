@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_set() {
+    fn given_options_are_set() {
         let given = read(WordsAllowed::None, "-n a -l --port=3 --name b").expect("is well-formed");
         let mut settings = Settings::default();
         given.apply(TABLE, &mut settings).expect("is well-formed");

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_write_in_place_of_no_address_is_said() {
+    fn a_wrong_address_is_answered_with_a_right_form() {
         for (text, wanted) in [
             ("localhost", "an address: names of hosts are not resolved; use 127.0.0.1"),
             ("localhost:80", "an address: names of hosts are not resolved; use 127.0.0.1:80"),

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_last_bound_is_said_to_be() {
+    fn values_beyond_the_last_bound_are_marked() {
         let mut histogram = Histogram::default();
         assert_eq!(histogram.quantile(0.5), None);
         histogram.record_number(LARGEST);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_restored() {
+    fn a_saved_histogram_is_restored() {
         let mut histogram = Histogram::default();
         for _ in 0..2 {
             let saved = postcard::to_allocvec(&histogram).expect("is written");

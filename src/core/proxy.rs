@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_header_is_read_as_it_was_written() {
         let tls = |common_name: Option<&str>| {
             Some(Tls { version: "TLSv1.3".into(), common_name: common_name.map(String::from) })
         };
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused() {
+    fn other_bytes_are_refused_as_a_header() {
         let good = written(&header("10.0.0.1:40000", "10.0.0.2:7533", Some(Tls::default())));
         let with = |at: usize, byte: u8| {
             let mut bytes = good.clone();

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_is_taken() {
+    fn records_are_taken_as_they_were_put() {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
         writer.put(&(7_u32, "seven".to_string())).expect("memory takes all");

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_escaped_comes_back() {
+    fn escaped_text_is_unescaped_as_it_was() {
         for bytes in
             [&b"plain:k"[..], b"a\\b\\x41\\", b"\xff\xc3(\x1b", "\u{202e}\u{e9}\u{65e5}\\u{41}".as_bytes(), b""]
         {
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shown_is_escaped() {
+    fn invisible_text_is_escaped() {
         assert_eq!(visible("Grüße:日本".as_bytes(), 64), "Grüße:日本");
         assert_eq!(visible(b"a\xff\xc3b\t\\x\x7f", 64), "a\\xff\\xc3b\\u{9}\\\\x\\u{7f}");
         assert_eq!(visible("left\u{202e}thgir".as_bytes(), 64), "left\\u{202e}thgir");
     }
 
     #[test]
-    fn what_is_too_long_is_cut_between_characters() {
+    fn long_text_is_cut_between_characters() {
         assert_eq!(visible(b"abc", 3), "abc");
         assert_eq!(visible(b"abcd", 3), "abc…");
         assert_eq!(visible("aüü".as_bytes(), 4), "aü…");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_or_turns_text_is_invisible() {
+    fn characters_that_hide_or_turn_text_are_invisible() {
         for c in
             ['\u{0}', '\u{7f}', '\u{85}', '\u{9b}', '\u{ad}', '\u{61c}', '\u{200b}', '\u{200d}', '\u{202e}', '\u{2066}']
         {

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_counts_less_and_is_forgotten() {
+    fn old_events_count_less_and_are_forgotten() {
         let mut top_keys = TopKeys::default();
         for _ in 0..100 {
             top_keys.count(b"k", KeyEvent::Wait, at(29));

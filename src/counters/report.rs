@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_units_is_told() {
+    fn holders_of_units_are_listed() {
         let view = |path: &str| held().view_of(path.as_bytes(), &Numbered).map(|view| view.report.tables);
         let tables = view("counter/full").expect("there are such views");
         assert_eq!(

@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_over_holds_nothing_for_those_who_are_gone() {
+    fn a_restore_drops_releases_that_were_under_way() {
         let (state, _) = left(2 * RELEASES_PER_TICK);
         let (mut other, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
         let mut saved = Vec::new();

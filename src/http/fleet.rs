@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_silent_one_has_told_is_shown_for_a_while() {
+    fn the_last_answer_of_a_silent_daemon_is_shown_for_a_while() {
         let mut played = Played::new();
         let one = snapshot();
         played.tell(0, FIRST_TARGET, Ok(Some(one.clone())), at(20));
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_one_knows_is_not_there() {
+    fn things_that_no_daemon_knows_are_not_found() {
         let mut played = Played::new();
         played.tell(0, "/x", Ok(None), at(10));
         assert_eq!(played.fleet.readiness("/x", conn(), at(20)), Readiness::Waits);

@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_last_bound_is_said_to_be() {
+    fn values_beyond_the_last_bound_are_marked() {
         let mut overview = overview(1, |_| b"slow".into());
         let mut histogram = Histogram::default();
         (0..50).for_each(|n| histogram.record(Span::from_secs(if n < 40 { 1 } else { 1_000 })));

@@ -147,7 +147,7 @@ mod merged {
 
     /// Whoever can answer in the place of a daemon can tell anything.
     #[test]
-    fn what_is_told_can_do_no_harm() {
+    fn hostile_names_are_harmless_on_every_page() {
         let whole = told(with_numbers(3, 70)).to_json();
         for (from, to) in [
             (r#""link":"/pools/type/""#, r#""link":"javascript:alert(1)//""#),

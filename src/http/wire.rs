@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_belongs_to_the_next_request() {
+    fn bytes_behind_a_request_belong_to_the_next() {
         let input = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n";
         let Parsed::Whole(first, len) = parse(input) else { panic!("is whole") };
         let Parsed::Whole(second, rest) = parse(&input[len..]) else { panic!("is whole") };
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn malformed_requests_are_refused() {
         for input in [
             "GET /\r\n\r\n",
             "GET / HTTP/1.1\r\n\r\n",

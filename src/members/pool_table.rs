@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn faults_are_named_with_their_place() {
         let long = "x".repeat(256);
         for (table, at, named) in [
             (table(&[("max", "1")]), 0, "name: this is missing"),

@@ -1,8 +1,8 @@
 //! State machine of the members: pools, their members, who holds and waits for them, and the requests to providers. It knows no
 //! sockets, no bytes of the protocol and no clock: it takes a connection, a request and the time, and emits events for any connection.
 //!
-//! It is made of owners, each with tables of its own that it alone writes and checks: [`Pools`], [`MemberTable`], [`Leases`],
-//! [`Waiters`], [`Agents`], [`Starts`] and [`Background`]. The steps of a request or a timer coordinate them.
+//! It is made of owners, each with tables of its own that it alone writes and checks: `Pools`, `MemberTable`, `Leases`,
+//! `Waiters`, `Agents`, `Starts` and `Background`. The steps of a request or a timer coordinate them.
 //!
 //! Invariant: pools that a step has changed are settled at its end, so that starts are counted once, by the demand that is left.
 

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn faults_are_named_with_their_place() {
         let key = ("key", "k");
         for (entries, at, named) in [
             (&[("workers", "1")][..], 0, "key: this is missing"),

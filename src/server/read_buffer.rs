@@ -163,7 +163,7 @@ mod tests {
 
     /// What comes in pieces of any size stands there whole, whether it is copied or stays where it is.
     #[test]
-    fn what_is_left_stands_before_what_comes() {
+    fn unserved_bytes_stand_before_new_ones() {
         const LONGEST: usize = 4 * COPIED_BYTES;
         let sent: Vec<u8> = (0..LONGEST).map(|n| (n % 251) as u8).collect();
         for piece in [1_000, COPIED_BYTES, COPIED_BYTES + 1] {

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_comes_before_a_crowd() {
+    fn a_single_reply_is_sent_before_a_crowd() {
         let mut output = Output::default();
         let ask = |output: &mut Output, conn| {
             output.begin_turn(id(conn));
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_can_be_answered_otherwise() {
+    fn waiting_replies_can_be_replaced() {
         let mut output = Output::default();
         say_after(&mut output, 1, 1, "INSERTED 1\n");
         say(&mut output, 1, "RESERVED\n");

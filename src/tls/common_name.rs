@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ambiguous_or_no_text_is_refused() {
+    fn ambiguous_names_are_refused() {
         let name = |tag, text: &[u8]| attribute(COMMON_NAME, tag, text);
         assert_eq!(read(&[name(UTF8_STRING, b"a"), name(UTF8_STRING, b"a")]), Err(Nameless::Several));
         // UTF-16, which X.520 allows.

@@ -270,7 +270,7 @@ fn a_ceiling_counts_from_now_on() {
 }
 
 #[test]
-fn what_is_no_command_is_refused() {
+fn unknown_commands_are_refused() {
     let mut stage = Stage::new();
     for line in ["", " ", "\0\u{ff}", "DRAINS", "DRAIN now", "LOG", "LOG off", "LOG error", "UNDRAIN x", "RELEASE-LOCK"]
     {

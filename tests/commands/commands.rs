@@ -165,7 +165,7 @@ fn a_server_that_does_not_answer_shows_in_the_status() {
 
 /// A key can hold what a terminal would obey.
 #[test]
-fn what_peers_say_is_made_harmless() {
+fn text_of_peers_is_made_harmless() {
     let (daemon, server, _) = busy_daemon();
     let mut evil = daemon.connect();
     assert_eq!(evil.ask("ACQ4ME \x1b[2J\u{9b}1m 9 9 0"), "LOCKED");
@@ -177,7 +177,7 @@ fn what_peers_say_is_made_harmless() {
 
 /// Nor must JSON do to a terminal what control characters beyond ASCII do, nor any output hide or turn text.
 #[test]
-fn what_cannot_be_seen_is_escaped_everywhere() {
+fn invisible_text_is_escaped_everywhere() {
     let daemon = Daemon::start(&["-vv"]);
     let server = daemon.address.to_string();
     let mut evil = daemon.connect();
@@ -197,7 +197,7 @@ fn what_cannot_be_seen_is_escaped_everywhere() {
 
 /// The words of a server are those of a peer, too.
 #[test]
-fn what_servers_refuse_with_is_made_harmless() {
+fn refusals_of_servers_are_made_harmless() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let server = listener.local_addr().expect("is bound").to_string();
     // It ends with the process.
@@ -236,7 +236,7 @@ fn every_command_asks_at_a_path_too() {
 }
 
 #[test]
-fn what_is_wrong_with_a_server_is_told_with_its_address() {
+fn failures_of_a_server_name_its_address() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let port = silent.local_addr().expect("is bound").port();
     drop(silent);
@@ -258,7 +258,7 @@ fn what_is_wrong_with_a_server_is_told_with_its_address() {
 // counter
 
 #[test]
-fn who_holds_a_key_is_printed_and_followed() {
+fn holders_of_a_key_are_printed_and_followed() {
     let daemon = Daemon::start(&[]);
     let server = daemon.address.to_string();
     let [mut holder, mut waiter] = [(); 2].map(|()| daemon.connect());

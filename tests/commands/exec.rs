@@ -137,7 +137,7 @@ fn a_key_is_bytes() {
 }
 
 #[test]
-fn what_is_wrong_with_the_command_line_is_named() {
+fn faults_of_the_command_line_are_named() {
     for (arguments, named) in [
         (&["exec", "true"][..], "--key is missing"),
         (&["exec", "-k", "k"], "no command"),
@@ -156,7 +156,7 @@ fn what_is_wrong_with_the_command_line_is_named() {
 // No place
 
 #[test]
-fn who_gets_no_place_is_told_why() {
+fn a_refusal_says_why() {
     let (_daemon, server, mut holder) = daemon();
     assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
     for (options, why) in [
@@ -176,7 +176,7 @@ fn who_gets_no_place_is_told_why() {
 }
 
 #[test]
-fn who_gets_no_place_may_be_told_by_a_status_only() {
+fn a_refusal_may_be_a_status_only() {
     let (_daemon, server, mut holder) = daemon();
     assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
     let options = ["--timeout", "0", "--quiet", "--conflict-exit", "7"];
@@ -344,7 +344,7 @@ fn a_signal_ends_the_wait() {
 }
 
 #[test]
-fn whatever_kills_it_gives_the_lock_back() {
+fn every_kill_gives_the_lock_back() {
     let (_daemon, server, mut observer) = daemon();
     let mut exec = start(&server, &[], &["sh", "-c", "echo $$; exec sleep 60"]);
     let command: i32 = exec.line().parse().expect("a process id");

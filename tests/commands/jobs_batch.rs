@@ -72,7 +72,7 @@ fn a_command_gets_jobs_of_one_tube_and_answers_each() {
 }
 
 #[test]
-fn what_a_command_leaves_costs_an_attempt_of_the_first_only() {
+fn unanswered_jobs_of_a_batch_cost_an_attempt_of_the_first_only() {
     let (_daemon, address, producer) = server(&[]);
     producer.retry("a/t", &ONE_ATTEMPT).expect("is set");
     put(&producer, "a/t", &["late", "poison", "good", "good"]);

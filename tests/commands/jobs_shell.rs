@@ -53,7 +53,7 @@ fn jobs_are_put_and_looked_at() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn faults_are_named() {
     let (_daemon, address, _producer) = server(&["--jobs-max-size", "5"]);
     for (arguments, status, said) in [
         (&["peek", "1"][..], 1, "1: NOT_FOUND"),
@@ -177,7 +177,7 @@ fn several_run_at_a_time_and_finish_after_sigterm() {
 }
 
 #[test]
-fn what_does_not_finish_is_given_back() {
+fn jobs_that_do_not_finish_are_given_back() {
     for (options, signals) in [(&["--grace", "0", "-q"][..], 1), (&["-q"], 2)] {
         let (_daemon, address, producer) = server(&[]);
         producer

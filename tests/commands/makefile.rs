@@ -35,7 +35,7 @@ fn make(target: &str, programs: &[(&str, &str)]) -> Option<Output> {
 }
 
 #[test]
-fn what_was_skipped_is_listed_at_the_end() {
+fn skipped_tests_are_listed_at_the_end() {
     let cargo = "echo testing; echo b >>$TESTS_SKIPPED; echo a >>$TESTS_SKIPPED; echo b >>$TESTS_SKIPPED";
     for (end, status) in [("", Some(0)), ("; exit 101", Some(2))] {
         let Some(output) = make("test", &[("cargo", &format!("{cargo}{end}"))]) else { return };

@@ -143,7 +143,7 @@ fn the_file_counts_more_than_what_operators_changed() {
 
 /// What providers have brought is not in the file's hands: a name that they use, or a pool that they have filled.
 #[test]
-fn what_there_is_no_room_for_is_left_out_until_the_next_upgrade() {
+fn pools_beyond_the_room_are_left_out_until_the_next_upgrade() {
     let file = |fixed: &[&str]| vec![pool("POOL a 0 2", fixed)];
     let mut world = World::with(settings(file(&[])));
     let client = world.connect_to("members");
@@ -202,7 +202,7 @@ fn the_program_reads_pools_from_its_file() {
 
 /// Nothing starts with a file that is wrong.
 #[test]
-fn what_is_wrong_in_the_file_is_said_before_anything_starts() {
+fn faults_in_the_file_are_named_before_anything_starts() {
     let scratch = Scratch::new();
     let path = scratch.file("conf");
     for (text, said) in [

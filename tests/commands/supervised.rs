@@ -101,7 +101,7 @@ fn it_is_ready_after_an_upgrade_that_was_none() {
 
 /// `WATCHDOG_PID` says for whom the watchdog is; a supervisor that has gone, or never was, is no trouble.
 #[test]
-fn what_is_not_meant_for_it_is_left_alone() {
+fn variables_meant_for_other_processes_are_left_alone() {
     let scratch = Scratch::new();
     let path = scratch.file("notify");
     let ears = Ears::at(UnixDatagram::bind(&path).expect("a new file"));

@@ -96,7 +96,7 @@ fn the_sources_are_tidy() {
 }
 
 #[test]
-fn what_is_not_tidy_is_found() {
+fn untidy_sources_are_found() {
     let faults_of = |module: &str, text: &str| Source::new(module, text).faults();
     assert_eq!(
         faults_of("output", "use std::time::Instant;\n"),

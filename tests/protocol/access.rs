@@ -235,7 +235,7 @@ fn each_command(mut look: impl FnMut(&'static Info, &'static str, Option<Verb>))
 }
 
 #[test]
-fn who_may_is_served_and_nobody_else() {
+fn each_command_needs_its_right() {
     each_command(|info, command, verb| {
         let (service, case) = (info.name, format!("{} {command}", info.name));
         let Some(verb) = verb else {
@@ -431,7 +431,7 @@ fn the_manual_has_the_tables() {
 }
 
 #[test]
-fn who_may_do_nothing_is_not_let_in() {
+fn connections_without_rights_are_not_admitted() {
     for info in SERVICES {
         let mut world = World::with(AllSettings::defaults(SERVICES));
         world.guard(may(&["pools:acquire:nothing".into()]));
@@ -569,7 +569,7 @@ fn locks_are_limited_over_all_services_and_connections() {
 
 /// A lock that is handed to a waiter counts as one of its rule from then on.
 #[test]
-fn what_is_handed_over_is_counted() {
+fn a_lock_handed_to_a_waiter_counts_for_its_rule() {
     let mut world = limited("max_locks = 1");
     let operator = connect(&mut world, OPERATOR, "pools");
     assert_eq!(ask(&mut world, operator, b"ACQ4ME k 1 9 0\n"), b"LOCKED\n");
@@ -975,7 +975,7 @@ fn a_header_may_come_on_both_sides_of_an_upgrade() {
 }
 
 #[test]
-fn what_is_refused_is_shown() {
+fn refusals_are_counted_and_shown() {
     let mut stage = Stage::start(
         "[[access]]\nname = \"web\"\nwho = [\"net:127.0.0.0/8\"]\nmay = [\"pools:acquire:a*\", \"http:read\"]\nmax_locks = 1\n",
     );

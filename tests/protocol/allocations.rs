@@ -187,7 +187,7 @@ fn jobs_are_reserved_and_deleted_without_an_allocation() {
 
 /// However many counters a connection has held: what it gave back takes no memory.
 #[test]
-fn what_is_given_back_takes_no_memory() {
+fn released_things_take_no_memory() {
     let mut world = World::new(poolcounter_pools::PoolsSettings::default());
     let names: Vec<[u8; 4]> = (0..2_000_u32).map(u32::to_be_bytes).collect();
     let mut play = || {

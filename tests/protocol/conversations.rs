@@ -255,7 +255,7 @@ fn report(failures: &[String]) {
 }
 
 #[test]
-fn what_makes_no_sense_is_named_by_its_line() {
+fn faults_of_a_script_name_their_line() {
     for (text, wrong) in [
         ("1> STATS\n", "x:1: a scenario begins with"),
         ("## a\n1> STATS\n## b\n", "x: nothing happens in \"b\""),

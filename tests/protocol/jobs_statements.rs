@@ -67,7 +67,7 @@ fn no_statement_changes_two_things() {
 
 /// What a batch writes counts only in the transaction that has set the row: nothing else has its attempt.
 #[test]
-fn whatever_a_batch_writes_is_fenced() {
+fn every_write_of_a_batch_is_fenced() {
     let is_change = |statement: &&&str| {
         let text = statement.trim_start();
         ["INSERT", "DELETE", "UPDATE job"].iter().any(|word| text.starts_with(word))

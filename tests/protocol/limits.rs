@@ -80,7 +80,7 @@ fn a_client_that_does_not_read_is_not_served() {
 }
 
 #[test]
-fn whoever_is_to_be_closed_has_5_seconds_to_read() {
+fn a_connection_to_be_closed_has_5_seconds_to_read() {
     let mut world = world();
     let (deaf, observer) = (world.connect(), world.connect());
     world.set_room(deaf, 0);
@@ -94,7 +94,7 @@ fn whoever_is_to_be_closed_has_5_seconds_to_read() {
 }
 
 #[test]
-fn whoever_was_told_has_5_seconds_to_close() {
+fn an_answered_connection_has_5_seconds_to_close() {
     let mut world = world();
     let (polite, stubborn) = (world.connect(), world.connect());
     for client in [polite, stubborn] {
@@ -165,7 +165,7 @@ fn time_does_not_go_back_after_an_end_in_a_tick() {
 
 /// It may just have died, and nobody knows: what it holds must come back.
 #[test]
-fn whoever_leaves_without_reading_has_5_seconds() {
+fn a_half_closed_connection_that_does_not_read_has_5_seconds() {
     let mut world = world();
     let (leaver, waiter) = (world.connect(), world.connect());
     world.set_room(leaver, 0);

@@ -129,7 +129,7 @@ fn ask(player: &mut Player, conn: usize, line: &str) -> String {
 }
 
 #[test]
-fn nobody_gets_a_member_whose_provider_is_gone_though_it_is_not_its_turn_yet() {
+fn a_member_of_a_lost_provider_is_not_handed_out_before_its_slice() {
     for settings in ["", " order=fifo", " provider_grace=5"] {
         let mut player = five(settings);
         player.close(PROVIDER);
@@ -186,7 +186,7 @@ fn no_more_than_max_are_handed_out_though_more_are_free() {
 }
 
 #[test]
-fn what_is_left_behind_is_nobodys_though_it_has_not_come_back_yet() {
+fn a_member_of_a_lost_holder_cannot_be_returned_before_its_slice() {
     let mut player = five(" on_loss=ok");
     (0..3).for_each(|_| player.say(CONSUMER, "TAKE p", true));
     player.advance(TICK);

@@ -169,7 +169,7 @@ fn play(members: usize) -> Vec<(&'static str, Duration, Duration, u64)> {
 }
 
 #[test]
-fn what_is_much_is_done_whole() {
+fn long_work_is_done_whole() {
     play(20_000);
 }
 

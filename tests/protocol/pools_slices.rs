@@ -65,7 +65,7 @@ fn keys_are_looked_at_in_slices() {
 }
 
 #[test]
-fn what_changes_while_keys_are_looked_at_is_told_as_it_is() {
+fn changes_during_a_scan_of_keys_are_listed_as_they_are() {
     let mut world = world();
     let [holder, asker, other, waiter] = [(); 4].map(|()| world.connect());
     hold_many(&mut world, holder, MANY_KEYS);

@@ -298,7 +298,7 @@ fn play_all(seeds: u64) {
 
 /// More connections than a tick writes to: some have said their last, and wait for a flush, when another process takes over.
 #[test]
-fn what_follows_quit_is_served_by_no_process() {
+fn requests_behind_quit_are_served_by_no_process() {
     let mut world = world();
     let clients: Vec<usize> = (0..MORE_THAN_A_FLUSH).map(|_| world.connect_to("jobs")).collect();
     for client in &clients {

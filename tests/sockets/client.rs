@@ -90,7 +90,7 @@ fn a_lock_excludes_others_until_it_is_dropped() {
 }
 
 #[test]
-fn whoever_finds_too_many_is_told_at_once() {
+fn a_full_queue_is_reported_at_once() {
     let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let _held = lock(&one, "k");

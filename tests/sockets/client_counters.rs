@@ -89,7 +89,7 @@ fn a_dump_has_every_counter() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused() {
+fn requests_that_make_no_sense_are_refused() {
     let server = Embedded::start("counters");
     let client = counters(&server.address);
     let long = "n".repeat(65_535);

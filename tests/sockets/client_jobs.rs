@@ -49,7 +49,7 @@ fn with_each(scene: fn(&str)) {
 }
 
 #[test]
-fn what_beanstalkd_has_works_with_both() {
+fn requests_of_beanstalkd_work_with_both_servers() {
     with_each(|address| {
         let (producer, mut runner) = (producer(address), runner(address));
         let PutOutcome::Inserted(first) = producer.put(&in_tube("mail", "first")).expect("is put") else {

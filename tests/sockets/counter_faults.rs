@@ -96,7 +96,7 @@ fn dumps_that_nobody_reads_cost_little_and_go_on_over_an_upgrade() {
 }
 
 #[test]
-fn whoever_leaves_with_many_counters_gives_them_back_at_once() {
+fn a_disconnect_gives_many_counters_back_at_once() {
     let daemon = start(&[]);
     let mut other = connect(&daemon);
     for how in ["close", "half-close", "reset"] {

@@ -116,7 +116,7 @@ fn it_listens_wherever_it_is_told() {
 }
 
 #[test]
-fn what_it_cannot_use_is_named() {
+fn unusable_addresses_are_named() {
     let scratch = Scratch::new();
     let nowhere = unix(&scratch.file("no/socket"));
     for (arguments, named) in [
@@ -190,7 +190,7 @@ fn the_daemon_is_a_command_among_others() {
 }
 
 #[test]
-fn what_is_no_command_is_named() {
+fn unknown_commands_are_named() {
     for arguments in
         [&["frobnicate"][..], &["frobnicate", "--help"], &["help", "frobnicate"], &["help", "serve", "frobnicate"]]
     {
@@ -228,7 +228,7 @@ fn settings_can_stand_in_a_file() {
 }
 
 #[test]
-fn what_is_wrong_in_the_file_is_named() {
+fn faults_in_the_file_are_named() {
     let scratch = Scratch::new();
     let path = scratch.file("conf");
     let config = path.display().to_string();
@@ -503,7 +503,7 @@ fn lines_are_logged_when_asked_for_twice() {
 }
 
 #[test]
-fn what_the_environment_says_of_the_log_counts() {
+fn the_environment_sets_the_log() {
     assert_eq!(log_of_a_visit("RUST_LOG=info", &["-vv"]), [""; 0]);
 }
 

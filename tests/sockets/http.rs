@@ -134,7 +134,7 @@ fn actions_under_way_have_their_results_over_an_upgrade() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn malformed_requests_are_answered_with_a_reason() {
     let (_daemon, address) = start(&[]);
     let mut web = Web::to(address);
     assert_eq!(web.get("/nowhere").status, 404);
@@ -210,7 +210,7 @@ fn the_client_says_what_becomes_of_the_connection() {
 }
 
 #[test]
-fn whoever_does_not_read_costs_little() {
+fn a_client_that_does_not_read_costs_little() {
     let (daemon, address) = start(&[]);
     let mut other = Web::to(address);
     let before = (other.get("/metrics"), daemon.memory()).1;

@@ -68,7 +68,7 @@ fn a_long_body_streams_in_and_out_and_over_upgrades() {
 }
 
 #[test]
-fn who_does_not_read_costs_little() {
+fn a_client_that_does_not_read_costs_little() {
     const JOBS: usize = 500;
     let daemon = Daemon::start_with_jobs(&[]);
     let (mut reader, mut other) = (connect(&daemon), connect(&daemon));

@@ -184,7 +184,7 @@ fn any_bytes_are_answered() {
 }
 
 #[test]
-fn what_is_lost_in_whatever_way_comes_back() {
+fn members_come_back_however_their_holder_is_lost() {
     let daemon = start();
     let mut operator = declare(&daemon, 2, "on_loss=ok");
     let mut slowest = Duration::ZERO;
@@ -233,7 +233,7 @@ fn what_is_lost_in_whatever_way_comes_back() {
 }
 
 #[test]
-fn who_does_not_read_costs_little() {
+fn a_client_that_does_not_read_costs_little() {
     const MEMBERS: usize = 2000;
     let daemon = start();
     let mut operator = declare(&daemon, MEMBERS, "on_loss=ok");
@@ -360,7 +360,7 @@ fn a_thousand_connections_are_lost_at_once() {
 
 /// The same where a lost member is replaced: each by exactly one.
 #[test]
-fn what_a_thousand_lost_holders_had_is_replaced() {
+fn members_of_a_thousand_lost_holders_are_replaced() {
     const HOLDERS: u32 = 1000;
     let daemon = start();
     let mut operator = connect(&daemon);

@@ -100,7 +100,7 @@ fn only_those_who_listen_for_proxies_believe_them() {
 }
 
 #[test]
-fn what_is_no_header_ends_the_connection() {
+fn a_malformed_header_ends_the_connection() {
     let (mut daemon, _scratch, socket) = start(Daemon::program(), &["-v"]);
     let good = header("192.0.2.7:1");
     let with = |at: usize, byte: u8| {

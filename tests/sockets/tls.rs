@@ -134,7 +134,7 @@ fn a_constrained_authority_gives_no_common_name() {
 }
 
 #[test]
-fn what_is_not_tls_is_refused() {
+fn plain_bytes_are_refused() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let terminator = certificates.terminator(&socket, &[]);
@@ -458,7 +458,7 @@ fn log_says_once_that_the_server_takes_connections_again() {
 // What is held
 
 #[test]
-fn what_a_client_holds_is_given_back_at_once_when_it_is_gone() {
+fn a_disconnect_gives_everything_back_at_once() {
     let Some(certificates) = Certificates::new() else { return };
     let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let terminator = certificates.terminator(&socket, &[]);
@@ -514,7 +514,7 @@ fn a_server_that_does_not_read_is_told_that_its_client_is_gone() {
 }
 
 #[test]
-fn what_a_client_does_not_read_is_bounded() {
+fn unread_output_of_a_client_is_bounded() {
     let Some(certificates) = Certificates::new() else { return };
     let (listener, socket) = toy_server(&certificates);
     let terminator = certificates.terminator(&socket, &[]);

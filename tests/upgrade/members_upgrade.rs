@@ -76,7 +76,7 @@ fn list(client: &mut Client, pool: &str) -> String {
 /// A pool whose members are started: starts that are under way, fail and wait for their backoff, checks before a take, cleanings by
 /// a cleaner, stops, and leases that outlive their connections.
 #[test]
-fn what_providers_and_cleaners_are_at_goes_on() {
+fn work_of_providers_and_cleaners_continues() {
     let mut at = Upgraded::start();
     let (mut operator, mut provider, mut cleaner) = (at.connect(), at.connect(), at.connect());
     let pool =

@@ -35,7 +35,7 @@ fn holder_and_other(holder_is_first: bool, said: &[u8]) -> (World, usize, usize)
 }
 
 #[test]
-fn who_left_while_nobody_looked_has_left_first() {
+fn disconnect_between_two_polls_is_served_first() {
     for (holder_is_first, said, rest) in [
         (true, &b""[..], &b"ACQ4ME k 1 1 0\n"[..]),
         (false, b"", b"ACQ4ME k 1 1 0\n"),
@@ -52,7 +52,7 @@ fn who_left_while_nobody_looked_has_left_first() {
 
 /// However a holder ends, whoever waits is told in the same tick.
 #[test]
-fn what_others_get_leaves_in_the_same_tick() {
+fn a_released_lock_is_granted_in_the_same_tick() {
     let ends: [fn(&mut World, usize); 4] = [
         |world, holder| world.finish(holder),
         |world, holder| world.reset(holder),
@@ -228,7 +228,7 @@ fn counters_of(daemon: &Daemon) -> SocketAddr {
 }
 
 #[test]
-fn who_left_before_another_asked_has_left() {
+fn disconnect_before_request_frees_the_lock() {
     let rounds = std::env::var("ORDER_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
     let scratch = Scratch::new();
     let (mut daemon, ways) = start(&scratch);

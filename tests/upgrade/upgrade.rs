@@ -51,7 +51,7 @@ fn everything_goes_on() {
 
 /// What operators are told goes on: what happened by type, who holds what, and for how long a lock has been watched.
 #[test]
-fn what_was_seen_is_not_forgotten() {
+fn seen_bytes_are_not_searched_again_after_an_upgrade() {
     let mut daemon = Daemon::start(&["--warn-hold", "2"]);
     let (mut holder, mut other) = (daemon.connect(), daemon.connect());
     assert_eq!(holder.ask("ACQ4ME Article:k 1 1 0"), "LOCKED");
@@ -73,7 +73,7 @@ fn what_was_seen_is_not_forgotten() {
 }
 
 #[test]
-fn what_was_not_sent_is_sent_afterwards() {
+fn unsent_output_is_sent_after_an_upgrade() {
     let mut daemon = Daemon::start(&[]);
     let mut reader = daemon.connect();
     let requests = 20_000;
@@ -229,7 +229,7 @@ fn a_program_that_cannot_take_over_does_not() {
 /// What becomes of the program's file and of the configuration file while the upgrade is rehearsed is for the next one: what
 /// was rehearsed takes over, with the settings that were rehearsed.
 #[test]
-fn what_was_rehearsed_takes_over() {
+fn a_rehearsed_program_takes_over() {
     let scratch = Scratch::new();
     let (program, settings, bad) = (scratch.file("poolcounter"), scratch.file("settings"), scratch.file("bad"));
     fs::write(&settings, "max_locks = 1\n").expect("can be written");

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_told_once() {
+    fn changes_are_printed_once() {
         let me = Some(Purpose::Me);
         let first = [claim("a", None, 5), claim("b", me, 4), claim("c", me, 3), claim("a", None, 2)];
         let told = |before: &[ToldClaim], now: &[ToldClaim]| {

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_the_filter() {
+    fn typed_text_is_the_filter() {
         let mut controls = Controls::default();
         let pressed = press(&mut controls, &[], &['/', 'q', 's', 'x'].map(KeyCode::Char));
         assert_eq!((&*controls.filter, pressed), ("qsx", KeyAction::Redraw));

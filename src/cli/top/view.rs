@@ -232,7 +232,7 @@ pub mod tests {
     const FILE: &str = "File:\\u{1b}[2J|9|-|1.5 s|-";
 
     #[test]
-    fn what_has_happened_is_told_by_second() {
+    fn events_are_shown_by_second() {
         let (before, now) = samples();
         let view = View::of(&now, Some(&before), "", &Orders::new());
         assert_eq!((view.services.len(), view.panels.len()), (1, 2), "what nobody uses is left out");

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn rows_that_do_not_fit_are_counted() {
         assert_eq!(keys(1, 2), "before\nkk: 1 working, 0 waiting, oldest 7200.000001s\n\n");
         assert_eq!(keys(0, 1), "before\n\n");
         let many = keys(5_000, 1);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told_apart() {
+    fn malformed_frames_are_told_apart() {
         for (opcode, body) in [
             (1, ""),
             (1, "00"),

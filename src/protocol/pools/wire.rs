@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_no_timeout() {
+    fn a_timeout_that_is_no_number_is_zero() {
         for word in ["", "b'0'", "-1", ".", "1.x", "1e3", "hold=3"] {
             assert_eq!(acquire(&format!("ACQ4ME k 1 1 {word}")).map(|a| a.timeout), Some(Span::ZERO), "{word}");
         }

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_versions_5_and_6_wrote_goes_on() {
+    fn records_of_versions_5_and_6_are_restored() {
         WRITTEN.into_iter().for_each(goes_on);
     }
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_refused() {
+    fn cut_records_are_refused() {
         assert!(WRITTEN.into_iter().all(|written| restored(written, 1).is_err()));
     }
 }

@@ -163,7 +163,7 @@ mod tests {
     const WRITTEN: &[u8] = include_bytes!("../../../tests/handovers/4");
 
     #[test]
-    fn what_version_0_9_0_wrote_is_read() {
+    fn records_of_version_0_9_0_are_read() {
         let Handover { preamble, mut rest } = Handover::read(WRITTEN).expect("is read");
         let services: Vec<&str> = preamble.ports.iter().map(|port| &*port.service).collect();
         assert_eq!((services, preamble.sockets.len()), (vec!["pools", "counters", "http"], 8));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_refused() {
+    fn cut_records_are_refused() {
         assert!(Handover::read(&WRITTEN[..WRITTEN.len() - 1]).is_err());
     }
 }

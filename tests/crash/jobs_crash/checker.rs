@@ -142,7 +142,7 @@ const HISTORIES: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_can_be_is_told_from_what_cannot() {
+fn possible_outcomes_are_told_from_impossible_ones() {
     for (said, found, wrong) in HISTORIES {
         let mut told = Talk::new();
         told.say(said);

@@ -14,7 +14,7 @@ const ACTORS: usize = 3;
 
 /// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
 #[test]
-fn what_was_promised_by_one_daemon_holds_at_the_next() {
+fn promises_of_one_daemon_hold_at_the_next() {
     let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
     let (mut replies, mut takeovers, mut rewrites, mut promotions) = (0, 0, 0, 0);
     for seed in first..first + seeds {

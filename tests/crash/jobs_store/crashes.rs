@@ -31,7 +31,7 @@ impl Disk for LosingStore {
 
 /// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
 #[test]
-fn what_was_promised_outlives_every_crash() {
+fn promises_outlive_every_crash() {
     let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
     let mut replies = 0;
     for seed in first..first + seeds {

@@ -60,7 +60,7 @@ pub fn start(path: &Path, options: &[&str]) -> Daemon {
 }
 
 #[test]
-fn what_was_promised_is_there_after_a_crash_and_after_an_upgrade() {
+fn promises_hold_after_a_crash_and_after_an_upgrade() {
     let scratch = Scratch::new();
     let path = scratch.file("jobs.db");
     let mut daemon = start(&path, &[]);
@@ -92,7 +92,7 @@ fn what_was_promised_is_there_after_a_crash_and_after_an_upgrade() {
 
 /// The log of the file is lost while the daemon runs: it writes everything anew, and serves meanwhile.
 #[test]
-fn what_the_disk_has_lost_is_written_from_memory() {
+fn changes_that_the_disk_lost_are_written_from_memory() {
     let scratch = Scratch::new();
     let path = scratch.file("jobs.db");
     let mut daemon = start(&path, &[]);

@@ -88,7 +88,7 @@ fn assert_kept(place: &Path, ids: std::ops::RangeInclusive<u64>, what: &str) {
 }
 
 #[test]
-fn what_is_answered_after_the_files_are_gone_survives_a_crash() {
+fn replies_after_the_files_are_gone_survive_a_crash() {
     for (what, deed, sentence, aside) in DEEDS {
         println!("{what}");
         let scratch = Scratch::new();

@@ -250,7 +250,7 @@ fn own_job_that_is_not_committed_is_waited_for() {
 }
 
 #[test]
-fn what_sees_no_job_of_its_own_is_served_before_the_commit() {
+fn requests_about_other_jobs_are_served_before_the_commit() {
     let mut stage = Stage::new();
     let [own, other] = [stage.connect(), stage.connect()];
     stage.ask(other, "put 0 0 9 1|a|");
@@ -291,7 +291,7 @@ fn upgrade_takes_over_what_waits_for_an_own_job() {
 
 /// What a request of the same connection does before the commit is seen by the next, as far as the job was there before.
 #[test]
-fn what_was_there_before_can_be_had_before_the_commit() {
+fn older_jobs_are_served_before_the_commit() {
     let mut stage = Stage::new();
     let [one, other] = [stage.connect(), stage.connect()];
     stage.ask(one, "put 0 0 9 1|a|");
@@ -327,7 +327,7 @@ fn a_duplicate_waits_for_the_job_that_it_names() {
 }
 
 #[test]
-fn who_is_lost_before_the_commit_has_put_its_job_nonetheless() {
+fn a_job_is_kept_whose_producer_is_lost_before_the_commit() {
     let mut stage = Stage::new();
     let [lost, other] = [stage.connect(), stage.connect()];
     stage.ask(lost, "put 0 0 9 1|a|");
@@ -348,7 +348,7 @@ fn who_is_lost_before_the_commit_has_put_its_job_nonetheless() {
 }
 
 #[test]
-fn who_sends_no_more_gets_what_it_is_owed() {
+fn replies_after_a_commit_reach_a_half_closed_connection() {
     let mut stage = Stage::new();
     let [puts, reserves, nobody] = [stage.connect(), stage.connect(), stage.connect()];
     stage.world.send(puts, b"put 0 0 9 1\r\na\r\n");
@@ -483,7 +483,7 @@ fn a_commit_that_never_ends_counts_as_a_failure() {
 
 /// Beyond the bound, who would change more is not read; who only asks is served, and nothing is lost.
 #[test]
-fn who_would_change_more_than_the_store_can_take_waits() {
+fn changes_beyond_what_the_store_takes_wait() {
     let queue = Queue { changes: 10, bytes: 1 << 20 };
     let mut stage = Stage::with(JobsSettings { queue, ..JobsSettings::default() });
     let [puts, asks, lost, ends] = [stage.connect(), stage.connect(), stage.connect(), stage.connect()];
@@ -513,7 +513,7 @@ fn who_would_change_more_than_the_store_can_take_waits() {
 
 /// The store fails while so much waits that others are not read: each request is answered when it has waited long enough.
 #[test]
-fn what_is_held_back_while_the_store_fails_is_answered_in_time() {
+fn requests_held_back_while_the_store_fails_are_answered_in_time() {
     let queue = Queue { changes: 10, bytes: 1 << 20 };
     let mut stage = Stage::with(JobsSettings { queue, store_timeout: Span::from_secs(3), ..JobsSettings::default() });
     let [many, one, holder, asks, late] = std::array::from_fn(|_| stage.connect());

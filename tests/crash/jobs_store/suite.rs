@@ -74,7 +74,7 @@ fn a_store_that_keeps_nothing_is_told_nothing() {
 }
 
 #[test]
-fn what_was_committed_is_there_when_it_is_opened_again_and_nothing_else() {
+fn a_store_has_what_was_committed_and_nothing_else() {
     on_each(|open, scratch| {
         let mut kept = Kept::default();
         let mut store = open(&scratch);
@@ -151,7 +151,7 @@ fn a_store_and_a_naive_one_agree_after_any_batches_and_openings() {
 }
 
 #[test]
-fn nobody_else_may_open_it_meanwhile() {
+fn an_open_store_cannot_be_opened_again() {
     on_each(|open, scratch| {
         let mut store = open(&scratch);
         load(&mut *store, EPOCH).expect("is new");

@@ -29,7 +29,7 @@ fn a_reply_leaves_after_its_commit_and_those_behind_it_keep_their_order() {
 }
 
 #[test]
-fn what_is_collected_in_a_tick_is_one_commit() {
+fn changes_of_a_tick_are_one_commit() {
     let mut stage = Stage::new();
     let clients: Vec<usize> = (0..100).map(|_| stage.connect()).collect();
     clients.iter().for_each(|client| stage.world.send(*client, b"PUT x\n"));
@@ -43,7 +43,7 @@ fn what_is_collected_in_a_tick_is_one_commit() {
 }
 
 #[test]
-fn what_a_crash_loses_is_said_in_the_place_of_the_replies() {
+fn a_lost_commit_is_reported_in_place_of_its_replies() {
     let mut stage = Stage::new();
     let (one, other) = (stage.connect(), stage.connect());
     stage.send(one, "PUT a\nGET 1\n");

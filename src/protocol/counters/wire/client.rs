@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_to_the_request_is_told_apart() {
+    fn other_replies_are_told_apart() {
         let reply = *b"\x91\x01\0\0\0\0\0\x04\0\0\0\0";
         assert!(ReplyHeader::parse(&reply, &REQUESTS[1]).is_some());
         assert!(ReplyHeader::parse(&reply, &REQUESTS[2]).is_none(), "it answers something else");

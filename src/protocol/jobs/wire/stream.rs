@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_memory_for_is_skipped() {
+    fn bodies_beyond_the_memory_are_skipped() {
         for (bytes, rest) in [
             ("put 1 1 1 6\r\nabc", "def\r\nstats\r\n"),
             ("put-many 2\r\nput 1 1 1 1\r\na\r\nput 1 1 1 3\r\nb", "cd\r\nstats\r\n"),

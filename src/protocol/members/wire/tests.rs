@@ -90,7 +90,7 @@ const MALFORMED: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn what_is_malformed_is_named() {
+fn malformed_lines_are_refused_with_a_reason() {
     let long = "x".repeat(256);
     let all = MALFORMED.iter().flat_map(|(command, all)| all.iter().map(move |rest| format!("{command}{rest}")));
     for line in all.chain([format!("TAKE {long}"), format!("TAKE db x={long}")]) {

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_figure_says_nothing() {
+    fn other_lines_are_no_figures() {
         for line in [
             "",
             "uptime",
