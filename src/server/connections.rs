@@ -88,7 +88,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Has what the operator has set take effect, as [`Service::configure`](poolcounter_service::contract::Service::configure) says.
+    /// Has what the operator has set take effect, as [`Lifecycle::configure`](poolcounter_service::contract::Lifecycle::configure) says.
     pub fn configure(&mut self, now: Time) {
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.configure(context));
@@ -97,7 +97,7 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Has every service open what it keeps, as [`Service::begin`](poolcounter_service::contract::Service::begin) says. `listens` says of which
+    /// Has every service open what it keeps, as [`Lifecycle::begin`](poolcounter_service::contract::Lifecycle::begin) says. `listens` says of which
     /// there are clients to come.
     ///
     /// # Errors

@@ -10,7 +10,7 @@
 //! | [`Report::matrix`] | two kinds of names against each other, as a heat map | a static [`MatrixInfo`] |
 //! | [`Report::series`] | levels and counts that are remembered for curves | a static [`SeriesInfo`] each |
 //!
-//! What there is to tell of one thing by itself is a [`View`], which [`crate::contract::Service::view`] returns: a report of its own.
+//! What there is to tell of one thing by itself is a [`View`], which [`crate::contract::Observe::view`] returns: a report of its own.
 //!
 //! The rows of a table have one [`Cell`] for each column, of the kind that the [`ColumnUnit`] names:
 //!
@@ -49,10 +49,10 @@
 //! ```
 //!
 //! Of a service that is called `members`, the metric is `poolcounter_members_group_idle{group="runners"}`, the JSON
-//! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::contract::Service::report`] returns figures and tables;
-//! [`crate::contract::Service::sample`] tells of the series, every few seconds, and so must be quick,
-//! [`crate::contract::Service::sample_things`] of those of single things, and
-//! [`crate::contract::Service::tally`] of the counts that the page shows of the last minutes.
+//! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::contract::Observe::report`] returns figures and tables;
+//! [`crate::contract::Observe::sample`] tells of the series, every few seconds, and so must be quick,
+//! [`crate::contract::Observe::sample_things`] of those of single things, and
+//! [`crate::contract::Observe::tally`] of the counts that the page shows of the last minutes.
 
 mod column;
 pub mod matrix;
@@ -103,7 +103,7 @@ pub struct Report {
     pub exported: Vec<Table>,
     /// Two kinds of names against each other.
     pub matrix: Option<Matrix>,
-    /// What is remembered of it, as it is now. The registry asks [`crate::contract::Service::sample`] for these.
+    /// What is remembered of it, as it is now. The registry asks [`crate::contract::Observe::sample`] for these.
     pub series: Vec<Series>,
 }
 
