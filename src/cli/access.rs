@@ -1,6 +1,5 @@
 //! The rules of access in the configuration file: each `[[access]]` as a value that cannot be wrong.
 
-use super::options::DaemonSettings;
 use crate::services::SERVICES;
 use nix::unistd::{Group, User};
 use poolcounter_service::access::{Limits, MOST_RULES, Rights, Rule, Verb, Who};
@@ -11,21 +10,21 @@ use poolcounter_service::options::{
 use std::net::IpAddr;
 
 /// The tables.
-pub const TABLES: &[TableOpt<DaemonSettings>] = &[TableOpt {
+pub const TABLES: &[TableOpt<Vec<Rule>>] = &[TableOpt {
     about: TableDoc {
         key: "access",
         doc_short: "Who may ask for what, and have how much; the first that is for a connection counts, and with one of them there, what none allows is refused. There can be several.",
         example: "name = \"web\"\nwho = [\"net:10.0.0.0/8\", \"user:www-data\", \"cn:web*.example.org\"]\nmay = [\"pools:ArticleView:*\", \"counters:read\", \"jobs:put:enwiki/*\", \"http\"]\nmax_connections = 20000\nmax_locks = 1000\nmax_waits = 10000\nmax_requests = 50000\nmax_memory = 100000000\n",
     },
-    add: |settings, table| {
-        if settings.rules.len() >= MOST_RULES {
+    add: |rules, table| {
+        if rules.len() >= MOST_RULES {
             return Err(Misplaced::new(table.at, format!("there are more than {MOST_RULES} rules")));
         }
         let rule = read_rule(table)?;
-        if settings.rules.iter().any(|other| other.name == rule.name) {
+        if rules.iter().any(|other| other.name == rule.name) {
             return Err(Misplaced::new(table.at, format!("name: there are two rules called {}", rule.name)));
         }
-        settings.rules.push(rule);
+        rules.push(rule);
         Ok(())
     },
 }];

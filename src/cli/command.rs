@@ -1,7 +1,9 @@
-//! What a command is, and how it fails. It knows no single command.
+//! A row of the table of commands. It knows no single command.
+
+pub use super::failure::{FAILURE, Failure, MISUSE};
 
 use super::table::{Given, WordsAllowed};
-use poolcounter_service::options::{Opt, did_you_mean};
+use poolcounter_service::options::Opt;
 use std::process::ExitCode;
 
 /// One command.
@@ -24,42 +26,9 @@ pub struct Command {
     pub run: fn(&Given) -> Result<ExitCode, Failure>,
 }
 
-/// Why a command fails.
-#[derive(PartialEq, Eq, Debug)]
-pub struct Failure {
-    /// With which exit status.
-    pub status: u8,
-    /// One sentence for whoever reads the standard error.
-    pub sentence: String,
-}
-
-/// The exit status of a command that has none of its own for what went wrong.
-pub const FAILURE: u8 = 1;
-/// The exit status of every command, and of the daemon, when the command line is wrong: `EX_USAGE`.
-pub const MISUSE: u8 = 64;
-
-impl Failure {
-    /// Returns the failure of a command line that is wrong.
-    pub fn misuse(sentence: impl Into<String>) -> Failure {
-        Failure { status: MISUSE, sentence: sentence.into() }
-    }
-
-    /// Returns the failure of a command line with a word that is none of those known.
-    pub fn unknown<'a>(what: &str, word: &str, known: impl IntoIterator<Item = &'a str>, help: &str) -> Failure {
-        let near = did_you_mean(word, known);
-        Failure::misuse(format!("unknown {what} \"{word}\"{near} (see {help})"))
-    }
-}
-
 impl Command {
     /// Returns the options that users are shown.
     pub fn shown_options(&self) -> Vec<Opt<()>> {
         (self.options)().into_iter().filter(|option| !option.is_hidden).collect()
-    }
-}
-
-impl From<String> for Failure {
-    fn from(sentence: String) -> Self {
-        Failure { status: FAILURE, sentence }
     }
 }

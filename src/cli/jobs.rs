@@ -5,6 +5,7 @@ mod batch;
 mod command_run;
 mod fetch;
 mod options;
+mod plan;
 mod run;
 mod settings;
 mod show;

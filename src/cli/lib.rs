@@ -9,6 +9,7 @@ mod config;
 mod counter;
 mod endpoint;
 mod exec;
+mod failure;
 mod holders;
 mod jobs;
 mod logger;

@@ -285,7 +285,7 @@ impl DaemonSettings {
             }
             row -= own;
         }
-        (access::TABLES[row].add)(self, table)
+        (access::TABLES[row].add)(&mut self.rules, table)
     }
 }
 

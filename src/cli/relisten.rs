@@ -1,12 +1,12 @@
 //! Opens and closes listeners after a reload, so that the daemon listens where the settings say now. Connections live on.
 
 use super::options::DaemonSettings;
-use super::serve::is_unsupported;
 use crate::services::SERVICES;
 use log::{info, warn};
+use nix::errno::Errno;
 use poolcounter_server::{Address, Listener, Server};
 use poolcounter_service::container::{PerService, ServiceId};
-use std::io;
+use std::io::{self, ErrorKind};
 
 /// Has the server listen where the settings say, and returns whether it does. What cannot change is logged, and stays as it was.
 pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
@@ -105,4 +105,10 @@ fn add(listener: Listener, service: ServiceId, server: &mut Server) -> bool {
     added
         .inspect_err(|error| warn!("cannot listen on a socket of the {}: {error}", service.info(SERVICES).name))
         .is_ok()
+}
+
+/// Returns true when the machine has no such family of addresses.
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
+    let no_such_family = error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32);
+    no_such_family || error.kind() == ErrorKind::AddrNotAvailable
 }

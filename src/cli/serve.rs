@@ -4,16 +4,15 @@ use super::command::Failure;
 use super::config;
 use super::logger;
 use super::options::DaemonSettings;
-use super::relisten::relisten;
+use super::relisten::{is_unsupported, relisten};
 use super::table::Given;
 use crate::services::SERVICES;
 use log::{error, info, warn};
-use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use poolcounter_server::{self as net, Address, Handover, Listener, Policy, Server};
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{ServiceId, Services};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
@@ -215,11 +214,6 @@ fn listen_for(service: ServiceId, server: &mut Server, settings: &DaemonSettings
         }
     }
     Ok(())
-}
-
-pub(super) fn is_unsupported(error: &io::Error) -> bool {
-    let no_such_family = error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32);
-    no_such_family || error.kind() == ErrorKind::AddrNotAvailable
 }
 
 /// Returns the addresses in a sentence.

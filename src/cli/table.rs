@@ -1,6 +1,6 @@
 //! Command lines, read by a table of options. It knows no single option.
 
-use super::command::Failure;
+use super::failure::Failure;
 use getopts::{Fail, HasArg, Occur, ParsingStyle};
 use poolcounter_service::options::{Opt, nearest};
 use std::ffi::{OsStr, OsString};

@@ -3,10 +3,9 @@
 //! Invariant: a caller that gets a [`Fault`] drops the connection. So an answer that comes late is never taken for that to the
 //! next request.
 
-use super::dial::Dial;
-use super::error::{Failure, Fault};
+use super::LONGEST;
+use super::error::Fault;
 use super::stream::ClientStream;
-use super::{LONGEST, Timeouts, Tls};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -40,16 +39,6 @@ pub(super) struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Connects to a server, and waits until that is done: see [`Dial::begin`] and [`Dial::finish`].
-    pub fn open(
-        server: &str,
-        default_port: u16,
-        timeouts: &Timeouts,
-        tls: Option<&Tls>,
-    ) -> Result<ClientConnection, Failure> {
-        Dial::begin(server, default_port, timeouts, tls)?.finish()
-    }
-
     /// Returns the connection on a stream that is connected to this address.
     pub fn new(stream: ClientStream, address: String, answer_timeout: Duration) -> ClientConnection {
         ClientConnection { stream, address, input: Vec::new(), read: 0, answer_timeout, deadline: Instant::now() }

@@ -2,6 +2,7 @@
 
 use super::Timeouts;
 use super::connection::ClientConnection;
+use super::dial::Dial;
 use super::error::{Error, Failure, Fault};
 use super::members::DEFAULT_PORT;
 use super::members::exchange::{ask, members_request, read_done, read_list, sendable_attributes, sendable_text};
@@ -84,7 +85,7 @@ impl Provider {
         let mut failures = Vec::new();
         for server in placement.order(pool) {
             let server = &placement.servers()[server];
-            let opened = ClientConnection::open(server, DEFAULT_PORT, &timeouts, placement.tls());
+            let opened = Dial::begin(server, DEFAULT_PORT, &timeouts, placement.tls()).and_then(Dial::finish);
             let provided = opened.and_then(|connection| {
                 let address = connection.address().to_string();
                 let mut provider = Provider { connection, pool: escaped.clone(), tasks: VecDeque::new() };

@@ -1,7 +1,7 @@
 //! Replies to connections: at once, after a commit, or as their output drains.
 
 use super::JobQueue;
-use super::sessions::{COPIED_BYTES, CRLF, Message, session_of};
+use super::sessions::{COPIED_BYTES, CRLF, Message, Promise, session_of};
 use super::state::{Commit, Event, JobId, Reply, State};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_protocol::jobs::wire::replies;
@@ -16,13 +16,6 @@ pub(super) enum ReplyBody {
     Job(JobId),
     /// A text of the service.
     Text(Vec<u8>),
-}
-
-/// The commit that a reply waits for, and the number of the job whose change it promises; zero if it is none of one job.
-#[derive(Clone, Copy)]
-pub(super) struct Promise {
-    pub commit: Commit,
-    pub about: u64,
 }
 
 impl JobQueue {

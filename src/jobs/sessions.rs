@@ -1,7 +1,6 @@
 //! What is known of a connection beyond its jobs: a request that is not all there yet, and what the connection is still to
 //! be told. A long body is told in pieces, as the output drains, and is never copied whole.
 
-use super::replies::Promise;
 use super::state::queries::Summary;
 use super::state::{Commit, Listing, SumBy};
 use poolcounter_core::id::{ConnId, Id};
@@ -14,6 +13,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+
+/// The commit that a reply waits for, and the number of the job whose change it promises; zero if it is none of one job.
+#[derive(Clone, Copy)]
+pub(super) struct Promise {
+    pub commit: Commit,
+    pub about: u64,
+}
 
 /// A body up to this length is copied behind its line even when it must wait: to share it would take as much.
 pub(super) const COPIED_BYTES: usize = 256;

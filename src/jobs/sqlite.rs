@@ -94,7 +94,7 @@ impl Sqlite {
     fn open(&mut self) -> Result<(Lock, Opened), String> {
         self.place = self.place.clone().resolved();
         let lock = self.place.lock()?;
-        let opened = self.place.open(&lock, file::QueueId::Drawn).map_err(file::FileTrouble::sentence)?;
+        let opened = self.place.open(&lock, schema::QueueId::Drawn).map_err(file::FileTrouble::sentence)?;
         // Opening it was one more.
         (self.opening, self.queue) = (opened.mark.opening, Some(opened.queue));
         Ok((lock, opened))

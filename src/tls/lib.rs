@@ -10,12 +10,11 @@ mod connection;
 mod session;
 mod side;
 mod terminator;
-mod upgrade;
 
 pub use certificates::Files;
 pub use common_name::Nameless;
 pub use terminator::Terminator;
-pub use upgrade::{check, inherited};
+pub use terminator::upgrade::{check, inherited};
 
 use poolcounter_core::address::Address;
 use poolcounter_core::time::Span;

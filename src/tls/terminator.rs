@@ -4,7 +4,6 @@
 use super::Settings;
 use super::certificates::Credentials;
 use super::connection::{Buffers, Connection, Phase};
-use super::upgrade::Upgrade;
 use log::{info, warn};
 use mio::event::Event;
 use mio::{Events, Poll, Token};
@@ -18,9 +17,11 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
+use upgrade::Upgrade;
 
 mod handshakes;
 mod turns;
+pub mod upgrade;
 
 use handshakes::Handshakes;
 
@@ -62,7 +63,7 @@ pub struct Terminator {
     credentials: Arc<Credentials>,
     /// The connections from this number on are still to be looked at with credentials that were read again.
     unconfirmed: Option<usize>,
-    pub(super) upgrade: Upgrade,
+    upgrade: Upgrade,
     accept_paused_until: Option<Time>,
     accept_log: LogLimit,
     refusal_log: LogLimit,

@@ -1,8 +1,8 @@
 //! A command, and the jobs that it was given: touched while it runs, and told the server one by one.
 
 use super::batch::{BatchAnswer, read_answer, write_line};
-use super::fetch::SlotConnections;
-use super::run::{Ending, Plan};
+use super::fetch::{HeldJob, SlotConnections};
+use super::plan::{Ending, Plan};
 use super::tally::JobOutcome;
 use crate::process::{Keep, Launch, Process};
 use crate::run_child::OnLost;
@@ -10,7 +10,7 @@ use crate::spawn::Variable;
 use crate::terminal::{printable, say, warn};
 use log::Level;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use poolcounter_client::{Error, JobId, JobStatus, ReservedJob};
+use poolcounter_client::{Error, JobId, ReservedJob};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -24,16 +24,6 @@ const TOUCHES: u32 = 3;
 const LONGEST_TOUCH: Duration = Duration::from_secs(600);
 /// What is kept of a command's output: as much as the server keeps of why a job failed, less the line that tells its status.
 const TAIL: usize = 4000;
-
-/// A job that is reserved.
-pub struct HeldJob {
-    pub job: ReservedJob,
-    pub status: JobStatus,
-    /// Whether it was taken together with another, on the connection for that.
-    pub is_fetched: bool,
-    /// Whether the server was not told yet what became of it.
-    is_open: bool,
-}
 
 /// A command and its jobs.
 pub struct CommandRun {
@@ -49,12 +39,6 @@ pub struct CommandRun {
     is_lost: bool,
     /// Whether it was ended for the end of the runner.
     is_given_back: bool,
-}
-
-impl HeldJob {
-    pub fn new(job: ReservedJob, status: JobStatus, is_fetched: bool) -> HeldJob {
-        HeldJob { job, status, is_fetched, is_open: true }
-    }
 }
 
 impl CommandRun {

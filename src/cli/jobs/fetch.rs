@@ -1,13 +1,28 @@
 //! The connections of a slot: one waits for jobs of all that is watched, the other takes more of the same tube.
 
-use super::command_run::HeldJob;
-use super::run::Plan;
+use super::plan::Plan;
 use poolcounter_client::{Error, JobStatus, Reservation, ReservedJob, Runner};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// The tube that a new connection watches.
 const DEFAULT_TUBE: &str = "default";
+
+/// A job that is reserved.
+pub struct HeldJob {
+    pub job: ReservedJob,
+    pub status: JobStatus,
+    /// Whether it was taken together with another, on the connection for that.
+    pub is_fetched: bool,
+    /// Whether the server was not told yet what became of it.
+    pub is_open: bool,
+}
+
+impl HeldJob {
+    pub fn new(job: ReservedJob, status: JobStatus, is_fetched: bool) -> HeldJob {
+        HeldJob { job, status, is_fetched, is_open: true }
+    }
+}
 
 /// A slot's connections.
 pub struct SlotConnections<'a> {

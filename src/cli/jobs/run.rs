@@ -1,6 +1,7 @@
 //! `jobs run`: a runner that runs commands for jobs, several at a time. Each has a thread of its own, so that a server that hangs
 //! holds up only those that talk to it; this one reads the signals, and tells the others.
 
+use super::plan::{Bell, Ending, Plan, SlotSignals, poll_until};
 use super::settings::JobCommandSettings;
 use super::slot::{RunnerStop, Slot};
 use super::tally::RunnerTally;
@@ -9,17 +10,14 @@ use crate::command::Failure;
 use crate::process::Launcher;
 use crate::spawn::block_signals;
 use crate::terminal::warn;
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use poolcounter_client::own_name;
 use std::ffi::OsString;
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
@@ -32,46 +30,6 @@ const CANNOT_RUN: u8 = 126;
 const STACK: usize = 256 << 10;
 /// How often the file of metrics is written.
 const METRICS_EVERY: Duration = Duration::from_secs(10);
-
-/// What all slots have in common.
-pub struct Plan<'a> {
-    pub settings: &'a JobCommandSettings,
-    /// What is watched, with its weight if one was given.
-    pub watches: Vec<(&'a str, Option<u16>)>,
-    /// The command and its arguments.
-    pub command: &'a [OsString],
-    pub launcher: Launcher,
-    /// The runner's name.
-    pub name: String,
-    pub tally: RunnerTally,
-}
-
-/// How far its end is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Ending {
-    /// It goes on.
-    No,
-    /// No more jobs are reserved; those that run may finish.
-    Finish,
-    /// They are given back.
-    GiveBack,
-    /// Their commands are killed.
-    Kill,
-}
-
-/// What the thread of a slot and that of the signals tell each other.
-pub struct SlotSignals {
-    ending: AtomicU8,
-    /// Whether the slot has a command, whose end concerns it.
-    pub is_running: AtomicBool,
-    bell: Bell,
-}
-
-/// A descriptor that another thread makes readable.
-pub struct Bell {
-    reader: PipeReader,
-    writer: PipeWriter,
-}
 
 /// Runs jobs of the tubes that `words` and the options name until a signal ends it.
 ///
@@ -219,68 +177,6 @@ impl RunnerLoop<'_> {
 
     /// Tells the slots that have commands that one has ended.
     fn tell_of_ends(&self) {
-        self.told.iter().filter(|told| told.is_running.load(Ordering::SeqCst)).for_each(|told| told.bell.ring());
+        self.told.iter().filter(|told| told.is_running.load(Ordering::SeqCst)).for_each(|told| told.bell().ring());
     }
-}
-
-impl SlotSignals {
-    fn new() -> io::Result<SlotSignals> {
-        Ok(SlotSignals { ending: AtomicU8::new(0), is_running: AtomicBool::new(false), bell: Bell::new()? })
-    }
-
-    fn go_to(&self, ending: Ending) {
-        self.ending.store(ending as u8, Ordering::SeqCst);
-        self.bell.ring();
-    }
-
-    /// How far the end is.
-    pub fn ending(&self) -> Ending {
-        let known = [Ending::No, Ending::Finish, Ending::GiveBack, Ending::Kill];
-        known[usize::from(self.ending.load(Ordering::SeqCst))]
-    }
-
-    /// Rings when a command has ended, or the end is nearer.
-    pub fn bell(&self) -> &Bell {
-        &self.bell
-    }
-}
-
-impl Bell {
-    fn new() -> io::Result<Bell> {
-        let (reader, writer) = io::pipe()?;
-        fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok(Bell { reader, writer })
-    }
-
-    fn ring(&self) {
-        // It is full only when it rings already.
-        let _ = (&self.writer).write(&[1]);
-    }
-
-    /// It does not ring until it is rung again.
-    pub fn silence(&self) {
-        let _ = (&self.reader).read(&mut [0; 512]);
-    }
-}
-
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.reader.as_fd()
-    }
-}
-
-/// Waits until one of these is readable, or it is time, and returns which are.
-pub fn poll_until(until: Option<Instant>, descriptors: &[BorrowedFd<'_>]) -> io::Result<Vec<bool>> {
-    let timeout = until.map_or(PollTimeout::NONE, |until| {
-        // A millisecond more, so that the deadline is past then.
-        let ms = until.saturating_duration_since(Instant::now()).as_millis() + 1;
-        PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
-    });
-    let mut polled: Vec<_> = descriptors.iter().map(|one| PollFd::new(*one, PollFlags::POLLIN)).collect();
-    match poll(&mut polled, timeout) {
-        Err(Errno::EINTR) | Ok(_) => {}
-        Err(errno) => return Err(errno.into()),
-    }
-    Ok(polled.iter().map(|polled| polled.any().unwrap_or(false)).collect())
 }

@@ -1,9 +1,9 @@
 //! One of the commands that a runner runs at a time: its connections, and what it is about. It has a thread of its own, which the
 //! server may hold up.
 
-use super::command_run::{CommandRun, HeldJob};
-use super::fetch::SlotConnections;
-use super::run::{Ending, Plan, SlotSignals, poll_until};
+use super::command_run::CommandRun;
+use super::fetch::{HeldJob, SlotConnections};
+use super::plan::{Ending, Plan, SlotSignals, poll_until};
 use crate::servers::TIMEOUTS;
 use crate::terminal::warn;
 use poolcounter_client::{Error, Reservation, ReservedJob};

@@ -2,6 +2,7 @@
 //! new one is told the same. It knows no single command beyond those.
 
 use crate::connection::ClientConnection;
+use crate::dial::Dial;
 use crate::error::{Error, Failure, Fault};
 use crate::{Said, Timeouts, Tls};
 use poolcounter_protocol::jobs::wire::client as wire;
@@ -205,7 +206,7 @@ impl JobSession {
     fn connect(&mut self) -> Result<Link, Error> {
         let mut failures = Vec::new();
         for server in &self.servers {
-            let opened = ClientConnection::open(server, DEFAULT_PORT, &self.timeouts, self.tls.as_ref());
+            let opened = Dial::begin(server, DEFAULT_PORT, &self.timeouts, self.tls.as_ref()).and_then(Dial::finish);
             let opened = opened.and_then(|mut connection| match self.greet(&mut connection) {
                 Ok(extensions) => Ok((connection, extensions)),
                 Err(fault) => Err(Failure { address: connection.address().into(), fault }),

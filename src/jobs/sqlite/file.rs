@@ -9,7 +9,7 @@
 //! | `jobs.db-found` | stood in the place of `jobs.db`, and is not the daemon's; with a number if there are more |
 
 use super::look::{FileId, Look};
-use super::schema;
+use super::schema::{self, QueueId};
 use crate::store::Mark;
 use log::warn;
 use nix::fcntl::{Flock, FlockArg};
@@ -57,15 +57,6 @@ pub struct Opened {
     pub queue: u128,
     /// The file and its log as they were then.
     pub look: Look,
-}
-
-/// Id of the queue in a file that is opened. Of two copies of a file that were served since, the ids differ.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum QueueId {
-    /// The file keeps its id: the jobs are those of the process before.
-    Kept,
-    /// Another id is drawn: the jobs are read from the file.
-    Drawn,
 }
 
 /// What is wrong with the file.

@@ -5,7 +5,8 @@
 //! is right nevertheless, because every change of a batch is written as what a job is now: the batches after a slice bring what
 //! has changed since.
 
-use super::file::{FileTrouble, Opened, QueueId, abandon};
+use super::file::{FileTrouble, Opened, abandon};
+use super::schema::QueueId;
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
 use crate::state::Commit;

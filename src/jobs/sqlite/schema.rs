@@ -1,7 +1,15 @@
 //! The tables of the file, each released format of them, and what leads from one to the next.
 
-use super::file::QueueId;
 use rusqlite::{Connection, Error};
+
+/// Id of the queue in a file that is opened. Of two copies of a file that were served since, the ids differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueueId {
+    /// The file keeps its id: the jobs are those of the process before.
+    Kept,
+    /// Another id is drawn: the jobs are read from the file.
+    Drawn,
+}
 
 /// The format that is written. A daemon refuses a newer one.
 pub const FORMAT: i64 = 2;

@@ -1,8 +1,9 @@
 //! The thread of the store: it commits what it is given, brings the log into the file when there is time, and goes on after a
 //! failure. It has the file, and nothing of the jobs.
 
-use super::file::{DatabaseFile, FileTrouble, Lock, Opened, QueueId, abandon};
+use super::file::{DatabaseFile, FileTrouble, Lock, Opened, abandon};
 use super::look::Look;
+use super::schema::QueueId;
 use super::statements::Statements;
 use crate::state::Commit;
 use crate::store::batch::Batch;

@@ -2,6 +2,7 @@
 
 use super::saved::*;
 use super::*;
+use poolcounter_service::contract::Unreadable;
 use std::collections::HashMap;
 
 /// The present ids of saved ones.
@@ -14,20 +15,46 @@ struct Ids {
 }
 
 /// A state that is being restored. Each method returns None when the record contradicts the others.
-pub(super) struct Reading<'a> {
+struct Reading<'a> {
     state: &'a mut State,
     ids: Ids,
     /// The background work of pools, which begins at the end.
     tasks: Vec<BackgroundTask>,
 }
 
+impl State {
+    /// Continues with the records that another process saved.
+    ///
+    /// # Errors
+    ///
+    /// When they contradict each other.
+    pub fn restore(
+        &mut self,
+        records: impl IntoIterator<Item = Record>,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Unreadable> {
+        // Background work goes on later, as it would have.
+        self.background.set_budget(false, step.now);
+        let mut reading = Reading::new(self);
+        for Record(saved) in records {
+            reading.read(saved, step).ok_or_else(|| {
+                Unreadable("members: a record refers to what there is not, or stands there twice".into())
+            })?;
+        }
+        reading.finish();
+        self.settle(step);
+        self.background.set_budget(true, step.now);
+        Ok(())
+    }
+}
+
 impl<'a> Reading<'a> {
-    pub fn new(state: &'a mut State) -> Self {
+    fn new(state: &'a mut State) -> Self {
         Reading { state, ids: Ids::default(), tasks: Vec::new() }
     }
 
     /// Adds one record to the state.
-    pub fn read(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Option<()> {
+    fn read(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Option<()> {
         let state = &mut *self.state;
         match saved {
             Saved::Numbers { lease, arrival, start, past } => {
@@ -77,7 +104,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Begins the background work that was under way.
-    pub fn finish(self) {
+    fn finish(self) {
         let state = self.state;
         for (id, _) in state.leases.left_holdings() {
             state.background.push(BackgroundTask::Holding(id));

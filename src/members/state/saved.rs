@@ -1,11 +1,9 @@
 //! Handover format of the state, one record each: written by a process that ends, read by the one that takes over. It is independent of
 //! the tables, so that these can change. It cannot itself, without a new version of the handover.
 
-use super::restored::Reading;
 use super::starts::Start;
 use super::*;
 use crate::stats::Times;
-use poolcounter_service::contract::Unreadable;
 use serde::{Deserialize, Serialize};
 
 /// One saved entry. A record is behind those that it refers to by their saved ids.
@@ -207,30 +205,6 @@ impl State {
             .chain(self.starts.iter().map(|start| save_start(start, timers)))
             .chain(self.save_clients())
             .map(Record)
-    }
-
-    /// Continues with the records that another process saved.
-    ///
-    /// # Errors
-    ///
-    /// When they contradict each other.
-    pub fn restore(
-        &mut self,
-        records: impl IntoIterator<Item = Record>,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Unreadable> {
-        // Background work goes on later, as it would have.
-        self.background.set_budget(false, step.now);
-        let mut reading = Reading::new(self);
-        for Record(saved) in records {
-            reading.read(saved, step).ok_or_else(|| {
-                Unreadable("members: a record refers to what there is not, or stands there twice".into())
-            })?;
-        }
-        reading.finish();
-        self.settle(step);
-        self.background.set_budget(true, step.now);
-        Ok(())
     }
 
     fn save_pool(&self, id: PoolId, timers: &Timers<'_, Timer>) -> Saved {

@@ -1,8 +1,10 @@
 //! What a pool is told about its members: one table of keys, from which parsing and checking follow.
 
-use super::request::Attributes;
 use poolcounter_core::time::Span;
 use std::sync::Arc;
+
+/// The attributes of a member: names with values, in the order given.
+pub type Attributes = Vec<(Box<[u8]>, Box<[u8]>)>;
 
 /// Which free member is handed out first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

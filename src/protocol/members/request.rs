@@ -1,11 +1,9 @@
 //! What connections ask of the members service, and what they are told: values that both sides of the protocol have.
 
+pub use super::pool_settings::Attributes;
 use super::pool_settings::{Change, Contradiction, Filter};
 use poolcounter_core::time::Span;
 use std::sync::Arc;
-
-/// The attributes of a member: names with values, in the order given.
-pub type Attributes = Vec<(Box<[u8]>, Box<[u8]>)>;
 
 /// The number of a lease, or the token of one that outlives its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 //! of it goes on with the connections that there are, and ends with the last of them; the process itself becomes the program on disk,
 //! under the same pid and with the same listeners. Before that the program rehearses it, as with the daemon.
 
-use super::terminator::{Terminator, VERDICT};
+use super::{Terminator, VERDICT};
 use log::{info, warn};
 use mio::Interest;
 use nix::sys::prctl;

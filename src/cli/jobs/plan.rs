@@ -1,0 +1,115 @@
+//! What the slots of a runner have in common, and how they are told of its end.
+
+use super::settings::JobCommandSettings;
+use super::tally::RunnerTally;
+use crate::process::Launcher;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::ffi::OsString;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Instant;
+
+/// What all slots have in common.
+pub struct Plan<'a> {
+    pub settings: &'a JobCommandSettings,
+    /// What is watched, with its weight if one was given.
+    pub watches: Vec<(&'a str, Option<u16>)>,
+    /// The command and its arguments.
+    pub command: &'a [OsString],
+    pub launcher: Launcher,
+    /// The runner's name.
+    pub name: String,
+    pub tally: RunnerTally,
+}
+
+/// How far its end is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Ending {
+    /// It goes on.
+    No,
+    /// No more jobs are reserved; those that run may finish.
+    Finish,
+    /// They are given back.
+    GiveBack,
+    /// Their commands are killed.
+    Kill,
+}
+
+/// What the thread of a slot and that of the signals tell each other.
+pub struct SlotSignals {
+    ending: AtomicU8,
+    /// Whether the slot has a command, whose end concerns it.
+    pub is_running: AtomicBool,
+    bell: Bell,
+}
+
+/// A descriptor that another thread makes readable.
+pub struct Bell {
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl SlotSignals {
+    pub fn new() -> io::Result<SlotSignals> {
+        Ok(SlotSignals { ending: AtomicU8::new(0), is_running: AtomicBool::new(false), bell: Bell::new()? })
+    }
+
+    pub fn go_to(&self, ending: Ending) {
+        self.ending.store(ending as u8, Ordering::SeqCst);
+        self.bell.ring();
+    }
+
+    /// How far the end is.
+    pub fn ending(&self) -> Ending {
+        let known = [Ending::No, Ending::Finish, Ending::GiveBack, Ending::Kill];
+        known[usize::from(self.ending.load(Ordering::SeqCst))]
+    }
+
+    /// Rings when a command has ended, or the end is nearer.
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+}
+
+impl Bell {
+    pub fn new() -> io::Result<Bell> {
+        let (reader, writer) = io::pipe()?;
+        fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(Bell { reader, writer })
+    }
+
+    pub fn ring(&self) {
+        // It is full only when it rings already.
+        let _ = (&self.writer).write(&[1]);
+    }
+
+    /// It does not ring until it is rung again.
+    pub fn silence(&self) {
+        let _ = (&self.reader).read(&mut [0; 512]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+}
+
+/// Waits until one of these is readable, or it is time, and returns which are.
+pub fn poll_until(until: Option<Instant>, descriptors: &[BorrowedFd<'_>]) -> io::Result<Vec<bool>> {
+    let timeout = until.map_or(PollTimeout::NONE, |until| {
+        // A millisecond more, so that the deadline is past then.
+        let ms = until.saturating_duration_since(Instant::now()).as_millis() + 1;
+        PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
+    });
+    let mut polled: Vec<_> = descriptors.iter().map(|one| PollFd::new(*one, PollFlags::POLLIN)).collect();
+    match poll(&mut polled, timeout) {
+        Err(Errno::EINTR) | Ok(_) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    Ok(polled.iter().map(|polled| polled.any().unwrap_or(false)).collect())
+}
