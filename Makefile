@@ -41,6 +41,7 @@ check:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --workspace -- -D warnings
 	$(CARGO) clippy -p poolcounter-client -- -D warnings
+	$(CARGO) clippy -p poolcounter --no-default-features --features daemon -- -D warnings
 	test $$($(CARGO) tree -p poolcounter-client -e normal --prefix none --no-dedupe | sort -u | wc -l) -le $(CLIENT_CRATES)
 	$(test)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps

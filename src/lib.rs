@@ -57,7 +57,9 @@
 //!
 //! | feature | what it has |
 //! |---|---|
-//! | `daemon`, the default | the library, the server and the program |
+//! | `daemon`, a default | the library, the server and the program |
+//! | `postgres`, a default | jobs in a database of PostgreSQL |
+//! | `top`, a default | the command of that name |
 //! | `client` | the library alone, with few dependencies: `default-features = false, features = ["client"]` |
 //! | `tls` | the library speaks TLS to servers, too; a part of `daemon` |
 //!

@@ -17,6 +17,7 @@ use super::table::{self, Given, WordsAllowed};
 use super::take;
 use super::terminal::print;
 use super::tls;
+#[cfg(feature = "top")]
 use super::top;
 use poolcounter_service::options::Opt;
 use std::ffi::OsString;
@@ -54,6 +55,7 @@ pub const COMMANDS: &[Command] = &[
         list: String::new,
         run: stats::run,
     },
+    #[cfg(feature = "top")]
     Command {
         name: "top",
         usage: "[options]",

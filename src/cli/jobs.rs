@@ -21,8 +21,8 @@ use super::table::Given;
 use super::terminal::{self, print, printable};
 use options::OPTIONS;
 use poolcounter_client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, SummaryBy};
-use poolcounter_jobs::options::PostgresUrl;
-use poolcounter_jobs::postgres;
+#[cfg(feature = "postgres")]
+use poolcounter_jobs::postgres::{self, PostgresUrl};
 use settings::JobCommandSettings;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdin, stdout};
 use std::os::unix::ffi::OsStrExt;
@@ -102,7 +102,13 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
 }
 
+#[cfg(not(feature = "postgres"))]
+fn init_db(_: &str, _: bool) -> Result<ExitCode, Failure> {
+    Err(misuse("this program is built without PostgreSQL"))
+}
+
 /// Prints what makes the tables in a database, or makes them.
+#[cfg(feature = "postgres")]
 fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
     // As the option of the daemon has it.
     let url = url.strip_prefix("postgres:").filter(|rest| !rest.starts_with("//")).unwrap_or(url);

@@ -32,6 +32,7 @@ mod table;
 mod take;
 mod terminal;
 mod tls;
+#[cfg(feature = "top")]
 mod top;
 
 pub use command::{Command, Failure};

@@ -1,5 +1,7 @@
 //! What a server reports of its services, as `STATS REPORT` tells it: `stats` prints it and `top` shows it. It knows no service.
 
+#![cfg_attr(not(feature = "top"), allow(dead_code, reason = "`top` shows all of a report, `stats` a part"))]
+
 use super::servers::{AnswerOf, in_words};
 use super::terminal::printable;
 use poolcounter_client::{Client, Error, Lines};

@@ -6,6 +6,7 @@ mod loading;
 mod matrix;
 mod operations;
 pub mod options;
+#[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
 mod queries;

@@ -1,11 +1,11 @@
 //! The options of the jobs: how long, how many and how large they may be, where they are kept, and who may administer them.
 
-use super::postgres::Place;
+#[cfg(feature = "postgres")]
+use super::postgres::PostgresUrl;
 use super::state::Bounds;
 use poolcounter_core::time::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, nearest, number, seconds_or_forever};
 use std::ffi::OsStr;
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -107,43 +107,8 @@ pub enum StoreKind {
     /// In a file of SQLite: this one, or `jobs.db` where the supervisor has a place for it, else in the working directory.
     Sqlite(Option<PathBuf>),
     /// In a database of PostgreSQL.
+    #[cfg(feature = "postgres")]
     Postgres(Box<PostgresUrl>),
-}
-
-/// URL of a database.
-#[derive(Clone)]
-pub struct PostgresUrl {
-    /// The text.
-    url: String,
-    /// Its meaning.
-    pub place: Place,
-}
-
-impl PartialEq for PostgresUrl {
-    fn eq(&self, other: &Self) -> bool {
-        self.url == other.url
-    }
-}
-
-impl Eq for PostgresUrl {}
-
-impl fmt::Debug for PostgresUrl {
-    /// Without a password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.place.name())
-    }
-}
-
-impl PostgresUrl {
-    /// Reads it: a URL, with or without the scheme, or the words that libpq takes.
-    ///
-    /// # Errors
-    ///
-    /// One sentence that says what is wrong.
-    pub fn parse(text: &str) -> Result<PostgresUrl, String> {
-        let url = if text.starts_with("//") { format!("postgresql:{text}") } else { text.to_string() };
-        Ok(PostgresUrl { place: Place::parse(&url)?, url })
-    }
 }
 
 /// Changes that may wait for a commit before connections that change more are not read.
@@ -185,6 +150,11 @@ fn store(text: &str) -> Result<StoreKind, String> {
         Some(("memory", "")) => Ok(StoreKind::Memory),
         Some(("sqlite", "")) => Ok(StoreKind::Sqlite(None)),
         Some(("sqlite", path)) => Ok(StoreKind::Sqlite(Some(path.into()))),
+        #[cfg(not(feature = "postgres"))]
+        Some(("postgres" | "postgresql", _)) => {
+            Err("sqlite:PATH or memory: this program is built without PostgreSQL".into())
+        }
+        #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", url)) => Ok(StoreKind::Postgres(Box::new(PostgresUrl::parse(url)?))),
         _ => {
             let kind = text.split(':').next().unwrap_or_default().to_ascii_lowercase();

@@ -12,9 +12,11 @@ mod session;
 pub mod statements;
 mod tls;
 mod unfit;
+mod url;
 mod worker;
 
 pub use place::Place;
+pub use url::PostgresUrl;
 pub use worker::init_db;
 
 use super::state::{Saved, Stored};

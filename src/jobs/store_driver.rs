@@ -353,6 +353,7 @@ pub(super) fn store_of(settings: &JobsSettings) -> Box<dyn Store> {
             path: super::options::absolute(path),
             vfs: None,
         })),
+        #[cfg(feature = "postgres")]
         StoreKind::Postgres(place) => Box::new(super::postgres::Postgres::new(place.place.clone())),
     }
 }

@@ -1,9 +1,8 @@
 //! A server of PostgreSQL of the tests' own, with Debian's programs: it listens on this machine only, keeps its data in a
 //! temporary directory, and ends with the process of the tests.
 
-use poolcounter_jobs::options::PostgresUrl;
-use poolcounter_jobs::postgres::Place;
 pub use poolcounter_jobs::postgres::init_db;
+use poolcounter_jobs::postgres::{Place, PostgresUrl};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};
