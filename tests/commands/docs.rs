@@ -4,7 +4,6 @@
 use poolcounter::SERVICES;
 use poolcounter_cli::{COMMANDS, Command, Opt, tables};
 use poolcounter_service::access::Verb;
-use poolcounter_service::operations::commands_of;
 use poolcounter_service::options::TableDoc;
 use std::fs;
 
@@ -91,12 +90,12 @@ fn between(page: &str, begin: &str, end: &str, text: &str) -> String {
     format!("{before}{begin}{text}{end}{after}")
 }
 
-/// The page with the commands of each service, and the right that each needs.
+/// The page with the commands of each service, and the right that each needs. Those of the administration have a section of their own.
 fn with_commands(page: &str) -> String {
     let mut text = String::new();
-    for info in SERVICES {
-        text += &format!(".Ss Commands of the {}\n.Bl -tag -width Ds\n", info.name);
-        for row in commands_of(info, SERVICES) {
+    for info in SERVICES.iter().filter(|info| !info.commands.is_empty()) {
+        text += &format!(".Ss Commands of {}\n.Bl -tag -width Ds\n", info.name);
+        for row in info.commands {
             let right = |verb: Verb| format!("{}:{}", info.name, info.verbs[usize::from(verb.0)]);
             let right = row.verb.map_or("no right is needed".into(), right);
             text += &format!(".It Ic {}{}\n{}\n.Pq {right}\n", row.word, arguments(row.arguments), row.help);
