@@ -35,10 +35,8 @@ use std::time::{Duration, Instant};
 
 /// How long the start waits for the first word of the database. A daemon that serves more than jobs starts without it.
 const FIRST_WORD: Duration = Duration::from_secs(2);
-
-/// How often there is nothing more to be told before the next batch begins after a commit: at the end of that tick, and of the
-/// next one. A commit costs the database about as much with few changes as with many, and in that tick the first of those are
-/// heard again who were answered just now.
+/// Number of looks without news before the next batch begins: at the end of the tick of a commit, and of the next one, in which clients
+/// that were just answered ask again. A commit of few changes costs the database about as much as one of many.
 const LOOKS_BEFORE_NEXT: u8 = 2;
 
 /// How long it must have failed before an upgrade does not wait for it: a connection that is lost is made again sooner.

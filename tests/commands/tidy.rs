@@ -37,7 +37,7 @@ const WORLDLY: &[&str] = &[
 ];
 
 /// Where `unsafe` may stand.
-const UNSAFE: &[&str] = &["server/handover", "tls/upgrade"];
+const UNSAFE: &[&str] = &["server/handover", "tls/terminator/upgrade"];
 
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
 
