@@ -3,7 +3,6 @@
 use super::fleet::Fleet;
 use super::recent::Recent;
 use super::{Http, SAVED_VERSION, WITHOUT_THINGS};
-use log::{info, warn};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
@@ -91,11 +90,7 @@ impl Inquire for Http {
     }
 
     fn watch(&mut self, telemetry: &Telemetry<'_>, now: Time) -> Time {
-        match telemetry.unhealthy_reason {
-            Some(why) if self.health.begin(why) => warn!("the health check fails: {why}"),
-            None if self.health.end() => info!("the health check succeeds again"),
-            _ => {}
-        }
+        self.note_health(telemetry.unhealthy_reason);
         let sample = |note: &mut dyn FnMut(&[u8], Series)| {
             (telemetry.sample)(&mut |service, series| note(service.as_bytes(), series));
         };

@@ -23,7 +23,7 @@ pub use options::HttpSettings;
 
 use fleet::{Fleet, FleetTimer, Readiness};
 use host::Hosts;
-use log::trace;
+use log::{info, trace, warn};
 use percent_encoding::percent_decode_str;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::log_limit::Fault;
@@ -207,6 +207,9 @@ impl Http {
     /// Responds to the request for a page.
     fn respond_with_page(&mut self, page: &PendingPage, shown: Shown<'_>, context: &mut Context<'_>) {
         let PendingPage { conn, resource, method, connection, .. } = *page;
+        if let Shown::Telemetry(telemetry) = &shown {
+            self.note_health(telemetry.unhealthy_reason);
+        }
         let (status, body) = match (resource, &shown) {
             (Resource::Health, Shown::Telemetry(telemetry)) => match telemetry.unhealthy_reason {
                 Some(reason) => (Status::ServiceUnavailable, format!("{reason}\n")),
@@ -223,6 +226,15 @@ impl Http {
         let policy = is_page.then_some(policy);
         let head = ResponseHead { status, content_type, length: body.len(), policy, connection };
         respond(conn, &head, if method == Method::Head { "" } else { &body }, context);
+    }
+
+    /// Logs that the health check fails, or succeeds again. It is noted at each request for it as well: the loop does not wake up for it.
+    fn note_health(&mut self, unhealthy_reason: Option<&str>) {
+        match unhealthy_reason {
+            Some(why) if self.health.begin(why) => warn!("the health check fails: {why}"),
+            None if self.health.end() => info!("the health check succeeds again"),
+            _ => {}
+        }
     }
 
     /// Returns the page; `None` if there is none. Its counts are those of the range, or else of all since the start.
