@@ -82,7 +82,7 @@ pub struct Admin {
     watchers: Vec<ConnId>,
     /// Operations of all services.
     operations: Operations,
-    /// Those under way, with the line of the log about each.
+    /// Operations under way, each with its line of the log.
     pending: PendingOperations<String>,
     /// Level that an operator has set; `None`: as the process was started.
     log_level: Option<LevelFilter>,

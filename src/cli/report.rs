@@ -155,9 +155,9 @@ pub enum Tone {
     /// Nothing special.
     #[default]
     Plain,
-    /// What may become a trouble.
+    /// A possible trouble.
     Caution,
-    /// What is one.
+    /// A trouble.
     Alarm,
 }
 

@@ -74,10 +74,6 @@ impl Inquire for Http {
     }
 
     fn shown(&mut self, _: Requester, shown: Shown<'_>, context: &mut Context<'_>) {
-        let now = context.time.now;
-        if let Shown::Views(_, _, telemetry) = &shown {
-            self.things.note(now, |note| (telemetry.sample_things)(now, note));
-        }
         match (self.page.take(), shown) {
             (Some(page), shown) => self.respond_with_page(&page, shown, context),
             (None, Shown::Telemetry(telemetry)) => {
@@ -98,7 +94,7 @@ impl Inquire for Http {
         self.hour.note(now, sample);
         self.things.note(now, |note| (telemetry.sample_things)(now, note));
         let next = self.recent.as_mut().map(|recent| recent.note(now, |note| (telemetry.tally)(note)));
-        self.samples.next().min(next.unwrap_or(Time::NEVER))
+        self.samples.next().min(self.things.next()).min(next.unwrap_or(Time::NEVER))
     }
 }
 

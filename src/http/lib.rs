@@ -113,7 +113,7 @@ pub struct Http {
     fleet: Option<Fleet>,
     /// Operations of all services.
     operations: Operations,
-    /// Those under way, with what follows on their responses.
+    /// Operations under way, each with what follows its response.
     pending: PendingOperations<AfterResponse>,
     /// Page that waits for a snapshot of the services; `None` between calls.
     page: Option<PendingPage>,

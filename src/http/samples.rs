@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(samples.values(b"other", "new").collect::<Vec<_>>(), [7]);
     }
 
-    /// What is saved is what version 1 wrote: name of the service, name of the series, values.
+    /// The saved form is that of version 1: name of the service, name of the series, values.
     #[test]
     fn samples_go_on_in_another_process() {
         let version_1 = (at(6), vec![("one", "a", vec![7_u64, 8])]);

@@ -76,7 +76,7 @@ pub(super) enum Question {
     Tubes,
     /// What there is to know of all tubes.
     TubeSummary,
-    /// What there is to know of all sums; and for how long jobs have been ready there.
+    /// Survey of all sums, with how long jobs have been ready there.
     SumSummary(SumBy),
     /// What there is to know of all runners, as far as it is gathered.
     RunnerSummary(BTreeMap<Vec<u8>, Summary>),

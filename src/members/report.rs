@@ -40,7 +40,7 @@ const EVENTS: [(Stat, &str, Emphasis); 17] = [
     (Stat::LongHolds, "long holds", Emphasis::Alarm),
 ];
 
-/// What the rows of tables and the metrics are counted by.
+/// Word for the rows of tables, and label of the metrics.
 const POOL: &str = "pool";
 
 const NAME: Column = Column {

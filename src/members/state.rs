@@ -121,9 +121,9 @@ timer_keys! {
         Unclean(id: PoolId),
         /// Background work goes on.
         Background,
-        /// Of the adapter: connections are sent more of the lines that they are owed.
+        /// Timer of the adapter: connections are sent more of the lines that they are owed.
         Pacing,
-        /// Of the adapter: lines that were left out of the log are summed up.
+        /// Timer of the adapter: lines that were left out of the log are summed up.
         LogSum,
     }
 }

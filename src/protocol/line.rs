@@ -6,7 +6,7 @@ use poolcounter_core::time::Span;
 use std::borrow::Cow;
 use std::fmt;
 
-/// What stands at the front of a connection's input.
+/// Line at the front of a connection's input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Line<'a> {
     /// A line without its end, and how many bytes it takes with it.

@@ -88,7 +88,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Has what the operator has set take effect, as [`Lifecycle::configure`](poolcounter_service::contract::Lifecycle::configure) says.
+    /// Applies the settings: [`Lifecycle::configure`](poolcounter_service::contract::Lifecycle::configure) of every service.
     pub fn configure(&mut self, now: Time) {
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.configure(context));
@@ -97,8 +97,8 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Has every service open what it keeps, as [`Lifecycle::begin`](poolcounter_service::contract::Lifecycle::begin) says. `listens` says of which
-    /// there are clients to come.
+    /// Opens the stores: [`Lifecycle::begin`](poolcounter_service::contract::Lifecycle::begin) of every service. `listens` says which
+    /// services clients can connect to.
     ///
     /// # Errors
     ///

@@ -166,7 +166,9 @@ impl Dispatch {
                 (overview.services, views) = self.services.find(text, now, peers).into_iter().unzip();
             }
         }
-        overview.services.extend(self.access.report());
+        if *wanted != Wanted::Telemetry {
+            overview.services.extend(self.access.report());
+        }
         let Dispatch { services, wheel, output, effects, random, epoch, access, loop_stats, process, .. } = self;
         services.with_telemetry(from.service, |entry, telemetry| {
             let (epoch, timers) = (*epoch, wheel.len());

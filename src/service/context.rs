@@ -26,7 +26,7 @@ pub struct Context<'a> {
     pub output: &'a mut Output,
     /// Rules of access.
     pub access: &'a mut Access,
-    /// What is to be done elsewhere once the service returns.
+    /// Effects to carry out once the service returns.
     pub effects: &'a mut Vec<Effect>,
     /// Connections of the service, read only.
     pub conns: Conns<'a>,
@@ -125,7 +125,8 @@ impl Wake {
         Wake(Arc::new(wake))
     }
 
-    /// Has [`Service::completed`](crate::contract::Service::completed) called soon. It does no harm to ask twice, or after the end.
+    /// Wakes the loop, which calls [`Service::completed`](crate::contract::Service::completed) soon. A second call, or one after the end, does
+    /// no harm.
     pub fn wake(&self) {
         (self.0)();
     }

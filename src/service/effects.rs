@@ -15,7 +15,7 @@ pub enum Effect {
     Resume(ConnId),
     /// Close a connection of the service once its output is sent.
     End(ConnId),
-    /// Have all services refuse new requests, or grant them again.
+    /// Refuse new requests in all services, or grant them again.
     RefuseNew(bool),
     /// End the process, as soon as nothing is under way.
     EndProcess,

@@ -1,7 +1,6 @@
 //! Operations that operators run on services. One table per service describes them; pages, the administration, its help and the refusal
 //! of unknown ones read it, and every way leads to [`Operate::operate`](crate::contract::Operate::operate).
 
-use crate::access::{Command, Verb};
 use crate::container::ServiceId;
 use crate::contract::Info;
 use crate::effects::Requester;
@@ -90,15 +89,6 @@ pub const fn descriptions<T, const N: usize>(table: &[(Operation, T); N]) -> [Op
         row += 1;
     }
     rows
-}
-
-/// Returns the commands of a service: its own, or for the service that has none of its own the operations of all.
-pub fn commands_of(info: &Info, list: &[&'static Info]) -> Vec<Command> {
-    if !info.commands.is_empty() {
-        return info.commands.into();
-    }
-    let row = |(word, Offered { about, .. })| Command { word, arguments: "", verb: Some(Verb(0)), help: about.summary };
-    Operations::of(list).commands().map(row).collect()
 }
 
 impl OperationId {

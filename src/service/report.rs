@@ -10,7 +10,7 @@
 //! | [`Report::matrix`] | two kinds of names against each other, as a heat map | a static [`MatrixInfo`] |
 //! | [`Report::series`] | levels and counts that are remembered for curves | a static [`SeriesInfo`] each |
 //!
-//! What there is to tell of one thing by itself is a [`View`], which [`crate::contract::Observe::view`] returns: a report of its own.
+//! A page about one thing is a [`View`], which [`crate::contract::Observe::view`] returns: a report of its own.
 //!
 //! The rows of a table have one [`Cell`] for each column, of the kind that the [`ColumnUnit`] names:
 //!
@@ -103,7 +103,7 @@ pub struct Report {
     pub exported: Vec<Table>,
     /// Two kinds of names against each other.
     pub matrix: Option<Matrix>,
-    /// What is remembered of it, as it is now. The registry asks [`crate::contract::Observe::sample`] for these.
+    /// Present values of its curves, from [`crate::contract::Observe::sample`].
     pub series: Vec<Series>,
 }
 
@@ -230,7 +230,7 @@ pub struct SeriesInfo {
     pub unit: &'static str,
     /// Whether the value only grows, so that the curve is of how much it grows in a second, or in a minute.
     pub is_rate: bool,
-    /// What is to catch the eye.
+    /// Emphasis of its values.
     pub emphasis: Emphasis,
 }
 

@@ -18,7 +18,7 @@ const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.
 const BEGIN: &str = ".\\\" Made by make docs: the options of ";
 const END: &str = ".\\\" End of the options of ";
 
-/// What begins and ends the part of the daemon's page with the commands of the services.
+/// Marks around the commands of the services in the daemon's page.
 const COMMANDS_BEGIN: &str = ".\\\" Made by make docs: the commands of the services.\n";
 const COMMANDS_END: &str = ".\\\" End of the commands of the services.\n";
 

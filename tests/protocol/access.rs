@@ -13,7 +13,7 @@ use poolcounter_protocol::counters::commands::Opcode;
 use poolcounter_service::access::{Rule, Verb};
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Info;
-use poolcounter_service::operations::commands_of;
+use poolcounter_service::operations::Operations;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE, install_program};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::scratch::Scratch;
@@ -226,11 +226,19 @@ fn denies(service: &str, command: &str, rights: &[String]) -> bool {
     is_denied(service, &answer)
 }
 
+/// Words of the commands of a service, with the right that each needs. The administration's commands are the operations of all services.
+fn commands_of(info: &Info) -> Vec<(&'static str, Option<Verb>)> {
+    match info.name {
+        "admin" => Operations::of(SERVICES).commands().map(|(word, _)| (word, Some(Verb(0)))).collect(),
+        _ => info.commands.iter().map(|row| (row.word, row.verb)).collect(),
+    }
+}
+
 fn each_command(mut look: impl FnMut(&'static Info, &'static str, Option<Verb>)) {
     for info in SERVICES {
-        let commands = commands_of(info, SERVICES);
+        let commands = commands_of(info);
         assert!(!commands.is_empty(), "{} has commands", info.name);
-        commands.iter().for_each(|row| look(info, row.word, row.verb));
+        commands.into_iter().for_each(|(word, verb)| look(info, word, verb));
     }
 }
 
@@ -421,9 +429,8 @@ fn the_manual_has_the_tables() {
     let manual = include_str!("../../poolcounter.8");
     for info in SERVICES {
         for (at, verb) in info.verbs.iter().enumerate() {
-            let mut commands = commands_of(info, SERVICES);
-            commands.retain(|row| row.verb.is_some_and(|of| usize::from(of.0) == at));
-            let commands: Vec<&str> = commands.iter().map(|row| row.word).collect();
+            let needs_it = |(_, of): &(&str, Option<Verb>)| of.is_some_and(|of| usize::from(of.0) == at);
+            let commands: Vec<&str> = commands_of(info).into_iter().filter(needs_it).map(|(word, _)| word).collect();
             let row = format!(".It Cm {} : Ns Cm {verb}\n{}.\n", info.name, commands.join(", "));
             assert!(manual.contains(&row), "{row}");
         }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How often each is tried.
 const ROUNDS: usize = 1_000;
-/// How many of 1,000 may be refused all the same: what a client sends while the daemon has its socket in hand, because it answers, the
-/// kernel puts aside until that is over, and may tell of another's request first. On a busy machine the daemon loses its core just then.
+/// Number of 1,000 that may be refused all the same. The kernel puts aside what a client sends while the daemon has its socket in hand,
+/// because it answers, and may report another's request first. On a busy machine the daemon loses its core just then.
 const MOST_OF_1000: usize = 50;
 /// How often somebody leaves and somebody asks while one process takes over from another.
 const UPGRADES: usize = 20;

@@ -1,4 +1,4 @@
-//! What the slots of a runner have in common, and how they are told of its end.
+//! Plan of a runner, which its slots share, and the signals that end them.
 
 use super::settings::JobCommandSettings;
 use super::tally::RunnerTally;
@@ -12,10 +12,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
-/// What all slots have in common.
+/// Work that all slots have in common.
 pub struct Plan<'a> {
     pub settings: &'a JobCommandSettings,
-    /// What is watched, with its weight if one was given.
+    /// Watched patterns, each with its weight if one was given.
     pub watches: Vec<(&'a str, Option<u16>)>,
     /// The command and its arguments.
     pub command: &'a [OsString],
@@ -25,7 +25,7 @@ pub struct Plan<'a> {
     pub tally: RunnerTally,
 }
 
-/// How far its end is.
+/// Progress of a runner's end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Ending {
     /// It goes on.
@@ -38,7 +38,7 @@ pub enum Ending {
     Kill,
 }
 
-/// What the thread of a slot and that of the signals tell each other.
+/// Signals between the thread of a slot and that of the signals of the process.
 pub struct SlotSignals {
     ending: AtomicU8,
     /// Whether the slot has a command, whose end concerns it.
@@ -62,7 +62,7 @@ impl SlotSignals {
         self.bell.ring();
     }
 
-    /// How far the end is.
+    /// Returns the progress of the end.
     pub fn ending(&self) -> Ending {
         let known = [Ending::No, Ending::Finish, Ending::GiveBack, Ending::Kill];
         known[usize::from(self.ending.load(Ordering::SeqCst))]
@@ -87,7 +87,7 @@ impl Bell {
         let _ = (&self.writer).write(&[1]);
     }
 
-    /// It does not ring until it is rung again.
+    /// Silences the bell until it is rung again.
     pub fn silence(&self) {
         let _ = (&self.reader).read(&mut [0; 512]);
     }

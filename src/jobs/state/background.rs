@@ -79,7 +79,7 @@ impl Background {
         self.timers[kind as usize].is_some()
     }
 
-    /// Has work of this kind go on in the next round of timers.
+    /// Continues work of this kind in the next round of timers.
     pub fn go_on(&mut self, kind: Single, step: &mut Step<'_, '_>) {
         let at = step.now + PAUSE_BETWEEN_SLICES;
         self.timers[kind as usize].get_or_insert_with(|| step.timers.arm(at, kind.key()));

@@ -64,7 +64,7 @@ pub(super) struct Agents {
 
 #[derive(Default)]
 struct PoolAgents {
-    /// In the order in which they came.
+    /// Agents in the order of their arrival.
     listed: Vec<AgentId>,
     /// Number of agents with `is_pending`.
     pending: u32,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What follows the end of a member.
+/// Consequence of the end of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
     /// Another one is started in its place.

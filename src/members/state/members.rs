@@ -43,14 +43,14 @@ pub(super) enum MemberOwner {
 #[derive(Default)]
 pub(super) struct MemberTable {
     members: Slab<Member>,
-    /// By id, as long as it has to be. Members without attributes have none.
+    /// Attributes by id, as far as some member has any.
     attributes: Vec<Option<Arc<Attributes>>>,
     /// Members that are held for so long when they come free.
     holds: BTreeMap<MemberId, Span>,
     by_pool: SideTable<PoolId, PoolMembers>,
     by_agent: SideTable<AgentId, AgentMembers>,
     free_links: Links,
-    /// For the queues `idle`, `unclean` and `cleaning` of a pool.
+    /// Links of the queues `idle`, `unclean` and `cleaning` of a pool.
     phase_links: Links,
     agent_links: Links,
 }
@@ -59,11 +59,11 @@ pub(super) struct MemberTable {
 #[derive(Default)]
 pub(super) struct PoolMembers {
     by_name: BTreeMap<Arc<[u8]>, MemberId>,
-    /// Those that may be handed out, longest idle first.
+    /// Members that may be handed out, longest idle first.
     free: List<MemberId>,
-    /// Those that are free or checked, longest idle first.
+    /// Members that are free or checked, longest idle first.
     idle: List<MemberId>,
-    /// Those that wait to be cleaned, longest returned first.
+    /// Members that wait to be cleaned, longest returned first.
     unclean: List<MemberId>,
     cleaning: List<MemberId>,
     counts: [u32; PhaseKind::COUNT],

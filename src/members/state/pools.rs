@@ -32,7 +32,7 @@ pub(super) struct Pool {
     /// The next backoff, before its jitter.
     pub next_backoff: Span,
     pub cull: Option<TimerId>,
-    /// When the first unclean member has waited for too long. Armed while no agent can be asked to clean.
+    /// Time at which the first unclean member has waited for too long. Armed while no agent can be asked to clean.
     pub unclean_until: Option<(Time, TimerId)>,
     pub figures: Figures<Stat>,
     pub times: Box<Times>,
@@ -55,11 +55,11 @@ pub(super) struct Group {
 pub(super) struct Pools {
     pools: Slab<Pool>,
     names: Names<PoolId>,
-    /// Those that are not removed, in the order of their names.
+    /// Pools that are not removed, in the order of their names.
     by_name: BTreeMap<Arc<[u8]>, PoolId>,
     groups: Slab<Group>,
     group_names: Names<GroupId>,
-    /// Those that have changed in this step.
+    /// Pools that have changed in this step.
     touched: Vec<PoolId>,
     /// Statistics of pools that are gone.
     past: Figures<Stat>,

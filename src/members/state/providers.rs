@@ -10,10 +10,7 @@ impl State {
             let is_same = *self.pool(pool).name == *name;
             return if is_same { Ok(agent) } else { Err(Refusal::BadSyntax("the connection works for another pool")) };
         }
-        let pool = self.pools.find(name)?;
-        if self.pool(pool).is_leaving {
-            return Err(Refusal::NoPool);
-        }
+        let pool = self.lasting_pool(name)?;
         let agent = self.agents.insert(Agent::new(ProviderState::Serves(conn), pool));
         Ok(agent.expect("the connection serves no pool"))
     }
@@ -52,6 +49,11 @@ impl State {
         self.pools.touch(pool);
     }
 
+    /// Returns the pool of this name, unless it is being removed.
+    fn lasting_pool(&self, name: &[u8]) -> Result<PoolId, Refusal> {
+        self.pools.find(name).ok().filter(|pool| !self.pool(*pool).is_leaving).ok_or(Refusal::NoPool)
+    }
+
     /// Returns the member of this name that the connection provides.
     pub(super) fn own_member(&self, conn: ConnId, name: &[u8]) -> Result<MemberId, Refusal> {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NoSuchMember)?;
@@ -67,10 +69,7 @@ impl State {
         attributes: Attributes,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let pool = self.pools.find(named.pool)?;
-        if self.pool(pool).is_leaving {
-            return Err(Refusal::NoPool);
-        }
+        let pool = self.lasting_pool(named.pool)?;
         let agent = self.agents.serving(conn).filter(|(agent, of)| *of == pool && self.agents.get(*agent).provides);
         let (agent, _) = agent.ok_or(Refusal::NotProvider)?;
         let known = self.known_member(pool, named.member, step);
@@ -247,10 +246,7 @@ impl State {
         attributes: Attributes,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let pool = self.pools.find(named.pool)?;
-        if self.pool(pool).is_leaving {
-            return Err(Refusal::NoPool);
-        }
+        let pool = self.lasting_pool(named.pool)?;
         let known = self.known_member(pool, named.member, step);
         self.check_room(pool, known)?;
         step.tell(conn, What::Ok);

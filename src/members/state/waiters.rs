@@ -31,7 +31,7 @@ pub(super) struct Waiter {
     pub timer: Option<TimerId>,
 }
 
-/// Where a waiter takes members from.
+/// Source of the members of a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WaitSource {
     Pool(PoolId),

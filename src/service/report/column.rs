@@ -9,13 +9,13 @@ pub struct Column {
     pub name: &'static str,
     /// Its heading.
     pub title: &'static str,
-    /// What its cells mean.
+    /// Meaning of its cells.
     pub unit: ColumnUnit,
     /// One sentence for people.
     pub help: &'static str,
-    /// What it is among the metrics.
+    /// Its place among the metrics.
     pub metric: ColumnMetric,
-    /// What is to catch the eye.
+    /// Emphasis of its values.
     pub emphasis: Emphasis,
 }
 
@@ -70,14 +70,14 @@ impl Column {
     }
 }
 
-/// What the cells of a column mean. The name of a metric ends with the suffix.
+/// Meaning of the cells of a column. The name of a metric ends with the suffix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColumnUnit {
     /// A name in the bytes of clients: [`Cell::Name`](super::Cell::Name).
     Name,
     /// The same, where there is a page about each below this path.
     Linked(&'static str),
-    /// What tells a thing from all others of the service, and what can be done with it: [`Cell::Text`](super::Cell::Text), and words for
+    /// The key of a thing, unique in its service, and the names of the buttons for it: [`Cell::Text`](super::Cell::Text), and words for
     /// [operations](crate::operations).
     Key(&'static [&'static str]),
     /// The address of a peer: [`Cell::Text`](super::Cell::Text).
@@ -96,11 +96,11 @@ pub enum ColumnUnit {
     Age,
     /// A sum of spans that only grows: [`Cell::Time`](super::Cell::Time), suffix `_seconds_total`.
     Duration,
-    /// How long things took: [`Cell::Times`](super::Cell::Times), suffix `_seconds`.
+    /// Durations of many events: [`Cell::Times`](super::Cell::Times), suffix `_seconds`.
     Times,
 }
 
-/// What a column is among the metrics, which are called `poolcounter_`, service, name and suffix.
+/// Place of a column among the metrics, which are called `poolcounter_`, service, name and suffix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColumnMetric {
     /// Nothing.
@@ -118,15 +118,15 @@ pub enum ColumnMetric {
     },
 }
 
-/// What is to catch the eye, where there is something: a zero is always faint.
+/// Emphasis of the cells of a column, or of a curve; a zero is always faint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Emphasis {
     /// Nothing.
     None,
-    /// What the service is there for: each row's share.
+    /// The service's own work: each row's share.
     Work,
-    /// What may become a trouble.
+    /// A possible trouble.
     Caution,
-    /// What is one.
+    /// A trouble.
     Alarm,
 }

@@ -50,7 +50,7 @@ pub enum Reply {
     Gone,
     /// Will be done.
     Agreed,
-    /// So much would be lost in other services.
+    /// Number of things that other services would lose.
     Risk(u64),
     /// A line of so many bytes.
     Filler(usize),
