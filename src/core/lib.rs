@@ -17,6 +17,7 @@ pub mod id;
 pub mod list;
 #[cfg(feature = "daemon")]
 pub mod log_limit;
+pub mod meter;
 #[cfg(feature = "daemon")]
 pub mod names;
 #[cfg(feature = "tls")]

@@ -2,6 +2,7 @@
 //! constant time. A table of links serves any number of queues, but an entry is in one of them at a time.
 
 use crate::id::Id;
+use crate::meter::Metered as _;
 use std::marker::PhantomData;
 
 /// No neighbour on this side: the end of the queue.
@@ -212,7 +213,7 @@ impl<K: Id> Queue<K> {
 }
 
 fn walk<K: Id>(start: u32, step: impl Fn(u32) -> u32) -> impl Iterator<Item = K> {
-    std::iter::successors(id_of(start), move |key: &K| id_of(step(number_of(*key))))
+    std::iter::successors(id_of(start), move |key: &K| id_of(step(number_of(*key)))).metered()
 }
 
 fn id_of<K: Id>(number: u32) -> Option<K> {

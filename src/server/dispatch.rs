@@ -2,6 +2,7 @@
 //! only their ids.
 
 use poolcounter_core::id::ConnId;
+use poolcounter_core::meter;
 use poolcounter_core::random::Random;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::{Span, Time};
@@ -108,7 +109,9 @@ impl Dispatch {
             effects,
             conns: Conns { peers, traffic },
         };
+        meter::begin_step();
         let result = call(&mut **service, &mut context);
+        meter::end_step();
         if !self.effects.is_empty() {
             self.carry_out(now, peers);
         }
@@ -215,7 +218,7 @@ impl Dispatch {
         for id in self.services.ids() {
             let Entry { info, service, traffic, .. } = &self.services[id];
             out.put(&SavedService { name: info.name.into(), version: service.version(), traffic: *traffic })?;
-            self.call(id, now, &NoPeers, |service, context| service.save(out, context))?;
+            self.call(id, now, &NoPeers, |service, context| meter::exempt(|| service.save(out, context)))?;
         }
         Ok(())
     }
@@ -235,9 +238,11 @@ impl Dispatch {
             let SavedService { name, version, traffic } = saved.take()?;
             let id = self.services.named(&name).ok_or_else(|| Unreadable(format!("there is no service {name}")))?;
             self.services[id].traffic = traffic;
-            self.call(id, now, &NoPeers, |service, context| match is_rehearsal {
-                true => service.rehearse(version, saved, context),
-                false => service.restore(version, saved, context),
+            self.call(id, now, &NoPeers, |service, context| {
+                meter::exempt(|| match is_rehearsal {
+                    true => service.rehearse(version, saved, context),
+                    false => service.restore(version, saved, context),
+                })
             })?;
             restored.push(id);
         }
