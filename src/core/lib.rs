@@ -28,6 +28,8 @@ pub mod proxy;
 pub mod random;
 #[cfg(feature = "daemon")]
 pub mod record;
+#[cfg(feature = "daemon")]
+pub mod slices;
 pub mod stats;
 pub mod text;
 pub mod time;

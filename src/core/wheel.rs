@@ -10,6 +10,7 @@
 
 use crate::id::{Id, compact_id};
 use crate::list::{Links, List};
+use crate::slices::{PER_TICK, Rounds};
 use crate::time::Time;
 use slab::Slab;
 use std::marker::PhantomData;
@@ -129,6 +130,8 @@ pub struct Wheel {
     occupied: [u64; LEVELS],
     /// The slot that the wheel has reached, and some of whose timers are still to move down. The wheel stands at its start.
     moving: Option<Place>,
+    /// Background work, which takes turns with the timers.
+    rounds: Rounds,
 }
 
 /// One owner's part of the wheel, as the loop hands it out: it does not know the type of the owner's keys.
@@ -166,6 +169,33 @@ impl<K: TimerKey> Timers<'_, K> {
     pub fn deadline(&self, timer: &TimerId) -> Time {
         self.wheel.deadline(timer)
     }
+
+    /// Asks for a slice of background work in the next tick: [`Wheel::expire`] then returns `key`, or the key of an earlier request of
+    /// this owner for that tick. It cannot be cancelled; a slice may find nothing to do.
+    pub fn go_on(&mut self, key: K) {
+        let (variant, index) = key.pack();
+        self.wheel.rounds.ask(Due { owner: self.owner, variant, index });
+    }
+
+    /// Spends from the budget of background work of this tick; returns false when less than `cost` is left.
+    pub fn spend(&mut self, cost: u32) -> bool {
+        self.wheel.rounds.spend(cost)
+    }
+
+    /// Returns what is left of that budget.
+    pub fn budget(&self) -> u32 {
+        self.wheel.rounds.left()
+    }
+
+    /// Begins the budget of a tick anew, for work that must end within a step.
+    pub fn renew_budget(&mut self) {
+        self.wheel.rounds.end_tick();
+    }
+
+    /// Leaves nothing of that budget: background work begins in the next tick.
+    pub fn exhaust_budget(&mut self) {
+        self.wheel.rounds.exhaust();
+    }
 }
 
 impl Due {
@@ -189,11 +219,17 @@ impl Default for Wheel {
             slots: std::array::from_fn(|_| std::array::from_fn(|_| List::default())),
             occupied: [0; LEVELS],
             moving: None,
+            rounds: Rounds::new(PER_TICK),
         }
     }
 }
 
 impl Wheel {
+    /// Returns a wheel that allows this budget of background work in a tick.
+    pub fn with_budget(per_tick: u32) -> Self {
+        Wheel { rounds: Rounds::new(per_tick), ..Wheel::default() }
+    }
+
     /// Returns the wheel as `owner` sees it.
     pub fn of<K: TimerKey>(&mut self, owner: Owner) -> Timers<'_, K> {
         Timers { wheel: self, owner, keys: PhantomData }
@@ -221,20 +257,36 @@ impl Wheel {
 
     /// Returns when to wake: never after the earliest deadline, and before it only where a slot of a higher level begins.
     pub fn next(&self) -> Option<Time> {
+        if self.rounds.is_pending() {
+            return Some(Time::from_micros(self.now * TICK_US));
+        }
         let place = self.first_place()?;
         Some(Time::from_micros(self.start_of(place) * TICK_US))
     }
 
-    /// Removes and returns one timer that is due at `now`; call until there is none. When very many are near, some of those that are
-    /// due may be left: [`Wheel::next`] tells.
+    /// Removes and returns one timer that is due at `now`, or an owner whose slice has come; call until there is none, which ends the
+    /// tick of the background work. When very many timers are near, some of those that are due may be left: [`Wheel::next`] tells.
     #[inline]
     pub fn expire(&mut self, now: Time) -> Option<Due> {
         let now = now.as_micros() / TICK_US;
         // Often the loop looks several times within a tick of the wheel.
-        if now == self.now && self.occupied[0] & 1 << (now % SLOTS as u64) == 0 && self.moving.is_none() {
-            return None;
+        let is_idle = now == self.now && self.occupied[0] & 1 << (now % SLOTS as u64) == 0 && self.moving.is_none();
+        let due = self.rounds.next().or_else(|| if is_idle { None } else { self.turn_to(now) });
+        if due.is_none() {
+            self.end_tick();
         }
-        self.turn_to(now)
+        due
+    }
+
+    /// Ends the tick of the background work: each owner that has asked for a slice gets it in the next one.
+    #[inline]
+    pub fn end_tick(&mut self) {
+        self.rounds.end_tick();
+    }
+
+    /// Returns true when this owner has asked for a slice that has not come yet.
+    pub fn has_work(&self, owner: Owner) -> bool {
+        self.rounds.is_waiting(owner)
     }
 
     #[inline(never)]

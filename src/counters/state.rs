@@ -25,13 +25,13 @@ use holdings::Holdings;
 use idle::Idle;
 use poolcounter_core::id::{ConnId, Id, id};
 use poolcounter_core::names::Names;
+use poolcounter_core::slices::Slices;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers, timer_keys};
 use poolcounter_protocol::counters::stats::CounterStat as Stat;
 use slab::Slab;
 use std::cell::Cell;
-use std::collections::VecDeque;
 
 /// The memory of a counter besides its name, in bytes: its slot and its entry in the index, with room to grow.
 pub const COUNTER_BYTES: u64 = 64;
@@ -53,18 +53,12 @@ id! { CounterId }
 timer_keys! {
     /// What the counters arm timers for.
     pub enum CountersTimer {
-        /// The interval is over, or there is more to sweep or to release.
-        Sweep,
+        /// The interval is over.
+        Interval,
+        /// More is swept, and more of what closed connections held is released.
+        Work,
     }
 }
-
-/// How many holdings of closed connections are released in a tick: a millisecond's work. Even of a million the last is released
-/// within a tenth of a second.
-const RELEASES_PER_TICK: usize = 32_768;
-/// After so long, another tick has begun: no tick serves longer. The budget of a tick is for all connections that close in it.
-const LONGEST_TICK: Span = Span::from_millis(10);
-/// How soon work continues that is more than may be done in a tick.
-const RESUME_DELAY: Span = Span::from_millis(1);
 
 /// All counters, and what each connection holds of them.
 pub struct CountersState {
@@ -82,18 +76,14 @@ pub struct CountersState {
     clients: Vec<Holdings>,
     holdings: u64,
     /// What closed connections hold, until it is released.
-    closing: VecDeque<Holdings>,
-    /// How many more holdings may be released in this tick.
-    release_budget: usize,
-    /// When that budget was full.
-    budget_since: Time,
+    closing: Slices<Holdings>,
     /// The number of the interval that the table was last used in.
     interval: u32,
     /// When that interval is over.
     interval_end: Time,
     /// When the sweep that is under way began.
     sweep: Option<Time>,
-    /// Armed while there are counters, for the end of the interval or for the rest of the work.
+    /// Armed while there are counters, for the end of the interval.
     timer: Option<TimerId>,
     conflicts: Cell<u64>,
     figures: Figures<Stat>,
@@ -112,9 +102,7 @@ impl CountersState {
             idle: Idle::default(),
             clients: Vec::new(),
             holdings: 0,
-            closing: VecDeque::new(),
-            release_budget: RELEASES_PER_TICK,
-            budget_since: Time::START,
+            closing: Slices::default(),
             interval: 0,
             interval_end: Time::START,
             sweep: None,
@@ -218,51 +206,42 @@ impl CountersState {
         if holdings.is_empty() {
             return;
         }
-        let has_work_left = !self.closing.is_empty();
-        self.closing.push_back(holdings);
-        if step.now.since(self.budget_since) >= LONGEST_TICK {
-            self.refill_release_budget(step.now);
-        }
+        self.closing.push(holdings);
+        self.work(step);
+    }
+
+    /// Releases what closed connections held, and goes on with the sweep, as far as the budget of the tick lasts.
+    fn work(&mut self, step: &mut CountersStep<'_>) {
         self.release_closed(step);
-        // The timer is armed only when the work begins, so that connections which close later do not put it off.
-        if !has_work_left && !self.closing.is_empty() {
-            self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
+        self.continue_sweep(step);
+        if self.sweep.is_some() || !self.closing.is_empty() {
+            step.timers.go_on(CountersTimer::Work);
+        }
+    }
+
+    fn release_closed(&mut self, step: &mut CountersStep<'_>) {
+        while let Some(mut holdings) = self.closing.pop() {
+            while let Some((id, resources)) = holdings.pop() {
+                self.holdings -= 1;
+                let levels = self.counters[id.index()].levels_mut();
+                levels.change(levels.consumption() - resources, self.interval);
+                self.note_if_idle(id);
+                self.drop_if_expired(id, step);
+                if !step.timers.spend(1) {
+                    return self.closing.push(holdings);
+                }
+            }
+        }
+    }
+
+    /// Handles the end of the interval, or a slice of work.
+    pub fn expire(&mut self, timer: CountersTimer, step: &mut CountersStep<'_>) {
+        if let CountersTimer::Interval = timer {
+            self.timer.take().into_iter().for_each(TimerId::fired);
+            self.roll_interval(step);
             self.arm(step);
         }
-    }
-
-    /// Fills the budget of releases for a new tick.
-    fn refill_release_budget(&mut self, now: Time) {
-        self.release_budget = RELEASES_PER_TICK;
-        self.budget_since = now;
-    }
-
-    /// Releases what closed connections held, within the budget.
-    fn release_closed(&mut self, step: &mut CountersStep<'_>) {
-        while self.release_budget > 0 {
-            let Some(holdings) = self.closing.front_mut() else { return };
-            let Some((id, resources)) = holdings.pop() else {
-                self.closing.pop_front();
-                continue;
-            };
-            self.holdings -= 1;
-            self.release_budget -= 1;
-            let levels = self.counters[id.index()].levels_mut();
-            levels.change(levels.consumption() - resources, self.interval);
-            self.note_if_idle(id);
-            self.drop_if_expired(id, step);
-        }
-    }
-
-    /// Handles the timer: the interval is over, or a sweep or releases are to be continued.
-    pub fn expire(&mut self, CountersTimer::Sweep: CountersTimer, step: &mut CountersStep<'_>) {
-        self.timer.take().into_iter().for_each(TimerId::fired);
-        if !self.roll_interval(step) {
-            self.continue_sweep(step);
-        }
-        self.refill_release_budget(step.now);
-        self.release_closed(step);
-        self.arm(step);
+        self.work(step);
     }
 
     /// Returns the counter in a slot of the table, if there is one. All counters are in slots below [`CountersState::slots`].
@@ -358,14 +337,12 @@ impl CountersState {
         }
     }
 
-    /// Arms the timer for the rest of the work, or the end of the interval.
+    /// Arms the timer for the end of the interval.
     fn arm(&mut self, step: &mut CountersStep<'_>) {
         if self.timer.is_some() || self.counters.is_empty() {
             return;
         }
-        let has_work_left = self.sweep.is_some() || !self.closing.is_empty();
-        let due = if has_work_left { step.now + RESUME_DELAY } else { self.interval_end };
-        self.timer = Some(step.timers.arm(due, CountersTimer::Sweep));
+        self.timer = Some(step.timers.arm(self.interval_end, CountersTimer::Interval));
     }
 
     /// Returns the number of the present interval, and its end.
@@ -417,6 +394,7 @@ fn bytes_of(name: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use poolcounter_core::record::{Reader, Unreadable, Writer};
+    use poolcounter_core::slices::PER_TICK;
     use poolcounter_core::wheel::{Owner, Wheel};
 
     const OWNER: Owner = Owner(0);
@@ -451,21 +429,23 @@ mod tests {
 
     #[test]
     fn very_many_holdings_come_back_bit_by_bit() {
-        let (mut state, mut wheel) = left(2 * RELEASES_PER_TICK);
-        assert_eq!(state.holdings, RELEASES_PER_TICK as u64 + 1);
-        let mut turns = 0;
+        let (mut state, mut wheel) = left(100_000);
+        let mut now = Time::START;
+        let mut ticks = 1;
         while !state.closing.is_empty() {
-            let now = wheel.next().expect("somebody goes on with it");
-            turns += 1;
-            assert_eq!(now, Time::START + Span::from_millis(turns));
-            let due = wheel.expire(now).expect("it is due");
-            act(&mut state, &mut wheel, now, |state, step| state.expire(due.key(), step));
+            assert!(state.holdings as usize + ticks * (PER_TICK as usize + 1) > 100_000, "{ticks}");
+            assert_eq!(wheel.next(), Some(now), "the work goes on at once");
+            while let Some(due) = wheel.expire(now) {
+                act(&mut state, &mut wheel, now, |state, step| state.expire(due.key(), step));
+            }
+            ticks += 1;
         }
-        assert_eq!((state.holdings, turns), (1, 2));
+        assert_eq!((state.holdings, ticks), (1, 26));
         // Then nothing is to be done until the interval is over.
-        let end = wheel.next().expect("the counters end one day");
-        assert!(end > Time::START + Span::from_secs(60));
-        act(&mut state, &mut wheel, end, |state, step| state.close(ConnId::from_index(1), step));
+        wheel.expire(now);
+        now = wheel.next().expect("the counters end one day");
+        assert!(now > Time::START + Span::from_secs(60));
+        act(&mut state, &mut wheel, now, |state, step| state.close(ConnId::from_index(1), step));
         while !state.is_empty() {
             let now = wheel.next().expect("the sweep goes on");
             while let Some(due) = wheel.expire(now) {
@@ -477,32 +457,33 @@ mod tests {
     /// However many leave in a tick, and whoever leaves meanwhile.
     #[test]
     fn those_who_leave_together_share_a_budget() {
-        const EACH: usize = RELEASES_PER_TICK / 2;
+        const EACH: usize = PER_TICK as usize;
         let (mut state, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
         let mut step = CountersStep { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
         for n in 0..8 * EACH {
             let acquire = AcquireUnits { name: &(n / 8).to_be_bytes(), resources: 1, maximum: 10 };
             assert_eq!(state.acquire(ConnId::from_index(n % 8), acquire, &mut step), Ok(1));
         }
-        (0..7).for_each(|conn| state.close(ConnId::from_index(conn), &mut step));
-        assert_eq!(state.holdings as usize, 8 * EACH - RELEASES_PER_TICK);
-        for tick in 1..=3 {
-            let now = wheel.next().expect("somebody goes on with it");
-            assert_eq!(now, Time::START + Span::from_millis(tick));
-            let due = wheel.expire(now).expect("it is due");
-            act(&mut state, &mut wheel, now, |state, step| state.expire(due.key(), step));
-            act(&mut state, &mut wheel, now, |state, step| state.close(ConnId::from_index(9), step));
-            if tick == 1 {
-                act(&mut state, &mut wheel, now, |state, step| state.close(ConnId::from_index(7), step));
-            }
-            let left = 8 * EACH - (tick as usize + 1) * RELEASES_PER_TICK;
-            assert_eq!(state.holdings as usize, left, "{tick}");
+        for conn in 0..8 {
+            act(&mut state, &mut wheel, Time::START, |state, step| state.close(ConnId::from_index(conn), step));
         }
+        // Each releases one of what it held even when the budget is used up.
+        assert!(state.holdings as usize >= 7 * EACH - 8, "{}", state.holdings);
+        let mut ticks = 0;
+        while state.holdings > 0 {
+            let before = state.holdings as usize;
+            while let Some(due) = wheel.expire(Time::START) {
+                act(&mut state, &mut wheel, Time::START, |state, step| state.expire(due.key(), step));
+            }
+            assert!(before - state.holdings as usize <= EACH + 1, "{before}, {}", state.holdings);
+            ticks += 1;
+        }
+        assert_eq!(ticks, 8);
     }
 
     #[test]
     fn a_restore_drops_releases_that_were_under_way() {
-        let (state, _) = left(2 * RELEASES_PER_TICK);
+        let (state, _) = left(20_000);
         let (mut other, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
         let mut saved = Vec::new();
         state.save(&mut Writer::new(&mut saved)).expect("memory takes all");
@@ -515,8 +496,8 @@ mod tests {
         assert_eq!(read(&mut trial, &mut Wheel::default(), CountersState::rehearse), Ok(()));
         let restored: Result<(), Unreadable> = read(&mut other, &mut wheel, CountersState::restore);
         assert_eq!((restored, other.holdings), (Ok(()), 1));
-        assert_eq!(other.counters.len(), 2 * RELEASES_PER_TICK);
-        let last = format!("counter {}", 2 * RELEASES_PER_TICK - 1);
+        assert_eq!(other.counters.len(), 20_000);
+        let last = format!("counter {}", 20_000 - 1);
         for (name, consumption) in [("counter 0", 0), (&*last, 1)] {
             let now = Time::START;
             let found = act(&mut other, &mut wheel, now, |other, step| other.get(name.as_bytes(), step));

@@ -62,13 +62,12 @@ pub use poolcounter_protocol::jobs::values::{
 };
 
 use crate::stats::Jobs as Stat;
-use background::{Background, Single};
+use background::{Background, Task};
 use conns::Conns;
 use jobs::Jobs;
 use limits::Limits;
 use roots::Roots;
 use settings::Settings;
-use sweeps::SweepId;
 use tube::TubeId;
 use tubes::Tubes;
 use watch_sets::WatchSets;
@@ -82,11 +81,7 @@ const END_OF_IDS: u64 = i64::MAX as u64;
 const END_OF_STORED_BATCHES: Commit = Commit(1 << 62);
 /// Number of jobs or tubes in one slice of a long command; then others are served.
 const SLICE: u32 = 1024;
-/// Number of jobs that become ready in one round of timers because their time has come, in whatever tubes: some two milliseconds, so
-/// that the next round follows at once.
-const DUE_AT_ONCE: u32 = 2048;
-/// Pause before the next slice: until the next tick of the wheel, so that it is not in the same round of timers. A slice that
-/// takes longer is followed at once by those whom others have kept waiting, and then by the next.
+/// Pause before more jobs whose time has come become ready: until the next tick of the wheel.
 const PAUSE_BETWEEN_SLICES: Span = Span::from_micros(1);
 
 /// The bounds of the service.
@@ -126,18 +121,16 @@ timer_keys! {
         Conn(conn: ConnId),
         /// The first delayed job of a tube is due.
         Delay(tube: TubeId),
-        /// A long command goes on.
-        Sweep(sweep: SweepId),
+        /// Background work has its slice.
+        Work,
+        /// The store has had time to make room for what background work changes.
+        Room,
         /// The next pause ends.
         Pause,
         /// The oldest root job is forgotten, or a tube's rates.
         Forget,
-        /// More of what connections held that are gone is given back.
-        Orphans,
         /// The adapter looks after its store.
         Store,
-        /// Connections are served whose set of watches had more dropped jobs than one turn may drop.
-        Serve,
     }
 }
 
@@ -227,24 +220,42 @@ impl State {
         match timer {
             Timer::Conn(conn) => self.expire_conn(conn, step),
             Timer::Delay(tube) => self.end_delays(tube, step),
-            Timer::Sweep(sweep) => self.go_on_with_sweep(sweep, step),
+            Timer::Work => self.work(true, step),
+            Timer::Room => {
+                self.background.end_pause();
+                self.work(true, step);
+            }
             Timer::Pause => self.end_pauses(step),
             Timer::Forget => {
-                self.background.fired(Single::Forget);
+                self.background.forget_is_due();
                 self.forget(step);
             }
             // Not of the state: the adapter has armed it.
             Timer::Store => {}
-            Timer::Orphans => {
-                self.background.fired(Single::Orphans);
-                self.give_orphans_back(step);
-            }
-            Timer::Serve => {
-                self.background.fired(Single::Serve);
-                self.drop_sets(step);
-                self.serve_waiting(step);
+        }
+    }
+
+    /// Gives each task of the background work a part of the slice. Commands may wait for the store to have room.
+    fn work(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
+        for _ in 0..self.background.len() {
+            match self.background.pop() {
+                Some(Task::Sweep(sweep)) => self.run(sweep, may_wait, step),
+                Some(Task::Orphans) => self.give_orphans_back(step),
+                Some(Task::Forget) => self.forget(step),
+                Some(Task::Serve) => {
+                    self.drop_sets(step);
+                    self.serve_waiting(step);
+                }
+                None => {}
             }
         }
+    }
+
+    /// Continues with this work in the next slice.
+    fn go_on(&mut self, task: Task, step: &mut Step<'_, '_>) {
+        self.background.push(task);
+        let is_backed_up = self.is_backed_up();
+        self.background.go_on(is_backed_up, step);
     }
 
     /// Brings what is chosen from time to time up to now. Called before each step.

@@ -143,13 +143,11 @@ const MOST_CLEANED: u32 = 4_096;
 pub struct Limits {
     /// Number of members, starts under way and waiters together.
     pub most: usize,
-    /// Number of members that a tick stops, loses, returns or times anew.
-    pub slice: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { most: 1 << 20, slice: background::SLICE }
+        Limits { most: 1 << 20 }
     }
 }
 
@@ -207,7 +205,7 @@ impl State {
             waiters: Waiters::default(),
             agents: Agents::default(),
             starts: Starts::default(),
-            background: Background::new(limits.slice),
+            background: Background::default(),
         }
     }
 
@@ -218,7 +216,6 @@ impl State {
 
     /// Serves one request.
     pub fn serve(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) {
-        self.background.refill(step.now);
         let answer = if request.is_for_operators() && !step.is_admin {
             Err(Refusal::NotAdmin)
         } else {
@@ -269,7 +266,6 @@ impl State {
 
     /// Does what a timer was armed for.
     pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
-        self.background.refill(step.now);
         match timer {
             Timer::Wait(id) => self.wait_is_over(id, step),
             Timer::Start(id) => self.start_is_late(id, step),
@@ -288,7 +284,6 @@ impl State {
 
     /// Ends the wait of a connection that is gone, its leases without a token, and its work as a provider and cleaner.
     pub fn close(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
-        self.background.refill(step.now);
         self.leave_wait(conn, step);
         self.lose_consumer(conn, false, step);
         self.lose_agent(conn, step);
@@ -313,7 +308,7 @@ impl State {
         while let Some(id) = self.pools.next_touched() {
             self.settle_pool(id, step);
         }
-        self.background.arm(step);
+        self.background.go_on(step.timers);
     }
 
     fn pool(&self, id: PoolId) -> &Pool {

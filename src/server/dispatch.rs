@@ -246,6 +246,8 @@ impl Dispatch {
             })?;
             restored.push(id);
         }
+        // Background work that was under way goes on in the first tick.
+        self.wheel.end_tick();
         Ok(restored)
     }
 

@@ -240,12 +240,22 @@ impl Service {
                 Some(next) if next <= end => self.now = self.now.max(next),
                 _ => self.now = end,
             }
-            while let Some(due) = self.wheel.expire(self.now) {
-                self.step(|state, step| state.expire(due.key::<Timer>(), step));
-            }
+            self.fire();
             if self.now == end && self.wheel.next().is_none_or(|next| next > end) {
                 return;
             }
+        }
+    }
+
+    /// Lets a millisecond pass, in which background work has one slice.
+    pub fn tick(&mut self) {
+        self.now = self.now + Span::from_millis(1);
+        self.fire();
+    }
+
+    fn fire(&mut self) {
+        while let Some(due) = self.wheel.expire(self.now) {
+            self.step(|state, step| state.expire(due.key::<Timer>(), step));
         }
     }
 

@@ -32,7 +32,7 @@ fn serve_others_until(service: &mut Service, conn: usize, what: &str) -> (String
             return (reply, slices);
         }
         let start = Instant::now();
-        service.pass(Span::from_millis(1));
+        service.tick();
         service.send(99, b"put-job 0 0 60 1 tube=other\r\na\r\nreserve\r\n");
         longest = longest.max(start.elapsed());
         let told = service.output(99);
@@ -76,7 +76,7 @@ fn jobs_that_are_due_together_become_ready_in_slices() {
     let (mut ready, mut longest, mut all) = (0, Duration::ZERO, Duration::ZERO);
     for slices in 0.. {
         let start = Instant::now();
-        service.pass(Span::from_millis(1));
+        service.tick();
         longest = longest.max(start.elapsed());
         all += start.elapsed();
         let now = service.state.totals()[2] as usize;
@@ -110,7 +110,7 @@ fn limits_of_groups_are_set_in_slices() {
     let mut told = Vec::new();
     while told.last().is_none_or(|last: &String| last != "END") {
         told.extend(service.next(2));
-        service.pass(Span::from_millis(1));
+        service.tick();
     }
     assert_eq!(told.len(), 3, "two of the group, and the end: {told:?}");
 }
@@ -138,7 +138,7 @@ fn the_jobs_of_a_lost_connection_come_back_in_slices() {
     service.send(3, b"watch back\r\nignore default\r\n");
     service.output(3);
     for slices in 0.. {
-        service.pass(Span::from_millis(1));
+        service.tick();
         service.send(3, b"stats-tube default\r\n");
         let text = service.next(3).expect("an answer");
         if text.contains(&format!("current-jobs-ready: {jobs}\n")) {
@@ -188,11 +188,11 @@ fn patterns_over_many_tubes_are_watched_in_slices() {
     for weight in 1..=20 {
         service.send(2, format!("watch */* {weight}\r\nreserve-with-timeout 0\r\n").as_bytes());
         service.output(2);
-        (0..3).for_each(|_| service.pass(Span::from_millis(1)));
+        (0..3).for_each(|_| service.tick());
         service.send(1, format!("put-job 0 0 60 1 tube=new{weight}/t\r\na\r\n").as_bytes());
         service.output(1);
         while service.next(2).is_none() {
-            service.pass(Span::from_millis(1));
+            service.tick();
         }
         service.output(2);
     }

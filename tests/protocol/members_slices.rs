@@ -32,7 +32,7 @@ struct Timed {
 impl Timed {
     fn new() -> Self {
         Timed {
-            state: State::new(Limits { most: 3_000_000, ..Limits::default() }, 1),
+            state: State::new(Limits { most: 3_000_000 }, 1),
             wheel: Wheel::default(),
             random: Random::from_seed(1),
             now: Time::START,

@@ -225,9 +225,7 @@ impl CountersState {
     fn finish_restore(&mut self, figures: &[(String, u64)], conflicts: u64, step: &mut CountersStep<'_>) {
         self.figures.restore(figures);
         self.conflicts.set(conflicts);
-        // The timer is armed for the end of the interval, but the sweep of the one before may continue.
         self.roll_interval(step);
-        self.timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
         self.arm(step);
     }
 }

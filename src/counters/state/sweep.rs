@@ -5,25 +5,19 @@ use super::{CountersState, CountersStep};
 use poolcounter_core::time::Time;
 use poolcounter_protocol::counters::stats::CounterStat as Stat;
 
-/// How many counters a sweep drops in a tick: a fraction of a millisecond.
-const DROPPED_AT_ONCE: usize = 4096;
-
 impl CountersState {
     /// Begins a sweep, if there are counters.
     pub(super) fn begin_sweep(&mut self, step: &mut CountersStep<'_>) {
         self.sweep = (!self.counters.is_empty()).then_some(step.now);
-        self.continue_sweep(step);
+        self.work(step);
     }
 
-    /// Drops the next expired counters.
+    /// Drops expired counters, as far as the budget of the tick lasts.
     pub(super) fn continue_sweep(&mut self, step: &mut CountersStep<'_>) {
-        if self.sweep.is_none() {
-            return;
-        }
-        for _ in 0..DROPPED_AT_ONCE {
+        while self.sweep.is_some() && step.timers.spend(1) {
             match self.idle.first() {
                 Some(first) if self.drop_if_expired(first, step) => {}
-                _ => return self.end_sweep(step.now),
+                _ => self.end_sweep(step.now),
             }
         }
     }

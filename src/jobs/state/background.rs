@@ -2,8 +2,9 @@
 //! bit by bit.
 
 use super::sweeps::{Sweep, SweepId};
-use super::{DUE_AT_ONCE, PAUSE_BETWEEN_SLICES, Step, Timer};
+use super::{Step, Timer};
 use poolcounter_core::id::Id;
+use poolcounter_core::slices::Slices;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use slab::Slab;
@@ -11,10 +12,16 @@ use std::ops::{Index, IndexMut};
 
 /// Largest distance of a timer from where it should be: one turn of the wheel.
 const TICK: Span = Span::from_millis(1);
+/// Cost of a job that changes its place, or of a tube that learns of a setting: a microsecond.
+pub(super) const COST: u32 = 4;
+/// Cost of a job that becomes ready because its time has come: half a microsecond.
+pub(super) const DUE_COST: u32 = 2;
 
-/// A kind of work that has one timer.
+/// A kind of background work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Single {
+pub(super) enum Task {
+    /// A command goes on.
+    Sweep(SweepId),
     /// Jobs of connections that are gone are given back.
     Orphans,
     /// Root jobs and hidden tubes are forgotten.
@@ -23,19 +30,15 @@ pub(super) enum Single {
     Serve,
 }
 
-/// Commands under way, timers of the other work, and how much may become due at once.
+/// Commands under way, and the work that goes on in slices.
+#[derive(Default)]
 pub(super) struct Background {
     sweeps: Slab<Sweep>,
-    /// By [`Single`].
-    timers: [Option<TimerId>; 3],
-    /// The last round of timers, and how many more jobs may become ready in it.
-    round: (Time, u32),
-}
-
-impl Default for Background {
-    fn default() -> Self {
-        Background { sweeps: Slab::new(), timers: [const { None }; 3], round: (Time::START, DUE_AT_ONCE) }
-    }
+    tasks: Slices<Task>,
+    /// Armed for the next slice while the store has as much to do as it may.
+    pause: Option<TimerId>,
+    /// Armed for what is to be forgotten next.
+    forget: Option<TimerId>,
 }
 
 impl Background {
@@ -59,67 +62,75 @@ impl Background {
         self.sweeps.iter_mut().map(|(_, sweep)| sweep)
     }
 
-    /// Returns some command.
-    pub fn first_sweep(&self) -> Option<SweepId> {
-        self.sweeps().next().map(|(id, _)| id)
-    }
-
     /// Returns true when no command is under way.
     pub fn has_no_sweeps(&self) -> bool {
         self.sweeps.is_empty()
     }
 
-    /// Ends the wait of a command for its next slice.
-    pub fn cancel_sweep_timer(&mut self, id: SweepId, timers: &mut Timers<'_, Timer>) {
-        self[id].timer.take().into_iter().for_each(|timer| timers.cancel(timer));
+    /// Returns whether this work is to go on.
+    pub fn has(&self, task: Task) -> bool {
+        self.tasks.iter().any(|queued| *queued == task)
     }
 
-    /// Returns whether work of this kind is to go on.
-    pub fn is_armed(&self, kind: Single) -> bool {
-        self.timers[kind as usize].is_some()
+    /// Returns whether all work that a handover cannot have is done.
+    pub fn is_settled(&self) -> bool {
+        self.tasks.iter().all(|task| *task == Task::Forget)
     }
 
-    /// Continues work of this kind in the next round of timers.
-    pub fn go_on(&mut self, kind: Single, step: &mut Step<'_, '_>) {
-        let at = step.now + PAUSE_BETWEEN_SLICES;
-        self.timers[kind as usize].get_or_insert_with(|| step.timers.arm(at, kind.key()));
+    /// Returns the number of tasks.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
     }
 
-    /// Keeps the timer of this kind at this time, or earlier.
-    pub fn keep_at(&mut self, kind: Single, next: Option<Time>, timers: &mut Timers<'_, Timer>) {
-        keep_timer_at(&mut self.timers[kind as usize], next, kind.key(), timers);
-    }
-
-    /// Ends the wait of work of this kind, and returns whether it waited.
-    pub fn cancel(&mut self, kind: Single, timers: &mut Timers<'_, Timer>) -> bool {
-        let timer = self.timers[kind as usize].take();
-        timer.map(|timer| timers.cancel(timer)).is_some()
-    }
-
-    /// Notes that the timer of this kind has fired.
-    pub fn fired(&mut self, kind: Single) {
-        self.timers[kind as usize].take().into_iter().for_each(TimerId::fired);
-    }
-
-    /// Counts a job that becomes ready because its time has come. Returns false when others must be served before.
-    pub fn may_end_one(&mut self, now: Time) -> bool {
-        if self.round.0 != now {
-            self.round = (now, DUE_AT_ONCE);
+    /// Adds a task behind the others, unless it is there.
+    pub fn push(&mut self, task: Task) {
+        if !self.has(task) {
+            self.tasks.push(task);
         }
-        let has_time = self.round.1 > 0;
-        self.round.1 -= u32::from(has_time);
-        has_time
+    }
+
+    /// Removes and returns the next task of a slice.
+    pub fn pop(&mut self) -> Option<Task> {
+        self.tasks.pop()
+    }
+
+    /// Asks for the next slice, if there are tasks: at once, or a little later while the store has as much to do as it may.
+    pub fn go_on(&mut self, is_backed_up: bool, step: &mut Step<'_, '_>) {
+        if !is_backed_up {
+            self.tasks.go_on(Timer::Work, step.timers);
+        } else if self.pause.is_none() && !self.tasks.is_empty() {
+            self.pause = Some(step.timers.arm(step.now + TICK, Timer::Room));
+        }
+    }
+
+    /// Notes that the pause for the store is over.
+    pub fn end_pause(&mut self) {
+        self.pause.take().into_iter().for_each(TimerId::fired);
+    }
+
+    /// Keeps the timer for what is to be forgotten next at this time, or earlier.
+    pub fn forget_at(&mut self, next: Option<Time>, timers: &mut Timers<'_, Timer>) {
+        keep_timer_at(&mut self.forget, next, Timer::Forget, timers);
+    }
+
+    /// Notes that this timer has fired.
+    pub fn forget_is_due(&mut self) {
+        self.forget.take().into_iter().for_each(TimerId::fired);
+    }
+
+    /// Returns whether something is to be forgotten.
+    pub fn will_forget(&self) -> bool {
+        self.forget.is_some() || self.has(Task::Forget)
     }
 
     /// Returns how many timers are armed.
     pub fn timers(&self) -> usize {
-        self.sweeps.len() + self.timers.iter().flatten().count()
+        [&self.pause, &self.forget].into_iter().flatten().count()
     }
 
     /// Returns all timers, which are taken out.
-    pub fn take_timers(&mut self) -> Vec<TimerId> {
-        let of_sweeps = self.sweeps.iter_mut().filter_map(|(_, sweep)| sweep.timer.take());
-        of_sweeps.chain(self.timers.iter_mut().filter_map(Option::take)).collect()
+    pub fn take_timers(&mut self) -> impl Iterator<Item = TimerId> {
+        [self.pause.take(), self.forget.take()].into_iter().flatten()
     }
 }
 
@@ -134,16 +145,6 @@ impl Index<SweepId> for Background {
 impl IndexMut<SweepId> for Background {
     fn index_mut(&mut self, id: SweepId) -> &mut Sweep {
         &mut self.sweeps[id.index()]
-    }
-}
-
-impl Single {
-    fn key(self) -> Timer {
-        match self {
-            Single::Orphans => Timer::Orphans,
-            Single::Forget => Timer::Forget,
-            Single::Serve => Timer::Serve,
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every table compared with every other.
 
 use super::State;
-use super::background::Single;
+use super::background::Task;
 use super::job::{Job, JobKey, JobPlacement, URGENT};
 use super::sets::{Entry, SetId};
 use super::settings::gates_of;
@@ -93,7 +93,7 @@ impl State {
             assert_eq!(tube.watching as usize, conns().filter(|conn| watches(conn)).count(), "who watches a tube");
         }
         let may_forget = self.tubes.first_hidden().is_some() || self.roots.len() > 0;
-        assert!(!may_forget || self.background.is_armed(Single::Forget), "what is to be forgotten has a timer");
+        assert!(!may_forget || self.background.will_forget(), "what is to be forgotten has a timer");
     }
 
     fn check_limits(&self) {
@@ -160,7 +160,7 @@ impl State {
             );
         }
         let is_served_later = !self.sets.awake().is_empty() || self.sets.is_dropping();
-        assert!(!is_served_later || self.background.is_armed(Single::Serve), "those who wait are served later");
+        assert!(!is_served_later || self.background.has(Task::Serve), "those who wait are served later");
         for (id, tube) in self.tubes.iter() {
             for (set, _) in self.sets.covering(&tube.name) {
                 let knows = tube.covers.iter().filter(|cover| cover.set == set).count();
@@ -193,7 +193,10 @@ impl State {
             }
         }
         assert_eq!(self.sets.waiting(), waiting, "connections that wait");
+        let is_given_back = !self.conns.has_orphans() || self.background.has(Task::Orphans);
+        assert!(is_given_back, "what connections held that are gone is given back");
         for (id, sweep) in self.background.sweeps() {
+            assert!(self.background.has(Task::Sweep(id)), "a command goes on");
             let knows = |conn: ConnId| self.conns[conn].sweep == Some(id);
             assert!(sweep.conn.is_none_or(knows), "a command under way is not its connection's");
         }

@@ -1,6 +1,6 @@
 //! Connections: the tube that it uses, that each uses, its watches, its jobs and its wait.
 
-use super::background::Single;
+use super::background::{COST, DUE_COST, Task};
 use super::job::{JobId, JobKey};
 use super::sets::{SetId, Watch};
 use super::sweeps::SweepId;
@@ -257,15 +257,14 @@ impl State {
 
     /// Gives back what connections held that are gone, as many jobs as one slice has.
     pub(super) fn give_orphans_back(&mut self, step: &mut Step<'_, '_>) {
-        self.background.cancel(Single::Orphans, step.timers);
-        for _ in 0..super::SLICE {
+        while step.timers.spend(COST) {
             let Some(job) = self.conns.next_orphan() else { return };
             let key = self.jobs.find(job).expect("only jobs that there are were held");
             self.lose_reservation(key, step);
             self.serve_waiting(step);
         }
         if self.conns.next_orphan().is_some() {
-            self.background.go_on(Single::Orphans, step);
+            self.go_on(Task::Orphans, step);
         }
     }
 
@@ -348,7 +347,7 @@ impl State {
         self.end_wait_if_due(id, step);
         while let Some((deadline, job)) = self.conns[id].held.first_key_value().map(|(held, _)| *held)
             && deadline <= step.now
-            && self.background.may_end_one(step.now)
+            && step.timers.spend(DUE_COST)
         {
             let key = self.jobs.find(job).expect("a connection holds only jobs that there are");
             self.time_out(key, step);

@@ -1,6 +1,6 @@
 //! Placement of jobs: how one goes from place to place, and which sets of watches see it.
 
-use super::background::{Single, keep_timer_at};
+use super::background::{COST, DUE_COST, Task, keep_timer_at};
 use super::commits::Change;
 use super::job::{JobKey, JobPlacement, URGENT};
 use super::roots::Root;
@@ -156,7 +156,7 @@ impl State {
         while let Some((until, job)) = self.tubes[id].delayed.first().copied()
             && until <= step.now
         {
-            if !self.background.may_end_one(step.now) {
+            if !step.timers.spend(DUE_COST) {
                 let tube = &mut self.tubes[id];
                 tube.delay_timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
                 tube.delay_timer = Some(step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Delay(id)));
@@ -313,12 +313,12 @@ impl State {
         let root = self.roots.first_end();
         let tube = self.tubes.first_hidden().map(|(since, _)| since + HIDDEN_KEPT);
         let next = [root, tube].into_iter().flatten().min();
-        self.background.keep_at(Single::Forget, next, timers);
+        self.background.forget_at(next, timers);
     }
 
     /// Forgets root jobs that did not change for 28 days, and tubes that were none for a while.
     pub(super) fn forget(&mut self, step: &mut Step<'_, '_>) {
-        for _ in 0..super::SLICE {
+        while step.timers.spend(COST) {
             if self.roots.first_end().is_some_and(|end| end <= step.now) {
                 let Root { tube, signature, .. } = self.roots.forget_oldest().expect("the oldest is there");
                 self.note_change(Change::RootGone(tube, signature));
@@ -330,6 +330,6 @@ impl State {
                 return self.arm_forget(step.timers);
             }
         }
-        self.background.go_on(Single::Forget, step);
+        self.go_on(Task::Forget, step);
     }
 }

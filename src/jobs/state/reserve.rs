@@ -1,6 +1,6 @@
 //! Reservations: at once, or after a wait.
 
-use super::background::Single;
+use super::background::Task;
 use super::conns::Wait;
 use super::job::{JobId, JobKey, JobPlacement};
 use super::placement::To;
@@ -124,7 +124,7 @@ impl State {
 
     /// Goes on in the next round of timers.
     pub(super) fn arm_serve(&mut self, step: &mut Step<'_, '_>) {
-        self.background.go_on(Single::Serve, step);
+        self.go_on(Task::Serve, step);
     }
 
     /// Returns the next job of a set, of which its tubes are told first. Leaves of superseded root jobs that are met on the way are dropped.

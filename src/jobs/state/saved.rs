@@ -1,7 +1,6 @@
 //! Handover format of the state, one record after the other: settings, root jobs, tubes, connections and jobs. A
 //! store that is read at the start gives the same records, without connections.
 
-use super::background::Single;
 use super::commits::{Commit, Record, Setting};
 use super::conns::{Conn, Wait};
 use super::job::{Extra, Job, JobKey, JobPlacement};
@@ -84,22 +83,15 @@ pub struct SavedConn<'a> {
 impl State {
     /// Brings every command under way to its end, as must be before saving.
     pub fn finish_commands(&mut self, step: &mut Step<'_, '_>) {
-        while let Some(id) = self.background.first_sweep() {
-            self.background.cancel_sweep_timer(id, step.timers);
-            self.run_for(id, super::SLICE, step);
-        }
-        while self.conns.has_orphans() {
-            self.give_orphans_back(step);
-        }
-        while self.background.cancel(Single::Serve, step.timers) {
-            self.drop_sets(step);
-            self.serve_waiting(step);
+        while !self.is_settled() {
+            step.timers.renew_budget();
+            self.work(false, step);
         }
     }
 
     /// Returns whether no command is under way.
     pub fn is_settled(&self) -> bool {
-        self.background.has_no_sweeps() && !self.conns.has_orphans() && !self.background.is_armed(Single::Serve)
+        self.background.is_settled()
     }
 
     /// Visits everything that another process must know. No command is under way. What is not committed is promised to nobody: puts

@@ -1,13 +1,13 @@
 //! Commands that go through many tubes or jobs: in slices, so that others are served between them.
 
+use super::background::{COST, Task};
 use super::job::JobKey;
 use super::limits::GateId;
 use super::tube::{BucketId, GroupId, TubeId};
-use super::{PAUSE_BETWEEN_SLICES, Pattern, Reply, SLICE, State, Step, Timer};
+use super::{Pattern, Reply, State, Step};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::{ConnId, Id, id};
 use poolcounter_core::time::{Span, Time};
-use poolcounter_core::wheel::TimerId;
 pub use poolcounter_protocol::jobs::request::{ALL_STATES, JobState};
 
 id! {
@@ -40,7 +40,6 @@ pub(super) struct Sweep {
     next: usize,
     work: Work,
     count: u64,
-    pub timer: Option<TimerId>,
 }
 
 impl State {
@@ -74,7 +73,7 @@ impl State {
 
     fn start(&mut self, conn: Option<ConnId>, pattern: Pattern<'_>, work: Work, step: &mut Step<'_, '_>) {
         let (pattern, since) = (pattern.bytes().into(), step.now);
-        self.go(Sweep { conn, pattern, since, next: 0, work, count: 0, timer: None }, step);
+        self.go(Sweep { conn, pattern, since, next: 0, work, count: 0 }, step);
     }
 
     /// Begins to tell the groups of this name, all if it is `*`, of a limit.
@@ -83,7 +82,7 @@ impl State {
         let places = if name == b"*" { 0..self.limits.groups.capacity() } else { own() };
         let work = Work::Groups { reply, end: places.end, last: None };
         let (pattern, since) = (name.into(), step.now);
-        let sweep = Sweep { conn: Some(conn), pattern, since, next: places.start, work, count: 0, timer: None };
+        let sweep = Sweep { conn: Some(conn), pattern, since, next: places.start, work, count: 0 };
         self.go(sweep, step);
     }
 
@@ -93,7 +92,7 @@ impl State {
         if let Some(conn) = conn {
             self.conns[conn].sweep = Some(id);
         }
-        self.run(id, step);
+        self.run(id, true, step);
     }
 
     /// Tells those whose commands were begun so long ago that nobody knows what comes of them. They go on without them.
@@ -109,25 +108,17 @@ impl State {
         }
     }
 
-    /// The next slice of a command.
-    pub(super) fn go_on_with_sweep(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
-        self.background[id].timer.take().into_iter().for_each(TimerId::fired);
-        self.run(id, step);
-    }
-
-    pub(super) fn run(&mut self, id: SweepId, step: &mut Step<'_, '_>) {
+    /// Goes on with a command as far as the budget of the tick reaches.
+    pub(super) fn run(&mut self, id: SweepId, may_wait: bool, step: &mut Step<'_, '_>) {
         // What it changes is to be committed, too: it waits like those who would change more.
-        let budget = if self.is_backed_up() { 0 } else { SLICE };
-        self.run_for(id, budget, step);
-    }
-
-    /// Goes on with a command as far as the budget reaches.
-    pub(super) fn run_for(&mut self, id: SweepId, mut budget: u32, step: &mut Step<'_, '_>) {
-        if self.run_slice(id, &mut budget, step) {
+        let whole = if may_wait && self.is_backed_up() { 0 } else { step.timers.budget() / COST };
+        let mut left = whole;
+        let is_done = self.run_slice(id, &mut left, step);
+        step.timers.spend((whole - left) * COST);
+        if is_done {
             return self.finish(id, step);
         }
-        let timer = step.timers.arm(step.now + PAUSE_BETWEEN_SLICES, Timer::Sweep(id));
-        self.background[id].timer = Some(timer);
+        self.go_on(Task::Sweep(id), step);
     }
 
     /// Returns true when every tube is done.

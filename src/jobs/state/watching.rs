@@ -183,7 +183,7 @@ impl State {
 
     /// Has more tubes forget the sets that are none any more: as many as one slice has.
     pub(super) fn drop_sets(&mut self, step: &mut Step<'_, '_>) {
-        for _ in 0..super::SLICE {
+        while step.timers.spend(1) {
             let Some((id, next)) = self.sets.first_dropped() else { return };
             if let Some((tube, _)) = self.tubes.at(next) {
                 self.tubes[tube].covers.retain(|cover| cover.set != id);

@@ -14,7 +14,6 @@ impl State {
 
     /// Goes on with each task, as far as there is budget.
     pub(super) fn resume_background(&mut self, step: &mut Step<'_, '_>) {
-        self.background.resume(step.now);
         for _ in 0..self.background.len() {
             let Some(task) = self.background.pop() else { return };
             self.begin(task, step);
@@ -51,7 +50,7 @@ impl State {
             if is_grace && to_suspend == 0 {
                 break;
             }
-            if !self.background.spend() {
+            if !step.timers.spend(background::COST) {
                 return true;
             }
             if is_grace {
@@ -71,7 +70,7 @@ impl State {
     /// Stops the members of a pool that was removed at once. Returns whether there are more.
     fn drain_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
         while let Some(member) = self.first_member(id) {
-            if !self.background.spend() {
+            if !step.timers.spend(background::COST) {
                 return true;
             }
             self.catch_up(member, step);
@@ -86,13 +85,20 @@ impl State {
 
     /// Returns the members of a pool with a name behind `after`, as many as there is budget for, and the name of the last one if
     /// there are more.
-    fn slice_after(&mut self, id: PoolId, after: Option<&Arc<[u8]>>) -> (Vec<MemberId>, Option<Arc<[u8]>>) {
+    fn slice_after(
+        &mut self,
+        id: PoolId,
+        after: Option<&Arc<[u8]>>,
+        step: &mut Step<'_, '_>,
+    ) -> (Vec<MemberId>, Option<Arc<[u8]>>) {
         let mut behind = self.members.in_pool(id).after(after.map(|name| &**name));
-        let slice: Vec<(&Arc<[u8]>, MemberId)> = behind.by_ref().take(self.background.budget()).collect();
+        let slice: Vec<(&Arc<[u8]>, MemberId)> =
+            behind.by_ref().take((step.timers.budget() / background::COST) as usize).collect();
         let last = slice.last().map(|(name, _)| (*name).clone()).or(after.cloned());
         let rest = behind.next().map(|(name, _)| last.unwrap_or_else(|| name[..0].into()));
         let slice: Vec<MemberId> = slice.into_iter().map(|(_, member)| member).collect();
-        self.background.spend_many(slice.len());
+        // Lossless: no more than the budget allows.
+        step.timers.spend(slice.len() as u32 * background::COST);
         (slice, rest)
     }
 
@@ -101,7 +107,7 @@ impl State {
         if !self.pool(id).is_leaving {
             return None;
         }
-        let (slice, rest) = self.slice_after(id, after);
+        let (slice, rest) = self.slice_after(id, after, step);
         for member in slice {
             if self.catch_up(member, step) && !matches!(self.phase_of(member), PhaseKind::InUse | PhaseKind::Stopping) {
                 self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
@@ -113,7 +119,7 @@ impl State {
 
     /// Arms the timers of members anew; returns the name of the last one if there are more.
     fn retime_after(&mut self, id: PoolId, after: Option<&Arc<[u8]>>, step: &mut Step<'_, '_>) -> Option<Arc<[u8]>> {
-        let (slice, rest) = self.slice_after(id, after);
+        let (slice, rest) = self.slice_after(id, after, step);
         let settings = &self.pools.get(id).settings;
         for member in slice {
             self.members.arm_life(member, settings, step);

@@ -49,7 +49,7 @@ impl State {
         self.pools.limit_owed(id, room);
         while self.is_above_max(id) {
             let Some(member) = self.oldest_idle(id) else { break };
-            if !self.background.spend() {
+            if !step.timers.spend(background::COST) {
                 return self.background.fall_behind(id);
             }
             self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);

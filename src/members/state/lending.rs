@@ -169,7 +169,7 @@ impl State {
     /// there are more.
     pub(super) fn drain_holding(&mut self, id: HoldingId, conn: Option<ConnId>, step: &mut Step<'_, '_>) -> bool {
         while let Some(lease) = self.leases.first_of(id) {
-            if !self.background.spend() {
+            if !step.timers.spend(background::COST) {
                 return true;
             }
             self.let_lease_go(lease, conn, step);

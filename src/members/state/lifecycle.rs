@@ -317,7 +317,7 @@ impl State {
     /// Frees members that wait to be cleaned in a pool that does not clean any more.
     fn free_unclean(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         while let Some(member) = self.members.in_pool(id).first_unclean() {
-            if !self.background.spend() {
+            if !step.timers.spend(background::COST) {
                 return self.background.fall_behind(id);
             }
             self.leave_state(member, step);
@@ -362,7 +362,7 @@ impl State {
             if self.member(member).since + span > step.now {
                 break;
             }
-            if !self.background.spend() {
+            if !step.timers.spend(background::COST) {
                 return self.background.fall_behind(id);
             }
             if self.catch_up(member, step) {

@@ -233,7 +233,6 @@ impl State {
 
     /// Makes a connection a provider and cleaner no longer, as if it were lost.
     pub fn stop_providing(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
-        self.background.refill(step.now);
         self.lose_agent(conn, step);
         self.settle(step);
     }

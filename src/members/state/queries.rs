@@ -216,7 +216,7 @@ impl State {
     pub fn armed_timers(&self) -> usize {
         let of_agents = self.agents.iter().filter(|(_, agent)| matches!(agent.state, ProviderState::Grace(_))).count();
         let of_tables = self.pools.armed_timers() + self.members.armed_timers() + self.leases.armed_timers();
-        of_tables + of_agents + self.starts.under_way() + self.waiters.len() + self.background.armed_timers()
+        of_tables + of_agents + self.starts.under_way() + self.waiters.len()
     }
 
     /// Returns the pool for which a connection provides or cleans.

@@ -34,7 +34,7 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> Result<(), Unreadable> {
         // Background work goes on later, as it would have.
-        self.background.set_budget(false, step.now);
+        step.timers.exhaust_budget();
         let mut reading = Reading::new(self);
         for Record(saved) in records {
             reading.read(saved, step).ok_or_else(|| {
@@ -43,7 +43,6 @@ impl State {
         }
         reading.finish();
         self.settle(step);
-        self.background.set_budget(true, step.now);
         Ok(())
     }
 }

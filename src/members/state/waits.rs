@@ -291,7 +291,6 @@ impl State {
 
     /// Ends the wait of a connection that may not wait any more.
     pub fn deny_wait(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
-        self.background.refill(step.now);
         self.leave_wait(conn, step);
         step.tell(conn, What::Error(Refusal::Denied));
         self.settle(step);

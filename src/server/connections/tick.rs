@@ -135,6 +135,7 @@ impl<S: Stream> Connections<S> {
                 }
             }
         }
+        self.dispatch.wheel.end_tick();
         self.dispatch.loop_stats.count_spent(Budget::Timers);
     }
 

@@ -2,6 +2,7 @@
 
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::random::Random;
+use poolcounter_core::slices::PER_TICK;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_members::state::{Event, Limits, Notice, Record, State, Step, Timer, Utilization, What};
@@ -9,12 +10,16 @@ use poolcounter_members::wire::{self, Line, Query};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+/// Bounds of every player's service.
+const LIMITS: Limits = Limits { most: 60 };
+
 const OWNER: Owner = Owner(3);
 
 /// A state and all that it needs.
 pub struct Player {
     state: State,
-    limits: Limits,
+    /// Budget of the background work of a tick.
+    budget: u32,
     wheel: Wheel,
     now: Time,
     random: Random,
@@ -35,13 +40,12 @@ pub struct Player {
 }
 
 impl Player {
-    /// `slice` is how many members a tick stops, loses or gives back.
-    pub fn new(seed: u64, slice: u32) -> Self {
-        let limits = Limits { most: 60, slice };
+    /// `budget` is that of the background work of a tick: two for each member.
+    pub fn new(seed: u64, budget: u32) -> Self {
         Player {
-            state: State::new(limits, 1),
-            limits,
-            wheel: Wheel::default(),
+            state: State::new(LIMITS, 1),
+            budget,
+            wheel: Wheel::with_budget(budget),
             now: Time::START,
             random: Random::from_seed(seed),
             choices: Random::from_seed(seed ^ 0x5eed),
@@ -206,33 +210,39 @@ impl Player {
         let end = self.now + Span::from(span);
         while let Some(next) = self.wheel.next().filter(|next| *next <= end) {
             self.now = self.now.max(next);
-            while let Some(due) = self.wheel.expire(self.now) {
-                let timer: Timer = due.key();
-                self.step(true, |state, step| state.expire(timer, step));
-            }
+            self.fire();
         }
         self.now = end;
+        self.wheel.end_tick();
         self.state.check_waits(self.now);
+    }
+
+    /// Fires the timers that are due; background work has one slice.
+    fn fire(&mut self) {
+        while let Some(due) = self.wheel.expire(self.now) {
+            let timer: Timer = due.key();
+            self.step(true, |state, step| state.expire(timer, step));
+        }
     }
 
     /// Saves everything, and goes on in another state with another wheel.
     pub fn upgrade(&mut self) {
-        self.advance(Duration::ZERO);
+        self.fire();
         let (picture, armed) = (self.picture(), self.wheel.len());
         let saved: Vec<Vec<u8>> = {
             let timers = self.wheel.of::<Timer>(OWNER);
             let records = self.state.save(&timers);
             records.map(|record| postcard::to_allocvec(&record).expect("a vector takes every byte")).collect()
         };
-        self.state = State::new(self.limits, 1);
-        self.wheel = Wheel::default();
+        self.state = State::new(LIMITS, 1);
+        self.wheel = Wheel::with_budget(self.budget);
         let records = saved.iter().map(|bytes| postcard::from_bytes::<Record>(bytes).expect("was just written"));
         let told: usize = self.told.values().map(VecDeque::len).sum();
         self.step(true, |state, step| state.restore(records, step)).expect("what was saved agrees with itself");
         assert_eq!(told, self.told.values().map(VecDeque::len).sum::<usize>(), "an upgrade tells nobody anything");
         assert_eq!(picture, self.picture(), "an upgrade changes nothing");
         // Timers that are armed anew bit by bit may be so at once.
-        let is_whole = self.limits.slice == Limits::default().slice;
+        let is_whole = self.budget == PER_TICK;
         assert!(!is_whole || armed == self.wheel.len(), "an upgrade keeps every timer");
     }
 

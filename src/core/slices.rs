@@ -1,0 +1,203 @@
+//! Work in slices: what would make a step long is done in parts, between which others are served.
+//!
+//! An owner of timers keeps its unfinished tasks in [`Slices`] and asks the wheel for its next slice
+//! ([`Timers::go_on`](crate::wheel::Timers::go_on)). In each tick every owner that has asked gets one, through the same call as a timer
+//! that is due. All share one budget: an owner spends from it for each entry that it works on, in a slice as in a request, and stops
+//! when its part is used up ([`Timers::spend`](crate::wheel::Timers::spend)). While somebody waits for a slice the loop does not sleep.
+
+use crate::wheel::{Due, Owner, TimerKey, Timers};
+use std::collections::VecDeque;
+
+/// Cost of the background work of a tick, at most: about a millisecond. The unit is a visit of an entry; what takes longer costs more.
+pub const PER_TICK: u32 = 4096;
+
+/// The unfinished tasks of one owner, first come, first served.
+pub struct Slices<T> {
+    tasks: VecDeque<T>,
+}
+
+impl<T> Default for Slices<T> {
+    fn default() -> Self {
+        Slices { tasks: VecDeque::new() }
+    }
+}
+
+impl<T> Slices<T> {
+    /// Returns the number of tasks.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Returns true when there are no tasks.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Returns the tasks, the next first.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.tasks.iter()
+    }
+
+    /// Adds a task behind the others.
+    pub fn push(&mut self, task: T) {
+        self.tasks.push_back(task);
+    }
+
+    /// Removes and returns the next task. Its owner pushes it again if it is not done in this slice.
+    pub fn pop(&mut self) -> Option<T> {
+        self.tasks.pop_front()
+    }
+
+    /// Removes and returns the tasks about which `is_over` is true.
+    pub fn remove(&mut self, mut is_over: impl FnMut(&T) -> bool) -> Vec<T> {
+        let (removed, kept): (Vec<T>, Vec<T>) = self.tasks.drain(..).partition(|task| is_over(task));
+        self.tasks = kept.into();
+        removed
+    }
+
+    /// Asks for a slice in the next tick, if there are tasks. The owner is called with `key`, as if a timer of this key were due.
+    pub fn go_on<K: TimerKey>(&self, key: K, timers: &mut Timers<'_, K>) {
+        if !self.is_empty() {
+            timers.go_on(key);
+        }
+    }
+}
+
+/// The owners that wait for a slice, and the budget of the tick.
+pub(crate) struct Rounds {
+    per_tick: u32,
+    waiting: VecDeque<Due>,
+    /// Number of owners, from the front, that still have a slice in this tick.
+    turns: usize,
+    /// Budget of the slice or request that runs now.
+    left: u32,
+    /// Budget of the slices to come in this tick.
+    reserved: u32,
+}
+
+impl Rounds {
+    /// Returns rounds with this budget for a tick.
+    pub fn new(per_tick: u32) -> Self {
+        Rounds { per_tick, waiting: VecDeque::new(), turns: 0, left: per_tick, reserved: 0 }
+    }
+
+    /// Returns true when some owner waits for a slice.
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Returns true when this owner waits for a slice.
+    pub fn is_waiting(&self, owner: Owner) -> bool {
+        self.waiting.iter().any(|due| due.owner == owner)
+    }
+
+    /// Notes that an owner waits for a slice. It has one place, however often it asks.
+    pub fn ask(&mut self, due: Due) {
+        if !self.is_waiting(due.owner) {
+            self.waiting.push_back(due);
+        }
+    }
+
+    /// Begins the next slice of this tick, with an equal part of what is left of the budget.
+    #[inline]
+    pub fn next(&mut self) -> Option<Due> {
+        if self.turns == 0 {
+            return None;
+        }
+        let whole = self.left + self.reserved;
+        // Lossless: there are few owners.
+        self.left = whole / self.turns as u32;
+        self.reserved = whole - self.left;
+        self.turns -= 1;
+        self.waiting.pop_front()
+    }
+
+    /// Ends the tick. In the next one requests may spend half of the budget if slices are waited for, else all of it.
+    #[inline]
+    pub fn end_tick(&mut self) {
+        self.turns = self.waiting.len();
+        self.reserved = if self.turns > 0 { self.per_tick / 2 } else { 0 };
+        self.left = self.per_tick - self.reserved;
+    }
+
+    /// Leaves nothing of the budget of this tick.
+    pub fn exhaust(&mut self) {
+        (self.left, self.reserved) = (0, 0);
+    }
+
+    /// Spends from the budget; returns false when less than `cost` is left.
+    pub fn spend(&mut self, cost: u32) -> bool {
+        let has_enough = self.left >= cost;
+        self.left -= if has_enough { cost } else { 0 };
+        has_enough
+    }
+
+    /// Returns what is left for the slice or request that runs now.
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{ConnId, Id};
+    use crate::time::Time;
+    use crate::wheel::Wheel;
+
+    /// Returns the owner that gets a slice next, with its part of the budget.
+    fn next(wheel: &mut Wheel) -> Option<(u8, u32)> {
+        let due = wheel.expire(Time::START)?;
+        let left = wheel.of::<ConnId>(due.owner).budget();
+        Some((due.owner.0, left))
+    }
+
+    fn go_on(wheel: &mut Wheel, owner: u8) {
+        wheel.of(Owner(owner)).go_on(ConnId::from_index(0));
+    }
+
+    #[test]
+    fn owners_share_the_budget_of_a_tick() {
+        let mut wheel = Wheel::default();
+        [1, 2, 1, 3, 1].into_iter().for_each(|owner| go_on(&mut wheel, owner));
+        assert_eq!((next(&mut wheel), wheel.next()), (None, Some(Time::START)), "the next tick has slices");
+        assert_eq!(next(&mut wheel), Some((1, PER_TICK / 3)));
+        // It goes on, but not in this tick.
+        go_on(&mut wheel, 1);
+        assert!(wheel.of::<ConnId>(Owner(1)).spend(PER_TICK / 3));
+        assert!(!wheel.of::<ConnId>(Owner(1)).spend(1), "its part is used up");
+        let (owner, second) = next(&mut wheel).expect("another waits");
+        assert!(owner == 2 && second >= PER_TICK / 3, "{second}");
+        let (owner, third) = next(&mut wheel).expect("a third waits");
+        assert!(owner == 3 && third >= second, "what one has not spent is for the next: {third}");
+        assert_eq!(next(&mut wheel), None);
+        assert_eq!(wheel.of::<ConnId>(Owner(9)).budget(), PER_TICK / 2, "requests leave half to the one that waits");
+        assert_eq!(next(&mut wheel), Some((1, PER_TICK)));
+        assert_eq!((next(&mut wheel), wheel.next()), (None, None));
+    }
+
+    #[test]
+    fn tasks_go_on_until_none_is_left() {
+        let (mut wheel, mut tasks, mut ticks) = (Wheel::default(), Slices::default(), 0);
+        [3 * PER_TICK, 10].into_iter().for_each(|entries| tasks.push(entries));
+        tasks.go_on(ConnId::from_index(7), &mut wheel.of(Owner(1)));
+        while wheel.next().is_some() {
+            while let Some(due) = wheel.expire(Time::START) {
+                assert_eq!(due.key::<ConnId>().index(), 7);
+                let mut timers = wheel.of::<ConnId>(due.owner);
+                while let Some(entries) = tasks.pop() {
+                    let done = timers.budget().min(entries);
+                    timers.spend(done);
+                    if done < entries {
+                        tasks.push(entries - done);
+                        break;
+                    }
+                }
+                tasks.go_on(due.key::<ConnId>(), &mut timers);
+            }
+            ticks += 1;
+        }
+        assert_eq!((tasks.len(), ticks), (0, 5));
+    }
+}
