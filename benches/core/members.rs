@@ -182,7 +182,7 @@ impl Rig {
     /// A pool `p` that may have so many members.
     fn new(max: usize, settings: &str) -> Rig {
         let mut rig = Rig {
-            state: State::new(Limits { most: usize::MAX, ..Limits::default() }, 1),
+            state: State::new(Limits { most: usize::MAX }, 1),
             wheel: Wheel::default(),
             random: poolcounter_core::random::Random::from_seed(1),
             events: Vec::new(),

@@ -5,7 +5,7 @@
 //! that is due. All share one budget: an owner spends from it for each entry that it works on, in a slice as in a request, and stops
 //! when its part is used up ([`Timers::spend`](crate::wheel::Timers::spend)). While somebody waits for a slice the loop does not sleep.
 
-use crate::wheel::{Due, Owner, TimerKey, Timers};
+use crate::wheel::{Due, Owner, TimerKey, Timers, Wheel};
 use std::collections::VecDeque;
 
 /// Cost of the background work of a tick, at most: about a millisecond. The unit is a visit of an entry; what takes longer costs more.
@@ -60,6 +60,55 @@ impl<T> Slices<T> {
         if !self.is_empty() {
             timers.go_on(key);
         }
+    }
+}
+
+impl<K: TimerKey> Timers<'_, K> {
+    /// Asks for a slice of background work in the next tick: [`Wheel::expire`] then returns `key`, or the key of an earlier request of
+    /// this owner for that tick. It cannot be cancelled; a slice may find nothing to do.
+    pub fn go_on(&mut self, key: K) {
+        let due = self.due(key);
+        self.wheel.rounds.ask(due);
+    }
+
+    /// Spends from the budget of background work of this tick; returns false when less than `cost` is left.
+    pub fn spend(&mut self, cost: u32) -> bool {
+        self.wheel.rounds.spend(cost)
+    }
+
+    /// Returns what is left of that budget.
+    pub fn budget(&self) -> u32 {
+        self.wheel.rounds.left()
+    }
+
+    /// Begins the budget of a tick anew, for work that must end within a step.
+    pub fn renew_budget(&mut self) {
+        self.wheel.rounds.end_tick();
+    }
+
+    /// Leaves nothing of that budget: background work begins in the next tick.
+    pub fn exhaust_budget(&mut self) {
+        self.wheel.rounds.exhaust();
+    }
+}
+
+impl Wheel {
+    /// Returns a wheel that allows this budget of background work in a tick.
+    pub fn with_budget(per_tick: u32) -> Self {
+        let mut wheel = Wheel::default();
+        wheel.rounds = Rounds::new(per_tick);
+        wheel
+    }
+
+    /// Ends the tick of the background work: each owner that has asked for a slice gets it in the next one.
+    #[inline]
+    pub fn end_tick(&mut self) {
+        self.rounds.end_tick();
+    }
+
+    /// Returns true when this owner has asked for a slice that has not come yet.
+    pub fn has_work(&self, owner: Owner) -> bool {
+        self.rounds.is_waiting(owner)
     }
 }
 
@@ -144,7 +193,6 @@ mod tests {
     use super::*;
     use crate::id::{ConnId, Id};
     use crate::time::Time;
-    use crate::wheel::Wheel;
 
     /// Returns the owner that gets a slice next, with its part of the budget.
     fn next(wheel: &mut Wheel) -> Option<(u8, u32)> {

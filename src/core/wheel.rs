@@ -131,7 +131,7 @@ pub struct Wheel {
     /// The slot that the wheel has reached, and some of whose timers are still to move down. The wheel stands at its start.
     moving: Option<Place>,
     /// Background work, which takes turns with the timers.
-    rounds: Rounds,
+    pub(crate) rounds: Rounds,
 }
 
 /// One owner's part of the wheel, as the loop hands it out: it does not know the type of the owner's keys.
@@ -142,7 +142,7 @@ pub struct OwnTimers<'a> {
 
 /// One owner's part of the wheel, whose keys are of the owner's own type.
 pub struct Timers<'a, K> {
-    wheel: &'a mut Wheel,
+    pub(crate) wheel: &'a mut Wheel,
     owner: Owner,
     keys: PhantomData<K>,
 }
@@ -169,32 +169,13 @@ impl<K: TimerKey> Timers<'_, K> {
     pub fn deadline(&self, timer: &TimerId) -> Time {
         self.wheel.deadline(timer)
     }
+}
 
-    /// Asks for a slice of background work in the next tick: [`Wheel::expire`] then returns `key`, or the key of an earlier request of
-    /// this owner for that tick. It cannot be cancelled; a slice may find nothing to do.
-    pub fn go_on(&mut self, key: K) {
+impl<K: TimerKey> Timers<'_, K> {
+    /// Returns what [`Wheel::expire`] returns for a timer of this key.
+    pub(crate) fn due(&self, key: K) -> Due {
         let (variant, index) = key.pack();
-        self.wheel.rounds.ask(Due { owner: self.owner, variant, index });
-    }
-
-    /// Spends from the budget of background work of this tick; returns false when less than `cost` is left.
-    pub fn spend(&mut self, cost: u32) -> bool {
-        self.wheel.rounds.spend(cost)
-    }
-
-    /// Returns what is left of that budget.
-    pub fn budget(&self) -> u32 {
-        self.wheel.rounds.left()
-    }
-
-    /// Begins the budget of a tick anew, for work that must end within a step.
-    pub fn renew_budget(&mut self) {
-        self.wheel.rounds.end_tick();
-    }
-
-    /// Leaves nothing of that budget: background work begins in the next tick.
-    pub fn exhaust_budget(&mut self) {
-        self.wheel.rounds.exhaust();
+        Due { owner: self.owner, variant, index }
     }
 }
 
@@ -225,11 +206,6 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Returns a wheel that allows this budget of background work in a tick.
-    pub fn with_budget(per_tick: u32) -> Self {
-        Wheel { rounds: Rounds::new(per_tick), ..Wheel::default() }
-    }
-
     /// Returns the wheel as `owner` sees it.
     pub fn of<K: TimerKey>(&mut self, owner: Owner) -> Timers<'_, K> {
         Timers { wheel: self, owner, keys: PhantomData }
@@ -276,17 +252,6 @@ impl Wheel {
             self.end_tick();
         }
         due
-    }
-
-    /// Ends the tick of the background work: each owner that has asked for a slice gets it in the next one.
-    #[inline]
-    pub fn end_tick(&mut self) {
-        self.rounds.end_tick();
-    }
-
-    /// Returns true when this owner has asked for a slice that has not come yet.
-    pub fn has_work(&self, owner: Owner) -> bool {
-        self.rounds.is_waiting(owner)
     }
 
     #[inline(never)]

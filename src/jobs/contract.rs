@@ -110,8 +110,8 @@ impl Inspect for JobQueue {
     fn check(&self) {
         self.state.check();
         self.check_driver();
-        let kept: usize = self.sessions.iter().map(|session| session.stream.kept_bytes()).sum();
-        assert_eq!(self.kept_bytes, kept, "what is kept of requests is counted");
+        let kept: usize = self.sessions.iter().map(crate::sessions::Session::bytes).sum();
+        assert_eq!(self.state.kept_bytes, kept, "what is kept for connections is charged to them");
         for (index, session) in self.sessions.iter().enumerate() {
             let conn = ConnId::from_index(index);
             assert!(session.is_open || session.is_idle(), "{conn} is not open, and something is known of it");

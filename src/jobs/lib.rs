@@ -91,8 +91,6 @@ pub struct JobQueue {
     driver: StoreDriver,
     tables: &'static PartTables,
     sessions: Vec<Session>,
-    /// Number of bytes kept of unfinished requests.
-    kept_bytes: usize,
     /// True when clients on other machines may administer the jobs.
     is_open_to_admins: bool,
     /// Last commit that a reply waits for.
@@ -126,7 +124,6 @@ impl JobQueue {
             driver: StoreDriver::new(settings),
             tables: PartTables::of(settings.part_names.words()),
             sessions: Vec::new(),
-            kept_bytes: 0,
             is_open_to_admins: settings.admin,
             awaited: Commit(0),
             hung_up: Vec::new(),
@@ -227,7 +224,7 @@ impl Service for JobQueue {
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         if let Some(session) = self.sessions.get_mut(conn.index()) {
-            self.kept_bytes -= session.kept_bytes;
+            self.state.kept_bytes -= session.charged;
             *session = Session::default();
         }
         self.hung_up.retain(|(_, other)| *other != conn);

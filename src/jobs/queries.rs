@@ -112,9 +112,19 @@ impl JobQueue {
     pub(super) fn go_on_with_query(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, conn);
         let Some(mut query) = session.query.take() else { return };
-        match look_at_more(&self.state, &mut query, context.time.now) {
-            Some(next) => session.query = Some(Query { next, ..query }),
-            None => self.tell_text(conn, query.text, context),
+        let next = look_at_more(&self.state, &mut query, context.time.now);
+        session.query = Some(Query { next: next.unwrap_or(0), ..query });
+        session.note_kept(&mut self.state.kept_bytes);
+        // Answers leave half of the memory to jobs.
+        let has_room = self.state.has_memory_for(self.state.kept_bytes);
+        if next.is_some() && has_room {
+            return;
+        }
+        let text = session.query.take().map(|query| query.text).unwrap_or_default();
+        session.note_kept(&mut self.state.kept_bytes);
+        match has_room {
+            true => self.tell_text(conn, text, context),
+            false => self.tell(&Event { conn, reply: Reply::OutOfMemory, after: None, about: None }, context),
         }
     }
 

@@ -94,22 +94,25 @@ impl JobQueue {
                 };
             }
         }
-        session_of(&mut self.sessions, conn).unsent.push_back(Message { head, body: rest, written: 0, after });
+        let session = session_of(&mut self.sessions, conn);
+        session.push(Message::new(head, rest, after));
+        session.note_kept(&mut self.state.kept_bytes);
     }
 
     /// Writes what there was no room for, and returns whether that is all of it.
     pub(super) fn write_unsent(&mut self, conn: ConnId, context: &mut Context<'_>) -> bool {
-        let session = session_of(&mut self.sessions, conn);
+        let JobQueue { state, sessions, awaited, .. } = self;
+        let session = session_of(sessions, conn);
         while let Some(message) = session.unsent.front_mut() {
             if context.output.is_full(conn) {
                 return false;
             }
             let head = std::mem::take(&mut message.head);
             if !head.is_empty() {
-                let awaited = (&self.state, &mut self.awaited);
-                reply(conn, message.after, awaited, context, |bytes| bytes.extend_from_slice(&head));
+                reply(conn, message.after, (&*state, &mut *awaited), context, |bytes| bytes.extend_from_slice(&head));
             } else if message.write_piece(conn, context.output) {
                 session.pop();
+                session.note_kept(&mut state.kept_bytes);
             }
         }
         true

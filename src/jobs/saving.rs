@@ -74,8 +74,9 @@ impl JobQueue {
             if !session.unsent.is_empty() {
                 context.resume(conn);
             }
-            self.kept_bytes += session.kept_bytes;
-            *session_of(&mut self.sessions, conn) = session;
+            let slot = session_of(&mut self.sessions, conn);
+            *slot = session;
+            slot.note_kept(&mut self.state.kept_bytes);
         }
         let mut record = Vec::new();
         loop {

@@ -17,12 +17,11 @@ impl JobQueue {
             return Cut { consumed: 0, item: None };
         }
         let cut = session.stream.cut(input, max_size);
-        if cut.item.is_none() && cut.consumed > 0 || session.kept_bytes > 0 {
-            let most = self.state.bounds().max_memory.saturating_sub(self.state.used_memory());
-            session.note_kept(&mut self.kept_bytes);
-            if self.kept_bytes > most && session.kept_bytes > 0 {
+        if cut.item.is_none() && cut.consumed > 0 || session.charged > 0 {
+            session.note_kept(&mut self.state.kept_bytes);
+            if session.stream.kept_bytes() > 0 && !self.state.has_memory_for(0) {
                 session.stream.give_up();
-                session.note_kept(&mut self.kept_bytes);
+                session.note_kept(&mut self.state.kept_bytes);
             }
         }
         cut

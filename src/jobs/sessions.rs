@@ -45,19 +45,35 @@ pub(super) struct Session {
     pub is_lost: bool,
     /// What it sends.
     pub stream: Stream,
-    /// Bytes that are kept of a request of which not all is there.
-    pub kept_bytes: usize,
+    /// Bytes that it is charged for, as of the last [`Session::note_kept`].
+    pub charged: usize,
     /// What it asked about very many tubes, jobs or connections, as far as the answer is there.
     pub query: Option<Query>,
-    /// What its output had no room for, in order.
+    /// Replies for which its output had no room, in order.
     pub unsent: VecDeque<Message>,
+    /// Bytes of these.
+    unsent_bytes: usize,
 }
 
 impl Session {
-    /// Returns how many bytes are kept for the connection. A body that is not sent yet is its job's.
+    /// Returns how many bytes are kept for the connection: of a request that is not all there, of an answer under way, and of replies
+    /// that are not sent, with the bodies of jobs among them, as the jobs may be gone before.
     pub fn bytes(&self) -> usize {
-        let answer = self.query.as_ref().map_or(0, |query| query.text.capacity());
-        self.kept_bytes + answer + self.unsent.iter().map(|message| message.head.len()).sum::<usize>()
+        self.stream.kept_bytes() + self.query.as_ref().map_or(0, Query::bytes) + self.unsent_bytes
+    }
+}
+
+impl Query {
+    /// Returns how many bytes are kept for the answer.
+    fn bytes(&self) -> usize {
+        /// Bytes of a runner beside its name.
+        const RUNNER_BYTES: usize = size_of::<Summary>() + 64;
+        let gathered = match &self.question {
+            Question::RunnerSummary(runners) | Question::Runners(runners) => runners.len() * RUNNER_BYTES,
+            Question::Jobs(listing) => listing.bytes(),
+            Question::Tubes | Question::TubeSummary | Question::SumSummary(_) => 0,
+        };
+        gathered + self.text.capacity()
     }
 }
 
@@ -96,6 +112,8 @@ pub(super) struct Message {
     pub written: usize,
     /// Without which it must not be told.
     pub after: Option<Promise>,
+    /// Bytes that its connection is charged for.
+    bytes: usize,
 }
 
 /// What stands before the stream and the messages of a session.
@@ -114,14 +132,20 @@ impl Session {
 
     /// Brings a sum of what is kept up to date.
     pub fn note_kept(&mut self, sum: &mut usize) {
-        let kept = self.stream.kept_bytes();
-        *sum = *sum - self.kept_bytes + kept;
-        self.kept_bytes = kept;
+        let kept = self.bytes();
+        *sum = *sum - self.charged + kept;
+        self.charged = kept;
+    }
+
+    /// Adds a message behind the others.
+    pub fn push(&mut self, message: Message) {
+        self.unsent_bytes += message.bytes;
+        self.unsent.push_back(message);
     }
 
     /// Forgets the first message, which was written.
     pub fn pop(&mut self) {
-        self.unsent.pop_front();
+        self.unsent_bytes -= self.unsent.pop_front().map_or(0, |message| message.bytes);
         if self.unsent.is_empty() {
             self.unsent.shrink_to(KEPT_MESSAGES);
         }
@@ -138,7 +162,7 @@ impl Session {
     pub fn restore(saved: &mut Reader<'_>) -> Result<Session, Unreadable> {
         let SessionHead { waits, messages } = saved.take()?;
         let stream = Stream::restore(saved)?;
-        let mut unsent = VecDeque::new();
+        let mut session = Session { is_open: true, waits, stream, ..Session::default() };
         for _ in 0..messages {
             let rest: Box<[u8]> = saved.take_bytes()?.into();
             // The end of its body is among the bytes, so it counts as written behind them.
@@ -146,23 +170,19 @@ impl Session {
             if ending != CRLF {
                 return Err(Unreadable("the handover is damaged: a reply has no end".into()));
             }
-            unsent.push_back(Message { head: Vec::new(), body: Some(Arc::new(head.into())), written: 0, after: None });
+            session.push(Message::new(Vec::new(), Some(Arc::new(head.into())), None));
         }
-        Ok(Session {
-            is_open: true,
-            waits,
-            held_since: None,
-            put: Commit(0),
-            is_lost: false,
-            kept_bytes: stream.kept_bytes(),
-            stream,
-            query: None,
-            unsent,
-        })
+        Ok(session)
     }
 }
 
 impl Message {
+    /// Returns a reply of which nothing is written.
+    pub fn new(head: Vec<u8>, body: Option<Arc<Box<[u8]>>>, after: Option<Promise>) -> Message {
+        let bytes = size_of::<Message>() + head.len() + body.as_ref().map_or(0, |body| body.len());
+        Message { head, body, written: 0, after, bytes }
+    }
+
     /// Writes the next piece of the body, and returns whether that was the last.
     pub fn write_piece(&mut self, conn: ConnId, output: &mut Output) -> bool {
         let Some(body) = &self.body else { return true };

@@ -101,8 +101,9 @@ impl JobQueue {
     /// Has a connection closed in its next turn.
     fn end_session(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, conn);
-        self.kept_bytes -= session.kept_bytes;
-        *session = Session { is_lost: true, ..Session::default() };
+        self.state.kept_bytes -= session.charged;
+        *session = Session::default();
+        session.is_lost = true;
         context.resume(conn);
     }
 

@@ -177,6 +177,8 @@ pub struct State {
     commits: commits::Commits,
     is_draining: bool,
     figures: Figures<Stat>,
+    /// Bytes that the adapter keeps for connections.
+    pub kept_bytes: usize,
 }
 
 impl State {
@@ -197,6 +199,7 @@ impl State {
             commits: commits::Commits::default(),
             is_draining: false,
             figures: Figures::default(),
+            kept_bytes: 0,
         }
     }
 
@@ -275,7 +278,7 @@ impl State {
             (self.background.take_timers(), self.conns.take_timers(), self.tubes.take_timers());
         let of_pauses = self.settings.pause_timer.take();
         of_sweeps.into_iter().chain(of_conns).chain(of_tubes).chain(of_pauses).for_each(|timer| timers.cancel(timer));
-        let mut state = State::new(self.bounds);
+        let mut state = State { kept_bytes: self.kept_bytes, ..State::new(self.bounds) };
         let (changes, bytes) = self.queue();
         state.set_queue(changes, bytes);
         state

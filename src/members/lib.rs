@@ -98,7 +98,7 @@ impl Members {
     /// Returns a service without pools.
     pub fn new(settings: MembersSettings) -> Self {
         Members {
-            state: State::new(state::Limits { most: settings.most, ..state::Limits::default() }, 0),
+            state: State::new(state::Limits { most: settings.most }, 0),
             admin: settings.admin,
             declared: settings.pools,
             is_numbered: false,

@@ -1,8 +1,11 @@
 //! What jobs take: an allocator counts what is allocated, beside what is promised.
 
 use crate::counting_allocator::{self, bytes};
+use poolcounter_jobs::JobsSettings;
 use poolcounter_jobs::state::{Bounds, JOB_BYTES};
+use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::jobs::Service;
+use poolcounter_testkit::world::World;
 
 /// The promise holds however many there are: a hash table of one piece would double right before the first of these numbers.
 const JOBS: [usize; 3] = [57_400, 70_000, 80_000];
@@ -61,6 +64,44 @@ fn jobs_take_what_is_promised_and_give_it_back() {
     assert!(bytes < 105 << 20, "100 bodies of a MiB take {bytes} bytes");
     gives_back(&mut service, "large", empty, 100);
     reserving_and_deleting_allocates_nothing();
+}
+
+/// Answers that are not read take no more than the memory allowed, and leave half of it to jobs.
+#[test]
+fn answers_that_are_not_read_count_as_memory() {
+    const MEMORY: usize = 4 << 20;
+    let settings = JobsSettings { max_memory: MEMORY, admin: true, ..JobsSettings::default() };
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(settings));
+    let watcher = world.connect_to("jobs");
+    for n in 0..1_000 {
+        world.send(watcher, format!("watch {n:0190}\r\n").as_bytes());
+    }
+    world.settle();
+    let askers: Vec<usize> = (0..100).map(|_| world.connect_to("jobs")).collect();
+    for asker in &askers {
+        world.set_room(*asker, 0);
+        world.send(*asker, b"list-tubes\r\nlist-tubes\r\n");
+    }
+    world.settle();
+    world.send(watcher, b"put 0 0 60 1\r\na\r\nstats\r\n");
+    world.settle();
+    let told = String::from_utf8(world.take_received(watcher)).expect("replies are text");
+    assert!(told.contains("INSERTED 1\r\n"), "half of the memory is left to jobs");
+    let used = told.split_once("used-memory: ").and_then(|(_, rest)| rest.lines().next()?.parse::<usize>().ok());
+    assert!(used.is_some_and(|used| (MEMORY / 4..MEMORY / 2 + (1 << 20)).contains(&used)), "{used:?}");
+    let refused = |world: &mut World, asker: usize| {
+        world.set_room(asker, usize::MAX);
+        world.settle();
+        world.take_received(asker).starts_with(b"OUT_OF_MEMORY")
+    };
+    assert!(refused(&mut world, askers[99]), "the memory was used up when the last asked");
+    assert!(!refused(&mut world, askers[0]), "the first was answered");
+    askers.iter().for_each(|asker| world.reset(*asker));
+    world.settle();
+    let asker = world.connect_to("jobs");
+    world.send(asker, b"list-tubes\r\n");
+    world.settle();
+    assert!(world.take_received(asker).starts_with(b"OK "), "the memory is free again");
 }
 
 /// After a flood is over, hardly any of what it took is still allocated.

@@ -37,6 +37,11 @@ impl Listing {
         job.state == self.state && *job.tube == *self.tube
     }
 
+    /// Returns how many bytes the numbers that were found take.
+    pub fn bytes(&self) -> usize {
+        self.lowest.capacity() * size_of::<JobId>()
+    }
+
     /// Returns the numbers that were found, ascending. Some may be elsewhere by now.
     pub fn take(&mut self) -> Vec<JobId> {
         std::mem::take(&mut self.lowest).into_sorted_vec()

@@ -60,13 +60,18 @@ impl State {
         let new: BTreeSet<&[u8]> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
         let tubes = self.tubes.visible();
         puts.len() as u64 <= END_OF_IDS - self.next_id
-            && self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
+            && self.has_memory_for(bytes)
             && tubes + new.len() <= self.bounds.max_tubes.max(tubes)
     }
 
-    /// Returns the bytes that jobs and root jobs take.
+    /// Returns whether so many bytes more would not be more than the memory allowed.
+    pub fn has_memory_for(&self, bytes: usize) -> bool {
+        self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
+    }
+
+    /// Returns the bytes that jobs, root jobs and what is kept for connections take.
     pub fn used_memory(&self) -> usize {
-        self.jobs.bytes() + self.roots.bytes()
+        self.jobs.bytes() + self.roots.bytes() + self.kept_bytes
     }
 
     fn put_with_room(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
