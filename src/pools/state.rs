@@ -10,6 +10,7 @@
 //! its newest.
 
 use crate::options::PoolsSettings;
+use by_pool::ClaimsByPool;
 use poolcounter_core::id::{ConnId, Id, id};
 use poolcounter_core::list::{Links, List};
 use poolcounter_core::names::{Hash, Names};
@@ -21,6 +22,7 @@ use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use slab::Slab;
 
 mod alerts;
+mod by_pool;
 mod ceilings;
 mod check;
 mod held;
@@ -121,6 +123,7 @@ pub struct PoolsState {
     /// By connection: its claims, oldest first.
     clients: Vec<List<ClaimId>>,
     links_by_client: Links,
+    claims_by_pool: ClaimsByPool,
     links_by_pool: Links,
     held: HeldLocks,
     figures: Figures<Stat>,
@@ -153,6 +156,7 @@ impl PoolsState {
             parts: Parts::default(),
             clients: Vec::new(),
             links_by_client: Links::default(),
+            claims_by_pool: ClaimsByPool::default(),
             links_by_pool: Links::default(),
             held: HeldLocks::default(),
             figures: Figures::default(),
@@ -207,7 +211,7 @@ impl PoolsState {
 
     /// Returns the claim for which a connection waits.
     fn waiting_claim(&self, conn: ConnId) -> Option<ClaimId> {
-        self.claims_of(conn).find(|claim| self.claim_info(*claim).waits_for.is_some())
+        self.claims_of(conn).next().filter(|newest| self.claim_info(*newest).waits_for.is_some())
     }
 
     /// Handles a timer that is due.
@@ -450,11 +454,9 @@ impl PoolsState {
 
     /// Returns the connection's newest claim, or its newest on `key`.
     fn newest_of(&self, conn: ConnId, key: Option<&[u8]>) -> Option<ClaimId> {
-        let mut claims = self.claims_of(conn);
-        match key {
-            None => claims.next(),
-            Some(key) => claims.find(|claim| key == self.key_of(*claim)),
-        }
+        let Some(key) = key else { return self.claims_of(conn).next() };
+        let few = self.claims_of(conn).take(by_pool::FEW as usize).find(|claim| key == self.key_of(*claim));
+        few.or_else(|| self.claims_by_pool.newest((conn, self.find(self.names.hash(key), key)?)))
     }
 
     fn key_of(&self, claim: ClaimId) -> &[u8] {

@@ -1,6 +1,7 @@
 //! What very many do at once in the pools is done bit by bit: another client is served in every tick. What is compared are numbers of
 //! ticks and of what is done in each, for times depend on what else the machine does.
 
+use poolcounter_core::random::Random;
 use poolcounter_core::time::Span;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_testkit::world::World;
@@ -177,4 +178,40 @@ fn those_who_die_together_are_dropped_bit_by_bit() {
         left = now;
     }
     world.settle();
+}
+
+/// However many locks a connection has, the newest on a key is the one that is released.
+#[test]
+fn release_finds_the_newest_lock_on_a_key() {
+    let mut world = world();
+    let (holder, observer) = (world.connect(), world.connect());
+    let mut random = Random::from_seed(7);
+    let mut locks: Vec<u64> = Vec::new();
+    for round in 0..2_000 {
+        // Up and down, so that the connection has few and many in turn.
+        let grows = random.below(10) < if round / 200 % 2 == 0 { 7 } else { 3 };
+        let key = random.below(12);
+        let (line, reply) = match random.below(4) {
+            _ if grows => {
+                locks.push(key);
+                (format!("ACQ4ME key:{key} 9999 9999 0\n"), "LOCKED\n")
+            }
+            0 => ("RELEASE\n".into(), if locks.pop().is_some() { "RELEASED\n" } else { "NOT_LOCKED\n" }),
+            _ => {
+                let newest = locks.iter().rposition(|own| *own == key);
+                newest.map(|place| locks.remove(place));
+                (format!("RELEASE key:{key}\n"), if newest.is_some() { "RELEASED\n" } else { "NOT_LOCKED\n" })
+            }
+        };
+        world.send(holder, line.as_bytes());
+        world.settle();
+        assert_eq!(world.take_received(holder).escape_ascii().to_string(), reply.escape_default().to_string());
+        if round % 500 == 499 {
+            world.upgrade();
+        }
+    }
+    world.send(observer, b"STATS processing_workers\n");
+    world.settle();
+    let told = world.take_received(observer).escape_ascii().to_string();
+    assert_eq!(told, format!("processing_workers: {}\\n", locks.len()));
 }

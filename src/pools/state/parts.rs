@@ -4,7 +4,8 @@
 //! Most claims have no parts, and pay nothing for those that do.
 
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep};
-use poolcounter_core::id::Id;
+use hashbrown::HashMap;
+use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::Time;
 use poolcounter_protocol::pools::request::KeyLimits;
 
@@ -15,6 +16,8 @@ pub(super) struct Parts {
     by_claim: Vec<Option<Box<Several>>>,
     /// How many parts there are.
     count: u64,
+    /// How many of them a connection has, if any.
+    by_conn: HashMap<ConnId, u32>,
 }
 
 /// What a claim has that is on several pools.
@@ -39,6 +42,14 @@ pub(super) struct Freed {
     held_before: u32,
 }
 
+impl Several {
+    /// Returns the number of parts.
+    pub fn len(&self) -> u32 {
+        // Lossless: a request names few keys.
+        self.parts.len() as u32
+    }
+}
+
 impl Parts {
     /// Returns how many parts there are.
     pub fn count(&self) -> u64 {
@@ -51,8 +62,14 @@ impl Parts {
         self.by_claim.get(id.index())?.as_deref()
     }
 
-    /// Adds a part to a claim, which may hold a lock of its own pool beside so many.
-    pub fn add(&mut self, whole: ClaimId, whole_workers: u32, part: Part) {
+    /// Returns how many parts the claims of a connection have.
+    pub fn of_conn(&self, conn: ConnId) -> u32 {
+        self.by_conn.get(&conn).copied().unwrap_or(0)
+    }
+
+    /// Adds a part to a claim of a connection, which may hold a lock of its own pool beside so many.
+    pub fn add(&mut self, (whole, conn): (ClaimId, ConnId), whole_workers: u32, part: Part) {
+        *self.by_conn.entry(conn).or_default() += 1;
         if self.by_claim.len() <= whole.index() {
             self.by_claim.resize_with(whole.index() + 1, || None);
         }
@@ -61,8 +78,14 @@ impl Parts {
         self.count += 1;
     }
 
-    fn take(&mut self, id: ClaimId) -> Option<Box<Several>> {
+    fn take(&mut self, id: ClaimId, conn: ConnId) -> Option<Box<Several>> {
         let several = self.by_claim.get_mut(id.index())?.take()?;
+        let left = self.of_conn(conn) - several.len();
+        if left == 0 {
+            self.by_conn.remove(&conn);
+        } else {
+            self.by_conn.insert(conn, left);
+        }
         self.count -= several.parts.len() as u64;
         Some(several)
     }
@@ -79,15 +102,15 @@ impl PoolsState {
             let pool = self.find(hash, key).unwrap_or_else(|| self.create(hash, key));
             let id = ClaimId::from_index(self.claims.vacant_key());
             self.attach_to_pool(id, Claim { pool, conn, since, phase: ClaimPhase::Part { whole, is_held } });
-            self.parts.add(whole, whole_workers, Part { id, workers: *workers });
+            self.parts.add((whole, conn), whole_workers, Part { id, workers: *workers });
         }
     }
 
     /// Removes the parts of a claim that is gone.
     #[inline]
-    pub(super) fn detach_parts(&mut self, whole: ClaimId, now: Time) {
+    pub(super) fn detach_parts(&mut self, whole: ClaimId, conn: ConnId, now: Time) {
         if self.parts.count() > 0
-            && let Some(several) = self.parts.take(whole)
+            && let Some(several) = self.parts.take(whole, conn)
         {
             for Part { id, .. } in several.parts {
                 let claim = self.claims.remove(id.index());
@@ -177,7 +200,7 @@ impl PoolsState {
 
     /// Compares the parts with their wholes.
     pub(super) fn check_parts(&self) {
-        let mut count = 0;
+        let (mut count, mut by_conn) = (0, HashMap::new());
         for (index, several) in self.parts.by_claim.iter().enumerate() {
             for part in several.iter().flat_map(|several| &several.parts) {
                 let (whole, own) = (&self.claims[index], &self.claims[part.id.index()]);
@@ -192,9 +215,11 @@ impl PoolsState {
                     matches!(whole.phase, ClaimPhase::Holding { .. }),
                     "a part holds when its whole does"
                 );
+                *by_conn.entry(whole.conn).or_default() += 1;
                 count += 1;
             }
         }
+        assert_eq!(by_conn, self.parts.by_conn, "the parts of connections are counted");
         assert_eq!(count, self.parts.count(), "the parts are counted");
         let parts = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Part { .. }));
         assert_eq!(parts.count() as u64, count, "each part belongs to a claim");

@@ -1,6 +1,7 @@
 //! Queries for operators: which connections hold and wait, and what is busiest. They change nothing, and their results are
 //! bounded.
 
+use super::parts::Several;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
 use memchr::memmem::Finder;
 use poolcounter_core::count::Count;
@@ -157,15 +158,9 @@ impl PoolsState {
 
     /// Returns how many keys a connection holds locks of, one for each key of each lock, and how many requests of it wait.
     pub fn holds(&self, conn: ConnId) -> Holds {
-        let mut holds = Holds::default();
-        for claim in self.claims_of(conn) {
-            match self.claim_info(claim).waits_for {
-                // Lossless: a request names few keys.
-                None => holds.locks += 1 + self.parts.of(claim).map_or(0, |several| several.parts.len() as u32),
-                Some(_) => holds.waits += 1,
-            }
-        }
-        holds
+        let claims = self.clients.get(conn.index()).map_or(0, List::len) + self.parts.of_conn(conn);
+        let awaited = self.waiting_claim(conn).map(|whole| 1 + self.parts.of(whole).map_or(0, Several::len));
+        Holds { locks: claims - awaited.unwrap_or(0), waits: u32::from(awaited.is_some()) }
     }
 
     /// Returns the keys of the lock that a connection waits for; none if it waits for none.

@@ -205,7 +205,7 @@ impl PoolsState {
         wholes.sort_unstable();
         parts.sort_unstable();
         parts.into_iter().try_for_each(|(rank, part, id)| self.restore_part(&wholes, rank, part, id))?;
-        wholes.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn));
+        wholes.into_iter().for_each(|(conn, _, id)| self.attach_to_client(id, conn, self.claims[id.index()].pool));
         self.restore_held();
         self.rearm_alerts(self.next_lock_scan(), timers);
         Ok(())
@@ -269,7 +269,7 @@ impl PoolsState {
             ClaimPhase::Part { whole: of, is_held } if *is_held == holds => *of = whole,
             _ => return Err(Unreadable("pools: a part is not like its whole".into())),
         }
-        self.parts.add(whole, whole_workers, Part { id, workers });
+        self.parts.add((whole, conn), whole_workers, Part { id, workers });
         Ok(())
     }
 

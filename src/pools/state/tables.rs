@@ -1,5 +1,6 @@
 //! How claims and pools enter the tables and leave them. A pool that is emptied is kept to the end of the turn.
 
+use super::by_pool::FEW;
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::list::List;
@@ -24,15 +25,29 @@ impl PoolsState {
 
     /// Puts a claim into every table, with `id` the next free key of the claims.
     pub(super) fn attach(&mut self, id: ClaimId, claim: Claim) {
-        self.attach_to_client(id, claim.conn);
+        self.attach_to_client(id, claim.conn, claim.pool);
         self.attach_to_pool(id, claim);
     }
 
-    pub(super) fn attach_to_client(&mut self, id: ClaimId, conn: ConnId) {
+    pub(super) fn attach_to_client(&mut self, id: ClaimId, conn: ConnId, pool: PoolId) {
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, List::default);
         }
+        if self.clients[conn.index()].len() >= FEW {
+            self.sort_claims(conn);
+            self.claims_by_pool.add(id, (conn, pool));
+        }
         self.clients[conn.index()].push_back(&mut self.links_by_client, id);
+    }
+
+    /// Has the claims of a connection that has many found by their pools.
+    #[cold]
+    fn sort_claims(&mut self, conn: ConnId) {
+        let newest_first = self.clients[conn.index()].iter_back(&self.links_by_client);
+        let fresh: Vec<ClaimId> = newest_first.take_while(|id| !self.claims_by_pool.has(*id)).collect();
+        for id in fresh.into_iter().rev() {
+            self.claims_by_pool.add(id, (conn, self.claims[id.index()].pool));
+        }
     }
 
     pub(super) fn attach_to_pool(&mut self, id: ClaimId, claim: Claim) {
@@ -49,6 +64,7 @@ impl PoolsState {
         let of_type = &mut self.types[pool.type_id];
         let age = now.since(claim.since);
         self.clients[claim.conn.index()].remove(&mut self.links_by_client, id);
+        self.claims_by_pool.remove(id, (claim.conn, claim.pool));
         pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
         match claim.phase {
             ClaimPhase::Waiting { .. } => {
@@ -63,7 +79,7 @@ impl PoolsState {
             }
             ClaimPhase::Part { .. } => unreachable!("a part goes with its whole"),
         }
-        self.detach_parts(id, now);
+        self.detach_parts(id, claim.conn, now);
         claim
     }
 

@@ -1,0 +1,57 @@
+//! Claims of connections that have many, by the pool: the newest on a key is found without a look at the others.
+
+use super::{ClaimId, PoolId};
+use hashbrown::HashMap;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::list::{Links, List};
+
+/// Number of claims that are looked at one by one. Hardly any connection has more.
+pub(super) const FEW: u32 = 32;
+
+/// Queues of claims by connection and pool, oldest first. Claims of connections that never had many are in none.
+#[derive(Default)]
+pub(super) struct ClaimsByPool {
+    queues: HashMap<(ConnId, PoolId), List<ClaimId>>,
+    links: Links,
+}
+
+impl ClaimsByPool {
+    /// Adds a claim that is newer than all others of its connection, unless it is there.
+    pub fn add(&mut self, id: ClaimId, of: (ConnId, PoolId)) {
+        if !self.links.is_linked(id) {
+            self.queues.entry(of).or_default().push_back(&mut self.links, id);
+        }
+    }
+
+    /// Removes a claim, if it is there.
+    #[inline]
+    pub fn remove(&mut self, id: ClaimId, of: (ConnId, PoolId)) {
+        if self.links.is_linked(id) {
+            self.take_out(id, of);
+        }
+    }
+
+    #[cold]
+    fn take_out(&mut self, id: ClaimId, of: (ConnId, PoolId)) {
+        let queue = self.queues.get_mut(&of).expect("a claim that is linked stands in its queue");
+        queue.remove(&mut self.links, id);
+        if queue.is_empty() {
+            self.queues.remove(&of);
+        }
+    }
+
+    /// Returns the newest claim of a connection on a pool.
+    pub fn newest(&self, of: (ConnId, PoolId)) -> Option<ClaimId> {
+        self.queues.get(&of)?.back()
+    }
+
+    /// Returns whether a claim is there.
+    pub fn has(&self, id: ClaimId) -> bool {
+        self.links.is_linked(id)
+    }
+
+    /// Returns every claim that is there, with its connection and pool.
+    pub fn iter(&self) -> impl Iterator<Item = (ClaimId, (ConnId, PoolId))> {
+        self.queues.iter().flat_map(|(of, queue)| queue.iter(&self.links).map(|id| (id, *of)))
+    }
+}
