@@ -14,6 +14,7 @@ mod crowd;
 mod deaths;
 mod disk;
 mod durable;
+mod hostile;
 mod instructions;
 mod jobs;
 mod leases;
@@ -62,7 +63,10 @@ fn main() -> io::Result<ExitCode> {
     let (mut has_failed, mut count) = (false, 0);
     let services = counters::all(&settings).into_iter().chain(members::all(&settings)).chain(jobs::all(&settings));
     let database = OnceCell::new();
-    let services = services.chain(durable::all(&settings)).chain(postgres::all(&database, &settings));
+    let services = services
+        .chain(durable::all(&settings))
+        .chain(postgres::all(&database, &settings))
+        .chain(hostile::all(&settings));
     let cases = cases::all(&settings).into_iter().chain(services).chain(tls::all(&settings));
     for case in cases.filter(|case| settings.wants(&case.name)) {
         let outcome = case.run();

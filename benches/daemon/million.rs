@@ -6,7 +6,7 @@ use super::report::Values;
 use super::server::Server;
 use super::settings::Settings;
 use std::io::{self, Error, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Counters, except where memory for as many is too much to ask for.
@@ -122,6 +122,13 @@ pub fn holdings(server: &Server, holders: Holders) -> io::Result<Values> {
     Ok(vec![grown as f64 / (holders.clients * holders.each) as f64])
 }
 
+/// Returns a connection that holds a unit of each of so many counters.
+pub fn fill(address: SocketAddr, count: usize) -> io::Result<Line> {
+    let mut line = Line::connect_to(address, Protocol::Frames)?;
+    line.fill(count, 16, Unit::Kept)?;
+    Ok(line)
+}
+
 fn use_once(clients: &mut Clients, client: usize) -> io::Result<()> {
     ask_for_success(clients, client, &protocol::acquire(b"Resource:used"))?;
     ask_for_success(clients, client, &protocol::release(b"Resource:used"))
@@ -152,10 +159,14 @@ pub struct Line {
 impl Line {
     /// Connects.
     pub fn connect(server: &Server) -> io::Result<Line> {
-        let stream = TcpStream::connect(server.address)?;
+        Line::connect_to(server.address, server.protocol)
+    }
+
+    fn connect_to(address: SocketAddr, protocol: Protocol) -> io::Result<Line> {
+        let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LONGEST_CLOSE))?;
-        Ok(Line { stream, protocol: server.protocol, buffer: vec![0; 256 * 1024], unheard: 0..0 })
+        Ok(Line { stream, protocol, buffer: vec![0; 256 * 1024], unheard: 0..0 })
     }
 
     /// Acquires a unit of each of so many counters, and tells how long the slowest batch took.

@@ -264,6 +264,11 @@ impl Server {
         machine::peak(self.child.id())
     }
 
+    /// Asks it to let the program on the disk take over.
+    pub fn upgrade(&self) -> io::Result<()> {
+        Ok(kill(Pid::from_raw(self.child.id() as i32), Signal::SIGUSR1)?)
+    }
+
     /// Asks it to end, and tells what it and its wrapper wrote on the standard error.
     pub fn stop(mut self) -> io::Result<String> {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM)?;

@@ -106,9 +106,10 @@ impl Wheel {
         self.rounds.end_tick();
     }
 
-    /// Returns true when this owner has asked for a slice that has not come yet.
-    pub fn has_work(&self, owner: Owner) -> bool {
-        self.rounds.is_waiting(owner)
+    /// Returns true when some owner has asked for a slice that has not come yet.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.rounds.is_pending()
     }
 }
 

@@ -25,6 +25,8 @@ pub enum Budget {
     Writes,
     /// Connections dropped in a tick.
     Ends,
+    /// Background work of all services in a tick.
+    Slices,
 }
 
 /// The loop's figures.
@@ -54,7 +56,7 @@ pub struct Reload {
 
 impl Budget {
     /// Every budget.
-    pub const ALL: [Budget; 8] = [
+    pub const ALL: [Budget; 9] = [
         Budget::Events,
         Budget::Accepts,
         Budget::Requests,
@@ -63,6 +65,7 @@ impl Budget {
         Budget::Timers,
         Budget::Writes,
         Budget::Ends,
+        Budget::Slices,
     ];
 
     /// Its name, as metrics have it.
@@ -76,6 +79,7 @@ impl Budget {
             Budget::Timers => "timers",
             Budget::Writes => "writes",
             Budget::Ends => "ends",
+            Budget::Slices => "slices",
         }
     }
 }
@@ -122,12 +126,16 @@ impl LoopStats {
 
     /// A budget was used up, and there was more to do.
     pub fn count_spent(&mut self, budget: Budget) {
+        // A process that was taken over may have known fewer.
+        if self.spent.len() < Budget::ALL.len() {
+            self.spent.resize(Budget::ALL.len(), Count::ZERO);
+        }
         self.spent[budget as usize].bump();
     }
 
     /// How often a budget was used up.
     pub fn spent(&self, budget: Budget) -> u64 {
-        self.spent[budget as usize].get()
+        self.spent.get(budget as usize).map_or(0, |count| count.get())
     }
 
     /// How long the loop was awake in all its ticks.

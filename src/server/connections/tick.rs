@@ -126,7 +126,12 @@ impl<S: Stream> Connections<S> {
             self.fail(id, &"it was idle for too long", now);
         }
         for _ in 0..TIMERS_PER_TICK {
-            let Some(due) = self.dispatch.wheel.expire(now) else { return };
+            let Some(due) = self.dispatch.wheel.expire(now) else {
+                if self.dispatch.wheel.has_work() {
+                    self.dispatch.loop_stats.count_spent(Budget::Slices);
+                }
+                return;
+            };
             match due.owner {
                 LOOP => self.expire_own(due.key(), now),
                 owner => {
