@@ -28,8 +28,6 @@ pub mod proxy;
 pub mod random;
 #[cfg(feature = "daemon")]
 pub mod record;
-#[cfg(feature = "daemon")]
-pub mod slices;
 pub mod stats;
 pub mod text;
 pub mod time;
@@ -37,3 +35,5 @@ pub mod time;
 pub mod top_keys;
 #[cfg(feature = "daemon")]
 pub mod wheel;
+#[cfg(feature = "daemon")]
+pub use wheel::slices;

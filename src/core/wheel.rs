@@ -10,10 +10,12 @@
 
 use crate::id::{Id, compact_id};
 use crate::list::{Links, List};
-use crate::slices::{PER_TICK, Rounds};
 use crate::time::Time;
 use slab::Slab;
+use slices::{PER_TICK, Rounds};
 use std::marker::PhantomData;
+
+pub mod slices;
 
 const TICK_US: u64 = 1_000;
 const SLOT_BITS: u32 = 6;
@@ -131,7 +133,7 @@ pub struct Wheel {
     /// The slot that the wheel has reached, and some of whose timers are still to move down. The wheel stands at its start.
     moving: Option<Place>,
     /// Background work, which takes turns with the timers.
-    pub(crate) rounds: Rounds,
+    rounds: Rounds,
 }
 
 /// One owner's part of the wheel, as the loop hands it out: it does not know the type of the owner's keys.
@@ -142,7 +144,7 @@ pub struct OwnTimers<'a> {
 
 /// One owner's part of the wheel, whose keys are of the owner's own type.
 pub struct Timers<'a, K> {
-    pub(crate) wheel: &'a mut Wheel,
+    wheel: &'a mut Wheel,
     owner: Owner,
     keys: PhantomData<K>,
 }
@@ -173,7 +175,7 @@ impl<K: TimerKey> Timers<'_, K> {
 
 impl<K: TimerKey> Timers<'_, K> {
     /// Returns what [`Wheel::expire`] returns for a timer of this key.
-    pub(crate) fn due(&self, key: K) -> Due {
+    fn due(&self, key: K) -> Due {
         let (variant, index) = key.pack();
         Due { owner: self.owner, variant, index }
     }

@@ -3,7 +3,7 @@
 
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_service::report::snapshot::ShownRecent;
+use poolcounter_service::report::shown::ShownRecent;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Counted, Emphasis, ServiceReport, Table};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;

@@ -11,7 +11,7 @@ pub use poolcounter_protocol::command::{Command, Verb};
 pub use rule::{Identity, Limits, Rights, Rule, Who};
 pub use saved::{SavedCounts, had_rules};
 
-use crate::container::ServiceId;
+use crate::id::ServiceId;
 use log::warn;
 use poolcounter_core::count::Count;
 use poolcounter_core::id::{ConnId, Id};

@@ -1,19 +1,16 @@
 //! A list of services, and what belongs to each: settings, connections, caps. The loop and the pages reach services through it.
 
+use crate::contract::effects::Telemetry;
+use crate::contract::operations::Operations;
+use crate::contract::settings::{Configure, ServiceSettings};
 use crate::contract::{Caps, Info, Peers, Service, Traffic, Wake};
-use crate::effects::Telemetry;
-use crate::operations::Operations;
 use crate::report::{Overview, Report, ServiceReport, View};
-use crate::settings::{Configure, ServiceSettings};
 use poolcounter_core::time::Time;
-use poolcounter_core::wheel::Owner;
 use std::any::Any;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-/// Place of a service in the list that the server was made with.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ServiceId(u8);
+pub use crate::id::ServiceId;
 
 /// One value for each service of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,11 +42,6 @@ impl ServiceId {
         ServiceId::all(list).find(|id| list[id.index()].name == name)
     }
 
-    /// Returns its index in the list.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-
     /// Returns its static description.
     pub fn info(self, list: &[&'static Info]) -> &'static Info {
         list[self.index()]
@@ -57,17 +49,7 @@ impl ServiceId {
 
     /// Returns the ids of all services of a list.
     pub fn all(list: &[&Info]) -> impl DoubleEndedIterator<Item = ServiceId> + use<> {
-        (0..u8::try_from(list.len()).expect("a list of services is written by hand")).map(ServiceId)
-    }
-
-    /// Returns the number under which the service arms its timers.
-    pub fn owner(self) -> Owner {
-        Owner(self.0)
-    }
-
-    /// Returns the service that armed a timer.
-    pub fn of(owner: Owner) -> ServiceId {
-        ServiceId(owner.0)
+        ServiceId::first(list.len())
     }
 }
 
@@ -144,8 +126,7 @@ impl Services {
 
     /// Returns the ids of all services.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = ServiceId> + use<> {
-        // Lossless: made from a list, which is as short.
-        (0..self.0.len() as u8).map(ServiceId)
+        ServiceId::first(self.0.len())
     }
 
     /// Returns the service of that name.

@@ -32,20 +32,25 @@
 //! A store works in a thread of its own and owns no state of the service. It says that it has finished something by the
 //! [`Wake`] that the service got in [`Lifecycle::attach`]; [`Service::completed`] is called in the next tick.
 
-pub use crate::context::{CallTime, Called, Conns, Context, Wake};
-pub use crate::effects::{Effect, Requester, Shown, Telemetry, Wanted};
-pub use crate::operations::{Operation, OperationError, OperationRequest, OperationResult, Operations};
+pub mod context;
+pub mod effects;
+pub mod operations;
+pub mod settings;
+
 pub use crate::peer::{Credentials, GONE, NoPeers, NoProcessInfo, Peers, Process, ProcessUsage, Traffic};
+pub use context::{CallTime, Called, Conns, Context, Wake};
+pub use effects::{Effect, Shown, Telemetry, Wanted};
+pub use operations::{Operation, OperationError, OperationRequest, OperationResult, Operations, Requester};
 pub use poolcounter_core::record::Unreadable;
 
 use crate::access::{Command, Holds};
 use crate::options::{Endpoint, Opt};
 use crate::report::{Counted, Report, Series, View};
-use crate::settings::ServiceSettings;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::Due;
+use settings::ServiceSettings;
 use std::io;
 use std::sync::Arc;
 

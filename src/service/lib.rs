@@ -5,14 +5,13 @@
 
 pub mod access;
 pub mod container;
-pub mod context;
 pub mod contract;
-pub mod effects;
+pub mod id;
 pub mod lines;
 pub mod loop_stats;
-pub mod operations;
 pub mod options;
 pub mod output;
 pub mod peer;
 pub mod report;
-pub mod settings;
+
+pub use contract::{context, effects, operations, settings};

@@ -8,7 +8,7 @@
 
 mod buffer;
 
-use crate::container::ServiceId;
+use crate::id::ServiceId;
 use buffer::{Buffer, HeldReply};
 use log::{Level, log_enabled, trace};
 use poolcounter_core::id::{ConnId, Id};

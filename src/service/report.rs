@@ -58,6 +58,7 @@ mod column;
 pub mod matrix;
 pub mod merge;
 pub mod room;
+pub mod shown;
 pub mod snapshot;
 pub mod tables;
 pub mod told;

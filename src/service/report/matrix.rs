@@ -1,6 +1,6 @@
 //! A matrix as people see it: visible names, seconds, and as many rows as there is room for.
 
-use super::snapshot::{Text, seconds};
+use super::shown::{Text, seconds};
 use super::tables::NAME_BYTES;
 use super::{Heat, Matrix, MatrixInfo};
 use poolcounter_core::text::visible;

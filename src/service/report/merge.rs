@@ -1,7 +1,8 @@
 //! What several daemons tell, as one snapshot: numbers are added up, what is a daemon's own has its name beside it. Each daemon tells
 //! how long things took with all counts, so that a quantile is that of all of them; of one that does not, the longest is taken.
 
-use super::snapshot::{ShownCurve, ShownFigure, ShownRecent, ShownService, Snapshot, Spent, Text, Values};
+use super::shown::{ShownRecent, Text};
+use super::snapshot::{ShownCurve, ShownFigure, ShownService, Snapshot, Spent, Values};
 use super::tables::{ColumnHead, ShownCell, ShownTable, ShownTimes};
 use std::collections::HashMap;
 

@@ -5,6 +5,7 @@
 
 use super::matrix::ShownMatrix;
 use super::room::{Room, fit};
+use super::shown::{ShownRecent, Text, seconds};
 use super::tables::{ShownTable, word_of};
 use super::{Overview, Series, SeriesInfo, ServiceReport};
 use crate::loop_stats::{Budget, LoopStats};
@@ -14,11 +15,7 @@ use poolcounter_core::time::{Span, Time};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::ser::Formatter;
-use std::borrow::Cow;
 use std::io::{self, Write};
-
-/// Text of the program's own, or as another daemon has told it.
-pub type Text = Cow<'static, str>;
 
 /// What a matrix may take in the status page. Where there are tables beside it, it is much smaller.
 const MATRIX_BYTES: usize = 700_000;
@@ -150,15 +147,6 @@ pub struct ShownHistory {
     pub most: usize,
     /// The curves.
     pub series: Vec<ShownCurve>,
-}
-
-/// Of what time the counts and times of a table are.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ShownRecent {
-    /// How long it is.
-    pub seconds: f64,
-    /// For the first rows, how much was done and how much was refused in each second, oldest first.
-    pub curves: Vec<[Vec<f64>; 2]>,
 }
 
 /// One curve.
@@ -403,9 +391,4 @@ impl Formatter for LineFormatter {
     fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
         writer.write_all(if first { b"\n" } else { b",\n" })
     }
-}
-
-/// Returns a span in seconds.
-pub fn seconds(span: Span) -> f64 {
-    span.as_micros() as f64 / 1e6
 }

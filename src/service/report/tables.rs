@@ -1,7 +1,7 @@
 //! The tables of a report as people see them: visible names, seconds, and as many rows as there is room for.
 
 use super::room::Room;
-use super::snapshot::{ShownRecent, Text, seconds};
+use super::shown::{ShownRecent, Text, seconds};
 use super::{Cell, Column, ColumnUnit, Emphasis, Table};
 use crate::peer::Peers;
 use poolcounter_core::histogram::{Histogram, Quantile};

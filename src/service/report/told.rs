@@ -1,7 +1,8 @@
 //! A snapshot as another daemon has told it, in JSON. What cannot be shown is refused or left out here, for what is read may come from
 //! anybody: no name can be taken for something else, no link leads elsewhere, and no number is too large to be added up.
 
-use super::snapshot::{Snapshot, Text};
+use super::shown::Text;
+use super::snapshot::Snapshot;
 use super::tables::{ColumnHead, NAME_BYTES, ShownCell, ShownClient, ShownTable, ShownTimes};
 use poolcounter_core::text::{is_visible, visible};
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! Settings of a service: rows that an operator can set, and the service that is made of them.
 
-use crate::contract::Service;
+use super::Service;
 use crate::options::{Misplaced, Opt, Table, TableDoc, TableOpt};
 use std::any::Any;
 use std::fmt::Debug;

@@ -5,7 +5,7 @@
 //! that is due. All share one budget: an owner spends from it for each entry that it works on, in a slice as in a request, and stops
 //! when its part is used up ([`Timers::spend`](crate::wheel::Timers::spend)). While somebody waits for a slice the loop does not sleep.
 
-use crate::wheel::{Due, Owner, TimerKey, Timers, Wheel};
+use super::{Due, Owner, TimerKey, Timers, Wheel};
 use std::collections::VecDeque;
 
 /// Cost of the background work of a tick, at most: about a millisecond. The unit is a visit of an entry; what takes longer costs more.
@@ -114,7 +114,7 @@ impl Wheel {
 }
 
 /// The owners that wait for a slice, and the budget of the tick.
-pub(crate) struct Rounds {
+pub(super) struct Rounds {
     per_tick: u32,
     waiting: VecDeque<Due>,
     /// Number of owners, from the front, that still have a slice in this tick.

@@ -1,9 +1,9 @@
 //! Context of a call: what a service may read and write while it is called.
 
+use super::Info;
+use super::effects::Effect;
 use crate::access::Access;
-use crate::container::ServiceId;
-use crate::contract::Info;
-use crate::effects::Effect;
+use crate::id::ServiceId;
 use crate::output::Output;
 use crate::peer::{Credentials, Peers, Traffic};
 use poolcounter_core::id::ConnId;

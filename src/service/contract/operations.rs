@@ -1,11 +1,21 @@
 //! Operations that operators run on services. One table per service describes them; pages, the administration, its help and the refusal
 //! of unknown ones read it, and every way leads to [`Operate::operate`](crate::contract::Operate::operate).
 
-use crate::container::ServiceId;
-use crate::contract::Info;
-use crate::effects::Requester;
+use super::Info;
+use crate::id::ServiceId;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::text::escaped;
+
+/// Sender of a request to other services, which gets the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Requester {
+    /// The service.
+    pub service: ServiceId,
+    /// Connection that asked. Its id may be that of another when the answer comes.
+    pub conn: ConnId,
+    /// Number that the service gives to the request.
+    pub number: u64,
+}
 
 /// Static description of an operation; its row in [`Info::operations`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,6 @@
 //! Effects: what a service wants done outside of itself. The loop carries them out after the call, in their order.
 
-use crate::container::ServiceId;
-use crate::operations::{OperationRequest, OperationResult};
+use super::operations::{OperationRequest, OperationResult, Requester};
 use crate::report::snapshot::Moment;
 use crate::report::{Counted, Series, View};
 use log::LevelFilter;
@@ -27,17 +26,6 @@ pub enum Effect {
     Done(Requester, OperationResult),
     /// Take a snapshot of all services and pass it to [`Inquire::shown`](crate::contract::Inquire::shown).
     Show(Requester, Wanted),
-}
-
-/// Sender of a request to other services, which gets the answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Requester {
-    /// The service.
-    pub service: ServiceId,
-    /// Connection that asked. Its id may be that of another when the answer comes.
-    pub conn: ConnId,
-    /// Number that the service gives to the request.
-    pub number: u64,
 }
 
 /// Kind of a snapshot.
