@@ -1,7 +1,7 @@
 //! The text of a counters conversation: frames in hexadecimal with quoted names, or in words that stand for a whole frame.
 //! It shares no code with the daemon.
 
-use super::script::Pattern;
+use super::pattern::Pattern;
 
 /// The length of a header.
 pub const HEADER_BYTES: usize = 12;

@@ -1,7 +1,7 @@
 //! The text of a jobs conversation: lines that end in CR LF, with bodies.
 
 use super::lines;
-use super::script::Pattern;
+use super::pattern::Pattern;
 use std::collections::VecDeque;
 
 const CRLF: &[u8] = b"\r\n";

@@ -28,6 +28,7 @@ pub mod lines;
 pub mod members_twin;
 pub mod model;
 pub mod original;
+pub mod pattern;
 pub mod player;
 pub mod postgres;
 pub mod protocol;

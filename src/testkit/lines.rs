@@ -1,6 +1,6 @@
 //! The text of a pools conversation: lines, with escapes for the bytes that have no letter.
 
-use super::script::Pattern;
+use super::pattern::Pattern;
 
 /// The line that `text` describes, with its line feed.
 pub fn line(text: &str) -> Result<Vec<u8>, String> {

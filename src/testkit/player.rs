@@ -1,8 +1,9 @@
 //! Plays conversations against a target: a server of some kind, with clients, and time that can pass.
 
 use super::leases::Leases;
+use super::pattern::Pattern;
 use super::protocol::Protocol;
-use super::script::{Action, Pattern, Scenario, Script, Step, Then};
+use super::script::{Action, Scenario, Script, Step, Then};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

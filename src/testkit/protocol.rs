@@ -1,7 +1,7 @@
 //! The protocols that conversations are held in: how the text of a step becomes bytes, and where a reply ends. All else is
 //! the same for all.
 
-use super::script::Pattern;
+use super::pattern::Pattern;
 use super::{frames, jobs_text, lines};
 use std::collections::VecDeque;
 

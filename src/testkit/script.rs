@@ -1,6 +1,7 @@
 //! Conversations as text: a file of scenarios, read into typed steps. It knows neither who plays them nor what is said, only
 //! who says it. The file's own header explains the notation.
 
+use super::pattern::Pattern;
 use super::protocol::Protocol;
 use std::fmt;
 use std::time::Duration;
@@ -76,10 +77,6 @@ pub enum Then {
     Close,
 }
 
-/// A reply in which any bytes may stand between the pieces.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Pattern(pub Vec<Vec<u8>>);
-
 impl Script {
     /// Reads a file.
     ///
@@ -110,20 +107,6 @@ impl Scenario {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.line, self.text)
-    }
-}
-
-impl Pattern {
-    /// Whether `reply` is what the pattern describes.
-    pub fn matches(&self, reply: &[u8]) -> bool {
-        let [first, middle @ .., last] = &self.0[..] else { return self.0.concat() == reply };
-        let Some(mut rest) = reply.strip_prefix(&first[..]) else { return false };
-        for piece in middle {
-            let found = (0..=rest.len()).find(|at| rest[*at..].starts_with(piece));
-            let Some(at) = found else { return false };
-            rest = &rest[at + piece.len()..];
-        }
-        rest.ends_with(last)
     }
 }
 

@@ -95,9 +95,7 @@ impl<K: TimerKey> Timers<'_, K> {
 impl Wheel {
     /// Returns a wheel that allows this budget of background work in a tick.
     pub fn with_budget(per_tick: u32) -> Self {
-        let mut wheel = Wheel::default();
-        wheel.rounds = Rounds::new(per_tick);
-        wheel
+        Wheel { rounds: Rounds::new(per_tick), ..Wheel::default() }
     }
 
     /// Ends the tick of the background work: each owner that has asked for a slice gets it in the next one.

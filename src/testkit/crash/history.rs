@@ -3,8 +3,10 @@
 //! and numbers never repeat. What was asked without a reply may have happened or not.
 
 use super::Told;
-use super::replay::{Job, Replay};
+mod replay;
+
 use super::shape::{Retry, Shape};
+use replay::{Job, Replay};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Everything since the last crash.

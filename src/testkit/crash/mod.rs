@@ -7,7 +7,6 @@ pub mod actor;
 pub mod history;
 pub mod kept_rows;
 pub mod registers;
-mod replay;
 pub mod shape;
 pub mod sim;
 pub mod speakers;

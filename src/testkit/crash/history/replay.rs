@@ -1,9 +1,9 @@
 //! Goes through what clients asked and were told, and keeps of each job everything that it may be in the store.
 
-use super::Told;
-use super::history::{Asked, Fixed, FoundJob, History, Ids, Step};
-use super::registers::Registers;
-use super::shape::{Change, Place, Shape};
+use super::super::Told;
+use super::super::registers::Registers;
+use super::super::shape::{Change, Place, Shape};
+use super::{Asked, Fixed, FoundJob, History, Ids, Step};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A job in the replay.
