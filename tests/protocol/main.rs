@@ -8,6 +8,7 @@ mod conversations;
 mod corpus;
 mod counters;
 mod counting_allocator;
+mod crowds;
 mod exhaustive;
 mod farm;
 mod jobs;

@@ -1,0 +1,267 @@
+//! Random histories in which everything whose number a client decides is very large: no step looks at more entries than it may. The
+//! meter of the loop fails the test otherwise (`core::meter`).
+//!
+//! `SIM_SEEDS` is how many histories there are, `CROWD` how many entries each crowd has: more than a step may look at, in any case.
+
+use poolcounter_core::random::Random;
+use poolcounter_core::time::Span;
+use poolcounter_counters::CountersSettings;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_members::MembersSettings;
+use poolcounter_pools::PoolsSettings;
+use poolcounter_service::container::AllSettings;
+use poolcounter_testkit::frames;
+use poolcounter_testkit::random::setting;
+use poolcounter_testkit::world::World;
+
+/// Requests in one write.
+const BATCH: usize = 50;
+/// Steps of a history after its crowds are there.
+const STEPS: usize = 40;
+
+/// A world, and who is in it.
+struct Crowd {
+    world: World,
+    random: Random,
+    /// Connections with the service of each.
+    clients: Vec<(usize, &'static str)>,
+    size: usize,
+}
+
+/// Something of which there are very many.
+type Dimension = fn(&mut Crowd);
+
+const DIMENSIONS: [Dimension; 14] = [
+    // Locks of a connection.
+    |crowd| crowd.one("pools", |n| format!("ACQ4ME key:{n} 1 9 0\n")),
+    // Waiters for a key.
+    |crowd| crowd.each("pools", |_| "ACQ4ANY wanted 1 999999 60\n".into()),
+    // Counters of a connection.
+    |crowd| {
+        let client = crowd.connect("counters");
+        let names = 0..crowd.size;
+        let requests: Vec<Vec<u8>> = names.map(|n| frames::acquire(1, 9, format!("counter {n}").as_bytes())).collect();
+        requests.chunks(BATCH).for_each(|batch| crowd.say(client, &batch.concat()));
+    },
+    // Free members with attributes of a provider.
+    |crowd| {
+        crowd.all_from_one("members", "POOL db 0 999999 queue=999999\nPROVIDE db 999999\n", |n| {
+            format!("OFFER db m{n} zone=z{} gpu={}\n", n % 7, n % 2)
+        });
+    },
+    // Leases of a connection.
+    |crowd| {
+        crowd.all_from_one("members", "POOL p 0 999999 queue=999999\n", |n| format!("ADD p m{n}\n"));
+        crowd.one("members", |_| "TAKE p\n".into());
+    },
+    // Waiters for members with attributes, and for several.
+    |crowd| {
+        let n = crowd.random.below(2) + 1;
+        crowd.each("members", move |_| format!("POOL db 0 999999 queue=999999\nTAKE db 600 n={n} zone=none\n"));
+    },
+    // Sets of watches that share a tube.
+    |crowd| crowd.each("jobs", |n| format!("watch common\r\nwatch own/{n}\r\nignore default\r\nreserve\r\n")),
+    // Tubes under one pattern.
+    |crowd| crowd.one("jobs", |n| format!("put-job {} 0 60 1 tube=w{n}/t\r\na\r\n", n % 3)),
+    // Groups of a tube.
+    |crowd| crowd.one("jobs", |n| format!("put-job 1 0 60 1 tube=q/t group=g{n}\r\na\r\n")),
+    // Delayed jobs that are due at once.
+    |crowd| crowd.one("jobs", |n| format!("put-job 1 5 60 1 tube=late{}/t key=k{n}\r\na\r\n", n % 5)),
+    // Reserved jobs of a connection.
+    |crowd| {
+        crowd.one("jobs", |_| "put 1 0 60 1\r\na\r\n".into());
+        crowd.one("jobs", |_| "reserve-many 10 0\r\n".into());
+    },
+    // Buried jobs, and root jobs.
+    |crowd| {
+        crowd.one("jobs", |n| format!("root r/t s{n} {}\r\n", 1_785_585_600 + n));
+        crowd.one("jobs", |n| format!("put-job 1 0 60 1 tube=q/t root=s{n} root-ts=1785585600\r\na\r\n"));
+    },
+    // Watched tubes of few connections.
+    |crowd| crowd.one("jobs", |n| format!("watch many/{}\r\n", n % 1_024)),
+    // Runners with weights of their own on every tube.
+    |crowd| {
+        for weight in 1..20 {
+            let client = crowd.connect("jobs");
+            crowd.say(client, format!("watch */* {weight}\r\nignore default\r\nreserve-with-timeout 0\r\n").as_bytes());
+        }
+    },
+];
+
+/// Requests that concern a crowd, if it is there.
+const REQUESTS: [(&str, &str); 34] = [
+    ("pools", "ACQ4ME key:7 1 9 0\n"),
+    ("pools", "RELEASE key:0\n"),
+    ("pools", "RELEASE wanted\n"),
+    ("pools", "ACQ4ANY wanted 2 999999 0\n"),
+    ("pools", "STATS FULL\n"),
+    ("pools", "STATS KEYS 5\n"),
+    ("pools", "STATS HOLDERS wanted\n"),
+    ("members", "TAKE db 0 zone=z3\n"),
+    ("members", "TAKE db 1 n=2 zone=none gpu=1\n"),
+    ("members", "CANCEL\n"),
+    ("members", "TAKE db 0 gpu=1 zone=z2\n"),
+    ("members", "TAKE p\n"),
+    ("members", "BYE\n"),
+    ("members", "POOLS\n"),
+    ("members", "MEMBERS db\n"),
+    ("members", "UTILIZATION p\n"),
+    ("members", "RECONFIGURE db max=10\n"),
+    ("members", "RMPOOL p GRACEFUL\n"),
+    ("members", "RMPOOL db\n"),
+    ("jobs", "use common\r\nput 1 0 60 1\r\na\r\n"),
+    ("jobs", "watch */* 3\r\nignore default\r\nreserve-with-timeout 0\r\n"),
+    ("jobs", "watch q/*\r\nreserve-many 5 0\r\n"),
+    ("jobs", "use q/t\r\npeek-ready\r\npeek-buried\r\npeek-delayed\r\n"),
+    ("jobs", "limit q/t 1 each\r\nwatch q/t\r\nignore default\r\nreserve-with-timeout 0\r\n"),
+    ("jobs", "limit group:* 1\r\n"),
+    ("jobs", "limit */* 3\r\n"),
+    ("jobs", "pause-tube q/t 3\r\n"),
+    ("jobs", "clear */*\r\n"),
+    ("jobs", "kick-all *\r\n"),
+    ("jobs", "list-tubes\r\nsummary tube\r\nsummary wiki\r\nsummary runner\r\n"),
+    ("jobs", "list-jobs q/t ready 10\r\nstats-tube q/t\r\nstats\r\n"),
+    ("jobs", "use q/t\r\nkick 9999999\r\n"),
+    ("jobs", "watch late0/t\r\nreserve-many 1000 0\r\n"),
+    ("jobs", "put-many 2\r\nput-job 1 0 60 1 tube=q/t group=g1\r\na\r\nput-job 1 0 60 1 tube=w1/t\r\na\r\n"),
+];
+
+impl Crowd {
+    fn new(seed: u64, size: usize) -> Crowd {
+        let pools = PoolsSettings { max_locks: u32::MAX, ..PoolsSettings::default() };
+        let settings = AllSettings::defaults(poolcounter::SERVICES)
+            .with(pools)
+            .with(CountersSettings { max_memory: 1 << 30, ..CountersSettings::default() })
+            .with(MembersSettings { admin: Some(true), ..MembersSettings::default() })
+            .with(JobsSettings { admin: true, ..JobsSettings::default() });
+        Crowd { world: World::with(settings), random: Random::from_seed(seed), clients: Vec::new(), size }
+    }
+
+    fn connect(&mut self, service: &'static str) -> usize {
+        let client = self.world.connect_to(service);
+        self.clients.push((client, service));
+        client
+    }
+
+    /// Sends something, and lets the loop turn until it would sleep.
+    fn say(&mut self, client: usize, bytes: &[u8]) {
+        self.world.send(client, bytes);
+        self.turn();
+        self.world.take_received(client);
+    }
+
+    fn turn(&mut self) {
+        while self.world.next_work().is_some_and(|at| at <= self.world.now()) {
+            self.world.tick_unchecked();
+        }
+    }
+
+    fn all_from_one(&mut self, service: &'static str, first: &str, request: impl Fn(usize) -> String) {
+        let client = self.connect(service);
+        self.say(client, first.as_bytes());
+        for begin in (0..self.size).step_by(BATCH) {
+            let text: String = (begin..self.size.min(begin + BATCH)).map(&request).collect();
+            self.say(client, text.as_bytes());
+        }
+    }
+
+    /// One connection makes all requests.
+    fn one(&mut self, service: &'static str, request: impl Fn(usize) -> String) {
+        self.all_from_one(service, "", request);
+    }
+
+    /// A connection each makes one.
+    fn each(&mut self, service: &'static str, request: impl Fn(usize) -> String) {
+        for n in 0..self.size {
+            let client = self.connect(service);
+            self.world.send(client, request(n).as_bytes());
+            if n % BATCH == 0 {
+                self.turn();
+            }
+        }
+        self.turn();
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.random.below(end as u64) as usize
+    }
+
+    /// Something happens: a request, the end of a connection, or time passes.
+    fn step(&mut self) {
+        match self.below(10) {
+            0 | 1 if !self.clients.is_empty() => {
+                let place = self.below(self.clients.len());
+                let (client, _) = self.clients.swap_remove(place);
+                self.world.reset(client);
+            }
+            2 => {
+                let span = Span::from_millis(self.random.below(8_000));
+                let end = self.world.now() + span;
+                while let Some(next) = self.world.next_work().filter(|next| *next <= end) {
+                    let wait = next.since(self.world.now());
+                    self.world.tick_unchecked_after(wait);
+                }
+                let rest = end.since(self.world.now());
+                self.world.tick_unchecked_after(rest);
+            }
+            3 if !self.clients.is_empty() => {
+                // A crowd leaves at once.
+                let place = self.below(self.clients.len());
+                let service = self.clients[place].1;
+                for (client, _) in self.clients.extract_if(.., |(_, of)| *of == service) {
+                    self.world.reset(client);
+                }
+            }
+            4 => self.world.upgrade(),
+            _ => {
+                let (service, request) = REQUESTS[self.below(REQUESTS.len())];
+                let client = self.world.connect_to(service);
+                self.clients.push((client, service));
+                if self.random.below(8) == 0 {
+                    self.world.set_room(client, 0);
+                }
+                self.world.send(client, request.as_bytes());
+            }
+        }
+        self.turn();
+    }
+}
+
+#[test]
+fn no_step_looks_at_too_much_however_large_the_crowds() {
+    let size = setting("CROWD", 5_000) as usize;
+    let first = setting("SIM_SEED", 1);
+    for seed in first..first + setting("SIM_SEEDS", 2) {
+        println!("SIM_SEED={seed} CROWD={size}");
+        let mut crowd = Crowd::new(seed, size);
+        for _ in 0..1 + crowd.below(4) {
+            let dimension = crowd.below(DIMENSIONS.len());
+            println!("dimension {dimension}");
+            DIMENSIONS[dimension](&mut crowd);
+        }
+        (0..STEPS).for_each(|_| crowd.step());
+        for (client, _) in std::mem::take(&mut crowd.clients) {
+            crowd.world.reset(client);
+        }
+        crowd.turn();
+    }
+}
+
+/// Every crowd at least once, each alone.
+#[test]
+fn every_crowd_comes_and_goes() {
+    let size = setting("CROWD", 5_000) as usize;
+    for (n, dimension) in DIMENSIONS.iter().enumerate() {
+        println!("dimension {n}");
+        let mut crowd = Crowd::new(n as u64, size);
+        dimension(&mut crowd);
+        for (service, request) in REQUESTS {
+            let client = crowd.connect(service);
+            crowd.say(client, request.as_bytes());
+        }
+        for (client, _) in std::mem::take(&mut crowd.clients) {
+            crowd.world.reset(client);
+        }
+        crowd.turn();
+    }
+}
