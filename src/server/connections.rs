@@ -130,6 +130,32 @@ impl<S: Stream> Connections<S> {
         self.is_paused = is_paused;
     }
 
+    /// Has the services come to rest for an upgrade, and returns whether they have: then nothing is served any more. Until then only
+    /// those wait who ask a service for what would need a commit.
+    pub fn come_to_rest(&mut self, now: Time) -> bool {
+        self.settle(true, now);
+        if !self.dispatch.services.is_settled() || self.dispatch.output.is_held() {
+            return false;
+        }
+        self.quiesce(now);
+        self.is_paused = self.is_quiet();
+        self.is_paused
+    }
+
+    /// Serves everything again: there is no upgrade.
+    pub fn go_on(&mut self, now: Time) {
+        self.is_paused = false;
+        self.settle(false, now);
+    }
+
+    fn settle(&mut self, settles: bool, now: Time) {
+        for id in self.dispatch.services.ids() {
+            self.dispatch.call(id, now, &self.slab, |service, context| service.settle(settles, context));
+        }
+        self.commit(now);
+        self.resume(now);
+    }
+
     /// Has nothing served, and the services bring to an end what an upgrade could not wait for. What that changes is committed.
     pub fn quiesce(&mut self, now: Time) {
         self.is_paused = true;

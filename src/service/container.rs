@@ -204,6 +204,11 @@ impl Services {
         }
     }
 
+    /// Returns true when no service has something under way that takes long.
+    pub fn is_settled(&self) -> bool {
+        self.0.iter().all(|entry| entry.service.is_settled())
+    }
+
     /// Returns true when no service has something under way that an upgrade must wait for.
     pub fn is_quiet(&self) -> bool {
         self.0.iter().all(|entry| entry.service.is_quiet())

@@ -175,12 +175,21 @@ pub trait Lifecycle {
     /// its end.
     fn refuse_new(&mut self, _refuses: bool, _context: &mut Context<'_>) {}
 
+    /// Takes nothing new that would need a commit, or takes it again: an upgrade waits for [`Lifecycle::is_settled`]. All else is served
+    /// meanwhile, other services above all. May be called several times.
+    fn settle(&mut self, _settles: bool, _context: &mut Context<'_>) {}
+
+    /// Returns true when nothing is under way that takes longer than a call of [`Lifecycle::quiesce`].
+    fn is_settled(&self) -> bool {
+        self.is_quiet()
+    }
+
     /// Finishes what would need a timer: an upgrade waits for [`Lifecycle::is_quiet`], and no timer fires meanwhile. May be called
     /// several times.
     fn quiesce(&mut self, _context: &mut Context<'_>) {}
 
-    /// Returns true when nothing is under way that a process which takes over could not continue, such as a commit. Nothing
-    /// is served while an upgrade waits for this; [`Service::commit`] and [`Service::completed`] are called.
+    /// Returns true when nothing is under way that a process which takes over could not continue, such as a commit. Nothing is served
+    /// from [`Lifecycle::quiesce`] on; if this is not so then, everything is served again.
     fn is_quiet(&self) -> bool {
         true
     }

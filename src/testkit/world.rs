@@ -403,11 +403,15 @@ impl World {
         self.tick_unchecked();
     }
 
+    /// Returns whether a store has woken the loop since the last tick.
+    pub fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::Relaxed) != 0
+    }
+
     /// Ticks until the loop would sleep.
     pub fn settle(&mut self) {
         for _ in 0..TICKS_TO_SETTLE {
-            let is_woken = self.woken.load(Ordering::Relaxed) != 0;
-            if !is_woken && self.connections.next_work().is_none_or(|at| at > self.now()) {
+            if !self.is_woken() && self.connections.next_work().is_none_or(|at| at > self.now()) {
                 return;
             }
             self.tick();
@@ -430,6 +434,16 @@ impl World {
     /// Has nothing served, or everything served again.
     pub fn pause(&mut self, is_paused: bool) {
         self.connections.pause(is_paused);
+    }
+
+    /// Has the services come to rest for an upgrade, and returns whether they have.
+    pub fn come_to_rest(&mut self) -> bool {
+        self.connections.come_to_rest(self.now())
+    }
+
+    /// There is no upgrade.
+    pub fn go_on(&mut self) {
+        self.connections.go_on(self.now());
     }
 
     /// The operator has nothing new taken.
@@ -470,6 +484,9 @@ impl World {
 
     /// Has the services bring to an end what an upgrade waits for, unless that is a store's part.
     fn quiesce(&mut self) {
+        if self.connections.come_to_rest(self.now()) {
+            return self.connections.pause(false);
+        }
         self.connections.quiesce(self.now());
         if !self.is_quiet() {
             // The end of a connection has given a service something to do.

@@ -23,7 +23,7 @@ use std::io;
 const REHEARSAL_TIME: Span = Span::from_secs(10);
 /// A longer handover adds a second for so many bytes: a tenth of what a slow machine reads in that time.
 const BYTES_PER_SECOND: u64 = 1024 * 1024;
-/// How long the services may take to finish what is under way, such as a commit. Nothing is served meanwhile.
+/// How long the services may take to finish what is under way, such as a commit. Only requests that would need another wait meanwhile.
 const QUIESCE_TIME: Span = Span::from_secs(5);
 /// Descriptors that are kept for an upgrade when clients have taken all others: for the handover, the program, the verdict's two ends and
 /// what the system needs to run a child.
@@ -138,10 +138,7 @@ impl Server {
             }
         }
         if let Some((rehearsal, deadline)) = self.upgrade.accepted.take() {
-            if !self.connections.is_quiet() {
-                self.connections.quiesce(now);
-            }
-            if self.connections.is_quiet() {
+            if self.connections.come_to_rest(now) {
                 self.replace_process(rehearsal);
             } else if now < deadline {
                 self.upgrade.accepted = Some((rehearsal, deadline));
@@ -160,7 +157,7 @@ impl Server {
     fn abort_upgrade(&mut self, why: &str) {
         let path = self.upgrade.program.as_ref().map(|program| program.path().display().to_string());
         warn!("no upgrade: {} {why}", path.unwrap_or_default());
-        self.connections.pause(false);
+        self.connections.go_on(self.clock.now());
         self.upgrade.reserve();
         self.notify_supervisor(DaemonState::Ready);
     }
