@@ -15,6 +15,7 @@ use std::io;
 
 impl Lifecycle for JobQueue {
     fn attach(&mut self, wake: Wake) {
+        self.driver.wake = Some(wake.clone());
         self.store.attach(wake);
     }
 
@@ -22,10 +23,28 @@ impl Lifecycle for JobQueue {
         self.begin_store(listens, context)
     }
 
+    fn settle(&mut self, settles: bool, context: &mut Context<'_>) {
+        self.driver.is_settling = settles;
+        self.state.keep_reserved(settles);
+        match settles {
+            true => self.give_up_waiting(context),
+            false => self.driver.let_go(context),
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_kept()
+            && self.driver.has_no_copy()
+            && self.state.is_settled()
+            && self.sessions.iter().all(|session| session.query.is_none())
+    }
+
     fn quiesce(&mut self, context: &mut Context<'_>) {
         self.finish_queries(context);
         self.step(context, State::finish_commands);
         self.give_up_waiting(context);
+        // The process that takes over serves them, or this one if there is none.
+        self.driver.let_go(context);
     }
 
     fn drain(&mut self, _: &mut Context<'_>) {
@@ -74,7 +93,11 @@ impl Observe for JobQueue {
     }
 
     fn unhealthy_reason(&self) -> Option<&'static str> {
-        (self.driver.has_begun() && self.store.ownership() == Ownership::StandsBy).then_some("the jobs stand by")
+        match self.store.ownership() {
+            Ownership::StandsBy if self.driver.has_begun() => Some("the jobs stand by"),
+            Ownership::Damaged => Some("the jobs cannot be read"),
+            _ => None,
+        }
     }
 
     fn report(&self, now: Time, _: &Traffic, _: &dyn Peers) -> Report {

@@ -160,7 +160,7 @@ impl Service for JobQueue {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        if session_of(&mut self.sessions, conn).is_lost || self.store.ownership() == Ownership::StandsBy {
+        if session_of(&mut self.sessions, conn).is_lost || self.store.ownership().is_away() {
             return self.turn_away(conn, input.bytes, context);
         }
         if !std::mem::replace(&mut session_of(&mut self.sessions, conn).is_open, true) {

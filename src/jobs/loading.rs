@@ -48,10 +48,7 @@ impl Loading {
             self.draw("");
         }
         let seconds = self.begun.elapsed().as_secs_f64();
-        match &*self.place {
-            "memory" => info!("the jobs are kept in memory, and end with the daemon"),
-            place => info!("the jobs are kept in {place}: {jobs} were read in {seconds:.1} s"),
-        }
+        info!("the jobs are kept in {}: {jobs} were read in {seconds:.1} s", self.place);
     }
 
     fn draw(&mut self, text: &str) {

@@ -64,8 +64,10 @@ impl JobQueue {
     fn change_buried(&mut self, (change, done): Change, job: &[u8], context: &mut Context<'_>) -> OperationResult {
         let no_job = || OperationError::NotFound(format!("there is no job {}", escaped(job)));
         let id = std::str::from_utf8(job).ok().and_then(|job| job.parse().ok()).map(JobId).ok_or_else(no_job)?;
-        if self.store.ownership() != Ownership::Owns {
-            return Err(OperationError::Refused("another daemon has the jobs, and this one stands by".into()));
+        match self.store.ownership() {
+            Ownership::Owns => {}
+            Ownership::Reads => return Err(OperationError::Refused("the jobs are being read".into())),
+            _ => return Err(OperationError::Refused("another daemon has the jobs, and this one stands by".into())),
         }
         if self.is_store_failing(context.time.now) {
             return Err(OperationError::Refused("the store of the jobs fails".into()));

@@ -19,10 +19,11 @@ pub use place::Place;
 pub use url::PostgresUrl;
 pub use worker::init_db;
 
-use super::state::{Saved, Stored};
+use super::state::Stored;
 use super::store::batch::{Batch, signed};
-use super::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, PageOrder, Store, Verdict, Visit};
-use owner::{Holder, LEASE_SECONDS, Order, ReadPage, StoreEvent, Wish};
+use super::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
+use super::store::page::Page;
+use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, Wish};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Wake;
@@ -30,7 +31,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long the start waits for the first word of the database. A daemon that serves more than jobs starts without it.
@@ -62,7 +63,7 @@ pub struct Postgres {
     looks_left: u8,
     /// Which of the times that all is written anew is under way.
     rewrite: Option<u64>,
-    page: Option<ReadPage>,
+    page: Option<Page>,
     holder: Holder,
     /// Handover of the process before, until it is decided.
     handed_over: HandedOver,
@@ -201,8 +202,7 @@ impl Postgres {
                 self.mend();
             }
             StoreEvent::Page(page) => {
-                let share = (page.share * 100.0) as u8;
-                let order = PageOrder { share, is_first: page.committed.is_some(), is_last: page.is_last };
+                let order = page.order();
                 self.page = Some(page);
                 self.mend();
                 return Some(Verdict::Page(order));
@@ -269,7 +269,7 @@ impl Store for Postgres {
     }
 
     /// Begins; what is there comes in pages, once this process has the queue.
-    fn load(&mut self, epoch: Span, _: Visit<'_>, _: &mut dyn FnMut(f64)) -> Result<(), String> {
+    fn load(&mut self, epoch: Span) -> Result<(), String> {
         self.epoch = epoch;
         self.start(None)?;
         let Some(line) = &self.line else { return Ok(()) };
@@ -302,6 +302,8 @@ impl Store for Postgres {
 
     fn ownership(&self) -> Ownership {
         match self.standing {
+            // What it has read may be lost with the database.
+            Role::Reads if !self.is_failing() => Ownership::Reads,
             Role::StandsBy | Role::Reads => Ownership::StandsBy,
             Role::Owns if (self.backend.clock)().as_micros() < self.trusted_until.load(Ordering::Acquire) => {
                 Ownership::Owns
@@ -310,24 +312,23 @@ impl Store for Postgres {
         }
     }
 
-    fn visit_page(&mut self, visit: Visit<'_>) -> Result<(), String> {
-        let Some(page) = self.page.take() else { return Ok(()) };
-        let mut visit_all = || {
-            if let Some(committed) = page.committed {
-                let next_id = page.rows.next_id().unwrap_or(1);
-                visit(Saved::Meta { next_id, committed, is_draining: false, figures: Vec::new() })?;
-            }
-            page.rows.visit(self.epoch, visit)
-        };
-        let visited = visit_all();
+    fn visit_page(&mut self, visit: Visit<'_>) -> Result<bool, String> {
+        let Some(page) = &mut self.page else { return Ok(true) };
+        let visited = page.visit(self.epoch, visit);
         match &visited {
-            Ok(()) => {
+            Ok(false) => {}
+            Ok(true) => {
                 if page.is_last {
                     self.standing = Role::Owns;
+                    log::info!("the jobs are served here");
                 }
+                self.page = None;
                 self.wish(Wish::PageTaken);
             }
-            Err(sentence) => self.wish(Wish::Unreadable(sentence.clone())),
+            Err(sentence) => {
+                self.page = None;
+                self.wish(Wish::Unreadable(sentence.clone()));
+            }
         }
         visited
     }
@@ -372,12 +373,6 @@ impl Store for Postgres {
             self.wake.iter().filter(|_| self.looks_left > 0).for_each(Wake::wake);
         }
         self.take(told?)
-    }
-
-    /// Drops it on another thread: a million jobs take a while.
-    fn discard(&mut self, what: Box<dyn Send>) {
-        // Without another thread it takes its time here.
-        let _ = thread::Builder::new().name("jobs-drop".into()).spawn(move || drop(what));
     }
 
     fn health(&self) -> Option<Health> {

@@ -14,7 +14,8 @@ pub use file::DatabaseFile;
 
 use super::state::{Commit, Stored};
 use super::store::batch::Batch;
-use super::store::{Copying, HandedOver, Health, Mark, Store, Verdict, Visit};
+use super::store::page::Page;
+use super::store::{Copying, HandedOver, Health, Mark, Ownership, Store, Verdict, Visit};
 use file::{Lock, Opened};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::Span;
@@ -41,11 +42,23 @@ pub struct Sqlite {
     handed_over: Option<HandedOver>,
     /// Which of the times that all is written anew is under way.
     rewrite: Option<u64>,
+    reading: Reading,
+    /// The page that is being visited.
+    page: Option<Page>,
     thread: Option<Thread>,
     /// The thread was told that nothing more comes.
     is_ending: bool,
     fault: Fault,
     health: Health,
+}
+
+/// Progress of reading the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reading {
+    Done,
+    UnderWay,
+    /// What is there cannot be read.
+    Failed,
 }
 
 /// The thread, and what there is between it and the loop.
@@ -72,6 +85,8 @@ impl Sqlite {
             under_way: None,
             handed_over: None,
             rewrite: None,
+            reading: Reading::Done,
+            page: None,
             thread: None,
             is_ending: false,
             fault: Fault::default(),
@@ -121,6 +136,12 @@ impl Sqlite {
         is_over
     }
 
+    /// Notes that what the file has is of no use.
+    fn note_damage(&mut self, sentence: &str) {
+        (self.reading, self.page) = (Reading::Failed, None);
+        self.fault.begin(sentence);
+    }
+
     /// Takes in what the thread tells, as far as the service must know of it.
     fn take(&mut self, told: WorkerEvent) -> Option<Verdict> {
         match told {
@@ -147,6 +168,15 @@ impl Sqlite {
                     log::error!("the jobs cannot be kept in {}: {sentence}", self.place.path.display());
                 }
             }
+            WorkerEvent::Page(page) => {
+                let order = page.order();
+                self.page = Some(page);
+                return Some(Verdict::Page(order));
+            }
+            WorkerEvent::Unreadable(sentence) => {
+                self.note_damage(&sentence);
+                return Some(Verdict::Damaged(sentence));
+            }
             WorkerEvent::Refused(rows) => return Some(Verdict::Refused(rows)),
             WorkerEvent::Rewrite(number) => {
                 self.rewrite = Some(number);
@@ -172,12 +202,37 @@ impl Store for Sqlite {
         self.place.path.display().to_string()
     }
 
-    fn load(&mut self, epoch: Span, visit: Visit<'_>, progress: &mut dyn FnMut(f64)) -> Result<(), String> {
+    fn load(&mut self, epoch: Span) -> Result<(), String> {
         self.epoch = epoch;
         let (lock, opened) = self.open()?;
-        load::load(&opened.connection, opened.mark, epoch, visit, progress)?;
         self.health.file_bytes = opened.look.bytes();
+        self.reading = Reading::UnderWay;
         self.start(Begin::Open(lock, opened))
+    }
+
+    fn ownership(&self) -> Ownership {
+        match self.reading {
+            Reading::Done => Ownership::Owns,
+            Reading::UnderWay => Ownership::Reads,
+            Reading::Failed => Ownership::Damaged,
+        }
+    }
+
+    fn visit_page(&mut self, visit: Visit<'_>) -> Result<bool, String> {
+        let Some(page) = &mut self.page else { return Ok(true) };
+        let visited = page.visit(self.epoch, visit);
+        match &visited {
+            Ok(false) => {}
+            Ok(true) => {
+                if page.is_last {
+                    self.reading = Reading::Done;
+                }
+                self.page = None;
+                self.order(WorkerOrder::PageTaken);
+            }
+            Err(sentence) => self.note_damage(&sentence.clone()),
+        }
+        visited
     }
 
     fn go_on(&mut self, epoch: Span, handed_over: HandedOver) {
@@ -197,7 +252,8 @@ impl Store for Sqlite {
     }
 
     fn is_busy(&self) -> bool {
-        self.under_way.is_some() || self.handed_over.is_some() || self.rewrite.is_some()
+        let is_beginning = self.handed_over.is_some() || self.reading != Reading::Done;
+        self.under_way.is_some() || self.rewrite.is_some() || is_beginning
     }
 
     fn is_failing(&self) -> bool {
@@ -206,7 +262,8 @@ impl Store for Sqlite {
 
     /// A file that cannot be opened has taken nothing yet.
     fn may_be_left(&self) -> bool {
-        self.handed_over.is_some() && self.rewrite.is_none() && self.is_failing()
+        let is_open = self.handed_over.is_none() && self.reading != Reading::Failed;
+        !is_open && self.rewrite.is_none() && self.is_failing()
     }
 
     fn add(&mut self, change: Stored<'_>) {

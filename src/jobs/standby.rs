@@ -7,7 +7,7 @@ use super::replies::ReplyBody;
 use super::sessions::{Session, session_of};
 use super::state::{Commit, Step};
 use super::store::PageOrder;
-use log::{error, info};
+use log::error;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_protocol::jobs::wire::stream::Item;
 use poolcounter_protocol::jobs::wire::{Request, replies};
@@ -107,26 +107,33 @@ impl JobQueue {
         context.resume(conn);
     }
 
-    /// Takes in a page of what there is in the store, and serves once it was the last.
-    pub(super) fn take_page(&mut self, page: PageOrder, context: &mut Context<'_>) {
-        let JobQueue { state, store, .. } = self;
+    /// Takes in the next slice of a page of what there is in the store, and serves once it was the last.
+    pub(super) fn take_slice(&mut self, page: PageOrder, context: &mut Context<'_>) {
+        let JobQueue { state, store, driver, .. } = self;
         let mut events = Vec::new();
         let Context { time, timers, random, .. } = context;
         let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
-        let visited = store.visit_page(&mut |saved| state.restore(saved, &mut step));
-        let place = self.store.place();
+        let loading = driver.loading.get_or_insert_with(|| Loading::begin(store.place()));
+        match store.visit_page(&mut |saved| state.restore(saved, &mut step)) {
+            Ok(false) => return,
+            Ok(true) => {}
+            Err(sentence) => return self.lose_damaged(&sentence, context),
+        }
+        loading.note(f64::from(page.share) / 100.0);
+        driver.page = None;
         if page.is_first {
-            self.driver.loading = Some(Loading::begin(place));
-        }
-        if let Err(sentence) = visited {
-            return error!("the jobs in {} cannot be read: {sentence}", self.store.place());
-        }
-        if let Some(loading) = &mut self.driver.loading {
-            loading.note(f64::from(page.share) / 100.0);
+            // Requests that need no job are answered from now on.
+            driver.has_settings = true;
+            driver.let_go(context);
         }
         if page.is_last {
-            self.driver.loading.take().into_iter().for_each(|loading| loading.end(self.state.len()));
-            info!("the jobs are served here");
+            driver.loading.take().into_iter().for_each(|loading| loading.end(state.len()));
         }
+    }
+
+    /// Closes the jobs: what the store has cannot be read, and is left as it is.
+    pub(super) fn lose_damaged(&mut self, sentence: &str, context: &mut Context<'_>) {
+        error!("the jobs in {} cannot be read, and are not served: {sentence}", self.store.place());
+        self.lose_all(context);
     }
 }

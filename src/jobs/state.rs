@@ -238,12 +238,12 @@ impl State {
         }
     }
 
-    /// Gives each task of the background work a part of the slice. Commands may wait for the store to have room.
+    /// Gives each task of the background work a part of the slice. What changes jobs may wait for the store to have room.
     fn work(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
         for _ in 0..self.background.len() {
             match self.background.pop() {
                 Some(Task::Sweep(sweep)) => self.run(sweep, may_wait, step),
-                Some(Task::Orphans) => self.give_orphans_back(step),
+                Some(Task::Orphans) => self.give_orphans_back(may_wait, step),
                 Some(Task::Forget) => self.forget(step),
                 Some(Task::Serve) => {
                     self.drop_sets(step);

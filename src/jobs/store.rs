@@ -1,12 +1,14 @@
 //! Where jobs are kept: what a store does for the service. It owns nothing of the state, and knows no connections.
 
 pub mod batch;
+pub mod page;
 
 use super::state::{Commit, JobId, Saved, Stored};
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use serde::{Deserialize, Serialize};
+use std::thread;
 
 /// Takes one record of what a store has; the error says what is wrong with it.
 pub type Visit<'a> = &'a mut dyn FnMut(Saved<'_>) -> Result<(), &'static str>;
@@ -21,14 +23,13 @@ pub trait Store: Send {
     /// Returns what people call the place where jobs are kept, such as the path of a file.
     fn place(&self) -> String;
 
-    /// Begins with what it keeps, and visits all of that as another process would have saved it: the jobs last, in the order of
-    /// their numbers. `progress` is told from time to time which share of it was visited. `epoch` is the time of day at the
-    /// service's [`Time::START`](poolcounter_core::time::Time::START).
+    /// Begins with what it keeps, which comes in pages: the settings first, then root jobs, and the jobs last, in the order of their
+    /// numbers. `epoch` is the time of day at the service's [`Time::START`](poolcounter_core::time::Time::START).
     ///
     /// # Errors
     ///
-    /// One sentence that says why it cannot be read.
-    fn load(&mut self, epoch: Span, visit: Visit<'_>, progress: &mut dyn FnMut(f64)) -> Result<(), String>;
+    /// One sentence that says why it cannot be opened.
+    fn load(&mut self, epoch: Span) -> Result<(), String>;
 
     /// Begins for a service that has everything from the process before, which has handed over this of its store. If what it keeps is
     /// not what the service has, it asks for all of that: [`Verdict::Rewrite`].
@@ -53,13 +54,14 @@ pub trait Store: Send {
         Ownership::Owns
     }
 
-    /// Visits the page that [`Verdict::Page`] has told of, as [`Store::load`] visits.
+    /// Visits the next slice of the page that [`Verdict::Page`] has told of, as another process would have saved it. Returns whether
+    /// that was the last of it.
     ///
     /// # Errors
     ///
     /// One sentence that says what is wrong with it. Then the store has the place no more.
-    fn visit_page(&mut self, _visit: Visit<'_>) -> Result<(), String> {
-        Ok(())
+    fn visit_page(&mut self, _visit: Visit<'_>) -> Result<bool, String> {
+        Ok(true)
     }
 
     /// Returns whether a batch is under way, or was a moment ago: no other is begun meanwhile. A store that wants the next one to wait
@@ -102,8 +104,11 @@ pub trait Store: Send {
         Copying::Impossible
     }
 
-    /// Drops what the service had when it lost its place.
-    fn discard(&mut self, _what: Box<dyn Send>) {}
+    /// Drops what the service had when it lost its place, on another thread: a million jobs take a while.
+    fn discard(&mut self, what: Box<dyn Send>) {
+        // Without another thread it takes its time here.
+        let _ = thread::Builder::new().name("jobs-drop".into()).spawn(move || drop(what));
+    }
 
     /// Returns what operators want to know; None when there is nothing to know.
     fn health(&self) -> Option<Health> {
@@ -161,6 +166,8 @@ pub enum Verdict {
     Page(PageOrder),
     /// Another has the place, for this reason: what the service has counts for nothing any more.
     Lost(String),
+    /// What is kept cannot be read, for this reason: nor does what was read of it count.
+    Damaged(String),
 }
 
 /// Which page it is.
@@ -181,8 +188,19 @@ pub enum Ownership {
     Owns,
     /// For now they may not: others may have the place. What is promised is still kept.
     Lapsed,
-    /// Others have it, or the service does not know yet what is there.
+    /// They may once all that is there was read.
+    Reads,
+    /// Others have it, or may have it.
     StandsBy,
+    /// What is there cannot be read.
+    Damaged,
+}
+
+impl Ownership {
+    /// Returns whether the jobs of the place are not this daemon's, or not to be had: clients are sent away.
+    pub fn is_away(self) -> bool {
+        matches!(self, Ownership::StandsBy | Ownership::Damaged)
+    }
 }
 
 /// How far a store is: two stores with the same mark have the same jobs.
@@ -277,7 +295,7 @@ impl Store for Memory {
         "memory".into()
     }
 
-    fn load(&mut self, _: Span, _: Visit<'_>, _: &mut dyn FnMut(f64)) -> Result<(), String> {
+    fn load(&mut self, _: Span) -> Result<(), String> {
         Ok(())
     }
 

@@ -4,14 +4,14 @@
 use super::loading::Loading;
 use super::replies::ReplyBody;
 use super::state::{Commit, Event, Refusal, Reply, SnapshotPlace, State, Timer};
-use super::store::{Copying, HandedOver, Ownership, RefusedChange, RefusedRow, Store, Verdict};
+use super::store::{Copying, HandedOver, Ownership, PageOrder, RefusedChange, RefusedRow, Store, Verdict};
 use super::{JobQueue, JobsSettings};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::jobs::wire::replies;
-use poolcounter_service::contract::{Context, Effect, OperationError, Requester, Then};
+use poolcounter_service::contract::{Context, Effect, OperationError, Requester, Then, Wake};
 use std::collections::VecDeque;
 
 mod failing;
@@ -48,8 +48,16 @@ pub(super) struct StoreDriver {
     late: Fault,
     /// Progress of telling the store of everything.
     snapshot: Option<SnapshotPlace>,
-    /// The reading of a store that came to have its place while the daemon runs.
+    /// The reading of what the store has.
     pub loading: Option<Loading>,
+    /// The page of that which is being taken in.
+    pub page: Option<PageOrder>,
+    /// The settings were read, or there was no need: requests that need no job are answered.
+    pub has_settings: bool,
+    /// Requests wait, because an upgrade waits for what is under way.
+    pub is_settling: bool,
+    /// Wakes the loop for the next slice of what is taken in or handed over.
+    pub wake: Option<Wake>,
 }
 
 impl StoreDriver {
@@ -68,6 +76,10 @@ impl StoreDriver {
             late: Fault::default(),
             snapshot: None,
             loading: None,
+            page: None,
+            has_settings: false,
+            is_settling: false,
+            wake: None,
         }
     }
 
@@ -81,7 +93,8 @@ impl StoreDriver {
 
     /// Forgets what waits for the store: another daemon has what it had. Those who are held back have their turns in any case.
     pub fn lose(&mut self) {
-        (self.under_way, self.collecting_since, self.snapshot, self.loading) = (None, None, None, None);
+        (self.under_way, self.collecting_since, self.snapshot) = (None, None, None);
+        (self.loading, self.page, self.has_settings) = (None, None, false);
         self.marks.clear();
         self.held_back.clear();
         self.copy = None;
@@ -89,7 +102,7 @@ impl StoreDriver {
 
     /// Returns whether a connection waits for a copy.
     pub fn is_awaiting(&self, conn: ConnId) -> bool {
-        self.copy == Some(Some(conn)) || self.held_back.iter().any(|(_, held)| *held == conn)
+        self.copy == Some(Some(conn))
     }
 
     /// Forgets a connection that is gone.
@@ -98,14 +111,24 @@ impl StoreDriver {
         self.copy.iter_mut().filter(|waits| **waits == Some(conn)).for_each(|waits| *waits = None);
     }
 
+    /// Returns true when no copy is being made.
+    pub fn has_no_copy(&self) -> bool {
+        self.copy.is_none()
+    }
+
     /// Returns true when nobody waits for anything of which a process that takes over knows nothing.
     pub fn is_quiet(&self) -> bool {
-        self.copy.is_none() && self.held_back.is_empty()
+        self.has_no_copy() && self.held_back.is_empty()
     }
 
     /// Has all served again that are held back.
     pub fn let_go(&mut self, context: &mut Context<'_>) {
         self.held_back.drain(..).for_each(|(_, conn)| context.resume(conn));
+    }
+
+    /// Wakes the loop, which takes what the store has finished in its next tick.
+    pub fn wake_loop(&self) {
+        self.wake.iter().for_each(Wake::wake);
     }
 
     /// Returns how many timers are armed.
@@ -126,7 +149,7 @@ impl StoreDriver {
 }
 
 impl JobQueue {
-    /// Opens the store, and reads what it has unless another process handed everything over.
+    /// Opens the store, and begins to read what it has unless another process handed everything over.
     pub(super) fn begin_store(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
         if !listens && self.driver.handed_over.is_none() {
             return Ok(());
@@ -138,24 +161,18 @@ impl JobQueue {
             self.step(context, |_, _| {});
             return Ok(());
         }
-        let JobQueue { state, store, .. } = self;
-        let place = store.place();
-        let mut loading = Loading::begin(place.clone());
-        let mut events = Vec::new();
-        let Context { time, timers, random, .. } = context;
-        let mut step = super::Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
-        let loaded =
-            store.load(time.epoch, &mut |saved| state.restore(saved, &mut step), &mut |share| loading.note(share));
+        let place = self.store.place();
+        let loaded = self.store.load(context.time.epoch);
         loaded.map_err(|sentence| format!("the jobs cannot be kept in {place}: {sentence}"))?;
-        if store.ownership() == Ownership::Owns {
-            loading.end(state.len());
+        if self.store.is_immediate() {
+            log::info!("the jobs are kept in memory, and end with the daemon");
         }
         Ok(())
     }
 
     /// Returns how far the store is, for a process that takes over; None if it was never opened.
     pub(super) fn handed_over(&self) -> Option<HandedOver> {
-        if !self.driver.has_begun || self.store.ownership() == Ownership::StandsBy {
+        if !self.driver.has_begun || self.store.ownership().is_away() {
             return None;
         }
         let mut handed_over = self.store.hand_over(self.state.last_committed().0, self.state.next_id());
@@ -184,19 +201,32 @@ impl JobQueue {
     /// Takes what the store has finished.
     pub(super) fn complete(&mut self, context: &mut Context<'_>) {
         let was_failing = self.store.is_failing();
-        while let Some(verdict) = self.store.verdict() {
+        if let Some(page) = self.driver.page {
+            self.take_slice(page, context);
+        }
+        while self.driver.page.is_none()
+            && let Some(verdict) = self.store.verdict()
+        {
             match verdict {
                 Verdict::Committed(commit) => self.show_committed(commit, context),
                 Verdict::Rewrite | Verdict::NextSlice => self.hand_over_asked(&verdict),
                 Verdict::Refused(rows) => self.take_back(&rows, context),
                 Verdict::Copied(result) => self.tell_copied(&result, context),
-                Verdict::Page(page) => self.take_page(page, context),
+                Verdict::Page(page) => self.driver.page = Some(page),
                 Verdict::Lost(_) => self.lose_all(context),
+                Verdict::Damaged(sentence) => self.lose_damaged(&sentence, context),
             }
+        }
+        if self.driver.page.is_some() {
+            self.driver.wake_loop();
         }
         // Those who wait may be given jobs again.
         self.step(context, |_, _| {});
-        let (has_room, begins_to_fail) = (!self.state.is_backed_up(), !was_failing && self.store.is_failing());
+        let begins_to_fail = !was_failing && self.store.is_failing();
+        if (self.store.ownership() == Ownership::Reads || self.driver.is_settling) && !begins_to_fail {
+            return;
+        }
+        let has_room = !self.state.is_backed_up();
         let done = self.state.last_committed();
         let is_due = |(commit, _): &mut (Option<Commit>, ConnId)| {
             begins_to_fail || commit.map_or(has_room, |commit| commit <= done)

@@ -1,7 +1,7 @@
 //! The connection to the database: asks what is to be asked, each thing in one round trip, and waits for the answer.
 
 use super::load;
-use super::messages::{Answer, Cursor, Fence, Reach, ReadPage, StoreRequest};
+use super::messages::{Answer, Cursor, Fence, Reach, StoreRequest};
 use super::place::{Place, said};
 use super::rows::Rows;
 use super::session::{
@@ -12,6 +12,7 @@ use super::statements as sql;
 use super::unfit::is_of_row;
 use crate::store::HandedOver;
 use crate::store::batch::Batch;
+use crate::store::page::Page;
 use std::future::Future;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -209,7 +210,7 @@ impl Link {
     }
 
     fn read(&mut self, cursor: Cursor) -> Result<Answer, Trouble> {
-        let mut page = ReadPage::default();
+        let mut page = Page::default();
         let after = match cursor {
             Cursor::Start => {
                 let range = self.read_start(&mut page)?;
@@ -240,7 +241,7 @@ impl Link {
     }
 
     /// Reads what comes before the jobs, and returns their least and greatest number.
-    fn read_start(&self, page: &mut ReadPage) -> Result<(u64, u64), Trouble> {
+    fn read_start(&self, page: &mut Page) -> Result<(u64, u64), Trouble> {
         let Some(session) = &self.session else { return Err(Trouble::TooLate) };
         let (settings, roots, range, row) = within(&self.runtime, LONG_ANSWER_TIME, async {
             let client = &session.client;

@@ -1,7 +1,8 @@
 //! What there is to say between the loop, the [`Owner`](super::owner::Owner) and the database.
 
 use crate::state::Commit;
-use crate::store::batch::{Batch, Row};
+use crate::store::batch::Batch;
+use crate::store::page::Page;
 use crate::store::{HandedOver, Mark, RefusedRow};
 use poolcounter_core::time::Span;
 
@@ -40,7 +41,7 @@ pub enum StoreEvent {
     /// It has the queue, as this, and reads what there is.
     Owns(Holder),
     /// A page of what there is.
-    Page(ReadPage),
+    Page(Page),
     /// A batch is committed.
     Committed {
         /// Which.
@@ -81,25 +82,6 @@ impl Holder {
     /// Returns what a process hands over that is the holder, with its mark.
     pub fn hand_over(&self, mark: Mark, is_whole: bool) -> HandedOver {
         HandedOver { mark, queue: Some(self.queue), address: Some(self.address.clone()), is_whole }
-    }
-}
-
-/// A part of what there is, as a batch that puts it.
-#[derive(Default)]
-pub struct ReadPage {
-    /// The last batch that the database has, with the first page.
-    pub committed: Option<Commit>,
-    /// What is in it.
-    pub rows: Batch,
-    /// Which share of all jobs was read.
-    pub share: f64,
-    /// Whether there is no more.
-    pub is_last: bool,
-}
-
-impl std::fmt::Debug for ReadPage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a page of {} rows", self.rows.rows.len())
     }
 }
 
@@ -164,7 +146,7 @@ pub enum Answer {
     /// The last batch of the owner that was renewed; None if that is another.
     Renewed(Option<u64>, Reach),
     /// A page, and where the next begins.
-    Page(ReadPage, Cursor),
+    Page(Page, Cursor),
     /// Whether the fence held. If not, nothing was written.
     Committed(bool, Reach),
     /// The database can never take these rows of the batch. Nothing was written.
@@ -225,10 +207,5 @@ impl Batch {
             index += 1;
             !rows.iter().any(|row| row.index + 1 == index)
         });
-    }
-
-    /// Returns the number of the next job, if that changes.
-    pub fn next_id(&self) -> Option<u64> {
-        self.rows.iter().rev().find_map(|row| if let Row::NextId(id) = row { Some(*id) } else { None })
     }
 }

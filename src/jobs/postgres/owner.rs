@@ -19,6 +19,7 @@ pub use super::messages::*;
 use crate::state::Commit;
 use crate::store::HandedOver;
 use crate::store::batch::Batch;
+use crate::store::page::{PAGES_AHEAD, Page};
 use poolcounter_core::time::{Span, Time};
 use std::collections::VecDeque;
 
@@ -39,8 +40,6 @@ const FIRST_PAUSE: Span = Span::from_millis(20);
 const LONGEST_PAUSE: Span = BEAT;
 /// How long a database that has none of this program's tables, or newer ones, is left alone.
 const REFUSED_PAUSE: Span = Span::from_secs(10);
-/// How many pages of jobs are read before the loop has taken in the first.
-const PAGES_AHEAD: usize = 4;
 
 /// What is next.
 pub enum Next<'a> {
@@ -347,7 +346,7 @@ impl Owner {
         }
     }
 
-    fn read(&mut self, mut page: ReadPage, cursor: Cursor) {
+    fn read(&mut self, mut page: Page, cursor: Cursor) {
         let Phase::Reads(from, ahead) = &mut self.phase else { return };
         if *from == Cursor::Start {
             page.committed = Some(Commit(self.batch));

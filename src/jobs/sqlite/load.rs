@@ -1,133 +1,166 @@
-//! Reads all that a file has, as another process would have saved it.
+//! Reads all that a file has, page by page, so that the loop serves others between them.
 
-use crate::state::{Commit, History, JobId, Record, Saved, Until};
-use crate::store::batch::{moment, read_setting, signed};
-use crate::store::{Mark, Visit};
+use super::worker::{Stop, Worker, WorkerEvent, WorkerOrder};
+use crate::state::{Commit, History, JobId, Until};
+use crate::store::batch::{JobRow, Row, read_setting};
+use crate::store::page::{PAGES_AHEAD, Page, SLICE_BYTES, SLICE_ROWS};
 use poolcounter_core::time::Span;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Error, Row};
+use rusqlite::{Connection, Error};
 
-/// How many jobs are read between two words of progress.
-const JOBS_PER_WORD: u64 = 4096;
+/// Kinds of settings.
+const KINDS: [&str; 5] = ["limit", "group-limit", "retry", "dead-letter", "pause"];
 
-/// Visits everything, the jobs last. The error is a sentence.
-pub fn load(
-    connection: &Connection,
-    mark: Mark,
-    epoch: Span,
-    visit: Visit<'_>,
-    progress: &mut dyn FnMut(f64),
-) -> Result<(), String> {
-    let Mark { batch, next_id, .. } = mark;
-    visit(Saved::Meta { next_id, committed: Commit(batch), is_draining: false, figures: Vec::new() })?;
-    let mut damage = None;
-    let read = |error: Error| format!("it cannot be read: {error}");
-    load_settings(connection, epoch, visit).map_err(read)?.map_err(|sentence| format!("a setting: {sentence}"))?;
-    load_roots(connection, epoch, visit).map_err(read)?.map_err(|sentence| format!("a root job: {sentence}"))?;
-    load_jobs(connection, epoch, progress, &mut |id, saved| {
-        damage = visit(saved).err().map(|sentence| format!("job {id}: {sentence}"));
-        damage.is_none()
-    })
-    .map_err(read)?;
-    damage.map_or(Ok(()), Err)
+/// Reason for which the reading ends early.
+pub enum Unread {
+    /// The daemon ends.
+    Ended(Stop),
+    /// What is there cannot be read; a sentence says why.
+    Unreadable(String),
 }
 
-fn load_settings(connection: &Connection, epoch: Span, visit: Visit<'_>) -> rusqlite::Result<Result<(), &'static str>> {
-    let mut statement = connection.prepare("SELECT kind, pattern, value FROM setting")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let kind = row.get_ref(0)?.as_str()?;
-        let Some(setting) = read_setting(epoch, kind, bytes(row, 1)?, bytes(row, 2)?) else {
-            return Ok(Err("it makes no sense"));
+impl From<Error> for Unread {
+    fn from(error: Error) -> Unread {
+        Unread::Unreadable(error.to_string())
+    }
+}
+
+/// Reader of a file, with the page that it fills.
+struct PageReader<'a> {
+    worker: &'a mut Worker,
+    page: Page,
+    bytes: usize,
+    /// Number of pages that the loop has not taken in yet.
+    ahead: usize,
+}
+
+impl Worker {
+    /// Sends everything to the loop: the settings, then the root jobs, then the jobs by their numbers.
+    pub(super) fn read_all(&mut self, connection: &Connection) -> Result<(), Unread> {
+        let page = Page::first(Commit(self.mark.batch), self.mark.next_id);
+        let mut reader = PageReader { worker: self, page, bytes: 0, ahead: 0 };
+        reader.read_settings(connection)?;
+        reader.read_roots(connection)?;
+        reader.read_jobs(connection)?;
+        reader.page.is_last = true;
+        reader.send(1.0)
+    }
+}
+
+impl PageReader<'_> {
+    fn read_settings(&mut self, connection: &Connection) -> Result<(), Unread> {
+        let mut statement = connection.prepare("SELECT kind, pattern, value FROM setting")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (kind, pattern, value) = (row.get_ref(0)?.as_str().map_err(Error::from)?, bytes(row, 1)?, bytes(row, 2)?);
+            let kind = KINDS.into_iter().find(|known| *known == kind);
+            let Some(kind) = kind.filter(|kind| read_setting(Span::ZERO, kind, pattern, value).is_some()) else {
+                return Err(Unread::Unreadable("a setting: it makes no sense".into()));
+            };
+            let rows = &mut self.page.rows;
+            let setting = Row::Setting(kind, rows.note(pattern), Some(rows.note(value)));
+            rows.rows.push(setting);
+        }
+        self.send(0.0)
+    }
+
+    fn read_roots(&mut self, connection: &Connection) -> Result<(), Unread> {
+        let mut statement = connection.prepare("SELECT tube, signature, newest, changed FROM root ORDER BY changed")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let page = &mut self.page.rows;
+            let (tube, signature) = (page.note(bytes(row, 0)?), page.note(bytes(row, 1)?));
+            page.rows.push(Row::Root(tube, signature, number(row, 2)?.cast_unsigned(), number(row, 3)?));
+            self.send_if_full(0.0)?;
+        }
+        Ok(())
+    }
+
+    fn read_jobs(&mut self, connection: &Connection) -> Result<(), Unread> {
+        // Numbers are given out in order, so that they tell about how far it is. To count the jobs would be to read them all.
+        let (first, last) =
+            connection.query_row("SELECT ifnull(min(id), 0), ifnull(max(id), 0) FROM job", [], |row| {
+                Ok((number(row, 0)? as f64, number(row, 1)? as f64))
+            })?;
+        let mut statement = connection.prepare("SELECT * FROM job ORDER BY id")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let id = self.add_job(row)?;
+            self.send_if_full((id as f64 - first) / (last - first).max(1.0))?;
+        }
+        Ok(())
+    }
+
+    /// Adds a job to the page, and returns its number.
+    fn add_job(&mut self, row: &rusqlite::Row<'_>) -> rusqlite::Result<u64> {
+        let small = |column| Ok::<u32, Error>(u32::try_from(number(row, column)?).unwrap_or(u32::MAX));
+        let page = &mut self.page.rows;
+        let root = match row.get_ref(16)? {
+            ValueRef::Null => None,
+            signature => Some((page.note(signature.as_bytes()?), number(row, 17)?.cast_unsigned())),
         };
-        if let Err(sentence) = visit(Saved::Setting(setting)) {
-            return Ok(Err(sentence));
-        }
+        let job = JobRow {
+            id: JobId(number(row, 0)?.cast_unsigned()),
+            tube: page.note(bytes(row, 1)?),
+            pri: small(2)?,
+            delay: small(3)?,
+            ttr: small(4)?,
+            created: number(row, 5)?,
+            delayed_until: match row.get_ref(6)? {
+                ValueRef::Integer(until) => Some(until),
+                _ => None,
+            },
+            is_buried: number(row, 7)? != 0,
+            reserves: small(8)?.into(),
+            history: History {
+                timeouts: small(9)?.into(),
+                releases: small(10)?.into(),
+                buries: small(11)?.into(),
+                kicks: small(12)?.into(),
+                attempts: small(13)?.into(),
+            },
+            key: page.note(bytes(row, 14)?),
+            until: if number(row, 15)? != 0 { Until::Deleted } else { Until::Reserved },
+            root,
+            group: page.note(bytes(row, 18)?),
+            error: page.note(bytes(row, 19)?),
+        };
+        let (id, body) = (job.id.0, bytes(row, 20)?);
+        self.bytes += body.len();
+        let body = page.note_body(body);
+        page.rows.push(Row::Put(job, body));
+        Ok(id)
     }
-    Ok(Ok(()))
-}
 
-fn load_roots(connection: &Connection, epoch: Span, visit: Visit<'_>) -> rusqlite::Result<Result<(), &'static str>> {
-    let mut statement = connection.prepare("SELECT tube, signature, newest, changed FROM root ORDER BY changed")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let newest = number(row, 2)?.cast_unsigned();
-        let changed = number(row, 3)?.saturating_sub(signed(epoch));
-        if let Err(sentence) = visit(Saved::Root(bytes(row, 0)?, bytes(row, 1)?, newest, changed)) {
-            return Ok(Err(sentence));
-        }
+    fn send_if_full(&mut self, share: f64) -> Result<(), Unread> {
+        let is_full = self.page.rows.rows.len() >= SLICE_ROWS || self.bytes >= SLICE_BYTES;
+        if is_full { self.send(share) } else { Ok(()) }
     }
-    Ok(Ok(()))
-}
 
-/// Visits the jobs until there are no more, or `visit` returns false.
-fn load_jobs(
-    connection: &Connection,
-    epoch: Span,
-    progress: &mut dyn FnMut(f64),
-    visit: &mut dyn FnMut(u64, Saved<'_>) -> bool,
-) -> rusqlite::Result<()> {
-    // Numbers are given out in order, so that they tell about how far it is. To count the jobs would be to read them all.
-    let (first, last) = connection.query_row("SELECT ifnull(min(id), 0), ifnull(max(id), 0) FROM job", [], |row| {
-        Ok((number(row, 0)? as f64, number(row, 1)? as f64))
-    })?;
-    let mut statement = connection.prepare("SELECT * FROM job ORDER BY id")?;
-    let mut rows = statement.query([])?;
-    let mut count: u64 = 0;
-    while let Some(row) = rows.next()? {
-        let record = record_of(row, epoch)?;
-        count += 1;
-        if count.is_multiple_of(JOBS_PER_WORD) {
-            progress((record.id.0 as f64 - first) / (last - first).max(1.0));
+    /// Sends the page, and waits until the loop has taken in most that were sent.
+    fn send(&mut self, share: f64) -> Result<(), Unread> {
+        self.page.share = share.clamp(0.0, 1.0);
+        self.bytes = 0;
+        self.worker.tell(WorkerEvent::Page(std::mem::take(&mut self.page)));
+        self.ahead += 1;
+        while self.ahead >= PAGES_AHEAD {
+            match self.worker.next(None).map_err(Unread::Ended)? {
+                Some(WorkerOrder::PageTaken) => self.ahead -= 1,
+                Some(WorkerOrder::End) => return Err(Unread::Ended(Stop::Ended)),
+                // Nothing else is asked for before all is read.
+                _ => {}
+            }
         }
-        if !visit(record.id.0, Saved::Job(record, bytes(row, 20)?, None, None)) {
-            return Ok(());
-        }
+        Ok(())
     }
-    Ok(())
 }
 
-fn record_of<'r>(row: &'r Row<'_>, epoch: Span) -> rusqlite::Result<Record<'r>> {
-    let small = |column| Ok::<u32, Error>(u32::try_from(number(row, column)?).unwrap_or(u32::MAX));
-    let delayed = match row.get_ref(6)? {
-        ValueRef::Integer(until) => Some(moment(epoch, until)),
-        _ => None,
-    };
-    let root = match row.get_ref(16)? {
-        ValueRef::Null => None,
-        signature => Some((signature.as_bytes()?, number(row, 17)?.cast_unsigned())),
-    };
-    Ok(Record {
-        id: JobId(number(row, 0)?.cast_unsigned()),
-        tube: bytes(row, 1)?,
-        pri: small(2)?,
-        delay: small(3)?,
-        ttr: small(4)?,
-        created: number(row, 5)?.saturating_sub(signed(epoch)),
-        delayed,
-        is_buried: number(row, 7)? != 0,
-        reserves: small(8)?.into(),
-        history: History {
-            timeouts: small(9)?.into(),
-            releases: small(10)?.into(),
-            buries: small(11)?.into(),
-            kicks: small(12)?.into(),
-            attempts: small(13)?.into(),
-        },
-        key: bytes(row, 14)?,
-        until: if number(row, 15)? != 0 { Until::Deleted } else { Until::Reserved },
-        root,
-        group: bytes(row, 18)?,
-        error: bytes(row, 19)?,
-    })
-}
-
-fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<i64> {
+fn number(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<i64> {
     Ok(row.get_ref(column)?.as_i64()?)
 }
 
 /// Returns the bytes of a text or a blob; none of a null.
-fn bytes<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<&'r [u8]> {
+fn bytes<'r>(row: &'r rusqlite::Row<'_>, column: usize) -> rusqlite::Result<&'r [u8]> {
     match row.get_ref(column)? {
         ValueRef::Null => Ok(&[]),
         value => Ok(value.as_bytes()?),

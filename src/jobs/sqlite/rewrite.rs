@@ -101,7 +101,7 @@ impl Worker {
                     self.end();
                     Ok(())
                 }
-                Some(WorkerOrder::Slice { .. }) | None => Ok(()),
+                Some(WorkerOrder::Slice { .. } | WorkerOrder::PageTaken) | None => Ok(()),
             };
             if let Err(error) = written {
                 return Ok(Err(error.into()));

@@ -2,11 +2,13 @@
 //! failure. It has the file, and nothing of the jobs.
 
 use super::file::{DatabaseFile, FileTrouble, Lock, Opened, abandon};
+use super::load::Unread;
 use super::look::Look;
 use super::schema::QueueId;
 use super::statements::Statements;
 use crate::state::Commit;
 use crate::store::batch::Batch;
+use crate::store::page::Page;
 use crate::store::{HandedOver, Mark, RefusedRow};
 use log::{info, warn};
 use poolcounter_core::log_limit::Fault;
@@ -35,6 +37,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub enum WorkerOrder {
     /// A batch is to be committed.
     Commit(Batch),
+    /// A page was taken in, and another may follow.
+    PageTaken,
     /// A part of everything that there is, for the file that is written anew.
     Slice {
         /// Which of the times that all is written anew it is for.
@@ -50,6 +54,10 @@ pub enum WorkerOrder {
 
 /// What the loop is told.
 pub enum WorkerEvent {
+    /// A part of what the file has.
+    Page(Page),
+    /// What the file has cannot be read, for this reason.
+    Unreadable(String),
     Committed {
         commit: Commit,
         took: Span,
@@ -78,7 +86,7 @@ pub enum WorkerEvent {
 
 /// What the thread begins with.
 pub enum Begin {
-    /// The file, from which all was read.
+    /// The file, from which all is to be read.
     Open(Lock, Opened),
     /// The service has everything, and another process has handed this over of the file.
     GoOn(HandedOver),
@@ -135,6 +143,16 @@ impl Worker {
         let (mut held, mut connection) = match begin {
             Begin::Open(lock, Opened { connection, mark, queue, look }) => {
                 (self.mark, self.queue) = (mark, Some(queue));
+                match self.read_all(&connection) {
+                    Ok(()) => {}
+                    Err(Unread::Ended(stop)) => return Err(stop),
+                    Err(Unread::Unreadable(sentence)) => {
+                        self.tell(WorkerEvent::Unreadable(sentence));
+                        // The file is left as it is.
+                        abandon(connection);
+                        return Ok(());
+                    }
+                }
                 (HeldFile { lock, look }, connection)
             }
             Begin::GoOn(handed_over) => self.go_on(&handed_over)?,
@@ -229,7 +247,7 @@ impl Worker {
                 Some(WorkerOrder::Commit(batch)) => self.commit(&mut statements, held, batch)?,
                 Some(WorkerOrder::Copy(path)) => self.copy(connection, &mut statements, held, &path)?,
                 // It was for a file that is written already.
-                Some(WorkerOrder::Slice { .. }) => {}
+                Some(WorkerOrder::Slice { .. } | WorkerOrder::PageTaken) => {}
                 Some(WorkerOrder::End) => self.end(),
                 None if has_log => self.checkpoint(&mut statements, held)?,
                 None => self.look_before(held)?,

@@ -54,6 +54,8 @@ pub(super) struct Commits {
     /// collected is the one that is done.
     is_off: bool,
     stored_next_id: u64,
+    /// No reservation ends for now: what that changes would be waited for.
+    keeps_reserved: bool,
     /// Number of changes, and about how many bytes, of the batches that are handed over and not committed.
     under_way: (usize, usize),
     /// Changes and bytes that may wait before no more are taken.
@@ -71,6 +73,7 @@ impl Default for Commits {
             is_waited_for: false,
             is_off: false,
             stored_next_id: 1,
+            keeps_reserved: false,
             under_way: (0, 0),
             most: (usize::MAX, usize::MAX),
         }
@@ -171,6 +174,16 @@ impl State {
     pub fn is_backed_up(&self) -> bool {
         let ((changes, bytes), (most, most_bytes)) = (self.uncommitted(), self.commits.most);
         changes >= most || bytes >= most_bytes
+    }
+
+    /// Ends no reservation whose TTR is over, or does so again.
+    pub fn keep_reserved(&mut self, keeps: bool) {
+        self.commits.keeps_reserved = keeps;
+    }
+
+    /// Returns whether reservations may end whose TTR is over: what that changes is to be committed.
+    pub(super) fn may_end_reservations(&self) -> bool {
+        !self.commits.keeps_reserved && !self.is_backed_up()
     }
 
     /// Gives later replies another number to wait for than those before, though for the same batch, so that they can be told apart.

@@ -241,7 +241,7 @@ impl State {
         self.leave_set(id, step);
         if self.conns.orphan(id) {
             // Others that are gone have their turn before.
-            self.give_orphans_back(step);
+            self.give_orphans_back(true, step);
         }
         let conn = self.conns.remove(id);
         conn.timer.into_iter().for_each(|timer| step.timers.cancel(timer));
@@ -255,9 +255,10 @@ impl State {
         self.hide_if_unused(conn.used, step.now, step.timers);
     }
 
-    /// Gives back what connections held that are gone, as many jobs as one slice has.
-    pub(super) fn give_orphans_back(&mut self, step: &mut Step<'_, '_>) {
-        while step.timers.spend(COST) {
+    /// Gives back what connections held that are gone, as many jobs as one slice has; none while too much waits for a commit, if that may
+    /// be waited for.
+    pub(super) fn give_orphans_back(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
+        while !(may_wait && self.is_backed_up()) && step.timers.spend(COST) {
             let Some(job) = self.conns.next_orphan() else { return };
             let key = self.jobs.find(job).expect("only jobs that there are were held");
             self.lose_reservation(key, step);
@@ -347,6 +348,7 @@ impl State {
         self.end_wait_if_due(id, step);
         while let Some((deadline, job)) = self.conns[id].held.first_key_value().map(|(held, _)| *held)
             && deadline <= step.now
+            && self.may_end_reservations()
             && step.timers.spend(DUE_COST)
         {
             let key = self.jobs.find(job).expect("a connection holds only jobs that there are");

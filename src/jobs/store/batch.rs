@@ -178,29 +178,37 @@ impl Batch {
         RowBody::Shared(Arc::new(body.into()))
     }
 
-    /// Visits each row that puts something, as another process would have saved it.
+    /// Returns the number of the next job, if the batch says it.
+    pub fn next_id(&self) -> Option<u64> {
+        self.rows.iter().rev().find_map(|row| if let Row::NextId(id) = row { Some(*id) } else { None })
+    }
+
+    /// Visits a row of the batch that puts something, as another process would have saved it. Returns the bytes of its body.
     ///
     /// # Errors
     ///
-    /// What is wrong with one.
-    pub fn visit(&self, epoch: Span, visit: Visit<'_>) -> Result<(), String> {
-        self.rows.iter().try_for_each(|row| match row {
+    /// What is wrong with it.
+    pub fn visit(&self, row: &Row, epoch: Span, visit: Visit<'_>) -> Result<usize, String> {
+        match row {
             Row::Put(job, body) => {
-                let saved = Saved::Job(self.record(job, epoch), self.body(body), None, None);
-                visit(saved).map_err(|sentence| format!("job {}: {sentence}", job.id))
+                let body = self.body(body);
+                let saved = Saved::Job(self.record(job, epoch), body, None, None);
+                visit(saved).map_err(|sentence| format!("job {}: {sentence}", job.id))?;
+                return Ok(body.len());
             }
             Row::Root(tube, signature, newest, changed) => {
                 let changed = changed.saturating_sub(signed(epoch));
                 let saved = Saved::Root(self.text(*tube), self.text(*signature), *newest, changed);
-                visit(saved).map_err(|sentence| format!("a root job: {sentence}"))
+                visit(saved).map_err(|sentence| format!("a root job: {sentence}"))?;
             }
             Row::Setting(kind, of, Some(value)) => {
                 let setting = read_setting(epoch, kind, self.text(*of), self.text(*value));
                 let setting = setting.ok_or("a setting: it makes no sense")?;
-                visit(Saved::Setting(setting)).map_err(|sentence| format!("a setting: {sentence}"))
+                visit(Saved::Setting(setting)).map_err(|sentence| format!("a setting: {sentence}"))?;
             }
-            Row::Update(_) | Row::Delete(_) | Row::RootGone(..) | Row::Setting(_, _, None) | Row::NextId(_) => Ok(()),
-        })
+            Row::Update(_) | Row::Delete(_) | Row::RootGone(..) | Row::Setting(_, _, None) | Row::NextId(_) => {}
+        }
+        Ok(0)
     }
 
     /// Returns a job of this batch as it was added.

@@ -80,9 +80,14 @@ impl JobQueue {
         self.store.is_failing() || takes > self.driver.timeout + LOOK
     }
 
-    /// Holds a connection back that is about to change something while too much waits for its commit, or that may see a job of its
-    /// own which is not committed. Returns whether it does.
+    /// Holds a connection back while an upgrade waits, and one that needs jobs which are not read yet, that is about to change something
+    /// while too much waits for its commit, or that may see a job of its own which is not committed. Returns whether it does.
     pub(crate) fn hold_back(&mut self, conn: ConnId, input: &[u8], now: Time) -> bool {
+        let reads = self.store.ownership() == Ownership::Reads && self.needs_jobs(conn, input);
+        if reads || self.driver.is_settling && !input.is_empty() {
+            self.driver.held_back.push((None, conn));
+            return true;
+        }
         let is_backed_up = self.state.is_backed_up();
         let put = self.own_put_seen(conn, input);
         let session = session_of(&mut self.sessions, conn);
@@ -102,6 +107,12 @@ impl JobQueue {
         session_of(&mut self.sessions, conn).held_since.get_or_insert(now);
         self.driver.held_back.push((put, conn));
         true
+    }
+
+    /// Returns whether the next request of a connection cannot be answered before all jobs are read.
+    fn needs_jobs(&mut self, conn: ConnId, input: &[u8]) -> bool {
+        let is_between = session_of(&mut self.sessions, conn).stream.is_between();
+        !input.is_empty() && !(is_between && self.driver.has_settings && !commands::needs_jobs(input))
     }
 
     /// Returns the commit without which the next request of a connection would not see a job that the connection has put.

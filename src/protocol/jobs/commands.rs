@@ -35,11 +35,15 @@ pub struct Traits {
     pub changes: bool,
     /// Which jobs' puts may decide its reply.
     pub sees: Sees,
+    /// It is answered only where the jobs, tubes and figures are known.
+    pub needs_jobs: bool,
     /// beanstalkd does not have it, and its line may be longer.
     pub is_extension: bool,
 }
 
-const ASKS: Traits = Traits { changes: false, sees: No, is_extension: false };
+const ASKS: Traits = Traits { changes: false, sees: No, needs_jobs: true, is_extension: false };
+/// What it does is between the connection and the daemon.
+const OWN: Traits = Traits { needs_jobs: false, ..ASKS };
 const CHANGES: Traits = Traits { changes: true, ..ASKS };
 
 impl Traits {
@@ -58,7 +62,7 @@ commands! {
         Put = "put", "<pri> <delay> <ttr> <bytes>", Some(PUT), "Puts a job into the used tube.",
             CHANGES;
         Use = "use", "<tube>", None, "Chooses the tube of later puts.",
-            ASKS;
+            OWN;
         Reserve = "reserve", "", Some(RESERVE), "Waits for a job of the watched tubes.",
             ASKS.sees(Any);
         ReserveWithTimeout = "reserve-with-timeout", "<seconds>", Some(RESERVE), "Waits so long at most.",
@@ -74,9 +78,9 @@ commands! {
         Touch = "touch", "<id>", None, "Asks for more time for a reserved job.",
             ASKS;
         Watch = "watch", "<pattern> [<weight>]", None, "Adds tubes to those from which it reserves.",
-            ASKS;
+            OWN;
         Ignore = "ignore", "<pattern>", None, "Removes them.",
-            ASKS;
+            OWN;
         Peek = "peek", "<id>", Some(READ), "Shows a job.",
             ASKS.sees(Named);
         PeekReady = "peek-ready", "", Some(READ), "Shows the first ready job of the used tube.",
@@ -98,13 +102,13 @@ commands! {
         ListTubes = "list-tubes", "", Some(READ), "Lists all tubes.",
             ASKS;
         ListTubeUsed = "list-tube-used", "", None, "Shows the used tube.",
-            ASKS;
+            OWN;
         ListTubesWatched = "list-tubes-watched", "", None, "Lists the watched tubes.",
-            ASKS;
+            OWN;
         PauseTube = "pause-tube", "<pattern> <seconds>", Some(MANAGE), "Hands out no job of some tubes for a while.",
             CHANGES;
         Quit = "quit", "", None, "Ends the connection.",
-            ASKS;
+            OWN;
         PutJob = "put-job", "<pri> <delay> <ttr> <bytes> [tube=<tube>] [key=<key>] [until=reserved|deleted] [root=<root> root-ts=<time>] [group=<group>]", Some(PUT), "Puts a job unless one with its key is there.",
             CHANGES.extension();
         PutMany = "put-many", "<number>", Some(PUT), "Puts as many jobs as one: all or none are kept.",
@@ -112,7 +116,7 @@ commands! {
         Root = "root", "<tube> <root> <time>", Some(PUT), "Notes a root job; older jobs of the same root are superseded.",
             CHANGES.extension();
         Identify = "identify", "<name>", None, "Names the connection.",
-            ASKS.extension();
+            OWN.extension();
         Limit = "limit", "<pattern>|group:<group> <number> [each|all]", Some(MANAGE), "Limits how many jobs are reserved at a time.",
             CHANGES.extension();
         Retry = "retry", "<pattern> <attempts> <first> <factor> <max>", Some(MANAGE), "Sets how failed jobs are tried again.",
@@ -132,7 +136,7 @@ commands! {
         ReserveMany = "reserve-many", "<number> <seconds>", Some(RESERVE), "Waits for jobs, and reserves several at once.",
             ASKS.sees(Any).extension();
         Extensions = "extensions", "", None, "Lists commands and options.",
-            ASKS.extension();
+            OWN.extension();
         Drain = "drain", "", Some(ADMIN), "Takes no more jobs.",
             ASKS.extension();
         Undrain = "undrain", "", Some(ADMIN), "Takes jobs again.",
@@ -159,6 +163,11 @@ pub fn may_change(input: &[u8]) -> bool {
     command_of(input).is_some_and(|(command, _)| command.traits().changes)
 }
 
+/// Returns true when a line is answered only where the jobs are known. What input begins with no whole line is not known yet.
+pub fn needs_jobs(input: &[u8]) -> bool {
+    command_of(input).is_some_and(|(command, _)| command.traits().needs_jobs)
+}
+
 /// Returns which jobs the line at the front of the input sees, and the number of the job that it names, if it names one.
 pub fn sees(input: &[u8]) -> (Sees, Option<u64>) {
     let Some((command, rest)) = command_of(input) else { return (No, None) };
@@ -183,6 +192,7 @@ mod tests {
         assert!(!is_extension(b"put 1") && is_extension(b"put-job 1") && !is_extension(b"put-jobs"));
         assert!(may_change(b"put 1 2 3 4\r\n") && may_change(b"clear *\n") && !may_change(b"peek 1\r\nput\r\n"));
         assert!(!may_change(b"put 1 2 3 4"), "not a whole line");
+        assert!(needs_jobs(b"put 1 2 3 4\r\n") && needs_jobs(b"stats\r\n") && !needs_jobs(b"watch a\r\nstats\r\n"));
     }
 
     #[test]

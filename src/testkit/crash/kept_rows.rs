@@ -1,9 +1,10 @@
 //! What batches of changes come to, in the simplest way.
 
 use poolcounter_core::time::Span;
-use poolcounter_jobs::state::{Commit, Saved};
+use poolcounter_jobs::state::{Body, Commit, Saved, Stored};
 use poolcounter_jobs::store::Visit;
 use poolcounter_jobs::store::batch::{Batch, JobRow, Row, Text, read_setting, signed};
+use poolcounter_jobs::store::page::Page;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -45,6 +46,27 @@ impl<'a> KeptRows<'a> {
             Row::Setting(kind, of, None) => _ = self.settings.remove(&(*kind, text(of))),
             Row::NextId(id) => self.next_id = self.next_id.max(*id),
         }
+    }
+
+    /// Returns all of it in one page, as a store has it that was opened.
+    pub fn page(&self) -> Page {
+        let mut page = Page::first(Commit(self.committed), self.next_id);
+        let visited = self.visit(Span::ZERO, &mut |saved| {
+            match saved {
+                Saved::Setting(setting) => page.rows.add(Stored::Setting(setting), Span::ZERO),
+                Saved::Root(tube, signature, newest, changed) => {
+                    page.rows.add(Stored::Root(tube, signature, newest, changed), Span::ZERO);
+                }
+                Saved::Job(record, body, ..) => {
+                    page.rows.add(Stored::Put(record, &mut Body::Own(body.into())), Span::ZERO);
+                }
+                _ => {}
+            }
+            Ok(())
+        });
+        visited.expect("it has only what it was given");
+        page.is_last = true;
+        page
     }
 
     /// Visits all of it, as a store does that was opened.

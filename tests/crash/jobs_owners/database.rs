@@ -4,13 +4,13 @@
 
 use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::postgres::owner::{
-    Answer, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Reach, ReadPage, StoreEvent,
-    StoreRequest,
+    Answer, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Reach, StoreEvent, StoreRequest,
 };
 use poolcounter_jobs::postgres::{Backend, Ends, Postgres};
 use poolcounter_jobs::state::{Body, Saved, Stored};
 use poolcounter_jobs::store::HandedOver;
 use poolcounter_jobs::store::batch::Batch;
+use poolcounter_jobs::store::page::Page;
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::contract::{Info, Service};
 use poolcounter_service::options::Opt;
@@ -608,7 +608,7 @@ impl Desk {
     }
 
     fn page(&self, cursor: Cursor) -> Answer {
-        let mut page = ReadPage::default();
+        let mut page = Page::default();
         let kept = KeptRows::of(&self.content);
         let after = match cursor {
             Cursor::Start => 0,

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A client of the jobs that says lines, and reads as many.
-pub struct Speaker(BufReader<TcpStream>);
+pub struct Speaker(pub BufReader<TcpStream>);
 
 impl Speaker {
     pub fn connect(address: SocketAddr) -> Speaker {
@@ -64,7 +64,7 @@ fn promises_hold_after_a_crash_and_after_an_upgrade() {
     let scratch = Scratch::new();
     let path = scratch.file("jobs.db");
     let mut daemon = start(&path, &[]);
-    assert!(daemon.lines.iter().any(|line| line.contains(&format!("the jobs are kept in {}", path.display()))));
+    daemon.wait_for_log(&format!("the jobs are kept in {}", path.display()));
     let mut one = Speaker::connect(daemon.jobs());
     assert_eq!(one.ask("put-job 7 0 99 3 key=k|one|"), "INSERTED 1");
     assert_eq!(one.ask("put 0 0 99 3|two|"), "INSERTED 2");

@@ -56,6 +56,9 @@ fn use_file(path: &Path) -> Result<(), String> {
         thread::sleep(Duration::from_millis(1));
         world.advance(Span::from_millis(1));
         heard.push_str(&String::from_utf8_lossy(&world.take_received(client)));
+        if heard == "INTERNAL_ERROR\r\n" && world.is_ended(client) {
+            return Err("the jobs cannot be read".into());
+        }
     }
     world.send(client, b"stats\r\nstats-tube default\r\nstats-job 1\r\nstats-job 2\r\nstats-job 3\r\n");
     world.send(client, b"list-jobs default buried 9\r\nkick 9\r\nreserve-with-timeout 0\r\nlist-tubes\r\n");
@@ -94,7 +97,7 @@ fn a_number_that_no_daemon_writes_is_taken_or_refused_with_a_sentence() {
             drop(file);
             println!("{table}.{column} = {number}");
             if let Err(sentence) = use_file(&path) {
-                assert!(sentence.starts_with("the jobs cannot be kept in "), "{sentence}");
+                assert!(["the jobs cannot be kept in ", "the jobs cannot be read"].iter().any(|said| sentence.starts_with(said)));
                 println!("    {sentence}");
                 refused.push(format!("{table}.{column}"));
             }
@@ -119,6 +122,11 @@ fn after_the_last_number_no_job_is_taken() {
     world.begin().expect("is read");
     let client = world.connect_to("jobs");
     world.send(client, b"put 0 0 9 1\r\na\r\npeek 1\r\n");
-    world.settle();
-    assert_eq!(world.take_received(client), b"OUT_OF_MEMORY\r\nFOUND 1 1\r\na\r\n");
+    let mut heard = Vec::new();
+    while heard.len() < 29 {
+        thread::sleep(Duration::from_millis(1));
+        world.settle();
+        heard.extend(world.take_received(client));
+    }
+    assert_eq!(heard, b"OUT_OF_MEMORY\r\nFOUND 1 1\r\na\r\n");
 }

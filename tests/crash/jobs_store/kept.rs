@@ -176,12 +176,16 @@ pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
         }
         Ok(())
     };
-    store.load(epoch, &mut visit, &mut |share| assert!((0.0..=1.0).contains(&share)))?;
-    // One that several daemons share has it in pages, if it is free.
+    store.load(epoch)?;
+    // One that several daemons share tells it if it is free.
     let deadline = Instant::now() + PATIENCE;
-    while store.ownership() == Ownership::StandsBy && Instant::now() < deadline {
+    while matches!(store.ownership(), Ownership::StandsBy | Ownership::Reads) && Instant::now() < deadline {
         match verdict_within(store, Duration::from_millis(300)) {
-            Some(Verdict::Page(_)) => store.visit_page(&mut visit)?,
+            Some(Verdict::Page(page)) => {
+                assert!(page.share <= 100);
+                while !store.visit_page(&mut visit)? {}
+            }
+            Some(Verdict::Damaged(sentence)) => return Err(sentence),
             None if store.is_busy() => {}
             other => {
                 assert_eq!(other, None);

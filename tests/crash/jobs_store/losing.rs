@@ -4,7 +4,8 @@
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, Stored};
 use poolcounter_jobs::store::batch::Batch;
-use poolcounter_jobs::store::{HandedOver, Store, Verdict, Visit};
+use poolcounter_jobs::store::page::Page;
+use poolcounter_jobs::store::{HandedOver, Ownership, Store, Verdict, Visit};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::contract::{Info, Service, Wake};
 use poolcounter_service::options::Opt;
@@ -55,6 +56,8 @@ struct Desk {
     wake: Option<Wake>,
     /// What a new server begins with.
     disk: Vec<Arc<Batch>>,
+    /// The part of it that is not taken in yet.
+    page: Option<Page>,
     collected: Batch,
     /// The batch whose verdict is owed.
     under_way: Option<(Commit, Arc<Batch>)>,
@@ -144,10 +147,26 @@ impl Store for LosingStore {
         "a test".into()
     }
 
-    fn load(&mut self, epoch: Span, visit: Visit<'_>, _: &mut dyn FnMut(f64)) -> Result<(), String> {
+    fn load(&mut self, epoch: Span) -> Result<(), String> {
         let mut desk = self.desk();
         desk.epoch = epoch;
-        Ok(KeptRows::of(&desk.disk).visit(epoch, visit)?)
+        let page = KeptRows::of(&desk.disk).page();
+        desk.verdicts.push_back(Verdict::Page(page.order()));
+        desk.page = Some(page);
+        desk.wake.iter().for_each(Wake::wake);
+        Ok(())
+    }
+
+    fn ownership(&self) -> Ownership {
+        if self.desk().page.is_some() { Ownership::Reads } else { Ownership::Owns }
+    }
+
+    fn visit_page(&mut self, visit: Visit<'_>) -> Result<bool, String> {
+        let mut desk = self.desk();
+        let epoch = desk.epoch;
+        let is_over = desk.page.as_mut().is_none_or(|page| page.visit(epoch, visit).expect("was kept"));
+        desk.page.take_if(|_| is_over);
+        Ok(is_over)
     }
 
     fn go_on(&mut self, _: Span, _: HandedOver) {}

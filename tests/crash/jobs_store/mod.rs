@@ -8,6 +8,7 @@ mod kept;
 mod losing;
 mod meddling;
 mod random;
+mod reading;
 mod speed;
 mod store;
 mod suite;
@@ -398,6 +399,47 @@ fn an_upgrade_waits_for_the_commit() {
 }
 
 /// An upgrade that fails, or that is given up: all goes on.
+/// Clients of the jobs wait for an upgrade that waits for a commit, and those of the pools wait for neither.
+#[test]
+fn only_the_jobs_wait_while_an_upgrade_waits_for_a_commit() {
+    let mut stage = Stage::new();
+    let (one, two, pools) = (stage.connect(), stage.connect(), stage.world.connect_to("pools"));
+    assert_eq!(stage.ask(two, "put 0 0 1 1|a|reserve|"), "INSERTED 1|RESERVED 1 1|a|");
+    stage.send(one, "put 0 0 9 1|b|");
+    assert!(!stage.world.come_to_rest());
+    stage.send(one, "list-tube-used|");
+    stage.send(two, "put 0 0 9 1|c|delete 1|");
+    stage.world.send(pools, b"ACQ4ME k 1 9 1\n");
+    // The TTR of job 1 ends, too.
+    stage.world.advance(Span::from_secs(2));
+    assert_eq!(stage.world.take_received(pools), b"LOCKED\n");
+    assert_eq!((stage.heard(one), stage.heard(two)), (String::new(), String::new()));
+    assert!(!stage.world.come_to_rest());
+    stage.commit();
+    assert_eq!((stage.heard(one), stage.heard(two)), ("INSERTED 2|".into(), String::new()));
+    assert!(stage.world.come_to_rest());
+    assert!(!stage.store.commit_one(), "nothing was handed to the store");
+    stage.world.upgrade();
+    stage.world.settle();
+    stage.commit_all();
+    assert_eq!((stage.heard(one), stage.heard(two)), ("USING default|".into(), "INSERTED 3|DELETED|".into()));
+}
+
+#[test]
+fn the_jobs_go_on_when_there_is_no_upgrade() {
+    let mut stage = Stage::new();
+    let (one, two) = (stage.connect(), stage.connect());
+    stage.send(one, "put 0 0 9 1|a|");
+    assert!(!stage.world.come_to_rest());
+    stage.send(one, "put 0 0 9 1|b|");
+    stage.send(two, "reserve|");
+    stage.world.advance(Span::from_secs(5));
+    stage.world.go_on();
+    stage.world.settle();
+    stage.commit_all();
+    assert_eq!((stage.heard(one), stage.heard(two)), ("INSERTED 1|INSERTED 2|".into(), "RESERVED 1 1|a|".into()));
+}
+
 #[test]
 fn an_upgrade_that_is_given_up_during_a_commit_leaves_no_trace() {
     let mut stage = Stage::new();

@@ -2,12 +2,14 @@
 
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, History, JobId, Record, Stored, Until};
-use poolcounter_jobs::store::{HandedOver, Store, Verdict, Visit};
+use poolcounter_jobs::store::page::Page;
+use poolcounter_jobs::store::{HandedOver, Ownership, Store, Verdict, Visit};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::contract::{Info, Service, Wake};
 use poolcounter_service::options::Opt;
 use poolcounter_service::settings::{self, Configure};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 thread_local! {
@@ -53,6 +55,10 @@ struct Desk {
     batches: Vec<Vec<String>>,
     happened: Vec<Happened>,
     is_failing: bool,
+    epoch: Span,
+    /// What was there at the start and is not taken in, and whether the first of it is read.
+    pages: VecDeque<Page>,
+    is_read: bool,
 }
 
 impl SlowStore {
@@ -77,6 +83,20 @@ impl SlowStore {
         drop(desk);
         wake.into_iter().for_each(|wake| wake.wake());
         true
+    }
+
+    /// Has these pages be all that is there, for a service that is about to begin.
+    pub fn fill(&self, pages: Vec<Page>) {
+        self.desk().pages = pages.into();
+    }
+
+    /// Reads one more page, if there is one.
+    pub fn read_one(&self) {
+        let mut desk = self.desk();
+        desk.is_read = true;
+        let wake = desk.wake.clone();
+        drop(desk);
+        wake.into_iter().for_each(|wake| wake.wake());
     }
 
     /// Has it fail for now, or not any more.
@@ -108,15 +128,30 @@ impl Store for SlowStore {
         "a test".into()
     }
 
-    fn load(&mut self, _: Span, _: Visit<'_>, _: &mut dyn FnMut(f64)) -> Result<(), String> {
+    fn load(&mut self, epoch: Span) -> Result<(), String> {
+        self.desk().epoch = epoch;
         Ok(())
+    }
+
+    fn ownership(&self) -> Ownership {
+        if self.desk().pages.is_empty() { Ownership::Owns } else { Ownership::Reads }
+    }
+
+    fn visit_page(&mut self, visit: Visit<'_>) -> Result<bool, String> {
+        let mut desk = self.desk();
+        let epoch = desk.epoch;
+        let is_over = desk.pages[0].visit(epoch, visit)?;
+        if is_over {
+            desk.pages.pop_front();
+        }
+        Ok(is_over)
     }
 
     fn go_on(&mut self, _: Span, _: HandedOver) {}
 
     fn is_busy(&self) -> bool {
         let desk = self.desk();
-        desk.under_way.is_some() || desk.finished.is_some()
+        desk.under_way.is_some() || desk.finished.is_some() || !desk.pages.is_empty()
     }
 
     fn is_failing(&self) -> bool {
@@ -150,6 +185,9 @@ impl Store for SlowStore {
 
     fn verdict(&mut self) -> Option<Verdict> {
         let mut desk = self.desk();
+        if std::mem::take(&mut desk.is_read) {
+            return desk.pages.front().map(|page| Verdict::Page(page.order()));
+        }
         let commit = desk.finished.take()?;
         desk.happened.push(Happened::Committed(commit.0));
         Some(Verdict::Committed(commit))

@@ -1,0 +1,73 @@
+//! Pages in which a store tells what it has. The thread makes one at a time, and the loop takes it in slices.
+
+use super::{PageOrder, Visit};
+use super::batch::{Batch, Row};
+use crate::state::{Commit, Saved};
+use poolcounter_core::meter;
+use poolcounter_core::time::Span;
+
+/// Number of rows that end a slice: about a millisecond.
+pub const SLICE_ROWS: usize = 512;
+/// Bytes of bodies that end a slice.
+pub const SLICE_BYTES: usize = 256 * 1024;
+/// Number of pages that are read before the loop has taken in the first.
+pub const PAGES_AHEAD: usize = 4;
+
+/// A part of what a store has, as a batch that puts it. The first has all settings.
+#[derive(Default)]
+pub struct Page {
+    /// The last batch that the store has, with the first page.
+    pub committed: Option<Commit>,
+    /// Its rows.
+    pub rows: Batch,
+    /// Share of all jobs that was read with it.
+    pub share: f64,
+    /// Whether there is no more.
+    pub is_last: bool,
+    /// Number of its rows that were visited.
+    visited: usize,
+}
+
+impl Page {
+    /// Returns the beginning of the first page of a store that has this batch, and where the next job has this number.
+    pub fn first(committed: Commit, next_id: u64) -> Page {
+        let mut page = Page { committed: Some(committed), ..Page::default() };
+        page.rows.rows.push(Row::NextId(next_id));
+        page
+    }
+
+    /// Returns which page it is.
+    pub fn order(&self) -> PageOrder {
+        let share = (self.share * 100.0) as u8;
+        PageOrder { share, is_first: self.committed.is_some(), is_last: self.is_last }
+    }
+
+    /// Visits the next slice as another process would have saved it, and returns whether that was the last of the page. `epoch` is the
+    /// time of day at [`Time::START`](poolcounter_core::time::Time::START).
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what is wrong with a row.
+    pub fn visit(&mut self, epoch: Span, visit: Visit<'_>) -> Result<bool, String> {
+        if let Some(committed) = self.committed.take() {
+            let next_id = self.rows.next_id().unwrap_or(1);
+            visit(Saved::Meta { next_id, committed, is_draining: false, figures: Vec::new() })?;
+        }
+        let (mut rows, mut bytes) = (0, 0);
+        while let Some(row) = self.rows.rows.get(self.visited)
+            && rows < SLICE_ROWS
+            && bytes < SLICE_BYTES
+        {
+            meter::visit();
+            (rows, bytes) = (rows + 1, bytes + self.rows.visit(row, epoch, visit)?);
+            self.visited += 1;
+        }
+        Ok(self.visited == self.rows.rows.len())
+    }
+}
+
+impl std::fmt::Debug for Page {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a page of {} rows", self.rows.rows.len())
+    }
+}
