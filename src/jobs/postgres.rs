@@ -21,8 +21,8 @@ pub use worker::init_db;
 
 use super::state::Stored;
 use super::store::batch::{Batch, signed};
-use super::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
 use super::store::page::Page;
+use super::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
 use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, Wish};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};

@@ -28,6 +28,7 @@ mod limits;
 mod placement;
 mod put;
 pub mod queries;
+mod record;
 mod requests;
 mod reserve;
 mod roots;
@@ -45,8 +46,9 @@ mod watch_sets;
 mod watching;
 
 pub use bulk::{Listing, Summaries};
-pub use commits::{Commit, Record, Setting, Stored};
+pub use commits::{Commit, Handed};
 pub use job::{History, URGENT};
+pub use record::{Record, Setting, Stored};
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
 pub use snapshot::SnapshotPlace;
@@ -261,8 +263,9 @@ impl State {
         self.background.go_on(is_backed_up, step);
     }
 
-    /// Brings what is chosen from time to time up to now. Called before each step.
+    /// Brings what is chosen from time to time up to now, and begins another batch if one is full. Called before each step.
     pub fn note_time(&mut self, now: Time) {
+        self.close_full_batch();
         self.tubes.sums.choose_if_due(now);
     }
 

@@ -3,12 +3,12 @@
 pub mod batch;
 pub mod page;
 
+use super::process::drop_aside;
 use super::state::{Commit, JobId, Saved, Stored};
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use serde::{Deserialize, Serialize};
-use std::thread;
 
 /// Takes one record of what a store has; the error says what is wrong with it.
 pub type Visit<'a> = &'a mut dyn FnMut(Saved<'_>) -> Result<(), &'static str>;
@@ -106,8 +106,7 @@ pub trait Store: Send {
 
     /// Drops what the service had when it lost its place, on another thread: a million jobs take a while.
     fn discard(&mut self, what: Box<dyn Send>) {
-        // Without another thread it takes its time here.
-        let _ = thread::Builder::new().name("jobs-drop".into()).spawn(move || drop(what));
+        drop_aside(what);
     }
 
     /// Returns what operators want to know; None when there is nothing to know.

@@ -2,22 +2,26 @@
 //! holds back those who would change more than it can take.
 
 use super::loading::Loading;
-use super::replies::ReplyBody;
-use super::state::{Commit, Event, Refusal, Reply, SnapshotPlace, State, Timer};
-use super::store::{Copying, HandedOver, Ownership, PageOrder, RefusedChange, RefusedRow, Store, Verdict};
+use super::state::{Commit, Event, Handed, Reply, SnapshotPlace, State, Timer};
+use super::store::{HandedOver, Ownership, PageOrder, RefusedChange, RefusedRow, Store, Verdict};
 use super::{JobQueue, JobsSettings};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::log_limit::Fault;
+use poolcounter_core::meter;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::jobs::wire::replies;
-use poolcounter_service::contract::{Context, Effect, OperationError, Requester, Then, Wake};
+use poolcounter_service::contract::{Context, Effect, OperationError, Requester, Wake};
 use std::collections::VecDeque;
 
+mod copying;
 mod failing;
 
 /// Time between two looks after replies that wait: so exact is the end of their wait.
 const LOOK: Span = Span::from_secs(1);
+
+/// Number of changes of a batch handed over at once: about half a millisecond.
+const CHANGES_AT_ONCE: usize = 1024;
 
 /// Number of changes refused together that have lines of their own in the log.
 const MOST_LOGGED: usize = 10;
@@ -56,6 +60,8 @@ pub(super) struct StoreDriver {
     pub has_settings: bool,
     /// Requests wait, because an upgrade waits for what is under way.
     pub is_settling: bool,
+    /// The batch that is committed, and whose jobs are being shown.
+    pub shows: Option<Commit>,
     /// Wakes the loop for the next slice of what is taken in or handed over.
     pub wake: Option<Wake>,
 }
@@ -79,6 +85,7 @@ impl StoreDriver {
             page: None,
             has_settings: false,
             is_settling: false,
+            shows: None,
             wake: None,
         }
     }
@@ -94,7 +101,7 @@ impl StoreDriver {
     /// Forgets what waits for the store: another daemon has what it had. Those who are held back have their turns in any case.
     pub fn lose(&mut self) {
         (self.under_way, self.collecting_since, self.snapshot) = (None, None, None);
-        (self.loading, self.page, self.has_settings) = (None, None, false);
+        (self.loading, self.page, self.has_settings, self.shows) = (None, None, false, None);
         self.marks.clear();
         self.held_back.clear();
         self.copy = None;
@@ -182,9 +189,11 @@ impl JobQueue {
 
     /// Hands over a batch if there is none under way, and sees to it that replies do not wait for ever.
     pub(super) fn commit_batch(&mut self, context: &mut Context<'_>) {
-        while !self.store.is_busy() && self.begin_batch() {
-            self.driver.under_way =
-                Some((self.state.last_taken(), self.driver.collecting_since.unwrap_or(context.time.now)));
+        while self.driver.shows.is_none()
+            && !self.store.is_busy()
+            && let Some(commit) = self.begin_batch(CHANGES_AT_ONCE)
+        {
+            self.driver.under_way = Some((commit, self.driver.collecting_since.unwrap_or(context.time.now)));
             self.driver.collecting_since = None;
             // It may have been committed at once.
             self.complete(context);
@@ -204,7 +213,11 @@ impl JobQueue {
         if let Some(page) = self.driver.page {
             self.take_slice(page, context);
         }
+        if let Some(commit) = self.driver.shows.take() {
+            self.show_committed(commit, context);
+        }
         while self.driver.page.is_none()
+            && self.driver.shows.is_none()
             && let Some(verdict) = self.store.verdict()
         {
             match verdict {
@@ -217,7 +230,7 @@ impl JobQueue {
                 Verdict::Damaged(sentence) => self.lose_damaged(&sentence, context),
             }
         }
-        if self.driver.page.is_some() {
+        if self.driver.page.is_some() || self.driver.shows.is_some() {
             self.driver.wake_loop();
         }
         // Those who wait may be given jobs again.
@@ -243,6 +256,12 @@ impl JobQueue {
 
     /// Gives the store what it asks for of everything.
     fn hand_over_asked(&mut self, verdict: &Verdict) {
+        if self.state.is_handing_over() && self.driver.under_way.is_none() {
+            // A slice and the changes of a batch are handed over in one way. The batch has a few thousand changes at most.
+            let since = self.driver.collecting_since.take();
+            self.driver.under_way =
+                meter::exempt(|| self.begin_batch(usize::MAX)).map(|commit| (commit, since.unwrap_or(Time::START)));
+        }
         let place = match verdict {
             Verdict::Rewrite => Some(SnapshotPlace::Start),
             Verdict::NextSlice => self.driver.snapshot,
@@ -297,8 +316,14 @@ impl JobQueue {
         }
     }
 
-    /// Lets those replies leave whose batch is committed, and shows its jobs.
+    /// Lets those replies leave whose batch is committed, and shows its jobs: very many of them bit by bit, before anybody is told.
     fn show_committed(&mut self, commit: Commit, context: &mut Context<'_>) {
+        let mut are_many = false;
+        self.step(context, |state, step| are_many = state.show_some(commit, step));
+        if are_many {
+            self.driver.shows = Some(commit);
+            return;
+        }
         self.driver.under_way = None;
         self.driver.late.end();
         context.release_up_to(commit.0);
@@ -318,47 +343,20 @@ impl JobQueue {
         store.add_slice(driver.snapshot.is_none());
     }
 
-    /// Asks the store for a copy of itself, and returns what the connection does next.
-    pub(super) fn begin_copy(&mut self, conn: ConnId, name: &[u8], context: &mut Context<'_>) -> Option<Then> {
-        if self.driver.copy.is_some() {
-            log::warn!("the jobs were not copied: another copy is being made");
-            self.say(conn, ReplyBody::None, None, context, |_, out, _| replies::write_internal_error(out));
-            return None;
-        }
-        match self.store.copy(name) {
-            Copying::Begun => {
-                self.driver.copy = Some(Some(conn));
-                return Some(Then::Wait);
+    /// Hands so many changes at most to the store, and returns the number of their batch if these were the last of it.
+    fn begin_batch(&mut self, most: usize) -> Option<Commit> {
+        let JobQueue { state, store, driver, .. } = self;
+        match state.take_batch(most, &mut |change| store.add(change)) {
+            Handed::Nothing => None,
+            Handed::Part => {
+                driver.wake_loop();
+                None
             }
-            Copying::BadName => {
-                let reply = Reply::Refused(Refusal::BadFormat);
-                self.tell(&Event { conn, reply, after: None, about: None }, context);
+            Handed::Batch(commit) => {
+                store.commit(commit);
+                Some(commit)
             }
-            Copying::Impossible => self.tell_nothing(conn, context),
         }
-        None
-    }
-
-    fn tell_copied(&mut self, result: &Result<u64, String>, context: &mut Context<'_>) {
-        let conn = self.driver.copy.take().flatten();
-        let write = |out: &mut Vec<u8>| match result {
-            Ok(bytes) => replies::write_copied(out, *bytes),
-            Err(_) => replies::write_internal_error(out),
-        };
-        if let Err(sentence) = result {
-            log::warn!("the jobs were not copied: {sentence}");
-        }
-        let Some(conn) = conn else { return };
-        self.say(conn, ReplyBody::None, None, context, |_, out, _| write(out));
-        context.resume(conn);
-    }
-
-    /// Hands what has changed to the store, and returns whether there was anything.
-    pub(super) fn begin_batch(&mut self) -> bool {
-        let JobQueue { state, store, .. } = self;
-        let commit = state.take_batch(&mut |change| store.add(change));
-        commit.into_iter().for_each(|commit| store.commit(commit));
-        commit.is_some()
     }
 
     /// Answers a put while the store fails.

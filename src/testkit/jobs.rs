@@ -6,8 +6,8 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_jobs::request::SummaryBy;
 use poolcounter_jobs::state::{
-    Bounds, Commit, Event, History, Listing, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step, Stored,
-    SumBy, Summaries, Timer,
+    Bounds, Commit, Event, Handed, History, Listing, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step,
+    Stored, SumBy, Summaries, Timer,
 };
 use poolcounter_jobs::stats::Jobs as Stat;
 use poolcounter_jobs::wire::yaml::{self, ServerStats};
@@ -262,9 +262,8 @@ impl Service {
     /// Hands the present batch to the store, which has not committed it yet.
     pub fn take(&mut self) {
         let Service { state, store, taken, .. } = self;
-        let commit = state.take_batch(&mut |stored| store.apply(stored));
-        taken.extend(commit);
-        if let Some(commit) = commit {
+        if let Handed::Batch(commit) = state.take_batch(usize::MAX, &mut |stored| store.apply(stored)) {
+            taken.push_back(commit);
             self.note(Happened::Taken(commit.0));
         }
     }
@@ -363,7 +362,7 @@ impl Service {
             self.note(Happened::Taken(self.steps));
             self.note(Happened::Committed(self.steps));
         } else if self.commits == Commits::AtOnce
-            && let Some(commit) = self.state.take_batch(&mut |stored| self.store.apply(stored))
+            && let Handed::Batch(commit) = self.state.take_batch(usize::MAX, &mut |stored| self.store.apply(stored))
         {
             self.state.committed(commit, &mut step);
             self.note(Happened::Taken(commit.0));

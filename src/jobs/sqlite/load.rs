@@ -52,7 +52,8 @@ impl PageReader<'_> {
         let mut statement = connection.prepare("SELECT kind, pattern, value FROM setting")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let (kind, pattern, value) = (row.get_ref(0)?.as_str().map_err(Error::from)?, bytes(row, 1)?, bytes(row, 2)?);
+            let (kind, pattern, value) =
+                (row.get_ref(0)?.as_str().map_err(Error::from)?, bytes(row, 1)?, bytes(row, 2)?);
             let kind = KINDS.into_iter().find(|known| *known == kind);
             let Some(kind) = kind.filter(|kind| read_setting(Span::ZERO, kind, pattern, value).is_some()) else {
                 return Err(Unread::Unreadable("a setting: it makes no sense".into()));

@@ -1,12 +1,12 @@
 //! Changes that must outlive the process: those since the last batch, and which batches are committed.
 
-use super::job::{History, JobId, JobKey, JobPlacement, Until};
+use super::job::{JobId, JobKey, JobPlacement};
 use super::placement::To;
+use super::record::{Record, Stored, record_of};
 use super::roots::RootId;
-use super::{State, Step};
+use super::{SLICE, State, Step};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::count::SmallCount;
-use poolcounter_core::id::Id;
+use poolcounter_core::meter;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
@@ -41,11 +41,21 @@ const CHANGE_BYTES: usize = 200;
 /// Room for so many changes is kept between batches: 40 KiB, so that small batches allocate nothing.
 const KEPT_CHANGES: usize = 1024;
 
+/// Number of changes with which a batch ends: what one step more changes fits into 16,384.
+const FULL_BATCH: usize = 16_384 - 4_096;
+
 pub(super) struct Commits {
     /// The batch that is being collected.
     current: Commit,
     done: Commit,
-    changes: Vec<Change>,
+    /// The last batch that was handed over.
+    taken: Commit,
+    /// The changes of batches that are closed, and of the current one.
+    changes: VecDeque<Change>,
+    /// Batches to which nothing is added any more, the one that is handed over next first.
+    closed: VecDeque<ClosedBatch>,
+    /// Number of the changes in the current batch, and about how many bytes they are.
+    collected: usize,
     bytes: usize,
     /// Jobs that are not visible yet, by the batch that puts them.
     pending: VecDeque<(Commit, JobId)>,
@@ -62,12 +72,35 @@ pub(super) struct Commits {
     most: (usize, usize),
 }
 
+/// Batch that is to be handed over, or is being handed over.
+#[derive(Clone, Copy)]
+struct ClosedBatch {
+    commit: Commit,
+    /// Number of its changes that are not handed over.
+    left: usize,
+    bytes: usize,
+}
+
+/// Result of handing over a part of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Handed {
+    /// Nothing has changed that a reply waits for or a restart needs.
+    Nothing,
+    /// More of the batch is left.
+    Part,
+    /// All of this batch is handed over.
+    Batch(Commit),
+}
+
 impl Default for Commits {
     fn default() -> Self {
         Commits {
             current: Commit(1),
             done: Commit(0),
-            changes: Vec::new(),
+            taken: Commit(0),
+            changes: VecDeque::new(),
+            closed: VecDeque::new(),
+            collected: 0,
             bytes: 0,
             pending: VecDeque::new(),
             is_waited_for: false,
@@ -80,84 +113,25 @@ impl Default for Commits {
     }
 }
 
-/// A job without its body, as a store or another process has it. Times are microseconds since the start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Record<'a> {
-    /// Its number.
-    pub id: JobId,
-    /// Its tube.
-    pub tube: &'a [u8],
-    /// Its priority.
-    pub pri: u32,
-    /// The delay that was last asked for, in seconds.
-    pub delay: u32,
-    /// Its TTR in seconds.
-    pub ttr: u32,
-    /// Time of its put.
-    pub created: i64,
-    /// End of its delay.
-    pub delayed: Option<Time>,
-    /// Whether it is buried.
-    pub is_buried: bool,
-    /// Number of its reservations.
-    pub reserves: SmallCount,
-    /// Counts of its other changes.
-    pub history: History,
-    /// Its key; empty without.
-    pub key: &'a [u8],
-    /// End of the time in which it keeps others with its key out.
-    pub until: Until,
-    /// The root job that it belongs to, and when that began.
-    pub root: Option<(&'a [u8], u64)>,
-    /// Its group; empty without.
-    pub group: &'a [u8],
-    /// The text of its last failure.
-    pub error: &'a [u8],
-}
-
-/// A setting, or what is left of one: its absence.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub enum Setting<'a> {
-    /// A limit of tubes: how many, and whether all together.
-    Limit(&'a [u8], Option<(u32, bool)>),
-    /// A limit of a group.
-    GroupLimit(&'a [u8], Option<u32>),
-    /// A backoff.
-    Retry(&'a [u8], Option<super::Backoff>),
-    /// Tube of jobs after their last attempt.
-    DeadLetter(&'a [u8], Option<&'a [u8]>),
-    /// A pause: until when, and how many seconds it was.
-    Pause(&'a [u8], Option<(Time, u32)>),
-}
-
-/// One change, for the store.
-pub enum Stored<'a> {
-    /// A job that the store does not have.
-    Put(Record<'a>, &'a mut Body),
-    /// A job that it has.
-    Update(Record<'a>),
-    /// A job that is gone.
-    Delete(JobId),
-    /// The newest timestamp of a root job, and when it changed, in microseconds since the start.
-    Root(&'a [u8], &'a [u8], u64, i64),
-    /// A root job that is forgotten.
-    RootGone(&'a [u8], &'a [u8]),
-    /// A setting.
-    Setting(Setting<'a>),
-    /// No number below this will be given out again.
-    NextId(u64),
+impl Commits {
+    fn note(&mut self, bytes: usize, change: Change) {
+        self.collected += 1;
+        self.bytes += bytes;
+        self.changes.push_back(change);
+    }
 }
 
 impl State {
     /// Returns how many changes no batch has yet, and about how many bytes they are.
     pub fn uncollected(&self) -> (usize, usize) {
-        (self.commits.changes.len(), self.commits.bytes)
+        let closed: usize = self.commits.closed.iter().map(|batch| batch.bytes).sum();
+        (self.commits.changes.len(), closed + self.commits.bytes)
     }
 
     /// Returns how many changes are not committed, and about how many bytes they are.
     pub fn uncommitted(&self) -> (usize, usize) {
-        let (changes, bytes) = self.commits.under_way;
-        (changes + self.commits.changes.len(), bytes + self.commits.bytes)
+        let ((changes, bytes), (others, other_bytes)) = (self.commits.under_way, self.uncollected());
+        (changes + others, bytes + other_bytes)
     }
 
     /// Sets how many changes, and how many bytes of them, may wait for a commit before connections that make more are not read.
@@ -188,34 +162,63 @@ impl State {
 
     /// Gives later replies another number to wait for than those before, though for the same batch, so that they can be told apart.
     pub fn split_batch(&mut self) {
-        if !self.commits.changes.is_empty() || self.commits.is_waited_for {
+        if self.commits.collected > 0 || self.commits.is_waited_for {
             self.commits.current = Commit(self.commits.current.0 + 1);
         }
     }
 
-    /// Hands over what changed since the last batch, and returns its number; None if nothing changed that a reply waits for
-    /// or a restart needs.
-    pub fn take_batch(&mut self, visit: &mut dyn FnMut(Stored<'_>)) -> Option<Commit> {
-        if self.commits.changes.is_empty() && !self.commits.is_waited_for {
-            return None;
+    /// Begins another batch if the current one is full. Called between two steps: what a step changes is in one batch.
+    pub(super) fn close_full_batch(&mut self) {
+        if self.commits.collected >= FULL_BATCH {
+            self.close_batch();
         }
-        let mut changes = std::mem::take(&mut self.commits.changes);
-        let (under_way, bytes) = self.commits.under_way;
-        self.commits.under_way = (under_way + changes.len(), bytes + self.commits.bytes);
+    }
+
+    fn close_batch(&mut self) {
+        let Commits { current, collected, bytes, is_waited_for, closed, .. } = &mut self.commits;
+        closed.push_back(ClosedBatch { commit: *current, left: *collected, bytes: *bytes });
+        (*current, *collected, *bytes, *is_waited_for) = (Commit(current.0 + 1), 0, 0, false);
+    }
+
+    /// Hands over so many changes at most of the oldest batch, as they are now.
+    pub fn take_batch(&mut self, most: usize, visit: &mut dyn FnMut(Stored<'_>)) -> Handed {
+        if self.commits.closed.is_empty() {
+            if self.commits.collected == 0 && !self.commits.is_waited_for {
+                return Handed::Nothing;
+            }
+            self.close_batch();
+        }
+        let batch = &mut self.commits.closed[0];
+        let count = batch.left.min(most);
+        batch.left -= count;
+        self.commits.under_way.0 += count;
+        self.figures.count_many(Stat::Changes, count as u64);
+        for _ in 0..count {
+            meter::visit();
+            let change = self.commits.changes.pop_front().expect("the changes of a batch are counted");
+            self.hand_over(change, visit);
+        }
+        let ClosedBatch { commit, left, bytes } = self.commits.closed[0];
+        if left > 0 {
+            return Handed::Part;
+        }
+        self.commits.closed.pop_front();
+        self.commits.under_way.1 += bytes;
+        self.commits.taken = commit;
+        if self.commits.changes.is_empty() {
+            self.commits.changes.shrink_to(KEPT_CHANGES);
+        }
         self.figures.count(Stat::Batches);
-        self.figures.count_many(Stat::Changes, changes.len() as u64);
-        changes.drain(..).for_each(|change| self.hand_over(change, visit));
-        changes.shrink_to(KEPT_CHANGES);
-        self.commits.changes = changes;
         if self.commits.stored_next_id != self.next_id {
             self.commits.stored_next_id = self.next_id;
             visit(Stored::NextId(self.next_id));
         }
-        let commit = self.commits.current;
-        self.commits.current = Commit(commit.0 + 1);
-        self.commits.bytes = 0;
-        self.commits.is_waited_for = false;
-        Some(commit)
+        Handed::Batch(commit)
+    }
+
+    /// Returns whether a part of a batch was handed over, and more of it is left.
+    pub fn is_handing_over(&self) -> bool {
+        !self.commits.closed.is_empty() && self.commits.under_way != (0, 0)
     }
 
     /// No store will ask for changes, and [`State::commit_at_once`] ends each step.
@@ -231,28 +234,43 @@ impl State {
         }
     }
 
+    /// Makes some jobs visible that this batch puts, or one before it. Returns false without doing so when they are few enough for
+    /// [`State::committed`].
+    pub fn show_some(&mut self, commit: Commit, step: &mut Step<'_, '_>) -> bool {
+        let are_many = self.commits.pending.get(SLICE as usize).is_some_and(|(waits_for, _)| *waits_for <= commit);
+        if are_many {
+            (0..SLICE).for_each(|_| _ = self.show_next(commit, step));
+        }
+        are_many
+    }
+
     /// The store has this batch and all before it: the jobs that they put are visible.
     pub fn committed(&mut self, commit: Commit, step: &mut Step<'_, '_>) {
         self.commits.done = self.commits.done.max(commit);
         // One batch is under way at a time.
         self.commits.under_way = (0, 0);
-        while let Some((waits_for, id)) = self.commits.pending.front().copied()
-            && waits_for <= commit
-        {
-            self.commits.pending.pop_front();
-            let Some(key) = self.jobs.find(id) else { continue };
-            let job = &self.jobs[key];
-            let due =
-                Time::from_micros(u64::try_from(job.created).unwrap_or(0)) + Span::from_secs(u64::from(job.delay));
-            let to = if job.delay > 0 && due > step.now { To::Delayed(due) } else { To::Ready };
-            self.move_job(key, to, step.now, step.timers);
-            self.serve_waiting(step);
-        }
+        while self.show_next(commit, step) {}
+    }
+
+    /// Makes the next job visible, and returns whether there was one.
+    fn show_next(&mut self, commit: Commit, step: &mut Step<'_, '_>) -> bool {
+        let Some((_, id)) = self.commits.pending.front().copied().filter(|(waits_for, _)| *waits_for <= commit) else {
+            return false;
+        };
+        self.commits.pending.pop_front();
+        meter::visit();
+        let Some(key) = self.jobs.find(id) else { return true };
+        let job = &self.jobs[key];
+        let due = Time::from_micros(u64::try_from(job.created).unwrap_or(0)) + Span::from_secs(u64::from(job.delay));
+        let to = if job.delay > 0 && due > step.now { To::Delayed(due) } else { To::Ready };
+        self.move_job(key, to, step.now, step.timers);
+        self.serve_waiting(step);
+        true
     }
 
     /// Returns the last batch that was handed over.
     pub fn last_taken(&self) -> Commit {
-        Commit(self.commits.current.0 - 1)
+        self.commits.taken
     }
 
     /// Returns the last batch that is committed.
@@ -262,11 +280,11 @@ impl State {
 
     /// Returns the last batch that is not committed, the one that is being collected among them; None if all are.
     pub fn last_uncommitted(&self) -> Option<Commit> {
-        let Commits { current, done, changes, is_waited_for, is_off, .. } = &self.commits;
+        let Commits { current, done, collected, is_waited_for, is_off, .. } = &self.commits;
         if *is_off {
             return None;
         }
-        let last = if changes.is_empty() && !is_waited_for { Commit(current.0 - 1) } else { *current };
+        let last = if *collected == 0 && !is_waited_for { Commit(current.0 - 1) } else { *current };
         (last > *done).then_some(last)
     }
 
@@ -300,15 +318,13 @@ impl State {
         let job = &mut self.jobs[key];
         if !std::mem::replace(&mut job.is_dirty, true) {
             let body = if job.is_stored { 0 } else { job.body.bytes().len() };
-            self.commits.bytes += CHANGE_BYTES + body;
-            self.commits.changes.push(Change::Job(job.id));
+            self.commits.note(CHANGE_BYTES + body, Change::Job(job.id));
         }
     }
 
     pub(super) fn note_change(&mut self, change: Change) {
         if !self.commits.is_off {
-            self.commits.bytes += CHANGE_BYTES;
-            self.commits.changes.push(change);
+            self.commits.note(CHANGE_BYTES, change);
         }
     }
 
@@ -350,7 +366,7 @@ impl State {
     }
 
     pub(super) fn restore_commits(&mut self, done: Commit) {
-        self.commits.done = done;
+        (self.commits.done, self.commits.taken) = (done, done);
         self.commits.current = Commit(done.0 + u64::from(!self.commits.is_off));
         self.commits.stored_next_id = self.next_id;
     }
@@ -368,43 +384,12 @@ impl State {
             assert!(self.commits.pending.contains(&(waits_for, job.id)), "a commit would not show its job");
         }
         assert!(self.commits.pending.iter().is_sorted(), "commits come in order");
+        let closed: usize = self.commits.closed.iter().map(|batch| batch.left).sum();
+        assert_eq!(closed + self.commits.collected, self.commits.changes.len(), "a change is in one batch");
         let dirty = self.jobs.iter().filter(|(_, job)| job.is_dirty).count();
         let is_job = |change: &&Change| matches!(change, Change::Job(id) if self.jobs.find(*id).is_some());
         assert_eq!(dirty, self.commits.changes.iter().filter(is_job).count(), "a changed job is in the batch once");
         let is_known = self.jobs.iter().all(|(_, job)| job.is_stored || job.is_dirty);
         assert!(is_known || self.commits.is_off, "a job would never be stored");
-    }
-}
-
-fn record_of<'a>(
-    job: &'a super::job::Job,
-    tubes: &'a super::tubes::Tubes,
-    limits: &'a super::limits::Limits,
-) -> Record<'a> {
-    let extra = job.extra();
-    let pending_until = || {
-        let due = u64::try_from(job.created).unwrap_or(0).saturating_add(u64::from(job.delay) * 1_000_000);
-        (job.delay > 0).then_some(Time::from_micros(due))
-    };
-    Record {
-        id: job.id,
-        tube: &tubes[job.tube].name,
-        pri: job.pri,
-        delay: job.delay,
-        ttr: job.ttr,
-        created: job.created,
-        delayed: match job.place {
-            JobPlacement::Delayed => Some(job.at),
-            JobPlacement::Pending => pending_until(),
-            _ => None,
-        },
-        is_buried: job.place == JobPlacement::Buried,
-        reserves: job.reserves,
-        history: extra.history,
-        key: extra.key,
-        until: extra.until,
-        root: extra.root,
-        group: extra.group.map_or(&[], |group| &limits.groups[group.index()].name),
-        error: extra.error,
     }
 }

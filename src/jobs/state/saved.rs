@@ -1,10 +1,11 @@
 //! Handover format of the state, one record after the other: settings, root jobs, tubes, connections and jobs. A
 //! store that is read at the start gives the same records, without connections.
 
-use super::commits::{Commit, Record, Setting};
+use super::commits::Commit;
 use super::conns::{Conn, Wait};
 use super::job::{Extra, Job, JobKey, JobPlacement};
 use super::placement::To;
+use super::record::{Record, Setting};
 use super::sets::Watch;
 use super::sums::SumBy;
 use super::tally::{Rates, Tally};

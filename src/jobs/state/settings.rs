@@ -1,8 +1,9 @@
 //! Settings of patterns of tubes: limits, backoffs, dead-letter tubes and pauses. They outlive their tubes.
 
 use super::background::keep_timer_at;
-use super::commits::{Change, Setting, SettingKind};
+use super::commits::{Change, SettingKind};
 use super::limits::{Gate, GateId, Limit};
+use super::record::Setting;
 use super::sweeps::Work;
 use super::tube::{Paused, TubeId};
 use super::{Backoff, LimitOf, Pattern, Reply, State, Step, Timer, TubeName};

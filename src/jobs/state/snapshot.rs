@@ -6,6 +6,7 @@
 
 use super::roots::RootId;
 use super::{State, Stored};
+use poolcounter_core::meter::Metered as _;
 
 /// Number of root jobs in a slice.
 const ROOTS_AT_ONCE: usize = 1024;
@@ -41,7 +42,7 @@ impl State {
     }
 
     fn snapshot_roots(&self, first: usize, visit: &mut dyn FnMut(Stored<'_>)) -> SnapshotPlace {
-        let some: Vec<(usize, RootId)> = self.roots.iter_from(first).take(ROOTS_AT_ONCE + 1).collect();
+        let some: Vec<(usize, RootId)> = self.roots.iter_from(first).metered().take(ROOTS_AT_ONCE + 1).collect();
         for (_, root) in some.iter().take(ROOTS_AT_ONCE) {
             let (tube, signature, newest, changed) = self.roots.record(*root).expect("it is in the table");
             visit(Stored::Root(tube, signature, newest, changed));
@@ -56,7 +57,7 @@ impl State {
             if page >= self.jobs.pages() {
                 return None;
             }
-            let stored = self.jobs.of_page(page).filter(|(_, job)| job.is_stored);
+            let stored = self.jobs.of_page(page).metered().filter(|(_, job)| job.is_stored);
             let mut keys: Vec<_> = stored.map(|(key, job)| (job.id, key)).collect();
             // In this order a table grows at its end.
             keys.sort_unstable();

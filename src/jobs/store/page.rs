@@ -1,7 +1,7 @@
 //! Pages in which a store tells what it has. The thread makes one at a time, and the loop takes it in slices.
 
-use super::{PageOrder, Visit};
 use super::batch::{Batch, Row};
+use super::{PageOrder, Visit};
 use crate::state::{Commit, Saved};
 use poolcounter_core::meter;
 use poolcounter_core::time::Span;

@@ -112,7 +112,8 @@ impl JobQueue {
     /// Returns whether the next request of a connection cannot be answered before all jobs are read.
     fn needs_jobs(&mut self, conn: ConnId, input: &[u8]) -> bool {
         let is_between = session_of(&mut self.sessions, conn).stream.is_between();
-        !input.is_empty() && !(is_between && self.driver.has_settings && !commands::needs_jobs(input))
+        let needs_none = is_between && self.driver.has_settings && !commands::needs_jobs(input);
+        !input.is_empty() && !needs_none
     }
 
     /// Returns the commit without which the next request of a connection would not see a job that the connection has put.

@@ -97,7 +97,11 @@ fn a_number_that_no_daemon_writes_is_taken_or_refused_with_a_sentence() {
             drop(file);
             println!("{table}.{column} = {number}");
             if let Err(sentence) = use_file(&path) {
-                assert!(["the jobs cannot be kept in ", "the jobs cannot be read"].iter().any(|said| sentence.starts_with(said)));
+                assert!(
+                    ["the jobs cannot be kept in ", "the jobs cannot be read"]
+                        .iter()
+                        .any(|said| sentence.starts_with(said))
+                );
                 println!("    {sentence}");
                 refused.push(format!("{table}.{column}"));
             }

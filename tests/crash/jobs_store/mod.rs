@@ -1,6 +1,7 @@
 //! The jobs service over a store whose commits take their time: which replies wait for one and which do not, in which order
 //! they come, what is seen when, and what becomes of connections and upgrades meanwhile.
 
+mod amounts;
 mod crashes;
 mod daemon;
 mod figures;
