@@ -30,6 +30,7 @@ mod leases;
 mod lending;
 mod lifecycle;
 mod members;
+mod pairs;
 mod phase;
 mod pool_changes;
 mod pools;
@@ -57,7 +58,8 @@ pub use saved::Record;
 use agents::{Agent, Agents, ProviderState};
 use background::{Background, BackgroundTask};
 use leases::{Lease, Leases};
-use members::{Member, MemberOwner, MemberTable};
+use members::{Member, MemberOwner, MemberTable, Wanted};
+use pairs::Pairs;
 use phase::{MemberPhase, PhaseKind};
 use pools::{Pool, Pools};
 use side_table::SideTable;
@@ -88,6 +90,10 @@ id! {
 id! {
     /// A start of a member.
     StartId
+}
+id! {
+    /// A name with its value, of one owner.
+    PairId
 }
 compact_id! {
     /// A connection that provides or cleans for a pool.
@@ -132,8 +138,6 @@ timer_keys! {
 pub const MOST_POOLS: usize = 65_536;
 /// Number of members that one take may ask for: their lines must fit into a connection's output with all their attributes.
 const MOST_AT_ONCE: u32 = 512;
-/// Number of free members that one take with attributes scans: about a millisecond of work.
-const MOST_LOOKED_AT: usize = 16_384;
 /// Number of members of a pool that are cleaned at once, whatever its settings say: the loss of a cleaner takes them all back in one
 /// step.
 const MOST_CLEANED: u32 = 4_096;

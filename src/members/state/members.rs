@@ -4,10 +4,15 @@
 
 use super::saved::SavedMember;
 use super::*;
+use std::cmp::Reverse;
 use std::ops::Bound;
 
+mod attributes;
 mod check;
 mod queues;
+
+use attributes::MemberAttributes;
+pub(super) use attributes::Wanted;
 
 pub(super) struct Member {
     pub name: Arc<[u8]>,
@@ -43,8 +48,7 @@ pub(super) enum MemberOwner {
 #[derive(Default)]
 pub(super) struct MemberTable {
     members: Slab<Member>,
-    /// Attributes by id, as far as some member has any.
-    attributes: Vec<Option<Arc<Attributes>>>,
+    attributes: MemberAttributes,
     /// Members that are held for so long when they come free.
     holds: BTreeMap<MemberId, Span>,
     by_pool: SideTable<PoolId, PoolMembers>,
@@ -161,7 +165,7 @@ impl MemberTable {
 
     /// Returns the attributes of a member; None when it has none.
     pub fn attributes(&self, id: MemberId) -> Option<&Arc<Attributes>> {
-        self.attributes.get(id.index())?.as_ref()
+        self.attributes.of(id)
     }
 
     /// Returns the span for which a member is held when it comes free.
@@ -171,6 +175,24 @@ impl MemberTable {
 
     pub fn matches(&self, filter: &Filter, id: MemberId) -> bool {
         filter.matches(&self.get(id).name, self.attributes(id).map(|attributes| &**attributes))
+    }
+
+    /// Returns whether a member of the pool, free or not, has all of some attributes.
+    pub fn has_any(&self, pool: PoolId, attributes: &Attributes) -> bool {
+        self.attributes.has_any(pool, attributes)
+    }
+
+    /// Returns free members of a pool that have the wanted attributes and about which `is_meant` is true, in the order in which they
+    /// are handed out: as many as are wanted, or all that there are.
+    pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
+        let mut found = self.attributes.find_free(pool, wanted, is_meant);
+        // Members that came free together stay in order.
+        match wanted.is_back {
+            true => found.sort_by_key(|id| Reverse(self.get(*id).since)),
+            false => found.sort_by_key(|id| self.get(*id).since),
+        }
+        found.truncate(wanted.members);
+        found
     }
 
     /// Returns when a member reaches its lifetime; None when it has no limit.
@@ -283,12 +305,16 @@ impl MemberTable {
     }
 
     pub fn set_attributes(&mut self, id: MemberId, attributes: Attributes) {
-        let attributes = (!attributes.is_empty()).then(|| Arc::new(attributes));
-        if attributes.is_some() && self.attributes.len() <= id.index() {
-            self.attributes.resize(id.index() + 1, None);
+        let (pool, kind) = (self.get(id).pool, self.get(id).phase.kind());
+        let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
+        if is_idle {
+            self.attributes.leave_idle(id);
+            self.attributes.set_free(id, false);
         }
-        if let Some(known) = self.attributes.get_mut(id.index()) {
-            *known = attributes;
+        self.attributes.set(id, pool, attributes);
+        if is_idle {
+            self.attributes.enter_idle(id);
+            self.attributes.set_free(id, kind == PhaseKind::Free);
         }
     }
 

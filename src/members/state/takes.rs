@@ -6,6 +6,9 @@ use std::ops::Deref;
 /// Number of free members that a take without attributes scans while some belong to a lost provider; then it fails, for the moment
 /// until these are gone.
 const MOST_ORPHANED_FREE: usize = 64;
+/// Number of free members that a take scans for some that are reserved for no waiter: more than are reserved, but while they are
+/// checked or stopped.
+const MOST_RESERVED: usize = 2 * MOST_AT_ONCE as usize;
 
 /// The receiver of members.
 pub(super) struct Asker {
@@ -39,7 +42,11 @@ impl Picked {
         if members == 1 {
             return offered.next().map(|member| Picked::One([member]));
         }
-        let picked: Vec<MemberId> = offered.take(members).collect();
+        Picked::all(offered.take(members).collect(), members)
+    }
+
+    /// Takes all of so many; None when there are fewer.
+    fn all(picked: Vec<MemberId>, members: usize) -> Option<Picked> {
         (picked.len() == members).then_some(Picked::Several(picked))
     }
 }
@@ -253,7 +260,7 @@ impl State {
         if waiter.filter.as_ref().is_none_or(|filter| filter.member.is_none()) {
             let reserves = members > 1;
             let pool = starts_in.filter(|pool| reserves && self.reserving_waiter(*pool, step.now).is_none());
-            waiter.want = members - pool.map_or(0, |pool| self.suiting(pool, waiter.filter.as_deref()).min(members));
+            waiter.want = members - pool.map_or(0, |pool| self.suiting(pool, waiter.filter.as_deref(), members));
         }
         self.waiters.add(waiter, step);
         starts_in.into_iter().for_each(|pool| self.pools.touch(pool));
@@ -295,11 +302,17 @@ impl State {
             let member = member.filter(|member| self.phase_of(*member) == PhaseKind::Free);
             return Picked::first(member.filter(is_meant).into_iter(), 1);
         }
-        let scanned = if has_orphans && filter.is_none() { MOST_ORPHANED_FREE } else { MOST_LOOKED_AT };
-        let members = members as usize;
+        let (members, is_back) = (members as usize, surplus > 0 || self.pool(id).settings.order == Order::Lifo);
+        if let Some(Filter { attributes, .. }) = filter.filter(|_| surplus == 0) {
+            return Picked::all(
+                self.members.find_free(id, &Wanted { attributes, members, is_back }, is_meant),
+                members,
+            );
+        }
+        let scanned = if has_orphans { MOST_ORPHANED_FREE } else { MOST_RESERVED };
         let most = scanned.max(members).min((free - surplus) as usize);
         // Those that are too many are the longest idle.
-        if surplus > 0 || self.pool(id).settings.order == Order::Lifo {
+        if is_back {
             Picked::first(self.members.free_back(id).take(most).filter(is_meant), members)
         } else {
             Picked::first(self.members.free(id).take(most).filter(is_meant), members)
@@ -323,8 +336,7 @@ impl State {
         let (members, is_provided) = (self.members.in_pool(id), self.agents.is_provided(id));
         match &filter.member {
             Some(name) => members.find(name).is_some_and(|member| is_provided || self.members.matches(filter, member)),
-            None if is_provided || members.len() > MOST_LOOKED_AT => true,
-            None => members.all().any(|member| self.members.matches(filter, member)),
+            None => is_provided || self.members.has_any(id, &filter.attributes),
         }
     }
 

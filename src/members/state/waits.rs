@@ -109,7 +109,7 @@ impl State {
     /// another pool of its group needs as many as before: there, others may come before it.
     fn settle_want(&mut self, id: WaiterId, pool: PoolId) {
         let Some(waiter) = self.waiters.find(id).filter(|waiter| waiter.starts_in() == Some(pool)) else { return };
-        let reserved = self.suiting(pool, waiter.filter.as_deref());
+        let reserved = self.suiting(pool, waiter.filter.as_deref(), waiter.members());
         let want = waiter.members().saturating_sub(reserved.max(waiter.starts_used));
         if let Some(pool) = self.waiters.set_want(id, want) {
             self.pools.touch(pool);
@@ -123,11 +123,12 @@ impl State {
         }
     }
 
-    /// Returns the number of free members of the pool that suit a take, of those that it scans.
-    pub(super) fn suiting(&self, pool: PoolId, filter: Option<&Filter>) -> u32 {
-        let Some(filter) = filter else { return self.free_count(pool) };
-        let scanned = self.members.free(pool).take(MOST_LOOKED_AT);
-        scanned.filter(|id| self.members.matches(filter, *id)).count() as u32
+    /// Returns the number of free members of the pool that suit a take, no more than `most`.
+    pub(super) fn suiting(&self, pool: PoolId, filter: Option<&Filter>, most: u32) -> u32 {
+        let Some(Filter { attributes, .. }) = filter else { return self.free_count(pool).min(most) };
+        let wanted = Wanted { attributes, members: most as usize, is_back: true };
+        // Lossless: they are no more than `most`.
+        self.members.find_free(pool, &wanted, |_| true).len() as u32
     }
 
     /// Counts a start as used whose member suits no waiter, for the first waiter that may have caused it.

@@ -11,8 +11,7 @@ impl MemberTable {
         }
         let of_pools: usize = self.by_pool.iter().map(|(_, of_pool)| of_pool.len()).sum();
         assert_eq!(of_pools, self.members.len(), "each member is of one pool");
-        let mut with_attributes = self.attributes.iter().enumerate().filter(|(_, attributes)| attributes.is_some());
-        assert!(with_attributes.all(|(index, _)| self.members.contains(index)), "attributes are of a member");
+        self.attributes.check(|id| (self.get(id).pool, self.get(id).phase.kind()));
         assert!(self.holds.keys().all(|id| self.members.contains(id.index())), "a hold to come is of a member");
         self.check_agents();
     }

@@ -45,8 +45,13 @@ impl MemberTable {
             MemberPhase::Free(_) => {
                 of_pool.free.remove(&mut self.free_links, id);
                 of_pool.idle.remove(&mut self.phase_links, id);
+                self.attributes.leave_idle(id);
+                self.attributes.set_free(id, false);
             }
-            MemberPhase::Checking(_) => of_pool.idle.remove(&mut self.phase_links, id),
+            MemberPhase::Checking(_) => {
+                of_pool.idle.remove(&mut self.phase_links, id);
+                self.attributes.leave_idle(id);
+            }
             MemberPhase::Unclean => of_pool.unclean.remove(&mut self.phase_links, id),
             MemberPhase::Cleaning { agent, .. } => {
                 of_pool.cleaning.remove(&mut self.phase_links, id);
@@ -66,8 +71,13 @@ impl MemberTable {
             MemberPhase::Free(_) => {
                 of_pool.free.push_back(&mut self.free_links, id);
                 of_pool.idle.push_back(&mut self.phase_links, id);
+                self.attributes.enter_idle(id);
+                self.attributes.set_free(id, true);
             }
-            MemberPhase::Checking(_) => of_pool.idle.push_back(&mut self.phase_links, id),
+            MemberPhase::Checking(_) => {
+                of_pool.idle.push_back(&mut self.phase_links, id);
+                self.attributes.enter_idle(id);
+            }
             MemberPhase::Unclean => of_pool.unclean.push_back(&mut self.phase_links, id),
             MemberPhase::Cleaning { agent, .. } => {
                 of_pool.cleaning.push_back(&mut self.phase_links, id);
@@ -115,6 +125,7 @@ impl MemberTable {
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.free.remove(&mut self.free_links, id);
         of_pool.move_count(PhaseKind::Free, PhaseKind::Checking);
+        self.attributes.set_free(id, false);
     }
 
     /// Makes a checked member free again. It keeps its place among the idle.
@@ -130,6 +141,7 @@ impl MemberTable {
             None => of_pool.free.push_back(&mut self.free_links, id),
         }
         of_pool.move_count(PhaseKind::Checking, PhaseKind::Free);
+        self.attributes.set_free(id, true);
     }
 
     /// Returns the free member behind a checked one among the idle; None when there is none. It is searched in both directions at

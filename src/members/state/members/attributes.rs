@@ -1,0 +1,317 @@
+//! Members by attribute. For each attribute of a pool there is a queue of its idle members, and a set of all that have it.
+//!
+//! A search goes through the shortest queue, in the order in which members are handed out. If it is long and few of it match, the
+//! sets answer, 64 members at a time; then the order is that of the matches that were looked at.
+
+use super::*;
+use poolcounter_core::meter;
+
+/// Number of members of the shortest queue that a search looks at, besides those that it returns, before it asks the sets.
+const MOST_WALKED: usize = 256;
+/// Number of matches in the sets that a search looks at: more than may be reserved for a waiter and asked for by a take together.
+const MOST_MATCHES: usize = 2 * MOST_AT_ONCE as usize;
+/// Number of words of a set that take as long as a look at a member.
+const WORDS_OF_A_VISIT: usize = 8;
+
+id! {
+    /// A member in the queue of an attribute.
+    PostingId
+}
+
+/// The attributes of the members that have some.
+#[derive(Default)]
+pub(super) struct MemberAttributes {
+    of_members: Vec<Option<OfMember>>,
+    pairs: Pairs<Having>,
+    postings: Slab<Posting>,
+    links: Links,
+    /// The free members among them, as bits.
+    free: Vec<u64>,
+}
+
+struct OfMember {
+    attributes: Arc<Attributes>,
+    /// One for each attribute.
+    postings: Box<[PostingId]>,
+}
+
+struct Posting {
+    member: MemberId,
+    pair: PairId,
+}
+
+/// The members of a pool that have an attribute.
+#[derive(Default)]
+struct Having {
+    /// Those that are free or checked, longest idle first.
+    idle: List<PostingId>,
+    all: MemberSet,
+}
+
+/// A set of members, 64 in a word, without words that are empty.
+#[derive(Default)]
+struct MemberSet {
+    words: Vec<(u32, u64)>,
+}
+
+/// The request of a search.
+pub(in crate::state) struct Wanted<'a> {
+    pub attributes: &'a Attributes,
+    pub members: usize,
+    /// True when the longest idle come last.
+    pub is_back: bool,
+}
+
+impl MemberAttributes {
+    /// Returns the attributes of a member; None when it has none.
+    pub fn of(&self, id: MemberId) -> Option<&Arc<Attributes>> {
+        Some(&self.of_members.get(id.index())?.as_ref()?.attributes)
+    }
+
+    /// Sets the attributes of a member that is not idle.
+    pub fn set(&mut self, id: MemberId, pool: PoolId, attributes: Attributes) {
+        self.clear(id);
+        if attributes.is_empty() {
+            return;
+        }
+        let mut postings = Vec::with_capacity(attributes.len());
+        for (name, value) in &attributes {
+            let pair = self.pairs.find_or_add(owner_of(pool), name, value);
+            self.pairs.get_mut(pair).all.insert(id);
+            postings.push(PostingId::from_index(self.postings.insert(Posting { member: id, pair })));
+        }
+        if self.of_members.len() <= id.index() {
+            self.of_members.resize_with(id.index() + 1, || None);
+            self.free.resize(id.index() / 64 + 1, 0);
+        }
+        let (attributes, postings) = (Arc::new(attributes), postings.into());
+        self.of_members[id.index()] = Some(OfMember { attributes, postings });
+    }
+
+    fn clear(&mut self, id: MemberId) {
+        let Some(of_member) = self.of_members.get_mut(id.index()).and_then(Option::take) else { return };
+        for posting in of_member.postings {
+            let Posting { pair, .. } = self.postings.remove(posting.index());
+            let all = &mut self.pairs.get_mut(pair).all;
+            all.remove(id);
+            if all.words.is_empty() {
+                self.pairs.remove(pair);
+            }
+        }
+    }
+
+    /// Puts a member last into the queues of its attributes.
+    #[inline]
+    pub fn enter_idle(&mut self, id: MemberId) {
+        let Some(Some(of_member)) = self.of_members.get(id.index()) else { return };
+        for posting in &of_member.postings {
+            let pair = self.postings[posting.index()].pair;
+            self.pairs.get_mut(pair).idle.push_back(&mut self.links, *posting);
+        }
+    }
+
+    /// Takes a member out of the queues of its attributes.
+    #[inline]
+    pub fn leave_idle(&mut self, id: MemberId) {
+        let Some(Some(of_member)) = self.of_members.get(id.index()) else { return };
+        for posting in &of_member.postings {
+            let pair = self.postings[posting.index()].pair;
+            self.pairs.get_mut(pair).idle.remove(&mut self.links, *posting);
+        }
+    }
+
+    /// Notes whether a member is free.
+    #[inline]
+    pub fn set_free(&mut self, id: MemberId, is_free: bool) {
+        if let Some(Some(_)) = self.of_members.get(id.index()) {
+            let (word, bit) = (&mut self.free[id.index() / 64], 1 << (id.index() % 64));
+            *word = if is_free { *word | bit } else { *word & !bit };
+        }
+    }
+
+    /// Returns whether a member of the pool, free or not, has all of some attributes.
+    pub fn has_any(&self, pool: PoolId, attributes: &Attributes) -> bool {
+        self.having(pool, attributes).is_some_and(|having| common(&having).any(|(_, bits)| bits != 0))
+    }
+
+    /// Returns the free members of a pool that have the wanted attributes and about which `is_meant` is true: as many as are wanted,
+    /// or all that there are, in the order in which they are handed out.
+    pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
+        let Some(having) = self.having(pool, wanted.attributes) else { return Vec::new() };
+        let Some(Having { idle, .. }) = having.iter().min_by_key(|having| having.idle.len()) else { return Vec::new() };
+        let most_walked = MOST_WALKED + wanted.members;
+        let has_all = |id: &MemberId| having.len() == 1 || having.iter().all(|having| having.all.has(*id));
+        let walked = self.walk(idle, wanted.is_back).take(most_walked).filter(|id| self.is_free(*id) && has_all(id));
+        let found: Vec<MemberId> = walked.filter(&is_meant).take(wanted.members).collect();
+        if found.len() == wanted.members || idle.len() as usize <= most_walked {
+            return found;
+        }
+        let free = common(&having).flat_map(|(n, bits)| members_of(n, bits & self.free[n as usize]));
+        free.take(MOST_MATCHES).filter(is_meant).collect()
+    }
+
+    /// Returns the members of a queue from one end to the other.
+    fn walk(&self, idle: &List<PostingId>, is_back: bool) -> impl Iterator<Item = MemberId> {
+        let mut next = if is_back { idle.back() } else { idle.front() };
+        std::iter::from_fn(move || {
+            let id = next?;
+            meter::visit();
+            next = if is_back { self.links.before(id) } else { self.links.after(id) };
+            Some(self.postings[id.index()].member)
+        })
+    }
+
+    fn is_free(&self, id: MemberId) -> bool {
+        self.free[id.index() / 64] & 1 << (id.index() % 64) != 0
+    }
+
+    /// Returns the members that have each attribute, fewest words first; None when there are none that have one of them.
+    fn having(&self, pool: PoolId, attributes: &Attributes) -> Option<Vec<&Having>> {
+        let find = |(name, value): &(Box<[u8]>, Box<[u8]>)| {
+            Some(self.pairs.get(self.pairs.find(owner_of(pool), name, value)?))
+        };
+        let mut having: Vec<&Having> = attributes.iter().map(find).collect::<Option<_>>()?;
+        having.sort_by_key(|having| having.all.words.len());
+        Some(having)
+    }
+
+    /// Compares the queues and sets with the members; `kind_of` returns the pool and phase of one.
+    pub fn check(&self, state_of: impl Fn(MemberId) -> (PoolId, PhaseKind)) {
+        let (mut having, mut queued) = (0, 0);
+        for (index, of_member) in self.of_members.iter().enumerate() {
+            let id = MemberId::from_index(index);
+            let Some(OfMember { attributes, postings }) = of_member else {
+                assert!(!self.is_free(id), "a member without attributes is found by none");
+                continue;
+            };
+            let (pool, kind) = state_of(id);
+            assert_eq!(self.is_free(id), kind == PhaseKind::Free, "free members are found by their attributes");
+            assert_eq!(postings.len(), attributes.len(), "each attribute has its place");
+            for (posting, (name, value)) in postings.iter().zip(&**attributes) {
+                let Posting { member, pair } = self.postings[posting.index()];
+                assert_eq!(self.pairs.find(owner_of(pool), name, value), Some(pair), "an attribute is found");
+                assert!(member == id && self.pairs.get(pair).all.has(id), "a member is found by its attributes");
+                let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
+                assert_eq!(self.links.is_linked(*posting), is_idle, "idle members are in the queues");
+                having += 1;
+                queued += u32::from(is_idle);
+            }
+        }
+        let sets = || self.pairs.iter().map(|(_, having)| having);
+        let members = sets().flat_map(|having| &having.all.words).map(|(_, bits)| bits.count_ones()).sum::<u32>();
+        assert_eq!((members as usize, self.postings.len()), (having, having), "a set has its own members");
+        assert_eq!(sets().map(|having| having.idle.len()).sum::<u32>(), queued, "a queue has its own members");
+        assert!(sets().all(|having| !having.all.words.is_empty()), "an attribute has members");
+    }
+}
+
+impl MemberSet {
+    fn place_of(&self, n: u32) -> Result<usize, usize> {
+        self.words.binary_search_by_key(&n, |(n, _)| *n)
+    }
+
+    fn insert(&mut self, id: MemberId) {
+        let (n, bit) = word_of(id);
+        match self.place_of(n) {
+            Ok(at) => self.words[at].1 |= bit,
+            Err(at) => self.words.insert(at, (n, bit)),
+        }
+    }
+
+    fn remove(&mut self, id: MemberId) {
+        let (n, bit) = word_of(id);
+        let Ok(at) = self.place_of(n) else { return };
+        self.words[at].1 &= !bit;
+        if self.words[at].1 == 0 {
+            self.words.remove(at);
+        }
+    }
+
+    fn has(&self, id: MemberId) -> bool {
+        let (n, bit) = word_of(id);
+        self.place_of(n).is_ok_and(|at| self.words[at].1 & bit != 0)
+    }
+}
+
+fn owner_of(pool: PoolId) -> u64 {
+    pool.index() as u64
+}
+
+/// Returns the number of the word of a member, and its bit.
+fn word_of(id: MemberId) -> (u32, u64) {
+    // Lossless: an id is an u32.
+    ((id.index() / 64) as u32, 1 << (id.index() % 64))
+}
+
+fn members_of(n: u32, mut bits: u64) -> impl Iterator<Item = MemberId> {
+    std::iter::from_fn(move || {
+        let bit = bits.trailing_zeros();
+        (bits != 0).then(|| {
+            meter::visit();
+            bits &= bits - 1;
+            MemberId::from_index(n as usize * 64 + bit as usize)
+        })
+    })
+}
+
+/// Returns the words of the members that are in each set; the first set has the fewest.
+fn common<'a>(having: &'a [&'a Having]) -> impl Iterator<Item = (u32, u64)> + 'a {
+    let mut places = vec![0; having.len()];
+    let words = having[0].all.words.iter().enumerate();
+    words.map(move |(at, (n, bits))| {
+        if at % WORDS_OF_A_VISIT == 0 {
+            meter::visit();
+        }
+        let mut bits = *bits;
+        for (having, place) in having.iter().zip(&mut places).skip(1) {
+            let words = &having.all.words[*place..];
+            // The next word, where most members have the attribute.
+            *place += match words.first() {
+                Some((first, _)) if first >= n => 0,
+                _ => words.partition_point(|(other, _)| other < n),
+            };
+            bits &= having.all.words.get(*place).filter(|(other, _)| other == n).map_or(0, |(_, bits)| *bits);
+        }
+        (*n, bits)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(all: &[(&str, usize)]) -> Attributes {
+        all.iter().map(|(name, value)| (name.as_bytes().into(), value.to_string().into_bytes().into())).collect()
+    }
+
+    /// A search finds what a look at each member finds, whether it is the queue or the sets that answer.
+    #[test]
+    fn search_finds_what_there_is() {
+        let (pool, mut table) = (PoolId::from_index(0), MemberAttributes::default());
+        let ids = || (0..5_000).map(MemberId::from_index);
+        let attributes_of =
+            |id: MemberId| pairs(&[("two", id.index() % 2), ("step", id.index() / 1_250), ("id", id.index())]);
+        for id in ids() {
+            table.set(id, pool, attributes_of(id));
+            table.enter_idle(id);
+            table.set_free(id, id.index() % 3 > 0);
+        }
+        let filters =
+            [&[("two", 1)][..], &[("two", 0), ("step", 3)], &[("step", 0), ("two", 1)], &[("id", 7), ("two", 1)]];
+        for (filter, members) in filters.into_iter().flat_map(|filter| [(filter, 1), (filter, 300)]) {
+            for is_back in [false, true] {
+                let attributes = pairs(filter);
+                let has_all = |id: &MemberId| attributes.iter().all(|pair| attributes_of(*id).contains(pair));
+                let matches = ids().filter(|id| table.is_free(*id) && has_all(id)).count();
+                let found = table.find_free(pool, &Wanted { attributes: &attributes, members, is_back }, |_| true);
+                assert!(found.iter().all(|id| table.is_free(*id) && has_all(id)), "{filter:?}");
+                assert_eq!(found.len().min(members), matches.min(members), "{filter:?}");
+                assert!(table.has_any(pool, &attributes));
+            }
+        }
+        assert!(!table.has_any(pool, &pairs(&[("id", 7), ("two", 0)])));
+        ids().for_each(|id| table.leave_idle(id));
+        ids().for_each(|id| table.set(id, pool, Attributes::new()));
+        assert_eq!((table.pairs.iter().count(), table.postings.len()), (0, 0));
+    }
+}
