@@ -87,6 +87,10 @@ id! {
     /// A take that waits.
     WaiterId
 }
+compact_id! {
+    /// Waiters that ask for the same.
+    ClassId
+}
 id! {
     /// A start of a member.
     StartId

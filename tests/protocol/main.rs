@@ -21,6 +21,7 @@ mod jobs_slices;
 mod jobs_statements;
 mod limits;
 mod members;
+mod members_cost;
 mod members_exhaustive;
 mod members_faults;
 mod members_model;

@@ -3,6 +3,7 @@
 
 use nix::time::{ClockId, clock_gettime};
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::meter;
 use poolcounter_core::random::Random;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
@@ -15,8 +16,8 @@ const OPERATOR: usize = 0;
 const PROVIDER: usize = 1;
 const CONSUMER: usize = 2;
 
-/// A state with its wheel, which times its steps.
-struct Timed {
+/// A state with its wheel, which times its steps and counts what they look at.
+pub struct Timed {
     state: State,
     wheel: Wheel,
     random: Random,
@@ -26,11 +27,11 @@ struct Timed {
     all: Duration,
     steps: u64,
     /// What was said since the last look.
-    events: Vec<Event>,
+    pub events: Vec<Event>,
 }
 
 impl Timed {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Timed {
             state: State::new(Limits { most: 3_000_000 }, 1),
             wheel: Wheel::default(),
@@ -50,24 +51,26 @@ impl Timed {
         let (events, random) = (&mut self.events, &mut self.random);
         let peer = &|conn: ConnId| format!("peer:{}", conn.index());
         let mut step = Step { now: self.now, timers, random, events, notices: &mut notices, is_admin: true, peer };
+        meter::begin_step();
         take(&mut self.state, &mut step);
+        meter::end_step();
         let took = cpu_time() - begun;
         self.longest = self.longest.max(took);
         self.all += took;
         self.steps += 1;
     }
 
-    fn say(&mut self, conn: usize, line: &str) {
+    pub fn say(&mut self, conn: usize, line: &str) {
         let Ok(Line::Request(request)) = wire::parse(line.as_bytes()) else { panic!("{line} is no request") };
         self.step(|state, step| state.serve(ConnId::from_index(conn), request, step));
     }
 
-    fn close(&mut self, conn: usize) {
+    pub fn close(&mut self, conn: usize) {
         self.step(|state, step| state.close(ConnId::from_index(conn), step));
     }
 
     /// Lets a time pass in which timers fire.
-    fn pass(&mut self, span: Span) {
+    pub fn pass(&mut self, span: Span) {
         let end = self.now + span;
         while let Some(next) = self.wheel.next().filter(|next| *next <= end) {
             self.now = self.now.max(next);
@@ -76,6 +79,7 @@ impl Timed {
             }
         }
         self.now = end;
+        self.wheel.end_tick();
     }
 
     /// Returns how long the longest step took since the last look, and how many events there were.

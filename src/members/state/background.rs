@@ -17,6 +17,8 @@ pub(super) enum BackgroundTask {
     Retire(PoolId, Option<Arc<[u8]>>),
     /// Times the members of a pool anew, those after this name.
     Retime(PoolId, Option<Arc<[u8]>>),
+    /// Offers the free members of a pool to its waiters.
+    Offer(PoolId),
     /// Settles a pool that has too many members, or some that wait to be cleaned and need not.
     Settle(PoolId),
 }
@@ -29,6 +31,7 @@ impl BackgroundTask {
             BackgroundTask::Remove(id)
             | BackgroundTask::Retire(id, _)
             | BackgroundTask::Retime(id, _)
+            | BackgroundTask::Offer(id)
             | BackgroundTask::Settle(id) => Some(*id),
         }
     }
@@ -46,6 +49,7 @@ pub(super) struct Background {
 pub(super) struct PoolTasks {
     pub is_retiring: bool,
     pub is_retiming: bool,
+    pub is_offering: bool,
     /// True while a [`BackgroundTask::Settle`] is to come.
     pub is_behind: bool,
 }
@@ -100,6 +104,7 @@ impl Background {
         match task {
             BackgroundTask::Retire(id, _) => self.by_pool.get_mut(*id).is_retiring = is_queued,
             BackgroundTask::Retime(id, _) => self.by_pool.get_mut(*id).is_retiming = is_queued,
+            BackgroundTask::Offer(id) => self.by_pool.get_mut(*id).is_offering = is_queued,
             BackgroundTask::Settle(id) => self.by_pool.get_mut(*id).is_behind = is_queued,
             BackgroundTask::Holding(_) | BackgroundTask::Agent(_) | BackgroundTask::Remove(_) => {}
         }
@@ -116,9 +121,10 @@ impl Background {
             let counts = [
                 self.count(|task| matches!(task, BackgroundTask::Retire(of, _) if *of == id)),
                 self.count(|task| matches!(task, BackgroundTask::Retime(of, _) if *of == id)),
+                self.count(|task| matches!(task, BackgroundTask::Offer(of) if *of == id)),
                 self.count(|task| matches!(task, BackgroundTask::Settle(of) if *of == id)),
             ];
-            let flags = [of_pool.is_retiring, of_pool.is_retiming, of_pool.is_behind];
+            let flags = [of_pool.is_retiring, of_pool.is_retiming, of_pool.is_offering, of_pool.is_behind];
             assert_eq!(counts, flags.map(usize::from), "the tasks of a pool");
         }
     }

@@ -34,6 +34,7 @@ impl State {
                 let rest = self.retime_after(id, after.as_ref(), step);
                 rest.map(|after| BackgroundTask::Retime(id, Some(after)))
             }
+            BackgroundTask::Offer(id) => self.offer_free(id, step).then_some(task),
             BackgroundTask::Settle(id) => {
                 // Fixed members that were kept back as too many are not stopped, and so are free for waiters.
                 self.pools.reconsider(id);

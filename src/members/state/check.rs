@@ -51,7 +51,8 @@ impl State {
         let has_provider = self.agents.in_pool(id).iter().any(|agent| self.room_of(*agent).0 > 0);
         assert!(!(self.may_start(id) && has_provider && self.wanted(id) > 0), "wanted members are started");
         let checks = self.members.in_pool(id).count(PhaseKind::Checking);
-        assert!(!self.waiters.has_no_wait(id) || checks > 0, "a waiter for a check has one to wait for");
+        let is_waiting = self.waiters.first_no_wait(id).is_some() && !self.background.of_pool(id).is_behind;
+        assert!(!is_waiting || checks > 0, "a waiter for a check has one to wait for");
         let is_stoppable = |id: MemberId| self.member(id).owner != MemberOwner::Fixed;
         let has_surplus = self.is_above_max(id) && self.members.free(id).any(is_stoppable);
         assert!(!has_surplus || self.background.of_pool(id).is_behind, "free members above max are stopped");
@@ -131,7 +132,8 @@ impl State {
         for (pool, _) in self.pools.iter() {
             // A check that is under way is for a waiter.
             let has_checks = self.members.in_pool(pool).count(PhaseKind::Checking) > 0;
-            if has_checks || self.agents.has_orphaned_free(pool) {
+            let is_offering = self.background.of_pool(pool).is_offering;
+            if has_checks || is_offering || self.agents.has_orphaned_free(pool) {
                 continue;
             }
             let first = self.reserving_waiter(pool, now);

@@ -19,21 +19,18 @@ impl State {
         if self.pools.take_reconsider(id) {
             self.reconsider(id, step);
         }
+        self.retry_all(id, step);
         if self.members.in_pool(id).first_unclean().is_some() || self.pool(id).unclean_until.is_some() {
             self.clean_next(id, step);
             self.time_unclean(id, step);
         }
-        if self.queued(id) > 0 {
-            self.settle_reserving_waiter(id, step.now);
-        }
+        self.settle_reserving_waiter(id, step.now);
         let wanted = self.wanted(id);
         if wanted > 0 {
             self.launch(id, wanted, step);
         }
         self.pools.end_growth(id);
-        if self.waiters.has_no_wait(id) && self.members.in_pool(id).count(PhaseKind::Checking) == 0 {
-            self.end_no_wait_takes(id, step);
-        }
+        self.end_no_wait_takes(id, step);
         let slots = self.slots(id);
         self.pools.limit_slots(id, slots);
         if slots == 0 && self.pool(id).is_leaving {

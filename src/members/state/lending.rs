@@ -1,6 +1,7 @@
 //! Leases begin and end: takes, returns, losses, and connections that go.
 
 use super::lifecycle::Then;
+use super::waits::Retry;
 use super::*;
 use poolcounter_service::access::Holds;
 
@@ -43,8 +44,8 @@ impl State {
         let pool = self.member(self.leases.get(id).member).pool;
         let conn = self.leases.detach(id, pool);
         // If it waits for its group, it may have another member of this pool now.
-        if conn.is_some_and(|conn| self.waiters.of_conn(conn).is_some()) {
-            self.pools.reconsider(pool);
+        if let Some(conn) = conn.filter(|conn| self.waiters.of_conn(*conn).is_some()) {
+            self.pools.retry(pool, Retry::Waiter(conn));
         }
     }
 

@@ -142,6 +142,11 @@ impl MemberTable {
         &self.members[id.index()]
     }
 
+    /// Returns a member, unless it is gone.
+    pub fn find(&self, id: MemberId) -> Option<&Member> {
+        self.members.get(id.index())
+    }
+
     /// Returns the members of a pool.
     #[inline]
     pub fn in_pool(&self, pool: PoolId) -> &PoolMembers {

@@ -167,6 +167,7 @@ impl State {
             }
         }
         self.leave_group(id, step);
+        self.waiters.forget(id);
         self.pools.remove(id, step);
     }
 

@@ -1,6 +1,7 @@
 //! Table of the pools and groups: names, settings, statistics, and the pools that a step has changed.
 
 use super::saved::SavedPool;
+use super::waits::Retry;
 use super::*;
 use crate::stats::Times;
 use std::ops::Bound;
@@ -41,6 +42,8 @@ pub(super) struct Pool {
     is_touched: bool,
     /// True when waiters may want a member that came free by other ways than a return.
     is_to_reconsider: bool,
+    /// Waiters that may have what they could not have before.
+    retries: Vec<Retry>,
 }
 
 /// Pools from which members are taken together.
@@ -244,6 +247,17 @@ impl Pools {
         std::mem::take(&mut self.pools[id.index()].is_to_reconsider)
     }
 
+    /// Touches a pool, and notes that some waiters may have what they could not have before.
+    pub fn retry(&mut self, id: PoolId, retry: Retry) {
+        self.pools[id.index()].retries.push(retry);
+        self.touch(id);
+    }
+
+    /// Takes the notes about waiters that may have what they could not have before.
+    pub fn take_retries(&mut self, id: PoolId) -> Vec<Retry> {
+        std::mem::take(&mut self.pools[id.index()].retries)
+    }
+
     /// Takes a pool that was touched.
     pub fn next_touched(&mut self) -> Option<PoolId> {
         let id = self.touched.pop()?;
@@ -378,6 +392,7 @@ impl Pool {
             hash: Hash::default(),
             is_touched: false,
             is_to_reconsider: false,
+            retries: Vec::new(),
             settings,
         }
     }

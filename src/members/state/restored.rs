@@ -216,6 +216,7 @@ impl<'a> Reading<'a> {
             no_wait: saved.no_wait,
             until: saved.until,
             timer: None,
+            class: None,
         };
         state.waiters.insert(waiter, step)?;
         pool.into_iter().for_each(|pool| state.pools.touch(pool));

@@ -219,7 +219,8 @@ impl State {
             is_removed: pool.is_removed,
             is_retiring: tasks.is_retiring,
             is_retiming: tasks.is_retiming,
-            is_behind: tasks.is_behind,
+            // A pool that is settled offers its free members again.
+            is_behind: tasks.is_behind || tasks.is_offering,
             owed: pool.owed,
             backoff: deadline(&pool.backoff),
             next_backoff: pool.next_backoff,

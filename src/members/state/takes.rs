@@ -252,6 +252,7 @@ impl State {
             no_wait: take.timeout == Span::ZERO,
             until: step.now + take.timeout,
             timer: None,
+            class: None,
         };
         let (starts_in, members) = (waiter.starts_in(), waiter.members());
         if waiter.no_wait {

@@ -3,6 +3,11 @@
 use super::*;
 use std::cmp::Reverse;
 
+mod classes;
+
+use classes::Classes;
+pub(super) use classes::{Cursor, Place};
+
 /// A wait of this length has the first priority.
 const LONG_WAIT: Span = Span::from_secs(60);
 const PRIORITIES: usize = 10;
@@ -29,6 +34,8 @@ pub(super) struct Waiter {
     pub until: Time,
     /// Armed while it is in the table.
     pub timer: Option<TimerId>,
+    /// None when it is in no table, or waits for any one member.
+    pub class: Option<ClassId>,
 }
 
 /// Source of the members of a waiter.
@@ -65,6 +72,19 @@ impl Waiter {
         (if has_waited { 0 } else { self.priority }, self.arrival)
     }
 
+    pub fn place(&self) -> Place {
+        match self.source {
+            WaitSource::Pool(pool) => Place::Pool(pool),
+            WaitSource::Group(group, _) => Place::Group(group),
+        }
+    }
+
+    /// Returns whether it may have the same members as another one of its priority.
+    fn asks_the_same(&self, other: &Waiter) -> bool {
+        let about = |waiter: &Waiter| (waiter.place(), waiter.members(), waiter.priority);
+        about(self) == about(other) && self.filter == other.filter
+    }
+
     /// Returns the pool in which it causes starts.
     pub fn starts_in(&self) -> Option<PoolId> {
         match self.source {
@@ -93,14 +113,23 @@ struct PoolWaiters {
     queue: WaitQueue,
     /// Number of starts that waiters may have under way here, those of its group among them.
     need: u64,
-    /// Number of those that wait for a check.
-    no_wait: u32,
+    /// Those waiters.
+    needy: List<WaiterId>,
+    /// Those that wait for a check.
+    no_wait: List<WaiterId>,
+    /// The first waiter for several members, when the pool was settled last.
+    reserving: Option<WaiterId>,
+    /// The last class to which the free members were offered, while that goes on.
+    cursor: Option<Cursor>,
 }
 
 /// All waiters, in the queues of their pools and groups.
 pub(super) struct Waiters {
     waiters: Slab<Waiter>,
     links: Links,
+    need_links: Links,
+    check_links: Links,
+    classes: Classes,
     next_arrival: u64,
     by_pool: SideTable<PoolId, PoolWaiters>,
     by_group: SideTable<GroupId, WaitQueue>,
@@ -112,6 +141,9 @@ impl Default for Waiters {
         Waiters {
             waiters: Slab::new(),
             links: Links::default(),
+            need_links: Links::default(),
+            check_links: Links::default(),
+            classes: Classes::default(),
             next_arrival: first_before(u32::MAX.into()),
             by_pool: SideTable::default(),
             by_group: SideTable::default(),
@@ -161,9 +193,70 @@ impl Waiters {
         self.by_pool.get(pool).need
     }
 
-    /// Returns whether a waiter waits for a check in a pool.
-    pub fn has_no_wait(&self, pool: PoolId) -> bool {
-        self.by_pool.get(pool).no_wait > 0
+    /// Returns the first of the waiters that may have a start under way in a pool.
+    pub fn first_needy(&self, pool: PoolId) -> Option<WaiterId> {
+        self.by_pool.get(pool).needy.front()
+    }
+
+    /// Returns the first of the waiters for a check in a pool.
+    pub fn first_no_wait(&self, pool: PoolId) -> Option<WaiterId> {
+        self.by_pool.get(pool).no_wait.front()
+    }
+
+    /// Sets the waiter for several members for which those of a pool are reserved. Returns the one before if it was another one.
+    pub fn set_reserving(&mut self, pool: PoolId, id: Option<WaiterId>) -> Option<WaiterId> {
+        if self.by_pool.get(pool).reserving == id {
+            return None;
+        }
+        std::mem::replace(&mut self.by_pool.get_mut(pool).reserving, id)
+    }
+
+    /// Notes that a waiter leaves. Returns whether members of the pool were reserved for it.
+    pub fn end_reserving(&mut self, pool: PoolId, id: WaiterId) -> bool {
+        let is_reserving = self.by_pool.get(pool).reserving == Some(id);
+        is_reserving && self.set_reserving(pool, None).is_some()
+    }
+
+    /// Forgets a pool for which nothing waits.
+    pub fn forget(&mut self, pool: PoolId) {
+        self.by_pool.clear(pool);
+    }
+
+    /// Returns the class to which the free members of a pool were offered last.
+    pub fn cursor(&self, pool: PoolId) -> Option<Cursor> {
+        self.by_pool.get(pool).cursor
+    }
+
+    /// Sets the class to which the free members of a pool were offered last.
+    pub fn set_cursor(&mut self, pool: PoolId, cursor: Option<Cursor>) {
+        if self.cursor(pool) != cursor {
+            self.by_pool.get_mut(pool).cursor = cursor;
+        }
+    }
+
+    /// Returns the class of waiters for members of a pool, or of its group, behind another one.
+    pub fn class_after(&self, pool: PoolId, group: Option<GroupId>, after: Option<Cursor>) -> Option<Cursor> {
+        let of_group = || self.classes.after(Place::Group(group?), after);
+        self.classes.after(Place::Pool(pool), after).or_else(of_group)
+    }
+
+    /// Returns the waiters of a class, first come first.
+    pub fn of_class(&self, class: ClassId) -> impl Iterator<Item = WaiterId> {
+        self.classes.waiters(class)
+    }
+
+    /// Returns the classes of waiters for members of a pool, or of its group, that may suit a member: all that it suits are among
+    /// them.
+    pub fn classes_under<'a>(
+        &'a self,
+        pool: PoolId,
+        group: Option<GroupId>,
+        name: &'a [u8],
+        attributes: &'a [(Box<[u8]>, Box<[u8]>)],
+    ) -> impl Iterator<Item = ClassId> + 'a {
+        let group = group.filter(|group| self.by_group.get(*group).has_classes()).map(Place::Group);
+        let pool = Some(Place::Pool(pool)).filter(|_| self.by_pool.get(pool).queue.has_classes());
+        pool.into_iter().chain(group).flat_map(move |place| self.classes.under(place, name, attributes))
     }
 
     /// Returns the number of waiters for members of a pool, those of its group among them.
@@ -233,8 +326,11 @@ impl Waiters {
         let queue = queue_of(&mut self.by_pool, &mut self.by_group, waiter.source);
         queue.len += 1;
         queue.list_of(&waiter).push_back(&mut self.links, id);
-        self.count_starts(waiter.starts_in(), waiter.want, waiter.no_wait);
+        self.count_starts(id, waiter.starts_in(), waiter.want, waiter.no_wait);
         waiter.timer = Some(step.timers.arm(waiter.next_timer(step.now), Timer::Wait(id)));
+        if waiter.demand() != Demand::Any {
+            waiter.class = Some(self.classes.insert(id, &waiter, &self.waiters));
+        }
         self.waiters.insert(waiter);
         Some(())
     }
@@ -242,11 +338,12 @@ impl Waiters {
     /// Removes a waiter and cancels its timer.
     pub fn remove(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> Waiter {
         self.waiters[id.index()].timer.take().into_iter().for_each(|timer| step.timers.cancel(timer));
-        let waiter = self.waiters.remove(id.index());
+        let mut waiter = self.waiters.remove(id.index());
+        waiter.class.take().into_iter().for_each(|class| self.classes.remove(class, id));
         let queue = queue_of(&mut self.by_pool, &mut self.by_group, waiter.source);
         queue.len -= 1;
         queue.list_of(&waiter).remove(&mut self.links, id);
-        self.uncount_starts(waiter.starts_in(), waiter.want, waiter.no_wait);
+        self.uncount_starts(id, waiter.starts_in(), waiter.want, waiter.no_wait);
         self.by_conn.clear(waiter.conn);
         waiter
     }
@@ -266,8 +363,8 @@ impl Waiters {
         let waiter = &mut self.waiters[id.index()];
         let before = std::mem::replace(&mut waiter.want, want);
         let pool = waiter.starts_in().filter(|_| before != want)?;
-        let of_pool = self.by_pool.get_mut(pool);
-        of_pool.need = of_pool.need - u64::from(before) + u64::from(want);
+        self.uncount_starts(id, Some(pool), before, false);
+        self.count_starts(id, Some(pool), want, false);
         Some(pool)
     }
 
@@ -285,24 +382,32 @@ impl Waiters {
         let WaitSource::Group(group, before) = waiter.source else { return None };
         waiter.source = WaitSource::Group(group, pool);
         let (want, no_wait) = (waiter.want, waiter.no_wait);
-        self.uncount_starts(before, want, no_wait);
-        self.count_starts(pool, want, no_wait);
+        self.uncount_starts(id, before, want, no_wait);
+        self.count_starts(id, pool, want, no_wait);
         before
     }
 
-    fn count_starts(&mut self, pool: Option<PoolId>, want: u32, no_wait: bool) {
-        if let Some(pool) = pool {
-            let of_pool = self.by_pool.get_mut(pool);
+    fn count_starts(&mut self, id: WaiterId, pool: Option<PoolId>, want: u32, no_wait: bool) {
+        let Some(pool) = pool else { return };
+        let of_pool = self.by_pool.get_mut(pool);
+        if want > 0 {
             of_pool.need += u64::from(want);
-            of_pool.no_wait += u32::from(no_wait);
+            of_pool.needy.push_back(&mut self.need_links, id);
+        }
+        if no_wait {
+            of_pool.no_wait.push_back(&mut self.check_links, id);
         }
     }
 
-    fn uncount_starts(&mut self, pool: Option<PoolId>, want: u32, no_wait: bool) {
-        if let Some(pool) = pool {
-            let of_pool = self.by_pool.get_mut(pool);
+    fn uncount_starts(&mut self, id: WaiterId, pool: Option<PoolId>, want: u32, no_wait: bool) {
+        let Some(pool) = pool else { return };
+        let of_pool = self.by_pool.get_mut(pool);
+        if want > 0 {
             of_pool.need -= u64::from(want);
-            of_pool.no_wait -= u32::from(no_wait);
+            of_pool.needy.remove(&mut self.need_links, id);
+        }
+        if no_wait {
+            of_pool.no_wait.remove(&mut self.check_links, id);
         }
     }
 
@@ -324,8 +429,14 @@ impl Waiters {
         for (pool, of_pool) in self.by_pool.iter() {
             let here = || self.iter().map(|(_, waiter)| waiter).filter(|waiter| waiter.starts_in() == Some(pool));
             assert_eq!(of_pool.need, here().map(|waiter| u64::from(waiter.want)).sum::<u64>(), "starts needed");
-            assert_eq!(of_pool.no_wait as usize, here().filter(|waiter| waiter.no_wait).count(), "waiters for a check");
+            let needy = of_pool.needy.iter(&self.need_links).filter(|id| self.get(*id).want > 0);
+            assert_eq!(needy.count(), here().filter(|waiter| waiter.want > 0).count(), "waiters that need starts");
+            let no_wait = of_pool.no_wait.iter(&self.check_links).filter(|id| self.get(*id).no_wait);
+            assert_eq!(no_wait.count(), here().filter(|waiter| waiter.no_wait).count(), "waiters for a check");
+            let is_several = |id: WaiterId| self.find(id).is_some_and(|waiter| waiter.demand() == Demand::Several);
+            assert!(of_pool.reserving.is_none_or(is_several), "members are reserved for a waiter for several");
         }
+        self.classes.check(&self.waiters);
         for (id, waiter) in self.iter() {
             assert_eq!(self.of_conn(waiter.conn), Some(id), "a waiter is found by its connection");
             let is_named = waiter.filter.as_ref().is_some_and(|filter| filter.member.is_some());
@@ -337,6 +448,12 @@ impl Waiters {
 }
 
 impl WaitQueue {
+    /// Returns whether there are waiters for some members or several.
+    fn has_classes(&self) -> bool {
+        let [any, ..] = &self.lists;
+        any.iter().map(List::len).sum::<u32>() < self.len
+    }
+
     fn list_of(&mut self, waiter: &Waiter) -> &mut List<WaiterId> {
         &mut self.lists[waiter.demand() as usize][usize::from(waiter.priority)]
     }

@@ -4,17 +4,40 @@ use super::lifecycle::Cause;
 use super::waiters::{Demand, Rank};
 use super::*;
 
+/// Cost of an offer of a member to waiters: slices have fewer members where something waits.
+const OFFER_COST: usize = 4;
+/// Cost of each class of waiters that it suits.
+const COST_OF_A_CLASS: usize = 2;
+
+/// Waiters that may have free members which they could not have before.
+pub(super) enum Retry {
+    /// All that suit members with a filter: these were reserved for a waiter.
+    Reserved(Option<Box<Filter>>),
+    /// The one of a connection.
+    Waiter(ConnId),
+}
+
 impl State {
-    /// Returns the first waiter with this demand, of those that can take from the pool, about which `is_meant` is true.
-    fn first(
-        &self,
-        pool: PoolId,
-        demand: Demand,
-        now: Time,
-        is_meant: impl Fn(WaiterId) -> bool,
-    ) -> Option<(Rank, WaiterId)> {
+    /// Returns the first waiter with this demand, of those that can take from the pool.
+    fn first(&self, pool: PoolId, demand: Demand, now: Time) -> Option<(Rank, WaiterId)> {
         let source = (pool, self.pool(pool).group);
-        self.waiters.first(source, demand, now, |id| self.can_take_from(id, pool) && is_meant(id))
+        self.waiters.first(source, demand, now, |id| self.can_take_from(id, pool))
+    }
+
+    /// Returns the first waiter of each class that a member suits, in the order in which they are served.
+    fn suited(&self, id: MemberId, now: Time) -> Vec<(Rank, WaiterId)> {
+        let Member { pool, name, .. } = self.member(id);
+        let attributes = self.members.attributes(id).map_or(&[][..], |attributes| attributes.as_slice());
+        let classes = self.waiters.classes_under(*pool, self.pool(*pool).group, name, attributes);
+        let first =
+            classes.filter_map(|class| self.first_of_class(class, *pool)).filter(|first| self.suits(*first, id));
+        let mut all: Vec<_> = first.map(|first| (self.waiters.get(first).rank(now), first)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn first_of_class(&self, class: ClassId, pool: PoolId) -> Option<WaiterId> {
+        self.waiters.of_class(class).find(|id| self.can_take_from(*id, pool))
     }
 
     /// Returns the waiters that can take from the pool, in the order in which they are served.
@@ -29,7 +52,7 @@ impl State {
     #[inline]
     pub(super) fn reserving_waiter(&self, pool: PoolId, now: Time) -> Option<(Rank, WaiterId)> {
         // Most takes find that nothing waits.
-        if self.queued(pool) == 0 { None } else { self.first(pool, Demand::Several, now, |_| true) }
+        if self.queued(pool) == 0 { None } else { self.first(pool, Demand::Several, now) }
     }
 
     /// Returns whether the limits of a pool let a waiter take from it. Those of the pool alone were within them when they came.
@@ -49,36 +72,65 @@ impl State {
         filter.is_none_or(|filter| self.members.matches(filter, member))
     }
 
-    /// Gives a member that came free to the first waiter that it suits, or keeps it for one that waits for several.
+    /// Gives a free member to the first waiter that it suits, or keeps it for one that waits for several.
     pub(super) fn offer_to_waiters(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
         let pool = self.member(id).pool;
         if self.queued(pool) == 0 {
             return;
         }
         let now = step.now;
-        let single = [Demand::Any, Demand::Matching].into_iter();
-        let single = single.filter_map(|demand| self.first(pool, demand, now, |waiter| self.suits(waiter, id))).min();
+        let suited = self.suited(id, now);
+        // Lossless: no more than the budget.
+        let cost = (OFFER_COST + COST_OF_A_CLASS * suited.len()).min(step.timers.budget() as usize) as u32;
+        step.timers.spend(cost);
+        let is_several = |id: WaiterId| self.waiters.get(id).demand() == Demand::Several;
+        let matching = suited.iter().copied().find(|(_, waiter)| !is_several(*waiter));
+        let single = self.first(pool, Demand::Any, now).into_iter().chain(matching).min();
+        let is_first = |rank: Rank| single.is_none_or(|(single, _)| rank < single);
         let reserving = self.reserving_waiter(pool, now);
-        if let Some((rank, waiter)) = reserving.filter(|(_, waiter)| self.suits(*waiter, id))
-            && single.is_none_or(|(single, _)| rank < single)
-        {
+        if let Some((_, waiter)) = reserving.filter(|(rank, waiter)| is_first(*rank) && self.suits(*waiter, id)) {
             self.serve_several(waiter, pool, None, step);
             return self.settle_want(waiter, pool);
         }
         // Waiters for several behind the first reserve nothing, but are served with what it cannot use.
         if let Some((_, reserving)) = reserving {
-            let is_meant =
-                |waiter| waiter != reserving && self.suits(waiter, id) && self.can_be_served(waiter, pool, reserving);
-            let several = self.first(pool, Demand::Several, now, is_meant);
-            if let Some((_, waiter)) = several.filter(|(rank, _)| single.is_none_or(|(single, _)| *rank < single)) {
+            let before = suited.iter().copied().take_while(|(rank, _)| is_first(*rank)).map(|(_, waiter)| waiter);
+            let mut several = before.filter(|waiter| is_several(*waiter) && *waiter != reserving);
+            if let Some(waiter) = several.find(|waiter| self.can_be_served(*waiter, pool, reserving)) {
                 return self.serve_several(waiter, pool, Some(reserving), step);
             }
         }
         match single {
-            Some((_, waiter)) => self.serve_waiter(waiter, pool, &[id], step),
-            None if cause == Cause::Start => self.use_start(pool, now),
+            Some((_, waiter)) if self.unproved(&[id], self.waiters.get(waiter).since, now).is_empty() => {
+                self.serve_waiter(waiter, pool, &[id], step);
+            }
+            Some(_) => self.check_for_waiters(pool, vec![id], step),
+            None if cause == Cause::Start => self.use_start(pool),
             None => {}
         }
+    }
+
+    /// Has members checked that a waiter could have, unless as many checks are under way as there are waiters.
+    fn check_for_waiters(&mut self, pool: PoolId, unproved: Vec<MemberId>, step: &mut Step<'_, '_>) {
+        let checks = self.members.in_pool(pool).count(PhaseKind::Checking) as usize;
+        if checks + 1 < self.queued(pool) as usize + unproved.len() {
+            unproved.into_iter().for_each(|member| self.begin_check(member, step));
+        }
+    }
+
+    /// Hands out a free member that a waiter could have, to it or to one before it, or has it checked. Returns whether that was done.
+    fn try_to_serve(&mut self, id: WaiterId, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
+        let (waiter, free) = (self.waiters.get(id), self.free_count(pool));
+        let reserving = self.reserving_waiter(pool, step.now).filter(|(first, _)| *first < waiter.rank(step.now));
+        let reserving = reserving.map(|(_, first)| first);
+        let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving);
+        let Some(members) = members else { return false };
+        let unproved = self.unproved(&members, waiter.since, step.now);
+        match unproved.is_empty() {
+            true => self.offer_to_waiters(members[0], Cause::Other, step),
+            false => self.check_for_waiters(pool, unproved, step),
+        }
+        self.free_count(pool) < free
     }
 
     fn can_be_served(&self, id: WaiterId, pool: PoolId, reserving: WaiterId) -> bool {
@@ -116,74 +168,107 @@ impl State {
         }
     }
 
-    /// Settles the starts that the first waiter for several members needs.
+    /// Settles for which waiter members are reserved, and the starts that it needs.
     pub(super) fn settle_reserving_waiter(&mut self, pool: PoolId, now: Time) {
-        if let Some((_, waiter)) = self.reserving_waiter(pool, now) {
-            self.settle_want(waiter, pool);
+        let first = self.reserving_waiter(pool, now).map(|(_, waiter)| waiter);
+        if let Some(before) = self.waiters.set_reserving(pool, first).and_then(|before| self.waiters.find(before)) {
+            self.pools.retry(pool, Retry::Reserved(before.filter.clone()));
+        }
+        first.into_iter().for_each(|waiter| self.settle_want(waiter, pool));
+    }
+
+    /// Returns the number of free members of the pool that suit a take for several, no more than `most`.
+    pub(super) fn suiting(&self, pool: PoolId, filter: Option<&Filter>, most: u32) -> u32 {
+        match filter {
+            None => self.free_count(pool).min(most),
+            // Lossless: they are no more than `most`.
+            filter => self.free_that_suit(pool, filter, most).len() as u32,
         }
     }
 
-    /// Returns the number of free members of the pool that suit a take, no more than `most`.
-    pub(super) fn suiting(&self, pool: PoolId, filter: Option<&Filter>, most: u32) -> u32 {
-        let Some(Filter { attributes, .. }) = filter else { return self.free_count(pool).min(most) };
-        let wanted = Wanted { attributes, members: most as usize, is_back: true };
-        // Lossless: they are no more than `most`.
-        self.members.find_free(pool, &wanted, |_| true).len() as u32
+    /// Returns free members of a pool that suit a take for several, as many as there are, but no more than `most`.
+    fn free_that_suit(&self, pool: PoolId, filter: Option<&Filter>, most: u32) -> Vec<MemberId> {
+        let (members, is_back) = (most as usize, self.pool(pool).settings.order == Order::Lifo);
+        match filter {
+            Some(Filter { attributes, .. }) => {
+                self.members.find_free(pool, &Wanted { attributes, members, is_back }, |_| true)
+            }
+            None if is_back => self.members.free_back(pool).take(members).collect(),
+            None => self.members.free(pool).take(members).collect(),
+        }
     }
 
     /// Counts a start as used whose member suits no waiter, for the first waiter that may have caused it.
-    fn use_start(&mut self, pool: PoolId, now: Time) {
-        let is_meant = |id: WaiterId| {
-            let waiter = self.waiters.get(id);
-            waiter.want > 0 && waiter.starts_in() == Some(pool)
-        };
-        let all = [Demand::Any, Demand::Matching, Demand::Several];
-        let first = all.into_iter().filter_map(|demand| self.first(pool, demand, now, is_meant)).min();
-        if let Some((_, id)) = first {
+    fn use_start(&mut self, pool: PoolId) {
+        if let Some(id) = self.waiters.first_needy(pool) {
             self.waiters.use_start(id);
             self.pools.touch(pool);
         }
     }
 
-    /// Offers the free members of a pool to its waiters, in order.
+    /// Offers the free members of a pool to its waiters again, in the background.
     pub(super) fn reconsider(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        // This is called again when the free members of lost providers are gone.
-        if self.free_count(pool) == 0 || self.queued(pool) == 0 || self.agents.has_orphaned_free(pool) {
-            return;
+        self.waiters.set_cursor(pool, None);
+        if !self.background.of_pool(pool).is_offering {
+            self.begin(BackgroundTask::Offer(pool), step);
         }
-        let mut checks = self.members.in_pool(pool).count(PhaseKind::Checking) as usize;
-        let mut reserving = None;
-        for id in self.in_order(pool, step.now) {
-            if self.free_count(pool) == 0 {
-                break;
+    }
+
+    /// Offers the free members of a pool to one waiter of each class, for as long as there is budget and it gets some. Returns
+    /// whether there are more classes.
+    pub(super) fn offer_free(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
+        // This is called again when the free members of lost providers are gone.
+        while self.free_count(pool) > 0 && self.queued(pool) > 0 && !self.agents.has_orphaned_free(pool) {
+            if !step.timers.spend(background::COST) {
+                return true;
             }
-            let waiter = self.waiters.get(id);
-            let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving);
-            let unproved = members.as_ref().map(|members| self.unproved(members, waiter.since, step.now));
-            let is_several = waiter.demand() == Demand::Several;
-            match (members, unproved) {
-                (Some(members), Some(unproved)) if unproved.is_empty() => {
-                    self.serve_waiter(id, pool, &members, step);
-                    continue;
-                }
-                (_, Some(unproved)) => {
-                    // The checks that are under way already are as good.
-                    let covered = unproved.len().min(checks);
-                    checks -= covered;
-                    unproved.into_iter().skip(covered).for_each(|member| self.begin_check(member, step));
-                }
-                _ => {}
+            let any = self.first(pool, Demand::Any, step.now).filter(|_| self.waiters.cursor(pool).is_none());
+            if any.is_some_and(|(_, any)| self.try_to_serve(any, pool, step)) {
+                continue;
             }
-            if is_several && reserving.is_none() {
-                reserving = Some(id);
-                self.settle_want(id, pool);
+            let next = self.waiters.class_after(pool, self.pool(pool).group, self.waiters.cursor(pool));
+            let Some((_, class)) = next else { break };
+            // A class whose waiters get something comes again.
+            if !self.first_of_class(class, pool).is_some_and(|waiter| self.try_to_serve(waiter, pool, step)) {
+                self.waiters.set_cursor(pool, next);
+            }
+        }
+        self.waiters.set_cursor(pool, None);
+        false
+    }
+
+    /// Offers free members to waiters that could not have them before.
+    pub(super) fn retry(&mut self, pool: PoolId, retry: Retry, step: &mut Step<'_, '_>) {
+        match retry {
+            Retry::Reserved(filter) => self.release_reserved(pool, filter.as_deref(), step),
+            Retry::Waiter(conn) => {
+                let waiter = self.waiters.of_conn(conn).filter(|id| self.can_take_from(*id, pool));
+                waiter.into_iter().for_each(|id| _ = self.try_to_serve(id, pool, step));
             }
         }
     }
 
-    /// Notes that waiters of the pools of a source may want members that are free.
-    fn reconsider_source(&mut self, source: WaitSource) {
-        self.pools_of(source).into_iter().for_each(|pool| self.pools.reconsider(pool));
+    /// Offers members that were reserved for a waiter with this filter to others.
+    fn release_reserved(&mut self, pool: PoolId, filter: Option<&Filter>, step: &mut Step<'_, '_>) {
+        if self.queued(pool) == 0 || self.agents.has_orphaned_free(pool) {
+            return;
+        }
+        let members = self.free_that_suit(pool, filter, MOST_AT_ONCE);
+        if members.len() == MOST_AT_ONCE as usize {
+            // Some of them are to be checked, and so more may be free than a waiter can ask for.
+            return self.reconsider(pool, step);
+        }
+        for id in members {
+            if self.members.find(id).is_some_and(|member| member.phase.kind() == PhaseKind::Free) {
+                self.offer_to_waiters(id, Cause::Other, step);
+            }
+        }
+    }
+
+    /// Notes that a waiter may have what it could not have before.
+    fn retry_waiter(&mut self, id: WaiterId) {
+        let Waiter { conn, source, .. } = *self.waiters.get(id);
+        self.pools_of(source).into_iter().for_each(|pool| self.pools.retry(pool, Retry::Waiter(conn)));
     }
 
     fn pools_of(&self, source: WaitSource) -> Vec<PoolId> {
@@ -198,7 +283,11 @@ impl State {
         let waiter = self.waiters.remove(id, step);
         waiter.starts_in().into_iter().for_each(|pool| self.pools.touch(pool));
         if waiter.demand() == Demand::Several {
-            self.reconsider_source(waiter.source);
+            for pool in self.pools_of(waiter.source) {
+                if self.waiters.end_reserving(pool, id) {
+                    self.pools.retry(pool, Retry::Reserved(waiter.filter.clone()));
+                }
+            }
         }
         waiter
     }
@@ -209,10 +298,13 @@ impl State {
         let Some(id) = self.waiters.of_conn(conn) else { return };
         let pools = self.pools_of(self.waiters.get(id).source);
         self.end_wait(id, step);
-        for pool in pools {
-            if self.pools.take_reconsider(pool) {
-                self.reconsider(pool, step);
-            }
+        pools.into_iter().for_each(|pool| self.retry_all(pool, step));
+    }
+
+    /// Offers free members to the waiters of a pool that were noted for that.
+    pub(super) fn retry_all(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
+        for retry in self.pools.take_retries(pool) {
+            self.retry(pool, retry, step);
         }
     }
 
@@ -225,7 +317,7 @@ impl State {
     /// Ends a wait that has lasted for its timeout, or reconsiders one that is long enough to come first.
     pub(super) fn wait_is_over(&mut self, id: WaiterId, step: &mut Step<'_, '_>) {
         if !self.waiters.fired(id, step) {
-            return self.reconsider_source(self.waiters.get(id).source);
+            return self.retry_waiter(id);
         }
         let waiter = self.end_wait(id, step);
         let pool = match waiter.source {
@@ -245,19 +337,18 @@ impl State {
 
     /// Refuses the waiters without a timeout when the last check has ended and nothing else is free for them.
     pub(super) fn end_no_wait_takes(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        self.reconsider(pool, step);
-        if self.members.in_pool(pool).count(PhaseKind::Checking) > 0 {
-            return;
-        }
-        let waiter = |id: &WaiterId| self.waiters.get(*id);
-        let all = self.waiters.for_pool(pool, self.pool(pool).group);
-        let over = all.filter(|id| waiter(id).no_wait && waiter(id).starts_in() == Some(pool));
-        let mut over: Vec<WaiterId> = over.collect();
-        over.sort_unstable_by_key(|id| waiter(id).arrival);
-        for id in over {
-            let reason = self.miss_reason(pool);
-            self.count_miss(pool, reason);
-            self.refuse_wait(id, What::NoMembers(reason), step);
+        while let Some(id) = self.waiters.first_no_wait(pool) {
+            if self.members.in_pool(pool).count(PhaseKind::Checking) > 0 {
+                return;
+            }
+            if !step.timers.spend(background::COST) {
+                return self.background.fall_behind(pool);
+            }
+            if !(self.can_take_from(id, pool) && self.try_to_serve(id, pool, step)) {
+                let reason = self.miss_reason(pool);
+                self.count_miss(pool, reason);
+                self.refuse_wait(id, What::NoMembers(reason), step);
+            }
         }
     }
 

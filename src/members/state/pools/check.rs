@@ -11,7 +11,7 @@ impl Pools {
         for (id, pool) in self.iter() {
             let is_found = self.find(&pool.name) == Ok(id) && self.by_name.get(&pool.name) == Some(&id);
             assert!(pool.is_removed || is_found, "a pool is found by its name");
-            let is_noted = pool.is_touched || pool.is_to_reconsider || pool.is_to_grow;
+            let is_noted = pool.is_touched || pool.is_to_reconsider || pool.is_to_grow || !pool.retries.is_empty();
             assert!(!is_noted, "a step settles what it has touched");
             assert!(pool.owed <= pool.settings.max, "no more is owed than there may be");
             let is_in_group = pool.group.is_none_or(|group| self.group(group).pools.contains(&id));

@@ -1,0 +1,162 @@
+//! Waiters by what they ask for. A class has those of one pool or group with the same filter, number and priority, and stands under one
+//! of the attributes that it asks for: a member finds the classes that it suits by its own, without a look at the others.
+
+use super::*;
+use poolcounter_core::meter::Metered as _;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+/// The pool or group for whose members a waiter waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::state) enum Place {
+    Pool(PoolId),
+    Group(GroupId),
+}
+
+/// A class in the order in which classes are gone through.
+pub(in crate::state) type Cursor = (Place, ClassId);
+
+struct Class {
+    place: Place,
+    hash: Hash,
+    /// The attribute under which it stands, or the name of the only member that will do.
+    pair: PairId,
+    /// First come first.
+    waiters: List<WaiterId>,
+}
+
+/// All classes.
+#[derive(Default)]
+pub(super) struct Classes {
+    classes: Slab<Class>,
+    by_request: Names<ClassId>,
+    by_place: BTreeSet<Cursor>,
+    pairs: Pairs<List<ClassId>>,
+    links: Links,
+    waiter_links: Links,
+}
+
+/// The option of a take that names a member. No attribute has its name.
+const MEMBER: &[u8] = b"member";
+
+impl Place {
+    fn number(self) -> u64 {
+        match self {
+            Place::Pool(pool) => pool.index() as u64,
+            Place::Group(group) => 1 << 32 | group.index() as u64,
+        }
+    }
+}
+
+impl Classes {
+    /// Adds a waiter behind those of its class, and returns that.
+    pub fn insert(&mut self, id: WaiterId, waiter: &Waiter, waiters: &Slab<Waiter>) -> ClassId {
+        let (place, hash) = (waiter.place(), self.hash(waiter));
+        let is_same = |class: ClassId| {
+            let first = self.first(class).map(|first| &waiters[first.index()]);
+            first.is_some_and(|first| first.asks_the_same(waiter))
+        };
+        let class = self.by_request.find(hash, is_same).unwrap_or_else(|| {
+            let pair = self.pair_for(place, waiter.filter.as_deref());
+            let class = Class { place, hash, pair, waiters: List::default() };
+            let id = ClassId::from_index(self.classes.insert(class));
+            let classes = &self.classes;
+            self.by_request.insert(hash, id, |id| classes[id.index()].hash);
+            self.by_place.insert((place, id));
+            self.pairs.get_mut(pair).push_back(&mut self.links, id);
+            id
+        });
+        self.classes[class.index()].waiters.push_back(&mut self.waiter_links, id);
+        class
+    }
+
+    /// Removes a waiter from its class, and the class with its last waiter.
+    pub fn remove(&mut self, id: ClassId, waiter: WaiterId) {
+        let class = &mut self.classes[id.index()];
+        class.waiters.remove(&mut self.waiter_links, waiter);
+        if class.waiters.is_empty() {
+            let Class { place, hash, pair, .. } = self.classes.remove(id.index());
+            self.by_request.remove(hash, id);
+            self.by_place.remove(&(place, id));
+            let list = self.pairs.get_mut(pair);
+            list.remove(&mut self.links, id);
+            if list.is_empty() {
+                self.pairs.remove(pair);
+            }
+        }
+    }
+
+    /// Returns the attribute under which the fewest classes stand.
+    fn pair_for(&mut self, place: Place, filter: Option<&Filter>) -> PairId {
+        let (owner, pairs) = (place.number(), &self.pairs);
+        let classes = |(name, value): &(&[u8], &[u8])| pairs.find(owner, name, value).map(|id| pairs.get(id).len());
+        let named = filter.and_then(|filter| filter.member.as_deref());
+        let attributes = filter.into_iter().flat_map(|filter| &filter.attributes);
+        let rarest = attributes.map(|(name, value)| (&**name, &**value)).min_by_key(classes);
+        let (name, value) = named.map(|member| (MEMBER, member)).or(rarest).unwrap_or_default();
+        self.pairs.find_or_add(owner, name, value)
+    }
+
+    fn hash(&self, waiter: &Waiter) -> Hash {
+        let hash = |bytes: &[u8]| self.by_request.hash(bytes).0;
+        let mut all = waiter.place().number() << 32 ^ u64::from(waiter.members()) << 4 ^ u64::from(waiter.priority);
+        let named = waiter.filter.as_ref().and_then(|filter| filter.member.as_deref());
+        let attributes = waiter.filter.iter().flat_map(|filter| &filter.attributes);
+        let words = attributes.flat_map(|(name, value)| [&**name, &**value]).chain(named);
+        words.for_each(|word| all = all.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ hash(word));
+        Hash(all)
+    }
+
+    fn first(&self, id: ClassId) -> Option<WaiterId> {
+        self.classes[id.index()].waiters.front()
+    }
+
+    /// Returns the waiters of a class, first come first.
+    pub fn waiters(&self, id: ClassId) -> impl Iterator<Item = WaiterId> {
+        self.classes[id.index()].waiters.iter(&self.waiter_links)
+    }
+
+    /// Returns the classes that stand under the name or an attribute of a member, or under none: all that it suits are among them.
+    pub fn under<'a>(
+        &'a self,
+        place: Place,
+        member: &'a [u8],
+        attributes: &'a [(Box<[u8]>, Box<[u8]>)],
+    ) -> impl Iterator<Item = ClassId> + 'a {
+        let own = [(&b""[..], &b""[..]), (MEMBER, member)].into_iter();
+        let all = own.chain(attributes.iter().map(|(name, value)| (&**name, &**value)));
+        let pairs = all.filter_map(move |(name, value)| self.pairs.find(place.number(), name, value));
+        pairs.flat_map(|pair| self.pairs.get(pair).iter(&self.links))
+    }
+
+    /// Returns the class of a place behind another one.
+    pub fn after(&self, place: Place, after: Option<Cursor>) -> Option<Cursor> {
+        let from = match after {
+            Some((other, _)) if other > place => return None,
+            Some(after) if after.0 == place => Bound::Excluded(after),
+            _ => Bound::Included((place, ClassId::from_index(0))),
+        };
+        self.by_place.range((from, Bound::Unbounded)).metered().next().copied().filter(|(of, _)| *of == place)
+    }
+
+    /// Compares the indexes with the classes, and these with the waiters.
+    pub fn check(&self, waiters: &Slab<Waiter>) {
+        let mut classed = 0;
+        for (index, class) in &self.classes {
+            let id = ClassId::from_index(index);
+            let first = &waiters[self.first(id).expect("a class has waiters").index()];
+            let is_right = |waiter: &Waiter| waiter.class == Some(id) && waiter.asks_the_same(first);
+            assert!(self.waiters(id).all(|waiter| is_right(&waiters[waiter.index()])), "a class has its own waiters");
+            let arrivals = self.waiters(id).map(|waiter| waiters[waiter.index()].arrival);
+            assert!(arrivals.is_sorted(), "who came first is first in a class");
+            let is_found = self.pairs.get(class.pair).iter(&self.links).any(|other| other == id);
+            assert!(is_found && self.by_place.contains(&(class.place, id)), "a class is found");
+            classed += self.waiters(id).count();
+        }
+        let expected = waiters.iter().filter(|(_, waiter)| waiter.class.is_some()).count();
+        assert_eq!(classed, expected, "waiters are in the classes that they know");
+        let under: usize = self.pairs.iter().map(|(_, list)| list.len() as usize).sum();
+        let (all, requests) = (self.classes.len(), self.by_request.len());
+        assert_eq!((under, self.by_place.len(), requests), (all, all, all), "each class is in each index");
+    }
+}

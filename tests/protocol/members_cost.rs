@@ -1,0 +1,221 @@
+//! A step looks at no more entries because others have more members, wait in greater numbers, or hold more: the meter fails a
+//! step that looks at too many.
+
+use super::members_slices::Timed;
+use poolcounter_core::id::Id as _;
+use poolcounter_core::time::Span;
+use poolcounter_members::wire;
+
+const OPERATOR: usize = 0;
+const PROVIDER: usize = 1;
+const CONSUMER: usize = 2;
+const OTHER: usize = 3;
+/// Time after which there is a budget again for work in slices.
+const TICK: Span = Span::from_millis(20);
+/// The first of many connections.
+const MANY: usize = 10;
+
+/// Says a line, and returns what the connection was told in that step.
+fn ask(timed: &mut Timed, conn: usize, line: &str) -> String {
+    timed.events.clear();
+    timed.say(conn, line);
+    told(timed, conn)
+}
+
+fn told(timed: &Timed, conn: usize) -> String {
+    let mut bytes = Vec::new();
+    timed
+        .events
+        .iter()
+        .filter(|event| event.conn.index() == conn)
+        .for_each(|event| wire::write_event(&mut bytes, event));
+    String::from_utf8(bytes).expect("the names are text").trim_end().into()
+}
+
+/// Takes a member, and returns it. Returns its name.
+fn borrow(timed: &mut Timed, conn: usize, line: &str) -> String {
+    let taken = ask(timed, conn, line);
+    let words: Vec<&str> = taken.split(' ').collect();
+    let ["MEMBER", lease, _, member, ..] = words[..] else { panic!("{line}: {taken}") };
+    assert_eq!(ask(timed, conn, &format!("RETURN {lease}")), "RETURNED");
+    member.into()
+}
+
+/// Fixed members, the first of which has something that no other has, and each an attribute of its own.
+fn crowd(members: usize) -> Timed {
+    let mut timed = Timed::new();
+    timed.say(OPERATOR, &format!("POOL p 0 {} queue=100000", 2 * members));
+    timed.say(OPERATOR, "ADD p first os=linux side=left half=both gpu=1");
+    for n in 0..members {
+        let side = ["side=left half=one", "side=right half=both"][n % 2];
+        timed.say(OPERATOR, &format!("ADD p m{n} os=linux {side} id={n}"));
+    }
+    timed
+}
+
+#[test]
+fn a_take_by_attributes_finds_the_one_that_has_them_among_many() {
+    let mut timed = crowd(100_000);
+    let first = ["gpu=1", "os=linux gpu=1", "gpu=1 side=left", "side=left half=both"];
+    for filter in first {
+        assert_eq!(borrow(&mut timed, CONSUMER, &format!("TAKE p 0 {filter}")), "first");
+    }
+    assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 os=linux id=777"), "m777");
+    // Those that come last are handed out first.
+    assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 side=right id=99999"), "m99999");
+    assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 side=right"), "m99999");
+    assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0"), "m99999");
+    for filter in ["os=bsd", "os=linux id=none", "gpu=1 side=right", "half=one side=right"] {
+        assert_eq!(ask(&mut timed, CONSUMER, &format!("TAKE p 9 {filter}")), "ERROR NO_SUCH_MEMBER", "{filter}");
+    }
+    assert!(ask(&mut timed, CONSUMER, "TAKE p 0 gpu=1").starts_with("MEMBER "));
+    for filter in first {
+        assert_eq!(ask(&mut timed, OTHER, &format!("TAKE p 0 {filter}")), "NO_MEMBERS at_capacity", "{filter}");
+    }
+}
+
+#[test]
+fn a_waiter_for_several_costs_others_little() {
+    let mut timed = crowd(100_000);
+    let waiters = ["n=2 gpu=1", "n=2 side=left half=both", "n=500 gpu=1 os=linux"];
+    for waiter in waiters {
+        timed.say(OTHER, &format!("TAKE p 600 {waiter}"));
+        for _ in 0..100 {
+            assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0"), "m99999", "{waiter}");
+            assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 id=5"), "m5", "{waiter}");
+            timed.say(CONSUMER, "TAKE p 0 id=99999");
+            timed.say(CONSUMER, "BYE");
+            timed.pass(TICK);
+        }
+        assert_eq!(ask(&mut timed, CONSUMER, "TAKE p 0 gpu=1"), "NO_MEMBERS at_capacity", "it is reserved");
+        timed.say(CONSUMER, "TAKE p 600 gpu=1");
+        timed.events.clear();
+        assert_eq!(ask(&mut timed, OTHER, "CANCEL"), "NO_MEMBERS cancelled");
+        assert!(told(&timed, CONSUMER).starts_with("MEMBER "), "what was reserved goes on");
+        timed.say(CONSUMER, "BYE");
+        timed.pass(TICK);
+        // It comes behind the others again.
+        assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 id=99999"), "m99999");
+    }
+}
+
+#[test]
+fn a_member_finds_its_waiter_among_many() {
+    let mut timed = crowd(16_000);
+    let waiters = 10_000;
+    // Each for a member of its own, for one that nobody has, or for several of them.
+    for n in 0..waiters {
+        timed.say(CONSUMER, &format!("TAKE p 0 id={n}"));
+    }
+    for n in 0..waiters {
+        let count = if n % 10 == 0 { " n=2" } else { "" };
+        timed.say(MANY + n, &format!("TAKE p 600 os=linux id={n}{count}"));
+    }
+    timed.events.clear();
+    assert_eq!(ask(&mut timed, OPERATOR, "ADD p none os=bsd"), "OK");
+    for n in [1, 5_555, 9_999] {
+        let taken = ask(&mut timed, OPERATOR, &format!("ADD p other{n} os=linux id={n} gpu=2"));
+        assert_eq!(taken, "OK");
+        assert!(told(&timed, MANY + n).contains(&format!(" p other{n} ")), "{}", told(&timed, MANY + n));
+    }
+    assert_eq!(borrow(&mut timed, OTHER, "TAKE p 0 id=15999"), "m15999");
+    // All come back at once.
+    timed.events.clear();
+    timed.say(CONSUMER, "BYE");
+    timed.pass(Span::from_secs(1));
+    let served = timed.events.iter().filter(|event| event.conn.index() >= MANY).count();
+    assert_eq!(served, waiters - waiters / 10 - 3);
+    (0..waiters).for_each(|n| timed.close(MANY + n));
+}
+
+#[test]
+fn waiters_that_cannot_be_served_cost_a_start_little() {
+    let mut timed = Timed::new();
+    timed.say(OPERATOR, "POOL p 0 200000 queue=100000");
+    timed.say(PROVIDER, "PROVIDE p 0");
+    (0..10_000).for_each(|n| timed.say(MANY + n, "TAKE p 60 os=bsd"));
+    timed.say(PROVIDER, "PROVIDE p 1000");
+    for n in 0..1_000 {
+        timed.events.clear();
+        timed.say(PROVIDER, &format!("STARTED {} m{n} os=linux", n + 1));
+    }
+    // Nobody was served, all run out at once.
+    timed.pass(Span::from_secs(61));
+}
+
+#[test]
+fn waiters_for_several_leave_at_once() {
+    for is_same in [true, false] {
+        let mut timed = crowd(16_000);
+        let waiters = 4_000;
+        for n in 0..waiters {
+            let filter = if is_same { "id=0".into() } else { format!("id={n}") };
+            timed.say(MANY + n, &format!("TAKE p 600 n=2 {filter}"));
+        }
+        timed.events.clear();
+        for n in 0..waiters {
+            timed.close(MANY + n);
+        }
+        assert_eq!(timed.events.len(), 0);
+        // What waits long enough comes first.
+        for n in 0..waiters {
+            timed.say(MANY + n, &format!("TAKE p 100 n=2 id={n}"));
+        }
+        timed.pass(Span::from_secs(101));
+        assert_eq!(timed.events.len(), waiters);
+    }
+}
+
+#[test]
+fn a_pool_is_changed_while_many_wait() {
+    let mut timed = crowd(16_000);
+    for n in 0..10_000 {
+        timed.say(CONSUMER, &format!("TAKE p 0 id={n}"));
+        timed.say(MANY + n, &format!("TAKE p 600 os=linux id={n}"));
+    }
+    timed.events.clear();
+    timed.say(OPERATOR, "RECONFIGURE p max=99999");
+    timed.say(OPERATOR, "RECONFIGURE p min_free=0 order=fifo");
+    timed.pass(Span::from_secs(1));
+    assert_eq!(timed.events.len(), 2);
+}
+
+#[test]
+fn a_connection_holds_members_of_many_pools() {
+    let mut timed = Timed::new();
+    let pools = 10_000;
+    for n in 0..pools {
+        timed.say(OPERATOR, &format!("POOL p{n} 0 2 per_client=1"));
+        timed.say(OPERATOR, &format!("ADD p{n} m os=linux"));
+        assert!(ask(&mut timed, CONSUMER, &format!("TAKE p{n}")).starts_with("MEMBER "));
+    }
+    for n in [0, pools / 2, pools - 1] {
+        assert_eq!(ask(&mut timed, CONSUMER, &format!("TAKE p{n}")), "LIMIT");
+        assert_eq!(ask(&mut timed, OPERATOR, &format!("DEL p{n} m NOW")), "OK");
+        assert_eq!(ask(&mut timed, OPERATOR, &format!("ADD p{n} m")), "OK");
+        borrow(&mut timed, CONSUMER, &format!("TAKE p{n}"));
+    }
+    timed.close(CONSUMER);
+    timed.pass(Span::from_secs(60));
+}
+
+#[test]
+fn members_are_lost_with_their_provider() {
+    for settings in ["", " provider_grace=9"] {
+        let mut timed = Timed::new();
+        let members = 100_000;
+        timed.say(OPERATOR, &format!("POOL p 0 {members} cull_interval=0 queue=100000{settings}"));
+        timed.say(PROVIDER, "PROVIDE p");
+        (0..members).for_each(|n| timed.say(PROVIDER, &format!("OFFER p m{n} os=linux id={n}")));
+        (0..5_000).for_each(|n| timed.say(MANY + n, &format!("TAKE p 600 os=bsd id={n}")));
+        timed.close(PROVIDER);
+        timed.events.clear();
+        for filter in ["", "os=linux", "os=linux id=70000"] {
+            let told = ask(&mut timed, CONSUMER, &format!("TAKE p 0 {filter}"));
+            assert!(told.starts_with("NO_MEMBERS "), "{told}");
+        }
+        timed.say(CONSUMER, "TAKE p 3 os=linux");
+        timed.pass(Span::from_secs(20));
+        assert!(told(&timed, CONSUMER).ends_with("NO_MEMBERS timeout"));
+    }
+}
