@@ -132,8 +132,8 @@ impl State {
         for (pool, _) in self.pools.iter() {
             // A check that is under way is for a waiter.
             let has_checks = self.members.in_pool(pool).count(PhaseKind::Checking) > 0;
-            let is_offering = self.background.of_pool(pool).is_offering;
-            if has_checks || is_offering || self.agents.has_orphaned_free(pool) {
+            let tasks = self.background.of_pool(pool);
+            if has_checks || tasks.is_offering || tasks.is_behind || self.agents.has_orphaned_free(pool) {
                 continue;
             }
             let first = self.reserving_waiter(pool, now);

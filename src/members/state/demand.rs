@@ -16,7 +16,8 @@ impl State {
         if *owed > 0 || self.members.in_pool(id).live() > u64::from(settings.max) {
             self.trim(id, step);
         }
-        if self.pools.take_reconsider(id) {
+        // A pool that is behind is settled again.
+        if self.pools.take_reconsider(id) && !self.background.of_pool(id).is_behind {
             self.reconsider(id, step);
         }
         self.retry_all(id, step);

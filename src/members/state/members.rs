@@ -4,7 +4,6 @@
 
 use super::saved::SavedMember;
 use super::*;
-use std::cmp::Reverse;
 use std::ops::Bound;
 
 mod attributes;
@@ -168,36 +167,9 @@ impl MemberTable {
         self.by_agent.get(agent).cleaning
     }
 
-    /// Returns the attributes of a member; None when it has none.
-    pub fn attributes(&self, id: MemberId) -> Option<&Arc<Attributes>> {
-        self.attributes.of(id)
-    }
-
     /// Returns the span for which a member is held when it comes free.
     pub fn hold(&self, id: MemberId) -> Option<Span> {
         self.holds.get(&id).copied()
-    }
-
-    pub fn matches(&self, filter: &Filter, id: MemberId) -> bool {
-        filter.matches(&self.get(id).name, self.attributes(id).map(|attributes| &**attributes))
-    }
-
-    /// Returns whether a member of the pool, free or not, has all of some attributes.
-    pub fn has_any(&self, pool: PoolId, attributes: &Attributes) -> bool {
-        self.attributes.has_any(pool, attributes)
-    }
-
-    /// Returns free members of a pool that have the wanted attributes and about which `is_meant` is true, in the order in which they
-    /// are handed out: as many as are wanted, or all that there are.
-    pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
-        let mut found = self.attributes.find_free(pool, wanted, is_meant);
-        // Members that came free together stay in order.
-        match wanted.is_back {
-            true => found.sort_by_key(|id| Reverse(self.get(*id).since)),
-            false => found.sort_by_key(|id| self.get(*id).since),
-        }
-        found.truncate(wanted.members);
-        found
     }
 
     /// Returns when a member reaches its lifetime; None when it has no limit.
@@ -306,20 +278,6 @@ impl MemberTable {
     fn unlink_owner(&mut self, id: MemberId) {
         if let MemberOwner::Agent(agent) = self.get(id).owner {
             self.by_agent.get_mut(agent).members.remove(&mut self.agent_links, id);
-        }
-    }
-
-    pub fn set_attributes(&mut self, id: MemberId, attributes: Attributes) {
-        let (pool, kind) = (self.get(id).pool, self.get(id).phase.kind());
-        let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
-        if is_idle {
-            self.attributes.leave_idle(id);
-            self.attributes.set_free(id, false);
-        }
-        self.attributes.set(id, pool, attributes);
-        if is_idle {
-            self.attributes.enter_idle(id);
-            self.attributes.set_free(id, kind == PhaseKind::Free);
         }
     }
 

@@ -3,7 +3,9 @@
 use super::*;
 use std::cmp::Reverse;
 
+mod check;
 mod classes;
+mod starts;
 
 use classes::Classes;
 pub(super) use classes::{Cursor, Place};
@@ -188,21 +190,6 @@ impl Waiters {
         self.next_arrival = arrival;
     }
 
-    /// Returns the number of starts that waiters may have under way in a pool.
-    pub fn need(&self, pool: PoolId) -> u64 {
-        self.by_pool.get(pool).need
-    }
-
-    /// Returns the first of the waiters that may have a start under way in a pool.
-    pub fn first_needy(&self, pool: PoolId) -> Option<WaiterId> {
-        self.by_pool.get(pool).needy.front()
-    }
-
-    /// Returns the first of the waiters for a check in a pool.
-    pub fn first_no_wait(&self, pool: PoolId) -> Option<WaiterId> {
-        self.by_pool.get(pool).no_wait.front()
-    }
-
     /// Sets the waiter for several members for which those of a pool are reserved. Returns the one before if it was another one.
     pub fn set_reserving(&mut self, pool: PoolId, id: Option<WaiterId>) -> Option<WaiterId> {
         if self.by_pool.get(pool).reserving == id {
@@ -252,7 +239,7 @@ impl Waiters {
         pool: PoolId,
         group: Option<GroupId>,
         name: &'a [u8],
-        attributes: &'a [(Box<[u8]>, Box<[u8]>)],
+        attributes: Option<&'a Attributes>,
     ) -> impl Iterator<Item = ClassId> + 'a {
         let group = group.filter(|group| self.by_group.get(*group).has_classes()).map(Place::Group);
         let pool = Some(Place::Pool(pool)).filter(|_| self.by_pool.get(pool).queue.has_classes());
@@ -356,94 +343,6 @@ impl Waiters {
             waiter.timer = Some(step.timers.arm(waiter.until, Timer::Wait(id)));
         }
         waiter.timer.is_none()
-    }
-
-    /// Sets the number of starts that a waiter may have under way. Returns the pool of its starts if the number has changed.
-    pub fn set_want(&mut self, id: WaiterId, want: u32) -> Option<PoolId> {
-        let waiter = &mut self.waiters[id.index()];
-        let before = std::mem::replace(&mut waiter.want, want);
-        let pool = waiter.starts_in().filter(|_| before != want)?;
-        self.uncount_starts(id, Some(pool), before, false);
-        self.count_starts(id, Some(pool), want, false);
-        Some(pool)
-    }
-
-    /// Counts one start of a waiter as used: its member went elsewhere.
-    pub fn use_start(&mut self, id: WaiterId) {
-        let waiter = &mut self.waiters[id.index()];
-        waiter.starts_used += 1;
-        let want = waiter.want - 1;
-        self.set_want(id, want);
-    }
-
-    /// Makes a waiter for a group cause its starts in another pool, or in none. Returns the pool before.
-    pub fn move_want(&mut self, id: WaiterId, pool: Option<PoolId>) -> Option<PoolId> {
-        let waiter = &mut self.waiters[id.index()];
-        let WaitSource::Group(group, before) = waiter.source else { return None };
-        waiter.source = WaitSource::Group(group, pool);
-        let (want, no_wait) = (waiter.want, waiter.no_wait);
-        self.uncount_starts(id, before, want, no_wait);
-        self.count_starts(id, pool, want, no_wait);
-        before
-    }
-
-    fn count_starts(&mut self, id: WaiterId, pool: Option<PoolId>, want: u32, no_wait: bool) {
-        let Some(pool) = pool else { return };
-        let of_pool = self.by_pool.get_mut(pool);
-        if want > 0 {
-            of_pool.need += u64::from(want);
-            of_pool.needy.push_back(&mut self.need_links, id);
-        }
-        if no_wait {
-            of_pool.no_wait.push_back(&mut self.check_links, id);
-        }
-    }
-
-    fn uncount_starts(&mut self, id: WaiterId, pool: Option<PoolId>, want: u32, no_wait: bool) {
-        let Some(pool) = pool else { return };
-        let of_pool = self.by_pool.get_mut(pool);
-        if want > 0 {
-            of_pool.need -= u64::from(want);
-            of_pool.needy.remove(&mut self.need_links, id);
-        }
-        if no_wait {
-            of_pool.no_wait.remove(&mut self.check_links, id);
-        }
-    }
-
-    /// Compares the queues and counts with the waiters.
-    pub fn check(&self) {
-        let mut queued = 0;
-        let groups = self.by_group.iter().map(|(group, queue)| (None, Some(group), queue));
-        let pools = self.by_pool.iter().map(|(pool, of_pool)| (Some(pool), None, &of_pool.queue));
-        for (pool, group, queue) in pools.chain(groups) {
-            let is_here = |id: WaiterId| match self.get(id).source {
-                WaitSource::Pool(of) => Some(of) == pool,
-                WaitSource::Group(of, _) => Some(of) == group,
-            };
-            assert!(self.all_in(queue).all(is_here), "a queue has its own waiters");
-            assert_eq!(self.all_in(queue).count(), queue.len as usize, "the length of a queue");
-            queued += queue.len as usize;
-        }
-        assert_eq!(queued, self.waiters.len(), "each waiter is in one queue");
-        for (pool, of_pool) in self.by_pool.iter() {
-            let here = || self.iter().map(|(_, waiter)| waiter).filter(|waiter| waiter.starts_in() == Some(pool));
-            assert_eq!(of_pool.need, here().map(|waiter| u64::from(waiter.want)).sum::<u64>(), "starts needed");
-            let needy = of_pool.needy.iter(&self.need_links).filter(|id| self.get(*id).want > 0);
-            assert_eq!(needy.count(), here().filter(|waiter| waiter.want > 0).count(), "waiters that need starts");
-            let no_wait = of_pool.no_wait.iter(&self.check_links).filter(|id| self.get(*id).no_wait);
-            assert_eq!(no_wait.count(), here().filter(|waiter| waiter.no_wait).count(), "waiters for a check");
-            let is_several = |id: WaiterId| self.find(id).is_some_and(|waiter| waiter.demand() == Demand::Several);
-            assert!(of_pool.reserving.is_none_or(is_several), "members are reserved for a waiter for several");
-        }
-        self.classes.check(&self.waiters);
-        for (id, waiter) in self.iter() {
-            assert_eq!(self.of_conn(waiter.conn), Some(id), "a waiter is found by its connection");
-            let is_named = waiter.filter.as_ref().is_some_and(|filter| filter.member.is_some());
-            assert!(waiter.want <= if is_named { 0 } else { waiter.members() }, "n members need at most n starts");
-        }
-        let waiting = self.by_conn.iter().filter(|(_, waiter)| waiter.is_some()).count();
-        assert_eq!(waiting, self.waiters.len(), "a connection waits once");
     }
 }
 

@@ -9,6 +9,9 @@ const OFFER_COST: usize = 4;
 /// Cost of each class of waiters that it suits.
 const COST_OF_A_CLASS: usize = 2;
 
+/// Number of waiters for a check that are refused in a step.
+const MOST_REFUSED: usize = 512;
+
 /// Waiters that may have free members which they could not have before.
 pub(super) enum Retry {
     /// All that suit members with a filter: these were reserved for a waiter.
@@ -27,7 +30,7 @@ impl State {
     /// Returns the first waiter of each class that a member suits, in the order in which they are served.
     fn suited(&self, id: MemberId, now: Time) -> Vec<(Rank, WaiterId)> {
         let Member { pool, name, .. } = self.member(id);
-        let attributes = self.members.attributes(id).map_or(&[][..], |attributes| attributes.as_slice());
+        let attributes = self.members.attributes(id).map(|attributes| &**attributes);
         let classes = self.waiters.classes_under(*pool, self.pool(*pool).group, name, attributes);
         let first =
             classes.filter_map(|class| self.first_of_class(class, *pool)).filter(|first| self.suits(*first, id));
@@ -337,12 +340,10 @@ impl State {
 
     /// Refuses the waiters without a timeout when the last check has ended and nothing else is free for them.
     pub(super) fn end_no_wait_takes(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        while let Some(id) = self.waiters.first_no_wait(pool) {
+        for _ in 0..MOST_REFUSED {
+            let Some(id) = self.waiters.first_no_wait(pool) else { return };
             if self.members.in_pool(pool).count(PhaseKind::Checking) > 0 {
                 return;
-            }
-            if !step.timers.spend(background::COST) {
-                return self.background.fall_behind(pool);
             }
             if !(self.can_take_from(id, pool) && self.try_to_serve(id, pool, step)) {
                 let reason = self.miss_reason(pool);
@@ -350,6 +351,7 @@ impl State {
                 self.refuse_wait(id, What::NoMembers(reason), step);
             }
         }
+        self.background.fall_behind(pool);
     }
 
     /// Moves the starts of the waiters for a group to a pool that has a provider, where they are in one that has none.

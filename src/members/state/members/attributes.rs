@@ -5,6 +5,7 @@
 
 use super::*;
 use poolcounter_core::meter;
+use std::cmp::Reverse;
 
 /// Number of members of the shortest queue that a search looks at, besides those that it returns, before it asks the sets.
 const MOST_WALKED: usize = 256;
@@ -60,6 +61,49 @@ pub(in crate::state) struct Wanted<'a> {
     pub members: usize,
     /// True when the longest idle come last.
     pub is_back: bool,
+}
+
+impl MemberTable {
+    /// Returns the attributes of a member; None when it has none.
+    pub fn attributes(&self, id: MemberId) -> Option<&Arc<Attributes>> {
+        self.attributes.of(id)
+    }
+
+    pub fn matches(&self, filter: &Filter, id: MemberId) -> bool {
+        filter.matches(&self.get(id).name, self.attributes(id).map(|attributes| &**attributes))
+    }
+
+    /// Returns whether a member of the pool, free or not, has all of some attributes.
+    pub fn has_any(&self, pool: PoolId, attributes: &Attributes) -> bool {
+        self.attributes.has_any(pool, attributes)
+    }
+
+    /// Returns free members of a pool that have the wanted attributes and about which `is_meant` is true, in the order in which they
+    /// are handed out: as many as are wanted, or all that there are.
+    pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
+        let mut found = self.attributes.find_free(pool, wanted, is_meant);
+        // Members that came free together stay in order.
+        match wanted.is_back {
+            true => found.sort_by_key(|id| Reverse(self.get(*id).since)),
+            false => found.sort_by_key(|id| self.get(*id).since),
+        }
+        found.truncate(wanted.members);
+        found
+    }
+
+    pub fn set_attributes(&mut self, id: MemberId, attributes: Attributes) {
+        let (pool, kind) = (self.get(id).pool, self.get(id).phase.kind());
+        let is_idle = matches!(kind, PhaseKind::Free | PhaseKind::Checking);
+        if is_idle {
+            self.attributes.leave_idle(id);
+            self.attributes.set_free(id, false);
+        }
+        self.attributes.set(id, pool, attributes);
+        if is_idle {
+            self.attributes.enter_idle(id);
+            self.attributes.set_free(id, kind == PhaseKind::Free);
+        }
+    }
 }
 
 impl MemberAttributes {

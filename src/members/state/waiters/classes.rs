@@ -121,10 +121,10 @@ impl Classes {
         &'a self,
         place: Place,
         member: &'a [u8],
-        attributes: &'a [(Box<[u8]>, Box<[u8]>)],
+        attributes: Option<&'a Attributes>,
     ) -> impl Iterator<Item = ClassId> + 'a {
         let own = [(&b""[..], &b""[..]), (MEMBER, member)].into_iter();
-        let all = own.chain(attributes.iter().map(|(name, value)| (&**name, &**value)));
+        let all = own.chain(attributes.into_iter().flatten().map(|(name, value)| (&**name, &**value)));
         let pairs = all.filter_map(move |(name, value)| self.pairs.find(place.number(), name, value));
         pairs.flat_map(|pair| self.pairs.get(pair).iter(&self.links))
     }
