@@ -43,6 +43,8 @@ pub struct Sqlite {
     /// Which of the times that all is written anew is under way.
     rewrite: Option<u64>,
     reading: Reading,
+    /// The opening is counted in the file.
+    is_counted: bool,
     /// The page that is being visited.
     page: Option<Page>,
     thread: Option<Thread>,
@@ -86,6 +88,7 @@ impl Sqlite {
             handed_over: None,
             rewrite: None,
             reading: Reading::Done,
+            is_counted: true,
             page: None,
             thread: None,
             is_ending: false,
@@ -109,8 +112,7 @@ impl Sqlite {
     fn open(&mut self) -> Result<(Lock, Opened), String> {
         self.place = self.place.clone().resolved();
         let lock = self.place.lock()?;
-        let opened = self.place.open(&lock, schema::QueueId::Drawn).map_err(file::FileTrouble::sentence)?;
-        // Opening it was one more.
+        let opened = self.place.open_to_read(&lock).map_err(file::FileTrouble::sentence)?;
         (self.opening, self.queue) = (opened.mark.opening, Some(opened.queue));
         Ok((lock, opened))
     }
@@ -156,11 +158,16 @@ impl Sqlite {
                 self.health.checkpoints.record(took);
                 self.health.file_bytes = file_bytes;
             }
+            WorkerEvent::Opened { opening, queue, file_bytes } => {
+                self.note_works();
+                self.is_counted = true;
+                (self.opening, self.queue, self.health.file_bytes) = (opening, Some(queue), file_bytes);
+            }
             WorkerEvent::Works { opening, queue, file_bytes } => {
                 if !self.note_works() {
                     log::info!("the jobs are kept in {}", self.place.path.display());
                 }
-                (self.rewrite, self.handed_over) = (None, None);
+                (self.rewrite, self.handed_over, self.is_counted) = (None, None, true);
                 (self.opening, self.queue, self.health.file_bytes) = (opening, queue, file_bytes);
             }
             WorkerEvent::Fails(sentence) => {
@@ -206,7 +213,7 @@ impl Store for Sqlite {
         self.epoch = epoch;
         let (lock, opened) = self.open()?;
         self.health.file_bytes = opened.look.bytes();
-        self.reading = Reading::UnderWay;
+        (self.reading, self.is_counted) = (Reading::UnderWay, false);
         self.start(Begin::Open(lock, opened))
     }
 
@@ -252,7 +259,7 @@ impl Store for Sqlite {
     }
 
     fn is_busy(&self) -> bool {
-        let is_beginning = self.handed_over.is_some() || self.reading != Reading::Done;
+        let is_beginning = self.handed_over.is_some() || self.reading != Reading::Done || !self.is_counted;
         self.under_way.is_some() || self.rewrite.is_some() || is_beginning
     }
 

@@ -162,12 +162,39 @@ impl DatabaseFile {
         Look::at(&self.path, &self.beside("-wal"))
     }
 
-    /// Opens the file, which is made if it is not there, and brings it to the present format.
+    /// Opens the file as the one that the daemon has written, and counts that.
     ///
     /// # Errors
     ///
     /// One sentence that says why not.
-    pub fn open(&self, _lock: &Lock, queue: QueueId) -> Result<Opened, FileTrouble> {
+    pub fn open(&self, lock: &Lock) -> Result<Opened, FileTrouble> {
+        let opened = self.open_to_read(lock)?;
+        self.note_opening(&opened.connection, QueueId::Kept).map(|(mark, queue, look)| Opened {
+            mark,
+            queue,
+            look,
+            ..opened
+        })
+    }
+
+    /// Counts an opening, and returns the mark of the file after that, the id of its queue and its look.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says why not.
+    pub fn note_opening(&self, connection: &Connection, queue: QueueId) -> Result<(Mark, u128, Look), FileTrouble> {
+        schema::note_opening(connection, queue)?;
+        let look = self.look().map_err(FileTrouble::Passing)?;
+        Ok((schema::read_mark(connection)?, read_queue(connection)?, look))
+    }
+
+    /// Opens the file, which is made if it is not there, and brings it to the present format. One that has that is only read, so that
+    /// this waits for no sync.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says why not.
+    pub fn open_to_read(&self, _lock: &Lock) -> Result<Opened, FileTrouble> {
         self.finish_replacement()?;
         if !self.path.exists() {
             OpenOptions::new().write(true).create_new(true).mode(MODE).open(&self.path)?;
@@ -182,8 +209,8 @@ impl DatabaseFile {
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
-        schema::prepare(&connection, queue)?.map_err(FileTrouble::Passing)?;
-        let (mark, queue) = (read_mark(&connection)?, read_queue(&connection)?);
+        schema::prepare(&connection)?.map_err(FileTrouble::Passing)?;
+        let (mark, queue) = (schema::read_mark(&connection)?, read_queue(&connection)?);
         let look = self.look().map_err(FileTrouble::Passing)?;
         if before != Some(look.file.id) {
             return Err(FileTrouble::Passing("the file was replaced while it was opened".into()));
@@ -306,7 +333,7 @@ impl DatabaseFile {
     fn is_newer(&self, whole: &Path) -> bool {
         let mark_of = |path: &Path| {
             let connection = path.exists().then(|| self.connect(path)).transpose().ok()??;
-            let mark = read_mark(&connection);
+            let mark = schema::read_mark(&connection);
             abandon(connection);
             mark.ok().map(|mark| (mark.opening, mark.batch))
         };
@@ -344,17 +371,6 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
-}
-
-/// Returns how far the file is.
-pub fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
-    connection.query_row("SELECT epoch, batch, next_id FROM meta", [], |row| {
-        let number = |column| {
-            let number: i64 = row.get(column)?;
-            u64::try_from(number).map_err(|_| Error::IntegralValueOutOfRange(column, number))
-        };
-        Ok(Mark { opening: number(0)?, batch: number(1)?, next_id: number(2)? })
-    })
 }
 
 /// Returns the id of the file's queue.

@@ -1,6 +1,8 @@
 //! Reads all that a file has, page by page, so that the loop serves others between them.
 
-use super::worker::{Stop, Worker, WorkerEvent, WorkerOrder};
+use super::file::{FileTrouble, abandon};
+use super::schema::QueueId;
+use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
 use crate::state::{Commit, History, JobId, Until};
 use crate::store::batch::{JobRow, Row, read_setting};
 use crate::store::page::{PAGES_AHEAD, Page, SLICE_BYTES, SLICE_ROWS};
@@ -12,7 +14,7 @@ use rusqlite::{Connection, Error};
 const KINDS: [&str; 5] = ["limit", "group-limit", "retry", "dead-letter", "pause"];
 
 /// Reason for which the reading ends early.
-pub enum Unread {
+enum Unread {
     /// The daemon ends.
     Ended(Stop),
     /// What is there cannot be read; a sentence says why.
@@ -35,8 +37,45 @@ struct PageReader<'a> {
 }
 
 impl Worker {
+    /// Reads a file that was opened for that, and returns it; None if it cannot be read, and is left as it is.
+    pub(super) fn read(&mut self, connection: Connection) -> Result<Option<Connection>, Stop> {
+        match self.read_all(&connection) {
+            Ok(()) => {
+                self.is_counted = false;
+                Ok(Some(connection))
+            }
+            Err(Unread::Ended(stop)) => Err(stop),
+            Err(Unread::Unreadable(sentence)) => {
+                self.tell(WorkerEvent::Unreadable(sentence));
+                abandon(connection);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Counts this opening of the file, however long that takes, before anything else is written.
+    pub(super) fn count_opening(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
+        let mut pause = Worker::first_pause();
+        while !std::mem::replace(&mut self.is_counted, true) {
+            self.look_before(held)?;
+            match self.place.note_opening(connection, QueueId::Drawn) {
+                Ok((mark, queue, look)) => {
+                    (self.mark, self.queue, held.look) = (mark, Some(queue), look);
+                    self.tell(WorkerEvent::Opened { opening: mark.opening, queue, file_bytes: look.bytes() });
+                }
+                Err(FileTrouble::Lost(sentence)) => return Err(Stop::Lost(sentence, None)),
+                Err(FileTrouble::Passing(sentence)) => {
+                    self.is_counted = false;
+                    self.tell(WorkerEvent::Fails(sentence));
+                    self.rest(&mut pause)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Sends everything to the loop: the settings, then the root jobs, then the jobs by their numbers.
-    pub(super) fn read_all(&mut self, connection: &Connection) -> Result<(), Unread> {
+    fn read_all(&mut self, connection: &Connection) -> Result<(), Unread> {
         let page = Page::first(Commit(self.mark.batch), self.mark.next_id);
         let mut reader = PageReader { worker: self, page, bytes: 0, ahead: 0 };
         reader.read_settings(connection)?;

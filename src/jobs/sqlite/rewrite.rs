@@ -6,7 +6,6 @@
 //! has changed since.
 
 use super::file::{FileTrouble, Opened, abandon};
-use super::schema::QueueId;
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
 use crate::state::Commit;
@@ -58,7 +57,7 @@ impl Worker {
         if let Some(aside) = self.place.replace(&mut held.look)? {
             warn!("what stood in the place of {} is in {} now", self.place.path.display(), aside.display());
         }
-        let Opened { connection, mark, queue, look } = self.place.open(&held.lock, QueueId::Kept)?;
+        let Opened { connection, mark, queue, look } = self.place.open(&held.lock)?;
         (self.mark, self.queue, held.look) = (mark, Some(queue), look);
         Ok(connection)
     }

@@ -1,5 +1,6 @@
 //! The tables of the file, each released format of them, and what leads from one to the next.
 
+use crate::store::Mark;
 use rusqlite::{Connection, Error};
 
 /// Id of the queue in a file that is opened. Of two copies of a file that were served since, the ids differ.
@@ -78,14 +79,14 @@ pub fn create(connection: &Connection, queue: Option<u128>) -> rusqlite::Result<
     Ok(())
 }
 
-/// Brings the tables to the present format, and counts the opening, in one transaction.
+/// Brings the tables to the present format, in one transaction. A file that has it is only read.
 ///
 /// # Errors
 ///
 /// The second result is a sentence that says why this is no file for this program.
-pub fn prepare(connection: &Connection, queue: QueueId) -> rusqlite::Result<Result<(), String>> {
+pub fn prepare(connection: &Connection) -> rusqlite::Result<Result<(), String>> {
     let number = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    connection.execute_batch("BEGIN IMMEDIATE")?;
+    connection.execute_batch("BEGIN")?;
     if number("page_count")? == 0 || number("schema_version")? == 0 {
         create(connection, None)?;
     }
@@ -100,10 +101,28 @@ pub fn prepare(connection: &Connection, queue: QueueId) -> rusqlite::Result<Resu
     }
     let done = usize::try_from(format.saturating_sub(1)).map_err(|_| Error::IntegralValueOutOfRange(0, format))?;
     MIGRATIONS.iter().skip(done).try_for_each(|step| connection.execute_batch(step))?;
-    connection.execute("UPDATE meta SET format = ?1, epoch = epoch + 1", [FORMAT])?;
-    if queue == QueueId::Drawn {
-        connection.execute("UPDATE meta SET queue = lower(hex(randomblob(16)))", [])?;
+    if format < FORMAT {
+        connection.execute("UPDATE meta SET format = ?1", [FORMAT])?;
     }
     connection.execute_batch("COMMIT")?;
     Ok(Ok(()))
+}
+
+/// Counts an opening of the file.
+pub fn note_opening(connection: &Connection, queue: QueueId) -> rusqlite::Result<()> {
+    connection.execute_batch(match queue {
+        QueueId::Kept => "UPDATE meta SET epoch = epoch + 1",
+        QueueId::Drawn => "UPDATE meta SET epoch = epoch + 1, queue = lower(hex(randomblob(16)))",
+    })
+}
+
+/// Returns how far the file is.
+pub fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
+    connection.query_row("SELECT epoch, batch, next_id FROM meta", [], |row| {
+        let number = |column| {
+            let number: i64 = row.get(column)?;
+            u64::try_from(number).map_err(|_| Error::IntegralValueOutOfRange(column, number))
+        };
+        Ok(Mark { opening: number(0)?, batch: number(1)?, next_id: number(2)? })
+    })
 }

@@ -2,9 +2,7 @@
 //! failure. It has the file, and nothing of the jobs.
 
 use super::file::{DatabaseFile, FileTrouble, Lock, Opened, abandon};
-use super::load::Unread;
 use super::look::Look;
-use super::schema::QueueId;
 use super::statements::Statements;
 use crate::state::Commit;
 use crate::store::batch::Batch;
@@ -67,6 +65,12 @@ pub enum WorkerEvent {
         took: Span,
         file_bytes: u64,
     },
+    /// All was read, and the opening is counted.
+    Opened {
+        opening: u64,
+        queue: u128,
+        file_bytes: u64,
+    },
     /// The file is open, or was written anew.
     Works {
         opening: u64,
@@ -118,6 +122,8 @@ pub struct Worker {
     is_ending: bool,
     /// Why the log is not brought into the file.
     log_fault: Fault,
+    /// This opening of the file is counted there.
+    pub(super) is_counted: bool,
     /// How often everything was written anew, or was to be.
     pub(super) rewrites: u64,
     /// Which opening of the file this is, and the last batch that it has.
@@ -130,7 +136,19 @@ impl Worker {
     /// A thread that takes orders there and tells here.
     pub fn new(place: DatabaseFile, orders: Receiver<WorkerOrder>, told: Sender<WorkerEvent>, wake: Wake) -> Worker {
         let (later, log_fault, mark) = (VecDeque::new(), Fault::default(), Mark::default());
-        Worker { place, orders, later, told, wake, is_ending: false, log_fault, rewrites: 0, mark, queue: None }
+        Worker {
+            place,
+            orders,
+            later,
+            told,
+            wake,
+            is_ending: false,
+            log_fault,
+            is_counted: true,
+            rewrites: 0,
+            mark,
+            queue: None,
+        }
     }
 
     /// Works until the loop has gone.
@@ -143,16 +161,7 @@ impl Worker {
         let (mut held, mut connection) = match begin {
             Begin::Open(lock, Opened { connection, mark, queue, look }) => {
                 (self.mark, self.queue) = (mark, Some(queue));
-                match self.read_all(&connection) {
-                    Ok(()) => {}
-                    Err(Unread::Ended(stop)) => return Err(stop),
-                    Err(Unread::Unreadable(sentence)) => {
-                        self.tell(WorkerEvent::Unreadable(sentence));
-                        // The file is left as it is.
-                        abandon(connection);
-                        return Ok(());
-                    }
-                }
+                let Some(connection) = self.read(connection)? else { return Ok(()) };
                 (HeldFile { lock, look }, connection)
             }
             Begin::GoOn(handed_over) => self.go_on(&handed_over)?,
@@ -186,7 +195,7 @@ impl Worker {
         let HandedOver { mark, is_whole, queue, .. } = *handed_over;
         let mut pause = FIRST_PAUSE;
         loop {
-            let opened = self.place.lock().and_then(|lock| match self.place.open(&lock, QueueId::Kept) {
+            let opened = self.place.lock().and_then(|lock| match self.place.open(&lock) {
                 Ok(opened) => Ok((lock, opened)),
                 Err(trouble) => Err(trouble.sentence()),
             });
@@ -237,6 +246,7 @@ impl Worker {
 
     /// Does what the loop wants with an open file.
     fn work(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
+        self.count_opening(connection, held)?;
         let mut statements = Statements::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
         loop {
             if self.is_ending {

@@ -193,6 +193,9 @@ pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
             }
         }
     }
+    if store.ownership() == Ownership::Owns {
+        settle(store);
+    }
     Ok(kept)
 }
 
