@@ -181,6 +181,25 @@ fn a_pool_is_changed_while_many_wait() {
 }
 
 #[test]
+fn a_pool_is_removed_for_which_many_wait() {
+    for graceful in ["", " GRACEFUL"] {
+        let mut timed = crowd(1_000);
+        for n in 0..1_000 {
+            timed.say(CONSUMER, &format!("TAKE p 0 id={n}"));
+        }
+        (0..10_000).for_each(|n| timed.say(MANY + n, &format!("TAKE p 600 os=linux id={}", n % 1_000)));
+        timed.events.clear();
+        timed.say(OPERATOR, &format!("RMPOOL p{graceful}"));
+        timed.pass(TICK);
+        let refused = timed.events.iter().filter(|event| event.conn.index() >= MANY).count();
+        assert_eq!(refused, 10_000);
+        timed.close(CONSUMER);
+        timed.pass(TICK);
+        assert_eq!(ask(&mut timed, OTHER, "TAKE p"), "ERROR NO_POOL");
+    }
+}
+
+#[test]
 fn a_connection_holds_members_of_many_pools() {
     let mut timed = Timed::new();
     let pools = 10_000;

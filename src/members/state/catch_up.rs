@@ -70,6 +70,9 @@ impl State {
 
     /// Stops the members of a pool that was removed at once. Returns whether there are more.
     fn drain_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        if self.refuse_waiters(id, step) {
+            return true;
+        }
         while let Some(member) = self.first_member(id) {
             if !step.timers.spend(background::COST) {
                 return true;
@@ -77,6 +80,17 @@ impl State {
             self.catch_up(member, step);
         }
         self.pools.touch(id);
+        false
+    }
+
+    /// Refuses the waiters of a pool that is being removed. Returns whether there are more.
+    fn refuse_waiters(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        while let Some(waiter) = self.waiters.any_of_pool(id) {
+            if !step.timers.spend(background::COST) {
+                return true;
+            }
+            self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step);
+        }
         false
     }
 
@@ -107,6 +121,9 @@ impl State {
     fn retire_after(&mut self, id: PoolId, after: Option<&Arc<[u8]>>, step: &mut Step<'_, '_>) -> Option<Arc<[u8]>> {
         if !self.pool(id).is_leaving {
             return None;
+        }
+        if self.refuse_waiters(id, step) {
+            return after.cloned().or_else(|| Some(Arc::default()));
         }
         let (slice, rest) = self.slice_after(id, after, step);
         for member in slice {

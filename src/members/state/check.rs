@@ -30,8 +30,9 @@ impl State {
 
     fn check_pool(&self, id: PoolId, pool: &Pool) {
         let (slots, of_pool, tasks) = (self.slots(id), self.members.in_pool(id), self.background.of_pool(id));
-        assert!(!pool.is_leaving || slots > 0, "a pool that leaves has something to wait for");
-        let is_idle = self.free_count(id) == 0 && self.waiters.own_of_pool(id).is_empty();
+        let has_waiters = self.waiters.any_of_pool(id).is_some();
+        assert!(!pool.is_leaving || slots > 0 || has_waiters, "a pool that leaves has something to wait for");
+        let is_idle = self.free_count(id) == 0 && !has_waiters;
         assert!(
             !pool.is_leaving || pool.is_removed || tasks.is_retiring || is_idle,
             "a pool that leaves hands out nothing"

@@ -34,7 +34,7 @@ impl State {
         self.end_no_wait_takes(id, step);
         let slots = self.slots(id);
         self.pools.limit_slots(id, slots);
-        if slots == 0 && self.pool(id).is_leaving {
+        if slots == 0 && self.pool(id).is_leaving && self.waiters.any_of_pool(id).is_none() {
             self.drop_pool(id, step);
         }
     }

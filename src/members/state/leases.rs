@@ -40,7 +40,7 @@ pub(super) struct Holding {
     /// True after a `BYE`, which returns the members in good state.
     pub is_bye: bool,
     leases: List<LeaseId>,
-    /// Number of members by pool.
+    /// Number of members by pool, in the order of these.
     by_pool: Vec<(PoolId, u32)>,
     /// Number of leases that count for rules, and not for the connection.
     of_rules: u32,
@@ -81,6 +81,13 @@ fn hash_number(number: u64) -> Hash {
 fn hash_token(token: &Token) -> Hash {
     let (half, _) = token.split_first_chunk().expect("a token has 16 bytes");
     Hash(u64::from_le_bytes(*half))
+}
+
+impl Holding {
+    /// Returns the place of a pool among those of which members are held, or where it would be.
+    fn place_of(&self, pool: PoolId) -> Result<usize, usize> {
+        self.by_pool.binary_search_by_key(&pool, |(of, _)| *of)
+    }
 }
 
 impl Leases {
@@ -209,9 +216,9 @@ impl Leases {
         if let Some(holding) = lease.holding {
             let holding = &mut self.holdings[holding.index()];
             holding.leases.push_back(&mut self.links, id);
-            match holding.by_pool.iter_mut().find(|(of, _)| *of == pool) {
-                Some((_, held)) => *held += 1,
-                None => holding.by_pool.push((pool, 1)),
+            match holding.place_of(pool) {
+                Ok(at) => holding.by_pool[at].1 += 1,
+                Err(at) => holding.by_pool.insert(at, (pool, 1)),
             }
         }
         id
@@ -223,10 +230,10 @@ impl Leases {
         let holding = &mut self.holdings[lease.holding.take()?.index()];
         holding.leases.remove(&mut self.links, id);
         holding.of_rules -= u32::from(lease.token.as_ref().is_some_and(|token| token.rule.is_some()));
-        if let Some(at) = holding.by_pool.iter().position(|(of, _)| *of == pool) {
+        if let Ok(at) = holding.place_of(pool) {
             holding.by_pool[at].1 -= 1;
             if holding.by_pool[at].1 == 0 {
-                holding.by_pool.swap_remove(at);
+                holding.by_pool.remove(at);
             }
         }
         holding.conn
@@ -279,15 +286,15 @@ impl Leases {
 
     /// Returns the number of members of a pool that a connection holds.
     pub fn held(&self, conn: ConnId, pool: PoolId) -> u32 {
-        let by_pool = self.consumers.get(conn).holding.map_or(&[][..], |holding| &self.holding(holding).by_pool);
-        by_pool.iter().find(|(of, _)| *of == pool).map_or(0, |(_, held)| *held)
+        let holding = self.consumers.get(conn).holding.map(|holding| self.holding(holding));
+        holding.map_or(0, |holding| holding.place_of(pool).map_or(0, |at| holding.by_pool[at].1))
     }
 
     /// Returns the number of members that a connection holds and that count for no rule without it.
     pub fn held_without_rule(&self, conn: ConnId) -> u32 {
         self.consumers.get(conn).holding.map_or(0, |holding| {
-            let Holding { by_pool, of_rules, .. } = self.holding(holding);
-            by_pool.iter().map(|(_, members)| *members).sum::<u32>() - of_rules
+            let Holding { leases, of_rules, .. } = self.holding(holding);
+            leases.len() - of_rules
         })
     }
 

@@ -131,9 +131,6 @@ impl State {
     /// Removes a pool, at once or as its members come back.
     fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
         self.pools.set_leaving(id, true);
-        for waiter in self.waiters.own_of_pool(id).into_iter().rev() {
-            self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step);
-        }
         if let Some(group) = self.pool(id).group {
             self.assign_group_starts(group);
             self.end_group_if_over(group, step);

@@ -265,6 +265,11 @@ impl Waiters {
         queue.lists.iter().flatten().flat_map(|list| list.iter(&self.links))
     }
 
+    /// Returns a waiter for a pool alone, the first of its kind.
+    pub fn any_of_pool(&self, pool: PoolId) -> Option<WaiterId> {
+        self.by_pool.get(pool).queue.lists.iter().flatten().find_map(List::front)
+    }
+
     /// Returns the waiters for a pool alone, newest first.
     pub fn own_of_pool(&self, pool: PoolId) -> Vec<WaiterId> {
         self.newest_first(&self.by_pool.get(pool).queue)

@@ -62,7 +62,7 @@ impl State {
     fn can_take_from(&self, id: WaiterId, pool: PoolId) -> bool {
         let waiter = self.waiters.get(id);
         match waiter.source {
-            WaitSource::Pool(_) => true,
+            WaitSource::Pool(_) => !self.pool(pool).is_leaving,
             WaitSource::Group(..) => {
                 let (members, Pool { is_leaving, settings, .. }) = (waiter.members(), self.pool(pool));
                 !is_leaving && members <= settings.max && !self.is_at_limit(waiter.conn, pool, members)
