@@ -446,19 +446,6 @@ impl PoolsState {
         &mut self.types[self.pools[pool.index()].type_id]
     }
 
-    /// Returns the connection's claims, newest first.
-    fn claims_of(&self, conn: ConnId) -> impl Iterator<Item = ClaimId> {
-        let nothing = List::default();
-        self.clients.get(conn.index()).unwrap_or(&nothing).iter_back(&self.links_by_client)
-    }
-
-    /// Returns the connection's newest claim, or its newest on `key`.
-    fn newest_of(&self, conn: ConnId, key: Option<&[u8]>) -> Option<ClaimId> {
-        let Some(key) = key else { return self.claims_of(conn).next() };
-        let few = self.claims_of(conn).take(by_pool::FEW as usize).find(|claim| key == self.key_of(*claim));
-        few.or_else(|| self.claims_by_pool.newest((conn, self.find(self.names.hash(key), key)?)))
-    }
-
     fn key_of(&self, claim: ClaimId) -> &[u8] {
         &self.pools[self.claims[claim.index()].pool.index()].key
     }

@@ -1,8 +1,8 @@
 //! Claims of connections that have many, by the pool: the newest on a key is found without a look at the others.
 
-use super::{ClaimId, PoolId};
+use super::{ClaimId, PoolId, PoolsState};
 use hashbrown::HashMap;
-use poolcounter_core::id::ConnId;
+use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::list::{Links, List};
 
 /// Number of claims that are looked at one by one. Hardly any connection has more.
@@ -53,5 +53,20 @@ impl ClaimsByPool {
     /// Returns every claim that is there, with its connection and pool.
     pub fn iter(&self) -> impl Iterator<Item = (ClaimId, (ConnId, PoolId))> {
         self.queues.iter().flat_map(|(of, queue)| queue.iter(&self.links).map(|id| (id, *of)))
+    }
+}
+
+impl PoolsState {
+    /// Returns the connection's claims, newest first.
+    pub(super) fn claims_of(&self, conn: ConnId) -> impl Iterator<Item = ClaimId> {
+        let nothing = List::default();
+        self.clients.get(conn.index()).unwrap_or(&nothing).iter_back(&self.links_by_client)
+    }
+
+    /// Returns the connection's newest claim, or its newest on `key`.
+    pub(super) fn newest_of(&self, conn: ConnId, key: Option<&[u8]>) -> Option<ClaimId> {
+        let Some(key) = key else { return self.claims_of(conn).next() };
+        let few = self.claims_of(conn).take(FEW as usize).find(|claim| key == self.key_of(*claim));
+        few.or_else(|| self.claims_by_pool.newest((conn, self.find(self.names.hash(key), key)?)))
     }
 }

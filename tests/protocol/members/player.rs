@@ -239,6 +239,7 @@ impl Player {
         let records = saved.iter().map(|bytes| postcard::from_bytes::<Record>(bytes).expect("was just written"));
         let told: usize = self.told.values().map(VecDeque::len).sum();
         self.step(true, |state, step| state.restore(records, step)).expect("what was saved agrees with itself");
+        self.wheel.end_tick();
         assert_eq!(told, self.told.values().map(VecDeque::len).sum::<usize>(), "an upgrade tells nobody anything");
         assert_eq!(picture, self.picture(), "an upgrade changes nothing");
         // Timers that are armed anew bit by bit may be so at once.
