@@ -6,8 +6,8 @@
 //! the batch that put it is committed.
 //!
 //! Invariant: a job is in one place: pending, ready, delayed, reserved or buried. A tube has a bucket of ready jobs for each
-//! group and one for those without; each set of watches that covers the tube sees the first job of each bucket, unless the
-//! tube is paused or at its limit. A connection waits only while its set of watches has no job for it.
+//! group and one for those without, and stands in each feed that covers it by the first job of them that may be given out. A
+//! connection waits only while the feeds of its set of watches have no job for it.
 
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::ConnId;
@@ -21,6 +21,8 @@ mod bulk;
 mod check;
 mod commits;
 mod conns;
+mod feeds;
+mod ids;
 mod index;
 mod job;
 mod jobs;
@@ -66,11 +68,12 @@ pub use poolcounter_protocol::jobs::values::{
 use crate::stats::Jobs as Stat;
 use background::{Background, Task};
 use conns::Conns;
+use feeds::Feeds;
+use ids::TubeId;
 use jobs::Jobs;
 use limits::Limits;
 use roots::Roots;
 use settings::Settings;
-use tube::TubeId;
 use tubes::Tubes;
 use watch_sets::WatchSets;
 
@@ -83,6 +86,8 @@ const END_OF_IDS: u64 = i64::MAX as u64;
 const END_OF_STORED_BATCHES: Commit = Commit(1 << 62);
 /// Number of jobs or tubes in one slice of a long command; then others are served.
 const SLICE: u32 = 1024;
+/// So many watches of a set, feeds of a tube or lanes of a feed count as one entry that is looked at for a job: nearly all have fewer.
+const FEW: usize = 8;
 /// Pause before more jobs whose time has come become ready: until the next tick of the wheel.
 const PAUSE_BETWEEN_SLICES: Span = Span::from_micros(1);
 
@@ -169,6 +174,7 @@ pub struct State {
     next_id: u64,
     tubes: Tubes,
     sets: WatchSets,
+    feeds: Feeds,
     limits: Limits,
     settings: Settings,
     roots: Roots,
@@ -192,6 +198,7 @@ impl State {
             next_id: 1 + first_before(u32::MAX.into()),
             tubes: Tubes::default(),
             sets: WatchSets::default(),
+            feeds: Feeds::default(),
             limits: Limits::default(),
             settings: Settings::default(),
             roots: Roots::default(),
@@ -247,10 +254,7 @@ impl State {
                 Some(Task::Sweep(sweep)) => self.run(sweep, may_wait, step),
                 Some(Task::Orphans) => self.give_orphans_back(may_wait, step),
                 Some(Task::Forget) => self.forget(step),
-                Some(Task::Serve) => {
-                    self.drop_sets(step);
-                    self.serve_waiting(step);
-                }
+                Some(Task::Serve) => self.go_on_serving(step),
                 None => {}
             }
         }

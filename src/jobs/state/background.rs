@@ -26,7 +26,7 @@ pub(super) enum Task {
     Orphans,
     /// Root jobs and hidden tubes are forgotten.
     Forget,
-    /// Connections that wait are served, and sets of watches dropped.
+    /// Connections that wait are served.
     Serve,
 }
 

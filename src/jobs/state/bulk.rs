@@ -3,11 +3,11 @@
 
 use super::State;
 use super::conns::Held;
+use super::ids::TubeId;
 use super::job::{Job, JobId};
 use super::queries::{JobStats, Summary};
 use super::sums::SumBy;
 use super::sweeps::JobState;
-use super::tube::TubeId;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -2,11 +2,11 @@
 
 use super::State;
 use super::background::Task;
+use super::ids::{FeedId, LaneId, TubeId};
 use super::job::{Job, JobKey, JobPlacement, URGENT};
-use super::sets::{Entry, SetId};
 use super::settings::gates_of;
 use super::sweeps::ALL_STATES;
-use super::tube::{BucketId, Cover, Rank, TubeId};
+use super::tube::Rank;
 use poolcounter_core::id::{ConnId, Id};
 
 impl State {
@@ -127,56 +127,87 @@ impl State {
             assert_eq!(limits.gates.len(), limits.groups.len() + gates_of(&limits.of_tubes).len(), "gates");
         }
         for (index, lane) in &limits.lanes {
-            let buckets = self.tubes.iter().flat_map(|(_, tube)| tube.buckets());
-            let own = buckets.filter(|bucket| self.tubes[*bucket].lane.index() == index);
-            assert_eq!(lane.buckets as usize, own.count(), "buckets of a lane");
+            let own = self.tubes.iter().filter(|(_, tube)| tube.lane.index() == index && tube.held == lane.gates);
+            assert_eq!(lane.tubes as usize, own.count(), "tubes of a lane");
         }
+        for (id, gate) in &limits.gates {
+            for (pri, since, bucket) in &gate.parked {
+                assert_eq!(self.tubes[*bucket].parked, Some((*pri, *since)), "a bucket is set aside");
+                assert!(gate.is_closed() || limits.opened.iter().any(|other| other.index() == id), "and is held back");
+            }
+        }
+        let parked = self.tubes.iter().flat_map(|(_, tube)| tube.buckets());
+        let parked = parked.filter(|bucket| self.tubes[*bucket].parked.is_some()).count();
+        assert_eq!(parked, limits.gates.iter().map(|(_, gate)| gate.parked.len()).sum::<usize>(), "all that is");
     }
 
     fn check_sets(&self) {
         self.sets.check();
+        self.feeds.check();
         for (id, set) in self.sets.iter() {
             let conns = self.conns.iter().filter(|(_, conn)| conn.set == Some(id));
             assert_eq!(set.conns as usize, conns.count(), "connections of a set");
-            if self.sets.is_dropped(id) {
+            let first = set.waiting.front().and_then(|conn| self.conns[conn].wait).map(|wait| wait.ticket);
+            for (watch, (feed, ticket)) in set.watches.iter().zip(&set.feeds) {
+                let feed = &self.feeds[*feed];
+                assert!(feed.pattern == watch.pattern && feed.sets.contains(&id), "a watch has its feed");
+                assert_eq!(*ticket > 0, feed.waiters.contains(&(*ticket, id)), "a set knows where it waits");
+                assert!(first.is_none_or(|first| *ticket <= first), "a set waits since its first connection does");
+                assert!(!set.is_built || feed.is_plain || feed.known == usize::MAX, "a feed knows all tubes");
+            }
+            if first.is_some() && set.awake.is_none() && !self.is_shut && !self.has_news() {
+                assert!(set.feeds.iter().all(|(_, ticket)| *ticket > 0), "a set waits for all its feeds");
+                let is_watched = |tube: &TubeId| set.feeds.iter().any(|(feed, _)| self.covers(*feed, *tube));
+                let mut watched = self.tubes.iter().map(|(tube, _)| tube).filter(is_watched);
+                let full = watched.find(|tube| self.has_some_to_give(*tube));
+                assert_eq!(full, None, "{id:?} waits for a job that is there");
+            }
+        }
+        assert!(!self.has_news() || self.is_shut || self.background.has(Task::Serve), "who waits is served later");
+        self.check_feeds();
+    }
+
+    fn check_feeds(&self) {
+        for (id, feed) in self.feeds.iter() {
+            let covered = self.tubes.iter().filter(|(tube, _)| self.covers(id, *tube)).map(|(tube, _)| tube);
+            if feed.is_plain {
+                assert_eq!(feed.tube, covered.last(), "the tube of a name");
                 continue;
             }
-            set.check(|lane| self.limits.is_open(lane));
-            let mut seen = 0;
-            for (tube, bucket, cover) in self.seen_by(id) {
-                let Some(shown) = self.tubes[bucket].shown else { continue };
-                seen += 1;
-                let entry = Entry::new(shown, cover.stamp, bucket);
-                let entries = &set.lanes[&(cover.turn, self.tubes[bucket].lane)];
-                assert!(entries.contains(&entry), "a set does not see what it covers");
-                assert!(super::Pattern::parse(&set.watches[usize::from(cover.turn)].pattern).is_some(), "{tube:?}");
-            }
-            let entries: usize = set.lanes.values().map(std::collections::BTreeSet::len).sum();
-            assert_eq!(entries, seen, "a set sees what it does not cover");
-            let is_pending = self.sets.awake().contains(&id);
-            assert!(
-                set.waiting.is_empty() || set.front().is_none() || is_pending || self.is_shut,
-                "somebody waits for a job that is there"
-            );
+            let known = covered.filter(|tube| tube.index() < feed.known);
+            let own = known.filter_map(|tube| Some((self.tubes[tube].lane, self.tubes[tube].standing(tube)?)));
+            let standings = feed.lanes.iter().flat_map(|(lane, list)| list.iter().map(|standing| (*lane, *standing)));
+            assert!(own.collect::<std::collections::BTreeSet<_>>().into_iter().eq(standings), "the tubes of a feed");
         }
-        let is_served_later = !self.sets.awake().is_empty() || self.sets.is_dropping();
-        assert!(!is_served_later || self.background.has(Task::Serve), "those who wait are served later");
-        for (id, tube) in self.tubes.iter() {
-            for (set, _) in self.sets.covering(&tube.name) {
-                let knows = tube.covers.iter().filter(|cover| cover.set == set).count();
-                let is_known = self.sets[set].built.is_known_to(id.index());
-                assert_eq!(knows, usize::from(is_known), "{id:?} and the sets that cover it");
+        for (id, feed) in self.feeds.iter().filter(|(_, feed)| !feed.waiters.is_empty()) {
+            let plain = feed.tube.filter(|tube| self.tubes[*tube].first.is_some()).map(|tube| self.tubes[tube].lane);
+            let is_noted = |lane: &LaneId| {
+                let held = &self.limits.lanes[lane.index()].held;
+                self.limits.is_open(*lane) || held.iter().any(|(_, other)| *other == id)
+            };
+            let waits = |ticket: u64, set: super::ids::SetId| {
+                let first = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
+                first.is_some_and(|wait| wait.ticket >= ticket) && self.sets[set].awake.is_none()
+            };
+            if feed.waiters.iter().any(|(ticket, set)| waits(*ticket, *set)) && !self.is_shut && !self.has_news() {
+                assert!(feed.lanes.keys().chain(&plain).all(is_noted), "a limit knows of a feed that waits for it");
             }
         }
     }
 
-    /// Returns the buckets of the tubes that a set covers.
-    fn seen_by(&self, set: SetId) -> impl Iterator<Item = (TubeId, BucketId, Cover)> {
-        let covered = self.tubes.iter().filter_map(move |(id, tube)| {
-            let cover = tube.covers.iter().find(|cover| cover.set == set)?;
-            Some((id, tube, *cover))
-        });
-        covered.flat_map(|(id, tube, cover)| tube.buckets().map(move |bucket| (id, bucket, cover)))
+    fn covers(&self, feed: FeedId, tube: TubeId) -> bool {
+        let pattern = super::Pattern::parse(&self.feeds[feed].pattern).expect("only patterns are watched");
+        pattern.matches(&self.tubes[tube].name)
+    }
+
+    /// Returns whether a tube has a job that nothing holds back.
+    fn has_some_to_give(&self, id: TubeId) -> bool {
+        let tube = &self.tubes[id];
+        let is_free = |bucket: super::ids::BucketId| {
+            let bucket = &self.tubes[bucket];
+            !bucket.ready.is_empty() && !self.is_held_back(id, bucket.group)
+        };
+        !tube.is_blocked() && tube.buckets().any(is_free)
     }
 
     fn check_conns(&self) {

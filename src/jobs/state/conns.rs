@@ -1,11 +1,11 @@
 //! Connections: the tube that it uses, that each uses, its watches, its jobs and its wait.
 
 use super::background::{COST, DUE_COST, Task};
+use super::ids::{SetId, TubeId};
 use super::job::{JobId, JobKey};
-use super::sets::{SetId, Watch};
+use super::sets::Watch;
 use super::sweeps::SweepId;
 use super::tally::Rates;
-use super::tube::TubeId;
 use super::{Reply, State, Step, TubeName};
 use poolcounter_core::count::{Count, first_before};
 use poolcounter_core::id::{ConnId, Id};
@@ -238,7 +238,7 @@ impl State {
             return;
         }
         self.stop_waiting(id);
-        self.leave_set(id, step);
+        self.leave_set(id);
         if self.conns.orphan(id) {
             // Others that are gone have their turn before.
             self.give_orphans_back(true, step);
@@ -368,7 +368,7 @@ impl State {
     fn end_wait_if_due(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
         let conn = &self.conns[id];
         let (Some(wait), Some(set)) = (conn.wait, conn.set) else { return };
-        if self.sets.awake().contains(&set) {
+        if self.is_later(set) {
             // Whether there is a job for it is not known yet.
             self.conns[id].timer = Some(step.timers.arm(step.now + TICK, super::Timer::Conn(id)));
             return;

@@ -1,6 +1,6 @@
 //! One job, in few bytes: what most jobs have not is in one small block beside it, and its body may be shared with a store.
 
-use super::tube::{GroupId, TubeId};
+use super::ids::{GroupId, TubeId};
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::id::{ConnId, Id, id};
 use poolcounter_core::time::Time;

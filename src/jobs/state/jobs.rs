@@ -1,8 +1,8 @@
 //! The table of jobs: pages that are given back when the last job of them is gone, an index by number, and one by key.
 
+use super::ids::TubeId;
 use super::index::JobIndex;
 use super::job::{Job, JobId, JobKey};
-use super::tube::TubeId;
 use poolcounter_core::id::Id;
 use poolcounter_core::names::{Hash, Hashing};
 use std::collections::BTreeSet;

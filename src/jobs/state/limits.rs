@@ -1,20 +1,14 @@
 //! Limits of tubes and groups: gates, which count reserved jobs and close when there are as many as may be.
 
 use super::State;
-use super::sets::{Lane, LaneId};
+use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
 use super::sweeps::JobState;
-use super::tube::{Bucket, BucketId, GroupId, TubeId};
-use poolcounter_core::id::{Id, id};
+use poolcounter_core::id::Id;
+use poolcounter_core::meter;
 use poolcounter_core::names::Names;
 use poolcounter_protocol::jobs::name::PatternMap;
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Unbounded};
-
-id! {
-    /// A limit of several tubes together, or of a group.
-    GateId
-}
 
 /// A limit, as it was set for a pattern of tubes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,10 +24,33 @@ pub(super) struct Gate {
     /// 0 means any number.
     pub limit: u32,
     pub reserved: u32,
-    pub lanes: BTreeSet<LaneId>,
+    /// Lanes that it closes and in which there are jobs that somebody waits for.
+    lanes: BTreeSet<LaneId>,
+    /// Buckets of its group that were found held back, by priority and by when that was.
+    pub parked: BTreeSet<(u32, u64, BucketId)>,
+}
+
+/// Tubes that the same limits hold back.
+pub(super) struct Lane {
+    pub gates: Box<[GateId]>,
+    pub tubes: u32,
+    /// Feeds with tubes in it for which sets wait, by the ticket of one that waited, while it is closed.
+    pub held: BTreeSet<(u64, FeedId)>,
+    /// The gate at which it is looked at again.
+    watched: Option<GateId>,
 }
 
 impl Gate {
+    /// Returns a gate that counts nothing yet.
+    pub fn new(limit: u32) -> Gate {
+        Gate { limit, reserved: 0, lanes: BTreeSet::new(), parked: BTreeSet::new() }
+    }
+
+    /// Returns whether something is to be looked at when it opens.
+    fn holds_some(&self) -> bool {
+        !self.lanes.is_empty() || !self.parked.is_empty()
+    }
+
     pub fn is_closed(&self) -> bool {
         self.limit > 0 && self.reserved >= self.limit
     }
@@ -45,7 +62,6 @@ pub(super) struct Group {
     /// Number of its jobs, wherever they are.
     pub jobs: u32,
     pub gate: GateId,
-    pub buckets: BTreeSet<BucketId>,
 }
 
 /// The limits, and what they are limits of.
@@ -59,6 +75,8 @@ pub(super) struct Limits {
     /// Limits that were set, by pattern and by the name of a group, `*` for each.
     pub of_tubes: PatternMap<Limit>,
     pub of_groups: BTreeMap<Box<[u8]>, u32>,
+    /// Gates that have opened and that still hold something back.
+    pub opened: BTreeSet<GateId>,
 }
 
 /// Limits of one tube.
@@ -101,9 +119,8 @@ impl Limits {
     /// Returns the group with this name, which is made if it is new. One job more belongs to it.
     pub fn join_group(&mut self, name: &[u8]) -> GroupId {
         let group = self.find_group(name).unwrap_or_else(|| {
-            let gate = Gate { limit: self.limit_of_group(name), reserved: 0, lanes: BTreeSet::new() };
-            let gate = GateId::from_index(self.gates.insert(gate));
-            let group = Group { name: name.into(), jobs: 0, gate, buckets: BTreeSet::new() };
+            let gate = GateId::from_index(self.gates.insert(Gate::new(self.limit_of_group(name))));
+            let group = Group { name: name.into(), jobs: 0, gate };
             let group = GroupId::from_index(self.groups.insert(group));
             let hashing = self.group_names.hashing();
             let groups = &self.groups;
@@ -125,25 +142,92 @@ impl Limits {
         }
     }
 
+    /// Returns whether as many jobs of a group are reserved as may be.
+    pub fn is_at_limit(&self, group: GroupId) -> bool {
+        self.gates[self.groups[group.index()].gate.index()].is_closed()
+    }
+
     /// Returns how many jobs of a group may be reserved at once; 0 for any number.
     pub fn limit_of_group(&self, name: &[u8]) -> u32 {
         self.of_groups.get(name).or_else(|| self.of_groups.get(&b"*"[..])).copied().unwrap_or(0)
     }
 
-    /// Returns the lane with these gates, for one bucket more.
-    fn enter_lane(&mut self, gates: &[GateId]) -> LaneId {
+    /// Returns the lane with these gates, for one tube more.
+    pub fn enter_lane(&mut self, gates: &[GateId]) -> LaneId {
         let lane = self.lane_of.get(gates).copied().unwrap_or_else(|| {
-            let closed = gates.iter().filter(|gate| self.gates[gate.index()].is_closed()).count() as u32;
-            let lane = Lane { gates: gates.into(), closed, buckets: 0, sets: BTreeSet::new() };
+            let lane = Lane { gates: gates.into(), tubes: 0, held: BTreeSet::new(), watched: None };
             let lane = LaneId::from_index(self.lanes.insert(lane));
-            for gate in gates {
-                self.gates[gate.index()].lanes.insert(lane);
-            }
             self.lane_of.insert(gates.into(), lane);
             lane
         });
-        self.lanes[lane.index()].buckets += 1;
+        self.lanes[lane.index()].tubes += 1;
         lane
+    }
+
+    /// A tube leaves its lane. The last one takes the lane with it.
+    pub fn leave_lane(&mut self, id: LaneId) {
+        let lane = &mut self.lanes[id.index()];
+        lane.tubes -= 1;
+        if lane.tubes == 0 {
+            let Lane { gates, watched, .. } = self.lanes.remove(id.index());
+            self.lane_of.remove(&gates);
+            if let Some(gate) = watched {
+                self.gates[gate.index()].lanes.remove(&id);
+            }
+        }
+    }
+
+    /// Returns a limit that holds the tubes of a lane back, if one does.
+    fn closed_gate(&self, lane: LaneId) -> Option<GateId> {
+        let mut gates = self.lanes[lane.index()].gates.iter();
+        gates.find(|gate| self.gates[gate.index()].is_closed()).copied()
+    }
+
+    /// Returns whether no limit holds the tubes of a lane back.
+    pub fn is_open(&self, lane: LaneId) -> bool {
+        self.closed_gate(lane).is_none()
+    }
+
+    /// Notes that a lane that is closed has jobs for a feed for which sets wait, since this ticket or a later one.
+    pub fn hold(&mut self, id: LaneId, ticket: u64, feed: FeedId) {
+        let Some(gate) = self.closed_gate(id) else { return };
+        let lane = &mut self.lanes[id.index()];
+        lane.held.insert((ticket, feed));
+        if lane.watched.is_none() {
+            lane.watched = Some(gate);
+            self.gates[gate.index()].lanes.insert(id);
+        }
+    }
+
+    /// Returns the next feed of a lane that a gate held back and that is open now.
+    pub fn next_freed(&mut self, id: GateId) -> Option<FeedId> {
+        while let Some(lane) = self.gates[id.index()].lanes.first().copied() {
+            meter::visit();
+            if let Some(other) = self.closed_gate(lane) {
+                self.watch_at(lane, Some(other));
+                continue;
+            }
+            let held = &mut self.lanes[lane.index()].held;
+            let next = held.pop_first();
+            if held.is_empty() {
+                self.watch_at(lane, None);
+            }
+            if let Some((_, feed)) = next {
+                return Some(feed);
+            }
+        }
+        None
+    }
+
+    /// Has a lane looked at when this gate opens, and no other.
+    fn watch_at(&mut self, id: LaneId, gate: Option<GateId>) {
+        let old = std::mem::replace(&mut self.lanes[id.index()].watched, gate);
+        if let Some(gate) = old {
+            self.gates[gate.index()].lanes.remove(&id);
+        }
+        if let Some(gate) = gate {
+            self.gates[gate.index()].lanes.insert(id);
+        }
     }
 
     /// Compares the tables with each other.
@@ -160,85 +244,21 @@ impl Limits {
                 Some(index),
                 "a lane is found by its gates"
             );
-            let closed = lane.gates.iter().filter(|gate| self.gates[gate.index()].is_closed()).count();
-            assert_eq!(lane.closed as usize, closed, "closed gates of a lane");
+            assert_eq!(lane.watched.is_some(), !lane.held.is_empty(), "a lane that holds some back is looked at");
+            let is_found = |gate: GateId| self.gates[gate.index()].lanes.contains(&LaneId::from_index(index));
+            assert!(lane.watched.is_none_or(is_found), "a lane is looked at when its gate opens");
         }
-    }
-
-    /// Returns whether no limit holds the buckets of a lane back.
-    pub fn is_open(&self, lane: LaneId) -> bool {
-        self.lanes[lane.index()].closed == 0
     }
 }
 
 impl State {
-    /// Returns the lane of a bucket, by what holds its tube and its group back.
-    pub(super) fn enter_lane_for(&mut self, held: &[GateId], group: Option<GroupId>) -> LaneId {
-        let group = group.map(|group| self.limits.groups[group.index()].gate);
-        let group = group.filter(|gate| self.limits.gates[gate.index()].limit > 0);
-        if group.is_none() {
-            return self.limits.enter_lane(held);
-        }
-        let mut gates: Vec<GateId> = held.iter().copied().chain(group).collect();
-        gates.sort_unstable();
-        self.limits.enter_lane(&gates)
-    }
-
-    /// A bucket leaves its lane. The last one takes the lane with it.
-    pub(super) fn leave_lane(&mut self, id: LaneId) {
-        let lane = &mut self.limits.lanes[id.index()];
-        lane.buckets -= 1;
-        if lane.buckets > 0 {
-            return;
-        }
-        let Lane { gates, sets, .. } = self.limits.lanes.remove(id.index());
-        self.limits.lane_of.remove(&gates);
-        for gate in &gates {
-            self.limits.gates[gate.index()].lanes.remove(&id);
-        }
-        for (set, turn) in sets {
-            self.sets[set].lanes.remove(&(turn, id));
-        }
-    }
-
-    /// Moves a bucket to the lane that the limits of its tube and group say.
-    pub(super) fn change_lane(&mut self, id: BucketId) {
-        let Bucket { tube, group, .. } = self.tubes[id];
-        self.hide(id);
-        let held = self.tubes[tube].held.clone();
-        let lane = self.enter_lane_for(&held, group);
-        let old = std::mem::replace(&mut self.tubes[id].lane, lane);
-        self.leave_lane(old);
-        self.show(id);
-    }
-
-    /// Changes a gate, and tells the sets when it was closed or opened by that.
+    /// Changes a gate. What it held back is looked at when those who wait are served next.
     pub(super) fn change_gate(&mut self, id: GateId, change: impl FnOnce(&mut Gate)) {
         let gate = &mut self.limits.gates[id.index()];
         let was_closed = gate.is_closed();
         change(gate);
-        let is_closed = gate.is_closed();
-        if is_closed == was_closed {
-            return;
-        }
-        let State { limits, sets, .. } = self;
-        for id in &limits.gates[id.index()].lanes {
-            let lane = &mut limits.lanes[id.index()];
-            let was_open = lane.closed == 0;
-            if is_closed {
-                lane.closed += 1;
-            } else {
-                lane.closed -= 1;
-            }
-            let is_open = lane.closed == 0;
-            if is_open != was_open {
-                for (set, turn) in &lane.sets {
-                    sets[*set].set_open(*turn, *id, is_open);
-                    if is_open {
-                        sets.wake(*set);
-                    }
-                }
-            }
+        if was_closed && !gate.is_closed() && gate.holds_some() {
+            self.limits.opened.insert(id);
         }
     }
 
@@ -249,7 +269,7 @@ impl State {
         self.tubes.gain(tube, JobState::Reserved);
         self.change_gates(tube, group, |gate| gate.reserved += 1);
         if self.tubes[tube].is_blocked() != was_blocked {
-            self.show_all(tube);
+            self.place(tube);
         }
     }
 
@@ -260,7 +280,7 @@ impl State {
         self.tubes.lose(tube, JobState::Reserved);
         self.change_gates(tube, group, |gate| gate.reserved -= 1);
         if self.tubes[tube].is_blocked() != was_blocked {
-            self.show_all(tube);
+            self.place(tube);
         }
     }
 
@@ -299,29 +319,15 @@ impl State {
             self.change_gate(*gate, |gate| gate.reserved += reserved);
         }
         if holds_differ {
-            let tube = &self.tubes[id];
-            let buckets: Vec<BucketId> = tube.buckets().collect();
-            buckets.into_iter().for_each(|bucket| self.change_lane(bucket));
+            self.change_lane(id);
         }
-        self.show_all(id);
+        self.place(id);
     }
 
-    /// The limit of a group was set: its jobs are held back by it, or not any more. Goes through the buckets behind `last`, which
-    /// it moves, as far as the budget lasts, and returns whether these were all.
-    pub(super) fn refresh_group(&mut self, group: GroupId, last: &mut Option<BucketId>, budget: &mut u32) -> bool {
+    /// The limit of a group was set.
+    pub(super) fn refresh_group(&mut self, group: GroupId) {
         let Group { name, gate, .. } = &self.limits.groups[group.index()];
         let (limit, gate) = (self.limits.limit_of_group(name), *gate);
         self.change_gate(gate, |gate| gate.limit = limit);
-        loop {
-            let rest = (last.map_or(Unbounded, Excluded), Unbounded);
-            let next = self.limits.groups[group.index()].buckets.range(rest).next().copied();
-            let Some(bucket) = next else { return true };
-            if *budget == 0 {
-                return false;
-            }
-            *budget -= 1;
-            self.change_lane(bucket);
-            *last = next;
-        }
     }
 }

@@ -1,14 +1,15 @@
-//! Placement of jobs: how one goes from place to place, and which sets of watches see it.
+//! Placement of jobs: how one goes from place to place, and of tubes: where they stand in the feeds that cover them.
 
 use super::background::{COST, DUE_COST, Task, keep_timer_at};
 use super::commits::Change;
+use super::ids::{BucketId, GroupId, TubeId};
 use super::job::{JobKey, JobPlacement, URGENT};
 use super::roots::Root;
-use super::sets::Entry;
 use super::sweeps::JobState;
-use super::tube::{Bucket, BucketId, GroupId, Rank, TubeId};
-use super::{PAUSE_BETWEEN_SLICES, State, Step, Timer};
+use super::tube::{Bucket, Rank};
+use super::{FEW, PAUSE_BETWEEN_SLICES, State, Step, Timer};
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::meter;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use std::collections::BTreeSet;
@@ -95,14 +96,14 @@ impl State {
         let (tube, rank, group) = (job.tube, Rank::new(job.pri, job.id), job.group());
         let is_urgent = job.pri < URGENT;
         let bucket = self.bucket_for(tube, group);
-        self.tubes[bucket].ready.insert(rank);
+        self.change_ready(bucket, |ready| ready.insert(rank));
         self.tubes[tube].waiting.push_back(&mut self.jobs, key);
         self.tubes.gain(tube, JobState::Ready);
         if is_urgent {
             self.tubes.gain_urgent(tube);
         }
         self.tubes.note_first_ready(tube, &self.jobs);
-        self.show(bucket);
+        self.place(tube);
     }
 
     fn leave_ready(&mut self, key: JobKey) {
@@ -117,13 +118,11 @@ impl State {
             self.tubes.lose_urgent(tube);
         }
         self.tubes.note_first_ready(tube, &self.jobs);
-        self.tubes[bucket].ready.remove(&rank);
-        self.show(bucket);
-        if let Some(group) = group
-            && self.tubes[bucket].ready.is_empty()
-        {
-            self.drop_bucket(bucket, group);
+        self.change_ready(bucket, |ready| ready.remove(&rank));
+        if group.is_some() && self.tubes[bucket].ready.is_empty() {
+            self.tubes.remove_bucket(bucket);
         }
+        self.place(tube);
     }
 
     fn enter_delayed(&mut self, key: JobKey, until: Time, timers: &mut Timers<'_, Timer>) {
@@ -176,72 +175,115 @@ impl State {
         if let Some(bucket) = entry.by_group.get(&group) {
             return *bucket;
         }
-        let held = entry.held.clone();
-        let lane = self.enter_lane_for(&held, Some(group));
-        let bucket = Bucket { tube, group: Some(group), ready: BTreeSet::new(), shown: None, lane };
+        let bucket = Bucket { tube, group: Some(group), ready: BTreeSet::new(), parked: None };
         let bucket = self.tubes.insert_bucket(bucket);
         self.tubes[tube].by_group.insert(group, bucket);
-        self.limits.groups[group.index()].buckets.insert(bucket);
         bucket
     }
 
-    fn drop_bucket(&mut self, id: BucketId, group: GroupId) {
-        let Bucket { lane, .. } = self.tubes.remove_bucket(id);
-        self.limits.groups[group.index()].buckets.remove(&id);
-        self.leave_lane(lane);
+    /// Changes the ready jobs of a bucket, and where it stands in its tube, and among those that its group's limit holds back.
+    fn change_ready(&mut self, id: BucketId, change: impl FnOnce(&mut BTreeSet<Rank>) -> bool) {
+        let bucket = &mut self.tubes[id];
+        let old = bucket.ready.first().copied();
+        change(&mut bucket.ready);
+        let new = bucket.ready.first().copied();
+        let Some(group) = bucket.group.filter(|_| old != new) else { return };
+        let (tube, parked) = (bucket.tube, bucket.parked);
+        if let Some((pri, since)) = parked {
+            let gate = self.limits.groups[group.index()].gate;
+            let parked = &mut self.limits.gates[gate.index()].parked;
+            parked.remove(&(pri, since, id));
+            self.tubes[id].parked = new.map(|new| (new.pri(), since));
+            parked.extend(new.map(|new| (new.pri(), since, id)));
+        }
+        let tube = &mut self.tubes[tube];
+        for firsts in [Some(&mut tube.firsts), parked.is_none().then_some(&mut tube.open)].into_iter().flatten() {
+            if let Some(old) = old {
+                firsts.remove(&(old, id));
+            }
+            firsts.extend(new.map(|new| (new, id)));
+        }
     }
 
-    /// Shows the first job of a bucket to every set that covers its tube, or none if the tube is blocked.
-    pub(super) fn show(&mut self, id: BucketId) {
-        let bucket = &self.tubes[id];
-        let is_blocked = self.tubes[bucket.tube].is_blocked();
-        let first = if is_blocked { None } else { bucket.ready.first().copied() };
-        self.show_as(id, first);
+    /// Returns the job that a tube has to give. Buckets that the limit of their group holds back are set aside on the way to it.
+    fn first_to_give(&mut self, id: TubeId) -> Option<Rank> {
+        loop {
+            let tube = &self.tubes[id];
+            if tube.is_blocked() {
+                return None;
+            }
+            let main = self.tubes[tube.main].ready.first().copied();
+            let Some((first, bucket)) = tube.open.first().copied() else { return main };
+            if main.is_some_and(|main| main < first) {
+                return main;
+            }
+            let group = self.tubes[bucket].group.expect("buckets of groups stand there");
+            let gate = &mut self.limits.gates[self.limits.groups[group.index()].gate.index()];
+            if !gate.is_closed() {
+                return Some(first);
+            }
+            meter::visit();
+            let place = (first.pri(), self.feeds.next_stamp());
+            gate.parked.insert((place.0, place.1, bucket));
+            self.tubes[bucket].parked = Some(place);
+            self.tubes[id].open.remove(&(first, bucket));
+        }
     }
 
-    /// Hides a bucket from all sets.
-    pub(super) fn hide(&mut self, id: BucketId) {
-        self.show_as(id, None);
+    /// A bucket that the limit of its group held back is looked at again.
+    pub(super) fn unpark(&mut self, id: BucketId) {
+        let bucket = &mut self.tubes[id];
+        bucket.parked = None;
+        let (tube, first) = (bucket.tube, *bucket.ready.first().expect("a bucket that is set aside has jobs"));
+        self.tubes[tube].open.insert((first, id));
+        self.place(tube);
     }
 
-    fn show_as(&mut self, id: BucketId, first: Option<Rank>) {
-        let State { tubes, sets, limits, .. } = self;
-        let bucket = &mut tubes[id];
-        let (tube, lane) = (bucket.tube, bucket.lane);
-        let old = std::mem::replace(&mut bucket.shown, first);
-        if first == old {
+    /// Has a tube stand in the feeds that cover it where it should, by the job that it has to give now.
+    pub(super) fn place(&mut self, id: TubeId) {
+        let first = self.first_to_give(id);
+        self.place_at(id, first);
+    }
+
+    fn place_at(&mut self, id: TubeId, first: Option<Rank>) {
+        let State { tubes, feeds, .. } = self;
+        let tube = &mut tubes[id];
+        let old = std::mem::replace(&mut tube.first, first);
+        if old.map(Rank::pri) == first.map(Rank::pri) {
             return;
         }
-        let tube = &mut tubes[tube];
-        let is_open = limits.is_open(lane);
-        let comes = tube.shown == 0 && first.is_some();
-        tube.shown = tube.shown + u32::from(first.is_some()) - u32::from(old.is_some());
-        for cover in &mut tube.covers {
-            let set = &mut sets[cover.set];
-            let old = old.map(|old| Entry::new(old, cover.stamp, id));
-            if comes {
-                cover.stamp = set.next_stamp();
+        let before = tube.standing(id);
+        tube.stand_at(first.map(Rank::pri), || feeds.next_stamp());
+        let (now, lane) = (tube.standing(id), tube.lane);
+        self.look_for_feeds(id);
+        meter::visit_many(self.tubes[id].feeds.len() / FEW);
+        for feed in &self.tubes[id].feeds {
+            if !self.feeds[*feed].is_plain && id.index() < self.feeds[*feed].known {
+                self.feeds.move_tube(*feed, lane, before, now);
             }
-            let new = first.map(|first| Entry::new(first, cover.stamp, id));
-            if set.replace(cover.turn, lane, is_open, old, new) {
-                limits.lanes[lane.index()].sets.insert((cover.set, cover.turn));
-            }
-            if is_open && new.is_some() {
-                sets.wake(cover.set);
-            }
+        }
+        if old.is_none() {
+            self.note_comes(id);
         }
     }
 
-    /// Shows each bucket of a tube to the sets as it is now.
-    pub(super) fn show_all(&mut self, id: TubeId) {
-        let main = self.tubes[id].main;
-        self.show(main);
-        let mut next = self.tubes[id].by_group.first_key_value().map(|(group, bucket)| (*group, *bucket));
-        while let Some((group, bucket)) = next {
-            self.show(bucket);
-            let later = (std::ops::Bound::Excluded(group), std::ops::Bound::Unbounded);
-            next = self.tubes[id].by_group.range(later).next().map(|(group, bucket)| (*group, *bucket));
+    /// Brings the feeds up to date that a tube knows of.
+    pub(super) fn look_for_feeds(&mut self, id: TubeId) {
+        let State { tubes, feeds, .. } = self;
+        let tube = &mut tubes[id];
+        if tube.epoch != feeds.epoch {
+            tube.epoch = feeds.epoch;
+            tube.feeds.clear();
+            tube.feeds.extend(feeds.covering(&tube.name));
         }
+    }
+
+    /// Has a tube stand in the lane of the limits that hold it back together with others. It must be placed then.
+    pub(super) fn change_lane(&mut self, id: TubeId) {
+        self.place_at(id, None);
+        let lane = self.limits.enter_lane(&self.tubes[id].held);
+        let old = std::mem::replace(&mut self.tubes[id].lane, lane);
+        self.limits.leave_lane(old);
     }
 
     /// Deletes a job that is in some place.
@@ -280,15 +322,16 @@ impl State {
             return tube;
         }
         let limits = self.limits.of_tube(name);
-        let lane = self.enter_lane_for(&limits.held, None);
-        let bucket = Bucket { tube: self.tubes.next_id(), group: None, ready: BTreeSet::new(), shown: None, lane };
+        let lane = self.limits.enter_lane(&limits.held);
+        let bucket = Bucket { tube: self.tubes.next_id(), group: None, ready: BTreeSet::new(), parked: None };
         let main = self.tubes.insert_bucket(bucket);
-        let id = self.tubes.insert(name, main);
-        let covers = self.covers_of(name, id);
+        let id = self.tubes.insert(name, main, lane);
         let tube = &mut self.tubes[id];
         (tube.limit, tube.counted, tube.held) = (limits.each, limits.counted, limits.held);
         tube.paused = self.settings.pause_of(name);
-        tube.covers = covers;
+        if let Some(feed) = self.feeds.of_name(name) {
+            self.feeds[feed].tube = Some(id);
+        }
         id
     }
 
@@ -303,9 +346,12 @@ impl State {
 
     /// Forgets a tube that is hidden.
     pub(super) fn drop_tube(&mut self, id: TubeId, timers: &mut Timers<'_, Timer>) {
-        let (tube, bucket) = self.tubes.remove(id);
+        let tube = self.tubes.remove(id);
         tube.delay_timer.into_iter().for_each(|timer| timers.cancel(timer));
-        self.leave_lane(bucket.lane);
+        self.limits.leave_lane(tube.lane);
+        if let Some(feed) = self.feeds.of_name(&tube.name) {
+            self.feeds[feed].tube = None;
+        }
     }
 
     /// Keeps the timer at the first root job or hidden tube that is to be forgotten, or earlier.

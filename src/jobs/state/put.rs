@@ -1,11 +1,11 @@
 //! Jobs that are put, one by one or many together, and root jobs.
 
 use super::commits::{Change, Commit};
+use super::ids::TubeId;
 use super::job::{Extra, Job, JobKey, JobPlacement};
 use super::placement::To;
 use super::tally::Noted;
 use super::tally::Rated;
-use super::tube::TubeId;
 use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, PutOptions, Reply, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
@@ -69,9 +69,9 @@ impl State {
         self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
     }
 
-    /// Returns the bytes that jobs, root jobs and what is kept for connections take.
+    /// Returns the bytes that jobs, root jobs, the orders of tubes that are watched, and what is kept for connections take.
     pub fn used_memory(&self) -> usize {
-        self.jobs.bytes() + self.roots.bytes() + self.kept_bytes
+        self.jobs.bytes() + self.roots.bytes() + self.feeds.bytes() + self.sets.bytes() + self.kept_bytes
     }
 
     fn put_with_room(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {

@@ -1,13 +1,14 @@
 //! Answers to operators: figures of the service, of a job and a tube, lists, and summaries by part of tubes' names, by tube or by runner.
 
 use super::bulk::Summaries;
+use super::ids::TubeId;
 use super::job::{History, JobId, JobPlacement};
 use super::put::micros;
 use super::sets::WatchSet;
 use super::sums::{Sum, SumBy, SumId};
 use super::sweeps::JobState;
 use super::tally::{Rated, Rates, Tally};
-use super::tube::{Tube, TubeId};
+use super::tube::Tube;
 use super::{State, Watch};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::count::{Count, SmallCount};
@@ -214,7 +215,8 @@ impl State {
     pub fn tube_stats(&mut self, name: TubeName<'_>, now: Time) -> Option<TubeStats<'_>> {
         let id = self.tubes.find_visible(name.bytes())?;
         self.enter_all_sets();
-        let mut sets: Vec<_> = self.sets.covering(name.bytes()).map(|(set, _)| set).collect();
+        let feeds = self.feeds.covering(name.bytes());
+        let mut sets: Vec<_> = feeds.flat_map(|feed| self.feeds[feed].sets.iter().copied()).collect();
         sets.sort_unstable();
         sets.dedup();
         let sum = |of: &dyn Fn(&WatchSet) -> u32| sets.iter().map(|set| u64::from(of(&self.sets[*set]))).sum();

@@ -6,6 +6,7 @@ use super::job::{JobId, JobKey, JobPlacement};
 use super::placement::To;
 use super::tally::Noted;
 use super::tally::Rated;
+use super::tube::Rank;
 use super::{Failure, JobState, Peek, Reply, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::count::SmallCount;
@@ -178,8 +179,7 @@ impl State {
         match which {
             Peek::Ready => {
                 self.figures.count(Stat::PeekReady);
-                let first = tube.buckets().filter_map(|bucket| self.tubes[bucket].ready.first()).min();
-                first.map(|rank| rank.id())
+                tube.first_ready(&self.tubes[tube.main]).map(Rank::id)
             }
             Peek::Delayed => {
                 self.figures.count(Stat::PeekDelayed);

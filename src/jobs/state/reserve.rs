@@ -2,23 +2,66 @@
 
 use super::background::Task;
 use super::conns::Wait;
+use super::feeds::Feeds;
+use super::ids::{FeedId, LaneId, SetId, TubeId};
 use super::job::{JobId, JobKey, JobPlacement};
+use super::limits::Limits;
 use super::placement::To;
-use super::sets::{Entry, SetId};
+use super::sets::{Choice, Later, Standings};
 use super::tally::Noted;
 use super::tally::Rated;
-use super::tube::TubeId;
-use super::{Commit, Reply, Reserve, SLICE, State, Step};
+use super::tubes::Tubes;
+use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::ConnId;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::meter;
 use poolcounter_core::time::Span;
 
 /// Next job of a set of watches.
 enum NextJob {
-    Job(u16, JobKey),
+    /// In this turn, of this tube.
+    Job(u16, Choice, JobKey),
     Nothing,
-    /// So many tubes had to be told of the set, or jobs to be dropped, that the rest must wait.
+    /// So much had to be looked at, or jobs to be dropped, that the rest must wait.
     Later,
+}
+
+/// Number of buckets and feeds that a request looks at again because a limit is not reached any more. The rest follows in slices.
+const FREED_AT_ONCE: u32 = 64;
+
+/// Tubes as turns see them.
+struct View<'a> {
+    tubes: &'a Tubes,
+    limits: &'a Limits,
+    feeds: &'a Feeds,
+}
+
+impl View<'_> {
+    /// Returns a tube that is watched by its name, if it has a job to give.
+    fn choice_of(&self, tube: TubeId) -> Option<Choice> {
+        let (lane, pri, stamp) = self.standing_of(tube)?;
+        self.is_open(lane).then_some(Choice { pri, stamp, tube, lane, is_served: false })
+    }
+}
+
+impl Standings for View<'_> {
+    fn is_open(&self, lane: LaneId) -> bool {
+        self.limits.is_open(lane)
+    }
+
+    fn standing_of(&self, id: TubeId) -> Option<(LaneId, u32, u64)> {
+        let tube = self.tubes.get(id)?;
+        tube.stamps.last().map(|(pri, stamp)| (tube.lane, *pri, *stamp))
+    }
+
+    fn first_feed<T>(&self, id: TubeId, test: impl Fn(FeedId) -> Option<T>) -> Option<T> {
+        let tube = &self.tubes[id];
+        if tube.epoch == self.feeds.epoch {
+            tube.feeds.iter().copied().find_map(test)
+        } else {
+            self.feeds.covering(&tube.name).find_map(test)
+        }
+    }
 }
 
 impl State {
@@ -31,10 +74,12 @@ impl State {
         });
         self.conns[id].is_worker = true;
         let set = self.enter_set(id);
-        let mut drops = SLICE;
-        let next = if self.sets.awake().contains(&set) { NextJob::Later } else { self.next_job(set, &mut drops, step) };
+        if !self.sets[set].is_built && self.used_memory() >= self.bounds.max_memory {
+            return step.tell(id, Reply::OutOfMemory);
+        }
+        let next = if self.is_later(set) { NextJob::Later } else { self.next_job(set, &mut SLICE.clone(), step) };
         let is_known = match next {
-            NextJob::Job(turn, key) => return self.give(id, set, turn, key, request.many, step),
+            NextJob::Job(turn, choice, key) => return self.give(id, set, (turn, choice, key), request.many, step),
             NextJob::Nothing => true,
             NextJob::Later => false,
         };
@@ -46,16 +91,37 @@ impl State {
         }
         let until = request.timeout.map(|seconds| step.now + Span::from_secs(u64::from(seconds)));
         let wait = Wait { ticket: self.sets.next_ticket(), until, many: request.many };
-        self.begin_wait(id, set, wait);
+        self.begin_wait(id, set, wait, is_known);
         self.arm_conn(id, step.timers);
         if !is_known {
-            self.serve_later(set, step);
+            self.arm_serve(step);
         }
     }
 
-    pub(super) fn begin_wait(&mut self, id: ConnId, set: SetId, wait: Wait) {
+    /// A connection waits from now on, for it is known that there is no job for it, or it is to be found out.
+    pub(super) fn begin_wait(&mut self, id: ConnId, set: SetId, wait: Wait, is_known: bool) {
+        let first = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
         self.conns[id].wait = Some(wait);
         self.sets.begin_wait(set, id);
+        if !is_known {
+            self.sets.keep_awake(set, first.unwrap_or(wait).ticket);
+        } else if first.is_none() {
+            self.register(set, wait.ticket);
+        }
+    }
+
+    /// Returns whether it is not known yet whether a set has jobs for those who wait in it.
+    pub(super) fn is_later(&self, set: SetId) -> bool {
+        let set = &self.sets[set];
+        !self.is_shut && (set.awake.is_some() || !set.waiting.is_empty() && self.has_news())
+    }
+
+    /// Returns whether something happened that may be of use to those who wait.
+    pub(super) fn has_news(&self) -> bool {
+        self.feeds.first_fresh().is_some()
+            || !self.limits.opened.is_empty()
+            || self.sets.first_awake().is_some()
+            || self.sets.waking.is_some()
     }
 
     /// `reserve-job`: this job, wherever it is, if no limit holds it back.
@@ -87,39 +153,139 @@ impl State {
 
     /// Gives jobs to those who wait, who has waited longest first, as long as there are any for them.
     pub(super) fn serve_waiting(&mut self, step: &mut Step<'_, '_>) {
-        let mut drops = SLICE;
-        // Those of which it is not known yet what they have do not hold up the others.
-        let mut later: Vec<SetId> = Vec::new();
-        while self.sets.awake().len() > later.len() {
-            let first = |set: &SetId| {
-                if later.contains(set) {
-                    return None;
-                }
-                let conn = self.sets[*set].waiting.front()?;
-                Some((self.conns[conn].wait?.ticket, conn, *set))
-            };
-            let Some((_, conn, set)) = self.sets.awake().iter().filter_map(first).min() else {
-                self.sets.stay_awake(|set| later.contains(&set));
-                break;
-            };
-            match self.next_job(set, &mut drops, step) {
-                NextJob::Job(turn, key) => {
-                    let wait = self.stop_waiting(conn).expect("it stood among those who wait");
-                    self.give(conn, set, turn, key, wait.many, step);
-                }
-                NextJob::Nothing => self.sets.stay_awake(|awake| awake != set),
-                NextJob::Later => later.push(set),
-            }
+        if self.has_news() {
+            self.serve_more(&mut SLICE.clone(), FREED_AT_ONCE, step);
         }
-        if !later.is_empty() {
+    }
+
+    /// The same, in a slice.
+    pub(super) fn go_on_serving(&mut self, step: &mut Step<'_, '_>) {
+        let whole = step.timers.budget().min(SLICE);
+        let mut left = whole;
+        self.serve_more(&mut left, whole, step);
+        step.timers.spend(whole - left);
+    }
+
+    /// Serves as far as the budget reaches, and looks at so much again that limits held back.
+    fn serve_more(&mut self, budget: &mut u32, mut freed: u32, step: &mut Step<'_, '_>) {
+        if self.is_shut {
+            return;
+        }
+        let mut may_go_on = true;
+        while may_go_on && *budget > 0 {
+            self.free(&mut freed);
+            may_go_on = match (self.feeds.first_fresh(), self.sets.first_awake()) {
+                (Some(feed), _) => self.serve_feed(feed, budget, step),
+                (None, Some(set)) => self.serve_awake(set, budget, step),
+                (None, None) => self.wake_more(budget),
+            };
+        }
+        if self.has_news() {
             self.arm_serve(step);
         }
     }
 
-    /// Goes on to serve those who wait with this set in the next round of timers.
-    fn serve_later(&mut self, set: SetId, step: &mut Step<'_, '_>) {
-        self.sets.keep_awake(set);
-        self.arm_serve(step);
+    /// Looks again at what limits held back that are not reached any more.
+    fn free(&mut self, budget: &mut u32) {
+        while *budget > 0
+            && let Some(id) = self.limits.opened.first().copied()
+        {
+            let gate = self.limits.gates.get(id.index()).filter(|gate| !gate.is_closed());
+            let parked = gate.and_then(|gate| gate.parked.first().copied());
+            let is_open = gate.is_some();
+            *budget -= 1;
+            meter::visit();
+            if let Some(bucket) = parked {
+                self.limits.gates[id.index()].parked.remove(&bucket);
+                self.unpark(bucket.2);
+            } else if is_open && let Some(feed) = self.limits.next_freed(id) {
+                self.feeds.freshen_if_there(feed);
+            } else {
+                self.limits.opened.remove(&id);
+            }
+        }
+    }
+
+    /// Serves the connection that has waited longest for a feed, if the feed has a job. Returns false if the rest must wait.
+    fn serve_feed(&mut self, id: FeedId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
+        let Some((ticket, set)) = self.feeds[id].waiters.first().copied().filter(|_| self.has_some(id)) else {
+            self.feeds.settle(id);
+            self.hold(id);
+            return true;
+        };
+        *budget -= 1;
+        meter::visit();
+        let conn = self.sets[set].waiting.front();
+        let first = conn.and_then(|conn| self.conns[conn].wait).map(|wait| wait.ticket);
+        if first != Some(ticket) {
+            self.move_waiter(id, (ticket, set), first);
+            return true;
+        }
+        let Some(conn) = conn.filter(|_| self.feeds.is_first(id, ticket)) else { return true };
+        match self.next_job(set, budget, step) {
+            NextJob::Job(turn, choice, key) => {
+                let wait = self.stop_waiting(conn).expect("it stood among those who wait");
+                self.give(conn, set, (turn, choice, key), wait.many, step);
+            }
+            NextJob::Nothing => {
+                self.feeds.settle(id);
+                self.hold(id);
+            }
+            NextJob::Later => return false,
+        }
+        true
+    }
+
+    /// Brings a set to its place among those that wait for a feed, or takes it out.
+    fn move_waiter(&mut self, id: FeedId, old: (u64, SetId), ticket: Option<u64>) {
+        let set = old.1;
+        let waiters = &mut self.feeds[id].waiters;
+        waiters.remove(&old);
+        waiters.extend(ticket.map(|ticket| (ticket, set)));
+        self.sets[set].set_ticket(id, ticket.unwrap_or(0));
+    }
+
+    /// Serves those who wait in a set of which it was not known whether it has a job. Returns false if the rest must wait.
+    fn serve_awake(&mut self, set: SetId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
+        *budget -= 1;
+        meter::visit();
+        let Some(conn) = self.sets[set].waiting.front() else {
+            self.sets.calm(set);
+            return true;
+        };
+        match self.next_job(set, budget, step) {
+            NextJob::Job(turn, choice, key) => {
+                let wait = self.stop_waiting(conn).expect("it is the first of those who wait");
+                self.give(conn, set, (turn, choice, key), wait.many, step);
+                let next = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
+                self.sets.calm(set);
+                next.into_iter().for_each(|wait| self.sets.keep_awake(set, wait.ticket));
+            }
+            NextJob::Nothing => {
+                self.sets.calm(set);
+                let ticket = self.conns[conn].wait.expect("it waits").ticket;
+                self.register(set, ticket);
+                *budget = budget.saturating_sub(self.sets[set].feeds.len() as u32);
+            }
+            NextJob::Later => return false,
+        }
+        true
+    }
+
+    /// Wakes the next set with connections that wait, when all are to be woken. Returns false if there is none.
+    fn wake_more(&mut self, budget: &mut u32) -> bool {
+        let Some(place) = self.sets.waking else { return false };
+        *budget -= 1;
+        meter::visit();
+        let (set, has_more) = self.sets.at(place);
+        self.sets.waking = has_more.then_some(place + 1);
+        if let Some(set) = set
+            && let Some(conn) = self.sets[set].waiting.front()
+            && let Some(wait) = self.conns[conn].wait
+        {
+            self.sets.keep_awake(set, wait.ticket);
+        }
+        true
     }
 
     /// Goes on in the next round of timers.
@@ -127,26 +293,66 @@ impl State {
         self.go_on(Task::Serve, step);
     }
 
-    /// Returns the next job of a set, of which its tubes are told first. Leaves of superseded root jobs that are met on the way are dropped.
-    fn next_job(&mut self, set: SetId, drops: &mut u32, step: &mut Step<'_, '_>) -> NextJob {
+    /// Returns the next job of a set. Leaves of superseded root jobs that are met on the way are dropped.
+    fn next_job(&mut self, set: SetId, budget: &mut u32, step: &mut Step<'_, '_>) -> NextJob {
         if self.is_shut {
             return NextJob::Nothing;
         }
-        if !self.build(set, drops) {
+        if !self.build(set, budget) {
             return NextJob::Later;
         }
         loop {
-            let Some((turn, entry)) = self.sets[set].front() else { return NextJob::Nothing };
-            let key = self.jobs.find(entry.id).expect("a set sees only jobs that there are");
-            if !self.is_superseded(key) {
-                return NextJob::Job(turn, key);
+            let (turn, choice) = match self.choose(set, budget) {
+                Ok(Some(next)) => next,
+                Ok(None) => return NextJob::Nothing,
+                Err(Later) => return NextJob::Later,
+            };
+            let first = self.tubes[choice.tube].first.expect("a tube that is chosen has a job to give");
+            let key = self.jobs.find(first.id()).expect("a tube knows only jobs that there are");
+            let is_superseded = self.is_superseded(key);
+            let is_held_back = self.jobs[key].group().is_some_and(|group| self.limits.is_at_limit(group));
+            if !is_superseded && !is_held_back {
+                return NextJob::Job(turn, choice, key);
             }
-            if *drops == 0 {
+            if *budget == 0 {
                 return NextJob::Later;
             }
-            *drops -= 1;
-            self.drop_superseded(key, step);
+            *budget -= 1;
+            if is_held_back {
+                self.place(choice.tube);
+            } else {
+                self.drop_superseded(key, step);
+            }
         }
+    }
+
+    /// Returns the tube of a set that is next, and in which turn.
+    fn choose(&mut self, set: SetId, budget: &mut u32) -> Result<Option<(u16, Choice)>, Later> {
+        let State { sets, feeds, tubes, limits, .. } = self;
+        let view = View { tubes, limits, feeds };
+        sets.change(set, |set| {
+            let mut best: Option<((u32, u64), u16, Choice)> = None;
+            *budget = budget.saturating_sub((set.feeds.len() / FEW) as u32);
+            meter::visit_many(set.feeds.len() / FEW);
+            // Lossless: a connection has 1024 watches at most.
+            for place in 0..set.feeds.len() as u16 {
+                let feed = &feeds[set.feeds[usize::from(place)].0];
+                let choice = match feed.is_plain {
+                    true => feed.tube.and_then(|tube| view.choice_of(tube)),
+                    false => set.front(place, feed, &view, budget)?,
+                };
+                let Some(choice) = choice else { continue };
+                let rank = if set.is_fair {
+                    (choice.pri, set.turns[usize::from(place)].pass)
+                } else {
+                    (choice.pri, tubes[choice.tube].first.map_or(0, |first| first.id().0))
+                };
+                if best.is_none_or(|(lowest, ..)| rank < lowest) {
+                    best = Some((rank, place, choice));
+                }
+            }
+            Ok(best.map(|(_, place, choice)| (place, choice)))
+        })
     }
 
     /// Gives a connection the next job of its set, and as many more as it wants and there are.
@@ -154,22 +360,22 @@ impl State {
         &mut self,
         conn: ConnId,
         set: SetId,
-        mut turn: u16,
-        mut key: JobKey,
+        (mut turn, mut choice, mut key): (u16, Choice, JobKey),
         many: Option<u32>,
         step: &mut Step<'_, '_>,
     ) {
-        let mut drops = SLICE;
+        let mut budget = SLICE;
         for left in (0..many.unwrap_or(1)).rev() {
             self.sets[set].advance(turn);
-            self.go_to_end(set, self.jobs[key].tube);
+            let stamp = self.feeds.next_stamp();
             self.reserve_job(conn, key, step);
+            self.note_served(set, turn, choice, stamp);
             step.tell(conn, Reply::Reserved(self.jobs[key].id));
-            if left == 0 {
+            if left == 0 || budget == 0 {
                 break;
             }
-            match self.next_job(set, &mut drops, step) {
-                NextJob::Job(next_turn, next) => (turn, key) = (next_turn, next),
+            match self.next_job(set, &mut budget, step) {
+                NextJob::Job(next_turn, next_choice, next) => (turn, choice, key) = (next_turn, next_choice, next),
                 NextJob::Nothing | NextJob::Later => break,
             }
         }
@@ -179,23 +385,20 @@ impl State {
         self.arm_conn(conn, step.timers);
     }
 
-    /// In a set whose tubes take turns, this tube is the last from now on.
-    fn go_to_end(&mut self, id: SetId, tube: TubeId) {
-        let State { sets, tubes, limits, .. } = self;
-        let set = &mut sets[id];
-        if !set.is_fair {
-            return;
-        }
-        let covers = &mut tubes[tube].covers;
-        let cover = covers.iter_mut().find(|cover| cover.set == id).expect("a set sees only tubes that it covers");
-        let old = std::mem::replace(&mut cover.stamp, set.next_stamp());
-        let cover = *cover;
-        for bucket in tubes[tube].buckets() {
-            let Some(shown) = tubes[bucket].shown else { continue };
-            let lane = tubes[bucket].lane;
-            let (old, new) = (Entry::new(shown, old, bucket), Entry::new(shown, cover.stamp, bucket));
-            set.replace(cover.turn, lane, limits.is_open(lane), Some(old), Some(new));
-        }
+    /// In the turn of a pattern, this tube is the last from now on. Where turns take too much room, they begin anew.
+    fn note_served(&mut self, id: SetId, turn: u16, choice: Choice, stamp: u64) {
+        let has_room = self.used_memory() < self.bounds.max_memory;
+        let State { sets, feeds, tubes, limits, .. } = self;
+        let view = View { tubes, limits, feeds };
+        sets.change(id, |set| {
+            let feed = &feeds[set.feeds[usize::from(turn)].0];
+            if !feed.is_plain {
+                set.note_served(turn, choice, stamp, feed, &view);
+                if !has_room {
+                    set.forget();
+                }
+            }
+        });
     }
 
     fn reserve_job(&mut self, conn: ConnId, key: JobKey, step: &mut Step<'_, '_>) {
@@ -231,7 +434,7 @@ impl State {
         if std::mem::replace(&mut self.is_shut, is_shut) == is_shut || is_shut {
             return;
         }
-        self.sets.wake_all();
+        self.sets.waking = Some(0);
         self.serve_waiting(step);
     }
 

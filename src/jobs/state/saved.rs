@@ -3,13 +3,14 @@
 
 use super::commits::Commit;
 use super::conns::{Conn, Wait};
+use super::ids::TubeId;
 use super::job::{Extra, Job, JobKey, JobPlacement};
 use super::placement::To;
 use super::record::{Record, Setting};
 use super::sets::Watch;
 use super::sums::SumBy;
 use super::tally::{Rates, Tally};
-use super::tube::{Tube, TubeId};
+use super::tube::Tube;
 use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::ConnId;
@@ -198,10 +199,10 @@ impl State {
                     return Err("a connection waits that is not there");
                 }
                 let set = self.enter_set(id);
-                while !self.build(set, &mut u32::MAX.clone()) {}
                 let ticket = self.sets.next_ticket();
-                self.begin_wait(id, set, Wait { ticket, until, many });
+                self.begin_wait(id, set, Wait { ticket, until, many }, false);
                 self.arm_conn(id, step.timers);
+                self.arm_serve(step);
             }
             Saved::TubeFailures(name, failures) => {
                 let tube = self.tubes.find(name).ok_or("a tube has failed jobs that is not there")?;
@@ -217,7 +218,6 @@ impl State {
                 self.conns.get_mut(id).ok_or("a connection has failed jobs that is not there")?.failures = failures;
             }
         }
-        self.sets.stay_awake(|_| false);
         Ok(())
     }
 

@@ -2,10 +2,11 @@
 
 use super::background::keep_timer_at;
 use super::commits::{Change, SettingKind};
-use super::limits::{Gate, GateId, Limit};
+use super::ids::{GateId, TubeId};
+use super::limits::{Gate, Limit};
 use super::record::Setting;
 use super::sweeps::Work;
-use super::tube::{Paused, TubeId};
+use super::tube::Paused;
 use super::{Backoff, LimitOf, Pattern, Reply, State, Step, Timer, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::{ConnId, Id};
@@ -76,8 +77,7 @@ impl State {
                 (Limit::All(most, gate), None)
             }
             (old, true) => {
-                let gate = Gate { limit: most, reserved: 0, lanes: BTreeSet::new() };
-                let gate = GateId::from_index(self.limits.gates.insert(gate));
+                let gate = GateId::from_index(self.limits.gates.insert(Gate::new(most)));
                 debug_assert!(!matches!(old, Some(Limit::All(..))), "the arm above has these");
                 (Limit::All(most, gate), None)
             }

@@ -5,10 +5,10 @@
 //! than the one before, moves the tube in the order of ages of two sums. At most [`MOST_FOLLOWED`] first parts and as many last parts
 //! are followed: they have curves, and metrics of their own. Events of the others are counted under `other` as well.
 
+use super::ids::TubeId;
 use super::queries::MOST_SURVEYED;
 use super::sweeps::JobState;
 use super::tally::{Noted, Rated, Tally};
-use super::tube::TubeId;
 use poolcounter_core::count::Count;
 use poolcounter_core::id::{Id, id};
 use poolcounter_core::time::{Span, Time};

@@ -1,12 +1,12 @@
 //! Commands that go through many tubes or jobs: in slices, so that others are served between them.
 
 use super::background::{COST, Task};
+use super::ids::{GateId, GroupId, TubeId};
 use super::job::JobKey;
-use super::limits::GateId;
-use super::tube::{BucketId, GroupId, TubeId};
 use super::{Pattern, Reply, State, Step};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::{ConnId, Id, id};
+use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::{Span, Time};
 pub use poolcounter_protocol::jobs::request::{ALL_STATES, JobState};
 
@@ -19,8 +19,8 @@ id! {
 pub(super) enum Work {
     /// The tube learns of its settings; after that a gate may be none any more.
     Refresh { reply: Reply, retired: Option<GateId> },
-    /// The groups up to this place learn of their limits; the buckets up to this one of the first that is left know already.
-    Groups { reply: Reply, end: usize, last: Option<BucketId> },
+    /// The groups up to this place learn of their limits.
+    Groups { reply: Reply, end: usize },
     /// Jobs in this state, or in any but reserved, are deleted.
     Clear(Option<JobState>),
     /// Buried and delayed jobs are ready.
@@ -80,7 +80,7 @@ impl State {
     pub(super) fn begin_group_sweep(&mut self, conn: ConnId, name: &[u8], reply: Reply, step: &mut Step<'_, '_>) {
         let own = || self.limits.find_group(name).map_or(0..0, |group| group.index()..group.index() + 1);
         let places = if name == b"*" { 0..self.limits.groups.capacity() } else { own() };
-        let work = Work::Groups { reply, end: places.end, last: None };
+        let work = Work::Groups { reply, end: places.end };
         let (pattern, since) = (name.into(), step.now);
         let sweep = Sweep { conn: Some(conn), pattern, since, next: places.start, work, count: 0 };
         self.go(sweep, step);
@@ -152,25 +152,19 @@ impl State {
 
     /// Returns true when every group is done.
     fn refresh_groups(&mut self, id: SweepId, budget: &mut u32) -> bool {
-        loop {
-            let sweep = &mut self.background[id];
-            let Work::Groups { end, last, .. } = &mut sweep.work else { return true };
-            if sweep.next >= *end {
-                return true;
-            }
+        let sweep = &self.background[id];
+        let Work::Groups { end, .. } = sweep.work else { return true };
+        for place in (sweep.next..end).metered() {
             if *budget == 0 {
                 return false;
             }
             *budget -= 1;
-            let (next, mut last) = (sweep.next, std::mem::take(last));
-            let group = self.limits.groups.contains(next).then(|| GroupId::from_index(next));
-            let is_done = group.is_none_or(|group| self.refresh_group(group, &mut last, budget));
-            let sweep = &mut self.background[id];
-            match &mut sweep.work {
-                Work::Groups { last: kept, .. } if !is_done => *kept = last,
-                _ => sweep.next += 1,
+            self.background[id].next = place + 1;
+            if self.limits.groups.contains(place) {
+                self.refresh_group(GroupId::from_index(place));
             }
         }
+        true
     }
 
     /// Returns true when the tube is done.
@@ -189,7 +183,7 @@ impl State {
             match &mut self.background[id].work {
                 Work::Clear(_) => {
                     self.delete_job(key, step.now, step.timers);
-                    if !self.tubes.contains(tube) {
+                    if self.tubes.get(tube).is_none() {
                         return true;
                     }
                 }

@@ -1,30 +1,18 @@
 //! A tube: what waits in it, who uses it, and what happened in it lately.
 
+use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
 use super::job::{JobId, JobKey};
 use super::jobs::Jobs;
-use super::sets::{LaneId, SetId};
 use super::sums::SumId;
 use super::tally::Tally;
 use poolcounter_core::count::Count;
-use poolcounter_core::id::{Id, id};
+use poolcounter_core::id::Id;
+use poolcounter_core::meter;
 use poolcounter_core::names::Hash;
 use poolcounter_core::time::Time;
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BTreeSet};
-
-id! {
-    /// A tube.
-    TubeId
-}
-id! {
-    /// The ready jobs of one tube that belong to one group, or to none.
-    BucketId
-}
-id! {
-    /// A group of jobs.
-    GroupId
-}
 
 /// The order in which the jobs of a bucket are served: priority, then number. Three words, so that a tree of them is dense.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -44,24 +32,13 @@ impl Rank {
     }
 }
 
-/// Ready jobs that a set of watches sees or does not see together.
+/// Ready jobs of a tube that a limit of their group holds back together.
 pub(super) struct Bucket {
     pub tube: TubeId,
     pub group: Option<GroupId>,
     pub ready: BTreeSet<Rank>,
-    /// The job that the sets of watches see; none while the tube is at its limit or paused.
-    pub shown: Option<Rank>,
-    pub lane: LaneId,
-}
-
-/// A set of watches that covers a tube.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cover {
-    pub set: SetId,
-    /// Which of the set's turns the tube takes part in.
-    pub turn: u16,
-    /// Stamp since which it waits for its turn. Always 0 in a set of plain names.
-    pub stamp: u64,
+    /// Its place among those that the gate of its group holds back, if it was found so.
+    pub parked: Option<(u32, u64)>,
 }
 
 /// A queue of jobs that is kept in their links.
@@ -72,6 +49,8 @@ pub(super) struct Chain {
 }
 
 const END: u32 = u32::MAX;
+/// Number of priorities at which a tube keeps its stamp while it has better jobs.
+const MOST_STAMPS: usize = 8;
 
 /// A pause of a tube, by the setting that counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,8 +66,19 @@ pub(super) struct Tube {
     /// The ready jobs without a group.
     pub main: BucketId,
     pub by_group: BTreeMap<GroupId, BucketId>,
-    /// Number of its buckets that the sets see.
-    pub shown: u32,
+    /// The first jobs of the buckets of groups; then of those that were not found held back.
+    pub firsts: BTreeSet<(Rank, BucketId)>,
+    pub open: BTreeSet<(Rank, BucketId)>,
+    /// The job that it has to give; none while it is at its limit or paused.
+    pub first: Option<Rank>,
+    /// Stamps since which it stands at priorities, the one of its first job last, before that others at which it would stand
+    /// without better jobs; none while it has no job to give.
+    pub stamps: Vec<(u32, u64)>,
+    /// By what holds it back together with other tubes.
+    pub lane: LaneId,
+    /// The feeds that cover it, the most literal first, as of this epoch.
+    pub feeds: Vec<FeedId>,
+    pub epoch: u64,
     /// The ready jobs, by since when they are.
     pub waiting: Chain,
     /// Its place in the order of ages of its sums.
@@ -105,10 +95,9 @@ pub(super) struct Tube {
     /// Number of jobs that may be reserved at once; 0 means any number.
     pub limit: u32,
     /// The limits that count its reserved jobs, and those that hold them back.
-    pub counted: Box<[super::limits::GateId]>,
-    pub held: Box<[super::limits::GateId]>,
+    pub counted: Box<[GateId]>,
+    pub held: Box<[GateId]>,
     pub paused: Option<Paused>,
-    pub covers: Vec<Cover>,
     /// Time at which the tube was left without jobs, users and watchers. It is no tube then, but its rates are kept for a while.
     pub hidden: Option<Time>,
     pub total_jobs: Count,
@@ -121,13 +110,19 @@ pub(super) struct Tube {
 
 impl Tube {
     /// Returns a tube without anything.
-    pub fn new(name: &[u8], hash: Hash, main: BucketId, sums: [SumId; 2]) -> Tube {
+    pub fn new(name: &[u8], hash: Hash, main: BucketId, lane: LaneId, sums: [SumId; 2]) -> Tube {
         Tube {
             name: name.into(),
             hash,
             main,
             by_group: BTreeMap::new(),
-            shown: 0,
+            firsts: BTreeSet::new(),
+            open: BTreeSet::new(),
+            first: None,
+            stamps: Vec::new(),
+            lane,
+            feeds: Vec::new(),
+            epoch: 0,
             waiting: Chain::default(),
             ready_since: None,
             buried: Chain::default(),
@@ -142,7 +137,6 @@ impl Tube {
             counted: Box::default(),
             held: Box::default(),
             paused: None,
-            covers: Vec::new(),
             hidden: None,
             total_jobs: Count::default(),
             deletes: Count::default(),
@@ -170,6 +164,33 @@ impl Tube {
     /// Returns its buckets: those of groups, then the one of jobs without a group.
     pub fn buckets(&self) -> impl Iterator<Item = BucketId> {
         self.by_group.values().copied().chain([self.main])
+    }
+
+    /// Returns its ready job with the lowest priority and number, held back or not.
+    pub fn first_ready(&self, main: &Bucket) -> Option<Rank> {
+        let of_group = self.firsts.first().map(|(rank, _)| rank);
+        main.ready.first().into_iter().chain(of_group).min().copied()
+    }
+
+    /// Returns its place in a lane of the feeds that cover it.
+    pub fn standing(&self, id: TubeId) -> Option<(u32, u64, TubeId)> {
+        let (pri, stamp) = self.stamps.last()?;
+        Some((*pri, *stamp, id))
+    }
+
+    /// Stands at another priority, or at none, from now on. It keeps its stamp at one to which it comes back from a better one.
+    pub fn stand_at(&mut self, pri: Option<u32>, next_stamp: impl FnOnce() -> u64) {
+        let Some(pri) = pri else { return self.stamps = Vec::new() };
+        while self.stamps.last().is_some_and(|(other, _)| *other < pri) {
+            meter::visit();
+            self.stamps.pop();
+        }
+        if self.stamps.last().is_none_or(|(other, _)| *other != pri) {
+            if self.stamps.len() == MOST_STAMPS {
+                self.stamps.remove(0);
+            }
+            self.stamps.push((pri, next_stamp()));
+        }
     }
 
     /// Returns its jobs by state, in the order of [`super::ALL_STATES`].

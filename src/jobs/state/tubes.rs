@@ -1,10 +1,11 @@
 //! Every tube with its buckets of ready jobs, found by name; those that are none any more, and sums over tubes.
 
+use super::ids::{BucketId, LaneId, TubeId};
 use super::jobs::Jobs;
 use super::sums::{Sums, age_of};
 use super::sweeps::JobState;
 use super::tally::{Noted, Tally};
-use super::tube::{Bucket, BucketId, Tube, TubeId};
+use super::tube::{Bucket, Rank, Tube};
 use poolcounter_core::id::Id;
 use poolcounter_core::names::Names;
 use poolcounter_core::time::Time;
@@ -47,9 +48,9 @@ impl Tubes {
         self.all.get(place).map(|tube| (TubeId::from_index(place), tube))
     }
 
-    /// Returns whether a tube is still there.
-    pub fn contains(&self, id: TubeId) -> bool {
-        self.all.contains(id.index())
+    /// Returns a tube if it is still there.
+    pub fn get(&self, id: TubeId) -> Option<&Tube> {
+        self.all.get(id.index())
     }
 
     /// Returns every tube.
@@ -92,25 +93,25 @@ impl Tubes {
     }
 
     /// Adds a tube, which gets the next id. Its name is new, and its main bucket has been added.
-    pub fn insert(&mut self, name: &[u8], main: BucketId) -> TubeId {
+    pub fn insert(&mut self, name: &[u8], main: BucketId, lane: LaneId) -> TubeId {
         let (id, hash) = (self.next_id(), self.names.hash(name));
         let sums = self.sums.enter(id, name);
-        self.all.insert(Tube::new(name, hash, main, sums));
+        self.all.insert(Tube::new(name, hash, main, lane, sums));
         self.names.insert(hash, id, |tube| self.all[tube.index()].hash);
         id
     }
 
-    /// Removes a hidden tube with its main bucket, both of which are returned.
-    pub fn remove(&mut self, id: TubeId) -> (Tube, Bucket) {
+    /// Removes a hidden tube with its main bucket. The tube is returned.
+    pub fn remove(&mut self, id: TubeId) -> Tube {
         let tube = self.all.remove(id.index());
-        debug_assert!(tube.is_unused() && tube.shown == 0, "only a hidden tube is dropped");
+        debug_assert!(tube.is_unused() && tube.first.is_none(), "only a hidden tube is dropped");
         self.hidden.remove(&(tube.hidden.expect("only a hidden tube is dropped"), id));
         self.names.remove(tube.hash, id);
         let Tubes { names, all, .. } = self;
         names.shrink(|tube| all[tube.index()].hash);
         self.sums.leave(id, tube.sums);
-        let bucket = self.buckets.remove(tube.main.index());
-        (tube, bucket)
+        self.buckets.remove(tube.main.index());
+        tube
     }
 
     /// Hides a tube since this time.
@@ -227,16 +228,23 @@ impl Tubes {
 
     fn check_buckets(&self, id: TubeId) {
         let tube = &self[id];
-        let mut shown = 0;
-        for bucket in tube.buckets() {
-            let bucket = &self[bucket];
-            assert_eq!(bucket.tube, id, "a bucket knows its tube");
-            assert!(bucket.group.is_none() || !bucket.ready.is_empty(), "an empty bucket is left");
-            let first = if tube.is_blocked() { None } else { bucket.ready.first().copied() };
-            assert_eq!(bucket.shown, first, "the sets see the first job of a bucket that is not blocked");
-            shown += u32::from(bucket.shown.is_some());
-        }
-        assert_eq!(tube.shown, shown, "buckets that are seen");
+        let firsts = tube.by_group.values().map(|bucket| (self[*bucket].ready.first().copied(), *bucket));
+        let firsts: BTreeSet<_> =
+            firsts.map(|(rank, bucket)| (rank.expect("an empty bucket is left"), bucket)).collect();
+        assert_eq!(tube.firsts, firsts, "the first jobs of groups");
+        let is_open = |(_, bucket): &&(Rank, BucketId)| self[*bucket].parked.is_none();
+        assert_eq!(
+            tube.open,
+            firsts.iter().filter(is_open).copied().collect(),
+            "the first jobs that are not held back"
+        );
+        assert!(tube.buckets().all(|bucket| self[bucket].tube == id), "a bucket knows its tube");
+        let open = tube.open.first().map(|(rank, _)| rank);
+        let first = self[tube.main].ready.first().into_iter().chain(open).min().copied();
+        assert_eq!(tube.first, first.filter(|_| !tube.is_blocked()), "the job that a tube has to give");
+        let standing = tube.standing(id).map(|(pri, ..)| pri);
+        assert_eq!(standing, tube.first.map(Rank::pri), "a tube stands where its first job is");
+        assert!(tube.stamps.is_sorted_by(|(worse, _), (better, _)| worse > better), "better priorities come later");
     }
 
     fn check_sums(&self) {

@@ -2,12 +2,13 @@
 
 use super::State;
 use super::bulk::Summaries;
+use super::ids::TubeId;
 use super::job::JobId;
 use super::queries::{JobStats, MOST_SURVEYED, Summary, largest_of};
 use super::sums::{Sum, SumBy, SumId};
 use super::sweeps::{ALL_STATES, JobState};
 use super::tally::{Rated, Tally};
-use super::tube::{Tube, TubeId};
+use super::tube::Tube;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 

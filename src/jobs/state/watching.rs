@@ -1,10 +1,11 @@
 //! Watches of connections, and the sets that those with the same watches share.
 
-use super::sets::{Built, SetId, Watch};
-use super::tube::{Cover, TubeId};
+use super::ids::{FeedId, SetId, TubeId};
+use super::sets::{Watch, WatchSet};
 use super::{Pattern, Reply, State, Step};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::meter::{self, Metered as _};
 
 /// Largest number of watches of a connection: its set is sorted when they change.
 pub const MAX_WATCHES: usize = 1024;
@@ -19,14 +20,14 @@ impl State {
         match known {
             Some(index) if self.conns[id].watches[index] == watch => {}
             Some(index) => {
-                self.leave_set(id, step);
+                self.leave_set(id);
                 self.conns[id].watches[index] = watch;
             }
             None if self.conns[id].watches.len() >= MAX_WATCHES || !self.watch_tube(pattern, step) => {
                 return step.tell(id, Reply::OutOfMemory);
             }
             None => {
-                self.leave_set(id, step);
+                self.leave_set(id);
                 self.conns[id].watches.push(watch);
             }
         }
@@ -40,7 +41,7 @@ impl State {
             if self.conns[id].watches.len() == 1 {
                 return step.tell(id, Reply::NotIgnored);
             }
-            self.leave_set(id, step);
+            self.leave_set(id);
             self.conns[id].watches.remove(index);
             self.unwatch_tube(pattern.bytes(), step);
         }
@@ -70,9 +71,27 @@ impl State {
         }
         let mut watches = self.conns[id].watches.clone();
         watches.sort_unstable();
-        let set = self.sets.enter(watches);
+        let set = self.sets.find(&watches).unwrap_or_else(|| self.make_set(watches.into()));
+        self.sets.join(set);
         self.conns[id].set = Some(set);
         set
+    }
+
+    fn make_set(&mut self, watches: Box<[Watch]>) -> SetId {
+        let id = self.sets.next_id();
+        let mut feeds = Vec::with_capacity(watches.len());
+        for watch in watches.iter().metered() {
+            let (feed, is_new) = self.feeds.enter(&watch.pattern, id);
+            if is_new && self.feeds[feed].is_plain {
+                let tube = self.tubes.find(&watch.pattern);
+                self.feeds[feed].tube = tube;
+                // It looks for its feeds anew.
+                tube.into_iter().for_each(|tube| self.tubes[tube].epoch = 0);
+            }
+            feeds.push(feed);
+        }
+        self.sets.insert(WatchSet::new(watches, &feeds));
+        id
     }
 
     /// Gives every connection the set of its watches, to count those that cover a tube.
@@ -84,121 +103,106 @@ impl State {
         }
     }
 
-    /// Tells each tube that the set covers of it, and returns whether that was all: as many places in the table of tubes are
+    /// Has the tubes stand in the feeds of a set, and returns whether that was all: as many places in the table of tubes are
     /// looked at as the budget has.
     pub(super) fn build(&mut self, id: SetId, budget: &mut u32) -> bool {
-        if let Built::Yes | Built::Dropping(_) = self.sets[id].built {
+        if self.sets[id].is_built {
             return true;
         }
-        if self.sets[id].is_plain() {
-            self.sets[id].built = Built::Yes;
-            self.tubes_by_name(id).into_iter().for_each(|tube| self.cover(tube, id));
+        let mut places = (0..self.sets[id].feeds.len()).metered();
+        self.sets[id].is_built = places.all(|place| self.build_feed(self.sets[id].feeds[place].0, budget));
+        self.sets[id].is_built
+    }
+
+    fn build_feed(&mut self, id: FeedId, budget: &mut u32) -> bool {
+        if self.feeds[id].known == usize::MAX || self.feeds[id].is_plain {
             return true;
         }
-        loop {
-            let next = if let Built::Before(next) = self.sets[id].built { next } else { 0 };
-            if next >= self.tubes.capacity() {
-                self.sets[id].built = Built::Yes;
-                return true;
-            }
+        while self.feeds[id].known < self.tubes.capacity() {
             if *budget == 0 {
                 return false;
             }
             *budget -= 1;
-            self.sets[id].built = Built::Before(next + 1);
-            if let Some((tube, _)) = self.tubes.at(next) {
-                self.cover(tube, id);
+            meter::visit();
+            let next = self.feeds[id].known;
+            self.feeds[id].known += 1;
+            if let Some((tube, entry)) = self.tubes.at(next)
+                && self.feeds[id].covers(&entry.name)
+            {
+                let (lane, standing) = (entry.lane, entry.standing(tube));
+                self.feeds.move_tube(id, lane, None, standing);
             }
         }
-    }
-
-    /// Tells a tube of a set, if that covers it.
-    fn cover(&mut self, tube: TubeId, id: SetId) {
-        let name = self.tubes[tube].name.clone();
-        let cover = self.covers_of(&name, tube).into_iter().find(|cover| cover.set == id);
-        if cover.is_some() {
-            self.tubes[tube].covers.extend(cover);
-            self.show_to(tube, id);
-        }
-    }
-
-    /// Returns the tubes that the watches of a set name.
-    fn tubes_by_name(&self, id: SetId) -> Vec<TubeId> {
-        self.sets[id].watches.iter().filter_map(|watch| self.tubes.find(&watch.pattern)).collect()
-    }
-
-    /// Returns the sets that cover a tube of this name, as far as the tube is to know of them, each with its most literal watch.
-    pub(super) fn covers_of(&self, name: &[u8], tube: TubeId) -> Vec<Cover> {
-        let mut covers: Vec<Cover> = Vec::new();
-        for (id, watch) in self.sets.covering(name) {
-            let set = &self.sets[id];
-            if set.built.is_known_to(tube.index()) && covers.iter().all(|cover| cover.set != id) {
-                covers.push(Cover { set: id, turn: if set.is_fair { watch } else { 0 }, stamp: 0 });
-            }
-        }
-        covers
-    }
-
-    /// Shows a set that covers a tube from now on what the others see of it.
-    fn show_to(&mut self, id: TubeId, set: SetId) {
-        let tube = &mut self.tubes[id];
-        let Some(cover) = tube.covers.iter_mut().find(|cover| cover.set == set) else { return };
-        let entry = &mut self.sets[set];
-        if tube.shown > 0 {
-            cover.stamp = entry.next_stamp();
-        }
-        let cover = *cover;
-        for bucket in self.tubes[id].buckets() {
-            let Some(first) = self.tubes[bucket].shown else { continue };
-            let lane = self.tubes[bucket].lane;
-            let first = super::sets::Entry::new(first, cover.stamp, bucket);
-            if entry.replace(cover.turn, lane, self.limits.is_open(lane), None, Some(first)) {
-                self.limits.lanes[lane.index()].sets.insert((set, cover.turn));
-            }
-        }
+        self.feeds[id].known = usize::MAX;
+        true
     }
 
     /// The watches of a connection change, or it is gone.
-    pub(super) fn leave_set(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
+    pub(super) fn leave_set(&mut self, id: ConnId) {
         let Some(set) = self.conns[id].set.take() else { return };
+        if self.sets[set].conns == 1 {
+            self.sets.calm(set);
+            self.unregister(set);
+        }
         let Some(oldest) = self.sets.leave(set) else { return };
-        self.drop_set(oldest);
-        if self.sets.is_dropping() {
-            self.arm_serve(step);
+        let WatchSet { feeds, .. } = self.sets.remove(oldest);
+        for (feed, _) in feeds.iter().metered() {
+            let tube = self.feeds.leave(*feed, oldest);
+            tube.into_iter().for_each(|tube| self.tubes[tube].epoch = 0);
         }
     }
 
-    /// A set is none any more. Its tubes forget it at once if it names them, else bit by bit.
-    fn drop_set(&mut self, id: SetId) {
-        if self.sets.begin_to_drop(id) {
+    /// A set has connections that wait, and no job for them: its feeds know of it.
+    pub(super) fn register(&mut self, id: SetId, ticket: u64) {
+        for place in (0..self.sets[id].feeds.len()).metered() {
+            let (feed, known) = &mut self.sets[id].feeds[place];
+            let feed = *feed;
+            if *known == 0 {
+                *known = ticket;
+                self.feeds[feed].waiters.insert((ticket, id));
+            }
+            self.hold(feed);
+        }
+    }
+
+    /// No connection of a set waits, or any has it.
+    fn unregister(&mut self, id: SetId) {
+        for (feed, ticket) in self.sets[id].feeds.iter_mut().metered().filter(|(_, ticket)| *ticket > 0) {
+            self.feeds[*feed].waiters.remove(&(*ticket, id));
+            *ticket = 0;
+        }
+    }
+
+    /// Notes where limits hold tubes of a feed back for which sets wait.
+    pub(super) fn hold(&mut self, id: FeedId) {
+        let State { feeds, limits, tubes, .. } = self;
+        let feed = &feeds[id];
+        let Some((ticket, _)) = feed.waiters.first() else { return };
+        let plain = feed.tube.filter(|tube| tubes[*tube].first.is_some()).map(|tube| tubes[tube].lane);
+        feed.lanes.keys().copied().chain(plain).for_each(|lane| limits.hold(lane, *ticket, id));
+    }
+
+    /// A tube has a job to give from now on: feeds for which sets wait are noted.
+    pub(super) fn note_comes(&mut self, id: TubeId) {
+        if self.sets.waiting() == 0 {
             return;
         }
-        if self.sets[id].is_plain() {
-            for tube in self.tubes_by_name(id) {
-                self.tubes[tube].covers.retain(|cover| cover.set != id);
+        let State { feeds, limits, tubes, .. } = self;
+        let tube = &tubes[id];
+        let is_open = limits.is_open(tube.lane);
+        for feed in &tube.feeds {
+            match feeds[*feed].waiters.first() {
+                None => {}
+                Some(_) if is_open => feeds.freshen(*feed),
+                Some((ticket, _)) => limits.hold(tube.lane, *ticket, *feed),
             }
         }
-        self.forget_set(id);
     }
 
-    /// Has more tubes forget the sets that are none any more: as many as one slice has.
-    pub(super) fn drop_sets(&mut self, step: &mut Step<'_, '_>) {
-        while step.timers.spend(1) {
-            let Some((id, next)) = self.sets.first_dropped() else { return };
-            if let Some((tube, _)) = self.tubes.at(next) {
-                self.tubes[tube].covers.retain(|cover| cover.set != id);
-            }
-            if let Some(id) = self.sets.advance_dropping(self.tubes.capacity()) {
-                self.forget_set(id);
-            }
-        }
-        self.arm_serve(step);
-    }
-
-    /// Forgets a set of which no tube knows.
-    fn forget_set(&mut self, id: SetId) {
-        for (turn, lane) in self.sets.remove(id).lanes.keys() {
-            self.limits.lanes[lane.index()].sets.remove(&(id, *turn));
-        }
+    /// Returns whether a feed has a tube with a job to give that no limit holds back.
+    pub(super) fn has_some(&self, id: FeedId) -> bool {
+        let feed = &self.feeds[id];
+        let plain = feed.tube.filter(|tube| self.tubes[*tube].first.is_some()).map(|tube| self.tubes[tube].lane);
+        feed.lanes.keys().copied().chain(plain).any(|lane| self.limits.is_open(lane))
     }
 }

@@ -1,0 +1,234 @@
+//! Feeds: the tubes that one name or pattern covers, in an order that all sets of watches with it share, and the sets that wait for
+//! a job of them.
+//!
+//! A feed of a pattern has the tubes that have a job to give, by the priority of their first job and by their *stamp*: when they came to
+//! that priority. Tubes that the same limits of several tubes hold back stand in one *lane*, so that a limit which is reached
+//! hides all of them at once.
+//!
+//! Invariant: a tube stands in each feed that covers it and knows it while it has a job that neither its own limit, a pause nor the
+//! limit of a group holds back, as far as it is known that the latter is reached.
+
+use super::ids::{FeedId, LaneId, SetId, TubeId};
+use poolcounter_core::count::first_before;
+use poolcounter_core::id::Id;
+use poolcounter_core::meter::Metered as _;
+use poolcounter_protocol::jobs::name::{Pattern, PatternMap};
+use slab::Slab;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Index, IndexMut};
+
+/// Bytes that are reckoned for a tube in the order of a feed, or of a set's turn.
+pub(super) const STANDING_BYTES: usize = 40;
+
+/// Position of a tube in a lane: the priority of its first job, its stamp, and the tube.
+pub(super) type Standing = (u32, u64, TubeId);
+
+/// The tubes that one name or pattern covers.
+pub(super) struct Feed {
+    pub pattern: Box<[u8]>,
+    /// Whether it is of one tube.
+    pub is_plain: bool,
+    /// The tube of a plain name, if there is one.
+    pub tube: Option<TubeId>,
+    /// Tubes before this slot of their table are in the lanes; the others come bit by bit.
+    pub known: usize,
+    /// The tubes of a pattern that have a job to give. No lane is empty.
+    pub lanes: BTreeMap<LaneId, BTreeSet<Standing>>,
+    /// Sets that have this watch.
+    pub sets: BTreeSet<SetId>,
+    /// Sets that wait, by the ticket of their first connection that waits, or an earlier one. Some do not wait any more.
+    pub waiters: BTreeSet<(u64, SetId)>,
+    /// Its place among the feeds that may have a job for a set that waits.
+    fresh: Option<u64>,
+}
+
+impl Feed {
+    fn new(pattern: &[u8]) -> Feed {
+        Feed {
+            pattern: pattern.into(),
+            is_plain: !pattern.contains(&b'*'),
+            tube: None,
+            known: 0,
+            lanes: BTreeMap::new(),
+            sets: BTreeSet::new(),
+            waiters: BTreeSet::new(),
+            fresh: None,
+        }
+    }
+
+    /// Returns whether it covers a tube of this name.
+    pub fn covers(&self, name: &[u8]) -> bool {
+        Pattern::parse(&self.pattern).is_some_and(|pattern| pattern.matches(name))
+    }
+}
+
+/// Every feed.
+pub(super) struct Feeds {
+    all: Slab<Feed>,
+    by_pattern: PatternMap<FeedId>,
+    /// Changes when a pattern comes or goes: tubes look for their feeds anew.
+    pub epoch: u64,
+    /// Feeds that may have a job for a set that waits, by the ticket of the first or an earlier one.
+    fresh: BTreeSet<(u64, FeedId)>,
+    last_stamp: u64,
+    standings: usize,
+}
+
+impl Default for Feeds {
+    fn default() -> Self {
+        Feeds {
+            all: Slab::new(),
+            by_pattern: PatternMap::default(),
+            epoch: 1,
+            fresh: BTreeSet::new(),
+            last_stamp: first_before(u32::MAX.into()),
+            standings: 0,
+        }
+    }
+}
+
+impl Feeds {
+    /// Returns every feed.
+    pub fn iter(&self) -> impl Iterator<Item = (FeedId, &Feed)> {
+        self.all.iter().map(|(place, feed)| (FeedId::from_index(place), feed))
+    }
+
+    /// Returns the bytes that the orders of tubes take.
+    pub fn bytes(&self) -> usize {
+        self.standings * STANDING_BYTES
+    }
+
+    /// Returns the stamp of a tube that goes to the end of those that wait for their turn.
+    pub fn next_stamp(&mut self) -> u64 {
+        self.last_stamp += 1;
+        self.last_stamp
+    }
+
+    /// Returns the feeds that cover a tube of this name, the most literal first.
+    pub fn covering<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = FeedId> + 'a {
+        self.by_pattern.matching(name).copied()
+    }
+
+    /// Returns the feed of this name or pattern for one set more. It is made if it is new; then the second is true.
+    pub fn enter(&mut self, pattern: &[u8], set: SetId) -> (FeedId, bool) {
+        let known = self.by_pattern.of(pattern).copied();
+        let id = known.unwrap_or_else(|| {
+            let feed = Feed::new(pattern);
+            self.epoch += u64::from(!feed.is_plain);
+            let id = FeedId::from_index(self.all.insert(feed));
+            self.by_pattern.insert(pattern, id);
+            id
+        });
+        self[id].sets.insert(set);
+        (id, known.is_none())
+    }
+
+    /// A set is none any more. With the last one goes the feed, and its tube is returned if it was of one.
+    pub fn leave(&mut self, id: FeedId, set: SetId) -> Option<TubeId> {
+        self[id].sets.remove(&set);
+        if !self[id].sets.is_empty() {
+            return None;
+        }
+        self.settle(id);
+        let feed = self.all.remove(id.index());
+        self.by_pattern.remove(&feed.pattern);
+        self.epoch += u64::from(!feed.is_plain);
+        self.standings -= feed.lanes.values().metered().map(BTreeSet::len).sum::<usize>();
+        feed.tube
+    }
+
+    /// Returns the feed of exactly this name.
+    pub fn of_name(&self, name: &[u8]) -> Option<FeedId> {
+        self.by_pattern.of(name).copied()
+    }
+
+    /// Moves a tube of a feed of a pattern, if that knows it.
+    pub fn move_tube(&mut self, id: FeedId, lane: LaneId, old: Option<Standing>, new: Option<Standing>) {
+        let feed = &mut self.all[id.index()];
+        if let Some(old) = old {
+            let list = feed.lanes.get_mut(&lane).expect("a lane is there as long as tubes stand in it");
+            let was_there = list.remove(&old);
+            debug_assert!(was_there, "a tube stands where it was put");
+            self.standings -= 1;
+            if list.is_empty() && new.is_none() {
+                feed.lanes.remove(&lane);
+            }
+        }
+        if let Some(new) = new {
+            feed.lanes.entry(lane).or_default().insert(new);
+            self.standings += 1;
+        }
+    }
+
+    /// Notes that a feed may have a job for a set that waits, if it is still there.
+    pub fn freshen_if_there(&mut self, id: FeedId) {
+        if self.all.contains(id.index()) {
+            self.freshen(id);
+        }
+    }
+
+    /// Notes that a feed may have a job for a set that waits.
+    pub fn freshen(&mut self, id: FeedId) {
+        let feed = &mut self.all[id.index()];
+        if feed.fresh.is_none()
+            && let Some((ticket, _)) = feed.waiters.first()
+        {
+            feed.fresh = Some(*ticket);
+            self.fresh.insert((*ticket, id));
+        }
+    }
+
+    /// Notes that a feed has no job for a set that waits.
+    pub fn settle(&mut self, id: FeedId) {
+        if let Some(ticket) = self[id].fresh.take() {
+            self.fresh.remove(&(ticket, id));
+        }
+    }
+
+    /// Returns the feed that may have a job for the set that has waited longest.
+    pub fn first_fresh(&self) -> Option<FeedId> {
+        self.fresh.first().map(|(_, id)| *id)
+    }
+
+    /// Brings the first feed that may have a job to its place. Returns false if that is another one now.
+    pub fn is_first(&mut self, id: FeedId, ticket: u64) -> bool {
+        if self[id].fresh != Some(ticket) {
+            self.settle(id);
+            self[id].fresh = Some(ticket);
+            self.fresh.insert((ticket, id));
+        }
+        self.first_fresh() == Some(id)
+    }
+
+    /// Compares the tables with each other.
+    ///
+    /// # Panics
+    ///
+    /// When they contradict each other.
+    pub fn check(&self) {
+        let mut standings = 0;
+        for (id, feed) in self.iter() {
+            assert_eq!(self.of_name(&feed.pattern), Some(id), "a feed is found by its pattern");
+            assert!(!feed.sets.is_empty(), "a feed has a set");
+            assert!(feed.lanes.values().all(|list| !list.is_empty()), "an empty lane is left");
+            assert!(feed.fresh.is_none_or(|ticket| self.fresh.contains(&(ticket, id))), "fresh feeds");
+            standings += feed.lanes.values().map(BTreeSet::len).sum::<usize>();
+        }
+        assert_eq!(self.fresh.len(), self.iter().filter(|(_, feed)| feed.fresh.is_some()).count(), "fresh feeds");
+        assert_eq!(self.standings, standings, "tubes that stand in feeds are counted");
+    }
+}
+
+impl Index<FeedId> for Feeds {
+    type Output = Feed;
+
+    fn index(&self, id: FeedId) -> &Feed {
+        &self.all[id.index()]
+    }
+}
+
+impl IndexMut<FeedId> for Feeds {
+    fn index_mut(&mut self, id: FeedId) -> &mut Feed {
+        &mut self.all[id.index()]
+    }
+}
