@@ -172,6 +172,7 @@ impl Service for JobQueue {
         }
         let mut consumed = 0;
         let max_size = self.state.bounds().max_size;
+        self.state.begin_turn();
         for _ in 0..REQUESTS_PER_TURN {
             if !self.write_unsent(conn, context) || context.output.is_full(conn) {
                 break;
@@ -198,6 +199,9 @@ impl Service for JobQueue {
             if self.state.is_waiting(conn) {
                 session_of(&mut self.sessions, conn).waits = true;
                 return Served { consumed, then: Then::Wait };
+            }
+            if self.state.is_turn_over() {
+                break;
             }
         }
         Served { consumed, then: Then::Serve }

@@ -51,7 +51,7 @@ impl JobQueue {
             Request::ListTubesWatched => {
                 self.state.count(Stat::ListTubesWatched);
                 let mut text = yaml::begin();
-                yaml::write_names(&mut text, self.state.watches(conn).iter().map(|watch| &*watch.pattern));
+                yaml::write_names(&mut text, self.state.watches_in_order(conn).map(|watch| &*watch.pattern));
                 self.tell_text(conn, text, context);
             }
             Request::Extensions => {

@@ -45,6 +45,7 @@ mod tube;
 mod tubes;
 pub mod views;
 mod watch_sets;
+mod watches;
 mod watching;
 
 pub use bulk::{Listing, Summaries};
@@ -88,6 +89,8 @@ const END_OF_STORED_BATCHES: Commit = Commit(1 << 62);
 const SLICE: u32 = 1024;
 /// So many watches of a set, feeds of a tube or lanes of a feed count as one entry that is looked at for a job: nearly all have fewer.
 const FEW: usize = 8;
+/// Number of watches that the requests of one turn of a connection may look at before it ends: less than a last request may.
+const MOST_IN_A_TURN: usize = 512;
 /// Pause before more jobs whose time has come become ready: until the next tick of the wheel.
 const PAUSE_BETWEEN_SLICES: Span = Span::from_micros(1);
 
@@ -187,6 +190,8 @@ pub struct State {
     figures: Figures<Stat>,
     /// Bytes that the adapter keeps for connections.
     pub kept_bytes: usize,
+    /// Number of entries that were looked at in the present turn of a connection, beyond those of each request.
+    visited: usize,
 }
 
 impl State {
@@ -209,7 +214,18 @@ impl State {
             is_draining: false,
             figures: Figures::default(),
             kept_bytes: 0,
+            visited: 0,
         }
+    }
+
+    /// Begins the turn of a connection.
+    pub fn begin_turn(&mut self) {
+        self.visited = 0;
+    }
+
+    /// Returns whether the requests of this turn have looked at so much that others must be served before the next.
+    pub fn is_turn_over(&self) -> bool {
+        self.visited >= MOST_IN_A_TURN
     }
 
     /// Returns the bounds of the service.

@@ -495,7 +495,7 @@ impl Service {
                 replies::write(bytes, &Reply::Using, &used, 0);
             }
             Request::ListTubesWatched => write_text(bytes, |bytes| {
-                yaml::write_names(bytes, state.watches(conn).iter().map(|watch| &*watch.pattern));
+                yaml::write_names(bytes, state.watches_in_order(conn).map(|watch| &*watch.pattern));
             }),
             Request::Extensions => write_text(bytes, yaml::write_extensions),
             Request::ListJobs(tube, which, limit, after) => match state.tube_stats(tube, now).is_some() {

@@ -3,6 +3,7 @@
 //! makes all of them slower alike, if at all.
 
 use nix::time::{ClockId, clock_gettime};
+use poolcounter_core::meter;
 use poolcounter_jobs::state::Bounds;
 use poolcounter_testkit::jobs::Service;
 use std::collections::BTreeSet;
@@ -109,4 +110,162 @@ fn a_flood_of_one_wiki_holds_no_other_up() {
         others.extend(Some(id).filter(|id| *id > FLOOD));
     }
     assert_eq!(others.len(), OTHERS, "one turn of all serves each of them");
+}
+
+/// Number of entries that a request may look at beyond what it names.
+const FEW_VISITS: u64 = 16;
+
+/// Sends a request, and returns the number of entries that it has looked at.
+fn visits(service: &mut Service, conn: usize, line: &str) -> u64 {
+    meter::begin_step();
+    service.send(conn, line.as_bytes());
+    meter::begin_step()
+}
+
+/// The same. The request is answered at once, and looks at few entries.
+fn ask(service: &mut Service, conn: usize, line: &str) -> String {
+    let visits = visits(service, conn, line);
+    assert!(visits <= FEW_VISITS, "{} looks at {visits} entries", line.escape_debug());
+    service.next(conn).unwrap_or_else(|| panic!("{} is answered at once", line.escape_debug()))
+}
+
+/// Puts so many jobs, as this says.
+fn put_many(service: &mut Service, jobs: usize, line: impl Fn(usize) -> String) {
+    for first in (0..jobs).step_by(32) {
+        let lines: String = (first..jobs.min(first + 32)).map(&line).collect();
+        service.send(1, lines.as_bytes());
+        service.output(1);
+    }
+}
+
+/// Reserves a job and deletes it.
+fn work(service: &mut Service, conn: usize) -> String {
+    let reply = ask(service, conn, "reserve-with-timeout 0\r\n");
+    let id = reply.split(' ').nth(1).unwrap_or_else(|| panic!("{reply}")).to_string();
+    assert_eq!(ask(service, conn, &format!("delete {id}\r\n")), "DELETED");
+    id
+}
+
+/// Runners that share a tube and have one of their own each have as many sets of watches.
+#[test]
+fn a_job_costs_the_same_for_one_set_of_watches_and_for_very_many() {
+    const SETS: usize = 10_000;
+    for pattern in ["common", "*/common"] {
+        let mut service = Service::without_store(Bounds::default());
+        for runner in 0..SETS {
+            let lines = format!("watch {pattern}\r\nwatch own/{runner}\r\nignore default\r\nreserve\r\n");
+            assert!(visits(&mut service, 10 + runner, &lines) <= 2 * FEW_VISITS, "a new set costs its watches");
+        }
+        let tube = pattern.replace('*', "a");
+        for runner in 0..20 {
+            let put = format!("put-job 1 0 60 1 tube={tube}\r\na\r\n");
+            assert_eq!(ask(&mut service, 1, &put), format!("INSERTED {}", runner + 1));
+            let told = service.output(10 + runner);
+            assert!(told.windows(8).any(|word| word == b"RESERVED"), "{runner} has waited longest");
+        }
+        for runner in [9_000, 5_000] {
+            let put = format!("put-job 1 0 60 1 tube=own/{runner}\r\na\r\n");
+            ask(&mut service, 1, &put);
+            assert!(service.output(10 + runner).windows(8).any(|word| word == b"RESERVED"), "it is its own");
+        }
+        for runner in 0..SETS {
+            meter::begin_step();
+            service.close(10 + runner);
+            assert!(meter::begin_step() <= 2 * FEW_VISITS + 22, "a set that is left costs its watches");
+        }
+    }
+}
+
+#[test]
+fn a_job_costs_the_same_among_very_many_groups() {
+    const GROUPS: usize = 100_000;
+    let mut service = Service::without_store(Bounds::default());
+    put_many(&mut service, GROUPS, |job| format!("put-job 1 0 60 1 group=g{job} tube=q/t\r\na\r\n"));
+    put_many(&mut service, 64, |_| "put-job 1 0 60 1 tube=q/u\r\na\r\n".into());
+    assert_eq!(ask(&mut service, 1, "use q/t\r\n"), "USING q/t");
+    for settings in ["limit q/t 0", "limit q/t 1 each", "limit q/* 1 all", "limit q/* 0\r\nlimit group:* 1"] {
+        service.send(1, format!("{settings}\r\n").as_bytes());
+        (0..200).for_each(|_| service.tick());
+        service.output(1);
+        for (conn, pattern) in [(2, "q/*"), (3, "q/t")] {
+            service.send(conn, format!("watch {pattern}\r\nignore default\r\nreserve-with-timeout 0\r\n").as_bytes());
+            (0..9).for_each(|_| service.tick());
+            let told = String::from_utf8(service.output(conn)).expect("text");
+            let id = told.rsplit("RESERVED ").next().and_then(|rest| rest.split(' ').next()).expect("a job");
+            assert_eq!(ask(&mut service, conn, &format!("release {id} 1 0\r\n")), "RELEASED");
+            (0..20).for_each(|_| drop(work(&mut service, conn)));
+        }
+        assert!(ask(&mut service, 1, "peek-ready\r\n").starts_with("FOUND "));
+    }
+}
+
+/// Sets with a pattern share what they know of its tubes.
+#[test]
+fn sets_over_very_many_tubes_are_small() {
+    const TUBES: usize = 100_000;
+    let mut service = Service::without_store(Bounds::default());
+    put_many(&mut service, TUBES, |tube| format!("put-job 1 0 60 1 tube=w{tube}/t\r\na\r\n"));
+    let before = service.state.used_memory();
+    for weight in 1..=60 {
+        let lines = format!("watch */* {weight}\r\nignore default\r\nreserve-with-timeout 0\r\n");
+        service.send(1 + weight, lines.as_bytes());
+        while service.state.is_waiting(poolcounter_core::id::Id::from_index(1 + weight)) {
+            meter::begin_step();
+            service.tick();
+            assert!(meter::begin_step() <= meter::MOST_IN_A_STEP, "it is built in slices");
+        }
+        service.output(1 + weight);
+        (0..5).for_each(|_| drop(work(&mut service, 1 + weight)));
+    }
+    let taken = service.state.used_memory() - before;
+    assert!(taken < 50 * TUBES, "{taken} bytes");
+    (1..=60).for_each(|weight| service.close(1 + weight));
+    for weight in 1..=20 {
+        service.send(2, format!("watch a/* {weight}\r\nignore default\r\nreserve-with-timeout 0\r\n").as_bytes());
+        (0..150).for_each(|_| service.tick());
+        service.output(2);
+    }
+    service.close(2);
+    assert!(service.state.used_memory() < before, "what they took is free again");
+    assert_eq!(service.state.used_memory() / 150 / TUBES, 0, "only jobs are left");
+}
+
+/// A limit of very many tubes together, and one of a group that is in all of them.
+#[test]
+fn limits_of_very_many_tubes_cost_little() {
+    const TUBES: usize = 20_000;
+    const RUNNERS: usize = 2_000;
+    for limit in ["*/t 1 all", "group:g 1"] {
+        let mut service = Service::without_store(Bounds::default());
+        put_many(&mut service, TUBES, |tube| format!("put-job 1 0 600 1 group=g tube=w{tube}/t\r\na\r\n"));
+        service.send(1, format!("limit {limit}\r\n").as_bytes());
+        (0..50).for_each(|_| service.tick());
+        service.output(1);
+        service.send(2, b"watch */*\r\nignore default\r\nreserve-with-timeout 0\r\n");
+        (0..50).for_each(|_| service.tick());
+        let told = String::from_utf8(service.output(2)).expect("text");
+        let mut id =
+            told.rsplit("RESERVED ").next().and_then(|rest| rest.split(' ').next()).expect("a job").to_string();
+        for runner in 0..RUNNERS {
+            service.send(10 + runner, format!("watch w{runner}/t\r\nignore default\r\nreserve\r\n").as_bytes());
+            service.output(10 + runner);
+        }
+        // Each is served when the one before it has done its job.
+        for runner in 0..RUNNERS {
+            let conn = if runner == 0 { 2 } else { 9 + runner };
+            assert!(visits(&mut service, conn, &format!("delete {id}\r\n")) <= meter::MOST_IN_A_STEP);
+            let mut told = service.next(10 + runner);
+            for _ in 0..100 {
+                if told.is_some() {
+                    break;
+                }
+                meter::begin_step();
+                service.tick();
+                assert!(meter::begin_step() <= meter::MOST_IN_A_STEP, "it goes on in slices");
+                told = service.next(10 + runner);
+            }
+            let told = told.unwrap_or_else(|| panic!("{runner} waits longest"));
+            id = told.split(' ').nth(1).expect("a number").to_string();
+        }
+    }
 }

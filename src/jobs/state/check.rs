@@ -89,7 +89,7 @@ impl State {
             }
             let conns = || self.conns.iter().map(|(_, conn)| conn);
             assert_eq!(tube.using as usize, conns().filter(|conn| conn.used == id).count(), "who uses a tube");
-            let watches = |conn: &super::conns::Conn| conn.watches.iter().any(|watch| watch.pattern == tube.name);
+            let watches = |conn: &super::conns::Conn| conn.watches.of(&tube.name).is_some();
             assert_eq!(tube.watching as usize, conns().filter(|conn| watches(conn)).count(), "who watches a tube");
         }
         let may_forget = self.tubes.first_hidden().is_some() || self.roots.len() > 0;

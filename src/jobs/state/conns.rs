@@ -6,9 +6,11 @@ use super::job::{JobId, JobKey};
 use super::sets::Watch;
 use super::sweeps::SweepId;
 use super::tally::Rates;
+use super::watches::Watches;
 use super::{Reply, State, Step, TubeName};
 use poolcounter_core::count::{Count, first_before};
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use poolcounter_service::access::Holds;
@@ -33,7 +35,7 @@ pub(super) struct Conn {
     /// Which of those that had its id it is.
     pub serial: u32,
     pub used: TubeId,
-    pub watches: Vec<Watch>,
+    pub watches: Watches,
     /// The set of its watches; None when they changed since it last reserved.
     pub set: Option<SetId>,
     pub held: Held,
@@ -105,7 +107,7 @@ impl Conns {
     }
 
     /// Adds a connection that holds nothing.
-    pub fn insert(&mut self, id: ConnId, used: TubeId, watches: Vec<Watch>) -> &mut Conn {
+    pub fn insert(&mut self, id: ConnId, used: TubeId, watches: Watches) -> &mut Conn {
         if self.all.len() <= id.index() {
             self.all.resize_with(id.index() + 1, || None);
         }
@@ -229,7 +231,8 @@ impl State {
         let tube = &mut self.tubes[used];
         tube.using += 1;
         tube.watching += 1;
-        self.conns.insert(id, used, vec![Watch { pattern: name.into(), weight: 1, is_weighted: false }]);
+        let watch = Watch { pattern: name.into(), weight: 1, is_weighted: false };
+        self.conns.insert(id, used, Watches::new(vec![watch]));
     }
 
     /// The connection is gone: its jobs are ready again, or delayed or buried as `retry` says; very many of them bit by bit.
@@ -248,7 +251,7 @@ impl State {
         if let Some(sweep) = conn.sweep {
             self.background[sweep].conn = None;
         }
-        for watch in &conn.watches {
+        for watch in conn.watches.sorted().iter().metered() {
             self.unwatch_tube(&watch.pattern, step);
         }
         self.tubes[conn.used].using -= 1;

@@ -252,9 +252,14 @@ impl State {
         self.tubes.iter_visible().map(|(_, tube)| &*tube.name)
     }
 
-    /// Returns the watches of a connection, in the order in which they came.
+    /// Returns the watches of a connection by pattern.
     pub fn watches(&self, conn: ConnId) -> &[Watch] {
-        &self.conns[conn].watches
+        self.conns[conn].watches.sorted()
+    }
+
+    /// Returns the watches of a connection in the order in which they came.
+    pub fn watches_in_order(&self, conn: ConnId) -> impl Iterator<Item = &Watch> {
+        self.conns[conn].watches.in_order()
     }
 
     pub(super) fn oldest_of(&self, tube: &Tube, now: Time) -> Span {

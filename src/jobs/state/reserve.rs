@@ -328,12 +328,13 @@ impl State {
 
     /// Returns the tube of a set that is next, and in which turn.
     fn choose(&mut self, set: SetId, budget: &mut u32) -> Result<Option<(u16, Choice)>, Later> {
-        let State { sets, feeds, tubes, limits, .. } = self;
+        let State { sets, feeds, tubes, limits, visited, .. } = self;
         let view = View { tubes, limits, feeds };
         sets.change(set, |set| {
             let mut best: Option<((u32, u64), u16, Choice)> = None;
             *budget = budget.saturating_sub((set.feeds.len() / FEW) as u32);
             meter::visit_many(set.feeds.len() / FEW);
+            *visited += set.feeds.len() / FEW;
             // Lossless: a connection has 1024 watches at most.
             for place in 0..set.feeds.len() as u16 {
                 let feed = &feeds[set.feeds[usize::from(place)].0];

@@ -11,6 +11,7 @@ use super::sets::Watch;
 use super::sums::SumBy;
 use super::tally::{Rates, Tally};
 use super::tube::Tube;
+use super::watches::Watches;
 use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::ConnId;
@@ -146,7 +147,7 @@ impl State {
     fn saved_conn<'a>(&'a self, conn: &'a Conn) -> SavedConn<'a> {
         SavedConn {
             used: &self.tubes[conn.used].name,
-            watches: conn.watches.clone(),
+            watches: conn.watches.in_order().cloned().collect(),
             name: &conn.name,
             is_producer: conn.is_producer,
             is_worker: conn.is_worker,
@@ -251,7 +252,7 @@ impl State {
             let tube = self.restored_tube(&watch.pattern);
             self.tubes[tube].watching += 1;
         }
-        let conn = self.conns.insert(id, used, saved.watches);
+        let conn = self.conns.insert(id, used, Watches::new(saved.watches));
         conn.name = saved.name.into();
         (conn.is_producer, conn.is_worker) = (saved.is_producer, saved.is_worker);
         conn.rates = saved.rates;

@@ -233,7 +233,7 @@ pub(super) struct WatchSet {
 impl WatchSet {
     /// Returns a set that has served nothing yet. The watches are sorted, and these are their feeds.
     pub fn new(watches: Box<[Watch]>, feeds: &[FeedId]) -> WatchSet {
-        let is_fair = watches.iter().metered().any(Watch::is_fair);
+        let is_fair = watches.iter().any(Watch::is_fair);
         let turns =
             if is_fair { watches.iter().map(|watch| Turn::new(watch.weight)).collect() } else { Box::default() };
         // Lossless: a connection has 1024 watches at most.

@@ -7,29 +7,22 @@ use crate::stats::Jobs as Stat;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter::{self, Metered as _};
 
-/// Largest number of watches of a connection: its set is sorted when they change.
+/// Largest number of watches of a connection: its set is made anew when they change.
 pub const MAX_WATCHES: usize = 1024;
 
 impl State {
     /// `watch`: also takes jobs of these tubes. A watch that there is already gets the new weight.
     pub fn watch(&mut self, id: ConnId, pattern: Pattern<'_>, weight: Option<u16>, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Watch);
-        let known = self.conns[id].watches.iter().position(|watch| *watch.pattern == *pattern.bytes());
         let watch =
             Watch { pattern: pattern.bytes().into(), weight: weight.unwrap_or(1), is_weighted: weight.is_some() };
-        match known {
-            Some(index) if self.conns[id].watches[index] == watch => {}
-            Some(index) => {
-                self.leave_set(id);
-                self.conns[id].watches[index] = watch;
-            }
-            None if self.conns[id].watches.len() >= MAX_WATCHES || !self.watch_tube(pattern, step) => {
-                return step.tell(id, Reply::OutOfMemory);
-            }
-            None => {
-                self.leave_set(id);
-                self.conns[id].watches.push(watch);
-            }
+        let old = self.conns[id].watches.of(pattern.bytes());
+        if old.is_none() && (self.conns[id].watches.len() >= MAX_WATCHES || !self.watch_tube(pattern, step)) {
+            return step.tell(id, Reply::OutOfMemory);
+        }
+        if self.conns[id].watches.of(pattern.bytes()) != Some(&watch) {
+            self.leave_set(id);
+            self.conns[id].watches.set(watch);
         }
         step.tell(id, Reply::Watching(self.conns[id].watches.len()));
     }
@@ -37,12 +30,12 @@ impl State {
     /// `ignore`: takes no more jobs of these tubes. One watch must be left.
     pub fn ignore(&mut self, id: ConnId, pattern: Pattern<'_>, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Ignore);
-        if let Some(index) = self.conns[id].watches.iter().position(|watch| *watch.pattern == *pattern.bytes()) {
+        if self.conns[id].watches.of(pattern.bytes()).is_some() {
             if self.conns[id].watches.len() == 1 {
                 return step.tell(id, Reply::NotIgnored);
             }
             self.leave_set(id);
-            self.conns[id].watches.remove(index);
+            self.conns[id].watches.remove(pattern.bytes());
             self.unwatch_tube(pattern.bytes(), step);
         }
         step.tell(id, Reply::Watching(self.conns[id].watches.len()));
@@ -69,9 +62,9 @@ impl State {
         if let Some(set) = self.conns[id].set {
             return set;
         }
-        let mut watches = self.conns[id].watches.clone();
-        watches.sort_unstable();
-        let set = self.sets.find(&watches).unwrap_or_else(|| self.make_set(watches.into()));
+        let watches = self.conns[id].watches.sorted();
+        let known = self.sets.find(watches);
+        let set = known.unwrap_or_else(|| self.make_set(self.conns[id].watches.sorted().into()));
         self.sets.join(set);
         self.conns[id].set = Some(set);
         set
@@ -79,6 +72,7 @@ impl State {
 
     fn make_set(&mut self, watches: Box<[Watch]>) -> SetId {
         let id = self.sets.next_id();
+        self.visited += watches.len();
         let mut feeds = Vec::with_capacity(watches.len());
         for watch in watches.iter().metered() {
             let (feed, is_new) = self.feeds.enter(&watch.pattern, id);
@@ -146,6 +140,7 @@ impl State {
         }
         let Some(oldest) = self.sets.leave(set) else { return };
         let WatchSet { feeds, .. } = self.sets.remove(oldest);
+        self.visited += feeds.len();
         for (feed, _) in feeds.iter().metered() {
             let tube = self.feeds.leave(*feed, oldest);
             tube.into_iter().for_each(|tube| self.tubes[tube].epoch = 0);
@@ -154,6 +149,7 @@ impl State {
 
     /// A set has connections that wait, and no job for them: its feeds know of it.
     pub(super) fn register(&mut self, id: SetId, ticket: u64) {
+        self.visited += self.sets[id].feeds.len();
         for place in (0..self.sets[id].feeds.len()).metered() {
             let (feed, known) = &mut self.sets[id].feeds[place];
             let feed = *feed;
@@ -167,6 +163,7 @@ impl State {
 
     /// No connection of a set waits, or any has it.
     fn unregister(&mut self, id: SetId) {
+        self.visited += self.sets[id].feeds.len();
         for (feed, ticket) in self.sets[id].feeds.iter_mut().metered().filter(|(_, ticket)| *ticket > 0) {
             self.feeds[*feed].waiters.remove(&(*ticket, id));
             *ticket = 0;

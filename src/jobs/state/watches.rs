@@ -1,0 +1,96 @@
+//! The watches of a connection: found by their patterns, and told in the order in which they came.
+
+use super::sets::Watch;
+use poolcounter_core::meter::Metered as _;
+
+/// Watches of different patterns.
+#[derive(Default)]
+pub(super) struct Watches {
+    /// By pattern.
+    sorted: Vec<Watch>,
+    /// When each came.
+    ages: Vec<u32>,
+    last_age: u32,
+}
+
+impl Watches {
+    /// Returns these watches. Of several with the same pattern the last counts.
+    pub fn new(all: Vec<Watch>) -> Watches {
+        let mut watches = Watches::default();
+        all.into_iter().for_each(|watch| watches.set(watch));
+        watches
+    }
+
+    /// Returns the number of watches.
+    pub fn len(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// Returns the watch of exactly this pattern.
+    pub fn of(&self, pattern: &[u8]) -> Option<&Watch> {
+        self.place_of(pattern).ok().map(|place| &self.sorted[place])
+    }
+
+    /// Adds a watch, or replaces the one of this pattern.
+    pub fn set(&mut self, watch: Watch) {
+        match self.place_of(&watch.pattern) {
+            Ok(place) => self.sorted[place] = watch,
+            Err(place) => {
+                self.make_room();
+                self.last_age += 1;
+                self.sorted.insert(place, watch);
+                self.ages.insert(place, self.last_age);
+            }
+        }
+    }
+
+    /// Removes the watch of this pattern. Returns false if there is none.
+    pub fn remove(&mut self, pattern: &[u8]) -> bool {
+        let Ok(place) = self.place_of(pattern) else { return false };
+        self.sorted.remove(place);
+        self.ages.remove(place);
+        true
+    }
+
+    /// Returns the watches by pattern.
+    pub fn sorted(&self) -> &[Watch] {
+        &self.sorted
+    }
+
+    /// Returns the watches in the order in which they came.
+    pub fn in_order(&self) -> impl Iterator<Item = &Watch> {
+        let mut places: Vec<usize> = (0..self.sorted.len()).metered().collect();
+        places.sort_unstable_by_key(|place| self.ages[*place]);
+        places.into_iter().map(|place| &self.sorted[place])
+    }
+
+    fn place_of(&self, pattern: &[u8]) -> Result<usize, usize> {
+        self.sorted.binary_search_by(|watch| (*watch.pattern).cmp(pattern))
+    }
+
+    /// Has ages begin anew before they overflow.
+    fn make_room(&mut self) {
+        if self.last_age == u32::MAX {
+            *self = Watches::new(self.in_order().cloned().collect());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_are_told_in_the_order_in_which_they_came() {
+        let watch = |pattern: &str, weight| Watch { pattern: pattern.as_bytes().into(), weight, is_weighted: false };
+        let mut watches = Watches::new(vec![watch("m", 1), watch("z", 1)]);
+        watches.last_age = u32::MAX - 1;
+        [watch("a", 1), watch("z", 2), watch("b", 1)].into_iter().for_each(|watch| watches.set(watch));
+        assert!(watches.remove(b"m") && !watches.remove(b"m"));
+        watches.set(watch("m", 3));
+        let names: Vec<&[u8]> = watches.in_order().map(|watch| &*watch.pattern).collect();
+        assert_eq!(names, [b"z", b"a", b"b", b"m"]);
+        assert!(watches.sorted().is_sorted() && watches.len() == 4);
+        assert_eq!(watches.of(b"z").map(|watch| watch.weight), Some(2));
+    }
+}
