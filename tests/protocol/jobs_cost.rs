@@ -227,7 +227,6 @@ fn sets_over_very_many_tubes_are_small() {
     }
     service.close(2);
     assert!(service.state.used_memory() < before, "what they took is free again");
-    assert_eq!(service.state.used_memory() / 150 / TUBES, 0, "only jobs are left");
 }
 
 /// A limit of very many tubes together, and one of a group that is in all of them.
@@ -247,7 +246,9 @@ fn limits_of_very_many_tubes_cost_little() {
         let mut id =
             told.rsplit("RESERVED ").next().and_then(|rest| rest.split(' ').next()).expect("a job").to_string();
         for runner in 0..RUNNERS {
-            service.send(10 + runner, format!("watch w{runner}/t\r\nignore default\r\nreserve\r\n").as_bytes());
+            // The job of the first tube is reserved.
+            let tube = runner + 1;
+            service.send(10 + runner, format!("watch w{tube}/t\r\nignore default\r\nreserve\r\n").as_bytes());
             service.output(10 + runner);
         }
         // Each is served when the one before it has done its job.

@@ -175,7 +175,7 @@ impl State {
         if let Some(bucket) = entry.by_group.get(&group) {
             return *bucket;
         }
-        let bucket = Bucket { tube, group: Some(group), ready: BTreeSet::new(), parked: None };
+        let bucket = Bucket { tube, group: Some(group), ready: BTreeSet::new(), parked: None, held_since: 0 };
         let bucket = self.tubes.insert_bucket(bucket);
         self.tubes[tube].by_group.insert(group, bucket);
         bucket
@@ -188,6 +188,9 @@ impl State {
         change(&mut bucket.ready);
         let new = bucket.ready.first().copied();
         let Some(group) = bucket.group.filter(|_| old != new) else { return };
+        if new.is_none_or(|new| old.is_some_and(|old| new > old)) {
+            bucket.held_since = 0;
+        }
         let (tube, parked) = (bucket.tube, bucket.parked);
         if let Some((pri, since)) = parked {
             let gate = self.limits.groups[group.index()].gate;
@@ -223,9 +226,13 @@ impl State {
                 return Some(first);
             }
             meter::visit();
-            let place = (first.pri(), self.feeds.next_stamp());
+            let entry = &mut self.tubes[bucket];
+            if entry.held_since == 0 {
+                entry.held_since = self.feeds.next_stamp();
+            }
+            let place = (first.pri(), entry.held_since);
+            entry.parked = Some(place);
             gate.parked.insert((place.0, place.1, bucket));
-            self.tubes[bucket].parked = Some(place);
             self.tubes[id].open.remove(&(first, bucket));
         }
     }
@@ -323,7 +330,8 @@ impl State {
         }
         let limits = self.limits.of_tube(name);
         let lane = self.limits.enter_lane(&limits.held);
-        let bucket = Bucket { tube: self.tubes.next_id(), group: None, ready: BTreeSet::new(), parked: None };
+        let bucket =
+            Bucket { tube: self.tubes.next_id(), group: None, ready: BTreeSet::new(), parked: None, held_since: 0 };
         let main = self.tubes.insert_bucket(bucket);
         let id = self.tubes.insert(name, main, lane);
         let tube = &mut self.tubes[id];

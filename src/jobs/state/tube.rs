@@ -39,6 +39,8 @@ pub(super) struct Bucket {
     pub ready: BTreeSet<Rank>,
     /// Its place among those that the gate of its group holds back, if it was found so.
     pub parked: Option<(u32, u64)>,
+    /// Stamp since which its first job was found held back, perhaps several times; 0 if it was not.
+    pub held_since: u64,
 }
 
 /// A queue of jobs that is kept in their links.
