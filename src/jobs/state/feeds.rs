@@ -11,7 +11,7 @@
 use super::ids::{FeedId, LaneId, SetId, TubeId};
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::Id;
-use poolcounter_core::meter::Metered as _;
+use poolcounter_core::meter;
 use poolcounter_protocol::jobs::name::{Pattern, PatternMap};
 use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,7 +133,8 @@ impl Feeds {
         let feed = self.all.remove(id.index());
         self.by_pattern.remove(&feed.pattern);
         self.epoch += u64::from(!feed.is_plain);
-        self.standings -= feed.lanes.values().metered().map(BTreeSet::len).sum::<usize>();
+        meter::visit_many(feed.lanes.len());
+        self.standings -= feed.lanes.values().map(BTreeSet::len).sum::<usize>();
         feed.tube
     }
 
