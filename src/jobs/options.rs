@@ -288,8 +288,9 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         default: "1024",
         doc_short: "what jobs may take; beyond that a put is OUT_OF_MEMORY (default: 1024)",
         doc_long: "
-            What jobs may take, reckoned as 150 bytes for each and its body, key, signature and error text.
-            Beyond that, a put is answered with
+            What jobs may take, reckoned as 150 bytes for each and its body, key, signature and error text, with the orders of tubes that
+            patterns watch, requests that are not all there, and answers that are not sent.
+            Beyond that, a put, a list, a summary, and a reserve through a pattern that nobody else watches are answered with
             .Li OUT_OF_MEMORY .
             The default is 1024.",
         set: |settings, value| {
