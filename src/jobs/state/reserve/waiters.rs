@@ -1,0 +1,150 @@
+//! Connections that wait for a job: each is served when one is there, the one that has waited longest first.
+
+use super::*;
+
+/// Number of buckets and feeds that a request looks at again because a limit is not reached any more. The rest follows in slices.
+const FREED_AT_ONCE: u32 = 64;
+
+impl State {
+    /// Gives jobs to those who wait, who has waited longest first, as long as there are any for them.
+    pub(in crate::state) fn serve_waiting(&mut self, step: &mut Step<'_, '_>) {
+        if self.has_news() {
+            self.serve_more(&mut SLICE.clone(), FREED_AT_ONCE, step);
+        }
+    }
+
+    /// The same, in a slice.
+    pub(in crate::state) fn go_on_serving(&mut self, step: &mut Step<'_, '_>) {
+        let whole = step.timers.budget().min(SLICE);
+        let mut left = whole;
+        self.serve_more(&mut left, whole, step);
+        step.timers.spend(whole - left);
+    }
+
+    /// Serves as far as the budget reaches, and looks at so much again that limits held back.
+    fn serve_more(&mut self, budget: &mut u32, mut freed: u32, step: &mut Step<'_, '_>) {
+        if self.is_shut {
+            return;
+        }
+        let mut may_go_on = true;
+        while may_go_on && *budget > 0 {
+            self.free(&mut freed);
+            may_go_on = match (self.feeds.first_fresh(), self.sets.first_awake()) {
+                (Some(feed), _) => self.serve_feed(feed, budget, step),
+                (None, Some(set)) => self.serve_awake(set, budget, step),
+                (None, None) => self.wake_more(budget),
+            };
+        }
+        if self.has_news() {
+            self.arm_serve(step);
+        }
+    }
+
+    /// Looks again at what limits held back that are not reached any more.
+    fn free(&mut self, budget: &mut u32) {
+        while *budget > 0
+            && let Some(id) = self.limits.opened.first().copied()
+        {
+            let gate = self.limits.gates.get(id.index()).filter(|gate| !gate.is_closed());
+            let parked = gate.and_then(|gate| gate.parked.first().copied());
+            let is_open = gate.is_some();
+            *budget -= 1;
+            meter::visit();
+            if let Some(bucket) = parked {
+                self.limits.gates[id.index()].parked.remove(&bucket);
+                self.unpark(bucket.2);
+            } else if is_open && let Some(feed) = self.limits.next_freed(id) {
+                self.feeds.freshen_if_there(feed);
+            } else {
+                self.limits.opened.remove(&id);
+            }
+        }
+    }
+
+    /// Serves the connection that has waited longest for a feed, if the feed has a job. Returns false if the rest must wait.
+    fn serve_feed(&mut self, id: FeedId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
+        let Some((ticket, set)) = self.feeds[id].waiters.first().copied().filter(|_| self.has_some(id)) else {
+            self.feeds.settle(id);
+            self.hold(id);
+            return true;
+        };
+        *budget -= 1;
+        meter::visit();
+        let conn = self.sets[set].waiting.front();
+        let first = conn.and_then(|conn| self.conns[conn].wait).map(|wait| wait.ticket);
+        if first != Some(ticket) {
+            self.move_waiter(id, (ticket, set), first);
+            return true;
+        }
+        let Some(conn) = conn.filter(|_| self.feeds.is_first(id, ticket)) else { return true };
+        match self.next_job(set, budget, step) {
+            NextJob::Job(turn, choice, key) => {
+                let wait = self.stop_waiting(conn).expect("it stood among those who wait");
+                self.give(conn, set, (turn, choice, key), wait.many, step);
+            }
+            NextJob::Nothing => {
+                self.feeds.settle(id);
+                self.hold(id);
+            }
+            NextJob::Later => return false,
+        }
+        true
+    }
+
+    /// Brings a set to its place among those that wait for a feed, or takes it out.
+    fn move_waiter(&mut self, id: FeedId, old: (u64, SetId), ticket: Option<u64>) {
+        let set = old.1;
+        let waiters = &mut self.feeds[id].waiters;
+        waiters.remove(&old);
+        waiters.extend(ticket.map(|ticket| (ticket, set)));
+        self.sets[set].set_ticket(id, ticket.unwrap_or(0));
+    }
+
+    /// Serves those who wait in a set of which it was not known whether it has a job. Returns false if the rest must wait.
+    fn serve_awake(&mut self, set: SetId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
+        *budget -= 1;
+        meter::visit();
+        let Some(conn) = self.sets[set].waiting.front() else {
+            self.sets.calm(set);
+            return true;
+        };
+        match self.next_job(set, budget, step) {
+            NextJob::Job(turn, choice, key) => {
+                let wait = self.stop_waiting(conn).expect("it is the first of those who wait");
+                self.give(conn, set, (turn, choice, key), wait.many, step);
+                let next = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
+                self.sets.calm(set);
+                next.into_iter().for_each(|wait| self.sets.keep_awake(set, wait.ticket));
+            }
+            NextJob::Nothing => {
+                self.sets.calm(set);
+                let ticket = self.conns[conn].wait.expect("it waits").ticket;
+                self.register(set, ticket);
+                *budget = budget.saturating_sub(self.sets[set].feeds.len() as u32);
+            }
+            NextJob::Later => return false,
+        }
+        true
+    }
+
+    /// Wakes the next set with connections that wait, when all are to be woken. Returns false if there is none.
+    fn wake_more(&mut self, budget: &mut u32) -> bool {
+        let Some(place) = self.sets.waking else { return false };
+        *budget -= 1;
+        meter::visit();
+        let (set, has_more) = self.sets.at(place);
+        self.sets.waking = has_more.then_some(place + 1);
+        if let Some(set) = set
+            && let Some(conn) = self.sets[set].waiting.front()
+            && let Some(wait) = self.conns[conn].wait
+        {
+            self.sets.keep_awake(set, wait.ticket);
+        }
+        true
+    }
+
+    /// Goes on in the next round of timers.
+    pub(in crate::state) fn arm_serve(&mut self, step: &mut Step<'_, '_>) {
+        self.go_on(Task::Serve, step);
+    }
+}
