@@ -10,6 +10,9 @@ use poolcounter_core::meter::{self, Metered as _};
 /// Largest number of watches of a connection: its set is made anew when they change.
 pub const MAX_WATCHES: usize = 1024;
 
+/// A watch that is new counts as so many entries that are looked at: its tube is found or made.
+const WATCH_COST: usize = 4;
+
 impl State {
     /// `watch`: also takes jobs of these tubes. A watch that there is already gets the new weight.
     pub fn watch(&mut self, id: ConnId, pattern: Pattern<'_>, weight: Option<u16>, step: &mut Step<'_, '_>) {
@@ -21,6 +24,7 @@ impl State {
             return step.tell(id, Reply::OutOfMemory);
         }
         if self.conns[id].watches.of(pattern.bytes()) != Some(&watch) {
+            self.visited += WATCH_COST;
             self.leave_set(id);
             self.conns[id].watches.set(watch);
         }
