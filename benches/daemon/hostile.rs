@@ -74,10 +74,7 @@ impl Daemon {
 }
 
 /// A connection that sends lines and waits for lines.
-struct Line {
-    stream: TcpStream,
-    replies: BufReader<TcpStream>,
-}
+struct Line(BufReader<TcpStream>);
 
 impl Line {
     fn connect(address: SocketAddr) -> io::Result<Line> {
@@ -91,17 +88,16 @@ impl Line {
         };
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let replies = BufReader::new(stream.try_clone()?);
-        Ok(Line { stream, replies })
+        Ok(Line(BufReader::new(stream)))
     }
 
     fn send(&mut self, text: &str) -> io::Result<()> {
-        self.stream.write_all(text.as_bytes())
+        self.0.get_mut().write_all(text.as_bytes())
     }
 
     fn hear(&mut self) -> io::Result<String> {
         let mut line = String::new();
-        self.replies.read_line(&mut line)?;
+        self.0.read_line(&mut line)?;
         Ok(line)
     }
 
@@ -160,7 +156,7 @@ impl Witness {
 
 /// A put to a tube that so many sets of watches share, and what it takes to make one of these.
 fn watch_sets(sets: usize, settings: &Settings) -> Case<'_> {
-    let sets = size(sets, settings);
+    let sets = settings.connections(size(sets, settings));
     let figures = vec![figure("CPU us/put", AtMost(20.0)), figure("CPU us/set", Nothing)];
     hostile(format!("{sets} watch sets share a tube"), figures, move || {
         let daemon = Daemon::start("memory", &[], settings)?;
@@ -293,7 +289,7 @@ fn many_tubes(daemon: &Daemon, settings: &Settings) -> io::Result<Vec<Line>> {
 fn unread_lists(daemon: &Daemon, settings: &Settings) -> io::Result<Vec<Line>> {
     let each = |_| {
         let mut client = Line::connect(daemon.jobs)?;
-        SockRef::from(&client.stream).set_recv_buffer_size(4096)?;
+        SockRef::from(client.0.get_ref()).set_recv_buffer_size(4096)?;
         client.send("list-tubes\r\n").map(|()| client)
     };
     (0..settings.connections(100)).map(each).collect()
