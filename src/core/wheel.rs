@@ -249,14 +249,18 @@ impl Wheel {
         let now = now.as_micros() / TICK_US;
         // Often the loop looks several times within a tick of the wheel.
         let is_idle = now == self.now && self.occupied[0] & 1 << (now % SLOTS as u64) == 0 && self.moving.is_none();
-        let due = self.rounds.next().or_else(|| if is_idle { None } else { self.turn_to(now) });
+        if is_idle && !self.rounds.is_active() { None } else { self.next_due(now) }
+    }
+
+    #[inline(never)]
+    fn next_due(&mut self, now: u64) -> Option<Due> {
+        let due = self.rounds.next().or_else(|| self.turn_to(now));
         if due.is_none() {
-            self.end_tick();
+            self.rounds.end_tick();
         }
         due
     }
 
-    #[inline(never)]
     fn turn_to(&mut self, now: u64) -> Option<Due> {
         while let Some(place) = self.first_place() {
             let start = self.start_of(place);

@@ -121,12 +121,14 @@ pub(super) struct Rounds {
     left: u32,
     /// Budget of the slices to come in this tick.
     reserved: u32,
+    /// False while nobody waits and nothing is spent.
+    is_active: bool,
 }
 
 impl Rounds {
     /// Returns rounds with this budget for a tick.
     pub fn new(per_tick: u32) -> Self {
-        Rounds { per_tick, waiting: VecDeque::new(), turns: 0, left: per_tick, reserved: 0 }
+        Rounds { per_tick, waiting: VecDeque::new(), turns: 0, left: per_tick, reserved: 0, is_active: false }
     }
 
     /// Returns true when some owner waits for a slice.
@@ -140,8 +142,15 @@ impl Rounds {
         self.waiting.iter().any(|due| due.owner == owner)
     }
 
+    /// Returns false while nobody waits and nothing is spent, so that there is no tick to end.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.is_active
+    }
+
     /// Notes that an owner waits for a slice. It has one place, however often it asks.
     pub fn ask(&mut self, due: Due) {
+        self.is_active = true;
         if !self.is_waiting(due.owner) {
             self.waiting.push_back(due);
         }
@@ -162,20 +171,22 @@ impl Rounds {
     }
 
     /// Ends the tick. In the next one requests may spend half of the budget if slices are waited for, else all of it.
-    #[inline]
     pub fn end_tick(&mut self) {
         self.turns = self.waiting.len();
+        self.is_active = self.turns > 0;
         self.reserved = if self.turns > 0 { self.per_tick / 2 } else { 0 };
         self.left = self.per_tick - self.reserved;
     }
 
     /// Leaves nothing of the budget of this tick.
     pub fn exhaust(&mut self) {
+        self.is_active = true;
         (self.left, self.reserved) = (0, 0);
     }
 
     /// Spends from the budget; returns false when less than `cost` is left.
     pub fn spend(&mut self, cost: u32) -> bool {
+        self.is_active = true;
         let has_enough = self.left >= cost;
         self.left -= if has_enough { cost } else { 0 };
         has_enough

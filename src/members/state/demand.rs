@@ -20,7 +20,9 @@ impl State {
         if self.pools.take_reconsider(id) && !self.background.of_pool(id).is_behind {
             self.reconsider(id, step);
         }
-        self.retry_all(id, step);
+        if !self.pool(id).retries.is_empty() {
+            self.retry_all(id, step);
+        }
         if self.members.in_pool(id).first_unclean().is_some() || self.pool(id).unclean_until.is_some() {
             self.clean_next(id, step);
             self.time_unclean(id, step);

@@ -43,7 +43,7 @@ pub(super) struct Pool {
     /// True when waiters may want a member that came free by other ways than a return.
     is_to_reconsider: bool,
     /// Waiters that may have what they could not have before.
-    retries: Vec<Retry>,
+    pub retries: Vec<Retry>,
 }
 
 /// Pools from which members are taken together.
