@@ -1,7 +1,7 @@
 //! How a database is reached, and by whom: TLS as `sslmode` and `sslrootcert` say, variables of the environment, a role that has no
 //! more than its own schema, and tables of another format.
 
-use super::{answer, until};
+use super::{answer, is_serving, until};
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::postgres::{Cluster, give_to_server, own, place_of, shared};
 use poolcounter_testkit::scratch::Scratch;
@@ -102,7 +102,7 @@ fn serves_over(cluster: &Cluster, authority: &str) {
     let url = cluster.url("secret").replace("127.0.0.1", "localhost");
     let url = url.replace("sslmode=disable", &format!("sslmode=verify-full&sslrootcert={authority}"));
     let daemon = Daemon::start_with_jobs(&["--jobs-store", &url]);
-    until(|| answer(daemon.jobs(), "list-tube-used").starts_with("USING"), "the daemon serves");
+    until(|| is_serving(daemon.jobs()), "the daemon serves");
     let sql = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND application_name = 'poolcounter'";
     assert_ne!(cluster.query("postgres", sql), ["0"]);
 }
@@ -172,7 +172,7 @@ fn a_role_needs_no_more_than_its_own_schema() {
     let mut command = Command::new(Daemon::program());
     command.args(["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", "postgres://"]);
     let daemon = Daemon::run(command.env_clear().envs(variables));
-    until(|| answer(daemon.jobs(), "list-tube-used").starts_with("USING"), "the daemon serves");
+    until(|| is_serving(daemon.jobs()), "the daemon serves");
     assert_eq!(answer(daemon.jobs(), "put 0 0 9 1\r\nx"), "INSERTED 1");
     assert_eq!(say_as(&cluster, "SELECT id FROM job"), ["1"]);
 }

@@ -2,7 +2,7 @@
 
 use super::crowd::Heard;
 use super::proxy::Fate;
-use super::{Stage, answer, until};
+use super::{Stage, is_serving, until};
 use nix::sys::signal::Signal;
 use poolcounter_testkit::postgres::{Cluster, own, shared};
 use std::thread;
@@ -36,7 +36,7 @@ fn take_over(stage: &mut Stage<'_>) -> Heard {
     stage.play(|stage| {
         stage.daemons[0].signal(Signal::SIGKILL);
         let others = stage.daemons[1].jobs();
-        until(|| answer(others, "list-tube-used").starts_with("USING"), "the standby serves");
+        until(|| is_serving(others), "the standby serves");
     })
 }
 

@@ -56,7 +56,7 @@ impl<'a> Stage<'a> {
             let options = ["--jobs-store", &url, "--jobs-store-timeout", "5", "--http", "127.0.0.1:0"];
             let daemon = Daemon::start_with_jobs(&options);
             if stage.daemons.is_empty() {
-                until(|| answer(daemon.jobs(), "list-tube-used").starts_with("USING"), "the first daemon serves");
+                until(|| is_serving(daemon.jobs()), "the first daemon serves");
             }
             stage.proxies.push(proxy);
             stage.daemons.push(daemon);
@@ -73,7 +73,7 @@ impl<'a> Stage<'a> {
         let crowd = Crowd::at(&self.addresses());
         thread::sleep(LOAD);
         happen(self);
-        let serves = || self.addresses().iter().any(|address| answer(*address, "list-tube-used").starts_with("USING"));
+        let serves = || self.addresses().iter().any(|address| is_serving(*address));
         until(serves, "a daemon serves again");
         thread::sleep(LOAD);
         let heard = crowd.end();
@@ -120,6 +120,11 @@ fn answer(address: SocketAddr, request: &str) -> String {
         std::io::Result::Ok(String::from_utf8_lossy(&bytes[..len]).lines().next().unwrap_or_default().to_string())
     };
     ask().unwrap_or_default()
+}
+
+/// Returns whether a daemon has its jobs and serves them.
+fn is_serving(address: SocketAddr) -> bool {
+    answer(address, "peek 9000000000000000000") == "NOT_FOUND"
 }
 
 /// Returns the first line of the answer to a page's request, and its text.
@@ -195,7 +200,7 @@ fn an_owner_that_was_stopped_is_taken_over_from_and_does_no_harm() {
         assert!(said[1].starts_with("INSERTED"), "{said:?}");
         stage.daemons[0].signal(Signal::SIGSTOP);
         let others = stage.daemons[1].jobs();
-        until(|| answer(others, "list-tube-used").starts_with("USING"), "the standby serves");
+        until(|| is_serving(others), "the standby serves");
         assert!(page(&stage.daemons[1], "/healthz").0.contains("200"));
         holder.send(b"reserve-with-timeout 0\r\nput 0 0 60 1\r\ny\r\n");
         stage.daemons[0].signal(Signal::SIGCONT);
@@ -257,7 +262,7 @@ fn a_synchronous_replica_has_everything() {
     replica.query("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''");
     replica.query("postgres", "SELECT pg_reload_conf()");
     stage.proxies.iter().for_each(|proxy| proxy.turn_to(replica.port));
-    let serves = || stage.addresses().iter().any(|address| answer(*address, "list-tube-used").starts_with("USING"));
+    let serves = || stage.addresses().iter().any(|address| is_serving(*address));
     until(serves, "a daemon serves again");
     thread::sleep(LOAD * 4);
     let heard = crowd.end();
@@ -283,7 +288,7 @@ fn a_server_that_is_read_only_is_not_written_to() {
         assert!(log.iter().any(|line| line.contains("does not allow writes")), "{log:#?}");
         stage.daemons[0].signal(Signal::SIGCONT);
         // The one that serves is moved to a server that takes no commits, and back.
-        until(|| answer(stage.daemons[0].jobs(), "list-tube-used").starts_with("USING"), "the first goes on");
+        until(|| is_serving(stage.daemons[0].jobs()), "the first goes on");
         stage.proxies[0].turn_to(replica.port);
         thread::sleep(Duration::from_secs(2));
         stage.proxies.iter().for_each(|proxy| proxy.turn_to(stage.cluster.port));

@@ -1,7 +1,7 @@
 //! A daemon whose settings name another queue, and the queue that it had: neither loses a job.
 
 use super::proxy::Proxy;
-use super::{answer, until};
+use super::{answer, is_serving, until};
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::postgres::{Cluster, init_db, own, place_of, shared};
@@ -44,7 +44,7 @@ impl Configured {
     }
 
     fn await_service(&self) {
-        until(|| answer(self.daemon.jobs(), "list-tube-used").starts_with("USING"), "the daemon serves");
+        until(|| is_serving(self.daemon.jobs()), "the daemon serves");
         until(|| answer(self.daemon.jobs(), "put 0 0 9 4\r\nkept").starts_with("INSERTED"), "it commits");
     }
 
