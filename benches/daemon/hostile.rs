@@ -309,7 +309,7 @@ fn weighted_patterns(daemon: &Daemon, settings: &Settings) -> io::Result<Vec<Lin
     (1..=settings.connections(60)).map(each).collect()
 }
 
-/// How much the resident memory grows, and how much of that is left when the clients have gone.
+/// Growth of the resident memory, and the part of it that is left when the clients have gone.
 fn memory<'a>((name, bound, before, flood): &'a Flood, settings: &'a Settings) -> Case<'a> {
     let figures = vec![figure("MiB more", AtMost(*bound as f64 + 64.0)), figure("MiB left, of these", Nothing)];
     hostile((*name).into(), figures, move || {
@@ -325,7 +325,7 @@ fn memory<'a>((name, bound, before, flood): &'a Flood, settings: &'a Settings) -
     })
 }
 
-/// How long a client of the pools waits over an upgrade with very many counters.
+/// Longest wait of a client of the pools over an upgrade with very many counters.
 fn counters(settings: &Settings) -> Case<'_> {
     let count = size(3_000_000, settings);
     let figures = vec![figure("others wait ms at most", AtMost(270.0))];
@@ -344,7 +344,7 @@ fn over_an_upgrade(daemon: &Daemon, settings: &Settings) -> io::Result<f64> {
     Ok(witness.end()?[1])
 }
 
-/// How long a client of the pools waits over an upgrade, after a start, and while a runner leaves that held very many: with jobs in
+/// Waits of a client of the pools over an upgrade, after a start, and while a runner leaves that held very many: with jobs in
 /// SQLite.
 fn jobs_in_a_file(settings: &Settings) -> Case<'_> {
     let jobs = size(2_000_000, settings);

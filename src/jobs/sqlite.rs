@@ -59,7 +59,7 @@ pub struct Sqlite {
 enum Reading {
     Done,
     UnderWay,
-    /// What is there cannot be read.
+    /// The jobs cannot be read.
     Failed,
 }
 

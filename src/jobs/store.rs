@@ -165,7 +165,7 @@ pub enum Verdict {
     Page(PageOrder),
     /// Another has the place, for this reason: what the service has counts for nothing any more.
     Lost(String),
-    /// What is kept cannot be read, for this reason: nor does what was read of it count.
+    /// The jobs cannot be read, for this reason. Those that were read do not count.
     Damaged(String),
 }
 
@@ -191,7 +191,7 @@ pub enum Ownership {
     Reads,
     /// Others have it, or may have it.
     StandsBy,
-    /// What is there cannot be read.
+    /// The jobs cannot be read.
     Damaged,
 }
 

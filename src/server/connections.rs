@@ -130,7 +130,7 @@ impl<S: Stream> Connections<S> {
         self.is_paused = is_paused;
     }
 
-    /// Has the services come to rest for an upgrade, and returns whether they have: then nothing is served any more. Until then only
+    /// Brings the services to rest for an upgrade, and returns whether they are: then nothing is served any more. Until then only
     /// those wait who ask a service for what would need a commit.
     pub fn come_to_rest(&mut self, now: Time) -> bool {
         self.settle(true, now);

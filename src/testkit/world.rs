@@ -436,7 +436,7 @@ impl World {
         self.connections.pause(is_paused);
     }
 
-    /// Has the services come to rest for an upgrade, and returns whether they have.
+    /// Brings the services to rest for an upgrade, and returns whether they are.
     pub fn come_to_rest(&mut self) -> bool {
         self.connections.come_to_rest(self.now())
     }

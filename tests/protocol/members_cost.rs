@@ -61,7 +61,7 @@ fn a_take_by_attributes_finds_the_one_that_has_them_among_many() {
         assert_eq!(borrow(&mut timed, CONSUMER, &format!("TAKE p 0 {filter}")), "first");
     }
     assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 os=linux id=777"), "m777");
-    // Those that come last are handed out first.
+    // The last to come are handed out first.
     assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 side=right id=99999"), "m99999");
     assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 side=right"), "m99999");
     assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0"), "m99999");
@@ -157,7 +157,7 @@ fn waiters_for_several_leave_at_once() {
             timed.close(MANY + n);
         }
         assert_eq!(timed.events.len(), 0);
-        // What waits long enough comes first.
+        // A waiter that waits long enough comes first.
         for n in 0..waiters {
             timed.say(MANY + n, &format!("TAKE p 100 n=2 id={n}"));
         }

@@ -17,7 +17,7 @@ const KINDS: [&str; 5] = ["limit", "group-limit", "retry", "dead-letter", "pause
 enum Unread {
     /// The daemon ends.
     Ended(Stop),
-    /// What is there cannot be read; a sentence says why.
+    /// The jobs cannot be read; a sentence says why.
     Unreadable(String),
 }
 

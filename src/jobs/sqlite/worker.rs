@@ -54,7 +54,7 @@ pub enum WorkerOrder {
 pub enum WorkerEvent {
     /// A part of what the file has.
     Page(Page),
-    /// What the file has cannot be read, for this reason.
+    /// The file cannot be read, for this reason.
     Unreadable(String),
     Committed {
         commit: Commit,

@@ -219,7 +219,7 @@ impl Limits {
         None
     }
 
-    /// Has a lane looked at when this gate opens, and no other.
+    /// Marks a lane to be looked at when this gate opens, and no other.
     fn watch_at(&mut self, id: LaneId, gate: Option<GateId>) {
         let old = std::mem::replace(&mut self.lanes[id.index()].watched, gate);
         if let Some(gate) = old {

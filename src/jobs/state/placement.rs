@@ -246,7 +246,7 @@ impl State {
         self.place(tube);
     }
 
-    /// Has a tube stand in the feeds that cover it where it should, by the job that it has to give now.
+    /// Puts a tube where it should stand in the feeds that cover it, by the job that it has to give now.
     pub(super) fn place(&mut self, id: TubeId) {
         let first = self.first_to_give(id);
         self.place_at(id, first);
@@ -285,7 +285,7 @@ impl State {
         }
     }
 
-    /// Has a tube stand in the lane of the limits that hold it back together with others. It must be placed then.
+    /// Puts a tube into the lane of the limits that hold it back together with others. It must be placed then.
     pub(super) fn change_lane(&mut self, id: TubeId) {
         self.place_at(id, None);
         let lane = self.limits.enter_lane(&self.tubes[id].held);

@@ -61,7 +61,7 @@ pub(super) struct Choice {
     pub is_served: bool,
 }
 
-/// What a turn has to know of tubes and limits.
+/// Tubes and limits, as a turn sees them.
 pub(super) trait Standings {
     /// Returns whether no limit holds the tubes of a lane back.
     fn is_open(&self, lane: LaneId) -> bool;
@@ -81,7 +81,7 @@ pub(super) struct Turn {
     served: BTreeSet<(LaneId, u32, u64, TubeId)>,
     /// The stamp up to which it went through each priority of the lanes of its feed.
     marks: BTreeMap<(LaneId, u32), u64>,
-    /// What was looked after last.
+    /// Place that was looked after last.
     seen_served: Option<(LaneId, u32, u64, TubeId)>,
     seen_mark: Option<(LaneId, u32)>,
 }

@@ -8,7 +8,7 @@ use poolcounter_core::meter::Metered as _;
 pub(super) struct Watches {
     /// By pattern.
     sorted: Vec<Watch>,
-    /// When each came.
+    /// Time at which each came.
     ages: Vec<u32>,
     last_age: u32,
 }
@@ -68,7 +68,7 @@ impl Watches {
         self.sorted.binary_search_by(|watch| (*watch.pattern).cmp(pattern))
     }
 
-    /// Has ages begin anew before they overflow.
+    /// Renumbers ages before they overflow.
     fn make_room(&mut self) {
         if self.last_age == u32::MAX {
             *self = Watches::new(self.in_order().cloned().collect());

@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Has the tubes stand in the feeds of a set, and returns whether that was all: as many places in the table of tubes are
+    /// Puts the tubes into the feeds of a set, and returns whether that was all: as many places in the table of tubes are
     /// looked at as the budget has.
     pub(super) fn build(&mut self, id: SetId, budget: &mut u32) -> bool {
         if self.sets[id].is_built {

@@ -115,9 +115,9 @@ struct PoolWaiters {
     queue: WaitQueue,
     /// Number of starts that waiters may have under way here, those of its group among them.
     need: u64,
-    /// Those waiters.
+    /// Its waiters.
     needy: List<WaiterId>,
-    /// Those that wait for a check.
+    /// Waiters for the end of a check.
     no_wait: List<WaiterId>,
     /// The first waiter for several members, when the pool was settled last.
     reserving: Option<WaiterId>,

@@ -113,7 +113,7 @@ impl State {
         }
     }
 
-    /// Has members checked that a waiter could have, unless as many checks are under way as there are waiters.
+    /// Begins checks of members that a waiter could have, unless as many checks are under way as there are waiters.
     fn check_for_waiters(&mut self, pool: PoolId, unproved: Vec<MemberId>, step: &mut Step<'_, '_>) {
         let checks = self.members.in_pool(pool).count(PhaseKind::Checking) as usize;
         if checks + 1 < self.queued(pool) as usize + unproved.len() {

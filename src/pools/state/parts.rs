@@ -16,7 +16,7 @@ pub(super) struct Parts {
     by_claim: Vec<Option<Box<Several>>>,
     /// How many parts there are.
     count: u64,
-    /// How many of them a connection has, if any.
+    /// Number of them that a connection has, if any.
     by_conn: HashMap<ConnId, u32>,
 }
 

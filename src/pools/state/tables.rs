@@ -40,7 +40,7 @@ impl PoolsState {
         self.clients[conn.index()].push_back(&mut self.links_by_client, id);
     }
 
-    /// Has the claims of a connection that has many found by their pools.
+    /// Files the claims of a connection that has many by their pools.
     #[cold]
     fn sort_claims(&mut self, conn: ConnId) {
         let newest_first = self.clients[conn.index()].iter_back(&self.links_by_client);

@@ -23,7 +23,7 @@ use std::io;
 const REHEARSAL_TIME: Span = Span::from_secs(10);
 /// A longer handover adds a second for so many bytes: a tenth of what a slow machine reads in that time.
 const BYTES_PER_SECOND: u64 = 1024 * 1024;
-/// How long the services may take to finish what is under way, such as a commit. Only requests that would need another wait meanwhile.
+/// Longest time in which the services may finish what is under way, such as a commit. Only requests that would need another wait meanwhile.
 const QUIESCE_TIME: Span = Span::from_secs(5);
 /// Descriptors that are kept for an upgrade when clients have taken all others: for the handover, the program, the verdict's two ends and
 /// what the system needs to run a child.

@@ -54,7 +54,7 @@ fn ticks_until(stage: &mut Stage, mut is_so: impl FnMut(&mut Stage) -> bool) {
     panic!("it does not come");
 }
 
-/// Has everything committed, and returns how many changes the batches had and how many waited at most.
+/// Commits everything, and returns how many changes the batches had and how many waited at most.
 fn commit_everything(stage: &mut Stage, asker: usize) -> (Vec<usize>, usize) {
     let (before, mut most, mut idle) = (stage.store.batches().len(), 0, 0);
     while idle < 50 {

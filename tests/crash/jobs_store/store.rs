@@ -85,7 +85,7 @@ impl SlowStore {
         true
     }
 
-    /// Has these pages be all that is there, for a service that is about to begin.
+    /// Makes these pages all that is there, for a service that is about to begin.
     pub fn fill(&self, pages: Vec<Page>) {
         self.desk().pages = pages.into();
     }
