@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// Number of tubes, sums or connections that are looked at for one answer; then others are served.
 const LOOKED_AT_ONCE: usize = 1024;
 /// Number of jobs that are looked at for a list.
-const JOBS_AT_ONCE: usize = 16_384;
+const JOBS_AT_ONCE: usize = 2048;
 
 /// Version, as clients of a beanstalkd expect it: it looks like `N.M`.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));

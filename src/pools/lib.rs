@@ -53,7 +53,7 @@ use wire::{PoolRequest, StatsQuery};
 const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000, has_all_times: false };
 
 /// Keys visited for an answer to `STATS KEYS` before others are served: about 0.2 ms.
-const KEYS_AT_ONCE: usize = 16_384;
+const KEYS_AT_ONCE: usize = 2048;
 
 /// Unsent bytes from which on each reply is written at once: those of a turn, two to a request at most, could fill the output up.
 const NEARLY_FULL_BYTES: usize = FULL_BYTES - REQUESTS_PER_TURN * 2 * wire::MOST_REPLY_BYTES;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// A slice has so many jobs or tubes.
 const SLICE: usize = 1024;
 /// So many jobs are looked at for a list at once.
-const JOBS_AT_ONCE: usize = 16_384;
+const JOBS_AT_ONCE: usize = 2048;
 /// So many jobs become ready at once because their time has come.
 const DUE_AT_ONCE: usize = 2048;
 const MANY: usize = 50 * SLICE;

@@ -8,6 +8,7 @@ use super::job::{Job, JobId};
 use super::queries::{JobStats, Summary};
 use super::sums::SumBy;
 use super::sweeps::JobState;
+use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -80,13 +81,13 @@ impl State {
             match listing.state {
                 JobState::Ready => tube.waiting.iter(&self.jobs).for_each(|key| listing.add(self.jobs[key].id)),
                 JobState::Buried => tube.buried.iter(&self.jobs).for_each(|key| listing.add(self.jobs[key].id)),
-                JobState::Delayed => tube.delayed.iter().for_each(|(_, job)| listing.add(*job)),
+                JobState::Delayed => tube.delayed.iter().metered().for_each(|(_, job)| listing.add(*job)),
                 JobState::Reserved => self.list_reserved(listing, id),
             }
             return None;
         }
         let (jobs, next) = self.jobs.iter_from(first, most);
-        for (_, job) in jobs {
+        for (_, job) in jobs.metered() {
             if listing.wants(id, job) {
                 listing.add(job.id);
             }
@@ -95,7 +96,7 @@ impl State {
     }
 
     fn list_reserved(&self, listing: &mut Listing, tube: TubeId) {
-        for (_, id) in self.conns.all_held().flat_map(Held::keys) {
+        for (_, id) in self.conns.all_held().metered().flat_map(Held::keys).metered() {
             if self.jobs.find(*id).is_some_and(|key| self.jobs[key].tube == tube) {
                 listing.add(*id);
             }

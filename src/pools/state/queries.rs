@@ -6,6 +6,7 @@ use super::{ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
 use memchr::memmem::Finder;
 use poolcounter_core::count::Count;
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::Time;
 use poolcounter_core::top_keys::TopKey;
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
@@ -198,7 +199,7 @@ impl PoolsState {
     pub fn search_busiest(&self, search: &mut BusiestSearch, keys: usize) -> bool {
         let all = self.pools.capacity();
         let end = search.next.saturating_add(keys).min(all);
-        (search.next..end).filter_map(|index| self.pools.get(index)).for_each(|pool| search.offer(pool));
+        (search.next..end).metered().filter_map(|index| self.pools.get(index)).for_each(|pool| search.offer(pool));
         search.next = end;
         end == all
     }
