@@ -8,6 +8,7 @@ use poolcounter_core::decimal::{parse_number, parse_seconds};
 use poolcounter_core::time::Span;
 
 pub mod client;
+mod listed;
 pub mod replies;
 
 /// The longest name and the longest value, in bytes.
