@@ -106,7 +106,8 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "take",
         usage: "[options] POOL -- COMMAND [ARGUMENT ...]\n       \
-                poolcounter take [options] --group GROUP -- COMMAND [ARGUMENT ...]\n\n\
+                poolcounter take [options] --group GROUP -- COMMAND [ARGUMENT ...]\n       \
+                poolcounter take [options] --keep --lease SECONDS POOL\n\n\
                 The command finds in its environment:\n    \
                 POOL_MEMBER     the member's name\n    \
                 POOL_ATTR_name  its attribute of that name\n    \
@@ -133,12 +134,12 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "members",
-        usage: "[options] [POOL]",
-        summary: "print the pools of members, or the members of one",
+        usage: "[options] [POOL]\n       poolcounter members [options] REQUEST\n\nRequests:\n",
+        summary: "print the pools of members, or the members of one, and look after them",
         options: members::described,
         words: WordsAllowed::Anywhere,
-        first_words: Vec::new,
-        list: String::new,
+        first_words: members::first_words,
+        list: members::list,
         run: members::run,
     },
     Command {

@@ -153,9 +153,9 @@ fn run_with(units: &Units<'_>, settings: &CounterSettings, command: &[OsString])
         true => Err("the units are lost, because the connection is gone".into()),
         false => Ok(None),
     };
-    let held =
-        units.descriptor().map(|descriptor| HeldResource { descriptor, check: &check, on_lost: settings.on_lost });
-    Ok(ExitCode::from(run_child::run(command, &[], held.as_ref())?.status))
+    let connection = || Some((0, units.descriptor()?));
+    let held = HeldResource { connection: &connection, check: &check, on_lost: settings.on_lost };
+    Ok(ExitCode::from(run_child::run(command, &[], Some(&held))?.status))
 }
 
 /// Goes on with what the server answered, or tells what it or the client has against it.

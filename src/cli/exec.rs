@@ -91,21 +91,32 @@ fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, 
             progress.show(waited);
         }
     };
-    let outcome = loop {
-        let waited = begun.elapsed();
-        match ask(client, settings, waited, &mut |more| show(waited + more)) {
-            Err(Error::Unavailable(_)) if settings.retries && begun.elapsed() < settings.timeout => {
-                show(begun.elapsed());
-                thread::sleep(RETRY_EVERY.min(settings.timeout.saturating_sub(begun.elapsed())));
-            }
-            outcome => break outcome,
-        }
-    };
+    let outcome = retrying(settings.retries, settings.timeout, |waited| {
+        show(waited);
+        ask(client, settings, waited, &mut |more| show(waited + more))
+    });
     drop(progress);
     if settings.prints_wait {
         terminal::warn(&format!("waited {:.3} s for {}", begun.elapsed().as_secs_f64(), settings.name()));
     }
     outcome
+}
+
+/// Asks, with the time since the call, and again while no server answers if it `retries` and the time is not over.
+pub fn retrying<T>(
+    retries: bool,
+    timeout: Duration,
+    mut ask: impl FnMut(Duration) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let begun = Instant::now();
+    loop {
+        match ask(begun.elapsed()) {
+            Err(Error::Unavailable(_)) if retries && begun.elapsed() < timeout => {
+                thread::sleep(RETRY_EVERY.min(timeout.saturating_sub(begun.elapsed())));
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// Asks for a lock, for the rest of the time.
@@ -135,9 +146,9 @@ fn run_with(lock: Lock<'_>, settings: &ExecSettings, words: &[OsString]) -> Resu
         _ if lock.is_lost() => Err("the lock is lost, because the connection is gone".into()),
         _ => Ok(until),
     };
-    let held =
-        lock.descriptor().map(|descriptor| HeldResource { descriptor, check: &check, on_lost: settings.on_lost });
-    let ended = run_child::run(words, &[], held.as_ref());
+    let connection = || Some((0, lock.descriptor()?));
+    let held = HeldResource { connection: &connection, check: &check, on_lost: settings.on_lost };
+    let ended = run_child::run(words, &[], Some(&held));
     match ended {
         Ok(Ended { status: 0, was_lost: false }) => {
             if let Err(error) = lock.release() {

@@ -34,9 +34,11 @@ mod terminal;
 mod tls;
 #[cfg(feature = "top")]
 mod top;
+mod watchdog;
 
 pub use command::{Command, Failure};
 pub use commands::COMMANDS;
+pub use members::REQUESTS as MEMBER_REQUESTS;
 pub use options::{DaemonSettings, tables};
 pub use poolcounter_service::options::Opt;
 pub use table::{Given, WordsAllowed};

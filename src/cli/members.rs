@@ -1,21 +1,32 @@
-//! `members`: prints the pools of members, or the members of one, as a table or as JSON.
+//! `members`: prints the pools of members, the members of one or its waiters, as a table or as JSON, and makes the requests of
+//! operators and of those who hold a lease by its token.
 
-use super::command::Failure;
+mod requests;
+
+pub use requests::{REQUESTS, first_words, list};
+
+use super::command::{Failure, MISUSE};
+use super::exec::{PROTOCOL, UNAVAILABLE};
 use super::rows::{PrintedRow, show};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, json_option};
 use super::table::Given;
 use super::terminal::printable;
-use poolcounter_client::{ListedMember, ListedPool, Members};
-use poolcounter_service::options::Opt;
+use poolcounter_client::{Error, KeptOut, ListedMember, ListedPool, ListedWaiter, Members};
+use poolcounter_protocol::members::wire::client::describe_refusal;
+use poolcounter_service::options::{Opt, assign};
+use requests::MemberRequest;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// What the options say.
 #[derive(Default)]
 struct MembersCommandSettings {
     servers: Servers,
     is_json: bool,
+    /// Whether to print the waiters of a pool in place of its members.
+    is_about_waiters: bool,
 }
 
 /// The options.
@@ -25,40 +36,72 @@ const OPTIONS: &[Opt<MembersCommandSettings>] = &[
             Print a list of JSON objects, one for each server:
             .Va server ,
             and
-            .Va pools
+            .Va pools , members
             or
-            .Va members ,
+            .Va waiters ,
             or
+            .Va error .
+            Of a request, one object:
+            .Va request , pool
+            and
             .Va error .",
-        |settings, _| {
-            settings.is_json = true;
-            Ok(())
-        },
+        |settings, _| assign(&mut settings.is_json, Ok(true)),
     ),
+    Opt {
+        long: "waiting",
+        doc_short: "print the waiters of the pool, in the order in which they are served",
+        doc_long: "
+            Print the waiters of the pool, in the order in which they are served: their names or addresses, for how long they have
+            waited, their priorities, how many members they want, and which attributes these must have.",
+        set: |settings, _| assign(&mut settings.is_about_waiters, Ok(true)),
+        ..Opt::BLANK
+    },
     Opt::SERVER,
     Opt::TLS,
     Opt::VERSION,
     Opt::HELP,
 ];
 
-/// The command.
+/// The command. A single word is a pool, whatever its name: each request has a parameter.
 ///
 /// # Errors
 ///
-/// When what was asked for cannot be printed. A server that does not answer is told of, and makes the status 1.
+/// When what was asked for cannot be printed or done. A server that does not answer is told of, and makes the status 1.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = MembersCommandSettings::default();
     given.apply(OPTIONS, &mut settings)?;
     let members = Members::with(settings.servers.placement(), TIMEOUTS);
-    match given.words.as_slice() {
-        [] => show(members.pools(), settings.is_json),
-        [pool] => match members.members(pool.as_bytes()) {
-            Ok(answers) => show(answers, settings.is_json),
-            Err(error) => Err(Failure::misuse(error.to_string())),
+    let words: Vec<&[u8]> = given.words.iter().map(|word| word.as_bytes()).collect();
+    let bad_name = |error: Error| refused(&words, &error);
+    match (words.as_slice(), settings.is_about_waiters) {
+        ([], true) => Err(Failure::misuse("--waiting needs a pool (see poolcounter help members)")),
+        ([], false) => show(members.pools(), settings.is_json),
+        ([pool], true) => show(members.waiters(pool).map_err(bad_name)?, settings.is_json),
+        ([pool], false) => show(members.members(pool).map_err(bad_name)?, settings.is_json),
+        ([_, _, ..], true) => Err(Failure::misuse("--waiting is about one pool (see poolcounter help members)")),
+        ([word, rest @ ..], false) => match MemberRequest::of_word(word) {
+            Some(request) => request.make(&members, rest, settings.is_json),
+            None => Err(Failure::unknown("request", &printable(word), first_words(), "poolcounter help members")),
         },
-        [_, extra, ..] => {
-            Err(Failure::misuse(format!("unexpected argument \"{}\" (see poolcounter help members)", extra.display())))
-        }
+    }
+}
+
+/// Returns the failure of a request about a pool, or a member or lease of one.
+pub fn refused(about: &[&[u8]], error: &Error) -> Failure {
+    let status = match error {
+        Error::Unavailable(_) => UNAVAILABLE,
+        Error::BadName => MISUSE,
+        _ => PROTOCOL,
+    };
+    let about: Vec<String> = about.iter().map(|name| printable(name)).collect();
+    Failure { status, sentence: format!("{}: {}", about.join(" "), in_words(error)) }
+}
+
+fn in_words(error: &Error) -> String {
+    match error {
+        Error::BadName => "a name or value cannot be sent: it has 1 to 255 bytes, no line end and no NUL".into(),
+        Error::Refused(words) => describe_refusal(words).unwrap_or_else(|| error.to_string()),
+        _ => error.to_string(),
     }
 }
 
@@ -68,6 +111,10 @@ const FIGURES: [&str; 9] =
 
 impl PrintedRow for ListedPool {
     const LIST: &'static str = "pools";
+
+    fn refusal(error: &Error) -> String {
+        in_words(error)
+    }
 
     fn heads() -> Vec<String> {
         ["POOL", "GROUP"].into_iter().map(String::from).chain(FIGURES.map(str::to_uppercase)).collect()
@@ -94,8 +141,12 @@ impl PrintedRow for ListedPool {
 impl PrintedRow for ListedMember {
     const LIST: &'static str = "members";
 
+    fn refusal(error: &Error) -> String {
+        in_words(error)
+    }
+
     fn heads() -> Vec<String> {
-        ["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES"].map(String::from).into()
+        ["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES", "HELD_FOR", "LEASE", "WHY"].map(String::from).into()
     }
 
     fn cells(&self) -> Vec<String> {
@@ -104,9 +155,12 @@ impl PrintedRow for ListedMember {
             printable(&self.name),
             printable(state.as_bytes()),
             self.holder.as_ref().map_or("-".into(), |holder| printable(holder)),
-            format!("{:.3}", self.age.as_secs_f64()),
-            format!("{:.3}", self.idle.as_secs_f64()),
+            seconds(self.age),
+            seconds(self.idle),
             self.uses.to_string(),
+            self.held.map_or("-".into(), seconds),
+            self.lease.map_or("-".into(), |lease| lease.to_string()),
+            self.kept_out.as_ref().map_or("-".into(), why),
         ]
     }
 
@@ -119,8 +173,60 @@ impl PrintedRow for ListedMember {
             "idle": self.idle.as_secs_f64(),
             "uses": self.uses,
             "is_long": self.is_long,
+            "held_for": self.held.map(|held| held.as_secs_f64()),
+            "lease": self.lease,
+            "why": self.kept_out.as_ref().map(|kept| text(&kept.why)),
+            "by": self.kept_out.as_ref().map(|kept| text(&kept.by)),
+            "since": self.kept_out.as_ref().map(|kept| kept.since.as_secs_f64()),
         })
     }
+}
+
+impl PrintedRow for ListedWaiter {
+    const LIST: &'static str = "waiters";
+
+    fn refusal(error: &Error) -> String {
+        in_words(error)
+    }
+
+    fn heads() -> Vec<String> {
+        ["PLACE", "WAITER", "WAITED", "PRI", "COUNT", "ATTRIBUTES"].map(String::from).into()
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let pair = |(name, value): &(Vec<u8>, Vec<u8>)| format!("{}={}", printable(name), printable(value));
+        let attributes: Vec<String> = self.attributes.iter().map(pair).collect();
+        vec![
+            self.place.to_string(),
+            printable(&self.who),
+            seconds(self.waited),
+            self.priority.to_string(),
+            self.count.to_string(),
+            if attributes.is_empty() { "-".into() } else { attributes.join(" ") },
+        ]
+    }
+
+    fn object(&self) -> Value {
+        let pair = |(name, value): &(Vec<u8>, Vec<u8>)| (String::from_utf8_lossy(name).into_owned(), text(value));
+        json!({
+            "place": self.place,
+            "waiter": text(&self.who),
+            "waited": self.waited.as_secs_f64(),
+            "pri": self.priority,
+            "count": self.count,
+            "attributes": Value::Object(self.attributes.iter().map(pair).collect()),
+        })
+    }
+}
+
+/// Why a member is kept out, with the peer that caused it and the seconds since then.
+fn why(kept: &KeptOut) -> String {
+    let by = if matches!(&*kept.by, b"" | b"-") { String::new() } else { format!("by {}, ", printable(&kept.by)) };
+    format!("{} ({by}{} s ago)", printable(&kept.why), seconds(kept.since))
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.3}", time.as_secs_f64())
 }
 
 fn text(bytes: &[u8]) -> Value {

@@ -1,6 +1,7 @@
 //! One command of many that a provider or a runner has: a process group with a deadline, of whose output a part is kept.
 
 use crate::spawn::{Spawn, Stdio, Variable, status_of};
+use crate::watchdog::Watchdog;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
@@ -9,6 +10,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A first line that is longer is none: no line of the protocol is.
@@ -22,6 +24,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Launcher {
     mask: SigSet,
     null: File,
+    watchdog: Option<Arc<Watchdog>>,
 }
 
 /// A command that is to be started.
@@ -65,6 +68,7 @@ pub struct Process {
     kept: Vec<u8>,
     lines: Vec<Vec<u8>>,
     has_line: bool,
+    watchdog: Option<Arc<Watchdog>>,
 }
 
 /// How far the first line is.
@@ -81,7 +85,14 @@ pub enum FirstLine {
 impl Launcher {
     /// Commands get this signal mask.
     pub fn new(mask: SigSet) -> io::Result<Launcher> {
-        Ok(Launcher { mask, null: File::options().read(true).write(true).open("/dev/null")? })
+        Ok(Launcher { mask, null: File::options().read(true).write(true).open("/dev/null")?, watchdog: None })
+    }
+
+    /// The same, and commands end with this process, in whatever way that ends.
+    pub fn guarded(mask: SigSet) -> io::Result<Launcher> {
+        let launcher = Launcher::new(mask)?;
+        let watchdog = Some(Arc::new(Watchdog::start(&launcher.null)?));
+        Ok(Launcher { watchdog, ..launcher })
     }
 
     /// Starts a command.
@@ -106,6 +117,7 @@ impl Launcher {
         };
         let spawn = Spawn { mask: &self.mask, variables: launch.variables, stdio };
         let group = spawn.spawn(launch.words)?;
+        self.watchdog.iter().for_each(|watchdog| watchdog.add(group));
         Ok(Process {
             group: Some(group),
             deadline: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
@@ -115,6 +127,7 @@ impl Launcher {
             kept: Vec::new(),
             lines: Vec::new(),
             has_line: false,
+            watchdog: self.watchdog.clone(),
         })
     }
 }
@@ -128,7 +141,9 @@ impl Process {
     /// Returns its status if it has ended since this was called last.
     pub fn status(&mut self) -> Option<u8> {
         // It is a child that nobody else waits for, so there is no error.
-        let status = status_of(self.group?).unwrap_or(Some(u8::MAX))?;
+        let group = self.group?;
+        let status = status_of(group).unwrap_or(Some(u8::MAX))?;
+        self.watchdog.iter().for_each(|watchdog| watchdog.remove(group));
         (self.group, self.deadline) = (None, None);
         Some(status)
     }

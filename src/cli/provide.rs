@@ -11,7 +11,8 @@ use super::terminal::{self, printable};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
-use poolcounter_client::{Error, Provider, Role};
+use poolcounter_client::{Error, Provider, Role, Timeouts};
+use poolcounter_core::random::Random;
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::io;
 use std::os::fd::AsFd;
@@ -20,8 +21,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use work::Work;
 
-/// The signals that end it.
-const ENDING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+/// The signals that it takes: all but the last, which drains it, end it.
+const SIGNALS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR2];
+/// It waits for an answer as long as its members stay by default when it is lost: to give up before would be to lose them.
+const PATIENT: Timeouts = Timeouts { answer: Duration::from_secs(15), ..TIMEOUTS };
 /// How long it waits before it connects again; doubled each time that this fails, up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -139,11 +142,20 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let role = settings.role().map_err(misused)?;
     let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
     let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
-    let signals = block_signals(&ENDING).map_err(failed)?;
+    let signals = block_signals(&SIGNALS).map_err(failed)?;
     let work = Work::new(&settings, pool.as_bytes(), mask).map_err(failed)?;
     let link = Link::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
-    let session =
-        Session { settings: &settings, role, pool: pool.as_bytes(), signals, link, work, complaint: String::new() };
+    let token: [u8; 16] = Random::from_system().map_err(failed)?.bytes();
+    let session = Session {
+        settings: &settings,
+        role,
+        pool: pool.as_bytes(),
+        name: token.iter().map(|byte| format!("{byte:02x}")).collect(),
+        signals,
+        link,
+        work,
+        complaint: String::new(),
+    };
     session.run().map_err(|error| match error {
         Stop::Refused(error) => {
             Failure { status: PROTOCOL, sentence: format!("{}: {error}", printable(pool.as_bytes())) }
@@ -157,6 +169,8 @@ struct Session<'a> {
     settings: &'a ProvideSettings,
     role: Role,
     pool: &'a [u8],
+    /// What it is known by over its connections.
+    name: String,
     signals: SignalFd,
     link: Link,
     work: Work<'a>,
@@ -207,6 +221,7 @@ impl Session<'_> {
             while let Some(info) = self.signals.read_signal().map_err(io::Error::from)? {
                 match Signal::try_from(info.ssi_signo as i32) {
                     Ok(Signal::SIGCHLD) | Err(_) => self.work.note_ends(),
+                    Ok(Signal::SIGUSR2) if self.role != Role::Cleaner => self.work.drain(),
                     Ok(_) if self.work.is_ending() => {
                         self.work.kill_all();
                         return Ok(ExitCode::SUCCESS);
@@ -217,7 +232,8 @@ impl Session<'_> {
             self.connect()?;
             let link = if let Link::Up(provider) = &mut self.link { Some(provider) } else { None };
             if self.work.go_on(link).is_err() {
-                let consequence = if self.role == Role::Cleaner { "" } else { "; its members have left the pool" };
+                let consequence = "; its members stay for the grace of the pool, and leave it after";
+                let consequence = if self.role == Role::Cleaner { "" } else { consequence };
                 self.complain(&format!("the connection is lost{consequence}"));
                 self.work.disconnect();
                 let down = Link::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
@@ -225,7 +241,7 @@ impl Session<'_> {
                 continue;
             }
             self.close_if_done();
-            if self.work.is_ending() && self.work.is_over() {
+            if (self.work.is_ending() || self.work.is_draining()) && self.work.is_over() {
                 return Ok(ExitCode::SUCCESS);
             }
             self.wait()?;
@@ -265,19 +281,24 @@ impl Session<'_> {
             return Ok(());
         }
         let placement = self.settings.servers.placement().into();
-        match Provider::connect_as(self.role, &placement, TIMEOUTS, self.pool) {
+        match Provider::connect_as(self.role, &placement, PATIENT, self.pool, Some(&self.name)) {
             Ok(mut provider) => {
                 if !self.complaint.is_empty() {
                     self.complain(&format!("it is connected to {}", provider.address()));
                     self.complaint.clear();
                 }
-                // If the connection is lost again, the next round notices.
-                let _ = self.work.connect(&mut provider);
-                self.link = Link::Up(provider);
+                if self.work.connect(&mut provider).is_ok() {
+                    self.link = Link::Up(provider);
+                } else {
+                    self.work.disconnect();
+                    self.try_later(&Error::Lost, pause);
+                }
             }
             // The server may not run yet, nor the pool be declared.
             Err(error @ (Error::Unavailable(_) | Error::Lost)) => self.try_later(&error, pause),
-            Err(error @ Error::Refused(_)) if error.to_string().contains("NO_POOL") => self.try_later(&error, pause),
+            Err(Error::Refused(words)) if words.starts_with("NO_POOL") => {
+                self.try_later(&Error::Refused(words), pause);
+            }
             Err(error) => return Err(Stop::Refused(error)),
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::command::Failure;
 use super::servers::{AnswerOf, in_words, print_answers, print_objects};
 use super::terminal::aligned;
-use poolcounter_client::{Rows, RowsOfEach};
+use poolcounter_client::{Error, Rows, RowsOfEach};
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -20,11 +20,16 @@ pub trait PrintedRow {
 
     /// The same in JSON.
     fn object(&self) -> Value;
+
+    /// Says why a server has told none.
+    fn refusal(error: &Error) -> String {
+        error.to_string()
+    }
 }
 
 /// The rows of servers by name, or what is wrong in words.
-pub fn flat<T>(answers: RowsOfEach<T>) -> Vec<AnswerOf<Vec<T>>> {
-    let flat = |answer: Result<Rows<T>, String>| answer?.map_err(|error| error.to_string());
+pub fn flat<T>(answers: RowsOfEach<T>, refusal: fn(&Error) -> String) -> Vec<AnswerOf<Vec<T>>> {
+    let flat = |answer: Result<Rows<T>, String>| answer?.map_err(|error| refusal(&error));
     in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect()
 }
 
@@ -34,7 +39,7 @@ pub fn flat<T>(answers: RowsOfEach<T>) -> Vec<AnswerOf<Vec<T>>> {
 ///
 /// When nothing can be printed.
 pub fn show<R: PrintedRow>(answers: RowsOfEach<R>, is_json: bool) -> Result<ExitCode, Failure> {
-    let answers = flat(answers);
+    let answers = flat(answers, R::refusal);
     match is_json {
         true => print_objects(answers, |rows| (R::LIST, rows.iter().map(R::object).collect())),
         false => print_answers(answers, |rows| {

@@ -35,8 +35,8 @@ const NOT_FOUND: u8 = 127;
 
 /// What is held while the command runs.
 pub struct HeldResource<'a> {
-    /// The socket that is readable when there is news of it.
-    pub descriptor: RawFd,
+    /// Returns the socket that is readable when there is news of it, with the number of its connection: it may be replaced.
+    pub connection: &'a dyn Fn() -> Option<(u64, RawFd)>,
     /// Looks after it: called when the socket is readable, and when it says. Returns when that is next, if ever. The error says
     /// that it is lost, and why: `the lock is lost, because its time is over`. It is not called again then.
     pub check: &'a dyn Fn() -> Result<Option<Instant>, String>,
@@ -103,11 +103,9 @@ struct ChildRun<'a> {
 
 impl ChildRun<'_> {
     fn run(mut self) -> io::Result<Ended> {
-        let mut poll = Poll::new()?;
-        poll.registry().register(&mut SourceFd(&self.signals.as_raw_fd()), Token(0), Interest::READABLE)?;
-        if let Some(held) = self.held {
-            poll.registry().register(&mut SourceFd(&held.descriptor), Token(1), Interest::READABLE)?;
-        }
+        let connection = |held: &HeldResource<'_>| (held.connection)();
+        let mut watched = self.held.and_then(connection);
+        let mut poll = self.watch(watched)?;
         let mut events = Events::with_capacity(2);
         loop {
             while let Some(signal) = self.signals.read_signal()? {
@@ -118,11 +116,26 @@ impl ChildRun<'_> {
                 return Ok(Ended { status, was_lost: self.was_lost });
             }
             let timeout = self.check_held().map(|next| next.saturating_duration_since(Instant::now()));
+            let present = self.held.and_then(connection);
+            if present != watched {
+                // A closed descriptor is not watched any more, and its number may have been given to the new one.
+                (poll, watched) = (self.watch(present)?, present);
+            }
             match poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
         }
+    }
+
+    /// Returns what waits for signals and for news of this connection.
+    fn watch(&self, connection: Option<(u64, RawFd)>) -> io::Result<Poll> {
+        let poll = Poll::new()?;
+        poll.registry().register(&mut SourceFd(&self.signals.as_raw_fd()), Token(0), Interest::READABLE)?;
+        if let Some((_, descriptor)) = connection {
+            poll.registry().register(&mut SourceFd(&descriptor), Token(1), Interest::READABLE)?;
+        }
+        Ok(poll)
     }
 
     fn forward(&self, info: &siginfo) {

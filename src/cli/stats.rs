@@ -7,7 +7,7 @@ use super::servers::{AnswerOf, ServerOptions, Servers, TIMEOUTS, json_option, pr
 use super::table::Given;
 use super::terminal::{aligned, printable};
 use crate::services::SERVICES;
-use poolcounter_client::Client;
+use poolcounter_client::{Client, Error};
 use poolcounter_protocol::pools::wire::client::LISTS;
 use poolcounter_service::options::{Opt, assign, did_you_mean, number};
 use serde_json::{Value, json};
@@ -111,7 +111,8 @@ fn query(servers: &Servers, words: &[OsString]) -> Vec<AnswerOf<Printed>> {
     // Keys are bytes, in which a space is sent so.
     let escaped = |word: &OsString| word.as_bytes().split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..]);
     let words: Vec<Vec<u8>> = words.iter().map(escaped).collect();
-    let answers = flat(Client::with(servers.placement(), TIMEOUTS).query(words.join(&b' '))).into_iter();
+    let answers =
+        flat(Client::with(servers.placement(), TIMEOUTS).query(words.join(&b' ')), Error::to_string).into_iter();
     let unknown = || words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" ");
     let explained = |error: String| if error.ends_with(WRONG_STAT) { no_such(&unknown()) } else { error };
     answers.map(|(server, answer)| (server, answer.map(Printed::Lines).map_err(explained))).collect()

@@ -2,184 +2,37 @@
 //!
 //! They hang on the connection, which the command does not have, unless they are taken with a lease.
 
+mod options;
+
+pub use options::described;
+
 use super::command::Failure;
-use super::command::MISUSE;
-use super::exec::{PROTOCOL, TRY_LATER, UNAVAILABLE, WaitProgress};
-use super::run_child::{self, Ended, HeldResource, OnLost};
-use super::servers::{ServerOptions, Servers, TIMEOUTS};
+use super::exec::{TRY_LATER, WaitProgress, retrying};
+use super::members::refused;
+use super::run_child::{self, Ended, HeldResource};
+use super::servers::TIMEOUTS;
 use super::spawn::Variable;
 use super::table::Given;
-use super::terminal::{self, printable};
-use poolcounter_client::{Condition, Error, Member, Members, NoMembers, TakeOutcome, Wanted};
-use poolcounter_service::options::{Opt, assign, number, seconds};
+use super::terminal::{self, ascii_where_invisible, print, print_bytes, printable};
+use options::{Format, NO_LIMIT, OPTIONS, TakeSettings};
+use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, TakeOutcome, Wanted};
+use serde_json::Value;
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// The longest that the protocol can wait: 136 years.
-const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 /// A lease is renewed so often before it runs out: one renewal may be lost and the server be gone for a while.
 const RENEWALS: u32 = 3;
 /// A renewal that failed is tried again after this, unless the next is due before.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What the options say.
-struct TakeSettings {
-    wanted: Wanted,
-    /// The group to take from, in place of a pool.
-    group: Option<Vec<u8>>,
-    /// What the holder is called in place of its address.
-    name: Option<Vec<u8>>,
-    /// The statuses that mean that a member failed; all but 0 if there are none.
-    fail_on: Vec<u8>,
-    servers: Servers,
-    on_lost: OnLost,
-}
-
-/// The options.
-const OPTIONS: &[Opt<TakeSettings>] = &[
-    Opt {
-        short: "t",
-        long: "timeout",
-        hint: "SECONDS",
-        doc_short: "how long to wait for a member; 0: not at all (default: without limit)",
-        doc_long: "
-            How long to wait for a member.
-            With 0 nothing waits.
-            Decimals are allowed.
-            The default is no limit.",
-        set: |settings, value| assign(&mut settings.wanted.timeout, seconds(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "g",
-        long: "group",
-        hint: "GROUP",
-        doc_short: "take from any pool of this group, in place of one pool",
-        doc_long: "
-            Take from any pool of this group, in place of one pool: from the one with the most free members, else from the first
-            that has one.
-            Where several servers share the pools, only those of the group's own server are looked at.",
-        set_bytes: Some(|settings, value| assign(&mut settings.group, Ok(Some(value.into())))),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "a",
-        long: "attr",
-        hint: "NAME=VALUE",
-        doc_short: "only a member that has this attribute; repeatable",
-        doc_long: "
-            Only a member that has this attribute.
-            May be given several times.",
-        repeats: true,
-        set_bytes: Some(|settings, value| {
-            let equals = value.iter().position(|byte| *byte == b'=').filter(|at| *at > 0);
-            let at = equals.ok_or("an attribute: NAME=VALUE")?;
-            settings.wanted.attributes.push((value[..at].to_vec(), value[at + 1..].to_vec()));
-            Ok(())
-        }),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "member",
-        hint: "NAME",
-        doc_short: "only the member of this name",
-        doc_long: "Only the member of this name.",
-        set_bytes: Some(|settings, value| assign(&mut settings.wanted.member, Ok(Some(value.into())))),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "pri",
-        hint: "0..9",
-        doc_short: "waiters with a lower priority number are served first (default: 5)",
-        doc_long: "
-            Waiters with a lower number are served first, and among equal ones who came first.
-            Who has waited for a minute counts as 0.
-            The default is 5.",
-        set: |settings, value| assign(&mut settings.wanted.priority, number(value, 0..=9)),
-        ..Opt::BLANK
-    },
-    Opt {
-        short: "n",
-        long: "count",
-        hint: "N",
-        doc_short: "so many members, all or none (default: 1)",
-        doc_long: "
-            So many members, all or none.
-            The environment has
-            .Ev POOL_MEMBERS
-            and
-            .Ev POOL_LEASES
-            then, with a space between two, and for each member from 1 on its number in the names:
-            .Ev POOL_MEMBER_1 , POOL_LEASE_1 , POOL_TOKEN_1
-            and
-            .Ev POOL_ATTR_1_ Ns Ar name .
-            Those without a number are of the first.
-            All are returned alike.",
-        set: |settings, value| assign(&mut settings.wanted.count, number(value, 1..=u32::MAX).map(Some)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "fail-on",
-        hint: "STATUS",
-        doc_short: "return the member as failed only if the command ends with this status; repeatable (default: all but 0)",
-        doc_long: "
-            The member has failed only if the command ended with this status.
-            May be given several times.",
-        repeats: true,
-        set: |settings, value| {
-            settings.fail_on.push(number(value, 0..=u8::MAX)?);
-            Ok(())
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "lease",
-        hint: "SECONDS",
-        doc_short: "keep the member so long when the connection is lost; it is renewed while the command runs",
-        doc_long: "
-            Take the member for so long, whatever becomes of the connection and of
-            .Nm .
-            The lease is renewed three times as often while the command runs, on a new connection if need be; it ends with the command.",
-        set: |settings, value| {
-            let lease = seconds(value).ok().filter(|lease| !lease.is_zero());
-            assign(&mut settings.wanted.lease, lease.map(Some).ok_or("a number of seconds above 0".into()))
-        },
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "name",
-        hint: "NAME",
-        doc_short: "what the holder is called where members are shown (default: its address)",
-        doc_long: "
-            What the holder is called where members are shown, in place of its address.",
-        set_bytes: Some(|settings, value| assign(&mut settings.name, Ok(Some(value.into())))),
-        ..Opt::BLANK
-    },
-    Opt::SERVER,
-    Opt::TLS,
-    Opt {
-        long: "on-lost",
-        hint: "warn|term|kill",
-        doc_short: "when a member is lost while the command runs: only say so, or also terminate or kill it (default: warn)",
-        doc_long: "
-            As for
-            .Cm exec ,
-            if a member is lost while the command runs: it has died, was withdrawn or taken back, or the connection is gone.",
-        set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
-        ..Opt::BLANK
-    },
-    Opt::VERSION,
-    Opt::HELP,
-];
-
 /// The command.
 ///
 /// # Errors
 ///
-/// When the command was not run.
+/// When there is no member, or the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = TakeSettings::default();
     given.apply(OPTIONS, &mut settings)?;
@@ -187,48 +40,111 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let source = match (&settings.group, words) {
         (None, [pool]) => pool.as_bytes(),
         (Some(group), []) => group,
-        _ => {
-            let sentence = "there is not one pool, or --group, before \"--\" (see poolcounter help take)";
-            return Err(Failure::misuse(sentence));
-        }
+        _ => return Err(misused("there is not one pool, or --group, before \"--\"")),
     };
-    if command.is_empty() {
-        return Err(Failure::misuse("there is no command to run behind \"--\" (see poolcounter help take)"));
+    match (settings.keeps, command.is_empty()) {
+        (false, true) => return Err(misused("there is no command to run behind \"--\"")),
+        (false, false) if settings.format.is_some() => return Err(misused("--format is for --keep")),
+        (true, false) => return Err(misused("--keep runs no command")),
+        (true, true) if settings.wanted.lease.is_none() => return Err(misused("--keep needs --lease")),
+        _ => {}
     }
-    let name = printable(source);
-    let failure = |status, what: &str| Failure { status, sentence: format!("{name}: {what}") };
     let mut members = Members::with(settings.servers.placement(), TIMEOUTS);
     if let Some(holder) = &settings.name {
         members = members.named(holder).map_err(|_| Failure::misuse("--name: it cannot be sent"))?;
     }
-    let limit = (settings.wanted.timeout < NO_LIMIT).then_some(settings.wanted.timeout);
-    let mut progress = WaitProgress::new(name.clone(), limit);
-    let watch = |waited| progress.show(waited);
-    let taken = match settings.group {
-        None => members.take_watched(source, &settings.wanted, watch),
-        Some(_) => members.take_from_group_watched(source, &settings.wanted, watch),
-    };
-    drop(progress);
-    match taken {
+    let failure = |status, sentence: &str| Failure { status, sentence: format!("{}: {sentence}", printable(source)) };
+    match wait(&members, &settings, source) {
+        Ok(TakeOutcome::Taken(taken)) if settings.keeps => keep(taken, &settings),
         Ok(TakeOutcome::Taken(taken)) => run_with(taken, &settings, command),
-        Ok(TakeOutcome::NoMembers(reason)) => Err(failure(TRY_LATER, in_words(reason))),
+        Ok(TakeOutcome::NoMembers(reason)) => {
+            Err(failure(TRY_LATER, &in_words(reason, quarantined(&members, &settings, source))))
+        }
         Ok(TakeOutcome::QueueFull) => Err(failure(TRY_LATER, "too many wait already")),
         Ok(TakeOutcome::Limit) => Err(failure(TRY_LATER, "no client may hold so many members")),
-        Err(error @ Error::Unavailable(_)) => Err(failure(UNAVAILABLE, &error.to_string())),
-        Err(Error::BadName) => Err(failure(MISUSE, "the name or an attribute cannot be sent")),
-        Err(error) => Err(failure(PROTOCOL, &error.to_string())),
+        Err(error) => Err(refused(&[source], &error)),
     }
+}
+
+fn misused(sentence: &str) -> Failure {
+    Failure::misuse(format!("{sentence} (see poolcounter help take)"))
+}
+
+/// Waits for members. Shows on a terminal that it does; where some are kept out, that is said once.
+fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Result<TakeOutcome<'a>, Error> {
+    let timeout = settings.wanted.timeout;
+    let mut progress = WaitProgress::new(printable(source), (timeout < NO_LIMIT).then_some(timeout));
+    let mut is_told = false;
+    let mut show = |waited: Duration| {
+        if waited >= Duration::from_secs(1) && !is_told {
+            is_told = true;
+            // The connection that waits is in use, so this is another.
+            let others = Members::with(settings.servers.placement(), TIMEOUTS);
+            if let count @ 1.. = quarantined(&others, settings, source) {
+                terminal::warn(&format!("{}: waiting; {count} in quarantine", printable(source)));
+            }
+        }
+        progress.show(waited);
+    };
+    retrying(settings.retries, timeout, |waited| {
+        show(waited);
+        let wanted = Wanted { timeout: timeout.saturating_sub(waited), ..settings.wanted.clone() };
+        let watch = |more| show(waited + more);
+        match settings.group {
+            None => members.take_watched(source, &wanted, watch),
+            Some(_) => members.take_from_group_watched(source, &wanted, watch),
+        }
+    })
+}
+
+/// Returns how many members of the pool or group are kept out; 0 where the server does not tell.
+fn quarantined(members: &Members, settings: &TakeSettings, source: &[u8]) -> u64 {
+    let of = |figures: &PoolFigures| {
+        figures.iter().filter(|(name, _)| name == "quarantined").map(|(_, value)| *value).sum::<u64>()
+    };
+    if settings.group.is_none() {
+        return members.utilization(source).map_or(0, |figures| of(&figures));
+    }
+    let pools = members.pools().into_iter().filter_map(|(_, answer)| answer.ok()?.ok()).flatten();
+    pools.filter(|pool| pool.group.as_deref() == Some(source)).map(|pool| of(&pool.figures)).sum()
+}
+
+/// Prints what a command would find in its environment. The members stay taken.
+fn keep(taken: Vec<Member<'_>>, settings: &TakeSettings) -> Result<ExitCode, Failure> {
+    let variables = variables(&taken, settings.wanted.count.is_some());
+    let printed = match settings.format.unwrap_or_default() {
+        Format::Env => {
+            let lines = variables.iter().map(|(name, value)| [name, &b"="[..], value, b"\n"].concat());
+            print_bytes(&lines.collect::<Vec<_>>().concat())
+        }
+        Format::Json => {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let object = variables.iter().map(|(name, value)| (text(name), Value::from(text(value))));
+            print(&format!("{}\n", ascii_where_invisible(&Value::Object(object.collect()).to_string())))
+        }
+    };
+    // A token that nobody has read is of no use: the members are given back then.
+    let status = printed?;
+    for member in taken {
+        member.keep();
+    }
+    Ok(status)
 }
 
 /// Runs the command while the members are held, and returns them as its status says.
 fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
     let watch = LeaseWatch::new(&taken, settings.wanted.lease);
     let check = || watch.check();
-    // All are on one connection.
-    let descriptor = taken.first().and_then(Member::descriptor);
-    let held = descriptor.map(|descriptor| HeldResource { descriptor, check: &check, on_lost: settings.on_lost });
+    // All are on one connection, unless some leases have moved to another already.
+    let connection = || {
+        taken
+            .iter()
+            .max_by_key(|member| member.connection())
+            .and_then(|member| Some((member.connection(), member.descriptor()?)))
+    };
+    let held = HeldResource { connection: &connection, check: &check, on_lost: settings.on_lost };
     let variables = variables(&taken, settings.wanted.count.is_some());
-    let ended = run_child::run(command, &variables, held.as_ref());
+    let ended = run_child::run(command, &variables, Some(&held));
     let condition = match &ended {
         Ok(Ended { status, .. }) if settings.is_failure(*status) => Condition::Fail,
         // A command that did not run has not touched them.
@@ -252,23 +168,34 @@ struct LeaseWatch<'a> {
     interval: Option<Duration>,
     /// When they are renewed next.
     next: Cell<Option<Instant>>,
+    /// When they were renewed last.
+    last: Cell<Instant>,
 }
 
 impl<'a> LeaseWatch<'a> {
     fn new(taken: &'a [Member<'a>], lease: Option<Duration>) -> Self {
-        let interval = lease.map(|lease| lease / RENEWALS);
-        let next = interval.and_then(|interval| Instant::now().checked_add(interval));
-        LeaseWatch { taken, interval, next: Cell::new(next) }
+        let (now, interval) = (Instant::now(), lease.map(|lease| lease / RENEWALS));
+        let next = interval.and_then(|interval| now.checked_add(interval));
+        LeaseWatch { taken, interval, next: Cell::new(next), last: Cell::new(now) }
     }
 
-    /// Renews what is due, and returns when the next is; the error says what is lost.
+    /// Renews what is due, and returns when the next is; the error says what is lost. A lease whose connection is gone is due at once:
+    /// the server tells of its loss where it was renewed last.
     fn check(&self) -> Result<Option<Instant>, String> {
-        if let (Some(next), Some(interval)) = (self.next.get(), self.interval)
+        let is_cut = self.taken.iter().any(|member| member.loss().is_none() && member.descriptor().is_none());
+        let next = match self.next.get() {
+            Some(next) if is_cut => Some(next.min(self.last.get() + RETRY)),
+            next => next,
+        };
+        if let (Some(next), Some(interval)) = (next, self.interval)
             && next <= Instant::now()
         {
             let renewed = self.taken.iter().filter(|member| member.renew().is_ok()).count();
             let pause = if renewed == self.taken.len() { interval } else { interval.min(RETRY) };
+            self.last.set(Instant::now());
             self.next.set(Instant::now().checked_add(pause));
+        } else {
+            self.next.set(next);
         }
         for member in self.taken {
             if let Some(loss) = member.loss() {
@@ -317,44 +244,20 @@ fn describe(member: &Member<'_>, number: &str, variables: &mut Vec<Variable>) {
     }
 }
 
-fn in_words(reason: NoMembers) -> &'static str {
-    match reason {
+fn in_words(reason: NoMembers, quarantined: u64) -> String {
+    let sentence = match reason {
+        NoMembers::AtCapacity if quarantined > 0 => "all members are in use or kept out",
         NoMembers::AtCapacity => "all members are in use",
         NoMembers::Starting => "no member is free, but one is being started",
         NoMembers::NoProvider => "no member is free, and there is no provider to start one",
         NoMembers::Timeout => "no member came free in time",
         NoMembers::Removed => "the pool was removed",
         NoMembers::Cancelled => "the wait was cancelled",
-    }
-}
-
-impl TakeSettings {
-    fn is_failure(&self, status: u8) -> bool {
-        if self.fail_on.is_empty() { status != 0 } else { self.fail_on.contains(&status) }
-    }
-}
-
-impl Default for TakeSettings {
-    fn default() -> Self {
-        let wanted = Wanted { timeout: NO_LIMIT, ..Wanted::default() };
-        TakeSettings {
-            wanted,
-            group: None,
-            name: None,
-            fail_on: Vec::new(),
-            servers: Servers::default(),
-            on_lost: OnLost::default(),
+    };
+    match (reason, quarantined) {
+        (NoMembers::AtCapacity | NoMembers::NoProvider | NoMembers::Timeout, 1..) => {
+            format!("{sentence} ({quarantined} in quarantine)")
         }
+        _ => sentence.into(),
     }
-}
-
-impl AsMut<Servers> for TakeSettings {
-    fn as_mut(&mut self) -> &mut Servers {
-        &mut self.servers
-    }
-}
-
-/// The table's rows, without what they set.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }

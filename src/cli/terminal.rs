@@ -24,7 +24,16 @@ pub fn say(level: Level, sentence: &str) {
 ///
 /// When it cannot be written.
 pub fn print(text: &str) -> Result<ExitCode, Failure> {
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot print: {error}"))?;
+    print_bytes(text.as_bytes())
+}
+
+/// Prints bytes that need not be text to the standard output.
+///
+/// # Errors
+///
+/// When they cannot be written.
+pub fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Failure> {
+    std::io::stdout().write_all(bytes).map_err(|error| format!("cannot print: {error}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -27,7 +27,7 @@ impl Cleaner {
         timeouts: Timeouts,
         pool: impl AsRef<[u8]>,
     ) -> Result<Cleaner, Error> {
-        let provider = Provider::connect_as(Role::Cleaner, &placement.into(), timeouts, pool.as_ref())?;
+        let provider = Provider::connect_as(Role::Cleaner, &placement.into(), timeouts, pool.as_ref(), None)?;
         Ok(Cleaner { provider })
     }
 

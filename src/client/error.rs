@@ -27,6 +27,8 @@ pub enum Error {
     NoExtension(&'static str),
     /// The server says that the holder no longer has the member.
     MemberLost(Lost),
+    /// There is no such lease of a member: it was returned, has run out or was taken back.
+    NotTaken,
 }
 
 /// What is wrong with a server, and where.
@@ -109,6 +111,7 @@ impl fmt::Display for Error {
             Error::Refused(words) => write!(f, "the server refuses: {words}"),
             Error::NoExtension(what) => write!(f, "the server does not know {what}: it is a plain beanstalkd"),
             Error::MemberLost(reason) => write!(f, "the member is lost: {}", describe_loss(*reason)),
+            Error::NotTaken => f.write_str("there is no such lease: it was returned, has run out or was taken back"),
         }
     }
 }

@@ -49,6 +49,13 @@ pub(super) struct HeldOn {
     number: u64,
 }
 
+impl HeldOn {
+    /// Returns the number of the connection: a later one has a higher number.
+    pub fn number(self) -> u64 {
+        self.number
+    }
+}
+
 /// What a server answered, and on which connection.
 type Asked<T> = Result<(T, HeldOn), Failure>;
 

@@ -294,7 +294,9 @@ pub use poolcounter_protocol::counters::request::CounterRefusal;
 pub use poolcounter_protocol::counters::stats::CounterStat;
 pub use poolcounter_protocol::jobs::request::{JobId, JobState, SummaryBy, Until};
 pub use poolcounter_protocol::members::request::{Condition, Lost, NoMembers};
-pub use poolcounter_protocol::members::wire::client::{ListedMember, ListedPool, Task};
+pub use poolcounter_protocol::members::wire::client::{
+    Figures as PoolFigures, KeptOut, ListedMember, ListedPool, ListedWaiter, Task,
+};
 pub use poolcounter_protocol::pools::request::{KeyLimits, MOST_LIMITS, Purpose};
 pub use poolcounter_protocol::pools::stats::PoolStat;
 pub use pools::{Client, Limits, Lines, Lock, Outcome, ToldClaim};

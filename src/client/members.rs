@@ -8,15 +8,19 @@ pub use member::{LeaseToken, Member, MemberLoss};
 pub use operator::Operator;
 
 use super::Timeouts;
-use super::error::{Error, Failure};
+use super::error::{Error, Failure, Fault};
 use super::fleet::{Fleet, Greeting, HeldOn};
 use super::placement::Placement;
-use exchange::{TakeAnswer, ask, ask_line, members_request, read_done, read_list, read_taken, sendable_attributes};
+use exchange::{
+    TakeAnswer, ask, ask_figures, ask_line, pool_request, read_done, read_list, read_taken, sendable_attributes,
+};
 use poolcounter_protocol::members::pool_settings::Filter;
 use poolcounter_protocol::members::request::{
     Condition, From as Source, LeaseName, Lost, NoMembers, Request, Take, Taken,
 };
-use poolcounter_protocol::members::wire::client::{self as wire, ListedMember, ListedPool, Notice, Reply};
+use poolcounter_protocol::members::wire::client::{
+    self as wire, Figures, ListedMember, ListedPool, ListedWaiter, Notice, Reply,
+};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
@@ -214,7 +218,7 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// [`Error::Expired`] when there is no such lease, and those of [`Members::take`].
+    /// [`Error::NotTaken`] when there is no such lease, and those of [`Members::take`].
     pub fn renew(&self, pool: impl AsRef<[u8]>, token: LeaseToken, span: Option<Duration>) -> Result<(), Error> {
         let request = Request::Renew { token: token.0, span: span.map(Into::into) };
         self.ask_for_token(pool.as_ref(), &request, &Reply::Renewed)
@@ -259,7 +263,37 @@ impl Members {
     /// [`Error::BadName`] for a name that cannot be sent.
     pub fn members(&self, pool: impl AsRef<[u8]>) -> Result<RowsOfEach<ListedMember>, Error> {
         let pool = wire::escape_name(pool.as_ref()).ok_or(Error::BadName)?;
-        Ok(self.list(&members_request(&pool), wire::parse_member))
+        Ok(self.list(&pool_request("MEMBERS", &pool), wire::parse_member))
+    }
+
+    /// The waiters of a pool at each server, by its address, in the order in which they are served.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`] for a name that cannot be sent.
+    pub fn waiters(&self, pool: impl AsRef<[u8]>) -> Result<RowsOfEach<ListedWaiter>, Error> {
+        let pool = wire::escape_name(pool.as_ref()).ok_or(Error::BadName)?;
+        Ok(self.list(&pool_request("WAITERS", &pool), wire::parse_waiter))
+    }
+
+    /// The figures of a pool, at the server that takes from it are asked of.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], for one with `NO_POOL`.
+    pub fn utilization(&self, pool: impl AsRef<[u8]>) -> Result<Figures, Error> {
+        let pool = pool.as_ref();
+        let request = pool_request("UTILIZATION", &wire::escape_name(pool).ok_or(Error::BadName)?);
+        let mut notices = Vec::new();
+        let (figures, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), |connection| {
+            notices.clear();
+            match ask_figures(connection, &request, &mut notices)? {
+                Ok(line) => wire::parse_utilization(&line).ok_or(Fault::Garbled).map(Ok),
+                Err(error) => Ok(Err(error)),
+            }
+        })?;
+        self.note(held, notices);
+        figures
     }
 
     fn list<T>(&self, request: &[u8], parse: fn(&[u8]) -> Option<T>) -> RowsOfEach<T> {

@@ -5,7 +5,7 @@ use super::connection::ClientConnection;
 use super::dial::Dial;
 use super::error::{Error, Failure, Fault};
 use super::members::DEFAULT_PORT;
-use super::members::exchange::{ask, members_request, read_done, read_list, sendable_attributes, sendable_text};
+use super::members::exchange::{ask_line, pool_request, read_done, read_list, sendable_attributes, sendable_text};
 use super::placement::Placement;
 use poolcounter_protocol::members::request::{Attributes, Named, Request};
 use poolcounter_protocol::members::wire::client::{self as wire, ListedMember, Notice, Reply, Task};
@@ -25,6 +25,8 @@ pub struct Provider {
     pool: Vec<u8>,
     /// What is still to be done, oldest first.
     tasks: VecDeque<Task>,
+    /// Whether the server knows its session.
+    has_session: bool,
 }
 
 /// What a connection does for its pool.
@@ -71,15 +73,22 @@ impl Provider {
         pool: impl AsRef<[u8]>,
         capacity: Option<u32>,
     ) -> Result<Provider, Error> {
-        Provider::connect_as(Role::Provider(capacity), &placement.into(), timeouts, pool.as_ref())
+        Provider::connect_as(Role::Provider(capacity), &placement.into(), timeouts, pool.as_ref(), None)
     }
 
-    /// Connects in the same way for either role.
+    /// Connects in the same way for either role. A provider that names its session, a random name that it makes once, has the
+    /// members of its earlier connection, which ends if the server has it as open. Older servers know no sessions.
     ///
     /// # Errors
     ///
     /// The same as of [`Provider::connect`].
-    pub fn connect_as(role: Role, placement: &Placement, timeouts: Timeouts, pool: &[u8]) -> Result<Provider, Error> {
+    pub fn connect_as(
+        role: Role,
+        placement: &Placement,
+        timeouts: Timeouts,
+        pool: &[u8],
+        session: Option<&str>,
+    ) -> Result<Provider, Error> {
         let timeouts = timeouts.cut();
         let escaped = wire::escape_name(pool).ok_or(Error::BadName)?.into_owned();
         let mut failures = Vec::new();
@@ -88,13 +97,10 @@ impl Provider {
             let opened = Dial::begin(server, DEFAULT_PORT, &timeouts, placement.tls()).and_then(Dial::finish);
             let provided = opened.and_then(|connection| {
                 let address = connection.address().to_string();
-                let mut provider = Provider { connection, pool: escaped.clone(), tasks: VecDeque::new() };
-                let request = match role {
-                    Role::Provider(capacity) => Request::Provide { pool: &escaped, capacity },
-                    Role::Cleaner => Request::Clean { pool: &escaped },
-                };
-                let said = provider.try_ask(&request).map_err(|fault| Failure { address, fault })?;
-                Ok(said.map(|()| provider))
+                let mut provider =
+                    Provider { connection, pool: escaped.clone(), tasks: VecDeque::new(), has_session: false };
+                let begun = provider.begin(role, session).map_err(|fault| Failure { address, fault })?;
+                Ok(begun.map(|()| provider))
             });
             match provided {
                 Ok(answer) => return answer,
@@ -102,6 +108,27 @@ impl Provider {
             }
         }
         Err(Error::Unavailable(failures))
+    }
+
+    fn begin(&mut self, role: Role, session: Option<&str>) -> Result<Result<(), Error>, Fault> {
+        let pool = self.pool.clone();
+        let Role::Provider(capacity) = role else { return self.try_ask(&Request::Clean { pool: &pool }) };
+        if let Some(session) = session {
+            let mut line = Vec::new();
+            wire::write_provide(&mut line, &pool, capacity, session);
+            let begun = self.try_ask_line(&line)?;
+            self.has_session = begun.is_ok();
+            // It is the session that an older server cannot read.
+            if !matches!(&begun, Err(Error::Refused(words)) if words.starts_with("BAD_SYNTAX")) {
+                return Ok(begun);
+            }
+        }
+        self.try_ask(&Request::Provide { pool: &pool, capacity })
+    }
+
+    /// Whether the server knows the session that it was connected with.
+    pub fn has_session(&self) -> bool {
+        self.has_session
     }
 
     /// Does what the server asks for, until the connection ends: calls `work` with each task, and answers with what came of it.
@@ -217,7 +244,8 @@ impl Provider {
     /// [`Error::Lost`] or [`Error::Refused`].
     pub fn members(&mut self) -> Result<Vec<ListedMember>, Error> {
         let mut notices = Vec::new();
-        let rows = read_list(&mut self.connection, &members_request(&self.pool), wire::parse_member, &mut notices);
+        let rows =
+            read_list(&mut self.connection, &pool_request("MEMBERS", &self.pool), wire::parse_member, &mut notices);
         self.queue(notices);
         rows.map_err(|_| Error::Lost)?
     }
@@ -232,8 +260,14 @@ impl Provider {
     }
 
     fn try_ask(&mut self, request: &Request<'_>) -> Result<Result<(), Error>, Fault> {
+        let mut bytes = Vec::new();
+        wire::write_request(&mut bytes, request);
+        self.try_ask_line(&bytes)
+    }
+
+    fn try_ask_line(&mut self, request: &[u8]) -> Result<Result<(), Error>, Fault> {
         let mut notices = Vec::new();
-        let line = ask(&mut self.connection, request, Duration::ZERO, &mut || {}, &mut notices)?;
+        let line = ask_line(&mut self.connection, request, Duration::ZERO, &mut || {}, &mut notices)?;
         self.queue(notices);
         read_done(&line, &Reply::Ok)
     }

@@ -14,6 +14,7 @@ pub mod chatter;
 pub mod counter;
 pub mod counting;
 pub mod crash;
+pub mod cut;
 pub mod daemon;
 pub mod embedded;
 pub mod frames;

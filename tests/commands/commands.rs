@@ -370,7 +370,7 @@ fn misuse_has_one_status_and_says_what_would_be_right() {
         (&["help", "serv"], "unknown command \"serv\"; did you mean serve?"),
         (&["stats", "--jsn"], "unknown option --jsn; did you mean --json?"),
         (&["--lisen", "x"], "unknown option --lisen; did you mean --listen?"),
-        (&["members", "a", "b"], "unexpected argument \"b\""),
+        (&["members", "repear", "b"], "unknown request \"repear\"; did you mean repair?"),
         (&["page"], "no --server is named"),
         (&["tls"], "--to is needed"),
         (&["admin"], "admin needs a command"),

@@ -2,7 +2,7 @@
 //! made from them. `make docs` has this test write them; without that, it fails where they are stale.
 
 use poolcounter::SERVICES;
-use poolcounter_cli::{COMMANDS, Command, Opt, tables};
+use poolcounter_cli::{COMMANDS, Command, MEMBER_REQUESTS, Opt, tables};
 use poolcounter_service::access::Verb;
 use poolcounter_service::options::TableDoc;
 use std::fs;
@@ -22,6 +22,10 @@ const END: &str = ".\\\" End of the options of ";
 const COMMANDS_BEGIN: &str = ".\\\" Made by make docs: the commands of the services.\n";
 const COMMANDS_END: &str = ".\\\" End of the commands of the services.\n";
 
+/// Marks around the requests of `members`.
+const REQUESTS_BEGIN: &str = ".\\\" Made by make docs: the requests of members.\n";
+const REQUESTS_END: &str = ".\\\" End of the requests of members.\n";
+
 /// What the template says before its settings.
 const HEAD: &str = "\
 # Settings of the poolcounter daemon, which poolcounter(8) describes. Each line shows the default; to change it, remove the
@@ -36,7 +40,7 @@ const HEAD: &str = "\
 fn options_and_commands_in_the_manual_are_those_of_the_tables() {
     keep(DAEMON, &with_commands(&with_options(&read(DAEMON), &COMMANDS[0])));
     let others = COMMANDS[1..].iter().filter(|command| own_options(command).next().is_some());
-    keep(OTHERS, &others.fold(read(OTHERS), |page, command| with_options(&page, command)));
+    keep(OTHERS, &with_requests(&others.fold(read(OTHERS), |page, command| with_options(&page, command))));
 }
 
 #[test]
@@ -103,6 +107,27 @@ fn with_commands(page: &str) -> String {
         text += ".El\n";
     }
     between(page, COMMANDS_BEGIN, COMMANDS_END, &text)
+}
+
+/// The page with the requests of `members`.
+fn with_requests(page: &str) -> String {
+    let parameter = |text: &&str| {
+        let plain = text.trim_matches(['[', ']']);
+        let words = plain.split(' ').map(|word| match word {
+            "..." => word.to_string(),
+            _ if word == word.to_uppercase() => format!("Ar {}", word.to_lowercase()),
+            _ => format!("Cm {}", word.replace('|', " | ")),
+        });
+        let words = words.collect::<Vec<_>>().join(" ");
+        if plain == *text { words } else { format!("Op {words}") }
+    };
+    let items = MEMBER_REQUESTS.iter().map(|request| {
+        let parameters: Vec<String> = request.parameters.iter().map(parameter).collect();
+        let mut letters = request.summary.chars();
+        let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+        format!(".It Cm {} {}\n{first}{}.\n", request.word, parameters.join(" "), letters.as_str())
+    });
+    between(page, REQUESTS_BEGIN, REQUESTS_END, &format!(".Bl -tag -width Ds\n{}.El\n", items.collect::<String>()))
 }
 
 /// Arguments such as `<key> [who=<name>]...` in mdoc, with a space before each macro.

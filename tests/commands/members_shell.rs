@@ -14,39 +14,39 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Says that it runs, and ends when its standard input does.
-const UNTIL_EOF: &str = "echo runs; cat";
+pub const UNTIL_EOF: &str = "echo runs; cat";
 
-fn start_program(arguments: &[&str]) -> Running {
+pub fn start_program(arguments: &[&str]) -> Running {
     Running::start(Command::new(Daemon::program()).args(arguments).env("POOL_ATTR_stale", "of another member"))
 }
 
-fn take(server: &Server, options: &[&str], script: &str) -> Running {
+pub fn take(server: &Server, options: &[&str], script: &str) -> Running {
     let start_of = ["take", "p", "-s", &server.address];
     start_program(&[&start_of, options, &["--", "sh", "-c", script]].concat())
 }
 
 /// A provider for the pool p, whose commands find each other's files in the directory.
-fn provide(server: &Server, scratch: &Scratch, command: &str, options: &[&str]) -> Running {
+pub fn provide(server: &Server, scratch: &Scratch, command: &str, options: &[&str]) -> Running {
     let command = format!("cd {}; {command}", scratch.file("").display());
     start_program(&[&["provide", "p", "-s", &server.address, "--start", &command], options].concat())
 }
 
 /// A daemon with members, which is killed when this is dropped.
-struct Server {
-    daemon: Daemon,
+pub struct Server {
+    pub daemon: Daemon,
     /// Where its members are.
-    address: String,
+    pub address: String,
 }
 
 impl Server {
-    fn start_on(address: &str) -> Server {
+    pub fn start_on(address: &str) -> Server {
         let daemon = Daemon::start(&["--members", "--members-listen", address]);
         Server { address: daemon.members().to_string(), daemon }
     }
 }
 
 /// A server with the pool p of these settings, and an operator's connection.
-fn server(settings: &str) -> (Server, Client) {
+pub fn server(settings: &str) -> (Server, Client) {
     let server = Server::start_on("127.0.0.1:0");
     let mut operator = Client::to(server.address.parse().expect("is an address"));
     assert_eq!(operator.ask(&format!("POOL p {settings}")), "OK");
@@ -54,14 +54,14 @@ fn server(settings: &str) -> (Server, Client) {
 }
 
 /// The same, with fixed members.
-fn server_with(settings: &str, members: &[&str]) -> (Server, Client) {
+pub fn server_with(settings: &str, members: &[&str]) -> (Server, Client) {
     let (server, mut operator) = server(settings);
     members.iter().for_each(|member| assert_eq!(operator.ask(&format!("ADD p {member}")), "OK"));
     (server, operator)
 }
 
 /// The states of the pool's members, by name: `a free b in_use`.
-fn states(operator: &mut Client) -> String {
+pub fn states(operator: &mut Client) -> String {
     operator.send(b"MEMBERS p\n");
     let mut states = Vec::new();
     loop {
@@ -73,11 +73,11 @@ fn states(operator: &mut Client) -> String {
     }
 }
 
-fn wait_for(operator: &mut Client, wanted: &str) {
+pub fn wait_for(operator: &mut Client, wanted: &str) {
     until(&format!("{wanted:?}"), || states(operator) == wanted);
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what} does not come true");
@@ -85,7 +85,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn lines_of(path: &Path) -> Vec<String> {
+pub fn lines_of(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(String::from).collect()
 }
 
@@ -130,7 +130,7 @@ fn several_members_have_numbers() {
     assert_eq!(states(&mut operator), "a in_use b in_use c free");
     let too_many = take(&server, &["-n", "4"], "true").finish();
     assert_eq!(too_many.status, Some(76));
-    assert_eq!(too_many.stderr, "poolcounter: p: the server refuses: TOO_MANY\n");
+    assert_eq!(too_many.stderr, "poolcounter: p: this is more than the pool or the server can have (TOO_MANY)\n");
     assert_eq!(run.finish().status, Some(0));
     wait_for(&mut operator, "a free b free c free");
 }
@@ -242,7 +242,7 @@ fn a_take_says_which_member_and_for_whom() {
         assert_eq!(take(words).finish().status, Some(64), "{words:?}");
     }
     let unknown = take(&["--group", "h", "--", "true"]).finish();
-    assert_eq!((unknown.status, &*unknown.stderr), (Some(76), "poolcounter: h: the server refuses: NO_POOL\n"));
+    assert_eq!((unknown.status, &*unknown.stderr), (Some(76), "poolcounter: h: there is no such pool (NO_POOL)\n"));
 
     let mut holder = take(&["p", "-n", "3", "--name", "ci job 7", "--", "sh", "-c", UNTIL_EOF]);
     assert_eq!(holder.line(), "runs");
@@ -429,11 +429,11 @@ fn starts_that_hang_flood_or_die_do_not_stop_a_provider() {
     assert_eq!(ended.status, Some(0));
     let expected = [
         "it took longer than 1 s",
-        "its first line is not a member's name and attributes",
+        "its first line has more than 8192 bytes",
         "it ended with status 7",
         "it ended with status 7",
         "it ended with status 137",
-        "its first line is not a member's name and attributes",
+        "its first line is not a member's name and attributes, as a member's name begins with !: \"!bad name\"",
         "it has printed no name",
     ];
     let mut wanted: Vec<String> = expected.iter().map(|reason| format!("poolcounter: p: --start: {reason}")).collect();
@@ -543,7 +543,9 @@ fn a_provider_comes_back_to_a_server_that_is_started_again() {
     provider.signal(Signal::SIGTERM);
     let ended = provider.finish();
     assert_eq!(ended.status, Some(0));
-    assert!(ended.stderr.starts_with("poolcounter: p: the connection is lost; its members have left the pool\n"));
+    assert!(ended.stderr.starts_with(
+        "poolcounter: p: the connection is lost; its members stay for the grace of the pool, and leave it after\n"
+    ));
     assert!(ended.stderr.ends_with(&format!("poolcounter: p: it is connected to {address}\n")), "{}", ended.stderr);
     assert_eq!(lines_of(&scratch.file("stopped")), ["m-1", "m-2"]);
 }
@@ -566,17 +568,17 @@ fn pools_and_members_are_printed() {
     assert_eq!(cells[1], ["p", "g", "3", "1", "1", "0", "0", "0", "0", "0", "50"]);
     let members = print(&["p"]);
     let cells: Vec<Vec<&str>> = members.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(cells[0], ["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES"]);
+    assert_eq!(cells[0], ["MEMBER", "STATE", "HOLDER", "AGE", "IDLE", "USES", "HELD_FOR", "LEASE", "WHY"]);
     assert_eq!((&cells[1][..3], &cells[2][..3]), (&["a", "free", "-"][..], &["b", "in_use", "ci-job-7"][..]));
     let start = format!(
         "[{{\"server\":\"{}\",\"members\":[{{\"member\":\"a\",\"state\":\"free\",\"holder\":null,",
         server.address
     );
     let json = print(&["--json", "p"]);
-    assert!(json.starts_with(&start) && json.ends_with("\"uses\":1,\"is_long\":false}]}]\n"), "{json}");
+    assert!(json.starts_with(&start) && json.contains("\"uses\":1,\"is_long\":false,\"held_for\":"), "{json}");
     let json = print(&["--json"]);
     assert!(json.contains("\"pools\":[{\"pool\":\"p\",\"group\":\"g\",\"max\":3,\"in_use\":1,"), "{json}");
     let ended = start_program(&["members", "-s", &server.address, "q"]).finish();
-    let said = format!("poolcounter: {}: the server refuses: NO_POOL\n", server.address);
+    let said = format!("poolcounter: {}: there is no such pool (NO_POOL)\n", server.address);
     assert_eq!((ended.status, ended.stderr), (Some(1), said));
 }

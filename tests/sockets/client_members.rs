@@ -141,14 +141,14 @@ fn a_lease_is_a_matter_of_its_token() {
     let token = LeaseToken::parse(&token.to_string()).expect("is written so");
     assert_eq!(other.renew("p1", token, Some(Duration::from_secs(5))), Ok(()));
     assert_eq!(other.give_back("p1", token, Condition::Ok), Ok(()));
-    assert_eq!(other.give_back("p1", token, Condition::Ok), Err(Error::Expired));
+    assert_eq!(other.give_back("p1", token, Condition::Ok), Err(Error::NotTaken));
     let member = one(other.take("p1", &Wanted { lease: Some(Duration::from_millis(300)), ..Wanted::default() }));
     thread::sleep(Duration::from_millis(150));
     assert_eq!(member.renew(), Ok(()));
     thread::sleep(Duration::from_millis(200));
     assert_eq!(member.loss(), None);
     until("the lease runs out", || member.loss() == Some(MemberLoss::Told(Lost::Expired)));
-    assert_eq!(member.renew(), Err(Error::Expired));
+    assert_eq!(member.renew(), Err(Error::NotTaken));
     assert_eq!(operator.ask("UTILIZATION p1").split(' ').nth(3), Some("0"));
 }
 
@@ -302,7 +302,7 @@ fn an_operator_declares_changes_and_takes_back() {
 
     let lost = held.remove(0);
     assert_eq!(operator.take_back("a b", lost.lease(), "for a\nrelease"), Ok(()));
-    assert_eq!(operator.take_back("a b", lost.lease(), ""), Err(Error::Expired));
+    assert_eq!(operator.take_back("a b", lost.lease(), ""), Err(Error::NotTaken));
     until("the loss", || lost.loss() == Some(MemberLoss::Told(Lost::TakenBack)));
     let name = String::from_utf8(lost.name().to_vec()).expect("is text").replace("%20", " ");
     assert_eq!(operator.repair("a b", &name), Ok(()));

@@ -1,5 +1,6 @@
 //! What a provider does: its members, and the commands that run for them. It does not know how tasks come.
 
+mod list;
 mod starts;
 
 use super::ProvideSettings;
@@ -7,7 +8,7 @@ use crate::process::{Keep, Launch, Launcher, Process, shell};
 use crate::spawn::Variable;
 use crate::terminal::{printable, warn};
 use nix::sys::signal::SigSet;
-use poolcounter_client::{Error, Offered, Provider, Task, TaskResult};
+use poolcounter_client::{Error, Provider, Task, TaskResult};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -35,6 +36,11 @@ pub struct Work<'a> {
     /// Whether there may be more tasks than were looked at in the last round.
     is_behind: bool,
     is_ending: bool,
+    is_draining: bool,
+    /// When the members are compared with the server's list, while there is a connection.
+    next_look: Option<Instant>,
+    /// Members that have died, which the server has not heard of.
+    unsaid: Vec<Box<[u8]>>,
 }
 
 /// A member.
@@ -42,6 +48,10 @@ struct Own {
     attributes: Vec<(Vec<u8>, Vec<u8>)>,
     /// Whether it is being stopped.
     is_stopping: bool,
+    /// Whether the server has it as a member of this connection.
+    is_adopted: bool,
+    /// Whether it leaves the pool once it is free.
+    is_withdrawn: bool,
 }
 
 /// A command that runs, or has left something running that holds its output.
@@ -73,7 +83,7 @@ impl<'a> Work<'a> {
         Ok(Work {
             settings,
             pool,
-            launcher: Launcher::new(mask)?,
+            launcher: Launcher::guarded(mask)?,
             members: BTreeMap::new(),
             commands: Vec::new(),
             to_stop: VecDeque::new(),
@@ -81,6 +91,9 @@ impl<'a> Work<'a> {
             has_ends: false,
             is_behind: false,
             is_ending: false,
+            is_draining: false,
+            next_look: None,
+            unsaid: Vec::new(),
         })
     }
 
@@ -108,38 +121,13 @@ impl<'a> Work<'a> {
     /// When there is something to do without news.
     pub fn next_deadline(&self) -> Option<Instant> {
         let at_once = self.is_behind.then(Instant::now);
-        self.commands.iter().filter_map(|command| command.process.deadline()).chain(at_once).min()
-    }
-
-    /// A connection was made. The members that its server still knows, as it waits for lost providers, are offered to it; the
-    /// others have left the pool, and who held them may still use them: they are stopped.
-    ///
-    /// # Errors
-    ///
-    /// When the connection is lost.
-    pub fn connect(&mut self, provider: &mut Provider) -> Result<(), Error> {
-        self.connection += 1;
-        if self.members.is_empty() {
-            return Ok(());
-        }
-        let listed = provider.members()?;
-        let mut gone = Vec::new();
-        for (name, own) in self.members.iter().filter(|(_, own)| !own.is_stopping) {
-            let is_known = listed.iter().any(|member| *member.name == **name);
-            let offered = Offered { name: name.to_vec(), attributes: own.attributes.clone() };
-            match if is_known { provider.offer(&offered) } else { Err(Error::Expired) } {
-                Ok(()) => {}
-                Err(Error::Lost) => return Err(Error::Lost),
-                Err(_) => gone.push(name.clone()),
-            }
-        }
-        gone.iter().for_each(|name| self.forsake(name));
-        Ok(())
+        self.commands.iter().filter_map(|command| command.process.deadline()).chain(at_once).chain(self.next_look).min()
     }
 
     /// The connection is lost: nobody hears how commands end that it asked for.
     pub fn disconnect(&mut self) {
         self.connection += 1;
+        self.next_look = None;
     }
 
     /// Begins nothing any more, goes on with what is being cleaned, and has everything else stopped.
@@ -162,6 +150,11 @@ impl<'a> Work<'a> {
         self.is_ending
     }
 
+    /// Whether it begins no start any more.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
     /// Whether nothing is left to be stopped.
     pub fn is_over(&self) -> bool {
         self.members.is_empty() && !self.commands.iter().any(|command| command.process.is_running())
@@ -179,6 +172,11 @@ impl<'a> Work<'a> {
     /// When the connection is lost.
     pub fn go_on(&mut self, mut link: Link<'_>) -> Result<(), Error> {
         let now = Instant::now();
+        if let Some(provider) = link.as_deref_mut()
+            && self.next_look.is_some_and(|next| next <= now)
+        {
+            self.look(provider)?;
+        }
         let has_ends = std::mem::take(&mut self.has_ends);
         let mut index = 0;
         while index < self.commands.len() {
@@ -225,15 +223,16 @@ impl<'a> Work<'a> {
 
     /// Begins a task, or does it at once if no command is needed.
     fn begin(&mut self, task: Task, asked_by: Option<u64>, link: Link<'_>) -> Result<(), Error> {
+        let is_it = |command: &&mut Command| command.job == Job::Task(task.clone());
+        if let Some(command) = self.commands.iter_mut().find(is_it) {
+            // It is on its way already: nobody has asked for it, or a connection that is lost.
+            command.asked_by = asked_by.or(command.asked_by);
+            return Ok(());
+        }
         let command = match &task {
+            Task::Start(_) if self.is_draining => return self.fail(&task, "the provider drains", asked_by, link),
             Task::Start(_) => &self.settings.start,
             Task::Stop(name) => {
-                let stops = |command: &&mut Command| command.job == Job::Task(task.clone());
-                if let Some(command) = self.commands.iter_mut().find(stops) {
-                    // It is on its way already.
-                    command.asked_by = command.asked_by.or(asked_by);
-                    return Ok(());
-                }
                 self.to_stop.retain(|waiting| waiting != name);
                 self.members.get_mut(name).into_iter().for_each(|own| own.is_stopping = true);
                 &self.settings.stop
@@ -309,6 +308,9 @@ impl<'a> Work<'a> {
         let is_gone = matches!(answered, Err(Error::Refused(_))) || result == TaskResult::Dead;
         if is_gone && asked_by == Some(self.connection) {
             self.forsake(name);
+        }
+        if answered == Err(Error::Lost) && result == TaskResult::Dead {
+            self.unsaid.push(name.clone());
         }
         answered.or_else(|error| if error == Error::Lost { Err(error) } else { Ok(()) })
     }

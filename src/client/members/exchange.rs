@@ -68,7 +68,7 @@ fn read_reply(
 pub fn read_done(line: &[u8], success: &Reply<'_>) -> Said<()> {
     match wire::parse_reply(line) {
         Some(reply) if reply == *success => Ok(Ok(())),
-        Some(Reply::NotTaken) => Ok(Err(Error::Expired)),
+        Some(Reply::NotTaken) => Ok(Err(Error::NotTaken)),
         Some(Reply::Error(words)) => Ok(Err(refused(words))),
         _ => Err(Fault::Garbled),
     }
@@ -104,11 +104,10 @@ pub fn read_list<T>(
     parse: fn(&[u8]) -> Option<T>,
     notices: &mut Vec<Notice>,
 ) -> Said<Vec<T>> {
-    connection.send_amid_notices(request, Duration::ZERO)?;
-    let mut line = read_reply(connection, &mut || {}, notices)?;
-    if let Some(Reply::Error(words)) = wire::parse_reply(&line) {
-        return Ok(Err(refused(words)));
-    }
+    let mut line = match ask_figures(connection, request, notices)? {
+        Ok(line) => line,
+        Err(error) => return Ok(Err(error)),
+    };
     let mut rows = Vec::new();
     while rows.len() < MOST_LISTED {
         if line.is_empty() {
@@ -121,9 +120,15 @@ pub fn read_list<T>(
     Err(Fault::Garbled)
 }
 
-/// Returns the request for the members of a pool, whose name can be sent.
-pub fn members_request(pool: &[u8]) -> Vec<u8> {
-    [b"MEMBERS ", pool, b"\n"].concat()
+/// Sends a request for figures or a list, and returns the first line that answers it.
+pub fn ask_figures(connection: &mut ClientConnection, request: &[u8], notices: &mut Vec<Notice>) -> Said<Vec<u8>> {
+    let line = ask_line(connection, request, Duration::ZERO, &mut || {}, notices)?;
+    Ok(if let Some(Reply::Error(words)) = wire::parse_reply(&line) { Err(refused(words)) } else { Ok(line) })
+}
+
+/// Returns a request about a pool, whose name can be sent.
+pub fn pool_request(word: &str, pool: &[u8]) -> Vec<u8> {
+    [word.as_bytes(), b" ", pool, b"\n"].concat()
 }
 
 /// Returns attributes as they go over the wire.

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 #[must_use = "a member that is dropped is given back"]
 pub struct Member<'a> {
     members: &'a Members,
-    held: HeldOn,
+    /// The connection that the server counts the lease for: a renewal over another one moves it there.
+    held: Cell<HeldOn>,
     taken: Taken,
     /// Whether it is to be given back.
     is_taken: bool,
@@ -45,7 +46,7 @@ impl<'a> Member<'a> {
     /// A member that was taken on this connection, with the time of its lease and when that was asked for.
     pub(super) fn new(members: &'a Members, held: HeldOn, taken: Taken, lease: Option<(Duration, Instant)>) -> Self {
         let until = Cell::new(lease.and_then(|(lease, sent)| sent.checked_add(lease)));
-        Member { members, held, taken, is_taken: true, lease: lease.map(|(lease, _)| lease), until }
+        Member { members, held: Cell::new(held), taken, is_taken: true, lease: lease.map(|(lease, _)| lease), until }
     }
 }
 
@@ -80,7 +81,7 @@ impl Member<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::MemberLost`], [`Error::Lost`] or [`Error::Expired`] when somebody else may have had it too.
+    /// [`Error::MemberLost`], [`Error::Lost`] or [`Error::NotTaken`] when somebody else may have had it too.
     pub fn give_back(mut self, condition: Condition) -> Result<(), Error> {
         self.is_taken = false;
         self.send_return(condition)
@@ -96,12 +97,16 @@ impl Member<'_> {
         if let Some(reason) = self.lost() {
             return Err(Error::MemberLost(reason));
         }
-        let numbered = Request::Return { lease: LeaseName::Number(self.taken.lease), condition };
-        let token = self.taken.token.map(LeaseName::Token);
-        match (self.ask_holder(&numbered, &Reply::Returned), token) {
-            (Err(Error::Lost), Some(lease)) => self.ask_anew(&Request::Return { lease, condition }, &Reply::Returned),
-            (Err(Error::Expired), _) => Err(self.lost().map_or(Error::Expired, Error::MemberLost)),
-            (answer, _) => answer,
+        // The number is good on one connection, and an older server keeps it where it was taken.
+        let lease = self.taken.token.map_or(LeaseName::Number(self.taken.lease), LeaseName::Token);
+        let returning = Request::Return { lease, condition };
+        let answer = match self.ask_holder(&returning, &Reply::Returned) {
+            Err(Error::Lost) if self.taken.token.is_some() => self.ask_anew(&returning, &Reply::Returned).map(drop),
+            answer => answer,
+        };
+        match answer {
+            Err(Error::NotTaken) => Err(self.lost().map_or(Error::NotTaken, Error::MemberLost)),
+            answer => answer,
         }
     }
 
@@ -109,17 +114,17 @@ impl Member<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Expired`] when the member is lost; [`Error::Unavailable`].
+    /// [`Error::NotTaken`] when the member is lost; [`Error::Unavailable`].
     pub fn renew(&self) -> Result<(), Error> {
         let (Some(token), Some(lease)) = (self.taken.token, self.lease) else { return Ok(()) };
         let (request, sent) = (Request::Renew { token, span: Some(lease.into()) }, Instant::now());
         let renewed = match self.ask_holder(&request, &Reply::Renewed) {
-            Err(Error::Lost) => self.ask_anew(&request, &Reply::Renewed),
+            Err(Error::Lost) => self.ask_anew(&request, &Reply::Renewed).map(|held| self.move_to(held)),
             answer => answer,
         };
         match renewed {
             Ok(()) => self.until.set(sent.checked_add(lease)),
-            Err(Error::Expired) => self.set_lost(Lost::Expired),
+            Err(Error::NotTaken) => self.set_lost(Lost::Expired),
             Err(_) => {}
         }
         renewed
@@ -129,14 +134,14 @@ impl Member<'_> {
     /// machine has just died.
     pub fn loss(&self) -> Option<MemberLoss> {
         if self.lost().is_none() {
-            let lines = self.members.fleet.borrow_mut().pending_lines(self.held);
+            let lines = self.members.fleet.borrow_mut().pending_lines(self.held.get());
             let Some(lines) = lines else {
                 return match self.until.get() {
                     None => Some(MemberLoss::Connection),
                     Some(until) => (until <= Instant::now()).then_some(MemberLoss::Expired),
                 };
             };
-            self.members.note(self.held, lines.iter().filter_map(|line| wire::parse_notice(line)).collect());
+            self.members.note(self.held.get(), lines.iter().filter_map(|line| wire::parse_notice(line)).collect());
         }
         self.lost().map(MemberLoss::Told)
     }
@@ -146,29 +151,42 @@ impl Member<'_> {
         self.until.get()
     }
 
-    /// The descriptor of the connection, if there still is one: it is readable when there is news of the member.
+    /// The descriptor of the connection, if there still is one: it is readable when there is news of the member. It is another, even
+    /// with the same number, once [`Member::renew`] had to connect anew.
     pub fn descriptor(&self) -> Option<RawFd> {
-        self.members.fleet.borrow().descriptor(self.held)
+        self.members.fleet.borrow().descriptor(self.held.get())
+    }
+
+    /// The number of that connection among those of this client.
+    pub fn connection(&self) -> u64 {
+        self.held.get().number()
     }
 
     fn ask_holder(&self, request: &Request<'_>, success: &Reply<'_>) -> Result<(), Error> {
         let mut notices = Vec::new();
-        let answer = self.members.fleet.borrow_mut().ask_holder(self.held, |connection| {
+        let answer = self.members.fleet.borrow_mut().ask_holder(self.held.get(), |connection| {
             read_done(&ask(connection, request, Duration::ZERO, &mut || {}, &mut notices)?, success)
         });
-        self.members.note(self.held, notices);
+        self.members.note(self.held.get(), notices);
         answer?
     }
 
-    /// Asks the same server on another connection, as this one is gone.
-    fn ask_anew(&self, request: &Request<'_>, success: &Reply<'_>) -> Result<(), Error> {
-        let ((answer, notices), held) = self.members.fleet.borrow_mut().ask_same_server(self.held, |connection| {
-            let mut notices = Vec::new();
-            let line = ask(connection, request, Duration::ZERO, &mut || {}, &mut notices)?;
-            Ok((read_done(&line, success)?, notices))
-        })?;
+    /// Asks the same server on another connection, as this one is gone, and returns which.
+    fn ask_anew(&self, request: &Request<'_>, success: &Reply<'_>) -> Result<HeldOn, Error> {
+        let ((answer, notices), held) =
+            self.members.fleet.borrow_mut().ask_same_server(self.held.get(), |connection| {
+                let mut notices = Vec::new();
+                let line = ask(connection, request, Duration::ZERO, &mut || {}, &mut notices)?;
+                Ok((read_done(&line, success)?, notices))
+            })?;
         self.members.note(held, notices);
-        answer
+        answer.map(|()| held)
+    }
+
+    fn move_to(&self, held: HeldOn) {
+        let mut leases = self.members.leases.borrow_mut();
+        leases.iter_mut().filter(|lease| self.is(lease)).for_each(|lease| lease.held = held);
+        self.held.set(held);
     }
 
     fn lost(&self) -> Option<Lost> {
@@ -182,7 +200,7 @@ impl Member<'_> {
     }
 
     fn is(&self, lease: &Lease) -> bool {
-        lease.held == self.held && lease.number == self.taken.lease
+        lease.held == self.held.get() && lease.number == self.taken.lease
     }
 }
 

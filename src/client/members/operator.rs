@@ -124,7 +124,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Expired`] when there is no such lease.
+    /// [`Error::NotTaken`] when there is no such lease.
     pub fn take_back(&self, pool: impl AsRef<[u8]>, lease: u64, note: &str) -> Result<(), Error> {
         let note = sendable_text(note);
         self.ask(pool.as_ref(), &Request::TakeBack { lease, note: note.as_bytes() })

@@ -4,7 +4,10 @@ use super::{Job, Link, Own, Work, is_process_of};
 use crate::process::FirstLine;
 use crate::terminal::printable;
 use poolcounter_client::{Error, Offered, Task, TaskResult};
-use poolcounter_protocol::members::wire::client::parse_named_member;
+use poolcounter_protocol::members::wire::client::{describe_refusal, parse_named_member};
+
+/// So many characters of a line are shown that is wrong.
+const LINE_SHOWN: usize = 200;
 
 impl Work<'_> {
     /// Goes on with a start whose first line is here. With a status it has ended.
@@ -14,12 +17,17 @@ impl Work<'_> {
         let line = match (command.process.first_line(), status) {
             // What fails at once has started nothing, whatever it printed.
             (_, Some(1..)) | (FirstLine::Open, _) => return Ok(()),
-            (FirstLine::Whole(line), _) => Some(line),
-            (FirstLine::TooLong, _) => None,
+            (FirstLine::Whole(line), _) => line,
+            (FirstLine::TooLong, _) => return self.give_up(index, "its first line has more than 8192 bytes", link),
         };
         let asked_by = command.asked_by;
-        let Some((name, pairs)) = line.as_deref().and_then(parse_named_member) else {
-            return self.give_up(index, "its first line is not a member's name and attributes", link);
+        let (name, pairs) = match parse_named_member(&line) {
+            Ok(named) => named,
+            Err(rule) => {
+                let sentence =
+                    format!("its first line is not a member's name and attributes, as {rule}: {}", shown(&line));
+                return self.give_up(index, &sentence, link);
+            }
         };
         if self.members.contains_key(name) {
             return self.give_up(index, "there is a member of that name already", link);
@@ -32,11 +40,13 @@ impl Work<'_> {
             && !words.starts_with("TOO_LATE")
         {
             // Whoever has a member of that name keeps it: the command to stop it is not for this one.
-            return self.give_up(index, &format!("the server refuses it: {words}"), None);
+            let reason = describe_refusal(words).unwrap_or_else(|| words.clone());
+            return self.give_up(index, &format!("the server refuses it, as {reason}: {}", shown(&line)), None);
         }
         self.commands[index].job = Job::Member(name.clone());
         self.commands[index].process.let_run();
-        self.members.insert(name.clone(), Own { attributes, is_stopping: false });
+        self.members
+            .insert(name.clone(), Own { attributes, is_stopping: false, is_adopted: true, is_withdrawn: false });
         if asked_by != Some(self.connection) || self.is_ending {
             self.forsake(&name);
         }
@@ -70,9 +80,15 @@ impl Work<'_> {
         }
         self.warn(&format!("the member {} is dead: its process ended with status {status}", printable(name)));
         self.forsake(name);
-        match link.map_or(Ok(()), |provider| provider.died(name)) {
-            Err(Error::Lost) => Err(Error::Lost),
-            _ => Ok(()),
-        }
+        let is_connected = link.is_some();
+        self.report_death(name, link).or_else(|error| if is_connected { Err(error) } else { Ok(()) })
     }
+}
+
+/// Returns the beginning of a line for the standard error.
+fn shown(line: &[u8]) -> String {
+    let text = printable(line);
+    let shown: String = text.chars().take(LINE_SHOWN).collect();
+    let dots = if shown.len() < text.len() { "..." } else { "" };
+    format!("\"{shown}{dots}\"")
 }

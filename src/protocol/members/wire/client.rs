@@ -1,11 +1,15 @@
 //! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are the server's own.
 
-pub use super::listed::{ListedMember, ListedPool, parse_member, parse_pool};
+pub use super::listed::{
+    Figures, KeptOut, ListedMember, ListedPool, ListedWaiter, parse_member, parse_pool, parse_utilization, parse_waiter,
+};
 use super::replies::{lost_of, reason_of, write, write_attributes, write_token, write_words};
-use super::{LineWords, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, split};
+use super::{
+    LineWords, add_attribute, check_member, check_name, number_of, parse_attributes, parse_long, parse_token, split,
+};
 use crate::line::{WireSeconds, escape_key};
 use crate::members::request::{
-    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Request, Take, Taken, Token,
+    Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Refusal, Request, Take, Taken, Token,
 };
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,6 +29,21 @@ const REASONS: [NoMembers; 6] = [
 ];
 const LOSSES: [Lost; 7] =
     [Lost::Died, Lost::Withdrawn, Lost::TakenBack, Lost::HeldTooLong, Lost::ProviderLost, Lost::Removed, Lost::Expired];
+
+/// Refusals that a user can cause, as sentences.
+const REFUSALS: [(&str, &str); 11] = [
+    ("BAD_COMMAND", "the server is too old to know this"),
+    ("BAD_SYNTAX", "the server cannot read this"),
+    ("NO_POOL", "there is no such pool"),
+    ("POOL_DIFFERS", "there is such a pool, with other settings"),
+    ("POOL_FULL", "the pool has as many members as it may have"),
+    ("MEMBER_EXISTS", "the pool has a member of this name"),
+    ("NO_SUCH_MEMBER", "there is no such member"),
+    ("TOO_MANY", "this is more than the pool or the server can have"),
+    ("NOT_ADMIN", "the server takes requests of operators elsewhere"),
+    ("DENIED", "no rule of access allows this"),
+    ("LIMITED", "the rules of access allow no more of this now"),
+];
 
 /// A reply to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,9 +109,40 @@ pub fn read_token(text: &[u8]) -> Option<Token> {
 }
 
 /// Reads a member's name and what is behind it in the same line: its attributes as `name=value`.
-pub fn parse_named_member(line: &[u8]) -> Option<(&[u8], Attributes)> {
+///
+/// # Errors
+///
+/// The rule that it breaks: `the value of an attribute is empty`.
+pub fn parse_named_member(line: &[u8]) -> Result<(&[u8], Attributes), &'static str> {
     let mut words = LineWords(line);
-    Some((words.member().ok()?, parse_attributes(&mut words).ok()?))
+    let member = words.member().map_err(rule_of)?;
+    Ok((member, parse_attributes(&mut words).map_err(rule_of)?))
+}
+
+/// Checks an attribute that a member is to have.
+///
+/// # Errors
+///
+/// The rule that it breaks.
+pub fn check_attribute(name: &[u8], value: &[u8]) -> Result<(), &'static str> {
+    let sendable = |text| escape_key(text).ok_or("it is empty, or has a line end or a NUL");
+    add_attribute(&mut Attributes::new(), &[&*sendable(name)?, b"=", &*sendable(value)?].concat()).map_err(rule_of)
+}
+
+fn rule_of(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::BadSyntax(rule) => rule,
+        Refusal::TooMany => "a member has at most 16 attributes, of 1 KiB together",
+        _ => "it cannot be read",
+    }
+}
+
+/// Returns a refusal as a sentence, with the words of the server behind it: `there is no such pool (NO_POOL)`. None: it is none of
+/// those that a user can cause.
+pub fn describe_refusal(words: &str) -> Option<String> {
+    let code = words.split(' ').next()?;
+    let (_, sentence) = REFUSALS.iter().find(|(known, _)| *known == code)?;
+    Some(format!("{sentence} ({words})"))
 }
 
 /// Reads attributes as `name=value` with spaces between them. None: no member can have them.
@@ -181,6 +231,14 @@ fn write_for_operator(bytes: &mut Vec<u8>, request: &Request<'_>) {
 
 fn write_named(bytes: &mut Vec<u8>, command: &[u8], named: &Named<'_>) {
     write_words(bytes, &[command, named.pool, named.member]);
+}
+
+/// Writes `PROVIDE pool` with a session, which is 1 to 255 bytes without spaces.
+pub fn write_provide(bytes: &mut Vec<u8>, pool: &[u8], capacity: Option<u32>, session: &str) {
+    write_words(bytes, &[b"PROVIDE", pool]);
+    capacity.iter().for_each(|capacity| write(bytes, format_args!(" {capacity}")));
+    write(bytes, format_args!(" session={session}"));
+    bytes.push(b'\n');
 }
 
 /// Writes `POOL name init max` with its settings, which went through [`escape_settings`].
@@ -411,7 +469,7 @@ mod tests {
         let reasons = REASONS.map(|reason| (What::NoMembers(reason), Reply::NoMembers(reason)));
         for (what, reply) in [
             (What::Ok, Reply::Ok),
-            (What::Error(super::super::Refusal::NoPool), Reply::Error(b"NO_POOL")),
+            (What::Error(Refusal::NoPool), Reply::Error(b"NO_POOL")),
             (What::Member(bare.clone()), Reply::Member(bare)),
             (What::Member(full.clone()), Reply::Member(full)),
             (What::Members(Vec::new()), Reply::Members(0)),
@@ -466,7 +524,17 @@ mod tests {
         let (name, has) = parse_named_member(b"m a=1  b=2").expect("is a member");
         assert_eq!((name, has), (&b"m"[..], attributes(&[("a", "1"), ("b", "2")])));
         for line in ["", "!m", "m a", "m a=", "m token=1", "m a=1 a=2"] {
-            assert_eq!(parse_named_member(line.as_bytes()), None, "{line}");
+            assert!(parse_named_member(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn refusals_are_sentences_with_the_words_of_the_server() {
+        assert_eq!(describe_refusal("NO_POOL").as_deref(), Some("there is no such pool (NO_POOL)"));
+        assert_eq!(describe_refusal("BAD_START"), None);
+        assert_eq!(check_attribute(b"os", b"ios"), Ok(()));
+        for (name, value) in [(&b"member"[..], &b"a"[..]), (b"a", b""), (b"a", b"\n"), (b"a", &[b'x'; 256])] {
+            assert!(check_attribute(name, value).is_err());
         }
     }
 

@@ -1,0 +1,215 @@
+//! The requests of `members` that change something: one table, which the command, its help and its manual are made of.
+
+use super::refused;
+use crate::command::Failure;
+use crate::terminal::{ascii_where_invisible, print};
+use poolcounter_client::{Condition, Error, LeaseToken, Members, Offered};
+use poolcounter_service::options::{number, seconds};
+use serde_json::json;
+use std::process::ExitCode;
+
+/// A request.
+pub struct MemberRequest {
+    /// Its word.
+    pub word: &'static str,
+    /// What follows the word; the first is the pool. Optional ones stand in brackets, repeated ones end with dots.
+    pub parameters: &'static [&'static str],
+    /// What it does, for the help and the manual.
+    pub summary: &'static str,
+    /// Makes it of a server.
+    run: fn(&Members, &[&[u8]]) -> Result<(), Mistake>,
+}
+
+/// Why a request came to nothing.
+enum Mistake {
+    /// A parameter is not what it should be.
+    Parameter(String),
+    /// What the client says.
+    Client(Error),
+}
+
+impl From<Error> for Mistake {
+    fn from(error: Error) -> Self {
+        Mistake::Client(error)
+    }
+}
+
+/// The table.
+pub const REQUESTS: &[MemberRequest] = &[
+    MemberRequest {
+        word: "renew",
+        parameters: &["POOL", "TOKEN", "[SECONDS]"],
+        summary: "has a lease last so long from now on, or as long as it was taken for",
+        run: |members, words| {
+            let span = words.get(2).map(|word| read("SECONDS", word, seconds)).transpose()?;
+            Ok(members.renew(words[0], token(words[1])?, span)?)
+        },
+    },
+    MemberRequest {
+        word: "return",
+        parameters: &["POOL", "TOKEN", "[ok|fail]"],
+        summary: "gives the member of a lease back, as it was or as failed",
+        run: |members, words| {
+            let is_failed = flag(words.get(2), "fail", Some("ok"))?;
+            let condition = if is_failed { Condition::Fail } else { Condition::Ok };
+            Ok(members.give_back(words[0], token(words[1])?, condition)?)
+        },
+    },
+    MemberRequest {
+        word: "repair",
+        parameters: &["POOL", "MEMBER"],
+        summary: "takes a fixed member out of quarantine",
+        run: |members, words| Ok(members.operator().repair(words[0], words[1])?),
+    },
+    MemberRequest {
+        word: "hold",
+        parameters: &["POOL", "MEMBER", "SECONDS", "[NOTE]"],
+        summary: "keeps a member from being handed out, from its return on if it is in use",
+        run: |members, words| {
+            let span = read("SECONDS", words[2], seconds)?;
+            Ok(members.operator().hold(words[0], words[1], span, &note(words.get(3)))?)
+        },
+    },
+    MemberRequest {
+        word: "free",
+        parameters: &["POOL", "MEMBER"],
+        summary: "ends a hold",
+        run: |members, words| Ok(members.operator().free(words[0], words[1])?),
+    },
+    MemberRequest {
+        word: "takeback",
+        parameters: &["POOL", "LEASE", "[NOTE]"],
+        summary: "takes the member of a lease away from its holder",
+        run: |members, words| {
+            let lease = read("LEASE", words[1], |text| number(text, 0..=u64::MAX))?;
+            Ok(members.operator().take_back(words[0], lease, &note(words.get(2)))?)
+        },
+    },
+    MemberRequest {
+        word: "add",
+        parameters: &["POOL", "MEMBER", "[ATTR=VALUE ...]"],
+        summary: "adds a fixed member",
+        run: |members, words| {
+            let pairs = words[2..].iter().map(|word| pair(word));
+            let attributes: Result<Vec<_>, Mistake> = pairs.collect();
+            let offered = Offered { name: words[1].to_vec(), attributes: attributes? };
+            Ok(members.operator().add(words[0], &offered)?)
+        },
+    },
+    MemberRequest {
+        word: "del",
+        parameters: &["POOL", "MEMBER", "[now]"],
+        summary: "takes a fixed member out of its pool, once it is returned or at once",
+        run: |members, words| Ok(members.operator().delete(words[0], words[1], flag(words.get(2), "now", None)?)?),
+    },
+    MemberRequest {
+        word: "pool",
+        parameters: &["POOL", "INIT", "MAX", "[KEY=VALUE ...]"],
+        summary: "declares a pool, or confirms that it is so",
+        run: |members, words| {
+            let count = |name, word| read(name, word, |text| number(text, 0..=u32::MAX));
+            let (init, max) = (count("INIT", words[1])?, count("MAX", words[2])?);
+            with_settings(&words[3..], |settings| members.operator().declare(words[0], init, max, settings))
+        },
+    },
+    MemberRequest {
+        word: "reconfigure",
+        parameters: &["POOL", "KEY=VALUE ..."],
+        summary: "changes these settings of a pool, all or none",
+        run: |members, words| with_settings(&words[1..], |settings| members.operator().reconfigure(words[0], settings)),
+    },
+    MemberRequest {
+        word: "rmpool",
+        parameters: &["POOL", "[graceful]"],
+        summary: "removes a pool, at once or as its members come back",
+        run: |members, words| Ok(members.operator().remove(words[0], flag(words.get(1), "graceful", None)?)?),
+    },
+];
+
+impl MemberRequest {
+    /// Returns the request of this word.
+    pub fn of_word(word: &[u8]) -> Option<&'static MemberRequest> {
+        REQUESTS.iter().find(|request| request.word.as_bytes() == word)
+    }
+
+    /// Makes the request with these parameters, and says in JSON what came of it if that is wanted.
+    ///
+    /// # Errors
+    ///
+    /// When the parameters are wrong, no server answers, or the server refuses.
+    pub fn make(&self, members: &Members, words: &[&[u8]], is_json: bool) -> Result<ExitCode, Failure> {
+        let needed = self.parameters.iter().filter(|parameter| !parameter.starts_with('[')).count();
+        let repeats = self.parameters.last().is_some_and(|last| last.contains("..."));
+        if words.len() < needed || words.len() > self.parameters.len() && !repeats {
+            let wanted = self.parameters.join(" ");
+            return Err(Failure::misuse(format!("{} needs {wanted} (see poolcounter help members)", self.word)));
+        }
+        let made = match (self.run)(members, words) {
+            Err(Mistake::Parameter(sentence)) => return Err(Failure::misuse(sentence)),
+            Err(Mistake::Client(error)) => Err(refused(&words[..2.min(words.len())], &error)),
+            Ok(()) => Ok(ExitCode::SUCCESS),
+        };
+        if !is_json {
+            return made;
+        }
+        let error = made.as_ref().err().map(|failure| failure.sentence.clone());
+        let object = json!({ "request": self.word, "pool": String::from_utf8_lossy(words[0]), "error": error });
+        print(&format!("{}\n", ascii_where_invisible(&object.to_string())))?;
+        Ok(made.unwrap_or_else(|failure| ExitCode::from(failure.status)))
+    }
+}
+
+/// Returns the words of the requests.
+pub fn first_words() -> Vec<&'static str> {
+    REQUESTS.iter().map(|request| request.word).collect()
+}
+
+/// Returns the requests for the help, a line each.
+pub fn list() -> String {
+    let line = |request: &MemberRequest| {
+        let usage = format!("{} {}", request.word, request.parameters.join(" "));
+        format!("    {usage:<38} {}", request.summary)
+    };
+    REQUESTS.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Reads a parameter with a function whose error is what it should have been.
+fn read<T>(name: &str, word: &[u8], parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Mistake> {
+    let text = String::from_utf8_lossy(word);
+    parse(&text).map_err(|wanted| Mistake::Parameter(format!("{name}: \"{text}\" is not {wanted}")))
+}
+
+fn token(word: &[u8]) -> Result<LeaseToken, Mistake> {
+    read("TOKEN", word, |text| LeaseToken::parse(text).ok_or("32 hexadecimal digits, as in POOL_TOKEN".into()))
+}
+
+/// Returns whether a word is there that may be, in place of which another may say the opposite.
+fn flag(word: Option<&&[u8]>, yes: &str, no: Option<&str>) -> Result<bool, Mistake> {
+    let Some(word) = word else { return Ok(false) };
+    read("the last parameter", word, |text| match text {
+        _ if text == yes => Ok(true),
+        _ if Some(text) == no => Ok(false),
+        _ => Err(no.into_iter().chain([yes]).collect::<Vec<_>>().join(" or ")),
+    })
+}
+
+fn note(word: Option<&&[u8]>) -> String {
+    word.map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default()
+}
+
+fn pair(word: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Mistake> {
+    read("a parameter", word, |_| {
+        let at = word.iter().position(|byte| *byte == b'=').ok_or("NAME=VALUE")?;
+        Ok((word[..at].to_vec(), word[at + 1..].to_vec()))
+    })
+}
+
+fn with_settings(words: &[&[u8]], ask: impl Fn(&[(&str, &str)]) -> Result<(), Error>) -> Result<(), Mistake> {
+    let setting = |word: &&[u8]| {
+        read("a setting", word, |text| {
+            text.split_once('=').map(|(key, value)| (key.to_string(), value.to_string())).ok_or("KEY=VALUE".into())
+        })
+    };
+    let settings = words.iter().map(setting).collect::<Result<Vec<_>, _>>()?;
+    Ok(ask(&settings.iter().map(|(key, value)| (&**key, &**value)).collect::<Vec<_>>())?)
+}

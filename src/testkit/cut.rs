@@ -1,0 +1,62 @@
+//! A way to a server that can be cut: the client hears of it, and the server does not, as behind a firewall that forgets connections.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// Passes connections on, on a port of its own, for as long as the process lives.
+pub struct CutProxy {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// Both ends of each connection: the client's and the server's.
+    ends: Arc<Mutex<Vec<(TcpStream, TcpStream)>>>,
+}
+
+impl CutProxy {
+    /// Passes connections on to a server.
+    pub fn to(server: SocketAddr) -> CutProxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+        let address = listener.local_addr().expect("is bound");
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let made = ends.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(upstream) = TcpStream::connect(server) else { continue };
+                let copy = |stream: &TcpStream| stream.try_clone().expect("there are descriptors");
+                for (from, to) in [(copy(&client), copy(&upstream)), (copy(&upstream), copy(&client))] {
+                    thread::spawn(move || pass(from, to));
+                }
+                made.lock().expect("no thread panics").push((client, upstream));
+            }
+        });
+        CutProxy { address, ends }
+    }
+
+    /// Closes the clients' side of all connections.
+    pub fn cut(&self) {
+        for (client, _) in &*self.ends.lock().expect("no thread panics") {
+            // It may be gone already.
+            let _ = client.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Has the server notice which connections were cut.
+    pub fn forget(&self) {
+        for (client, upstream) in self.ends.lock().expect("no thread panics").iter() {
+            if client.peer_addr().is_err() {
+                let _ = upstream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+/// Passes bytes on until either side ends. The other side is not told.
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    let mut chunk = [0; 4096];
+    while let Ok(len @ 1..) = from.read(&mut chunk) {
+        if to.write_all(&chunk[..len]).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Leases from the shell that go over several steps: `take --keep`, and `members renew` and `members return` by the token. Takes that
+//! wait through a restart or a cut, and sentences for those that are refused.
+
+use super::members_shell::{UNTIL_EOF, lines_of, provide, server_with, start_program, states, take, until, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use poolcounter_testkit::cut::CutProxy;
+use poolcounter_testkit::daemon::{Client, Daemon, wait};
+use poolcounter_testkit::running::Ended;
+use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::tls::Certificates;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn variables(printed: &str) -> BTreeMap<&str, &str> {
+    printed.lines().map(|line| line.split_once('=').expect("is NAME=VALUE")).collect()
+}
+
+#[test]
+fn a_member_is_kept_from_one_step_to_the_next() {
+    let (server, mut operator) = server_with("0 2 on_loss=ok", &["a region=eu", "b region=us"]);
+    let members = |words: &[&str]| start_program(&[&["members", "-s", &server.address], words].concat()).finish();
+    let run = |words: &[&str]| start_program(&[&["take", "-s", &server.address], words].concat()).finish();
+    let kept = run(&["p", "--keep", "--lease", "600", "-a", "region=us"]);
+    assert_eq!((kept.status, &*kept.stderr), (Some(0), ""));
+    let told = variables(&kept.stdout);
+    assert_eq!(
+        told.keys().copied().collect::<Vec<_>>(),
+        ["POOL_ATTR_region", "POOL_LEASE", "POOL_MEMBER", "POOL_NAME", "POOL_TOKEN"]
+    );
+    assert_eq!((told["POOL_MEMBER"], told["POOL_ATTR_region"], told["POOL_NAME"]), ("b", "us", "p"));
+    wait_for(&mut operator, "a free b in_use");
+    let token = told["POOL_TOKEN"];
+    let silent = Ended { status: Some(0), stdout: String::new(), stderr: String::new() };
+    assert_eq!(members(&["renew", "p", token]), silent);
+    assert_eq!(members(&["renew", "p", token, "900"]), silent);
+    assert_eq!(members(&["return", "p", token, "fail"]), silent);
+    wait_for(&mut operator, "a free b quarantined");
+    for words in [&["renew", "p", token][..], &["return", "p", token]] {
+        let ended = members(words);
+        let sentence = "there is no such lease: it was returned, has run out or was taken back";
+        assert_eq!((ended.status, ended.stderr), (Some(76), format!("poolcounter: p {token}: {sentence}\n")));
+    }
+    for words in
+        [&["return", "p", "17"][..], &["return", "p", token, "well"], &["renew", "p", token, "x"], &["renew", "p"]]
+    {
+        assert_eq!(members(words).status, Some(64), "{words:?}");
+    }
+
+    let kept = run(&["p", "--keep", "--lease", "0.3", "--format", "json"]);
+    let object: serde_json::Value = serde_json::from_str(&kept.stdout).expect("is JSON");
+    assert_eq!((&object["POOL_MEMBER"], &object["POOL_ATTR_region"]), (&"a".into(), &"eu".into()));
+    wait_for(&mut operator, "a free b quarantined");
+    for words in [
+        &["p", "--keep"][..],
+        &["p", "--keep", "--lease", "9", "--", "true"],
+        &["p", "--keep", "--lease", "9", "--format", "xml"],
+        &["p", "--format", "json", "--", "true"],
+    ] {
+        assert_eq!(run(words).status, Some(64), "{words:?}");
+    }
+    assert_eq!(states(&mut operator), "a free b quarantined");
+}
+
+#[test]
+fn a_kept_member_is_renewed_and_returned_over_tls() {
+    let Some(certificates) = Certificates::new() else { return };
+    let scratch = Scratch::new();
+    let socket = scratch.file("members").display().to_string();
+    let listen = format!("proxy:unix:{socket}");
+    let file = settings(&scratch);
+    let _daemon = Daemon::start(&["--members", "--members-listen", &listen, "--config", &file]);
+    let terminator = certificates.terminator(&format!("unix:{socket}"), &[]);
+    let (address, ca) = (format!("tls:127.0.0.1:{}", terminator.address.port()), certificates.path("ca.pem"));
+    let run = |words: &[&str]| {
+        let ended = start_program(&[words, &["-s", &address, "--tls", &ca]].concat()).finish();
+        assert_eq!((ended.status, &*ended.stderr), (Some(0), ""), "{words:?}");
+        ended.stdout
+    };
+    let kept = run(&["take", "p", "--keep", "--lease", "600", "-n", "2"]);
+    let told = variables(&kept);
+    assert_eq!(run(&["members", "p"]).matches(" in_use ").count(), 2);
+    for token in [told["POOL_TOKEN_1"], told["POOL_TOKEN_2"]] {
+        run(&["members", "renew", "p", token]);
+        run(&["members", "return", "p", token]);
+    }
+    assert_eq!(run(&["members", "p"]).matches(" free ").count(), 2);
+}
+
+/// A file that declares the pool p with two fixed members.
+fn settings(scratch: &Scratch) -> String {
+    let file = scratch.file("settings.toml");
+    let text = "[[members.pool]]\nname = \"p\"\nmax = 2\nfixed = [\"a\", \"b\"]\non_loss = \"ok\"\n";
+    fs::write(&file, text).expect("there is room");
+    file.display().to_string()
+}
+
+/// All members are out after ordinary failures: who comes next is told so, at once and while it waits.
+#[test]
+fn a_take_says_how_many_are_in_quarantine() {
+    let (server, mut operator) = server_with("0 2 group=g", &["a", "b"]);
+    assert_eq!(take(&server, &[], "false").finish().status, Some(1));
+    assert_eq!(take(&server, &[], "false").finish().status, Some(1));
+    wait_for(&mut operator, "a quarantined b quarantined");
+    let group = start_program(&["take", "-s", &server.address, "-g", "g", "-t", "0", "--", "true"]).finish();
+    for (ended, source) in [(take(&server, &["-t", "0"], "true").finish(), "p"), (group, "g")] {
+        let sentence = format!("poolcounter: {source}: all members are in use or kept out (2 in quarantine)\n");
+        assert_eq!((ended.status, ended.stderr), (Some(75), sentence));
+    }
+    let ended = take(&server, &["-t", "1.5"], "true").finish();
+    let lines = ["waiting; 2 in quarantine", "no member came free in time (2 in quarantine)"];
+    assert_eq!(ended.stderr, lines.map(|line| format!("poolcounter: p: {line}\n")).concat());
+}
+
+#[test]
+fn refusals_of_a_take_are_sentences() {
+    let (server, _operator) = server_with("0 1", &["m"]);
+    let refused = |words: &[&str]| {
+        let ended = start_program(&[&["take", "-s", &server.address], words, &["--", "true"]].concat()).finish();
+        (ended.status, ended.stderr)
+    };
+    for (words, status, sentence) in [
+        (&["q"][..], 76, "q: there is no such pool (NO_POOL)"),
+        (&["p", "--member", "zz"], 76, "p: there is no such member (NO_SUCH_MEMBER)"),
+        (&["p", "-a", "x=1"], 76, "p: there is no such member (NO_SUCH_MEMBER)"),
+        (&["p", "-n", "2"], 76, "p: this is more than the pool or the server can have (TOO_MANY)"),
+        (
+            &["p", "-a", "member=a"],
+            64,
+            "--attr: \"member=a\" is not an attribute that a member can have: an attribute has the name of an option",
+        ),
+    ] {
+        assert_eq!(refused(words), (Some(status), format!("poolcounter: {sentence}\n")), "{words:?}");
+    }
+}
+
+#[test]
+fn a_take_waits_through_a_restart() {
+    let scratch = Scratch::new();
+    let file = settings(&scratch);
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string();
+    let start = || Daemon::start(&["--members", "--members-listen", &address, "--config", &file]);
+    let run = |options: &[&str], script: &str| {
+        let words = [&["take", "p", "-s", &address], options, &["--", "sh", "-c", script]].concat();
+        start_program(&words)
+    };
+    assert_eq!(run(&["--retry", "-t", "0.2"], "true").finish().status, Some(69));
+    let early = run(&["--retry", "-t", "30", "-n", "2"], "echo $POOL_MEMBERS");
+    let daemon = start();
+    assert_eq!(early.finish().stdout.len(), "a b\n".len());
+    // One that waits in the queue when the daemon is restarted.
+    let mut holder = run(&["-n", "2"], UNTIL_EOF);
+    assert_eq!(holder.line(), "runs");
+    let (patient, other) = (run(&["--retry", "--member", "b"], "echo $POOL_MEMBER"), run(&[], "true"));
+    let mut client = Client::to(address.parse().expect("is an address"));
+    until("both wait", || client.ask("UTILIZATION p").contains(" queued 2 "));
+    drop((daemon, client));
+    assert_eq!(other.finish().status, Some(69));
+    let _daemon = start();
+    assert_eq!(patient.finish().stdout, "b\n");
+}
+
+/// The connection is cut without the daemon's notice. The lease goes on over another at once, and there the loss is heard of.
+#[test]
+fn a_leased_take_goes_on_over_a_new_connection() {
+    let (server, mut operator) = server_with("0 2 on_loss=ok", &[]);
+    let scratch = Scratch::new();
+    let provider = provide(&server, &scratch, "echo m; echo $$ > pid; exec sleep 1000", &["--capacity", "1"]);
+    let proxy = CutProxy::to(server.address.parse().expect("is an address"));
+    let through = |script: &str| {
+        let address = proxy.address.to_string();
+        start_program(&["take", "p", "-s", &address, "--lease", "6", "--on-lost", "term", "--", "sh", "-c", script])
+    };
+    let mut quiet = through(UNTIL_EOF);
+    assert_eq!(quiet.line(), "runs");
+    proxy.cut();
+    thread::sleep(Duration::from_millis(1500));
+    assert_eq!(quiet.finish(), Ended { status: Some(0), stdout: String::new(), stderr: String::new() });
+    wait_for(&mut operator, "m free");
+
+    let mut run = through("echo runs; exec cat");
+    assert_eq!(run.line(), "runs");
+    proxy.cut();
+    thread::sleep(Duration::from_millis(1500));
+    let begun = Instant::now();
+    let pid = lines_of(&scratch.file("pid"))[0].parse().expect("is a number");
+    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("is ours");
+    wait(&mut run.child);
+    let ended = run.finish();
+    assert_eq!(ended.status, Some(143), "{ended:?}");
+    assert!(begun.elapsed() < Duration::from_secs(6), "before the lease runs out");
+    drop(provider);
+}

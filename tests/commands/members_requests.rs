@@ -1,0 +1,137 @@
+//! What operators do with `poolcounter members`: requests, their refusals, and who waits.
+
+use super::members_shell::{server, server_with, start_program, wait_for};
+use poolcounter_cli::MEMBER_REQUESTS;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::thread;
+
+#[test]
+fn each_request_does_what_its_word_says() {
+    let (server, mut operator) = server("0 1");
+    let members = |words: &[&str]| {
+        let ended = start_program(&[&["members", "-s", &server.address], words].concat()).finish();
+        assert_eq!(ended.stdout, "", "{words:?}");
+        (ended.status, ended.stderr)
+    };
+    let done = (Some(0), String::new());
+    assert_eq!(members(&["pool", "acc", "0", "3", "on_loss=ok", "max_hold=600"]), done);
+    assert_eq!(members(&["pool", "acc", "0", "3", "on_loss=ok", "max_hold=600"]), done, "it is so");
+    assert_eq!(operator.ask("POOL acc 0 3 on_loss=ok max_hold=600"), "OK");
+    assert_eq!(members(&["reconfigure", "acc", "max=4", "queue=7"]), done);
+    assert!(operator.ask("UTILIZATION acc").starts_with("max 4 "));
+    assert_eq!(members(&["add", "p", "m 1", "os=android", "note=a b"]), done);
+    let taken = operator.ask("TAKE p 0 os=android note=a%20b");
+    assert!(taken.contains(" p m%201 "), "{taken}");
+    let lease = taken.split(' ').nth(1).expect("has a lease");
+    assert_eq!(members(&["takeback", "p", lease, "it hangs"]), done);
+    assert_eq!(operator.line(), format!("!LOST {lease} taken_back"));
+    wait_for(&mut operator, "m%201 quarantined");
+    assert_eq!(members(&["repair", "p", "m 1"]), done);
+    wait_for(&mut operator, "m%201 free");
+    assert_eq!(members(&["hold", "p", "m 1", "600", "is dusted"]), done);
+    wait_for(&mut operator, "m%201 held");
+    assert_eq!(members(&["free", "p", "m 1"]), done);
+    wait_for(&mut operator, "m%201 free");
+    assert!(operator.ask("TAKE p").starts_with("MEMBER "));
+    assert_eq!(members(&["del", "p", "m 1", "now"]), done);
+    assert!(operator.line().ends_with(" withdrawn"));
+    wait_for(&mut operator, "");
+    assert_eq!(members(&["rmpool", "acc", "graceful"]), done);
+    assert_eq!(operator.ask("UTILIZATION acc"), "ERROR NO_POOL");
+    assert_eq!(members(&["rmpool", "p"]), done);
+}
+
+#[test]
+fn refusals_of_requests_are_sentences() {
+    let (server, _operator) = server_with("0 1", &["m"]);
+    let members = |words: &[&str]| start_program(&[&["members", "-s", &server.address], words].concat()).finish();
+    for (words, status, sentence) in [
+        (&["repair", "q", "m"][..], 76, "q m: there is no such pool (NO_POOL)"),
+        (&["repair", "p", "x"], 76, "p x: there is no such member (NO_SUCH_MEMBER)"),
+        (&["add", "p", "n"], 76, "p n: the pool has as many members as it may have (POOL_FULL)"),
+        (&["rmpool", "", "now"], 64, "the last parameter: \"now\" is not graceful"),
+        (&["rmpool", ""], 64, ": a name or value cannot be sent: it has 1 to 255 bytes, no line end and no NUL"),
+        (&["hold", "p", "m", "long"], 64, "SECONDS: \"long\" is not a number of seconds"),
+        (&["hold", "p", "m"], 64, "hold needs POOL MEMBER SECONDS [NOTE] (see poolcounter help members)"),
+        (&["repair", "p", "m", "n"], 64, "repair needs POOL MEMBER (see poolcounter help members)"),
+        (&["reconfigure", "p", "max"], 64, "a setting: \"max\" is not KEY=VALUE"),
+        (&["repear", "p", "m"], 64, "unknown request \"repear\"; did you mean repair? (see poolcounter help members)"),
+        (&["--waiting"], 64, "--waiting needs a pool (see poolcounter help members)"),
+        (&["--waiting", "p", "q"], 64, "--waiting is about one pool (see poolcounter help members)"),
+    ] {
+        let ended = members(words);
+        assert_eq!((ended.status, ended.stderr), (Some(status), format!("poolcounter: {sentence}\n")), "{words:?}");
+    }
+    let differs = members(&["pool", "p", "0", "2"]);
+    assert_eq!(differs.status, Some(76));
+    assert!(differs.stderr.starts_with("poolcounter: p 0: there is such a pool, with other settings (POOL_DIFFERS "));
+    let json = members(&["-j", "repair", "q", "m"]);
+    let expected = "{\"error\":\"q m: there is no such pool (NO_POOL)\",\"pool\":\"q\",\"request\":\"repair\"}\n";
+    let sorted = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("is JSON");
+    assert_eq!((json.status, sorted(&json.stdout), &*json.stderr), (Some(76), sorted(expected), ""));
+    let json = members(&["-j", "repair", "p", "m"]);
+    assert_eq!((json.status, &sorted(&json.stdout)["error"]), (Some(0), &serde_json::Value::Null));
+    let nowhere = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string();
+    assert_eq!(start_program(&["members", "-s", &nowhere, "repair", "p", "m"]).finish().status, Some(69));
+}
+
+/// A single word is a pool, though it be that of a request.
+#[test]
+fn a_pool_may_be_called_as_a_request_is() {
+    let (server, mut operator) = server("0 1");
+    assert_eq!(operator.ask("POOL free 0 1"), "OK");
+    assert_eq!(operator.ask("ADD free m"), "OK");
+    let ended = start_program(&["members", "-s", &server.address, "free"]).finish();
+    assert!(ended.stdout.lines().nth(1).is_some_and(|line| line.starts_with("m ")), "{ended:?}");
+}
+
+#[test]
+fn the_help_names_each_request() {
+    let help = start_program(&["help", "members"]).finish().stdout;
+    for request in MEMBER_REQUESTS {
+        let line = format!("    {} {}", request.word, request.parameters.join(" "));
+        assert!(help.contains(&line), "{line}: {help}");
+    }
+}
+
+/// A server that answers one line.
+fn answering(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("is bound").to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).expect("is text");
+            (&stream).write_all(answer.as_bytes()).expect("it reads");
+        }
+    });
+    address
+}
+
+#[test]
+fn waiters_and_what_keeps_members_out_are_shown() {
+    let members = |server: &str, words: &[&str]| start_program(&[&["members", "-s", server], words].concat()).finish();
+    let waiters = answering("1 ci-7 12.500 0 1 region=us member=m\n2 10.0.0.5:99 3.000 5 2\n\n");
+    let printed = members(&waiters, &["p", "--waiting"]).stdout;
+    let rows: Vec<Vec<&str>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["PLACE", "WAITER", "WAITED", "PRI", "COUNT", "ATTRIBUTES"]);
+    assert_eq!(rows[1], ["1", "ci-7", "12.500", "0", "1", "region=us", "member=m"]);
+    assert_eq!(rows[2], ["2", "10.0.0.5:99", "3.000", "5", "2", "-"]);
+    let json = members(&waiters, &["p", "--waiting", "--json"]).stdout;
+    assert!(json.contains("\"attributes\":{\"region\":\"us\",\"member\":\"m\"}"), "{json}");
+
+    let list = answering(
+        "a in_use ci-7 9.000 0.000 3 held=2.500 lease=17\nb quarantined - 9.000 1.000 3 why=returned%20failed by=ci-8 since=1.000\n\n",
+    );
+    let printed = members(&list, &["p"]).stdout;
+    let row = |n: usize| printed.lines().nth(n).expect("has a row").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(row(0), "MEMBER STATE HOLDER AGE IDLE USES HELD_FOR LEASE WHY");
+    assert_eq!(row(1), "a in_use ci-7 9.000 0.000 3 2.500 17 -");
+    assert_eq!(row(2), "b quarantined - 9.000 1.000 3 - - returned failed (by ci-8, 1.000 s ago)");
+
+    let old = answering("ERROR BAD_COMMAND\n");
+    let ended = members(&old, &["p", "--waiting"]);
+    let sentence = format!("poolcounter: {old}: the server is too old to know this (BAD_COMMAND)\n");
+    assert_eq!((ended.status, ended.stderr), (Some(1), sentence));
+}
