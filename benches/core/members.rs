@@ -277,7 +277,7 @@ impl Rig {
                 match what {
                     What::Start { start, .. } => {
                         let (name, attributes) = (format!("s{start}"), Vec::new());
-                        self.step(PROVIDER, Request::Started { start, member: name.as_bytes(), attributes });
+                        self.step(PROVIDER, Request::Started { start, named: Ok((name.as_bytes(), attributes)) });
                     }
                     What::Stop { member, .. } => self.step(PROVIDER, Request::Stopped { member: &member }),
                     _ => {}

@@ -180,7 +180,7 @@ impl Provider {
         match (task, result) {
             (Task::Start(start), TaskResult::Started(Offered { name, attributes })) => {
                 let (name, attributes) = sendable(name, attributes)?;
-                self.ask(&Request::Started { start: *start, member: &name, attributes })
+                self.ask(&Request::Started { start: *start, named: Ok((&name, attributes)) })
             }
             (Task::Start(start), TaskResult::Failed(reason)) => self.fail(*start, reason),
             (Task::Start(start), _) => self.fail(*start, ""),

@@ -15,9 +15,9 @@ use std::io;
 use std::sync::Arc;
 
 /// Version of what is written: the sessions that are not idle, then the records of the state.
-const SAVED_VERSION: u16 = 2;
-/// Version before: it has no rules of leases, and is the same otherwise.
-const WITHOUT_RULES: u16 = 1;
+const SAVED_VERSION: u16 = 3;
+/// Versions before, which have fewer kinds of records.
+const READABLE: std::ops::Range<u16> = 1..SAVED_VERSION;
 
 impl Lifecycle for Members {
     fn configure(&mut self, context: &mut Context<'_>) {
@@ -48,14 +48,14 @@ impl Handover for Members {
         out.put(&self.is_numbered)?;
         self.sessions.save(out)?;
         let timers = context.timers.typed();
-        for record in self.state.save(&timers) {
+        for record in self.state.save(context.time.now, &timers) {
             out.put(&Some(record))?;
         }
         out.put(&None::<Record>)
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION && version != WITHOUT_RULES {
+        if version != SAVED_VERSION && !READABLE.contains(&version) {
             return Err(Unreadable::version("members", version));
         }
         self.is_numbered = saved.take()?;

@@ -95,8 +95,9 @@ fn describe(notice: &Notice) -> (Level, String) {
                 format!("a member is held for long: {holder} has held {member} of {pool} for {held}, lease {lease}"),
             )
         }
-        Notice::StartFailed { pool, text } => {
-            (Level::Warn, format!("a start failed in {}{}", escaped(pool), said(text)))
+        Notice::StartFailed { pool, provider, text } => {
+            let provider = if provider.is_empty() { "a lost provider" } else { provider };
+            (Level::Warn, format!("a start failed in {} at {provider}{}", escaped(pool), said(text)))
         }
         Notice::StartsAgain { pool } => (Level::Info, format!("starts in {} succeed again", escaped(pool))),
         Notice::TakenBack { pool, member, lease, note } => {
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn many_notices_are_few_lines_and_a_sum() {
         let at = |s| Time::START + Span::from_secs(s);
-        let failed = Notice::StartFailed { pool: b"p"[..].into(), text: b""[..].into() };
+        let failed = Notice::StartFailed { pool: b"p"[..].into(), provider: String::new(), text: b""[..].into() };
         let held = Notice::Held { pool: b"p"[..].into(), member: b"m"[..].into(), span: WINDOW, note: b""[..].into() };
         let mut log = EventLog::default();
         let lines = |log: &mut EventLog, notice, times: usize, s| {
@@ -172,14 +173,14 @@ mod tests {
                 r"a member is held for long: me\u{d} has held m\xff of p\u{a} for 1.500s, lease 7".into(),
             ),
             (
-                Notice::StartFailed { pool: pool(), text: long.into() },
+                Notice::StartFailed { pool: pool(), provider: "10.0.0.1:5".into(), text: long.into() },
                 Level::Warn,
-                format!(r"a start failed in p\u{{a}}: {}", "x".repeat(200)),
+                format!(r"a start failed in p\u{{a}} at 10.0.0.1:5: {}", "x".repeat(200)),
             ),
             (
-                Notice::StartFailed { pool: pool(), text: b""[..].into() },
+                Notice::StartFailed { pool: pool(), provider: String::new(), text: b""[..].into() },
                 Level::Warn,
-                r"a start failed in p\u{a}".into(),
+                r"a start failed in p\u{a} at a lost provider".into(),
             ),
             (Notice::StartsAgain { pool: pool() }, Level::Info, r"starts in p\u{a} succeed again".into()),
             (

@@ -56,7 +56,7 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
         | Request::Cancel
         | Request::Identify { name: _ }
         | Request::Bye
-        | Request::Started { start: _, member: _, attributes: _ }
+        | Request::Started { start: _, named: _ }
         | Request::Failed { start: _, text: _ }
         | Request::Stopped { member: _ }
         | Request::Alive { member: _ }

@@ -55,7 +55,7 @@ pub use poolcounter_protocol::members::request::{
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use saved::Record;
 
-use agents::{Agent, Agents, ProviderState};
+use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
 use background::{Background, BackgroundTask};
 use leases::{Lease, Leases};
 use members::{Member, MemberOwner, MemberTable, Wanted};
@@ -123,8 +123,8 @@ timer_keys! {
         Lease(id: LeaseId),
         /// The grace of a lost provider is over.
         Grace(id: AgentId),
-        /// Starts of a pool may be tried again.
-        Backoff(id: PoolId),
+        /// A provider may be asked for starts again.
+        Backoff(id: AgentId),
         /// Idle members of a pool may be stopped.
         Cull(id: PoolId),
         /// `clean_timeout` has passed for a member, and no agent is connected.
@@ -253,9 +253,7 @@ impl State {
             Request::RemovePool { name, graceful } => return self.remove_pool(conn, name, graceful, step),
             Request::Provide { pool, capacity } => return self.provide(conn, pool, capacity, step),
             Request::Clean { pool } => return self.clean(conn, pool, step),
-            Request::Started { start, member, attributes } => {
-                return self.started(conn, start, member, attributes, step);
-            }
+            Request::Started { start, named } => return self.started(conn, start, named, step),
             Request::Failed { start, text } => return self.start_failed(conn, start, text, step),
             Request::Stopped { member } => return self.stopped(conn, member, step),
             Request::Alive { member } => return self.alive(conn, member, step),

@@ -164,7 +164,7 @@ impl MembersTwin {
         let due: Vec<Kind> =
             self.model.deadlines().into_iter().filter(|(at, _)| *at <= now).map(|(_, kind)| kind).collect();
         let is_backing_off = self.model.backoffs().any(|(low, high)| (low..=high).contains(&now));
-        due.len() > 1 || is_backing_off && !due.is_empty()
+        due.len() > 1 || is_backing_off && due.iter().any(|kind| matches!(kind, Kind::Start | Kind::Stage))
     }
 
     fn now(&self) -> u64 {

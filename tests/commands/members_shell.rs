@@ -448,8 +448,11 @@ fn starts_that_hang_flood_or_die_do_not_stop_a_provider() {
 fn recovery_of_a_provider_is_logged_once() {
     let (mut server, mut operator) = server("1 1");
     let scratch = Scratch::new();
-    let provider = provide(&server, &scratch, "test $POOL_START_ID -gt 3 && echo m$POOL_START_ID", &[]);
+    let provider = provide(&server, &scratch, "test $POOL_START_ID -gt 1 && echo m$POOL_START_ID", &[]);
     until("a member is there", || states(&mut operator).ends_with(" free"));
+    // It is returned in good state.
+    assert_eq!(operator.ask("TAKE p").split(' ').next(), Some("MEMBER"));
+    assert_eq!(operator.ask("BYE"), "BYE");
     let log = server.daemon.new_log();
     let count = |text: &str| log.iter().filter(|line| line.contains(text)).count();
     assert!(count("a start failed in p") > 0, "{log:#?}");

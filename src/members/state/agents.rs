@@ -3,6 +3,10 @@
 use super::*;
 use std::collections::HashSet;
 
+mod backoff;
+
+pub(super) use backoff::{Backoff, PROVEN_AGE};
+
 /// Number of stops without an answer in time that are remembered for a provider.
 const MOST_LATE_STOPS: usize = 65_536;
 
@@ -18,6 +22,7 @@ pub(super) struct Agent {
     pub to_suspend: u32,
     /// True while background work is under way for its members.
     pub is_pending: bool,
+    pub backoff: Backoff,
 }
 
 pub(super) enum ProviderState {
@@ -33,7 +38,16 @@ pub(super) enum ProviderState {
 impl Agent {
     /// Returns an agent without members.
     pub fn new(state: ProviderState, pool: PoolId) -> Self {
-        Agent { state, pool, provides: false, cleans: false, capacity: None, to_suspend: 0, is_pending: false }
+        Agent {
+            state,
+            pool,
+            provides: false,
+            cleans: false,
+            capacity: None,
+            to_suspend: 0,
+            is_pending: false,
+            backoff: Backoff::default(),
+        }
     }
 
     /// Returns the connection, if it is there.
@@ -167,6 +181,16 @@ impl Agents {
         (agent.provides, agent.capacity) = (true, capacity);
     }
 
+    /// Returns the backoff of a provider.
+    pub fn backoff(&mut self, id: AgentId) -> &mut Backoff {
+        &mut self.agents[id.index()].backoff
+    }
+
+    /// Sets the backoff that another process saved. Returns false when the provider has one.
+    pub fn restore_backoff(&mut self, id: AgentId, backoff: Backoff) -> bool {
+        !std::mem::replace(&mut self.agents[id.index()].backoff, backoff).is_running()
+    }
+
     pub fn set_cleaner(&mut self, id: AgentId) {
         self.agents[id.index()].cleans = true;
     }
@@ -234,9 +258,11 @@ impl Agents {
     }
 
     /// Removes the listed agents of a pool that is gone.
-    pub fn remove_listed(&mut self, pool: PoolId) {
+    pub fn remove_listed(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         for id in std::mem::take(&mut self.by_pool.get_mut(pool).listed) {
-            match self.agents.remove(id.index()).state {
+            let mut agent = self.agents.remove(id.index());
+            agent.backoff.cancel(step);
+            match agent.state {
                 ProviderState::Serves(conn) => self.of_conn_mut(conn).serving = None,
                 ProviderState::Dismissed(conn) => self.of_conn_mut(conn).dismissed.retain(|other| *other != id),
                 ProviderState::Lost => {}
@@ -253,9 +279,10 @@ impl Agents {
         }
     }
 
-    /// Removes an agent that is in no list, and cancels the timer of its grace.
+    /// Removes an agent that is in no list, and cancels its timers.
     pub fn remove(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
-        let agent = self.agents.remove(id.index());
+        let mut agent = self.agents.remove(id.index());
+        agent.backoff.cancel(step);
         self.by_pool.get_mut(agent.pool).pending -= u32::from(agent.is_pending);
         if let ProviderState::Grace(timer) = agent.state {
             step.timers.cancel(timer);

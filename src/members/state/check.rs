@@ -49,7 +49,7 @@ impl State {
 
     /// Checks that the members that are wanted are started, as far as there is room.
     fn check_demand(&self, id: PoolId, pool: &Pool) {
-        let has_provider = self.agents.in_pool(id).iter().any(|agent| self.room_of(*agent).0 > 0);
+        let has_provider = self.roomiest_provider(id).is_some();
         assert!(!(self.may_start(id) && has_provider && self.wanted(id) > 0), "wanted members are started");
         let checks = self.members.in_pool(id).count(PhaseKind::Checking);
         let is_waiting = self.waiters.first_no_wait(id).is_some() && !self.background.of_pool(id).is_behind;
@@ -94,6 +94,11 @@ impl State {
             }
             let tasks = self.background.count(|task| matches!(task, BackgroundTask::Agent(of) if *of == id));
             assert_eq!(tasks, usize::from(agent.is_pending), "the members of a lost provider are ended");
+            let born_of = |member: MemberId| {
+                let of_agent = self.members.find(member).filter(|member| member.owner == MemberOwner::Agent(id));
+                of_agent.map(|member| member.born)
+            };
+            agent.backoff.check(born_of);
             let owned = self.members.in_pool(agent.pool).all().filter(|member| self.is_of(*member, id)).count();
             assert_eq!(owned, members as usize, "a provider has members of its pool");
         }

@@ -81,9 +81,9 @@ impl State {
         waiters.max(growth).max(floor).max(reserve).max(u64::from(pool.owed))
     }
 
-    /// Returns whether a pool and the daemon have room for a start, and the pool is in no backoff.
+    /// Returns whether a pool and the daemon have room for a start.
     pub(super) fn may_start(&self, id: PoolId) -> bool {
-        self.pool(id).backoff.is_none() && self.has_slot(id) && self.has_room()
+        self.has_slot(id) && self.has_room()
     }
 
     /// Asks providers for members, as far as there is room.
@@ -100,10 +100,13 @@ impl State {
         }
     }
 
-    /// Returns the provider with the most room left in proportion to its capacity; the first of several.
-    fn roomiest_provider(&self, id: PoolId) -> Option<AgentId> {
+    /// Returns the provider with the most room left in proportion to its capacity, of those in no backoff; the first of several.
+    pub(super) fn roomiest_provider(&self, id: PoolId) -> Option<AgentId> {
         let mut best: Option<(AgentId, u64, u64)> = None;
         for agent in self.agents.in_pool(id) {
+            if self.agents.get(*agent).backoff.is_running() {
+                continue;
+            }
             let (room, capacity) = self.room_of(*agent);
             if room > 0 && best.is_none_or(|(_, best, of)| room * of > best * capacity) {
                 best = Some((*agent, room, capacity));
@@ -126,13 +129,13 @@ impl State {
         &mut self,
         conn: ConnId,
         number: u64,
-        name: &[u8],
-        attributes: Attributes,
+        named: Result<(&[u8], Attributes), Refusal>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.starts.find(conn, number).ok_or(Refusal::BadStart)?;
+        let Some(id) = self.starts.find(conn, number) else { return Err(named.err().unwrap_or(Refusal::BadStart)) };
         let StartProgress::UnderWay { agent, pool, .. } = self.starts.get(id).progress else {
-            let (member, start): (Arc<[u8]>, _) = (name.into(), self.starts.finish(id, step));
+            let start = self.starts.finish(id, step);
+            let member: Arc<[u8]> = named?.0.into();
             self.agents.remember_late_stop(conn, member.clone());
             step.tell(conn, What::Error(Refusal::TooLate));
             step.tell(conn, What::Stop { pool: start.pool_name, member });
@@ -141,14 +144,18 @@ impl State {
         let cause = if self.has_spare_start(pool) { Cause::Other } else { Cause::Start };
         let start = self.starts.finish(id, step);
         self.pools.touch(pool);
-        if self.known_member(pool, name, step).is_some() {
-            self.note_failure(pool, step);
-            return Err(Refusal::MemberExists);
-        }
+        let (name, attributes) = match named {
+            Ok((name, _)) if self.known_member(pool, name, step).is_some() => {
+                self.note_failure(agent, b"the pool has a member of this name", step);
+                return Err(Refusal::MemberExists);
+            }
+            Ok(named) => named,
+            Err(refusal) => {
+                self.note_failure(agent, b"STARTED cannot be read", step);
+                return Err(refusal);
+            }
+        };
         self.pools.times(pool).start.record(step.now.since(start.since));
-        if self.pools.reset_backoff(pool, step) {
-            step.notices.push(Notice::StartsAgain { pool: self.pool(pool).name.clone() });
-        }
         step.tell(conn, What::Ok);
         let member = self.create_member(pool, name, attributes, MemberOwner::Agent(agent), step);
         self.release_member(member, cause, step);
@@ -164,9 +171,8 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         let id = self.starts.find(conn, number).ok_or(Refusal::BadStart)?;
-        if let StartProgress::UnderWay { pool, .. } = self.starts.get(id).progress {
-            self.note_failure(pool, step);
-            step.notices.push(Notice::StartFailed { pool: self.pool(pool).name.clone(), text: text.into() });
+        if let StartProgress::UnderWay { agent, .. } = self.starts.get(id).progress {
+            self.note_failure(agent, text, step);
         }
         self.starts.finish(id, step);
         step.tell(conn, What::Ok);
@@ -175,9 +181,9 @@ impl State {
 
     /// Fails a start that was not answered in time.
     pub(super) fn start_is_late(&mut self, id: StartId, step: &mut Step<'_, '_>) {
-        let pool = self.starts.time_out(id);
+        let (pool, agent) = self.starts.time_out(id);
         self.pools.count(pool, Stat::StartsLate);
-        self.note_failure(pool, step);
+        self.note_failure(agent, b"no answer in time", step);
     }
 
     /// Makes a start under way late, whose provider or pool leaves.
@@ -185,17 +191,36 @@ impl State {
         self.starts.end(id, step).into_iter().for_each(|pool| self.pools.touch(pool));
     }
 
-    /// Counts a failed start, and begins a backoff of its pool. Failures during a backoff do not lengthen it.
-    pub(super) fn note_failure(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        self.pools.count(id, Stat::StartsFailed);
-        self.pools.begin_backoff(id, step);
-        self.pools.touch(id);
+    /// Counts a failed start, and begins a backoff of its provider.
+    fn note_failure(&mut self, id: AgentId, text: &[u8], step: &mut Step<'_, '_>) {
+        self.pools.count(self.agents.get(id).pool, Stat::StartsFailed);
+        self.begin_backoff(id, text, step);
     }
 
-    /// Starts members again after a backoff.
-    pub(super) fn backoff_is_over(&mut self, id: PoolId) {
-        self.pools.backoff_fired(id);
-        self.pools.touch(id);
+    /// Begins a backoff of a provider at which a start has failed, or whose member has died young.
+    pub(super) fn begin_backoff(&mut self, id: AgentId, text: &[u8], step: &mut Step<'_, '_>) {
+        self.agents.backoff(id).begin(id, step);
+        let agent = self.agents.get(id);
+        let provider = agent.conn().map(|conn| (step.peer)(conn)).unwrap_or_default();
+        step.notices.push(Notice::StartFailed {
+            pool: self.pool(agent.pool).name.clone(),
+            provider,
+            text: text.into(),
+        });
+        self.pools.touch(self.agents.get(id).pool);
+    }
+
+    /// Asks a provider for starts again after its backoff.
+    pub(super) fn backoff_is_over(&mut self, id: AgentId) {
+        self.agents.backoff(id).fired();
+        self.pools.touch(self.agents.get(id).pool);
+    }
+
+    /// Notes that a member has shown that starts of its provider succeed again, if it `has`.
+    pub(super) fn note_success(&mut self, pool: PoolId, has: bool, step: &mut Step<'_, '_>) {
+        if has {
+            step.notices.push(Notice::StartsAgain { pool: self.pool(pool).name.clone() });
+        }
     }
 
     /// Stops members that are idle for longer than `max_age`, longest idle first.
@@ -222,12 +247,15 @@ impl State {
         u64::from(self.starts.in_pool(id)) + u64::from(checks) > self.waiters.need(id)
     }
 
-    /// Returns why a take has no member of the pool.
-    pub(super) fn miss_reason(&self, id: PoolId) -> NoMembers {
+    /// Returns why a take has no member of the pool. `asks` is true when it asks for a start.
+    pub(super) fn miss_reason(&self, id: PoolId, asks: bool) -> NoMembers {
         let (of_pool, starts) = (self.members.in_pool(id), self.starts.in_pool(id));
         let (has_slot, is_provided) = (self.has_slot(id), self.agents.is_provided(id));
-        let is_in_backoff = self.pool(id).backoff.is_some() && is_provided && has_slot && self.wanted(id) > 0;
-        if starts > 0 || of_pool.count(PhaseKind::Checking) > 0 || is_in_backoff {
+        let is_in_backoff = || {
+            let waits = |id: &AgentId| self.agents.get(*id).backoff.is_running() && self.room_of(*id).0 > 0;
+            has_slot && (asks || self.wanted(id) > 0) && self.agents.in_pool(id).iter().any(waits)
+        };
+        if starts > 0 || of_pool.count(PhaseKind::Checking) > 0 || is_in_backoff() {
             NoMembers::Starting
         } else if has_slot && !is_provided && of_pool.fixed() == 0 {
             NoMembers::NoProvider

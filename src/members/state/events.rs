@@ -20,8 +20,8 @@ pub struct Event {
 pub enum Notice {
     /// A member is held for longer than `warn_hold`.
     LongHold { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, held: Span, holder: String },
-    /// A start failed, with the text of the provider.
-    StartFailed { pool: Arc<[u8]>, text: Box<[u8]> },
+    /// A start failed, with the address of the provider and why.
+    StartFailed { pool: Arc<[u8]>, provider: String, text: Box<[u8]> },
     /// A start has succeeded after others had failed.
     StartsAgain { pool: Arc<[u8]> },
     /// An operator took a member back.

@@ -91,7 +91,10 @@ impl State {
         step.tell(conn, What::Returned);
         let member = self.end_lease(id, step);
         match condition {
-            Condition::Ok => self.return_member(member, step),
+            Condition::Ok => {
+                self.note_returned(member, step);
+                self.return_member(member, step);
+            }
             Condition::Fail => self.fail_member(member, Stat::Failed, step),
         }
     }
@@ -193,7 +196,10 @@ impl State {
         let is_bye = lease.holding.is_some_and(|holding| self.leases.holding(holding).is_bye);
         let member = self.end_lease(id, step);
         match is_bye {
-            true => self.return_member(member, step),
+            true => {
+                self.note_returned(member, step);
+                self.return_member(member, step);
+            }
             false => self.lose_member(member, step),
         }
     }

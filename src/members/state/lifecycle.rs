@@ -30,6 +30,9 @@ impl State {
     ) -> MemberId {
         let share = u16::from_le_bytes(step.random.bytes());
         let id = self.members.create(pool, name, attributes, owner, share, step.now);
+        if let MemberOwner::Agent(agent) = owner {
+            self.agents.backoff(agent).add(id, step.now);
+        }
         self.arm_life(id, step);
         self.pools.touch(pool);
         id
@@ -141,8 +144,28 @@ impl State {
     pub(super) fn drop_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.leave_state(id, step);
         let owner = self.member(id).owner;
+        self.disown(id, step);
         self.members.remove(id, step);
         self.drop_owner_if_over(owner, step);
+    }
+
+    /// Notes that a provider no longer has a member.
+    pub(super) fn disown(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let Member { owner, born, pool, .. } = *self.member(id);
+        if let MemberOwner::Agent(agent) = owner {
+            let has_succeeded = self.agents.backoff(agent).remove(id, born, step.now);
+            self.note_success(pool, has_succeeded, step);
+        }
+    }
+
+    /// Notes that a consumer has returned a member in good state.
+    pub(super) fn note_returned(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let Member { owner, born, pool, .. } = *self.member(id);
+        self.members.set_proven(id);
+        if let MemberOwner::Agent(agent) = owner {
+            let has_succeeded = self.agents.backoff(agent).note_returned(id, born);
+            self.note_success(pool, has_succeeded, step);
+        }
     }
 
     /// Removes a lost provider without members, unless background work or the list of its pool still has it.
@@ -171,9 +194,20 @@ impl State {
         }
     }
 
-    /// Ends a member that is not in use and is dead.
+    /// Ends a member that is not in use and is dead. One that dies young counts as a failed start of its provider.
     pub(super) fn member_died(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let then = if self.member(id).is_leaving { Then::Nothing } else { Then::Replace };
+        let Member { owner, is_leaving, is_proven, born, .. } = *self.member(id);
+        let then = if is_leaving { Then::Nothing } else { Then::Replace };
+        let age = step.now.since(born);
+        if let MemberOwner::Agent(agent) = owner
+            && !is_leaving
+            && !is_proven
+            && age < PROVEN_AGE
+        {
+            let age_ms = age.as_micros() / 1_000;
+            let text = [&*self.member(id).name, format!(" died after {age_ms} ms").as_bytes()].concat();
+            self.begin_backoff(agent, &text, step);
+        }
         self.end_member(id, Some(Stat::Died), then, step);
     }
 

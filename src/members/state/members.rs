@@ -28,6 +28,8 @@ pub(super) struct Member {
     pub share: u16,
     /// True when it was withdrawn or deleted while in use.
     pub is_leaving: bool,
+    /// True when it was ever returned in good state.
+    pub is_proven: bool,
     /// True for a fixed member that the configuration file had when it was read last.
     pub is_from_file: bool,
     pub phase: MemberPhase,
@@ -141,6 +143,10 @@ impl MemberTable {
         &self.members[id.index()]
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = (MemberId, &Member)> {
+        self.members.iter().map(|(index, member)| (MemberId::from_index(index), member))
+    }
+
     /// Returns a member, unless it is gone.
     pub fn find(&self, id: MemberId) -> Option<&Member> {
         self.members.get(id.index())
@@ -211,6 +217,7 @@ impl MemberTable {
             uses: 0,
             share,
             is_leaving: false,
+            is_proven: false,
             is_from_file: false,
             phase: MemberPhase::Orphaned,
             life: None,
@@ -293,6 +300,11 @@ impl MemberTable {
 
     pub fn set_leaving(&mut self, id: MemberId, is_leaving: bool) {
         self.members[id.index()].is_leaving = is_leaving;
+    }
+
+    /// Notes that a member was returned in good state.
+    pub fn set_proven(&mut self, id: MemberId) {
+        self.members[id.index()].is_proven = true;
     }
 
     pub fn set_from_file(&mut self, id: MemberId, is_from_file: bool) {

@@ -152,7 +152,7 @@ impl State {
 
     /// Removes a pool that has no member and no start.
     pub(super) fn drop_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        self.agents.remove_listed(id);
+        self.agents.remove_listed(id, step);
         let agents = &self.agents;
         let tasks = self.background.remove(|task| match task {
             BackgroundTask::Agent(agent) => agents.get(*agent).pool == id,

@@ -8,10 +8,6 @@ use std::ops::Bound;
 
 mod check;
 
-/// Time without starts after a first failure, before its jitter; it doubles with each further one.
-const FIRST_BACKOFF: Span = Span::from_millis(100);
-const LONGEST_BACKOFF: Span = Span::from_secs(30);
-
 pub(super) struct Pool {
     pub name: Arc<[u8]>,
     pub settings: Settings,
@@ -28,10 +24,6 @@ pub(super) struct Pool {
     pub owed: u32,
     /// Number of members and starts that it may have: `max`, or more while those are left that it had when `max` was lowered.
     pub most_slots: u64,
-    /// Armed while nothing is started, because a start has failed.
-    pub backoff: Option<TimerId>,
-    /// The next backoff, before its jitter.
-    pub next_backoff: Span,
     pub cull: Option<TimerId>,
     /// Time at which the first unclean member has waited for too long. Armed while no agent can be asked to clean.
     pub unclean_until: Option<(Time, TimerId)>,
@@ -141,8 +133,6 @@ impl Pools {
             is_from_file: saved.is_from_file,
             is_removed: saved.is_removed,
             owed: saved.owed,
-            backoff: saved.backoff.map(|at| step.timers.arm(at, Timer::Backoff(id))),
-            next_backoff: saved.next_backoff,
             cull: saved.cull.map(|at| step.timers.arm(at, Timer::Cull(id))),
             times: Box::new(saved.times),
             ..Pool::new(saved.name, saved.settings)
@@ -179,7 +169,7 @@ impl Pools {
         let pool = self.pools.remove(id.index());
         self.past.merge(&pool.figures);
         let unclean = pool.unclean_until.map(|(_, timer)| timer);
-        pool.cull.into_iter().chain(pool.backoff).chain(unclean).for_each(|timer| step.timers.cancel(timer));
+        pool.cull.into_iter().chain(unclean).for_each(|timer| step.timers.cancel(timer));
         // The next pool with this id is touched for itself.
         self.touched.retain(|other| *other != id);
     }
@@ -316,28 +306,6 @@ impl Pools {
         pool.most_slots = slots.max(u64::from(pool.settings.max));
     }
 
-    /// Arms the backoff after a failed start, unless it is armed.
-    pub fn begin_backoff(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let pool = &mut self.pools[id.index()];
-        if pool.backoff.is_none() {
-            let span = step.random.jitter(pool.next_backoff, 75, 125);
-            pool.next_backoff = (pool.next_backoff + pool.next_backoff).min(LONGEST_BACKOFF);
-            pool.backoff = Some(step.timers.arm(step.now + span, Timer::Backoff(id)));
-        }
-    }
-
-    /// Ends a backoff whose timer has fired.
-    pub fn backoff_fired(&mut self, id: PoolId) {
-        self.pools[id.index()].backoff.take().into_iter().for_each(TimerId::fired);
-    }
-
-    /// Ends the backoff after a start that has succeeded. Returns true when others had failed before.
-    pub fn reset_backoff(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
-        let pool = &mut self.pools[id.index()];
-        pool.backoff.take().into_iter().for_each(|timer| step.timers.cancel(timer));
-        std::mem::replace(&mut pool.next_backoff, FIRST_BACKOFF) != FIRST_BACKOFF
-    }
-
     /// Arms the timer for the next cull as the settings say.
     pub fn arm_cull(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         let pool = &mut self.pools[id.index()];
@@ -367,7 +335,7 @@ impl Pools {
     }
 
     pub fn armed_timers(&self) -> usize {
-        let armed = |pool: &Pool| [pool.cull.is_some(), pool.backoff.is_some(), pool.unclean_until.is_some()];
+        let armed = |pool: &Pool| [pool.cull.is_some(), pool.unclean_until.is_some()];
         self.iter().flat_map(|(_, pool)| armed(pool)).filter(|is_armed| *is_armed).count()
     }
 }
@@ -383,8 +351,6 @@ impl Pool {
             is_to_grow: false,
             owed: 0,
             most_slots: u64::from(settings.max),
-            backoff: None,
-            next_backoff: FIRST_BACKOFF,
             cull: None,
             unclean_until: None,
             figures: Figures::default(),

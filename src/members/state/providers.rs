@@ -98,8 +98,10 @@ impl State {
 
     /// Gives a member of a lost provider to another one, and frees it if it was suspended.
     fn adopt(&mut self, id: MemberId, agent: AgentId, attributes: Attributes, step: &mut Step<'_, '_>) {
-        let Member { pool, owner, .. } = *self.member(id);
+        let Member { pool, owner, born, .. } = *self.member(id);
+        self.disown(id, step);
         self.members.set_owner(id, agent);
+        self.agents.backoff(agent).add(id, born);
         self.drop_owner_if_over(owner, step);
         if !attributes.is_empty() {
             self.members.set_attributes(id, attributes);
@@ -195,11 +197,10 @@ impl State {
     pub(super) fn lose_agent(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let agent = self.agents.serving(conn);
         for start in self.starts.of_conn(conn).collect::<Vec<_>>() {
-            let is_under_way = self.starts.get(start).is_under_way();
-            if let Some((_, pool)) = agent.filter(|_| is_under_way) {
-                self.note_failure(pool, step);
+            if let Some(pool) = self.starts.end(start, step) {
+                self.pools.count(pool, Stat::StartsFailed);
+                self.pools.touch(pool);
             }
-            self.end_start(start, step);
         }
         self.starts.forget(conn);
         self.agents.lose_dismissed(conn);

@@ -214,7 +214,8 @@ impl State {
 
     /// Returns the number of armed timers.
     pub fn armed_timers(&self) -> usize {
-        let of_agents = self.agents.iter().filter(|(_, agent)| matches!(agent.state, ProviderState::Grace(_))).count();
+        let armed = |agent: &Agent| [matches!(agent.state, ProviderState::Grace(_)), agent.backoff.is_running()];
+        let of_agents = self.agents.iter().flat_map(|(_, agent)| armed(agent)).filter(|is_armed| *is_armed).count();
         let of_tables = self.pools.armed_timers() + self.members.armed_timers() + self.leases.armed_timers();
         of_tables + of_agents + self.starts.under_way() + self.waiters.len()
     }

@@ -94,6 +94,12 @@ impl<'a> Reading<'a> {
                 token.rule.is_none().then_some(())?;
                 state.leases.count_for_rule(lease, rule.into());
             }
+            Saved::Backoff { agent, until, next, failed } => {
+                let agent = *self.ids.agents.get(&agent)?;
+                let timer = until.map(|until| step.timers.arm(until, Timer::Backoff(agent)));
+                state.agents.restore_backoff(agent, Backoff::restored(timer, next, failed)).then_some(())?;
+            }
+            Saved::Proven { member } => state.members.set_proven(*self.ids.members.get(&member)?),
             Saved::Client { conn, name, late_stops } => {
                 state.leases.set_name(conn, name);
                 late_stops.into_iter().for_each(|member| state.agents.remember_late_stop(conn, member));
@@ -171,6 +177,9 @@ impl<'a> Reading<'a> {
             SavedPhase::Delayed(at) => MemberPhase::Delayed(arm(at)),
             SavedPhase::InUse | SavedPhase::Orphaned => MemberPhase::Orphaned,
         };
+        if let MemberOwner::Agent(agent) = owner {
+            state.agents.backoff(agent).add(id, saved.born);
+        }
         state.members.enter_state(id, phase);
         state.members.arm_life(id, &state.pools.get(pool).settings, step);
         state.pools.touch(pool);

@@ -49,6 +49,17 @@ pub(super) enum Saved {
         lease: u64,
         rule: String,
     },
+    /// The backoff of a provider, behind the provider. Versions 1 and 2 have none of these and of those that follow.
+    Backoff {
+        agent: AgentId,
+        until: Option<Time>,
+        next: Span,
+        failed: Option<Time>,
+    },
+    /// A young member that was returned in good state.
+    Proven {
+        member: MemberId,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -63,6 +74,7 @@ pub(super) struct SavedPool {
     pub is_retiming: bool,
     pub is_behind: bool,
     pub owed: u32,
+    /// The backoff of the pool, which versions 1 and 2 have.
     pub backoff: Option<Time>,
     pub next_backoff: Span,
     pub cull: Option<Time>,
@@ -163,7 +175,7 @@ pub(super) struct SavedWaiter {
 
 impl State {
     /// Returns everything, with deadlines in place of timers.
-    pub fn save<'a>(&'a self, timers: &'a Timers<'_, Timer>) -> impl Iterator<Item = Record> + 'a {
+    pub fn save<'a>(&'a self, now: Time, timers: &'a Timers<'_, Timer>) -> impl Iterator<Item = Record> + 'a {
         let numbers = Saved::Numbers {
             lease: self.leases.next_number(),
             arrival: self.waiters.next_arrival(),
@@ -180,6 +192,7 @@ impl State {
         let agents = all_pools().flat_map(|id| self.agents.in_pool(id)).copied();
         let gone = self.agents.iter().filter(|(id, agent)| !self.agents.in_pool(agent.pool).contains(id));
         let agents = agents.chain(gone.map(|(id, _)| id)).map(|id| save_agent(id, self.agents.get(id), timers));
+        let backoffs = self.agents.iter().filter_map(|(id, agent)| save_backoff(id, agent, timers));
         let left = self.leases.left_holdings().map(|(id, holding)| Saved::Holding {
             id,
             address: holding.address.clone(),
@@ -187,6 +200,8 @@ impl State {
         });
         let members = all_pools().flat_map(|id| self.members.in_order_of_queues(id));
         let members = members.map(|id| self.save_member(id, timers));
+        let is_proven = move |member: &Member| member.is_proven && now.since(member.born) < PROVEN_AGE;
+        let proven = self.members.iter().filter(move |(_, member)| is_proven(member)).map(|(id, _)| id);
         let mut leases: Vec<LeaseId> = self.leases.iter().map(|(id, _)| id).collect();
         leases.sort_unstable_by_key(|id| self.leases.get(*id).number);
         let rules: Vec<Saved> = leases.iter().filter_map(|id| save_rule(self.leases.get(*id))).collect();
@@ -197,8 +212,10 @@ impl State {
             .chain(pools)
             .chain(groups)
             .chain(agents)
+            .chain(backoffs)
             .chain(left)
             .chain(members)
+            .chain(proven.map(|member| Saved::Proven { member }))
             .chain(leases.into_iter().map(|id| self.save_lease(id)))
             .chain(rules)
             .chain(waiters.into_iter().map(|waiter| self.save_waiter(waiter)))
@@ -222,8 +239,8 @@ impl State {
             // A pool that is settled offers its free members again.
             is_behind: tasks.is_behind || tasks.is_offering,
             owed: pool.owed,
-            backoff: deadline(&pool.backoff),
-            next_backoff: pool.next_backoff,
+            backoff: None,
+            next_backoff: Span::ZERO,
             cull: deadline(&pool.cull),
             figures: pool.figures.save(),
             times: (*pool.times).clone(),
@@ -324,6 +341,11 @@ fn save_agent(id: AgentId, agent: &Agent, timers: &Timers<'_, Timer>) -> Saved {
         ProviderState::Lost => SavedProviderState::Lost,
     };
     Saved::Agent(SavedAgent { id, pool, state, provides, cleans, capacity, is_pending })
+}
+
+fn save_backoff(agent: AgentId, of: &Agent, timers: &Timers<'_, Timer>) -> Option<Saved> {
+    let (until, next, failed) = of.backoff.to_save(timers)?;
+    Some(Saved::Backoff { agent, until, next, failed })
 }
 
 fn save_rule(lease: &Lease) -> Option<Saved> {

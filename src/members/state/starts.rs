@@ -155,36 +155,36 @@ impl Starts {
 
     /// Makes a start late if it is under way, and returns its pool then.
     pub fn end(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Option<PoolId> {
-        let (pool, timer) = self.stop(id)?;
+        let (pool, _, timer) = self.stop(id)?;
         step.timers.cancel(timer);
         self.count_late(id);
         Some(pool)
     }
 
-    /// Makes a start late whose timer has fired, and returns its pool.
-    pub fn time_out(&mut self, id: StartId) -> PoolId {
-        let (pool, timer) = self.stop(id).expect("only a start under way has a timer");
+    /// Makes a start late whose timer has fired, and returns its pool and provider.
+    pub fn time_out(&mut self, id: StartId) -> (PoolId, AgentId) {
+        let (pool, agent, timer) = self.stop(id).expect("only a start under way has a timer");
         timer.fired();
         self.count_late(id);
-        pool
+        (pool, agent)
     }
 
     /// Removes a start that was answered. If it was under way, its timer is cancelled.
     pub fn finish(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Start {
-        let timer = self.stop(id).map(|(_, timer)| timer);
+        let timer = self.stop(id).map(|(.., timer)| timer);
         let start = self.remove(id, timer.is_none());
         timer.into_iter().for_each(|timer| step.timers.cancel(timer));
         start
     }
 
-    /// Takes a start under way out of the counts of its pool and provider; returns its pool and timer.
-    fn stop(&mut self, id: StartId) -> Option<(PoolId, TimerId)> {
+    /// Takes a start under way out of the counts of its pool and provider; returns these and its timer.
+    fn stop(&mut self, id: StartId) -> Option<(PoolId, AgentId, TimerId)> {
         let progress = std::mem::replace(&mut self.starts[id.index()].progress, StartProgress::Late);
         let StartProgress::UnderWay { pool, agent, timer } = progress else { return None };
         *self.by_pool.get_mut(pool) -= 1;
         *self.by_agent.get_mut(agent) -= 1;
         self.under_way -= 1;
-        Some((pool, timer))
+        Some((pool, agent, timer))
     }
 
     /// Counts a start that has become late. Beyond [`MOST_LATE`] the oldest of its connection is forgotten.

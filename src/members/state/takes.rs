@@ -116,7 +116,8 @@ impl State {
             Found::Unproved(members) => members,
             Found::Nothing if no_wait => {
                 self.ask_for_start(pool, take.filter.as_deref(), step);
-                let reason = self.miss_reason(pool);
+                let is_named = take.filter.as_ref().is_some_and(|filter| filter.member.is_some());
+                let reason = self.miss_reason(pool, !is_named);
                 self.count_miss(pool, reason);
                 step.tell(conn, What::NoMembers(reason));
                 return Ok(());
@@ -160,7 +161,7 @@ impl State {
         let starts_in = self.roomiest_pool(&pools);
         if no_wait && to_check.is_none() {
             starts_in.into_iter().for_each(|pool| self.ask_for_start(pool, take.filter.as_deref(), step));
-            self.refuse_group_take(conn, &pools, step);
+            self.refuse_group_take(conn, &pools, &take, step);
             return Ok(());
         }
         if !no_wait && pools.iter().all(|pool| self.queued(*pool) >= self.pool(*pool).settings.queue) {
@@ -214,8 +215,9 @@ impl State {
     }
 
     /// Tells a consumer why no pool of a group has a member.
-    fn refuse_group_take(&mut self, conn: ConnId, pools: &[PoolId], step: &mut Step<'_, '_>) {
-        let reasons: Vec<NoMembers> = pools.iter().map(|pool| self.miss_reason(*pool)).collect();
+    fn refuse_group_take(&mut self, conn: ConnId, pools: &[PoolId], take: &Take<'_>, step: &mut Step<'_, '_>) {
+        let is_named = take.filter.as_ref().is_some_and(|filter| filter.member.is_some());
+        let reasons: Vec<NoMembers> = pools.iter().map(|pool| self.miss_reason(*pool, !is_named)).collect();
         let reason = if reasons.contains(&NoMembers::Starting) {
             NoMembers::Starting
         } else if reasons.iter().all(|reason| *reason == NoMembers::NoProvider) {

@@ -346,7 +346,7 @@ impl State {
                 return;
             }
             if !(self.can_take_from(id, pool) && self.try_to_serve(id, pool, step)) {
-                let reason = self.miss_reason(pool);
+                let reason = self.miss_reason(pool, false);
                 self.count_miss(pool, reason);
                 self.refuse_wait(id, What::NoMembers(reason), step);
             }

@@ -76,7 +76,7 @@ pub enum Request<'a> {
     /// `CLEAN pool`.
     Clean { pool: &'a [u8] },
     /// `STARTED id member [attr=value ...]`.
-    Started { start: u64, member: &'a [u8], attributes: Attributes },
+    Started { start: u64, named: Result<(&'a [u8], Attributes), Refusal> },
     /// `FAILED id [text]`.
     Failed { start: u64, text: &'a [u8] },
     /// `STOPPED member`.

@@ -81,7 +81,12 @@ fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a
         MemberCommand::Clean => Request::Clean { pool: words.name()? },
         MemberCommand::Started => {
             let start = parse_long(words.word()?)?;
-            Request::Started { start, member: words.member()?, attributes: parse_attributes(words)? }
+            let named = words.member().and_then(|member| Ok((member, parse_attributes(words)?)));
+            if named.is_err() {
+                // The start is refused, whatever follows.
+                words.text();
+            }
+            Request::Started { start, named }
         }
         MemberCommand::Failed => Request::Failed { start: parse_long(words.word()?)?, text: words.text() },
         MemberCommand::Stopped => Request::Stopped { member: words.member()? },
@@ -200,7 +205,10 @@ pub fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
 }
 
 fn number_of(word: &[u8]) -> Result<u32, Refusal> {
-    parse_number(word).ok_or(Refusal::BadSyntax("a number is decimal digits"))
+    parse_number(word).ok_or(match word {
+        [_, ..] if word.iter().all(u8::is_ascii_digit) => Refusal::BadSyntax("the number is too large"),
+        _ => Refusal::BadSyntax("a number is decimal digits"),
+    })
 }
 
 fn seconds_of(word: &[u8]) -> Result<Span, Refusal> {
@@ -218,13 +226,14 @@ const DIGITS_OF_ANY: usize = 19;
 /// Reads a number of 64 bits. It is in each return, so the digits that cannot be too many are read without looking for that.
 fn parse_long(word: &[u8]) -> Result<u64, Refusal> {
     const WRONG: Refusal = Refusal::BadSyntax("a number is decimal digits");
+    const TOO_LARGE: Refusal = Refusal::BadSyntax("the number is too large");
     let (short, rest) = word.split_at(word.len().min(DIGITS_OF_ANY));
     if short.is_empty() || !word.iter().all(u8::is_ascii_digit) {
         return Err(WRONG);
     }
     let number = short.iter().fold(0, |number: u64, byte| number.wrapping_mul(10).wrapping_add(u64::from(byte & 0x0f)));
     let add = |number: u64, byte: &u8| number.checked_mul(10)?.checked_add(u64::from(byte & 0x0f));
-    rest.iter().try_fold(number, add).ok_or(WRONG)
+    rest.iter().try_fold(number, add).ok_or(TOO_LARGE)
 }
 
 fn parse_lease(word: &[u8]) -> Result<LeaseName, Refusal> {
@@ -318,7 +327,15 @@ pub fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Ref
     if OPTIONS.contains(&name) {
         return Err(Refusal::BadSyntax("an attribute has the name of an option"));
     }
-    let (name, value) = (check_name(name)?, check_name(value)?);
+    check_name(name)?;
+    match value {
+        [] => return Err(Refusal::BadSyntax("the value of an attribute is empty")),
+        _ if value.len() > LONGEST_NAME => {
+            return Err(Refusal::BadSyntax("the value of an attribute has at most 255 bytes"));
+        }
+        _ if value.contains(&0) => return Err(Refusal::BadSyntax("the value of an attribute has no NUL")),
+        _ => {}
+    }
     if attributes.iter().any(|(other, _)| **other == *name) {
         return Err(Refusal::BadSyntax("an attribute stands there twice"));
     }

@@ -42,7 +42,7 @@ fn look_at(line: &[u8]) {
             is_member(named.member);
             are_attributes(&attributes);
         }
-        Ok(Line::Request(Request::Started { member, attributes, .. })) => {
+        Ok(Line::Request(Request::Started { named: Ok((member, attributes)), .. })) => {
             is_member(member);
             are_attributes(&attributes);
         }

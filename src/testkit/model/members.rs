@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 const SECOND: u64 = 1_000_000;
-const FIRST_BACKOFF: u64 = SECOND / 10;
-const LONGEST_BACKOFF: u64 = 30 * SECOND;
+const FIRST_BACKOFF: u64 = SECOND;
+const LONGEST_BACKOFF: u64 = 60 * SECOND;
+/// A member that lives for so long shows that starts succeed.
+const PROVEN_AGE: u64 = 10 * SECOND;
 /// Who has waited for so long counts as one of the most urgent.
 const AGED: u64 = 60 * SECOND;
 
@@ -80,9 +82,6 @@ struct Pool {
     owed: u64,
     /// More starts, for this step only.
     growth: u64,
-    /// Between these moments the backoff ends.
-    backoff: Option<(u64, u64)>,
-    next_backoff: u64,
     cull_at: Option<u64>,
 }
 
@@ -121,11 +120,25 @@ struct Member {
     uses: u64,
     freed: u64,
     is_leaving: bool,
+    /// Whether it was ever returned in good state.
+    is_proven: bool,
     hold: Option<u64>,
+}
+
+/// For how long a provider is asked for no start after one has failed.
+#[derive(Default)]
+struct Backoff {
+    /// Between these moments it ends.
+    ends: Option<(u64, u64)>,
+    /// How many failures there were since a member has shown that starts succeed.
+    doubled: u32,
+    /// When the last of these was.
+    failed: Option<u64>,
 }
 
 #[derive(Default)]
 struct Conn {
+    backoff: Backoff,
     name: Option<String>,
     pool: Option<String>,
     provides: bool,
@@ -318,6 +331,7 @@ impl Members {
     /// One line of a client.
     pub fn say(&mut self, conn: usize, line: &str) {
         self.conns.entry(conn).or_default();
+        self.prove_by_age();
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match words[0] {
             "POOL" => self.declare(words[1], &words[2..]),
@@ -394,8 +408,6 @@ impl Members {
             is_leaving: false,
             owed: 0,
             growth: 0,
-            backoff: None,
-            next_backoff: FIRST_BACKOFF,
             cull_at,
         });
         Ok("OK")
@@ -491,10 +503,9 @@ impl Members {
         let pool = self.starts.remove(at).pool;
         let p = self.pool(&pool).expect("it is known");
         if self.pools[p].at(member).is_some() {
-            self.back_off(p);
+            self.back_off(conn);
             return Err("MEMBER_EXISTS");
         }
-        (self.pools[p].backoff, self.pools[p].next_backoff) = (None, FIRST_BACKOFF);
         self.enter(p, member, Owner::Provider(conn));
         Ok("OK")
     }
@@ -505,28 +516,63 @@ impl Members {
         }
         let at =
             self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
-        let pool = self.starts.remove(at).pool;
-        let p = self.pool(&pool).expect("it is known");
-        self.back_off(p);
+        self.starts.remove(at);
+        self.back_off(conn);
         Ok("OK")
     }
 
-    fn back_off(&mut self, p: usize) {
+    fn back_off(&mut self, conn: usize) {
         let now = self.now;
-        let pool = &mut self.pools[p];
-        if pool.backoff.is_some() {
+        let backoff = &mut self.conns.get_mut(&conn).expect("it is known").backoff;
+        if backoff.ends.is_some() {
             return;
         }
+        let span = LONGEST_BACKOFF.min(FIRST_BACKOFF << backoff.doubled);
         // Wheels turn by the millisecond, so it may take a little longer.
-        pool.backoff = Some((now + pool.next_backoff * 3 / 4, now + pool.next_backoff * 5 / 4 + 1_000));
-        pool.next_backoff = LONGEST_BACKOFF.min(pool.next_backoff * 2);
+        backoff.ends = Some((now + span * 3 / 4, now + span * 5 / 4 + 1_000));
+        (backoff.doubled, backoff.failed) = (6.min(backoff.doubled + 1), Some(now));
+    }
+
+    /// A member shows that starts of its provider succeed, if it came after the last failure.
+    fn prove(&mut self, p: usize, m: usize) {
+        let member = &self.pools[p].members[m];
+        let Owner::Provider(conn) = member.owner else { return };
+        let backoff = &mut self.conns.get_mut(&conn).expect("it is known").backoff;
+        if backoff.failed.is_some_and(|failed| member.born > failed) {
+            (backoff.doubled, backoff.failed) = (0, None);
+        }
+    }
+
+    fn prove_by_age(&mut self) {
+        for p in 0..self.pools.len() {
+            for m in 0..self.pools[p].members.len() {
+                if self.now - self.pools[p].members[m].born >= PROVEN_AGE {
+                    self.prove(p, m);
+                }
+            }
+        }
+    }
+
+    /// A member has died: one that dies young counts as a failed start.
+    fn die(&mut self, p: usize, m: usize) {
+        let member = self.pools[p].members.remove(m);
+        let is_young = !member.is_proven && !member.is_leaving && self.now - member.born < PROVEN_AGE;
+        if let Owner::Provider(conn) = member.owner
+            && is_young
+        {
+            self.back_off(conn);
+        }
+        if !member.is_leaving {
+            self.owe(p);
+        }
     }
 
     fn enter(&mut self, p: usize, name: &str, owner: Owner) {
         let now = self.now;
         let (name, state) = (name.into(), State::Orphaned);
-        let (uses, freed, is_leaving, hold) = (0, 0, false, None);
-        let member = Member { name, owner, state, born: now, since: now, proved: now, uses, freed, is_leaving, hold };
+        let (uses, freed, is_leaving, is_proven, hold) = (0, 0, false, false, None);
+        let (born, since, proved) = (now, now, now);
+        let member = Member { name, owner, state, born, since, proved, uses, freed, is_leaving, is_proven, hold };
         self.pools[p].members.push(member);
         let m = self.pools[p].members.len() - 1;
         self.come_free(p, m);
@@ -597,8 +643,7 @@ impl Members {
             }
             _ => {
                 self.lose(p, m, "died");
-                self.pools[p].members.remove(m);
-                self.owe(p);
+                self.die(p, m);
             }
         }
         Ok("OK")
@@ -730,10 +775,11 @@ impl Members {
         self.lose_consumer(number);
     }
 
-    fn reason(&self, p: usize) -> &'static str {
+    fn reason(&self, p: usize, asks: bool) -> &'static str {
         let pool = &self.pools[p];
         let is_possible = (pool.members.len() as u64 + self.starts_in(p)) < pool.settings.max;
-        let waits = pool.backoff.is_some() && is_possible && !self.providers(p).is_empty() && self.lacks(p, 0) > 0;
+        let is_backing_off = |conn: &usize| self.conns[conn].backoff.ends.is_some() && self.room_of(p, *conn).0 > 0;
+        let waits = is_possible && (asks || self.lacks(p, 0) > 0) && self.providers(p).iter().any(is_backing_off);
         if self.starts_in(p) + pool.checking() > 0 || waits {
             "NO_MEMBERS starting"
         } else if is_possible && self.providers(p).is_empty() && !pool.has_fixed() {
@@ -767,7 +813,7 @@ impl Members {
         }
         if asked.timeout == 0 {
             self.ask(p, &asked);
-            return Ok(self.reason(p));
+            return Ok(self.reason(p, asked.named.is_none()));
         }
         if self.waiters.iter().filter(|waiter| waiter.pool == name).count() as u64 >= self.pools[p].settings.queue {
             return Ok("QUEUE_FULL");
@@ -839,7 +885,7 @@ impl Members {
             let p = best.swap_remove(seen.unwrap_or(0));
             self.ask(p, &asked);
         }
-        let reasons: Vec<&str> = pools.iter().map(|p| self.reason(*p)).collect();
+        let reasons: Vec<&str> = pools.iter().map(|p| self.reason(*p, asked.named.is_none())).collect();
         let first = ["NO_MEMBERS starting", "NO_MEMBERS at_capacity", "NO_MEMBERS no_provider"];
         Ok(first.into_iter().find(|reason| reasons.contains(reason)).expect("it is known"))
     }
@@ -959,6 +1005,8 @@ impl Members {
 
     fn come_back_ok(&mut self, number: u64) {
         let (p, m) = self.end_lease(number);
+        self.pools[p].members[m].is_proven = true;
+        self.prove(p, m);
         self.come_back(p, m);
     }
 
@@ -1102,6 +1150,7 @@ impl Members {
         if !self.conns.contains_key(&conn) {
             return;
         }
+        self.prove_by_age();
         self.leave_wait(conn);
         for number in self.held_by(conn, true) {
             let lease = self.leases.iter_mut().find(|lease| lease.number == number).expect("it is held");
@@ -1126,11 +1175,7 @@ impl Members {
     }
 
     fn lose_agent(&mut self, p: usize, conn: usize) {
-        let failed = self.starts.iter().filter(|start| start.conn == conn).count();
         self.starts.retain(|start| start.conn != conn);
-        if failed > 0 {
-            self.back_off(p);
-        }
         for member in &mut self.pools[p].members {
             if matches!(member.state, State::Cleaning(by, _) if by == conn) {
                 member.state = State::Unclean(member.since);
@@ -1212,17 +1257,18 @@ impl Members {
 
     /// The moments between which a backoff ends.
     pub fn backoffs(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.pools.iter().filter_map(|pool| pool.backoff)
+        self.conns.values().filter_map(|conn| conn.backoff.ends)
     }
 
     /// Goes on to a moment: everything happens that is due then.
     pub fn tick(&mut self, now: u64) {
         self.now = now;
-        for p in 0..self.pools.len() {
-            let Some((low, high)) = self.pools[p].backoff else { continue };
-            let is_seen = self.hints.starts.values().any(|(_, pool)| *pool == self.pools[p].name);
+        self.prove_by_age();
+        for (id, conn) in &mut self.conns {
+            let Some((low, high)) = conn.backoff.ends else { continue };
+            let is_seen = self.hints.starts.values().any(|(asked, _)| asked == id);
             if now >= high || is_seen && now >= low {
-                self.pools[p].backoff = None;
+                conn.backoff.ends = None;
             }
         }
         while let Some((_, kind)) = self.deadlines().into_iter().filter(|(at, _)| *at <= now).min() {
@@ -1250,9 +1296,8 @@ impl Members {
             Kind::Start => {
                 let at = self.starts.iter().position(|start| start.until <= now).expect("one is due");
                 let start = self.starts.remove(at);
-                let p = self.pool(&start.pool).expect("a start is of a pool");
                 self.conns.get_mut(&start.conn).expect("it is known").late_starts.insert(start.number, start.pool);
-                self.back_off(p);
+                self.back_off(start.conn);
             }
             Kind::Stage => self.end_stage(),
             Kind::Life => {
@@ -1310,10 +1355,7 @@ impl Members {
                 member.state = State::Checking(now + check_timeout);
                 self.tell(conn, format!("!CHECK {pool} {name}"));
             }
-            State::Checking(_) => {
-                self.pools[p].members.remove(m);
-                self.owe(p);
-            }
+            State::Checking(_) => self.die(p, m),
             State::Stopping(_) => {
                 let Owner::Provider(conn) = member.owner else { panic!("only a provider is asked") };
                 self.pools[p].members.remove(m);
@@ -1362,6 +1404,7 @@ impl Members {
             .collect();
         for conn in self.conns.values_mut().filter(|conn| conn.pool.as_ref().is_some_and(|pool| gone.contains(pool))) {
             (conn.pool, conn.provides, conn.cleans) = (None, false, false);
+            conn.backoff = Backoff::default();
         }
         self.pools.retain(|pool| !gone.contains(&pool.name));
     }
@@ -1480,20 +1523,15 @@ impl Members {
         let pool = &self.pools[p];
         let name = pool.name.clone();
         let slots = pool.members.len() as u64 + self.starts_in(p);
-        if pool.backoff.is_some() || slots >= pool.settings.max {
+        if slots >= pool.settings.max {
             return false;
         }
-        let room_of = |conn: usize| {
-            let capacity = self.conns[&conn].capacity.unwrap_or(pool.settings.max);
-            let own = pool.count(|member| member.owner == Owner::Provider(conn));
-            let starts = self.starts.iter().filter(|start| start.conn == conn).count() as u64;
-            (capacity.saturating_sub(own + starts), capacity)
-        };
-        let able: Vec<usize> = self.providers(p).into_iter().filter(|conn| room_of(*conn).0 > 0).collect();
+        let is_able = |conn: &usize| self.room_of(p, *conn).0 > 0 && self.conns[conn].backoff.ends.is_none();
+        let able: Vec<usize> = self.providers(p).into_iter().filter(is_able).collect();
         let is_best = |conn: &usize| {
-            let (room, capacity) = room_of(*conn);
+            let (room, capacity) = self.room_of(p, *conn);
             able.iter().all(|other| {
-                let (other_room, other_capacity) = room_of(*other);
+                let (other_room, other_capacity) = self.room_of(p, *other);
                 room * other_capacity >= other_room * capacity
             })
         };
@@ -1509,6 +1547,15 @@ impl Members {
         self.starts.push(Start { number, conn, pool: name, until });
         self.pools[p].owed = self.pools[p].owed.saturating_sub(1);
         true
+    }
+
+    /// How many members a provider may still be asked to start, and its capacity.
+    fn room_of(&self, p: usize, conn: usize) -> (u64, u64) {
+        let pool = &self.pools[p];
+        let capacity = self.conns[&conn].capacity.unwrap_or(pool.settings.max);
+        let own = pool.count(|member| member.owner == Owner::Provider(conn));
+        let starts = self.starts.iter().filter(|start| start.conn == conn).count() as u64;
+        (capacity.saturating_sub(own + starts), capacity)
     }
 
     /// Whether starts were numbered from 1 on, without a gap.

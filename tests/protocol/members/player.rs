@@ -231,7 +231,7 @@ impl Player {
         let (picture, armed) = (self.picture(), self.wheel.len());
         let saved: Vec<Vec<u8>> = {
             let timers = self.wheel.of::<Timer>(OWNER);
-            let records = self.state.save(&timers);
+            let records = self.state.save(self.now, &timers);
             records.map(|record| postcard::to_allocvec(&record).expect("a vector takes every byte")).collect()
         };
         self.state = State::new(LIMITS, 1);

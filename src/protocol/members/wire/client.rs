@@ -174,10 +174,12 @@ pub fn write_request(bytes: &mut Vec<u8>, request: &Request<'_>) {
             write_words(bytes, &[b"PROVIDE", pool]);
             capacity.iter().for_each(|capacity| write(bytes, format_args!(" {capacity}")));
         }
-        Request::Started { start, member, attributes } => {
+        Request::Started { start, named } => {
             write(bytes, format_args!("STARTED {start} "));
-            write_words(bytes, &[member]);
-            write_attributes(bytes, attributes);
+            if let Ok((member, attributes)) = named {
+                write_words(bytes, &[member]);
+                write_attributes(bytes, attributes);
+            }
         }
         Request::Failed { start, text } => {
             write(bytes, format_args!("FAILED {start} "));
@@ -402,8 +404,8 @@ mod tests {
             Request::Renew { token, span: Some(Span::from_millis(250)) },
             Request::Provide { pool: b"db", capacity: None },
             Request::Provide { pool: b"db", capacity: Some(3) },
-            Request::Started { start: 7, member: b"m", attributes: attributes(&[("a", "1")]) },
-            Request::Started { start: 7, member: b"m", attributes: Attributes::new() },
+            Request::Started { start: 7, named: Ok((b"m", attributes(&[("a", "1")]))) },
+            Request::Started { start: 7, named: Ok((b"m", Attributes::new())) },
             Request::Failed { start: 7, text: b"exit status 1" },
             Request::Stopped { member: b"m" },
             Request::Alive { member: b"m" },
