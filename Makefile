@@ -8,6 +8,9 @@ PREFIX ?= /usr/local
 CARGO_TARGET_DIR ?= target
 BINARY = $(CARGO_TARGET_DIR)/release/poolcounter
 SHARE = $(DESTDIR)$(PREFIX)/share
+SYSCONFDIR ?= /etc
+# Where systemd looks for units of what is not from a package.
+UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
 
 # What `make fuzz` runs, and for how many seconds.
 TARGET ?= pools_stream
@@ -118,7 +121,7 @@ sim:
 	$(if $(SEED),SIM_SEED=$(SEED)) $(if $(SEEDS),SIM_SEEDS=$(SEEDS)) $(if $(STEPS),SIM_STEPS=$(STEPS)) \
 		$(CARGO) test --release --test protocol simulation:: -- --nocapture
 
-## farm: what the product is for: a model of a farm with and without locks, as the table of the README
+## farm: what the product is for: a model of a farm with and without locks, as a table of benches/README.md
 farm:
 	$(CARGO) test --test protocol farm:: -- --nocapture
 
@@ -160,7 +163,7 @@ else echo "this needs packages that only root can install: apt-get install --no-
 $$sudo apt-get update && $$sudo apt-get install -y --no-install-recommends $(1)
 endef
 
-## install: the program, its manual pages and completions, under DESTDIR and PREFIX (/usr/local)
+## install: the program, its manual pages, documents, completions and units, under DESTDIR and PREFIX (/usr/local), and its settings in SYSCONFDIR (/etc), unless they are there
 install: $(BINARY)
 	install -d $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/sbin/poolcounter
@@ -173,6 +176,21 @@ install: $(BINARY)
 	$(BINARY) completions bash > $(SHARE)/bash-completion/completions/poolcounter
 	$(BINARY) completions zsh > $(SHARE)/zsh/site-functions/_poolcounter
 	$(BINARY) completions fish > $(SHARE)/fish/vendor_completions.d/poolcounter.fish
+	install -d $(SHARE)/doc/poolcounter/docs/protocols
+	install -m 644 README.md CHANGELOG.md SECURITY.md $(SHARE)/doc/poolcounter
+	install -m 644 docs/*.md $(SHARE)/doc/poolcounter/docs
+	install -m 644 docs/protocols/*.md $(SHARE)/doc/poolcounter/docs/protocols
+	install -d $(SHARE)/poolcounter $(DESTDIR)$(SYSCONFDIR)
+	install -m 644 debian/poolcounter.toml $(SHARE)/poolcounter/poolcounter.toml
+	[ -e $(DESTDIR)$(SYSCONFDIR)/poolcounter.toml ] || \
+		install -m 644 debian/poolcounter.toml $(DESTDIR)$(SYSCONFDIR)/poolcounter.toml
+	install -d $(UNITS)
+	$(call unit,debian/poolcounter.service,poolcounter.service)
+	$(call unit,debian/poolcounter.socket,poolcounter.socket)
+	$(call unit,debian/poolcounter.poolcounter-tls.service,poolcounter-tls.service)
+
+# Installs a unit of the package, with the paths of this installation.
+unit = sed 's|/usr/bin/poolcounterd\{0,1\} |$(PREFIX)/sbin/poolcounter |; s|/etc/poolcounter\.toml|$(SYSCONFDIR)/poolcounter.toml|' $(1) > $(UNITS)/$(2)
 
 # Only where nothing is built yet, so that root may install without cargo what somebody else has built.
 $(BINARY):

@@ -5,6 +5,10 @@ use poolcounter::SERVICES;
 use poolcounter_cli::{COMMANDS, Command, MEMBER_REQUESTS, Opt, tables};
 use poolcounter_service::access::Verb;
 use poolcounter_service::options::TableDoc;
+use poolcounter_testkit::daemon::Client;
+use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::web;
+use std::collections::BTreeSet;
 use std::fs;
 
 /// Set to have the files written.
@@ -12,7 +16,40 @@ const WRITE: &str = "WRITE_DOCS";
 
 const DAEMON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8");
 const OTHERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.1");
+const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
 const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.toml");
+
+/// Marks around the tables of metrics in their page.
+const METRICS_BEGIN: &str = "<!-- Made by make docs: the metrics. -->\n";
+const METRICS_END: &str = "<!-- End of the metrics. -->\n";
+
+/// Settings with which every metric has a line.
+const METRICS_SETTINGS: &str = r#"
+[[members.pool]]
+name = "accounts"
+max = 1
+fixed = ["ci-01"]
+
+[[pools.ceiling]]
+key = "page:*"
+workers = 2
+
+[[access]]
+name = "all"
+who = ["all"]
+may = ["pools", "counters", "members", "jobs", "http", "admin"]
+"#;
+
+/// Chapters of the page of metrics: the heading, and what the names of their metrics begin with.
+const METRICS_CHAPTERS: [(&str, &str); 7] = [
+    ("Locks", "poolcounter_pools_"),
+    ("Counters", "poolcounter_counters_"),
+    ("Members", "poolcounter_members_"),
+    ("Jobs", "poolcounter_jobs_"),
+    ("Rules of access", "poolcounter_access_"),
+    ("Administration", "poolcounter_admin_"),
+    ("The daemon and its process", ""),
+];
 
 /// What begins and ends the part of a page that is made, with the name of the command in between.
 const BEGIN: &str = ".\\\" Made by make docs: the options of ";
@@ -46,6 +83,50 @@ fn options_and_commands_in_the_manual_are_those_of_the_tables() {
 #[test]
 fn the_template_is_made_of_the_tables() {
     keep(TEMPLATE, &template());
+}
+
+/// The page is made of what a daemon with all services serves.
+#[test]
+fn metrics_in_their_page_are_those_of_a_daemon() {
+    let scratch = Scratch::new();
+    let (config, store) = (scratch.file("settings.toml"), format!("sqlite:{}", scratch.file("jobs.db").display()));
+    fs::write(&config, METRICS_SETTINGS).expect("there is room");
+    let services = ["--counter", "--members", "--jobs"];
+    let listening = ["counter", "members", "jobs"].map(|name| format!("--{name}-listen=127.0.0.1:0"));
+    let admin = format!("unix:{}", scratch.file("admin.sock").display());
+    let others = ["--jobs-store", &store, "--admin", &admin, "--config", config.to_str().expect("is text")];
+    let options: Vec<&str> = services.into_iter().chain(listening.iter().map(String::as_str)).chain(others).collect();
+    let (daemon, http) = web::start(&options);
+    assert_eq!(daemon.connect().ask("ACQ4ME page:1 1 1"), "LOCKED");
+    let mut runner = Client::to(daemon.jobs());
+    assert_eq!(runner.ask("identify runner\r"), "IDENTIFIED runner\r");
+    assert_eq!(runner.ask("put 0 0 60 1\r\na\r"), "INSERTED 1\r");
+    keep(METRICS, &with_metrics(&read(METRICS), web::fetch(http, "/metrics").text()));
+}
+
+/// The page with a table for each chapter.
+fn with_metrics(page: &str, metrics: &str) -> String {
+    let mut rest: Vec<&str> = metrics.split("# HELP ").skip(1).collect();
+    let mut text = String::new();
+    for (heading, prefix) in METRICS_CHAPTERS {
+        let (own, others): (Vec<&str>, Vec<&str>) = rest.into_iter().partition(|family| family.starts_with(prefix));
+        text += &format!("\n## {heading}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n");
+        text.extend(own.into_iter().map(metric));
+        rest = others;
+    }
+    between(page, METRICS_BEGIN, METRICS_END, &format!("{text}\n"))
+}
+
+/// The row of a metric, from its part of the page.
+fn metric(family: &str) -> String {
+    let mut lines = family.lines();
+    let (name, help) = lines.next().and_then(|line| line.split_once(' ')).expect("a name and its help");
+    let kind = lines.next().and_then(|line| line.rsplit(' ').next()).expect("the type");
+    let labels = lines.filter_map(|line| line.split_once('{')?.1.rsplit_once('}').map(|(labels, _)| labels));
+    let names = labels.flat_map(|labels| labels.split("\",")).filter_map(|label| label.split('=').next());
+    let names: BTreeSet<&str> = names.filter(|name| *name != "le").collect();
+    let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<String>>().join(", ");
+    format!("| `{name}` | {kind} | {names} | {help} |\n")
 }
 
 /// A default stands in the short text, for people, and in TOML.

@@ -75,3 +75,37 @@ fn a_package_needs_no_root_but_for_what_is_missing() {
     let (worked, stdout, _) = said(&there).expect("make is there");
     assert!(worked && stdout.ends_with("it is built\n") && !stdout.contains("as root"), "{stdout}");
 }
+
+/// Settings that are there stay; the units name the program and the settings of this installation.
+#[test]
+fn an_installation_has_settings_and_units() {
+    let Some(make) = find("make") else { return };
+    let scratch = Scratch::new();
+    let (target, root) = (scratch.file("target"), scratch.file("root"));
+    fs::create_dir_all(target.join("release")).expect("can be made");
+    install(&target.join("release/poolcounter"), b"#!/bin/sh\necho \"$@\"\n");
+    let install_with = |settings: &str| {
+        let mut command = Command::new(&make);
+        command.current_dir(env!("CARGO_MANIFEST_DIR")).env("CARGO_TARGET_DIR", &target);
+        let output = command.args(["install", settings]).arg(format!("DESTDIR={}", root.display())).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    install_with("PREFIX=/opt");
+    let template = include_str!("../../debian/poolcounter.toml");
+    assert_eq!(read("etc/poolcounter.toml"), template);
+    let unit = read("opt/lib/systemd/system/poolcounter.service");
+    assert!(unit.contains("\nExecStart=/opt/sbin/poolcounter --config /etc/poolcounter.toml $ARGS\n"), "{unit}");
+    assert!(!unit.contains("/usr/bin/poolcounter"), "{unit}");
+    assert!(
+        read("opt/lib/systemd/system/poolcounter-tls.service")
+            .contains("\nExecStart=/opt/sbin/poolcounter tls $ARGS\n")
+    );
+    read("opt/share/doc/poolcounter/docs/protocols/jobs.md");
+
+    fs::write(root.join("etc/poolcounter.toml"), "max_hold = 60\n").expect("can be written");
+    install_with("PREFIX=/opt");
+    assert_eq!(read("etc/poolcounter.toml"), "max_hold = 60\n");
+    assert_eq!(read("opt/share/poolcounter/poolcounter.toml"), template);
+}

@@ -135,6 +135,9 @@ fn documented_names_of_settings_are_those_that_a_file_can_have() {
     let root = env!("CARGO_MANIFEST_DIR");
     let documents = ["README.md", "SECURITY.md", "poolcounter.8", "poolcounter.1", "contrib/mediawiki/README.md"];
     let mut texts: Vec<String> = documents.map(|path| fs::read_to_string(format!("{root}/{path}")).expect(path)).into();
+    let pages =
+        fs::read_dir(format!("{root}/docs")).expect("is a directory").map(|entry| entry.expect("is read").path());
+    texts.extend(pages.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).expect("is text")));
     let help = Command::new(env!("CARGO_BIN_EXE_poolcounter")).arg("--help").output().expect("the program runs");
     texts.push(String::from_utf8(help.stdout).expect("is text"));
     let options = (COMMANDS[0].options)();
@@ -149,7 +152,7 @@ fn documented_names_of_settings_are_those_that_a_file_can_have() {
         let in_sections = ["counter.", "members.", "jobs."];
         for word in words.filter(|word| in_sections.iter().any(|section| word.starts_with(section))) {
             // Files.
-            let is_other = [".db", ".prom"].iter().any(|end| word.ends_with(end));
+            let is_other = [".db", ".prom", ".md", ".service"].iter().any(|end| word.ends_with(end));
             assert!(is_other || known.contains(&word), "{word} is documented, and is no setting");
             named += usize::from(!is_other);
         }

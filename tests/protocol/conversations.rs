@@ -12,6 +12,7 @@ use poolcounter_testkit::sockets::Sockets;
 use poolcounter_testkit::virtual_target::{Variation, VirtualTarget};
 use poolcounter_testkit::yrmcds::Yrmcds;
 use socket2::SockAddr;
+use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Mutex;
@@ -25,6 +26,9 @@ const IMPATIENCE: Duration = Duration::from_millis(700);
 /// How long the threads of yrmcds may take until all of them have done what they were told. What goes wrong with the first
 /// pause is played once more with the second: on a busy machine its threads may lag behind.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
+
+/// The language of the blocks that are conversations in documents.
+const CONVERSATION: &str = "conversation";
 
 fn pools() -> Script {
     Script::parse("tests/conversations/pools.txt", Protocol::Pools, include_str!("../conversations/pools.txt"))
@@ -44,6 +48,64 @@ fn jobs() -> Script {
 fn members() -> Script {
     Script::parse("tests/conversations/members.txt", Protocol::Members, include_str!("../conversations/members.txt"))
         .unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+/// The conversations of a page of docs/protocols: those in its blocks of that language, each under the heading above it.
+fn page_of(protocol: Protocol) -> Script {
+    let name = format!("docs/protocols/{}.md", protocol.kind());
+    let page = fs::read_to_string(format!("{}/{name}", env!("CARGO_MANIFEST_DIR"))).expect("the page is there");
+    let (mut heading, mut language, mut text) = ("", None, String::new());
+    for line in page.lines() {
+        match (line.strip_prefix("```"), language) {
+            (Some(named), None) => {
+                language = Some(named);
+                text += &if named == CONVERSATION { format!("## {heading}") } else { String::new() };
+            }
+            (Some(_), Some(_)) => language = None,
+            (None, Some(CONVERSATION)) => text += line,
+            (None, None) if line.starts_with('#') => heading = line.trim_matches(['#', ' ']),
+            (None, _) => {}
+        }
+        text.push('\n');
+    }
+    Script::parse(&name, protocol, &text).unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+const PROTOCOLS: [Protocol; 4] = [Protocol::Pools, Protocol::Counters, Protocol::Members, Protocol::Jobs];
+
+#[test]
+fn of_the_documents_in_virtual_time() {
+    let mut failures = Vec::new();
+    for script in PROTOCOLS.map(page_of) {
+        assert!(!script.scenarios.is_empty(), "{}", script.name);
+        let play_one = |scenario: &Scenario| {
+            play(&script, scenario, &mut VirtualTarget::new(script.protocol, scenario, Variation::None)).err()
+        };
+        failures.extend(script.scenarios.iter().filter_map(play_one));
+    }
+    report(&failures);
+}
+
+#[test]
+fn of_the_documents_over_tcp() {
+    for script in PROTOCOLS.map(page_of) {
+        let start = |scenario: &Scenario| match script.protocol {
+            Protocol::Pools => Daemon::start(&options_of(scenario)),
+            Protocol::Counters => Daemon::start_with_counters(&options_of(scenario)),
+            Protocol::Members => Daemon::start_with_members(&options_of(scenario)),
+            Protocol::Jobs => Daemon::start_with_jobs(&options_of(scenario)),
+        };
+        let failures = in_parallel(&in_real_time(&script), start, |scenario, daemon| {
+            let address = match script.protocol {
+                Protocol::Pools => daemon.address,
+                Protocol::Counters => daemon.counters(),
+                Protocol::Members => daemon.members(),
+                Protocol::Jobs => daemon.jobs(),
+            };
+            play(&script, scenario, &mut Sockets::new(script.protocol, address, PATIENCE)).err()
+        });
+        report(&failures);
+    }
 }
 
 fn play_in_virtual_time(variation: Variation) {

@@ -1,5 +1,5 @@
 //! What the product is for, in figures: a model of a farm whose most wanted page is edited, without locks, with those of the C
-//! daemon, and with ours. `make farm` prints the table, which the README shows.
+//! daemon, and with ours. `make farm` prints the table, which benches/README.md shows.
 
 mod modelled;
 mod pool_server;
@@ -23,7 +23,7 @@ use servers::{Farm, Page, SECOND};
 use std::time::Duration;
 use tally::{FIGURES, NEVER, Tally};
 
-/// The seed of the table in the README.
+/// The seed of the table in benches/README.md.
 const SEED: u64 = 2_009;
 /// How long the C daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ fn rows(count: usize, title: &str, tallies: &[Tally]) -> String {
 }
 
 #[test]
-fn the_readme_shows_what_becomes_of_a_farm() {
+fn the_documented_table_is_that_of_the_model() {
     let names = COLUMNS.map(|column| column.name).join(" | ");
     let table = format!(
         "| | {names} |\n{}|\n{}{}",
@@ -80,7 +80,7 @@ fn the_readme_shows_what_becomes_of_a_farm() {
         rows(3, "**and the renderer dies**", &play_farms(true, SEED)),
     );
     println!("{table}");
-    assert!(include_str!("../../../README.md").contains(&table), "the README has other figures");
+    assert!(include_str!("../../../benches/README.md").contains(&table), "benches/README.md has other figures");
 }
 
 #[test]
