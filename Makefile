@@ -26,7 +26,7 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container openssl
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check docs test-browser test-mediawiki test-postgres test-upgrade golden bench fuzz sim farm soak soak-jobs static deb test-package install clean help
+.PHONY: all test check docs python test-browser test-mediawiki test-postgres test-upgrade golden bench fuzz sim farm soak soak-jobs static deb test-package install clean help
 
 ## all: the daemon, optimised
 all:
@@ -65,6 +65,10 @@ endef
 ## docs: the parts of the manual and of the settings' template that are made of the tables of options
 docs:
 	WRITE_DOCS=1 $(CARGO) test --test commands docs::
+
+## python: the client for Python as sdist and wheel, in $(CARGO_TARGET_DIR)/python
+python:
+	PYTHONDONTWRITEBYTECODE=1 python3 contrib/python/backend.py $(CARGO_TARGET_DIR)/python
 
 # What looks at the page and complains: outside of the repository.
 NPM = $(abspath $(CARGO_TARGET_DIR))/tmp/npm

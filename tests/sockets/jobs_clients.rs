@@ -24,7 +24,7 @@ fn play(command: &mut Command) {
 }
 
 /// Returns the Python of an environment that has these packages, if they are to be had.
-fn python(name: &str, packages: &[&str]) -> Option<PathBuf> {
+pub fn python(name: &str, packages: &[&str]) -> Option<PathBuf> {
     let place = Path::new(KEPT).join(name);
     let python = place.join("bin/python");
     let has_all = || succeeds(Command::new(&python).args(["-m", "pip", "show"]).args(packages));

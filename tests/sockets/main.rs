@@ -16,6 +16,7 @@ mod jobs_faults;
 mod members_sockets;
 mod page;
 mod proxied;
+mod python_client;
 mod scale_out;
 mod soak;
 mod storm;

@@ -1,0 +1,257 @@
+"""Connections, lines and the order of servers: what both protocols have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import ssl
+import threading
+import time
+from typing import Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+
+#: The longest that the protocol can wait, in seconds: 136 years.
+NO_LIMIT = 2**32 - 1
+#: A longer line is garbage.
+LONGEST_LINE = 64 * 1024
+
+Answer = TypeVar("Answer")
+
+
+class PoolCounterError(Exception):
+    """Anything that this package raises."""
+
+
+class Unavailable(PoolCounterError, ConnectionError):
+    """No server answers. Code that protects a resource from load should go on without a lock then."""
+
+
+class Lost(PoolCounterError):
+    """The lock or member was lost before it was given back: another client may have had it, too."""
+
+
+class QueueFull(PoolCounterError):
+    """Too many hold or wait already."""
+
+
+class TimedOut(PoolCounterError, TimeoutError):
+    """The wait was too short."""
+
+
+class Refused(PoolCounterError):
+    """The server refuses the request, whose fault it is. The protocol's word is in `code`."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__("the server refuses: " + words)
+        self.code = words.split(" ", 1)[0]
+
+
+class Closed(ConnectionError):
+    """The server has closed the connection."""
+
+
+def escape(name: str, longest: Optional[int] = None) -> bytes:
+    """Returns a name as it goes over the wire: a space is `%20`."""
+    raw = name.encode("utf-8", "surrogateescape").replace(b" ", b"%20")
+    if not raw or any(byte in raw for byte in b"\n\r\0") or (longest is not None and len(raw) > longest):
+        raise ValueError(f"{name!r} cannot be sent")
+    return raw
+
+
+def text_of(raw: bytes) -> str:
+    """Returns bytes of a line as text, from which `escape` makes the same bytes."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def seconds(value: Optional[float]) -> bytes:
+    """Returns seconds as they go over the wire, to the millisecond; None is without limit."""
+    span = NO_LIMIT if value is None else min(max(value, 0.0), NO_LIMIT)
+    return (f"{span:.3f}".rstrip("0").rstrip(".")).encode()
+
+
+class Connection:
+    """One connection to a server. Whoever gets an error from it closes it."""
+
+    def __init__(
+        self, address: str, port: int, connect_timeout: float, answer_timeout: float, tls: Optional[ssl.SSLContext]
+    ) -> None:
+        self.answer_timeout = answer_timeout
+        self._input = b""
+        if address.startswith("unix:"):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(connect_timeout)
+            self._socket.connect(address[len("unix:") :])
+            return
+        has_tls = address.startswith("tls:")
+        host, port = _host_and_port(address[len("tls:") :] if has_tls else address, port)
+        self._socket = socket.create_connection((host, port), connect_timeout)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if has_tls:
+            context = tls or ssl.create_default_context()
+            self._socket = context.wrap_socket(self._socket, server_hostname=host)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, line: bytes) -> None:
+        """Sends a request, of which the end of the line is missing."""
+        self._socket.settimeout(self.answer_timeout)
+        self._socket.sendall(line + b"\n")
+
+    def line(self, wait: float = 0.0) -> bytes:
+        """Returns the next line without its end. The server may take `wait` seconds longer than it otherwise may."""
+        deadline = time.monotonic() + min(wait, NO_LIMIT) + self.answer_timeout
+        while True:
+            line = self._whole_line()
+            if line is not None:
+                return line
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise socket.timeout("the server does not answer")
+            # The system takes no longer time.
+            self._socket.settimeout(min(left, 1_000_000.0))
+            self._receive()
+
+    def pending(self) -> List[bytes]:
+        """Returns the lines that have come without being asked for. Does not wait."""
+        self._socket.settimeout(0.0)
+        try:
+            while True:
+                self._receive()
+        except (BlockingIOError, ssl.SSLWantReadError):
+            pass
+        lines: List[bytes] = []
+        while True:
+            line = self._whole_line()
+            if line is None:
+                return lines
+            lines.append(line)
+
+    def _whole_line(self) -> Optional[bytes]:
+        line, end, rest = self._input.partition(b"\n")
+        if not end:
+            return None
+        self._input = rest
+        return line
+
+    def _receive(self) -> None:
+        if len(self._input) > LONGEST_LINE and b"\n" not in self._input:
+            raise Closed("the server does not speak the protocol")
+        chunk = self._socket.recv(65536)
+        if not chunk:
+            raise Closed("the server has closed the connection")
+        self._input += chunk
+
+
+def _host_and_port(address: str, port: int) -> Tuple[str, int]:
+    if address.startswith("["):
+        host, _, rest = address[1:].partition("]")
+        return host, int(rest[1:]) if rest.startswith(":") else port
+    host, colon, number = address.rpartition(":")
+    return (host, int(number)) if colon and ":" not in host else (address, port)
+
+
+class Fleet:
+    """Servers, and their idle connections. Threads may share it; so may a process and what it forks, as each has its own connections."""
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        port: int,
+        connect_timeout: float,
+        answer_timeout: float,
+        retry: float,
+        tls: Optional[ssl.SSLContext],
+        greet: Optional[Callable[[Connection], None]] = None,
+    ) -> None:
+        self.servers = list(servers) or ["localhost"]
+
+        def connect(address: str) -> Connection:
+            return Connection(address, port, connect_timeout, answer_timeout, tls)
+
+        self._connect = connect
+        self._greet = greet
+        self._retry = retry
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._idle: Dict[str, List[Connection]] = {}
+        #: When a server that has failed is asked again.
+        self._dead_until: Dict[str, float] = {}
+
+    def order(self, key: bytes) -> List[str]:
+        """Returns the servers in the order of MediaWiki: that of `md5(server + key)`."""
+
+        def digest(server: str) -> str:
+            return hashlib.md5(server.encode() + key, usedforsecurity=False).hexdigest()
+
+        return sorted(self.servers, key=digest)
+
+    def ask_first(self, key: bytes, ask: Callable[[Connection], Answer]) -> Tuple[Answer, str, Connection]:
+        """Asks the servers in the order of the key until one answers."""
+        failures = []
+        for server in self.order(key):
+            if self._dead_until.get(server, 0.0) > time.monotonic():
+                failures.append(f"{server}: it has failed a moment ago")
+                continue
+            try:
+                answer, connection = self.ask(server, ask)
+                return answer, server, connection
+            except OSError as error:
+                failures.append(f"{server}: {error}")
+                self._dead_until[server] = time.monotonic() + self._retry
+        raise Unavailable("no server answers; " + "; ".join(failures))
+
+    def ask(self, server: str, ask: Callable[[Connection], Answer]) -> Tuple[Answer, Connection]:
+        """Asks one server, on an idle connection if there is one: if that is closed the server may only have been restarted."""
+        idle = self._take_idle(server)
+        if idle is not None:
+            try:
+                return _asked(idle, ask)
+            except (Closed, ConnectionResetError, BrokenPipeError):
+                pass
+        connection = self._connect(server)
+        if self._greet is not None:
+            _asked(connection, self._greet)
+        return _asked(connection, ask)
+
+    def give_back(self, server: str, connection: Connection) -> None:
+        """Keeps a connection that holds nothing for the next who asks."""
+        with self._lock:
+            self._forget_of_parent()
+            self._idle.setdefault(server, []).append(connection)
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        with self._lock:
+            self._forget_of_parent()
+            for connections in self._idle.values():
+                for connection in connections:
+                    connection.close()
+            self._idle.clear()
+
+    def _take_idle(self, server: str) -> Optional[Connection]:
+        with self._lock:
+            self._forget_of_parent()
+            connections = self._idle.get(server)
+            return connections.pop() if connections else None
+
+    def _forget_of_parent(self) -> None:
+        if self._process != os.getpid():
+            # They are the parent's. To close them here does not end them there.
+            self._process = os.getpid()
+            for connections in self._idle.values():
+                for connection in connections:
+                    connection.close()
+            self._idle.clear()
+
+
+def _asked(connection: Connection, ask: Callable[[Connection], Answer]) -> Tuple[Answer, Connection]:
+    try:
+        return ask(connection), connection
+    except BaseException:
+        connection.close()
+        raise

@@ -1,0 +1,123 @@
+"""Locks of pools: so many may work at a time, so many may wait, and who comes then is turned away."""
+
+from __future__ import annotations
+
+import ssl
+from types import TracebackType
+from typing import Optional, Type
+
+from ._wire import NO_LIMIT, Connection, Fleet, Lost, QueueFull, Refused, TimedOut, escape, seconds, text_of
+
+DEFAULT_PORT = 7531
+
+
+class Pools:
+    """A client of the pools of one or several servers, each `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`.
+
+    Several servers share the keys as MediaWiki does it: all clients name them in the same words. A server that has failed is not asked
+    for `retry` seconds. `who` is shown to those who look at the holders of a key.
+    """
+
+    def __init__(
+        self,
+        *servers: str,
+        who: Optional[str] = None,
+        connect_timeout: float = 2.0,
+        answer_timeout: float = 5.0,
+        retry: float = 1.0,
+        tls: Optional[ssl.SSLContext] = None,
+    ) -> None:
+        self._fleet = Fleet(servers, DEFAULT_PORT, connect_timeout, answer_timeout, retry, tls)
+        self._who = who
+
+    def acquire(
+        self,
+        key: str,
+        *,
+        workers: int = 1,
+        queue: int = NO_LIMIT,
+        timeout: Optional[float] = None,
+        anyone: bool = False,
+        hold: Optional[float] = None,
+    ) -> Lock:
+        """Waits for a lock of the key, for `timeout` seconds or without limit.
+
+        `workers` may hold one at a time, `queue` may hold or wait. With `anyone`, work that another client finishes meanwhile need not be
+        done: the lock is `done` then, and nothing is held. After `hold` seconds the server takes the lock back.
+
+        Raises `QueueFull`, `TimedOut`, `Unavailable` if no server answers, and `Refused`.
+        """
+        raw = escape(key)
+        words = [b"ACQ4ANY" if anyone else b"ACQ4ME", raw, str(workers).encode(), str(queue).encode(), seconds(timeout)]
+        if hold is not None:
+            words.append(b"hold=" + seconds(hold))
+        if self._who is not None:
+            words.append(b"who=" + escape(self._who[:64]))
+        wait = NO_LIMIT if timeout is None else timeout
+
+        def ask(connection: Connection) -> bytes:
+            connection.send(b" ".join(words))
+            return connection.line(wait)
+
+        answer, server, connection = self._fleet.ask_first(raw, ask)
+        if answer == b"LOCKED":
+            return Lock(self._fleet, server, connection, key, raw)
+        self._fleet.give_back(server, connection)
+        if answer == b"DONE":
+            return Lock(self._fleet, server, None, key, raw)
+        if answer == b"QUEUE_FULL":
+            raise QueueFull(f"{key}: {queue} run or wait already")
+        if answer == b"TIMEOUT":
+            raise TimedOut(f"{key}: no lock came free within {timeout} s")
+        raise Refused(text_of(answer[len(b"ERROR ") :] if answer.startswith(b"ERROR ") else answer))
+
+    def close(self) -> None:
+        """Closes the idle connections. Locks are not touched."""
+        self._fleet.close()
+
+
+class Lock:
+    """A lock, up to the end of its `with`. If that ends with an exception the work counts as not done, so that another client does it."""
+
+    def __init__(self, fleet: Fleet, server: str, connection: Optional[Connection], key: str, raw: bytes) -> None:
+        self._fleet = fleet
+        self._server = server
+        self._connection = connection
+        self._raw = raw
+        #: The key.
+        self.key = key
+        #: Whether another client has done the work, so that nothing is held.
+        self.done = connection is None
+
+    def release(self) -> None:
+        """Gives it back: the work is done. Raises `Lost` if it was lost before. A second time has no effect."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            connection.send(b"RELEASE " + self._raw)
+            answer = connection.line()
+        except OSError as error:
+            connection.close()
+            raise Lost(f"{self.key}: {error}") from error
+        self._fleet.give_back(self._server, connection)
+        if answer != b"RELEASED":
+            raise Lost(f"{self.key}: its time was over")
+
+    def abandon(self) -> None:
+        """Gives it back: the work is not done, and those who wait for it are not told that it is."""
+        if self._connection is not None:
+            # The daemon tells the end of a connection from a release.
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        if kind is None:
+            self.release()
+        else:
+            self.abandon()

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+import unittest
+
+from poolcounter import Lost, Pools, QueueFull, Refused, TimedOut, Unavailable
+from poolcounter._wire import Fleet, escape, seconds
+
+from .daemon import Daemon, DaemonTest
+
+
+class PoolsTest(DaemonTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.pools = Pools(self.daemon.pools, who="a test", retry=0.1)
+        self.addCleanup(self.pools.close)
+
+    def test_a_lock_is_held_up_to_the_end_of_the_with(self) -> None:
+        with self.pools.acquire("a b") as lock:
+            self.assertEqual((lock.key, lock.done), ("a b", False))
+            with self.assertRaises(TimedOut):
+                self.pools.acquire("a b", timeout=0)
+            with self.assertRaises(QueueFull):
+                self.pools.acquire("a b", queue=1, timeout=0.5)
+            self.pools.acquire("a b", workers=2, timeout=0).release()
+        self.pools.acquire("a b", timeout=0).release()
+        lock.release()
+
+    def test_work_is_done_once_for_anyone(self) -> None:
+        first = self.pools.acquire("k", anyone=True)
+        done = []
+        waiter = threading.Thread(target=lambda: done.append(self.pools.acquire("k", anyone=True).done))
+        waiter.start()
+        self.until(lambda: b"waiting_workers: 1" in self.stats())
+        first.release()
+        waiter.join()
+        self.assertEqual(done, [True])
+
+    def test_work_that_raises_is_done_by_the_next(self) -> None:
+        done = []
+
+        def wait() -> None:
+            with self.pools.acquire("k", anyone=True) as lock:
+                done.append(lock.done)
+
+        waiter = threading.Thread(target=wait)
+        with self.assertRaises(ZeroDivisionError):
+            with self.pools.acquire("k", anyone=True):
+                waiter.start()
+                self.until(lambda: b"waiting_workers: 1" in self.stats())
+                raise ZeroDivisionError
+        waiter.join()
+        self.assertEqual(done, [False])
+
+    def stats(self) -> bytes:
+        fleet = Fleet([self.daemon.pools], 1, 5.0, 5.0, 1.0, None)
+
+        def ask(connection: object) -> bytes:
+            connection.send(b"STATS waiting_workers")  # type: ignore[attr-defined]
+            return connection.line()  # type: ignore[attr-defined,no-any-return]
+
+        answer, _, connection = fleet.ask_first(b"", ask)
+        connection.close()
+        return answer
+
+    def test_a_lock_whose_time_is_over_is_lost(self) -> None:
+        with self.assertRaises(Lost):
+            with self.pools.acquire("k", hold=0.05):
+                time.sleep(0.3)
+
+    def test_a_lock_is_lost_with_its_server_and_the_client_finds_the_next(self) -> None:
+        lock = self.pools.acquire("k")
+        self.pools.acquire("other").release()
+        self.daemon.stop()
+        with self.assertRaises(Lost):
+            lock.release()
+        with self.assertRaises(Unavailable):
+            self.pools.acquire("k")
+        self.daemon = Daemon(self.daemon.pools)
+        time.sleep(0.2)
+        self.pools.acquire("k", timeout=0).release()
+        second = Daemon()
+        self.addCleanup(second.stop)
+        both = Pools(self.daemon.pools, second.pools)
+        self.addCleanup(both.close)
+        self.daemon.stop()
+        for number in range(10):
+            both.acquire(f"key {number}", timeout=0).release()
+
+    def test_what_is_wrong_is_said(self) -> None:
+        for name in ["", "a\nb", "a\0"]:
+            with self.assertRaises(ValueError):
+                self.pools.acquire(name)
+        with self.assertRaises(Refused) as refused:
+            self.pools.acquire("k", workers=0)
+        self.assertEqual(refused.exception.code, "BAD_SYNTAX")
+
+    def test_a_fork_has_connections_of_its_own(self) -> None:
+        self.pools.acquire("k").release()
+        lock = self.pools.acquire("held")
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                self.pools.acquire("k", timeout=0).release()
+                status = 0
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        lock.release()
+
+
+class WireTest(unittest.TestCase):
+    def test_servers_have_the_order_of_mediawiki(self) -> None:
+        fleet = Fleet(["10.0.0.5", "10.0.0.6", "10.0.0.7:7532"], 1, 1.0, 1.0, 1.0, None)
+        wanted = ["10.0.0.5", "10.0.0.7:7532", "10.0.0.6"]
+        self.assertEqual(fleet.order("enwiki:ArticleView:Michael Jackson".encode()), wanted)
+        self.assertEqual(fleet.order(b"k"), ["10.0.0.6", "10.0.0.7:7532", "10.0.0.5"])
+
+    def test_values_are_written_as_the_protocol_has_them(self) -> None:
+        self.assertEqual([seconds(value) for value in (0, 15, 0.25, 100, None)], [b"0", b"15", b"0.25", b"100", b"4294967295"])
+        self.assertEqual(escape("a b ü"), b"a%20b%20\xc3\xbc")
+
+
+if __name__ == "__main__":
+    unittest.main()
