@@ -94,8 +94,3 @@ pub use poolcounter_server::{Address, Stopper};
 #[cfg(feature = "daemon")]
 #[doc(hidden)]
 pub use services::SERVICES;
-
-/// The programs in the README are compiled with those of the documentation.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -53,7 +53,7 @@ fn read_rule(table: &Table) -> Result<Rule, Misplaced> {
             _ => return Err(wrong(*at, "this is not a single value")),
         }
     }
-    let missing = |key: &str| Misplaced::new(table.at, format!("{key}: this is missing"));
+    let missing = |key: &str| Misplaced::new(table.at, format!("[[access]] needs \"{key}\""));
     let name = name.filter(|_| !who.is_empty()).ok_or_else(|| missing("who"))?;
     Ok(Rule { name, who, rights: rights.ok_or_else(|| missing("may"))?, limits })
 }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn faults_are_named_with_their_place() {
         for (who, may, at, named) in [
-            (&[][..], &["pools"][..], 0, "who: this is missing"),
+            (&[][..], &["pools"][..], 0, "[[access]] needs \"who\""),
             (&["10.0.0.0/8"], &["pools"], 10, "who: \"10.0.0.0/8\" is not all, net:"),
             (&["all", "net:10.0.0.0/33"], &["pools"], 11, "who: \"net:10.0.0.0/33\" is not an address"),
             (&["net:::ffff:10.0.0.0/95"], &["pools"], 10, "who: \"net:::ffff:10.0.0.0/95\" is not an address"),

@@ -28,7 +28,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "serve",
         usage: "[options]",
-        summary: "run the daemon; this needs no name",
+        summary: "run the daemon (default)",
         options: options::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
@@ -59,7 +59,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "top",
         usage: "[options]",
-        summary: "show what goes on at servers, over and over",
+        summary: "live view of one or more servers",
         options: top::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
@@ -157,7 +157,7 @@ pub const COMMANDS: &[Command] = &[
                 stats [ID | TUBE]\n    \
                 clear PATTERN [STATE]        delete all jobs that nobody has reserved\n    \
                 pause PATTERN SECONDS        nothing is reserved for so long; 0 ends that\n    \
-                init-db URL                  what makes the tables for --jobs-store postgres:URL\n\n\
+                init-db URL                  print (or with --run, execute) the SQL for --jobs-store postgres:URL\n\n\
                 A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.",
         summary: "put jobs into a queue, run a command for each, or look after them",
         options: jobs::described,
@@ -169,7 +169,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "admin",
         usage: "[options] COMMAND\n\nCommands:\n",
-        summary: "have the daemon on this machine take a lock away, end when it can, or log more",
+        summary: "administer the local daemon: release a lock, set a ceiling, drain, change the log level",
         options: admin::described,
         words: WordsAllowed::Anywhere,
         first_words: admin::first_words,

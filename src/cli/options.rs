@@ -50,7 +50,7 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         short: "c",
         long: "config",
         hint: "FILE",
-        doc_short: "read settings from a TOML file: --max-hold is max_hold, --jobs-port is jobs.port, --jobs is jobs.enable = true; options override it",
+        doc_short: "read settings from a TOML file; command-line options override it. --max-hold is max_hold, --jobs-port is jobs.port, --jobs is jobs.enable = true",
         doc_long: "
             Read settings from
             .Ar file

@@ -75,9 +75,11 @@ pub fn run(words: &[OsString], variables: &[Variable], held: Option<&HeldResourc
     let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
     let signals = block_signals(&FORWARDED).map_err(failed)?;
     let how = Spawn { mask: &mask, variables, stdio: Stdio::Inherited };
-    let child = how.spawn(words).map_err(|error| Failure {
-        status: if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN },
-        sentence: format!("{}: {error}", name.display()),
+    let child = how.spawn(words).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            Failure { status: NOT_FOUND, sentence: format!("{}: command not found", name.display()) }
+        }
+        _ => Failure { status: CANNOT_RUN, sentence: format!("{}: {error}", name.display()) },
     })?;
     ChildRun { signals, child, held, was_lost: false }.run().map_err(failed)
 }

@@ -95,7 +95,7 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
         doc_short: "let in only clients with a certificate of these authorities, and tell the server their names",
         doc_long: "
             Let in only clients that show a certificate of one of these authorities, in PEM.
-            The server is told its common name; if it has none, the first host that it is for.
+            The server receives its common name; if it has none, the first host that it is for.
             If an authority of the certificate has name constraints, it is the host in any case, and without one the client is not let in:
             constraints do not bind common names.
             A client whose certificate has several common names, or one that is longer than 64 bytes or no text, is not let in.",

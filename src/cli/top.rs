@@ -91,9 +91,9 @@ const OPTIONS: &[Opt<TopSettings>] = &[
         short: "n",
         long: "count",
         hint: "N",
-        doc_short: "end after so many looks (default: 1 without a terminal, else without limit)",
+        doc_short: "exit after N updates (default: 1 without a terminal, else without limit)",
         doc_long: "
-            End after so many looks.",
+            Exit after this number of updates.",
         set: |settings, value| assign(&mut settings.count, number(value, 1..=u64::MAX).map(Some)),
         ..Opt::BLANK
     },

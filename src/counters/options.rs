@@ -72,7 +72,7 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         hint: "MEGABYTES",
         doc_short: "what counters may take; beyond that they are OutOfMemory (default: 1024)",
         doc_long: "
-            What counters may take, reckoned as 64 bytes and the name for each counter, and 32 bytes for each holding.
+            Memory of counters, estimated as 64 bytes plus the name per counter, and 32 bytes per holding.
             Counters that nobody holds are forgotten when more is needed; beyond that, requests that need more are answered with
             .Li OutOfMemory .
             The default is 1024.",

@@ -67,12 +67,12 @@ pub const OPTIONS: &[Opt<HttpSettings>] = &[
         long: "http-admin",
         key: "http_admin",
         default: "false",
-        doc_short: "have buttons on the pages that kick and delete buried jobs",
+        doc_short: "enable the buttons of the status page that change something: kick and delete buried jobs",
         doc_long: "
-            Have buttons on the pages that kick and delete buried jobs, for all who may connect.
-            What a page from elsewhere asks for in the name of a browser is answered with
+            Enable the buttons of the status page that kick and delete buried jobs, for every client that can connect.
+            A request that another site makes in the name of a browser is answered with
             .Li 403 .
-            The default is not to.",
+            By default this is off.",
         set: |settings, value| assign(&mut settings.is_admin, flag(value)),
         ..Opt::BLANK
     },

@@ -137,10 +137,11 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         long: "any",
         doc_short: "it is enough that one does the work: whoever waits until then does not run the command",
         doc_long: "
-            It is enough that one does the work.
-            Who waits until somebody else's command has ended with status 0 does not run it, and ends with the status of
-            .Fl -done-exit .
-            When a command ends with another status, its work counts as not done, and the next one runs.",
+            Runs the command only once: if another client finishes it successfully while this one waits, it is skipped.
+            The status is that of
+            .Fl -done-exit
+            then.
+            When a command ends with another status than 0, its work counts as not done, and the next one runs.",
         set: |settings, _| assign(&mut settings.is_for_anyone, Ok(true)),
         ..Opt::BLANK
     },
