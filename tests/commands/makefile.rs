@@ -93,7 +93,8 @@ fn an_installation_has_settings_and_units() {
     };
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     install_with("PREFIX=/opt");
-    let template = include_str!("../../debian/poolcounter.toml");
+    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.toml");
+    let template = fs::read_to_string(template).expect("it is text");
     assert_eq!(read("etc/poolcounter.toml"), template);
     let unit = read("opt/lib/systemd/system/poolcounter.service");
     assert!(unit.contains("\nExecStart=/opt/sbin/poolcounter --config /etc/poolcounter.toml $ARGS\n"), "{unit}");
