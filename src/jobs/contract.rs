@@ -85,6 +85,14 @@ impl Handover for JobQueue {
     fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
         self.restore_all(version, saved, false, context)
     }
+
+    fn needs_all(&self) -> bool {
+        self.driver.left_in.as_ref().is_some_and(|place| !self.store.is_at(place))
+    }
+
+    fn hand_over_all(&mut self, is_asked: bool) {
+        self.driver.hands_over_all = is_asked;
+    }
 }
 
 impl Observe for JobQueue {

@@ -1,5 +1,6 @@
 //! What of the service outlives the process: its connections, then its state, one record after the other. Bodies stand
-//! behind their records as bytes, so that none is written or read as a part of something larger.
+//! behind their records as bytes, so that none is written or read as a part of something larger. Jobs that the store has, and that
+//! nobody holds, are left there.
 
 use super::JobQueue;
 use super::sessions::{Session, session_of};
@@ -12,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use std::io;
 
 /// The version of what is written. It cannot change without another.
-pub(super) const VERSION: u16 = 4;
-/// The version before, which did not say which queue it was, and who had it.
+pub(super) const VERSION: u16 = 5;
+/// The version before, which had all jobs.
+const WITH_ALL_JOBS: u16 = 4;
+/// The version before that, which did not say which queue it was, and who had it.
 const WITHOUT_QUEUE: u16 = 3;
 /// The version before that, which said nothing of failures and curves.
 const WITHOUT_CURVES: u16 = 2;
@@ -33,13 +36,15 @@ impl JobQueue {
     pub(super) fn save_all(&self, out: &mut Writer<'_>) -> io::Result<()> {
         let open = || self.sessions.iter().enumerate().filter(|(_, session)| session.is_open);
         out.put(&self.handed_over())?;
+        let left_in = self.left_in();
+        out.put(&left_in)?;
         out.put(&Head { name: self.name, sessions: open().count() })?;
         for (index, session) in open() {
             out.put(&ConnId::from_index(index))?;
             session.save(out)?;
         }
         let mut result = Ok(());
-        self.state.save(&mut |saved| {
+        self.state.save(left_in.is_some(), &mut |saved| {
             if result.is_ok() {
                 result = save_one(out, saved);
             }
@@ -57,7 +62,7 @@ impl JobQueue {
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
         self.driver.handed_over = match version {
-            VERSION => saved.take()?,
+            VERSION | WITH_ALL_JOBS => saved.take()?,
             WITHOUT_QUEUE | WITHOUT_CURVES => {
                 let mark: Option<Mark> = saved.take()?;
                 mark.map(|mark| HandedOver { mark, ..HandedOver::default() })
@@ -65,6 +70,12 @@ impl JobQueue {
             WITHOUT_STORE => Some(HandedOver::default()),
             other => return Err(Unreadable::version("jobs", other)),
         };
+        if version == VERSION {
+            self.driver.left_in = saved.take()?;
+        }
+        if self.driver.left_in.is_some() {
+            self.state.begin_reading();
+        }
         self.state.begin_shut();
         let Head { name, sessions } = saved.take()?;
         self.name = name;

@@ -17,6 +17,7 @@ use super::store::batch::Batch;
 use super::store::page::Page;
 use super::store::{Copying, HandedOver, Health, Mark, Ownership, Store, Verdict, Visit};
 use file::{Lock, Opened};
+use look::Look;
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
@@ -31,6 +32,10 @@ pub struct Sqlite {
     place: DatabaseFile,
     wake: Option<Wake>,
     epoch: Span,
+    /// The file and its log, as the thread has them open.
+    look: Option<Look>,
+    /// How far the file is that is read before its opening is counted.
+    found: Mark,
     opening: u64,
     /// The id of the queue, as far as it is known.
     queue: Option<u128>,
@@ -38,7 +43,7 @@ pub struct Sqlite {
     collected: Batch,
     /// How many changes the batch has that is under way.
     under_way: Option<u64>,
-    /// What the process before has handed over, while the thread opens the file for a service that has everything.
+    /// What the process before has handed over, until the thread has opened the file.
     handed_over: Option<HandedOver>,
     /// Which of the times that all is written anew is under way.
     rewrite: Option<u64>,
@@ -81,6 +86,8 @@ impl Sqlite {
             place,
             wake: None,
             epoch: Span::ZERO,
+            look: None,
+            found: Mark::default(),
             opening: 0,
             queue: None,
             collected: Batch::default(),
@@ -113,6 +120,8 @@ impl Sqlite {
         self.place = self.place.clone().resolved();
         let lock = self.place.lock()?;
         let opened = self.place.open_to_read(&lock).map_err(file::FileTrouble::sentence)?;
+        self.note_look(opened.look);
+        self.found = opened.mark;
         (self.opening, self.queue) = (opened.mark.opening, Some(opened.queue));
         Ok((lock, opened))
     }
@@ -138,6 +147,22 @@ impl Sqlite {
         is_over
     }
 
+    /// Notes that the file is open, and that this is counted there.
+    fn note_open(&mut self, opening: u64, queue: Option<u128>, look: Look) {
+        (self.handed_over, self.is_counted) = (None, true);
+        (self.opening, self.queue) = (opening, queue);
+        self.note_look(look);
+    }
+
+    fn note_look(&mut self, look: Look) {
+        (self.look, self.health.file_bytes) = (Some(look), look.bytes());
+    }
+
+    /// Returns whether the file is read, and nothing was written to it.
+    fn only_reads(&self) -> bool {
+        self.reading == Reading::UnderWay && !self.is_counted && self.handed_over.is_none()
+    }
+
     /// Notes that what the file has is of no use.
     fn note_damage(&mut self, sentence: &str) {
         (self.reading, self.page) = (Reading::Failed, None);
@@ -147,28 +172,27 @@ impl Sqlite {
     /// Takes in what the thread tells, as far as the service must know of it.
     fn take(&mut self, told: WorkerEvent) -> Option<Verdict> {
         match told {
-            WorkerEvent::Committed { commit, took, file_bytes } => {
+            WorkerEvent::Committed { commit, took, look } => {
                 self.note_works();
                 self.health.last_batch = self.under_way.take().unwrap_or(0);
                 self.health.commits.record(took);
-                self.health.file_bytes = file_bytes;
+                self.note_look(look);
                 return Some(Verdict::Committed(commit));
             }
-            WorkerEvent::Checkpointed { took, file_bytes } => {
+            WorkerEvent::Checkpointed { took, look } => {
                 self.health.checkpoints.record(took);
-                self.health.file_bytes = file_bytes;
+                self.note_look(look);
             }
-            WorkerEvent::Opened { opening, queue, file_bytes } => {
+            WorkerEvent::Opened { opening, queue, look } => {
                 self.note_works();
-                self.is_counted = true;
-                (self.opening, self.queue, self.health.file_bytes) = (opening, Some(queue), file_bytes);
+                self.note_open(opening, queue, look);
             }
-            WorkerEvent::Works { opening, queue, file_bytes } => {
+            WorkerEvent::Works { opening, queue, look } => {
                 if !self.note_works() {
                     log::info!("the jobs are kept in {}", self.place.path.display());
                 }
-                (self.rewrite, self.handed_over, self.is_counted) = (None, None, true);
-                (self.opening, self.queue, self.health.file_bytes) = (opening, queue, file_bytes);
+                self.rewrite = None;
+                self.note_open(opening, queue, look);
             }
             WorkerEvent::Fails(sentence) => {
                 if self.fault.begin(&sentence) {
@@ -212,7 +236,6 @@ impl Store for Sqlite {
     fn load(&mut self, epoch: Span) -> Result<(), String> {
         self.epoch = epoch;
         let (lock, opened) = self.open()?;
-        self.health.file_bytes = opened.look.bytes();
         (self.reading, self.is_counted) = (Reading::UnderWay, false);
         self.start(Begin::Open(lock, opened))
     }
@@ -251,15 +274,41 @@ impl Store for Sqlite {
         }
     }
 
+    fn read_on(&mut self, epoch: Span, handed_over: HandedOver) {
+        self.epoch = epoch;
+        self.place = self.place.clone().resolved();
+        (self.reading, self.is_counted) = (Reading::UnderWay, false);
+        self.handed_over = Some(handed_over.clone());
+        if let Err(sentence) = self.start(Begin::ReadOn(handed_over)) {
+            self.fault.begin(&sentence);
+        }
+    }
+
+    fn can_be_read_on(&self) -> bool {
+        (self.handed_over.is_none() || self.reading == Reading::UnderWay) && self.rewrite.is_none()
+    }
+
+    fn is_sound(&self) -> bool {
+        self.look.as_ref().is_none_or(|look| self.place.look().is_ok_and(|now| look.is_in(&now)))
+    }
+
+    fn is_at(&self, place: &str) -> bool {
+        self.place.clone().resolved().path.display().to_string() == place
+    }
+
     fn hand_over(&self, batch: u64, next_id: u64) -> HandedOver {
         if let Some(handed_over) = &self.handed_over {
             return handed_over.with_next_id(next_id);
+        }
+        if self.only_reads() {
+            // When all is read, the queue has another id.
+            return HandedOver { mark: self.found, ..HandedOver::default() };
         }
         HandedOver { mark: Mark { opening: self.opening, batch, next_id }, queue: self.queue, ..HandedOver::default() }
     }
 
     fn is_busy(&self) -> bool {
-        let is_beginning = self.handed_over.is_some() || self.reading != Reading::Done || !self.is_counted;
+        let is_beginning = self.handed_over.is_some() || self.reading == Reading::Failed || !self.is_counted;
         self.under_way.is_some() || self.rewrite.is_some() || is_beginning
     }
 
@@ -270,7 +319,7 @@ impl Store for Sqlite {
     /// A file that cannot be opened has taken nothing yet.
     fn may_be_left(&self) -> bool {
         let is_open = self.handed_over.is_none() && self.reading != Reading::Failed;
-        !is_open && self.rewrite.is_none() && self.is_failing()
+        !is_open && self.rewrite.is_none() && self.is_failing() || self.only_reads()
     }
 
     fn add(&mut self, change: Stored<'_>) {

@@ -6,7 +6,7 @@ use super::loading::Loading;
 use super::replies::ReplyBody;
 use super::sessions::{Session, session_of};
 use super::state::{Commit, Step};
-use super::store::PageOrder;
+use super::store::{Ownership, PageOrder};
 use log::error;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_protocol::jobs::wire::stream::Item;
@@ -81,9 +81,17 @@ impl JobQueue {
         }
     }
 
-    /// Returns whether another process may go on: all is committed, or it is of no use to wait for that.
+    /// Returns whether another process may go on: all is committed, or it is of no use to wait for that. One that must have all jobs
+    /// goes on when they are read.
     pub(super) fn is_kept(&self) -> bool {
-        !self.store.is_busy() && self.state.last_uncommitted().is_none() || self.store.may_be_left()
+        let (is_committed, may_be_left) = (self.state.last_uncommitted().is_none(), self.store.may_be_left());
+        let is_idle = is_committed && !self.store.is_busy() && self.store.is_sound();
+        match self.store.ownership() {
+            Ownership::Reads => {
+                self.driver.has_settings && self.left_in().is_some() && (is_idle || is_committed && may_be_left)
+            }
+            _ => is_idle || may_be_left,
+        }
     }
 
     /// Ends all waits for commits if another process may go on that knows nothing of them: nobody is promised anything.
@@ -114,10 +122,19 @@ impl JobQueue {
         let Context { time, timers, random, .. } = context;
         let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
         let loading = driver.loading.get_or_insert_with(|| Loading::begin(store.place()));
-        match store.visit_page(&mut |saved| state.restore(saved, &mut step)) {
+        match store.visit_page(&mut |saved| state.read(saved, &mut step)) {
             Ok(false) => return,
             Ok(true) => {}
             Err(sentence) => return self.lose_damaged(&sentence, context),
+        }
+        if page.is_last {
+            let (is_over, missing) = state.end_reading(&mut step);
+            if missing > 0 {
+                error!("{missing} jobs that were reserved before the upgrade are not in {}", store.place());
+            }
+            if !is_over {
+                return;
+            }
         }
         loading.note(f64::from(page.share) / 100.0);
         driver.page = None;

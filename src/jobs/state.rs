@@ -30,6 +30,7 @@ mod limits;
 mod placement;
 mod put;
 pub mod queries;
+mod reading;
 mod record;
 mod requests;
 mod reserve;
@@ -73,6 +74,7 @@ use feeds::Feeds;
 use ids::TubeId;
 use jobs::Jobs;
 use limits::Limits;
+use reading::Reading;
 use roots::Roots;
 use settings::Settings;
 use tubes::Tubes;
@@ -186,6 +188,8 @@ pub struct State {
     /// Whether no job is given out for now.
     is_shut: bool,
     commits: commits::Commits,
+    /// Jobs that are being read from a store beside those that were handed over; None otherwise.
+    reading: Option<Box<Reading>>,
     is_draining: bool,
     figures: Figures<Stat>,
     /// Bytes that the adapter keeps for connections.
@@ -211,6 +215,7 @@ impl State {
             background: Background::default(),
             is_shut: false,
             commits: commits::Commits::default(),
+            reading: None,
             is_draining: false,
             figures: Figures::default(),
             kept_bytes: 0,

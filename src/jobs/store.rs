@@ -35,6 +35,27 @@ pub trait Store: Send {
     /// not what the service has, it asks for all of that: [`Verdict::Rewrite`].
     fn go_on(&mut self, epoch: Span, handed_over: HandedOver);
 
+    /// Begins to read what it keeps, in pages as [`Store::load`] does, for a service that has the rest from the process before. If it
+    /// is not what that process has handed over, it is [`Verdict::Damaged`]. Batches are committed meanwhile.
+    fn read_on(&mut self, epoch: Span, handed_over: HandedOver) {
+        self.go_on(epoch, handed_over);
+    }
+
+    /// Returns whether a process that takes over can read all that is committed where it is.
+    fn can_be_read_on(&self) -> bool {
+        false
+    }
+
+    /// Returns whether what is committed stands where it should, as far as that can be seen at once. If not, it is about to find out.
+    fn is_sound(&self) -> bool {
+        true
+    }
+
+    /// Returns whether it reads on what another process has left in this place.
+    fn is_at(&self, _place: &str) -> bool {
+        false
+    }
+
     /// Returns what a process that takes over must know of it. `batch` is the last one that is committed, and `next_id` the number of
     /// the next job. A store that has not gone on yet hands over what was handed over to it.
     fn hand_over(&self, batch: u64, next_id: u64) -> HandedOver {
@@ -74,7 +95,7 @@ pub trait Store: Send {
     }
 
     /// Returns whether it has failed for so long that an upgrade does not wait for what is under way: a reload may be what mends it.
-    /// What it hands over then is not whole.
+    /// What it hands over then is not whole. One that only reads can be left, too.
     fn may_be_left(&self) -> bool {
         false
     }

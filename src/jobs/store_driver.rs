@@ -32,6 +32,10 @@ pub(super) struct StoreDriver {
     has_begun: bool,
     /// Handover of the store by the process before; None if it had none, or there was no such process.
     pub handed_over: Option<HandedOver>,
+    /// Place of the store in which that process has left the jobs; None if it has handed over all.
+    pub left_in: Option<String>,
+    /// Whether the next handover has all jobs: the process that takes over cannot read them where they are.
+    pub hands_over_all: bool,
     /// Time for which replies wait for a commit that fails.
     timeout: Span,
     /// The batch that is under way, and when it was begun.
@@ -71,6 +75,8 @@ impl StoreDriver {
         StoreDriver {
             has_begun: false,
             handed_over: None,
+            left_in: None,
+            hands_over_all: false,
             timeout: settings.store_timeout,
             under_way: None,
             collecting_since: None,
@@ -163,7 +169,13 @@ impl JobQueue {
         }
         self.driver.has_begun = true;
         if let Some(handed_over) = self.driver.handed_over.take() {
-            self.store.go_on(context.time.epoch, handed_over);
+            match self.driver.left_in.take() {
+                Some(_) => {
+                    self.driver.has_settings = true;
+                    self.store.read_on(context.time.epoch, handed_over);
+                }
+                None => self.store.go_on(context.time.epoch, handed_over),
+            }
             // Those who wait may be given jobs now that could not be given out when they were handed over.
             self.step(context, |_, _| {});
             return Ok(());
@@ -185,6 +197,13 @@ impl JobQueue {
         let mut handed_over = self.store.hand_over(self.state.last_committed().0, self.state.next_id());
         handed_over.is_whole &= self.state.last_uncommitted().is_none();
         Some(handed_over)
+    }
+
+    /// Returns the place of the store in which the jobs are left for a process that takes over; None if all are to be handed over.
+    pub(super) fn left_in(&self) -> Option<String> {
+        let is_behind = self.state.last_uncommitted().is_some() && self.store.may_be_left();
+        let is_left = self.handed_over().is_some() && !is_behind && !self.driver.hands_over_all;
+        (is_left && self.store.can_be_read_on()).then(|| self.store.place())
     }
 
     /// Hands over a batch if there is none under way, and sees to it that replies do not wait for ever.

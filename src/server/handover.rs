@@ -224,14 +224,14 @@ pub fn check(services: Services, config: Option<String>, is_config_empty: bool) 
     let stdin = || stdin().map_err(|error| format!("the handover cannot be read: {error}"));
     let Handover { preamble: Preamble { clock, .. }, mut rest } = Handover::read(stdin()?)?;
     let time = (clock.now(), clock.epoch());
-    let had_rules =
+    let found =
         connections::rehearse(services, &mut Reader::new(&mut rest), time).map_err(|error| error.to_string())?;
-    if had_rules && is_config_empty {
+    if found.had_rules && is_config_empty {
         // An editor may be about to write it. Without its rules everybody might ask for everything.
         return Err("the configuration file is empty, and there are rules of access".into());
     }
     // An older daemon, or a pipe, takes no such record.
-    if let Err(error) = append(&mut stdin()?, &Rehearsed { config }) {
+    if let Err(error) = append(&mut stdin()?, &Rehearsed { config }, found.need_all) {
         debug!("the configuration cannot be appended to the handover: {error}");
     }
     print!("{READY}");
@@ -245,10 +245,12 @@ fn be_expendable() {
     env::args_os().next().iter().for_each(set_process_name);
 }
 
-fn append(file: &mut File, rehearsed: &Rehearsed) -> io::Result<()> {
+fn append(file: &mut File, rehearsed: &Rehearsed, needs_all: bool) -> io::Result<()> {
     file.seek(SeekFrom::End(0))?;
     let mut bytes = Vec::new();
-    Writer::new(&mut bytes).put(rehearsed)?;
+    let mut out = Writer::new(&mut bytes);
+    out.put(rehearsed)?;
+    out.put(&needs_all)?;
     file.write_all(&bytes)
 }
 
@@ -308,9 +310,19 @@ fn path_of(executable: &OwnedFd) -> String {
 impl Rehearsal {
     /// Returns what the child appended to the handover; None if it failed, or is of an older version.
     pub fn rehearsed(&mut self) -> Option<Rehearsed> {
+        self.appended().map(|(rehearsed, _)| rehearsed)
+    }
+
+    /// Returns whether the child could not go on from less than all that the services have.
+    pub fn needs_all(&mut self) -> bool {
+        self.appended().is_some_and(|(_, needs_all)| needs_all)
+    }
+
+    fn appended(&mut self) -> Option<(Rehearsed, bool)> {
         let StateFile { file, bytes } = &mut self.state;
         file.seek(SeekFrom::Start(*bytes)).ok()?;
-        Reader::new(file).take().ok()
+        let mut appended = Reader::new(file);
+        Some((appended.take().ok()?, appended.take().unwrap_or(false)))
     }
 
     /// Replaces this process by the program that was tried out. Returns only if that fails, and then nothing has changed.

@@ -204,6 +204,16 @@ impl Services {
         }
     }
 
+    /// Returns whether a service that was rehearsed could only go on from all that the other process has.
+    pub fn need_all(&self) -> bool {
+        self.0.iter().any(|entry| entry.service.needs_all())
+    }
+
+    /// Has the next handover be of all that the services have, or of what suffices for a process with the same settings.
+    pub fn hand_over_all(&mut self, is_asked: bool) {
+        self.0.iter_mut().for_each(|entry| entry.service.hand_over_all(is_asked));
+    }
+
     /// Returns true when no service has something under way that takes long.
     pub fn is_settled(&self) -> bool {
         self.0.iter().all(|entry| entry.service.is_settled())

@@ -224,6 +224,15 @@ pub trait Handover {
     fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
         self.restore(version, saved, context)
     }
+
+    /// Returns whether [`Handover::restore`] could not go on from what was rehearsed, but from all that the other process has: that has
+    /// left a part where this one does not look for it.
+    fn needs_all(&self) -> bool {
+        false
+    }
+
+    /// Has the next [`Handover::save`] write all, or what suffices for a process with the same settings.
+    fn hand_over_all(&mut self, _is_asked: bool) {}
 }
 
 /// Figures of a service for operators.

@@ -130,7 +130,7 @@ impl Store {
     /// Compares what the store has with what the service has, once all is committed.
     fn check(&self, state: &State, now: Time) {
         let mut other = Store::default();
-        state.save(&mut |saved| match saved {
+        state.save(false, &mut |saved| match saved {
             Saved::Job(record, body, ..) => drop(other.jobs.insert(record.id.0, lasting(&record, body, now))),
             Saved::Root(tube, signature, newest, _) => {
                 other.roots.insert((tube.to_vec(), signature.to_vec()), newest);
@@ -330,7 +330,8 @@ impl Service {
         self.step(State::finish_commands);
         self.commit_all();
         let mut saved: Vec<Vec<u8>> = Vec::new();
-        self.state.save(&mut |record| saved.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
+        self.state
+            .save(false, &mut |record| saved.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
         (self.state, self.wheel) = (new_state(bounds, self.commits), Wheel::default());
         self.wheel.expire(self.now);
         for record in &saved {
@@ -339,7 +340,8 @@ impl Service {
         }
         self.state.check();
         let mut again: Vec<Vec<u8>> = Vec::new();
-        self.state.save(&mut |record| again.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
+        self.state
+            .save(false, &mut |record| again.push(postcard::to_allocvec(&record).expect("a vector takes every byte")));
         saved.sort_unstable();
         again.sort_unstable();
         assert_eq!(saved, again, "what is saved again is the same");

@@ -99,7 +99,7 @@ fn a_new_tube_forgets_a_bounded_number_of_others() {
     }
     let tubes = |service: &Service| {
         let mut tubes = 0;
-        service.state.save(&mut |saved| tubes += usize::from(matches!(saved, Saved::Tube(..))));
+        service.state.save(false, &mut |saved| tubes += usize::from(matches!(saved, Saved::Tube(..))));
         tubes
     };
     assert_eq!(tubes(&service), 1_001);

@@ -1,14 +1,17 @@
 //! Reads all that a file has, page by page, so that the loop serves others between them.
 
-use super::file::{FileTrouble, abandon};
+use super::file::{DatabaseFile, FileTrouble, Opened, abandon};
 use super::schema::QueueId;
+use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
 use crate::state::{Commit, History, JobId, Until};
 use crate::store::batch::{JobRow, Row, read_setting};
 use crate::store::page::{PAGES_AHEAD, Page, SLICE_BYTES, SLICE_ROWS};
+use crate::store::{HandedOver, Mark};
 use poolcounter_core::time::Span;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error};
+use std::time::Duration;
 
 /// Kinds of settings.
 const KINDS: [&str; 5] = ["limit", "group-limit", "retry", "dead-letter", "pause"];
@@ -27,9 +30,21 @@ impl From<Error> for Unread {
     }
 }
 
+impl From<Stop> for Unread {
+    /// A file that must not be used any more while jobs are only there cannot be written anew.
+    fn from(stop: Stop) -> Unread {
+        match stop {
+            Stop::Ended => Unread::Ended(stop),
+            Stop::Lost(sentence, _) => Unread::Unreadable(sentence),
+        }
+    }
+}
+
 /// Reader of a file, with the page that it fills.
-struct PageReader<'a> {
+struct PageReader<'a, 'c> {
     worker: &'a mut Worker,
+    statements: Statements<'c>,
+    held: &'a mut HeldFile,
     page: Page,
     bytes: usize,
     /// Number of pages that the loop has not taken in yet.
@@ -38,12 +53,9 @@ struct PageReader<'a> {
 
 impl Worker {
     /// Reads a file that was opened for that, and returns it; None if it cannot be read, and is left as it is.
-    pub(super) fn read(&mut self, connection: Connection) -> Result<Option<Connection>, Stop> {
-        match self.read_all(&connection) {
-            Ok(()) => {
-                self.is_counted = false;
-                Ok(Some(connection))
-            }
+    pub(super) fn read(&mut self, connection: Connection, held: &mut HeldFile) -> Result<Option<Connection>, Stop> {
+        match self.read_all(&connection, held) {
+            Ok(()) => Ok(Some(connection)),
             Err(Unread::Ended(stop)) => Err(stop),
             Err(Unread::Unreadable(sentence)) => {
                 self.tell(WorkerEvent::Unreadable(sentence));
@@ -53,15 +65,39 @@ impl Worker {
         }
     }
 
+    /// Opens and reads the file that another process had, for a service that has the rest from there; None if it is not that file, or
+    /// cannot be read. Batches are committed meanwhile.
+    pub(super) fn read_on(&mut self, handed_over: &HandedOver) -> Result<Option<(HeldFile, Connection)>, Stop> {
+        let (mut held, Opened { connection, mark, queue, .. }) = self.open_in_time(DatabaseFile::open_to_read)?;
+        let HandedOver { mark: expected, queue: expected_queue, .. } = *handed_over;
+        let is_same = mark == expected || mark.is_after(expected);
+        if !is_same || expected_queue.is_some_and(|expected| expected != queue) {
+            self.tell(WorkerEvent::Unreadable(format!(
+                "it is not the file of the process before: {} {queue:032x}, and not {}",
+                said(mark),
+                said(expected)
+            )));
+            abandon(connection);
+            return Ok(None);
+        }
+        (self.mark, self.queue, self.is_counted) = (mark, Some(queue), false);
+        Ok(self.read(connection, &mut held)?.map(|connection| (held, connection)))
+    }
+
     /// Counts this opening of the file, however long that takes, before anything else is written.
-    pub(super) fn count_opening(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
+    pub(super) fn count_opening(
+        &mut self,
+        connection: &Connection,
+        held: &mut HeldFile,
+        id: QueueId,
+    ) -> Result<(), Stop> {
         let mut pause = Worker::first_pause();
         while !std::mem::replace(&mut self.is_counted, true) {
             self.look_before(held)?;
-            match self.place.note_opening(connection, QueueId::Drawn) {
+            match self.place.note_opening(connection, id) {
                 Ok((mark, queue, look)) => {
                     (self.mark, self.queue, held.look) = (mark, Some(queue), look);
-                    self.tell(WorkerEvent::Opened { opening: mark.opening, queue, file_bytes: look.bytes() });
+                    self.tell(WorkerEvent::Opened { opening: mark.opening, queue: Some(queue), look });
                 }
                 Err(FileTrouble::Lost(sentence)) => return Err(Stop::Lost(sentence, None)),
                 Err(FileTrouble::Passing(sentence)) => {
@@ -75,9 +111,12 @@ impl Worker {
     }
 
     /// Sends everything to the loop: the settings, then the root jobs, then the jobs by their numbers.
-    fn read_all(&mut self, connection: &Connection) -> Result<(), Unread> {
+    fn read_all(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Unread> {
+        // That of a file which was there before is counted when all is read.
+        self.count_opening(connection, held, QueueId::Kept)?;
         let page = Page::first(Commit(self.mark.batch), self.mark.next_id);
-        let mut reader = PageReader { worker: self, page, bytes: 0, ahead: 0 };
+        let statements = Statements::prepare(connection)?;
+        let mut reader = PageReader { worker: self, statements, held, page, bytes: 0, ahead: 0 };
         reader.read_settings(connection)?;
         reader.read_roots(connection)?;
         reader.read_jobs(connection)?;
@@ -86,7 +125,7 @@ impl Worker {
     }
 }
 
-impl PageReader<'_> {
+impl PageReader<'_, '_> {
     fn read_settings(&mut self, connection: &Connection) -> Result<(), Unread> {
         let mut statement = connection.prepare("SELECT kind, pattern, value FROM setting")?;
         let mut rows = statement.query([])?;
@@ -177,22 +216,28 @@ impl PageReader<'_> {
         if is_full { self.send(share) } else { Ok(()) }
     }
 
-    /// Sends the page, and waits until the loop has taken in most that were sent.
+    /// Sends the page, commits what the loop wants, and waits until it has taken in most pages that were sent.
     fn send(&mut self, share: f64) -> Result<(), Unread> {
         self.page.share = share.clamp(0.0, 1.0);
         self.bytes = 0;
         self.worker.tell(WorkerEvent::Page(std::mem::take(&mut self.page)));
         self.ahead += 1;
-        while self.ahead >= PAGES_AHEAD {
-            match self.worker.next(None).map_err(Unread::Ended)? {
+        loop {
+            let patience = (self.ahead < PAGES_AHEAD).then_some(Duration::ZERO);
+            match self.worker.next(patience)? {
                 Some(WorkerOrder::PageTaken) => self.ahead -= 1,
+                Some(WorkerOrder::Commit(batch)) => self.worker.commit(&mut self.statements, self.held, batch)?,
                 Some(WorkerOrder::End) => return Err(Unread::Ended(Stop::Ended)),
                 // Nothing else is asked for before all is read.
-                _ => {}
+                Some(_) => {}
+                None => return Ok(()),
             }
         }
-        Ok(())
     }
+}
+
+fn said(Mark { opening, batch, next_id }: Mark) -> String {
+    format!("opening {opening}, batch {batch}, next job {next_id}")
 }
 
 fn number(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<i64> {

@@ -72,6 +72,11 @@ impl Look {
         self.first_of(now, |before, after| before.bytes != after.bytes)
     }
 
+    /// Returns whether these are the same files by `now`, and not shorter. The log may be on its way into the file.
+    pub fn is_in(&self, now: &Look) -> bool {
+        self.replaced(now).or(self.first_of(now, |before, after| before.bytes > after.bytes)).is_none()
+    }
+
     fn first_of(&self, now: &Look, differs: impl Fn(&Seen, &Seen) -> bool) -> Option<&'static str> {
         let is_file = differs(&self.file, &now.file).then_some("the file");
         is_file.or_else(|| differs(&self.log, &now.log).then_some("its log"))

@@ -3,6 +3,7 @@
 
 use super::file::{DatabaseFile, FileTrouble, Lock, Opened, abandon};
 use super::look::Look;
+use super::schema::QueueId;
 use super::statements::Statements;
 use crate::state::Commit;
 use crate::store::batch::Batch;
@@ -59,23 +60,23 @@ pub enum WorkerEvent {
     Committed {
         commit: Commit,
         took: Span,
-        file_bytes: u64,
+        look: Look,
     },
     Checkpointed {
         took: Span,
-        file_bytes: u64,
+        look: Look,
     },
-    /// All was read, and the opening is counted.
+    /// The file was opened to be read, and that is counted.
     Opened {
         opening: u64,
-        queue: u128,
-        file_bytes: u64,
+        queue: Option<u128>,
+        look: Look,
     },
     /// The file is open, or was written anew.
     Works {
         opening: u64,
         queue: Option<u128>,
-        file_bytes: u64,
+        look: Look,
     },
     /// It does not work for now, for this reason.
     Fails(String),
@@ -94,6 +95,8 @@ pub enum Begin {
     Open(Lock, Opened),
     /// The service has everything, and another process has handed this over of the file.
     GoOn(HandedOver),
+    /// The service has what another process has handed over, and reads the rest from the file.
+    ReadOn(HandedOver),
 }
 
 /// Why the thread does not go on with a file.
@@ -161,10 +164,16 @@ impl Worker {
         let (mut held, mut connection) = match begin {
             Begin::Open(lock, Opened { connection, mark, queue, look }) => {
                 (self.mark, self.queue) = (mark, Some(queue));
-                let Some(connection) = self.read(connection)? else { return Ok(()) };
-                (HeldFile { lock, look }, connection)
+                let mut held = HeldFile { lock, look };
+                let Some(connection) = self.read(connection, &mut held)? else { return Ok(()) };
+                self.is_counted = false;
+                (held, connection)
             }
             Begin::GoOn(handed_over) => self.go_on(&handed_over)?,
+            Begin::ReadOn(handed_over) => match self.read_on(&handed_over)? {
+                Some(open) => open,
+                None => return Ok(()),
+            },
         };
         while let Err(Stop::Lost(why, batch)) = self.work_to_the_end(&connection, &mut held) {
             warn!(
@@ -195,19 +204,8 @@ impl Worker {
         let HandedOver { mark, is_whole, queue, .. } = *handed_over;
         let mut pause = FIRST_PAUSE;
         loop {
-            let opened = self.place.lock().and_then(|lock| match self.place.open(&lock) {
-                Ok(opened) => Ok((lock, opened)),
-                Err(trouble) => Err(trouble.sentence()),
-            });
-            let (lock, Opened { connection, mark: found, queue: found_queue, look }) = match opened {
-                Ok(opened) => opened,
-                Err(sentence) => {
-                    self.tell(WorkerEvent::Fails(sentence));
-                    self.rest(&mut pause)?;
-                    continue;
-                }
-            };
-            let mut held = HeldFile { lock, look };
+            let (mut held, opened) = self.open_in_time(DatabaseFile::open)?;
+            let Opened { connection, mark: found, queue: found_queue, .. } = opened;
             if is_whole && found.is_after(mark) && queue.is_none_or(|queue| queue == found_queue) {
                 (self.mark, self.queue) = (found, Some(found_queue));
                 self.tell_works(&held);
@@ -223,6 +221,27 @@ impl Worker {
                 }
                 Err(trouble) => {
                     self.tell(WorkerEvent::Fails(trouble.sentence()));
+                    self.rest(&mut pause)?;
+                }
+            }
+        }
+    }
+
+    /// Takes the right to the file and opens it, however long that takes.
+    pub(super) fn open_in_time(
+        &mut self,
+        open: fn(&DatabaseFile, &Lock) -> Result<Opened, FileTrouble>,
+    ) -> Result<(HeldFile, Opened), Stop> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let opened = self.place.lock().and_then(|lock| match open(&self.place, &lock) {
+                Ok(opened) => Ok((HeldFile { lock, look: opened.look }, opened)),
+                Err(trouble) => Err(trouble.sentence()),
+            });
+            match opened {
+                Ok(opened) => return Ok(opened),
+                Err(sentence) => {
+                    self.tell(WorkerEvent::Fails(sentence));
                     self.rest(&mut pause)?;
                 }
             }
@@ -246,7 +265,7 @@ impl Worker {
 
     /// Does what the loop wants with an open file.
     fn work(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
-        self.count_opening(connection, held)?;
+        self.count_opening(connection, held, QueueId::Drawn)?;
         let mut statements = Statements::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
         loop {
             if self.is_ending {
@@ -312,8 +331,7 @@ impl Worker {
                 if self.log_fault.end() {
                     info!("the log of {} is brought into it again", self.place.path.display());
                 }
-                let file_bytes = held.look.bytes();
-                self.tell(WorkerEvent::Checkpointed { took: begun.elapsed().into(), file_bytes });
+                self.tell(WorkerEvent::Checkpointed { took: begun.elapsed().into(), look: held.look });
                 Ok(())
             }
             Err(FileTrouble::Passing(sentence)) => {
@@ -377,8 +395,7 @@ impl Worker {
     }
 
     pub(super) fn tell_committed(&self, commit: Commit, begun: Instant, held: &HeldFile) {
-        let file_bytes = held.look.bytes();
-        self.tell(WorkerEvent::Committed { commit, took: begun.elapsed().into(), file_bytes });
+        self.tell(WorkerEvent::Committed { commit, took: begun.elapsed().into(), look: held.look });
     }
 
     pub(super) fn tell_refused(&self, refused: Vec<RefusedRow>) {
@@ -388,7 +405,7 @@ impl Worker {
     }
 
     pub(super) fn tell_works(&self, held: &HeldFile) {
-        self.tell(WorkerEvent::Works { opening: self.mark.opening, queue: self.queue, file_bytes: held.look.bytes() });
+        self.tell(WorkerEvent::Works { opening: self.mark.opening, queue: self.queue, look: held.look });
     }
 
     pub(super) fn tell(&self, told: WorkerEvent) {

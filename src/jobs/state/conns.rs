@@ -301,6 +301,11 @@ impl State {
         &self.tubes[self.conns[id].used].name
     }
 
+    /// Returns whether a connection holds the job with this number.
+    pub fn is_holder(&self, conn: ConnId, id: JobId) -> bool {
+        self.conns.get(conn).is_some() && self.held_by(conn, id).is_some()
+    }
+
     /// Returns the job with this number if the connection holds it.
     pub(super) fn held_by(&self, conn: ConnId, id: JobId) -> Option<JobKey> {
         self.jobs.find(id).filter(|key| self.is_held_by(conn, *key))

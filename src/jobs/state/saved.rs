@@ -1,5 +1,5 @@
 //! Handover format of the state, one record after the other: settings, root jobs, tubes, connections and jobs. A
-//! store that is read at the start gives the same records, without connections.
+//! store that is read gives the same records, without connections.
 
 use super::commits::Commit;
 use super::conns::{Conn, Wait};
@@ -45,7 +45,7 @@ pub enum Saved<'a> {
     Sum(SumBy, &'a [u8], Box<Tally>),
     /// A connection.
     Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
-    /// A job with its body, since when it is ready or held, and who holds it until when.
+    /// A job with its body, since when it is ready or held, and who holds it until when. The body is not there if a store has it.
     Job(#[serde(borrow)] Record<'a>, &'a [u8], Option<Time>, Option<(ConnId, Time)>),
     /// A connection that waits, until when, and for how many. The one that has waited longest is first.
     Wait(ConnId, Option<Time>, Option<u32>),
@@ -57,6 +57,8 @@ pub enum Saved<'a> {
     Others(SumBy, Box<Tally>, Count, SavedCurve, Time),
     /// The failures of a connection.
     ConnFailures(ConnId, Count),
+    /// Time since which the first ready job of a tube is ready, where the jobs are left in a store.
+    ReadySince(&'a [u8], Time),
 }
 
 /// Points of a curve, which earlier versions kept here, and puts and deletes from which it counts.
@@ -98,8 +100,8 @@ impl State {
     }
 
     /// Visits everything that another process must know. No command is under way. What is not committed is promised to nobody: puts
-    /// among that are left out.
-    pub fn save(&self, visit: &mut dyn FnMut(Saved<'_>)) {
+    /// among that are left out. Where `leaves_jobs`, the other process reads root jobs from the store, and jobs that nobody holds.
+    pub fn save(&self, leaves_jobs: bool, visit: &mut dyn FnMut(Saved<'_>)) {
         visit(Saved::Meta {
             next_id: self.next_id,
             committed: self.last_committed(),
@@ -107,18 +109,22 @@ impl State {
             figures: self.figures.save(),
         });
         self.all_settings().for_each(|setting| visit(Saved::Setting(setting)));
-        self.roots.iter().for_each(|(tube, signature, newest, at)| visit(Saved::Root(tube, signature, newest, at)));
+        if !leaves_jobs {
+            self.roots.iter().for_each(|(tube, signature, newest, at)| visit(Saved::Root(tube, signature, newest, at)));
+        }
         self.tubes.iter().for_each(|(_, tube)| visit(Saved::Tube(&tube.name, Box::new(SavedTube::of(tube)))));
         self.tubes.sums.iter().for_each(|(_, sum)| visit(Saved::Sum(sum.by, &sum.name, Box::new(sum.tally.clone()))));
         let conns = || self.conns.iter();
         conns().for_each(|(id, conn)| visit(Saved::Conn(id, self.saved_conn(conn))));
-        for (_, tube) in self.tubes.iter() {
-            self.save_jobs(tube, visit);
+        match leaves_jobs {
+            true => self.save_ready_since(visit),
+            false => self.tubes.iter().for_each(|(_, tube)| self.save_jobs(tube, visit)),
         }
         for (id, conn) in conns() {
             for ((deadline, job), since) in &conn.held {
                 let key = self.jobs.find(*job).expect("a connection holds only jobs that there are");
-                visit(Saved::Job(self.record(key), self.jobs[key].body.bytes(), Some(*since), Some((id, *deadline))));
+                let body = if leaves_jobs { b"" } else { self.jobs[key].body.bytes() };
+                visit(Saved::Job(self.record(key), body, Some(*since), Some((id, *deadline))));
             }
         }
         let mut waits: Vec<(Wait, ConnId)> = conns().filter_map(|(id, conn)| Some((conn.wait?, id))).collect();
@@ -218,6 +224,7 @@ impl State {
             Saved::ConnFailures(id, failures) => {
                 self.conns.get_mut(id).ok_or("a connection has failed jobs that is not there")?.failures = failures;
             }
+            Saved::ReadySince(tube, since) => self.restore_ready_since(tube, since),
         }
         Ok(())
     }
@@ -292,6 +299,9 @@ impl State {
         (job.pri, job.delay, job.ttr) = (record.pri, record.delay, record.ttr.max(1));
         (job.created, job.reserves, job.is_stored) = (record.created, record.reserves, true);
         let key = self.jobs.insert(job);
+        if held.is_some() {
+            self.await_body(record.id);
+        }
         self.next_id = self.next_id.max(record.id.0 + 1);
         let to = match (held, record.delayed) {
             (Some((conn, _)), _) if self.conns.get(conn).is_none() => To::Ready,

@@ -109,10 +109,12 @@ impl JobQueue {
         true
     }
 
-    /// Returns whether the next request of a connection cannot be answered before all jobs are read.
+    /// Returns whether the next request of a connection cannot be answered before all jobs are read. What it does with a job that it
+    /// holds can be.
     fn needs_jobs(&mut self, conn: ConnId, input: &[u8]) -> bool {
         let is_between = session_of(&mut self.sessions, conn).stream.is_between();
-        let needs_none = is_between && self.driver.has_settings && !commands::needs_jobs(input);
+        let is_own = || commands::held_job(input).is_some_and(|id| self.state.is_holder(conn, JobId(id)));
+        let needs_none = is_between && self.driver.has_settings && (!commands::needs_jobs(input) || is_own());
         !input.is_empty() && !needs_none
     }
 

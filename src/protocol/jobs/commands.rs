@@ -168,6 +168,15 @@ pub fn needs_jobs(input: &[u8]) -> bool {
     command_of(input).is_some_and(|(command, _)| command.traits().needs_jobs)
 }
 
+/// Returns the number of the job that the line at the front of the input is about, if its connection must hold that job, or may.
+pub fn held_job(input: &[u8]) -> Option<u64> {
+    use JobCommand::{Bury, Delete, Fail, Release, Touch};
+    let (command, rest) = command_of(input)?;
+    let word = rest.trim_ascii().split(|byte| *byte == b' ').next()?;
+    let is_of_holder = matches!(command, Delete | Release | Bury | Touch | Fail);
+    std::str::from_utf8(word).ok().filter(|_| is_of_holder)?.parse().ok()
+}
+
 /// Returns which jobs the line at the front of the input sees, and the number of the job that it names, if it names one.
 pub fn sees(input: &[u8]) -> (Sees, Option<u64>) {
     let Some((command, rest)) = command_of(input) else { return (No, None) };

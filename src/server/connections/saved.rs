@@ -55,6 +55,15 @@ pub enum SavedClient {
     Behind(Header),
 }
 
+/// Result of a rehearsal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Whether the other process had rules of access.
+    pub had_rules: bool,
+    /// Whether it must hand over all that its services have, and not only what suffices for a process with the same settings.
+    pub need_all: bool,
+}
+
 /// The stream of a connection in a rehearsal: every read and write would block.
 struct NullStream;
 
@@ -187,21 +196,22 @@ impl<S: Stream> Connections<S> {
 }
 
 /// Restores what another process saved without its sockets, and serves the requests in it, to find out whether this program
-/// can take over. Returns whether the other process had rules of access.
+/// can take over.
 ///
 /// # Errors
 ///
 /// When it contradicts itself.
-pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time, Span)) -> Result<bool, Unreadable> {
+pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time, Span)) -> Result<Found, Unreadable> {
     let random = Random::from_seed(0);
     let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(NullStream), true)?;
+    let need_all = connections.services().need_all();
     connections.check();
     connections.configure(now);
     connections.serve(&|| now);
     connections.flush(now);
     connections.resume(now);
     connections.check();
-    Ok(access::had_rules(&connections.denied))
+    Ok(Found { had_rules: access::had_rules(&connections.denied), need_all })
 }
 
 impl Read for NullStream {

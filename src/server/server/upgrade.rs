@@ -97,6 +97,7 @@ impl Server {
             return;
         }
         self.upgrade.reserve.release_all();
+        self.connections.services().hand_over_all(false);
         let begun = self.save(None).map(|(state, _)| state);
         let Some(program) = &self.upgrade.program else {
             return warn!("no upgrade: the system does not say which program this is");
@@ -128,7 +129,10 @@ impl Server {
         if let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() {
             let verdict = if is_readable { rehearsal.verdict() } else { None };
             match verdict {
-                Some(Ok(())) => self.upgrade.accepted = Some((rehearsal, now + QUIESCE_TIME)),
+                Some(Ok(())) => {
+                    self.connections.services().hand_over_all(rehearsal.needs_all());
+                    self.upgrade.accepted = Some((rehearsal, now + QUIESCE_TIME));
+                }
                 Some(Err(reason)) => self.abort_upgrade(&format!("cannot take over: {reason}")),
                 None if now < deadline => self.upgrade.rehearsal = Some((rehearsal, deadline)),
                 None => {

@@ -50,23 +50,34 @@ impl<'a> KeptRows<'a> {
 
     /// Returns all of it in one page, as a store has it that was opened.
     pub fn page(&self) -> Page {
-        let mut page = Page::first(Commit(self.committed), self.next_id);
+        self.pages(usize::MAX).remove(0)
+    }
+
+    /// Returns all of it in pages of so many jobs; the settings and root jobs are in the first.
+    pub fn pages(&self, most: usize) -> Vec<Page> {
+        let (mut pages, mut jobs) = (vec![Page::first(Commit(self.committed), self.next_id)], 0);
         let visited = self.visit(Span::ZERO, &mut |saved| {
+            if let (Saved::Job(..), true) = (&saved, jobs == most) {
+                pages.push(Page::default());
+                jobs = 0;
+            }
+            let rows = &mut pages.last_mut().expect("there is one").rows;
             match saved {
-                Saved::Setting(setting) => page.rows.add(Stored::Setting(setting), Span::ZERO),
+                Saved::Setting(setting) => rows.add(Stored::Setting(setting), Span::ZERO),
                 Saved::Root(tube, signature, newest, changed) => {
-                    page.rows.add(Stored::Root(tube, signature, newest, changed), Span::ZERO);
+                    rows.add(Stored::Root(tube, signature, newest, changed), Span::ZERO);
                 }
                 Saved::Job(record, body, ..) => {
-                    page.rows.add(Stored::Put(record, &mut Body::Own(body.into())), Span::ZERO);
+                    jobs += 1;
+                    rows.add(Stored::Put(record, &mut Body::Own(body.into())), Span::ZERO);
                 }
                 _ => {}
             }
             Ok(())
         });
         visited.expect("it has only what it was given");
-        page.is_last = true;
-        page
+        pages.last_mut().expect("there is one").is_last = true;
+        pages
     }
 
     /// Visits all of it, as a store does that was opened.

@@ -171,6 +171,35 @@ fn a_reload_takes_the_jobs_to_another_place() {
     assert!(names.iter().any(|name| name.starts_with("jobs.db-2-")), "{names:?}");
 }
 
+/// The jobs are in one file, and the settings have another from the next reload on: a process that looks there gets them all.
+#[test]
+fn a_reload_takes_the_jobs_from_one_file_to_another() {
+    let scratch = Scratch::new();
+    let (from, to, config) = (scratch.file("from.db"), scratch.file("to.db"), scratch.file("poolcounter.toml"));
+    let set = |path: &Path| {
+        let store = format!("sqlite:{}", path.display());
+        let settings = format!("[jobs]\nenable = true\nlisten = \"127.0.0.1:0\"\nstore = \"{store}\"\n");
+        fs::write(&config, settings).expect("can be written");
+    };
+    set(&from);
+    let mut daemon = Daemon::start(&["--config", config.to_str().expect("is text")]);
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!(client.ask("put 0 0 99 3|one|"), "INSERTED 1");
+    assert_eq!(client.ask("put 0 0 99 3|two|"), "INSERTED 2");
+    assert_eq!((client.ask("reserve|"), client.line()), ("RESERVED 1 3".into(), "one".into()));
+    set(&to);
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_for_log("has taken over");
+    assert_eq!((client.ask("peek 2|"), client.line()), ("FOUND 2 3".into(), "two".into()));
+    assert_eq!((client.ask("release 1 0 0|"), client.ask("delete 2|")), ("RELEASED".into(), "DELETED".into()));
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let daemon = start(&to, &[]);
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!((client.ask("peek 1|"), client.line()), ("FOUND 1 3".into(), "one".into()));
+    assert_eq!(client.ask("peek 2|"), "NOT_FOUND");
+}
+
 #[test]
 fn a_file_that_cannot_be_used_is_refused_with_a_sentence() {
     let scratch = Scratch::new();

@@ -124,6 +124,25 @@ fn an_orderly_stop_after_the_files_are_gone_loses_nothing() {
     }
 }
 
+/// An upgrade waits until the daemon has found out what it would leave to its successor.
+#[test]
+fn an_upgrade_after_the_files_are_gone_loses_nothing() {
+    for (what, deed, ..) in DEEDS {
+        println!("{what}");
+        let scratch = Scratch::new();
+        let place = scratch.file("place");
+        let mut daemon = prepare(&place, &[]);
+        put(&mut Speaker::connect(daemon.jobs()), 2..=50);
+        deed(&place);
+        daemon.signal(Signal::SIGUSR1);
+        daemon.wait_for_log("has taken over");
+        put(&mut Speaker::connect(daemon.jobs()), 51..=60);
+        daemon.signal(Signal::SIGKILL);
+        daemon.wait();
+        assert_kept(&place, 1..=60, what);
+    }
+}
+
 /// The daemon looks, too, while nobody asks for anything.
 #[test]
 fn files_that_are_gone_are_missed_while_nothing_is_put() {

@@ -46,6 +46,21 @@ impl Stage {
         Stage { world: World::of(SERVICES, AllSettings::defaults(SERVICES).with(settings)), store }
     }
 
+    /// One whose store is read by processes that take over, so many jobs at a time.
+    fn reading_after_upgrades(page_jobs: usize) -> Stage {
+        let mut stage = Stage::new();
+        stage.store.read_after_upgrades(page_jobs);
+        stage.world.begin().expect("can be opened");
+        stage
+    }
+
+    /// Another process takes over, which has nothing of the store but its settings until more is read.
+    fn upgrade(&mut self) {
+        self.world.upgrade();
+        self.world.begin().expect("can be opened");
+        self.world.settle();
+    }
+
     fn connect(&mut self) -> usize {
         self.world.connect_to("jobs")
     }

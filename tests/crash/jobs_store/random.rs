@@ -19,10 +19,20 @@ const SPANS: [u64; 8] = [0, 0, 1, 1, 2, 3, 5, 70];
 /// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
 #[test]
 fn the_service_and_the_model_agree_whenever_the_store_commits() {
+    play_all(false);
+}
+
+/// Processes that take over read the jobs from the store, and are replaced while they do.
+#[test]
+fn the_service_and_the_model_agree_when_jobs_are_read_after_an_upgrade() {
+    play_all(true);
+}
+
+fn play_all(reads: bool) {
     let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
     let (mut commits, mut tied) = (0, 0);
     for seed in first..first + seeds {
-        let mut twin = Twin::new(seed);
+        let mut twin = Twin::new(seed, reads);
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for _ in 0..STEPS {
                 twin.step();
@@ -48,12 +58,14 @@ struct Twin {
     commits: u64,
     /// Nothing is served before another process has taken over.
     is_paused: bool,
+    /// It reads the jobs that nobody holds.
+    reads: bool,
     done: Vec<String>,
 }
 
 impl Twin {
-    fn new(seed: u64) -> Twin {
-        let mut stage = Stage::new();
+    fn new(seed: u64, reads: bool) -> Twin {
+        let mut stage = if reads { Stage::reading_after_upgrades(3) } else { Stage::new() };
         let mut model = Jobs::new(stage.world.now().as_micros(), 0);
         (model.is_guided, model.is_in_order) = (false, true);
         let clients = (0..SLOTS).map(|_| (stage.connect(), VecDeque::new(), 1)).collect();
@@ -66,6 +78,7 @@ impl Twin {
             servers: 1,
             commits: 0,
             is_paused: false,
+            reads,
             done: Vec::new(),
         };
         (0..SLOTS).for_each(|slot| twin.say(slot, "list-tube-used"));
@@ -194,15 +207,35 @@ impl Twin {
             assert!(self.stage.store.commit_one(), "what is an upgrade waiting for?");
             self.follow(|_| {});
         }
-        self.stage.world.upgrade();
-        self.servers += 1;
+        match self.reads {
+            true => {
+                self.replace_server();
+                while self.stage.store.has_pages() {
+                    match self.random.once_in(8) {
+                        true => self.replace_server(),
+                        false => self.stage.store.read_one(),
+                    }
+                    self.stage.world.settle();
+                }
+                self.model.read_back();
+            }
+            false => {
+                self.stage.world.upgrade();
+                self.servers += 1;
+                self.stage.world.settle();
+                self.model.hand_over();
+            }
+        }
         self.model.jitter = Jitter::from_seed(self.servers);
-        self.stage.world.settle();
-        self.model.hand_over();
         // Everything is committed.
         self.release(u64::MAX);
         self.is_paused = false;
         self.follow(|_| {});
+    }
+
+    fn replace_server(&mut self) {
+        self.servers += 1;
+        self.stage.upgrade();
     }
 
     fn pass(&mut self, seconds: u64) {

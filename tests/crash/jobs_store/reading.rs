@@ -1,14 +1,17 @@
 //! A store that is read while its clients are there: who waits for that, in which order, and who does not.
 
 use crate::jobs_store::Stage;
-use crate::jobs_store::daemon::{Speaker, start};
+use crate::jobs_store::daemon::{Speaker, count_of, start};
 use crate::jobs_store::store::plain;
+use nix::sys::signal::Signal;
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Body, Commit, Setting, Stored};
 use poolcounter_jobs::store::page::Page;
+use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::scratch::Scratch;
 use rusqlite::Connection;
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const TUBE: &str = "enwiki/refreshLinks";
@@ -127,14 +130,7 @@ fn pools_are_served_while_a_file_is_read() {
     const JOBS: u32 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
     let scratch = Scratch::new();
     let path = scratch.file("jobs.db");
-    drop(start(&path, &[]));
-    let file = Connection::open(&path).expect("is a file of SQLite");
-    let fill = "INSERT INTO job (id, tube, pri, delay, ttr, created, body) \
-                WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
-                SELECT i, 'default', 0, 0, 60, 0, x'61' FROM n";
-    file.execute(fill, [JOBS]).expect("can be written");
-    file.execute("UPDATE meta SET next_id = ?1", [JOBS + 1]).expect("can be written");
-    drop(file);
+    fill(&path, JOBS);
     let mut daemon = start(&path, &[]);
     let mut jobs = Speaker::connect(daemon.jobs());
     jobs.send(&format!("list-tube-used|peek {JOBS}|"));
@@ -156,4 +152,134 @@ fn pools_are_served_while_a_file_is_read() {
 /// Returns how many bytes wait to be read.
 fn peeked(stream: &TcpStream) -> usize {
     stream.peek(&mut [0; 64]).unwrap_or(0)
+}
+
+/// Returns a stage whose processes read what the one before has left, and clients: one holds the jobs 1 and 2, one waits, one asks.
+fn upgraded() -> (Stage, [usize; 3]) {
+    let mut stage = Stage::reading_after_upgrades(2);
+    let [holds, waits, asks] = std::array::from_fn(|_| stage.connect());
+    stage.ask(
+        asks,
+        "put 0 0 60 1|a|put 0 0 60 1|b|put 9 0 60 1|c|put 9 90 60 1|d|put-job 9 0 60 1 key=k|e|put 9 0 60 1|f|",
+    );
+    stage.ask(asks, "root t S 5|reserve-job 6|bury 6 3|limit t 1|");
+    assert_eq!(stage.ask(holds, "reserve|reserve|"), "RESERVED 1 1|a|RESERVED 2 1|b|");
+    stage.ask(waits, "watch t|ignore default|");
+    stage.send(waits, "reserve-with-timeout 9|");
+    stage.heard(asks);
+    stage.upgrade();
+    (stage, [holds, waits, asks])
+}
+
+#[test]
+fn holders_go_on_while_the_other_jobs_are_read_after_an_upgrade() {
+    let (mut stage, [holds, waits, asks]) = upgraded();
+    stage.send(asks, "use t|peek 3|");
+    assert_eq!(stage.heard(asks), "USING t|");
+    assert_eq!(stage.ask(holds, "touch 1|touch 3|"), "TOUCHED|");
+    let other = stage.connect();
+    assert_eq!(stage.ask(other, "list-tube-used|delete 1|"), "USING default|");
+    // The end of its wait is known.
+    stage.world.advance(Span::from_secs(10));
+    assert_eq!(stage.heard(waits), "TIMED_OUT|");
+    while stage.store.has_pages() {
+        stage.read_one();
+    }
+    stage.commit_all();
+    assert_eq!((stage.heard(asks), stage.heard(other)), ("FOUND 3 1|c|".into(), "NOT_FOUND|".into()));
+    assert_eq!(stage.heard(holds), "NOT_FOUND|");
+    assert_eq!(stage.ask(asks, "use default|peek-buried|peek-delayed|"), "USING default|FOUND 6 1|f|FOUND 4 1|d|");
+    assert_eq!(stage.ask(asks, "put-job 0 0 9 1 key=k|x|peek 1|"), "DUPLICATE 5|FOUND 1 1|a|");
+    assert_eq!(stage.ask(asks, "put-job 0 0 9 1 tube=t root=S root-ts=4|x|put 0 0 9 1|g|"), "SUPERSEDED|INSERTED 7|");
+}
+
+/// What is deleted, released and put aside before it is read is not there again, and is as it was left.
+#[test]
+fn jobs_that_change_before_they_are_read_stay_as_they_are() {
+    let (mut stage, [holds, _, asks]) = upgraded();
+    assert_eq!(stage.ask(holds, "delete 1|release 2 7 0|"), "DELETED|RELEASED|");
+    stage.read_one();
+    stage.read_one();
+    // Another process takes over, and another.
+    stage.upgrade();
+    stage.read_one();
+    stage.upgrade();
+    while stage.store.has_pages() {
+        stage.read_one();
+    }
+    assert_eq!(stage.ask(asks, "peek 1|peek 2|"), "NOT_FOUND|FOUND 2 1|b|");
+    assert_eq!(stage.ask(holds, "reserve|reserve|"), "RESERVED 2 1|b|RESERVED 3 1|c|");
+}
+
+#[test]
+fn reservations_end_before_they_are_read() {
+    let (mut stage, [holds, _, asks]) = upgraded();
+    stage.world.reset(holds);
+    stage.world.settle();
+    stage.commit_all();
+    stage.upgrade();
+    let other = stage.connect();
+    stage.send(other, "reserve-many 9 0|");
+    while stage.store.has_pages() {
+        stage.read_one();
+    }
+    assert_eq!(stage.heard(other), "RESERVED 1 1|a|RESERVED 2 1|b|RESERVED 3 1|c|RESERVED 5 1|e|END|");
+    assert_eq!(stage.ask(asks, "peek-buried|"), "FOUND 6 1|f|");
+}
+
+/// A job that was handed over is not in the store: it is none.
+#[test]
+fn jobs_that_the_store_has_not_are_gone() {
+    let (mut stage, [holds, ..]) = upgraded();
+    stage.store.fill(pages(1, 1));
+    stage.read_one();
+    stage.read_one();
+    assert_eq!(stage.ask(holds, "touch 2|delete 1|peek 2|"), "NOT_FOUND|DELETED|NOT_FOUND|");
+}
+
+/// Makes the file of a store with so many jobs.
+fn fill(path: &Path, jobs: u32) {
+    drop(start(path, &[]));
+    let file = Connection::open(path).expect("is a file of SQLite");
+    let fill = "INSERT INTO job (id, tube, pri, delay, ttr, created, body) \
+                WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
+                SELECT i, 'default', 0, 0, 60, 0, x'61' FROM n";
+    file.execute(fill, [jobs]).expect("can be written");
+    file.execute("UPDATE meta SET next_id = ?1", [jobs + 1]).expect("can be written");
+}
+
+/// Upgrades in the midst of reading what the one before has left, and then a crash: nothing is lost, nothing comes back.
+#[test]
+fn jobs_survive_upgrades_and_a_crash_while_they_are_read() {
+    const JOBS: u32 = 50_000;
+    let scratch = Scratch::new();
+    let path = scratch.file("jobs.db");
+    fill(&path, JOBS);
+    let mut daemon = start(&path, &[]);
+    let upgrade = |daemon: &mut Daemon| {
+        daemon.signal(Signal::SIGUSR1);
+        daemon.wait_for_log("has taken over");
+    };
+    // It has read some of them at most.
+    upgrade(&mut daemon);
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!((client.ask("reserve-many 3 9|"), client.line()), ("RESERVED 1 1".into(), "a".into()));
+    (0..5).for_each(|_| _ = client.line());
+    upgrade(&mut daemon);
+    assert_eq!((client.ask("touch 1|"), client.ask("delete 1|")), ("TOUCHED".into(), "DELETED".into()));
+    upgrade(&mut daemon);
+    assert_eq!((client.ask("release 2 7 0|"), client.ask("delete 1|")), ("RELEASED".into(), "NOT_FOUND".into()));
+    assert_eq!((client.ask(&format!("peek {JOBS}|")), client.line()), (format!("FOUND {JOBS} 1"), "a".into()));
+    upgrade(&mut daemon);
+    assert_eq!(client.ask("bury 3 7|"), "BURIED");
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let daemon = start(&path, &[]);
+    let mut client = Speaker::connect(daemon.jobs());
+    assert_eq!(
+        (client.ask("peek 1|"), client.ask("peek-buried|"), client.line()),
+        ("NOT_FOUND".into(), "FOUND 3 1".into(), "a".into())
+    );
+    assert_eq!(count_of(&mut client, "current-jobs-ready"), u64::from(JOBS - 2));
+    assert_eq!(client.ask("put 0 0 9 1|b|"), format!("INSERTED {}", JOBS + 1));
 }

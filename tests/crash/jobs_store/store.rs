@@ -2,12 +2,14 @@
 
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, History, JobId, Record, Stored, Until};
+use poolcounter_jobs::store::batch::Batch;
 use poolcounter_jobs::store::page::Page;
 use poolcounter_jobs::store::{HandedOver, Ownership, Store, Verdict, Visit};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::contract::{Info, Service, Wake};
 use poolcounter_service::options::Opt;
 use poolcounter_service::settings::{self, Configure};
+use poolcounter_testkit::crash::kept_rows::KeptRows;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -56,6 +58,11 @@ struct Desk {
     happened: Vec<Happened>,
     is_failing: bool,
     epoch: Span,
+    /// What is collected, and all that is on the disk, as rows.
+    rows: Batch,
+    disk: Vec<Arc<Batch>>,
+    /// Number of jobs in each page that a process reads which takes over; None if that gets all from the process before.
+    page_jobs: Option<usize>,
     /// What was there at the start and is not taken in, and whether the first of it is read.
     pages: VecDeque<Page>,
     is_read: bool,
@@ -78,6 +85,8 @@ impl SlowStore {
         let mut desk = self.desk();
         let Some((commit, changes)) = desk.under_way.take() else { return false };
         desk.batches.push(changes);
+        let rows = std::mem::take(&mut desk.rows);
+        desk.disk.push(Arc::new(rows));
         desk.finished = Some(commit);
         let wake = desk.wake.clone();
         drop(desk);
@@ -88,6 +97,16 @@ impl SlowStore {
     /// Makes these pages all that is there, for a service that is about to begin.
     pub fn fill(&self, pages: Vec<Page>) {
         self.desk().pages = pages.into();
+    }
+
+    /// Has processes that take over read the jobs, so many in a page.
+    pub fn read_after_upgrades(&self, page_jobs: usize) {
+        self.desk().page_jobs = Some(page_jobs);
+    }
+
+    /// Returns whether there is more to read.
+    pub fn has_pages(&self) -> bool {
+        !self.desk().pages.is_empty()
     }
 
     /// Reads one more page, if there is one.
@@ -140,7 +159,8 @@ impl Store for SlowStore {
     fn visit_page(&mut self, visit: Visit<'_>) -> Result<bool, String> {
         let mut desk = self.desk();
         let epoch = desk.epoch;
-        let is_over = desk.pages[0].visit(epoch, visit)?;
+        let Some(page) = desk.pages.front_mut() else { return Ok(true) };
+        let is_over = page.visit(epoch, visit)?;
         if is_over {
             desk.pages.pop_front();
         }
@@ -149,9 +169,26 @@ impl Store for SlowStore {
 
     fn go_on(&mut self, _: Span, _: HandedOver) {}
 
+    fn read_on(&mut self, _: Span, _: HandedOver) {
+        let mut desk = self.desk();
+        let jobs = desk.page_jobs.expect("it was asked for");
+        desk.pages = KeptRows::of(&desk.disk).pages(jobs).into();
+        // So its rows were added.
+        desk.epoch = Span::ZERO;
+    }
+
+    fn can_be_read_on(&self) -> bool {
+        self.desk().page_jobs.is_some()
+    }
+
+    fn is_at(&self, place: &str) -> bool {
+        place == self.place()
+    }
+
     fn is_busy(&self) -> bool {
         let desk = self.desk();
-        desk.under_way.is_some() || desk.finished.is_some() || !desk.pages.is_empty()
+        let reads = !desk.pages.is_empty() && desk.page_jobs.is_none();
+        desk.under_way.is_some() || desk.finished.is_some() || reads
     }
 
     fn is_failing(&self) -> bool {
@@ -159,7 +196,7 @@ impl Store for SlowStore {
     }
 
     fn add(&mut self, change: Stored<'_>) {
-        let text = match change {
+        let text = match &change {
             Stored::Put(record, body) => {
                 format!("put {} {}", record.id.0, String::from_utf8_lossy(body.bytes()))
             }
@@ -172,7 +209,9 @@ impl Store for SlowStore {
             Stored::Setting(_) => "setting".into(),
             Stored::NextId(id) => format!("next {id}"),
         };
-        self.desk().collected.push(text);
+        let mut desk = self.desk();
+        desk.collected.push(text);
+        desk.rows.add(change, Span::ZERO);
     }
 
     fn commit(&mut self, commit: Commit) {

@@ -209,6 +209,30 @@ impl Jobs {
         self.turns.clear();
     }
 
+    /// So it does, and it reads from the store the jobs that nobody holds: buried ones come back in the order of their numbers, and
+    /// ready ones are so since their put, or as long as the first of their tube.
+    pub fn read_back(&mut self) {
+        self.hand_over();
+        let mut first: BTreeMap<String, u64> = BTreeMap::new();
+        for job in self.jobs.values().filter(|job| job.place == Place::Ready) {
+            let since = first.entry(job.tube.clone()).or_insert(job.since);
+            *since = job.since.min(*since);
+        }
+        for job in self.jobs.values_mut() {
+            match job.place {
+                Place::Buried(_) => {
+                    job.place = Place::Buried(self.next_burial);
+                    self.next_burial += 1;
+                }
+                Place::Ready => {
+                    job.since = job.created.max(first[&job.tube]);
+                    first.insert(job.tube.clone(), job.since);
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// A peer sends no more: it waits no more.
     pub fn hang_up(&mut self, id: usize) {
         if let Some(conn) = self.conns.get_mut(&id)
