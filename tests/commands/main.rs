@@ -11,6 +11,7 @@ mod jobs_shell;
 mod logging;
 mod makefile;
 mod manual;
+mod members_ci;
 mod members_config;
 mod members_leases;
 mod members_requests;
