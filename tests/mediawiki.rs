@@ -1,7 +1,7 @@
-//! MediaWiki with its job queue in the daemon: two wikis of Debian's package, on SQLite. Not part of `make test`: it needs packages,
-//! and minutes.
+//! MediaWiki with its job queue in the daemon: wikis of Debian's package, or of the one that the environment names, on SQLite. Not part
+//! of `make test`: it needs packages, and minutes.
 
-use poolcounter_client::{JobState, MediaWiki, Placement, Producer, SummaryBy};
+use poolcounter_client::{JobState, MediaWiki, NewJob, Placement, Producer, SummaryBy};
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::jobs_command::TIMEOUTS;
 use poolcounter_testkit::postgres::own;
@@ -9,14 +9,20 @@ use poolcounter_testkit::scratch::Scratch;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const MEDIAWIKI: &str = "/usr/share/mediawiki";
 const WIKIS: [&str; 2] = ["wikia", "wikib"];
+/// A wiki whose name a tube cannot have as it is.
+const ODD_WIKI: &str = "zh-min-nan.wiki";
+
+/// Where MediaWiki is.
+fn mediawiki() -> PathBuf {
+    std::env::var("MEDIAWIKI").unwrap_or("/usr/share/mediawiki".into()).into()
+}
 
 /// Two wikis and a daemon.
 struct Farm {
@@ -38,7 +44,7 @@ impl Farm {
         for directory in ["data", "cache"] {
             fs::create_dir(farm.file(directory)).expect("can be made");
         }
-        for wiki in WIKIS {
+        for wiki in WIKIS.into_iter().chain([ODD_WIKI]) {
             let mut install =
                 farm.php("install.php", &["--dbtype", "sqlite", "--scriptpath", "/w", "--pass", "Long-enough-1"]);
             install.env("MW_CONFIG_FILE", farm.file("none.php")).arg("--dbpath").arg(farm.file("data"));
@@ -57,7 +63,7 @@ impl Farm {
     /// A maintenance script of MediaWiki, or another by its path.
     fn php(&self, script: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("php");
-        command.arg(Path::new(MEDIAWIKI).join("maintenance").join(script)).args(arguments);
+        command.arg(mediawiki().join("maintenance").join(script)).args(arguments);
         self.environment(&mut command);
         command
     }
@@ -65,7 +71,7 @@ impl Farm {
     fn environment(&self, command: &mut Command) {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         command
-            .env("MW_INSTALL_PATH", MEDIAWIKI)
+            .env("MW_INSTALL_PATH", mediawiki())
             .env("MW_CONFIG_FILE", here.join("tests/mediawiki/LocalSettings.php"))
             .env("EXTENSION", here.join("contrib/mediawiki"))
             .env("FARM", self.file(""))
@@ -125,6 +131,15 @@ impl Farm {
         self.environment(command.args(["--", "php"]).arg(script).arg("--wiki={wiki}"));
         let child = command.stderr(fs::File::create(&log).expect("can be made")).spawn().expect("the program runs");
         Runner { child, log }
+    }
+
+    /// Has all wikis have these settings until the next ones.
+    fn set(&self, settings: &str) {
+        fs::write(self.file("settings.php"), format!("<?php\n{settings}\n")).expect("can be written");
+    }
+
+    fn forget_notes(&self) {
+        fs::remove_file(self.file("notes")).expect("is there");
     }
 
     /// Which jobs ran: their numbers, wikis and processes.
@@ -226,6 +241,15 @@ fn mediawiki_has_its_jobs_here() {
     a_mail_overtakes(&farm);
     a_killed_runner_loses_nothing(&farm);
     a_failed_job_is_tried_again_and_abandoned(&farm, &producer);
+    what_fits_is_pushed(&farm);
+    a_wiki_with_an_odd_name_runs(&farm, &producer);
+    a_job_may_print(&farm, &producer);
+    idle_workers_take_part(&farm, &producer);
+    short_jobs_are_fast(&farm, &producer);
+    a_type_is_throttled(&farm, &producer);
+    a_wiki_that_is_read_only_abandons_nothing(&farm, &producer);
+    jobs_are_signed(&farm, &producer);
+    a_daemon_that_hangs_costs_little(&farm, &daemon);
     drop(daemon);
     a_daemon_is_away(&farm);
     each_wiki_has_a_daemon(farm);
@@ -243,7 +267,7 @@ fn jobs_are_what_they_were(farm: &Farm) {
     assert_eq!(odd["siblings"], json!([]));
     assert_eq!(odd["deleted"], json!([0, 0, 0, 0]));
     let refused = odd["refused"].to_string();
-    assert!(refused.contains("objects") && refused.contains("--jobs-max-size"), "{refused}");
+    assert!(refused.contains("objects"), "{refused}");
     tell("jobs come as they were pushed, and are counted, listed and deleted");
 }
 
@@ -387,6 +411,184 @@ fn a_failed_job_is_tried_again_and_abandoned(farm: &Farm, producer: &Producer) {
     tell("a job that fails three times is abandoned, and the daemon has the reason");
 }
 
+fn what_fits_is_pushed(farm: &Farm) {
+    farm.drive("wikia", &["failing", "1"]);
+    let runner = farm.runner(&["*/note", "--batch", "50", "--delay", "1"]);
+    until("it is abandoned", || runner.said().matches("failed in").count() == 3);
+    runner.finish();
+    assert_eq!(farm.drive("wikia", &["delete", "note"]), json!([0, 0, 0, 0]));
+    let pushes = farm.drive("wikia", &["pushes"]);
+    assert_eq!(pushes["pushed"], json!([[2, 0, 0, 0], [1, 0, 0, 0]]));
+    assert_eq!(pushes["popped"], json!([5, 70_000]));
+    let refused = pushes["refused"].as_str().expect("it was refused");
+    assert!(refused.contains("1 note job(s)") && refused.contains("--jobs-max-size"), "{refused}");
+    assert_eq!(pushes["counts"], json!([0, 2, 0, 0]));
+    assert_eq!(pushes["deleted"], json!([0, 0, 0, 0]));
+    tell(
+        "what fits is pushed, of all types, long jobs are compressed, and delete leaves neither claimed nor abandoned ones",
+    );
+}
+
+fn a_wiki_with_an_odd_name_runs(farm: &Farm, producer: &Producer) {
+    farm.drive(ODD_WIKI, &["notes", "3"]);
+    assert!(tubes(producer).contains(&(format!("{ODD_WIKI}/note"), [3, 0, 0, 0])), "{:?}", tubes(producer));
+    let runner = farm.runner(&["*/*", "--batch", "50", "--delay", "1"]);
+    until("all are done", || tubes(producer).iter().all(|(tube, _)| !tube.starts_with(ODD_WIKI)));
+    let said = runner.finish();
+    assert_eq!(farm.notes().iter().filter(|[_, wiki, _]| wiki == ODD_WIKI).count(), 3, "{said}");
+    farm.forget_notes();
+    tell("a wiki whose name has a hyphen and a dot runs its jobs");
+}
+
+fn a_job_may_print(farm: &Farm, producer: &Producer) {
+    for prints in ["no newline", "1 done\n", "<b>"] {
+        farm.drive("wikia", &["note", "prints", prints]);
+    }
+    let runner = farm.runner(&["wikia/*", "--batch", "50"]);
+    until("all are done", || tubes(producer).iter().all(|(tube, _)| !tube.starts_with("wikia")));
+    let said = runner.finish();
+    assert_eq!((farm.notes().len(), said.matches(": done in").count()), (3, 3), "{said}");
+    assert!(said.contains("no newline") && !said.contains("failed"), "{said}");
+    farm.forget_notes();
+    tell("a job that prints, with or without the end of a line, is done once");
+}
+
+fn idle_workers_take_part(farm: &Farm, producer: &Producer) {
+    farm.drive("wikia", &["notes", "30", "1000000"]);
+    let begun = Instant::now();
+    let runner = farm.runner(&["*/note", "--batch", "50", "-n", "4"]);
+    let mut most = 0;
+    until("all are done", || {
+        let taken = tubes(producer).iter().map(|(_, [_, taken, buried, _])| taken - buried).sum();
+        most = most.max(taken);
+        tubes(producer).iter().all(|(tube, _)| tube != "wikia/note")
+    });
+    let took = begun.elapsed();
+    runner.finish();
+    assert_eq!(farm.notes().len(), 30);
+    assert!(most <= 8, "{most} were taken at once");
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    farm.forget_notes();
+    tell(&format!(
+        "30 jobs of a second are done by 4 workers in {:.1} s, with {most} taken at most",
+        took.as_secs_f64()
+    ));
+}
+
+fn short_jobs_are_fast(farm: &Farm, producer: &Producer) {
+    farm.drive("wikia", &["notes", "3000"]);
+    let begun = Instant::now();
+    let runner = farm.runner(&["*/note", "--parallel", "2", "--batch", "50"]);
+    until("all are done", || tubes(producer).iter().all(|(tube, _)| tube != "wikia/note"));
+    let took = begun.elapsed();
+    runner.finish();
+    assert_eq!(farm.notes().len(), 3000);
+    farm.forget_notes();
+    tell(&format!(
+        "3000 short jobs are done by two workers in {:.1} s, 50 in the life of a process",
+        took.as_secs_f64()
+    ));
+}
+
+fn a_type_is_throttled(farm: &Farm, producer: &Producer) {
+    farm.set("$wgJobBackoffThrottling = [ 'note' => 1 ];");
+    farm.drive("wikia", &["notes", "5"]);
+    let begun = Instant::now();
+    let runner = farm.runner(&["*/note", "--batch", "50"]);
+    until("all are done", || tubes(producer).iter().all(|(tube, _)| tube != "wikia/note"));
+    let took = begun.elapsed();
+    let said = runner.finish();
+    assert!(took >= Duration::from_secs(4), "{took:?}: {said}");
+    assert_eq!(farm.notes().len(), 5);
+    farm.forget_notes();
+    farm.set("");
+    tell(&format!("$wgJobBackoffThrottling of 1 a second: 5 jobs in {:.1} s", took.as_secs_f64()));
+}
+
+fn a_wiki_that_is_read_only_abandons_nothing(farm: &Farm, producer: &Producer) {
+    let counts = || -> [u64; 4] {
+        let row = tubes(producer).into_iter().find(|(tube, _)| tube == "wikib/note");
+        row.map_or([0; 4], |(_, counts)| counts)
+    };
+    farm.drive("wikib", &["delete", "note"]);
+    farm.drive("wikib", &["notes", "4"]);
+    farm.drive("wikib", &["mail", "a@example.org"]);
+    farm.set("if ( $wgDBname === 'wikib' ) { $wgReadOnly = 'maintenance'; }");
+    let runner = farm.runner(&["*/*", "--batch", "50", "--delay", "1"]);
+    until("they wait", || counts()[3] > 0 || runner.said().contains("given back"));
+    // The others go on.
+    farm.drive("wikia", &["notes", "2"]);
+    until("wikia's are done", || farm.notes().len() == 2);
+    thread::sleep(Duration::from_secs(2));
+    let said = runner.said();
+    assert!(!said.contains("failed"), "{said}");
+    assert!(said.matches("given back").count() <= 2, "PHP is not started for each job: {said}");
+    assert_eq!(counts()[2], 0, "none is abandoned");
+    // A primary that is switched while a job runs is the same.
+    farm.set("");
+    let go_on = || {
+        producer.pause("wikib/*", Duration::ZERO).expect("is asked");
+        producer.kick_all("wikib/*").expect("is asked");
+    };
+    go_on();
+    until("they are done", || counts() == [0; 4]);
+    farm.drive("wikib", &["note", "readOnly", "1"]);
+    until("it waits", || counts() == [0, 0, 0, 1]);
+    let said = runner.finish();
+    assert!(!said.contains("failed"), "{said}");
+    farm.drive("wikib", &["delete", "note"]);
+    go_on();
+    assert_eq!(farm.notes().len(), 6);
+    farm.forget_notes();
+    fs::remove_file(farm.file("mails")).expect("is there");
+    tell("a wiki that is read-only rests, with no attempt counted, and other wikis go on");
+}
+
+fn jobs_are_signed(farm: &Farm, producer: &Producer) {
+    farm.drive("wikia", &["notes", "1"]);
+    farm.set("$wgJobQueuePoolCounterSecret = 'of the farm';");
+    farm.drive("wikia", &["note", "usleep", "1"]);
+    let job = |tube: &str| NewJob { tube: Some(tube.into()), ..NewJob::new("") };
+    let signed = producer.list_jobs("wikia/note", JobState::Ready, 10, None).expect("is asked").expect("there are two");
+    let body = producer.peek(signed[1].id).expect("is asked").expect("it waits");
+    assert!(body.starts_with(b"{\"hmac\":"), "{}", String::from_utf8_lossy(&body));
+    // One that was signed for another wiki, and one that was changed.
+    producer.put(&NewJob { body: body.clone(), ..job("wikib/note") }).expect("is put");
+    let changed = String::from_utf8_lossy(&body).replace("usleep", "fails!");
+    producer.put(&NewJob { body: changed.into(), ..job("wikia/note") }).expect("is put");
+    let runner = farm.runner(&["*/note", "--batch", "50"]);
+    until("each is done or buried", || {
+        tubes(producer)
+            .iter()
+            .all(|(tube, counts)| !tube.ends_with("/note") || counts[0] + counts[3] + counts[1] - counts[2] == 0)
+    });
+    runner.finish();
+    assert_eq!(farm.notes().len(), 1);
+    let errors = |tube| {
+        let buried = producer.list_jobs(tube, JobState::Buried, 10, None).expect("is asked").unwrap_or_default();
+        buried.into_iter().map(|job| job.error).collect::<Vec<_>>()
+    };
+    let sentence = |wiki| format!("This job is not run: it is not signed with the secret of {wiki}.");
+    assert_eq!(errors("wikia/note"), [sentence("wikia"), sentence("wikia")]);
+    assert_eq!(errors("wikib/note"), [sentence("wikib")]);
+    farm.set("");
+    farm.forget_notes();
+    for wiki in WIKIS {
+        farm.drive(wiki, &["delete", "note"]);
+    }
+    tell("with a secret, jobs that nobody has signed, or for another wiki, are buried and not run");
+}
+
+fn a_daemon_that_hangs_costs_little(farm: &Farm, daemon: &Daemon) {
+    daemon.signal(nix::sys::signal::Signal::SIGSTOP);
+    let away = farm.drive("wikia", &["away"]);
+    daemon.signal(nix::sys::signal::Signal::SIGCONT);
+    let seconds = away["seconds"].as_f64().expect("is told");
+    assert!(away["reason"].as_str().is_some_and(|reason| reason.contains("does not answer")), "{away}");
+    assert!(seconds < 1.0, "{away}");
+    tell(&format!("a daemon that hangs costs a process {seconds:.2} s once"));
+}
+
 fn each_wiki_has_a_daemon(mut farm: Farm) {
     let mut daemons = [Daemon::start_with_jobs(&[]), Daemon::start_with_jobs(&[])].map(Some);
     let addresses = daemons.each_ref().map(|daemon| daemon.as_ref().expect("it runs").jobs().to_string());
@@ -399,8 +601,10 @@ fn each_wiki_has_a_daemon(mut farm: Farm) {
         assert!(tubes(its).contains(&(format!("{wiki}/note"), [3, 0, 0, 0])), "{wiki} has {order:?}");
     }
     let order = Placement::from(MediaWiki::new(&addresses)).order(b"wikia");
+    a_daemon_is_drained(&farm, &addresses[order[0]], &addresses[order[1]]);
     daemons[order[0]] = None;
     // The three are gone with the daemon, which has them in memory.
+    farm.drive("wikia", &["delete", "note"]);
     assert_eq!(farm.drive("wikia", &["notes", "4"]), json!([4, 0, 0, 0]));
     assert_eq!(farm.drive("wikia", &["away"])["reason"], json!(false));
     let runner = farm.runner(&["*/*", "--batch", "50"]);
@@ -408,6 +612,46 @@ fn each_wiki_has_a_daemon(mut farm: Farm) {
     until("all are done", || tubes(left).is_empty());
     runner.finish();
     tell("each wiki has a daemon, and the other while that is away");
+}
+
+/// One process pushes before, in and after a drain of the first daemon of its wiki.
+fn a_daemon_is_drained(farm: &Farm, first: &str, second: &str) {
+    let ask = |address: &str, word: &str| {
+        let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+        stream.write_all(format!("{word}\r\n").as_bytes()).expect("is sent");
+        assert!(stream.read(&mut [0; 16]).expect("it answers") > 0);
+    };
+    let [of_first, of_second] = [first, second].map(|address| Producer::new([address], TIMEOUTS));
+    let ready = || {
+        [&of_first, &of_second]
+            .map(|its| tubes(its).iter().find(|(tube, _)| tube == "wikia/note").map_or(0, |(_, counts)| counts[0]))
+    };
+    let go = |when: &str| {
+        fs::write(farm.file(&format!("go-{when}")), "").expect("can be written");
+        until("it is pushed", || farm.file(&format!("go-{when}-done")).exists());
+    };
+    farm.drive("wikia", &["delete", "note"]);
+    thread::scope(|scope| {
+        let drive = scope.spawn(|| farm.drive("wikia", &["drained", "go"]));
+        go("before");
+        assert_eq!(ready(), [2, 0]);
+        ask(first, "drain");
+        go("in");
+        assert_eq!(ready(), [2, 2], "they go to the other, and what is there is not lost");
+        assert_eq!(farm.drive("wikia", &["away"])["push"], json!("went well"));
+        ask(second, "drain");
+        let away = farm.drive("wikia", &["away"]);
+        assert_eq!(away["push"], json!("JobQueueReadOnlyError"), "{away}");
+        assert!(away["reason"].as_str().is_some_and(|reason| reason.contains("takes no jobs")), "{away}");
+        ask(first, "undrain");
+        ask(second, "undrain");
+        thread::sleep(Duration::from_millis(2100));
+        let [before, _] = ready();
+        go("after");
+        assert_eq!(ready()[0], before + 2);
+        drive.join().expect("does not panic");
+    });
+    tell("jobs go to the other daemon while the wiki's own drains, and none is lost");
 }
 
 fn a_daemon_is_away(farm: &Farm) {

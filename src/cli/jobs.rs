@@ -4,13 +4,18 @@
 mod batch;
 mod command_run;
 mod fetch;
+mod input;
 mod options;
+mod outcomes;
+mod pace;
 mod plan;
+mod rests;
 mod run;
 mod settings;
 mod show;
 mod slot;
 mod tally;
+mod words;
 
 pub use options::described;
 

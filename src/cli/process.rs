@@ -7,7 +7,7 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, ErrorKind, PipeReader, Read};
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
@@ -28,6 +28,7 @@ pub struct Launcher {
 }
 
 /// A command that is to be started.
+#[derive(Default)]
 pub struct Launch<'a> {
     /// Its name and its arguments.
     pub words: &'a [OsString],
@@ -37,21 +38,38 @@ pub struct Launch<'a> {
     pub input: Option<BorrowedFd<'a>>,
     /// What becomes of its output.
     pub keep: Keep,
+    /// What becomes of its standard error.
+    pub errors: Errors,
+    /// Whether it has descriptor 3, on which it writes lines.
+    pub has_answers: bool,
     /// It must have ended within this time, or have printed a line if that is wanted.
     pub timeout: Option<Duration>,
 }
 
 /// What is kept of an output.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Keep {
     /// There is none.
+    #[default]
     Nothing,
     /// Its first line.
     FirstLine,
     /// Each of its lines, until it is taken.
     Lines,
-    /// So many bytes of its end, together with the standard error.
-    Tail(usize),
+    /// Its first line, and so many bytes of its end.
+    Ends(usize),
+}
+
+/// What becomes of a standard error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Errors {
+    /// It is that of this process.
+    #[default]
+    Inherited,
+    /// The first line, and so many bytes of its end, are kept.
+    Kept(usize),
+    /// The same, and all is written to that of this process.
+    PassedOn(usize),
 }
 
 /// A process.
@@ -62,13 +80,25 @@ pub struct Process {
     deadline: Option<Instant>,
     /// Whether it was asked to end.
     is_ending: bool,
-    output: Option<PipeReader>,
+    output: Capture,
+    errors: Capture,
+    answers: Capture,
+    watchdog: Option<Arc<Watchdog>>,
+}
+
+/// An output of a process, and what is kept of it.
+struct Capture {
+    pipe: Option<PipeReader>,
     keep: Keep,
     /// What is kept; of an end, up to twice as much; of lines, the beginning of the next.
     kept: Vec<u8>,
     lines: Vec<Vec<u8>>,
+    /// Whether the first line is whole.
     has_line: bool,
-    watchdog: Option<Arc<Watchdog>>,
+    /// Bytes of its beginning that are not kept any more: some of the first line.
+    beginning: Vec<u8>,
+    /// Whether it is written to the standard error of this process.
+    is_passed_on: bool,
 }
 
 /// How far the first line is.
@@ -102,18 +132,18 @@ impl Launcher {
     /// When there is no such command, or it cannot be run.
     pub fn start(&self, launch: &Launch<'_>) -> io::Result<Process> {
         let null = self.null.as_raw_fd();
-        let (reader, writer) = match launch.keep {
-            Keep::Nothing => (None, None),
-            _ => io::pipe().map(|(reader, writer)| (Some(reader), Some(writer)))?,
-        };
-        if let Some(reader) = &reader {
-            fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        }
         let input = launch.input.map_or(null, |input| input.as_raw_fd());
-        let output = writer.as_ref().map_or(null, AsRawFd::as_raw_fd);
-        let stdio = match launch.keep {
-            Keep::Tail(_) => Stdio::Joined(input, output),
-            Keep::Nothing | Keep::FirstLine | Keep::Lines => Stdio::Apart(input, output),
+        let (output, its_output) = Capture::begin(launch.keep)?;
+        let (errors, its_errors) = Capture::begin(match launch.errors {
+            Errors::Inherited => Keep::Nothing,
+            Errors::Kept(most) | Errors::PassedOn(most) => Keep::Ends(most),
+        })?;
+        let (answers, its_answers) = Capture::begin(if launch.has_answers { Keep::Lines } else { Keep::Nothing })?;
+        let stdio = Stdio::Apart {
+            input,
+            output: its_output.as_ref().map_or(null, AsRawFd::as_raw_fd),
+            errors: its_errors.as_ref().map(AsRawFd::as_raw_fd),
+            answers: its_answers.as_ref().map(AsRawFd::as_raw_fd),
         };
         let spawn = Spawn { mask: &self.mask, variables: launch.variables, stdio };
         let group = spawn.spawn(launch.words)?;
@@ -122,11 +152,9 @@ impl Launcher {
             group: Some(group),
             deadline: launch.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             is_ending: false,
-            output: reader,
-            keep: launch.keep,
-            kept: Vec::new(),
-            lines: Vec::new(),
-            has_line: false,
+            output,
+            errors: Capture { is_passed_on: matches!(launch.errors, Errors::PassedOn(_)), ..errors },
+            answers,
             watchdog: self.watchdog.clone(),
         })
     }
@@ -153,73 +181,59 @@ impl Process {
         self.group.is_some()
     }
 
-    /// Reads some of its output. What is not kept is thrown away.
+    /// Reads some of its outputs. What is not kept is thrown away.
     pub fn read(&mut self) {
-        let mut chunk = [0; 4096];
-        for _ in 0..READ_PER_ROUND / chunk.len() {
-            let Some(output) = &mut self.output else { return };
-            match output.read(&mut chunk) {
-                Ok(0) => self.output = None,
-                Ok(len) => self.keep(&chunk[..len]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => self.output = None,
-            }
-        }
+        [&mut self.output, &mut self.errors, &mut self.answers].into_iter().for_each(Capture::read);
     }
 
-    fn keep(&mut self, chunk: &[u8]) {
-        match self.keep {
-            Keep::Nothing => {}
-            Keep::FirstLine if self.has_line || self.kept.len() > LONGEST_LINE => {}
-            Keep::FirstLine => {
-                let end = chunk.iter().position(|byte| *byte == b'\n');
-                self.kept.extend_from_slice(&chunk[..end.unwrap_or(chunk.len())]);
-                self.has_line = end.is_some();
-            }
-            Keep::Lines => {
-                for part in chunk.split_inclusive(|byte| *byte == b'\n') {
-                    let (part, is_end) = part.strip_suffix(b"\n").map_or((part, false), |part| (part, true));
-                    let room = LONGEST_LINE.saturating_sub(self.kept.len());
-                    self.kept.extend_from_slice(&part[..part.len().min(room)]);
-                    if is_end {
-                        self.lines.push(std::mem::take(&mut self.kept));
-                    }
-                }
-            }
-            Keep::Tail(most) => {
-                self.kept.extend_from_slice(chunk);
-                if self.kept.len() > 2 * most {
-                    self.kept.drain(..self.kept.len() - most);
-                }
-            }
-        }
+    /// Returns the first line and the end of its standard error; those of its output, if there is nothing on the standard error.
+    pub fn tail(&self) -> Vec<u8> {
+        let errors = self.errors.ends();
+        if errors.trim_ascii().is_empty() { self.output.ends() } else { errors }
     }
 
-    /// Returns the end of its output.
-    pub fn tail(&self) -> &[u8] {
-        let Keep::Tail(most) = self.keep else { return &[] };
-        &self.kept[self.kept.len().saturating_sub(most)..]
+    /// Keeps what comes on its standard error from now on, and nothing of what came.
+    pub fn forget_errors(&mut self) {
+        self.errors.forget();
     }
 
     /// Returns the lines that it has written since this was called last, without their ends; what is beyond 8192 bytes of one is
     /// left out.
     pub fn take_lines(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.lines)
+        std::mem::take(&mut self.output.lines)
+    }
+
+    /// Returns what is left of its output after its end: a line that has none.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.output.kept)
+    }
+
+    /// Returns the lines that it has written on descriptor 3 since this was called last.
+    pub fn take_answers(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.answers.lines)
     }
 
     /// Returns its first line, which may lack its end once it has ended.
     pub fn first_line(&self) -> FirstLine {
-        if self.kept.len() > LONGEST_LINE {
+        let Capture { kept, has_line, .. } = &self.output;
+        if kept.len() > LONGEST_LINE {
             return FirstLine::TooLong;
         }
-        let is_whole = self.has_line || !self.is_running() && !self.kept.is_empty();
-        if is_whole { FirstLine::Whole(self.kept.trim_ascii_end().to_vec()) } else { FirstLine::Open }
+        let is_whole = *has_line || !self.is_running() && !kept.is_empty();
+        if is_whole { FirstLine::Whole(kept.trim_ascii_end().to_vec()) } else { FirstLine::Open }
     }
 
     /// The descriptor of its output, while there is some.
     pub fn output(&self) -> Option<BorrowedFd<'_>> {
-        self.output.as_ref().map(AsFd::as_fd)
+        self.output.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The descriptors of all that it writes and that has not ended.
+    pub fn outputs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [&self.output, &self.errors, &self.answers]
+            .into_iter()
+            .filter_map(|capture| capture.pipe.as_ref())
+            .map(AsFd::as_fd)
     }
 
     /// When there is something to do about it.
@@ -269,5 +283,96 @@ impl Process {
         if let Some(group) = self.group {
             let _ = killpg(group, signal);
         }
+    }
+}
+
+impl Capture {
+    /// Returns a capture, and what the process is to have: nothing, if nothing is kept.
+    fn begin(keep: Keep) -> io::Result<(Capture, Option<PipeWriter>)> {
+        let (pipe, writer) = match keep {
+            Keep::Nothing => (None, None),
+            _ => io::pipe().map(|(reader, writer)| (Some(reader), Some(writer)))?,
+        };
+        if let Some(reader) = &pipe {
+            fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        }
+        let capture = Capture {
+            pipe,
+            keep,
+            kept: Vec::new(),
+            lines: Vec::new(),
+            has_line: false,
+            beginning: Vec::new(),
+            is_passed_on: false,
+        };
+        Ok((capture, writer))
+    }
+
+    /// Reads some of it.
+    fn read(&mut self) {
+        let mut chunk = [0; 4096];
+        for _ in 0..READ_PER_ROUND / chunk.len() {
+            let Some(pipe) = &mut self.pipe else { return };
+            match pipe.read(&mut chunk) {
+                Ok(0) => self.pipe = None,
+                Ok(len) => {
+                    self.keep(&chunk[..len]);
+                    if self.is_passed_on {
+                        // Its reader may be gone.
+                        let _ = io::stderr().write_all(&chunk[..len]);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.pipe = None,
+            }
+        }
+    }
+
+    fn keep(&mut self, chunk: &[u8]) {
+        match self.keep {
+            Keep::Nothing => {}
+            Keep::FirstLine if self.has_line || self.kept.len() > LONGEST_LINE => {}
+            Keep::FirstLine => {
+                let end = chunk.iter().position(|byte| *byte == b'\n');
+                self.kept.extend_from_slice(&chunk[..end.unwrap_or(chunk.len())]);
+                self.has_line = end.is_some();
+            }
+            Keep::Lines => {
+                for part in chunk.split_inclusive(|byte| *byte == b'\n') {
+                    let (part, is_end) = part.strip_suffix(b"\n").map_or((part, false), |part| (part, true));
+                    let room = LONGEST_LINE.saturating_sub(self.kept.len());
+                    self.kept.extend_from_slice(&part[..part.len().min(room)]);
+                    if is_end {
+                        self.lines.push(std::mem::take(&mut self.kept));
+                    }
+                }
+            }
+            Keep::Ends(most) => {
+                self.kept.extend_from_slice(chunk);
+                if self.kept.len() > 2 * most {
+                    let dropped = self.kept.drain(..self.kept.len() - most);
+                    let room = (most / 4).saturating_sub(self.beginning.len());
+                    self.beginning.extend(dropped.take(room));
+                }
+            }
+        }
+    }
+
+    /// Returns all if that is short, else the first line, cut if it is long, and the end.
+    fn ends(&self) -> Vec<u8> {
+        let Keep::Ends(most) = self.keep else { return Vec::new() };
+        if self.beginning.is_empty() && self.kept.len() <= most {
+            return self.kept.clone();
+        }
+        let beginning = if self.beginning.is_empty() { &self.kept[..most / 4] } else { &self.beginning };
+        let first = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let end = &self.kept[self.kept.len().saturating_sub(most - first.len() - 1)..];
+        [first, b"\n", end].concat()
+    }
+
+    fn forget(&mut self) {
+        self.kept.clear();
+        self.beginning.clear();
     }
 }

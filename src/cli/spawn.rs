@@ -37,10 +37,15 @@ pub enum Stdio {
     /// What this process does.
     Inherited,
     /// These descriptors. It leads a process group of its own, so that it can be ended with all that it has started, and nothing
-    /// typed at a terminal reaches it. Its standard error is that of this process.
-    Apart(RawFd, RawFd),
-    /// The same, and its standard error goes where its standard output does.
-    Joined(RawFd, RawFd),
+    /// typed at a terminal reaches it.
+    Apart {
+        input: RawFd,
+        output: RawFd,
+        /// None for that of this process.
+        errors: Option<RawFd>,
+        /// Its descriptor 3, if it has one.
+        answers: Option<RawFd>,
+    },
 }
 
 impl Spawn<'_> {
@@ -56,14 +61,13 @@ impl Spawn<'_> {
         // The runtime ignores this one before `main`, which is not meant for commands.
         attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
         let mut flags = PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF;
-        if let Stdio::Apart(input, output) | Stdio::Joined(input, output) = self.stdio {
+        if let Stdio::Apart { input, output, errors, answers } = self.stdio {
             attributes.set_pgroup(Pid::from_raw(0))?;
             flags |= PosixSpawnFlags::POSIX_SPAWN_SETPGROUP;
-            actions.add_dup2(input, 0)?;
-            actions.add_dup2(output, 1)?;
-        }
-        if let Stdio::Joined(_, output) = self.stdio {
-            actions.add_dup2(output, 2)?;
+            // The last one, as 3 may be one of the others in this process.
+            for (own, its) in [(Some(input), 0), (Some(output), 1), (errors, 2), (answers, 3)] {
+                own.map_or(Ok(()), |own| actions.add_dup2(own, its))?;
+            }
         }
         attributes.set_flags(flags)?;
         let words = words.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;

@@ -48,7 +48,8 @@ impl Watchdog {
     /// When the system lets none be started.
     pub fn start(null: &File) -> io::Result<Watchdog> {
         let (reader, pipe) = io::pipe()?;
-        let stdio = Stdio::Apart(reader.as_raw_fd(), null.as_raw_fd());
+        let (input, output) = (reader.as_raw_fd(), null.as_raw_fd());
+        let stdio = Stdio::Apart { input, output, errors: None, answers: None };
         Spawn { mask: &SigSet::all(), variables: &[], stdio }.spawn(&shell(SCRIPT))?;
         Ok(Watchdog { pipe })
     }

@@ -18,9 +18,9 @@ const ANSWER: &str = r#"echo "$0 $JOB_TUBE" >>begun
     while read -r id body; do
         printf '%s %s\n' "$id" "$body" >>ran
         case $body in
-            fail) printf '%s\n' "$id fail no such page\nat all";;
-            chat) echo "hello"; echo "$id done";;
-            *) echo "$id done";;
+            fail) printf '%s\n' "$id fail no such page\nat all" >&3;;
+            chat) echo "hello"; echo "$id done" >&3;;
+            *) echo "$id done" >&3;;
         esac
     done"#;
 
@@ -79,10 +79,10 @@ fn unanswered_jobs_of_a_batch_cost_an_attempt_of_the_first_only() {
     let script = "while read -r id body; do
             echo $id $body >>ran
             case $body in
-                late) [ -e seen ] || { : >seen; echo $id release; continue; };;
+                late) [ -e seen ] || { : >seen; echo $id release >&3; continue; };;
                 poison) kill -9 $$;;
             esac
-            echo $id done
+            echo $id done >&3
         done";
     let running = start(&address, &["a/t", "--batch", "10"], "", script);
     running.expect_lines("ran", &["1 late", "1 late", "2 poison", "3 good", "4 good"]);
@@ -97,13 +97,14 @@ fn a_batch_is_touched_while_it_runs_and_what_is_left_is_given_back() {
     for body in ["1", "2", "3"] {
         producer.put(&NewJob { ttr: Duration::from_secs(1), ..NewJob::new(body) }).expect("is put");
     }
-    let script = "read -r id body; echo $id done; sleep 2.5; echo >>late; sleep 1000";
+    let script = "read -r id body; echo $id done >&3; sleep 2.5; echo >>late; sleep 1000";
     let running = start(&address, &["a/t", "--batch", "3", "--grace", "0"], "", script);
     running.expect_lines("late", &[""]);
     assert_eq!(counts(&producer), [0, 2, 0, 0], "the first is done, and no TTR has run out");
     running.signal();
     let said = running.finish();
-    let lines: Vec<_> = said.lines().map(without_time).collect();
+    let mut lines: Vec<_> = said.lines().map(without_time).collect();
+    lines.sort();
     let given_back = [2, 3].map(|id| format!("poolcounter: job {id} of a/t: given back after T s"));
     assert_eq!(lines[1..], given_back, "{said}");
     assert_eq!(counts(&producer), [2, 0, 0, 0]);
@@ -113,11 +114,171 @@ fn a_batch_is_touched_while_it_runs_and_what_is_left_is_given_back() {
 fn a_command_has_its_time_for_each_answer() {
     let (_daemon, address, producer) = server(&[]);
     put(&producer, "a/t", &["1", "2", "3", "4", "5", "hang", "7"]);
-    let script = "while read -r id body; do [ $body != hang ] || sleep 1000; sleep 0.3; echo $id done; done";
+    let script = "while read -r id body; do [ $body != hang ] || sleep 1000; sleep 0.3; echo $id done >&3; done";
     let running = start(&address, &["a/t", "--batch", "10", "--timeout", "1", "--delay", "100"], "", script);
     wait_for(&producer, [0, 0, 1, 0]);
     assert_eq!(errors(&producer, JobState::Delayed), ["its command took longer than 1 s, before it answered\n"]);
     drop(running);
+}
+
+#[test]
+fn a_command_gets_one_job_at_a_time_and_idle_workers_take_part() {
+    let (_daemon, address, producer) = server(&[]);
+    put(&producer, "a/t", &["x"; 8]);
+    // With the second line there would be another job in one process while others idle.
+    let script = "while read -r id body; do echo $id $$ >>begun; sleep 1.2; echo $id done >&3; done";
+    let running = start(&address, &["a/t", "--batch", "50", "-n", "4"], "", script);
+    let begun = || fs::read_to_string(running.scratch.file("begun")).unwrap_or_default();
+    until("four are begun", || begun().lines().count() == 4);
+    assert_eq!(counts(&producer), [4, 4, 0, 0], "nothing is reserved ahead of the first answer");
+    until("each does another", || begun().lines().count() == 8);
+    assert_eq!(counts(&producer)[..2], [0, 4]);
+    wait_for(&producer, [0; 4]);
+    let mut processes: Vec<_> =
+        begun().lines().map(|line| line.split(' ').nth(1).expect("two words").to_string()).collect();
+    processes.sort();
+    processes.dedup();
+    assert_eq!(processes.len(), 4, "each process has done two: {}", begun());
+    running.signal();
+    running.finish();
+}
+
+#[test]
+fn short_jobs_are_reserved_ahead_and_given_back_at_the_end() {
+    let (_daemon, address, producer) = server(&["--jobs-max-size", "3000000"]);
+    let large = "y".repeat(2_000_000);
+    put(&producer, "a/t", &["1", &large, "3", "hang", "5", "6"]);
+    let script = "while read -r id body; do
+            case $body in hang) until [ -e go ]; do sleep 0.02; done;; esac
+            echo $id ${#body} >>ran; echo $id done >&3
+        done";
+    let running = start(&address, &["a/t", "--batch", "50"], "", script);
+    until("it hangs", || counts(&producer) == [0, 3, 0, 0]);
+    running.signal();
+    wait_for(&producer, [2, 1, 0, 0]);
+    fs::write(running.scratch.file("go"), "").expect("can be written");
+    wait_for(&producer, [2, 0, 0, 0]);
+    running.expect_lines("ran", &["1 1", "2 2000000", "3 1", "4 4"]);
+    running.finish();
+}
+
+/// What a job prints is no answer, with or without the end of a line; and what it starts may live on.
+#[test]
+fn answers_have_a_descriptor_of_their_own() {
+    let (_daemon, address, producer) = server(&[]);
+    put(&producer, "a/t", &["1", "2", "3"]);
+    let script = "while read -r id body; do
+            printf 'no newline'; [ $body != 2 ] || { echo; echo 3 done; }
+            [ $body != 3 ] || sleep 1000 &
+            echo $id done >&3
+        done; echo why it ended >&2; exit 1";
+    let running = start(&address, &["a/t", "--batch", "5"], "", script);
+    wait_for(&producer, [0; 4]);
+    put(&producer, "a/t", &["4"]);
+    wait_for(&producer, [0; 4]);
+    running.signal();
+    let said = running.finish();
+    for line in ["no newlineno newline", "3 done (answers are read from descriptor 3)", "no newline"] {
+        assert!(said.lines().any(|known| known == format!("poolcounter: a/t: {line}")), "{line}: {said}");
+    }
+    assert_eq!((said.matches(": done in").count(), said.matches("failed").count()), (4, 0), "{said}");
+    assert!(said.lines().any(|line| line == "why it ended"), "{said}");
+}
+
+#[test]
+fn the_end_of_the_standard_error_tells_why() {
+    let (_daemon, address, producer) = server(&[]);
+    put(&producer, "a/t", &["1", "2"]);
+    let script = "while read -r id body; do
+            echo of $body >&2; [ $body = 2 ] && { yes at >&2 | head -c 9000; echo PHP died >&2; exit 1; }
+            echo $id done >&3
+        done";
+    let script = script.replace("yes at >&2 | head -c 9000", "yes at | head -n 3000 >&2");
+    let running = start(&address, &["a/t", "--batch", "5", "--delay", "100"], "", &script);
+    wait_for(&producer, [0, 0, 1, 0]);
+    let [error] = &errors(&producer, JobState::Delayed)[..] else { panic!("one has failed") };
+    assert!(error.starts_with("its command ended with status 1, before it answered\nof 2\n"), "{error}");
+    assert!(error.ends_with("at\nPHP died\n") && error.len() <= 4096, "{error}");
+    drop(running);
+}
+
+#[test]
+fn a_tube_or_a_wiki_rests_when_its_command_says_so() {
+    let (_daemon, address, producer) = server(&[]);
+    producer.retry("*/*", &ONE_ATTEMPT).expect("is set");
+    put(&producer, "a/t", &["1", "2"]);
+    put(&producer, "b/t", &["3"]);
+    put(&producer, "b/u", &["4"]);
+    put(&producer, "c/t", &["5"]);
+    let script = "while read -r id body; do
+            echo $body >>ran
+            case $JOB_WIKI in a) echo $id done 100 >&3;; b) echo $id release 50 >&3;; *) echo $id done >&3;; esac
+        done";
+    let running = start(&address, &["*/*", "--batch", "5"], "", script);
+    // Of b, whichever is first.
+    until("three have run", || {
+        fs::read_to_string(running.scratch.file("ran")).unwrap_or_default().lines().count() == 3
+    });
+    let figure = |tube: &str, name: &str| {
+        let stats = producer.stats_tube(tube).expect("is asked").unwrap_or_default();
+        stats.iter().find(|(known, _)| known == name).map_or(0, |(_, value)| value.parse::<u64>().expect("is a number"))
+    };
+    until("b rests", || figure("b/t", "pause-time-left") > 0 && figure("b/u", "pause-time-left") > 0);
+    until("a rests", || figure("a/t", "pause-time-left") > 50);
+    assert_eq!(figure("a/t", "current-jobs-ready"), 1);
+    until("one is delayed", || figure("b/t", "current-jobs-delayed") + figure("b/u", "current-jobs-delayed") == 1);
+    assert!(figure("b/t", "pause-time-left") <= 50);
+    running.signal();
+    let said = running.finish();
+    assert!(!said.contains("failed"), "it was no attempt: {said}");
+}
+
+#[test]
+fn a_wiki_whose_name_has_escapes_gets_it_whole() {
+    let (_daemon, address, producer) = server(&[]);
+    put(&producer, "zh+3Fh+20b/t", &["x"]);
+    let script = "read -r id body; echo \"$0|$JOB_WIKI|$JOB_TUBE|$JOB_TYPE\" >ran; echo $id done >&3";
+    let running = start(&address, &["*/t", "--batch", "2"], "--wiki={wiki} {tube}", script);
+    running.expect_lines("ran", &["--wiki=zh?h b zh+3Fh+20b/t|zh?h b|zh+3Fh+20b/t|t"]);
+    running.signal();
+    running.finish();
+}
+
+/// The answer counts, though the connection was lost while the command worked.
+#[test]
+fn a_restart_of_the_server_runs_no_job_twice() {
+    let scratch = Scratch::new();
+    let store = format!("sqlite:{}", scratch.file("jobs.db").display());
+    let (daemon, address, producer) = server(&["--jobs-store", &store]);
+    put(&producer, "a/t", &["1", "2"]);
+    let script =
+        "while read -r id body; do echo $body >>ran; until [ -e go ]; do sleep 0.02; done; echo $id done >&3; done";
+    let running = start(&address, &["a/t", "--batch", "5"], "", script);
+    let single = start(&address, &["b/t"], "", "echo >>ran; until [ -e go ]; do sleep 0.02; done");
+    put(&producer, "b/t", &["3"]);
+    running.expect_lines("ran", &["1"]);
+    single.expect_lines("ran", &[""]);
+    daemon.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(daemon);
+    thread::sleep(Duration::from_millis(300));
+    let _daemon = Daemon::start(&["--jobs", "--jobs-store", &store, "--jobs-listen", &address]);
+    fs::write(running.scratch.file("go"), "").expect("can be written");
+    fs::write(single.scratch.file("go"), "").expect("can be written");
+    let producer = Producer::new([&*address], TIMEOUTS);
+    producer.use_tube("a/t").expect("is used");
+    wait_for(&producer, [0; 4]);
+    let is_zero = |map: Vec<(String, String)>| {
+        map.contains(&("current-jobs-ready".into(), "0".into()))
+            && map.contains(&("current-jobs-reserved".into(), "0".into()))
+    };
+    until("the third", || producer.stats_tube("b/t").expect("is asked").is_none_or(is_zero));
+    running.expect_lines("ran", &["1", "2"]);
+    single.expect_lines("ran", &[""]);
+    for running in [running, single] {
+        running.signal();
+        let said = running.finish();
+        assert!(!said.contains(": lost after"), "{said}");
+    }
 }
 
 #[test]
@@ -159,7 +320,7 @@ fn each_server_is_served() {
 fn a_runner_of_batches_outlives_its_server() {
     let (daemon, address, producer) = server(&[]);
     put(&producer, "a/t", &["x", "y"]);
-    let script = "while read -r id body; do echo $body >>ran; [ -e go ] || sleep 1000; echo $id done; done";
+    let script = "while read -r id body; do echo $body >>ran; [ -e go ] || sleep 1000; echo $id done >&3; done";
     let running = start(&address, &["a/t", "--batch", "5"], "", script);
     running.expect_lines("ran", &["x"]);
     drop(daemon);
@@ -175,7 +336,6 @@ fn a_runner_of_batches_outlives_its_server() {
     let lost = ": the connection was lost, with all that it held; its command is terminated";
     let lines: Vec<_> = said.lines().map(without_time).collect();
     assert!(lines.contains(&format!("poolcounter: job 1 of a/t: lost after T s{lost}")), "{said}");
-    assert!(lines.contains(&format!("poolcounter: job 2 of a/t: lost after T s{lost}")), "{said}");
 }
 
 /// The connection that takes batches is not used, nor looked at, until there is one.

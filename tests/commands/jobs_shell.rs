@@ -108,7 +108,7 @@ fn the_exit_status_decides() {
     let lines: Vec<String> = bodies.iter().zip(1..).map(|(body, id)| format!("{id} a/t 5 60 1 kept {body}")).collect();
     running.expect_lines("ran", &lines.iter().map(|line| &**line).collect::<Vec<_>>());
     let [failed, died, flooded] = &errors(&producer, JobState::Delayed)[..] else { panic!("three have failed") };
-    assert_eq!(failed, "its command ended with status 3\nfirst\nreason\n");
+    assert_eq!(failed, "its command ended with status 3\nreason\n");
     assert_eq!(died, "its command ended with status 137\n");
     assert!(flooded.starts_with("its command ended with status 1\n") && flooded.ends_with("y\ny\nthe end\n"));
     assert!((4000..=4096).contains(&flooded.len()), "{}", flooded.len());

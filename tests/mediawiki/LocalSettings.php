@@ -1,8 +1,8 @@
 <?php
-// Two wikis in one directory. FARM is that directory, JOBS the daemon, QUEUE which queue they have.
+// Three wikis in one directory. FARM is that directory, JOBS the daemon, QUEUE which queue they have.
 
-$wgDBname = defined( 'MW_DB' ) ? MW_DB : 'wikia';
-$wgLocalDatabases = [ 'wikia', 'wikib' ];
+$wgDBname = defined( 'MW_WIKI_NAME' ) ? MW_WIKI_NAME : 'wikia';
+$wgLocalDatabases = [ 'wikia', 'wikib', 'zh-min-nan.wiki' ];
 $wgDBtype = 'sqlite';
 $wgDBserver = $wgDBuser = $wgDBpassword = '';
 $wgSQLiteDataDir = getenv( 'FARM' ) . '/data';
@@ -30,6 +30,10 @@ class NoteJob extends Job implements GenericParameterJob {
 	}
 
 	public function run() {
+		if ( $this->params['readOnly'] ?? false ) {
+			throw new Wikimedia\Rdbms\DBReadOnlyError( null, 'the primary is being switched' );
+		}
+		echo $this->params['prints'] ?? '';
 		usleep( $this->params['usleep'] ?? 0 );
 		$line = "{$this->params['n']} {$GLOBALS['wgDBname']} " . getmypid() . "\n";
 		file_put_contents( getenv( 'FARM' ) . '/notes', $line, FILE_APPEND | LOCK_EX );
@@ -78,4 +82,8 @@ if ( getenv( 'QUEUE' ) === 'database' ) {
 		'claimTTL' => 600,
 		'retry' => [ 1, 1, 1 ],
 	];
+}
+// What a scene has set.
+if ( file_exists( getenv( 'FARM' ) . '/settings.php' ) ) {
+	require getenv( 'FARM' ) . '/settings.php';
 }

@@ -50,6 +50,52 @@ class Drive extends Maintenance {
 		return $this->doCounts( 'note' );
 	}
 
+	/** A job with a parameter. */
+	private function doNote( $name, $value ) {
+		$this->group()->push( new JobSpecification( 'note', [ 'n' => 1, $name => $value ] ) );
+		return $this->doCounts( 'note' );
+	}
+
+	/** Jobs of two types at once, one of them too large; and what cannot be pushed all or none. */
+	private function doPushes() {
+		$large = new JobSpecification( 'note', [ 'n' => bin2hex( random_bytes( 80000 ) ) ] );
+		$small = new JobSpecification( 'note', [ 'n' => 'small' ] );
+		// It is compressed.
+		$long = new JobSpecification( 'note', [ 'n' => str_repeat( 'x', 70000 ) ] );
+		$other = new JobSpecification( 'null', [ 'lives' => 1 ] );
+		$this->group()->push( [ $large, $small, $long, $other ] );
+		$pushed = [ $this->doCounts( 'note' ), $this->doCounts( 'null' ) ];
+		$queue = $this->group()->get( 'note' );
+		$popped = [ strlen( $queue->pop()->getParams()['n'] ), strlen( $queue->pop()->getParams()['n'] ) ];
+		$refused = '';
+		try {
+			$queue->push( [ $large, $small ], 1 /* QOS_ATOMIC */ );
+		} catch ( JobQueueError $e ) {
+			$refused = $e->getMessage();
+		}
+		$counts = $this->doCounts( 'note' );
+		$queue->delete();
+		$this->group()->get( 'null' )->delete();
+		return [ 'pushed' => $pushed, 'popped' => $popped, 'refused' => $refused, 'counts' => $counts,
+			'deleted' => $this->doCounts( 'note' ) ];
+	}
+
+	/** Pushes before, in and after a drain, of which the test tells by a file. */
+	private function doDrained( $file ) {
+		$answer = [];
+		foreach ( [ 'before', 'in', 'after' ] as $when ) {
+			while ( !file_exists( getenv( 'FARM' ) . "/$file-$when" ) ) {
+				usleep( 10000 );
+			}
+			$this->group()->push( [
+				new JobSpecification( 'note', [ 'n' => "$when 1" ] ), new JobSpecification( 'note', [ 'n' => "$when 2" ] )
+			] );
+			$answer[$when] = $this->doCounts( 'note' );
+			file_put_contents( getenv( 'FARM' ) . "/$file-$when-done", '' );
+		}
+		return $answer;
+	}
+
 	private function doFailing( $n ) {
 		$this->group()->push( new JobSpecification( 'note', [ 'n' => $n, 'fails' => true ] ) );
 		return $this->doCounts( 'note' );
@@ -65,12 +111,10 @@ class Drive extends Maintenance {
 		], 1 /* QOS_ATOMIC */ );
 		$before = $this->doCounts( 'note' );
 		$refused = [];
-		foreach ( [ new DateTime(), str_repeat( 'x', 70000 ) ] as $n ) {
-			try {
-				$queue->push( [ new NoteJob( [ 'n' => 1 ] ), new NoteJob( [ 'n' => $n ] ) ] );
-			} catch ( JobQueueError $e ) {
-				$refused[] = $e->getMessage();
-			}
+		try {
+			$queue->push( [ new NoteJob( [ 'n' => 1 ] ), new NoteJob( [ 'n' => new DateTime() ] ) ] );
+		} catch ( JobQueueError $e ) {
+			$refused[] = $e->getMessage();
 		}
 		$names = static function ( $jobs ) {
 			return array_map( static function ( $job ) {

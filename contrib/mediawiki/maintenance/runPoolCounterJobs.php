@@ -7,22 +7,37 @@
  */
 
 use MediaWiki\MediaWikiServices;
+use PoolCounterJobs\DuplicateJob;
+use PoolCounterJobs\JobQueueError;
+use PoolCounterJobs\JobQueueReadOnlyError;
+use PoolCounterJobs\RunnableJob;
+use PoolCounterJobs\WikiMap;
+use Wikimedia\Rdbms\DBReadOnlyError;
 
 $IP = getenv( 'MW_INSTALL_PATH' ) ?: dirname( __DIR__, 3 );
 require_once "$IP/maintenance/Maintenance.php";
 
 /**
- * Reads jobs, one a line, and answers each with a line: done, fail and why, or release if it was not begun.
+ * Reads jobs, one a line, and answers each with a line on descriptor 3: done, fail or bury and why, or release if it is to be run
+ * later. So a job may print what it likes.
  */
 class RunPoolCounterJobs extends Maintenance {
 	/** With so much of the memory limit in use no further job is begun. */
 	private const FULL = 0.8;
+	/** With so many seconds of lag, as MediaWiki's own runner has it, no job is begun. */
+	private const LAG = 3;
+	/** For so many seconds at first a wiki rests that cannot be written to. */
+	private const REST = 30;
 
 	/** Status 0 would mean that the job is done. */
-	private const NO_BATCH = 'These are no jobs, one a line: run it with jobs run --batch';
+	private const NO_BATCH = 'Jobs come one a line, and are answered on descriptor 3: run it with jobs run --batch';
 
-	/** @var bool */
-	private $isEnding = false;
+	/** @var string|null The answer to jobs that are not begun any more */
+	private $ending;
+	/** @var JobQueuePoolCounter */
+	private $queue;
+	/** @var float When the lag was looked at */
+	private $lagAt = 0.0;
 
 	public function __construct() {
 		parent::__construct();
@@ -36,16 +51,18 @@ class RunPoolCounterJobs extends Maintenance {
 	}
 
 	public function execute() {
-		if ( getenv( 'JOB_ID' ) !== false ) {
+		require_once __DIR__ . '/../src/names.php';
+		$answers = self::answers();
+		if ( getenv( 'JOB_ID' ) !== false || !$answers ) {
 			// A single job: its body would be taken for lines, and the end of this process for the job's.
 			$this->fatalError( self::NO_BATCH );
 		}
 		$this->checkWiki();
-		$this->announce();
+		$this->findQueue();
 		if ( function_exists( 'pcntl_async_signals' ) ) {
 			pcntl_async_signals( true );
 			pcntl_signal( SIGTERM, function () {
-				$this->isEnding = true;
+				$this->ending = 'release';
 			} );
 		}
 		while ( true ) {
@@ -57,55 +74,116 @@ class RunPoolCounterJobs extends Maintenance {
 			if ( substr( $line, -1 ) !== "\n" || !ctype_digit( $id ) ) {
 				$this->fatalError( self::NO_BATCH );
 			}
-			if ( !$this->isEnding && $this->isFull() ) {
-				$this->isEnding = true;
-			}
-			$answer = $this->isEnding ? 'release' : $this->runBody( self::unescaped( $body ) );
-			// Without a runner nobody knows what is done, and others are given the rest.
+			$this->ending = $this->ending ?? $this->obstacle();
+			$answer = $this->ending ?? $this->runBody( self::unescaped( $body ) );
 			// phpcs:ignore Generic.PHP.NoSilencedErrors
-			if ( !@fwrite( STDOUT, "$id $answer\n" ) || !fflush( STDOUT ) ) {
-				return;
+			if ( !@fwrite( $answers, "$id $answer\n" ) || !fflush( $answers ) ) {
+				// Without a runner nobody knows what is done, and others are given the rest.
+				$this->fatalError( 'The runner has gone' );
 			}
 		}
+	}
+
+	/**
+	 * Returns the pipe for answers, or null if there is none.
+	 *
+	 * @return resource|null
+	 */
+	private static function answers() {
+		// phpcs:ignore Generic.PHP.NoSilencedErrors
+		$pipe = @fopen( 'php://fd/3', 'w' );
+		// It may be a file that PHP itself has opened.
+		return $pipe && ( fstat( $pipe )['mode'] & 0170000 ) === 0010000 ? $pipe : null;
 	}
 
 	/** Jobs of another wiki would do harm here. */
 	private function checkWiki(): void {
 		$wiki = getenv( 'JOB_WIKI' );
-		$own = JobQueuePoolCounter::partOfTube( MediaWikiServices::getInstance()->getDBLoadBalancer()->getLocalDomainID() );
+		$own = WikiMap::getCurrentWikiId();
 		if ( $wiki !== false && $wiki !== $own ) {
 			$this->fatalError( "These are jobs of $wiki, and this is $own: is --wiki={wiki} missing?" );
 		}
 	}
 
-	/** Says how often a job is tried; without that the jobs run as well. */
-	private function announce(): void {
-		$queue = MediaWikiServices::getInstance()->getJobQueueGroup()->get( 'null' );
+	/** Finds the queue of these jobs, and has it say how often they are tried; without that they run as well. */
+	private function findQueue(): void {
+		$type = rawurldecode( strtr( getenv( 'JOB_TYPE' ) ?: 'null', '+', '%' ) );
+		$queue = MediaWikiServices::getInstance()->getJobQueueGroup()->get( $type );
+		if ( !$queue instanceof JobQueuePoolCounter ) {
+			$this->fatalError( "The jobs of type $type are in another queue here: look at \$wgJobTypeConf" );
+		}
+		$this->queue = $queue;
 		try {
-			if ( $queue instanceof JobQueuePoolCounter ) {
-				$queue->announce();
-			}
+			$queue->announce();
 		} catch ( JobQueueError $e ) {
 			$this->error( $e->getMessage() );
 		}
 	}
 
+	/** Returns the answer to a job that is not begun, or null if nothing is in its way. */
+	private function obstacle(): ?string {
+		$services = MediaWikiServices::getInstance();
+		if ( $services->getReadOnlyMode()->isReadOnly() ) {
+			return 'release ' . self::REST;
+		}
+		if ( microtime( true ) - $this->lagAt > 1 ) {
+			$this->lagAt = microtime( true );
+			if ( $services->getDBLoadBalancer()->getMaxLag()[1] >= self::LAG ) {
+				return 'release ' . self::REST;
+			}
+		}
+		return $this->isFull() ? 'release' : null;
+	}
+
 	/** Runs a job, and returns the answer. */
 	private function runBody( string $body ): string {
 		try {
-			$fields = JobQueuePoolCounter::decode( $body );
-			$job = Job::factory( $fields['type'], $fields['params'] );
-			$job->setMetadata( 'timestamp', $fields['queued'] );
+			$fields = $this->queue->decode( $body );
+		} catch ( JobQueueError $e ) {
+			// Another attempt would be in vain.
+			return 'bury ' . self::escaped( $e->getMessage() );
+		}
+		try {
 			$services = MediaWikiServices::getInstance();
+			$job = $this->queue->jobFrom( $fields );
 			$info = $services->getJobRunner()->executeJob( $job );
 			$services->getDBLoadBalancerFactory()->waitForReplication( [ 'timeout' => 3 ] );
 		} catch ( Throwable $e ) {
-			return 'fail ' . self::escaped( get_class( $e ) . ': ' . $e->getMessage() );
+			return self::isReadOnly( [ get_class( $e ) ] ) ? 'release ' . self::REST :
+				'fail ' . self::escaped( get_class( $e ) . ': ' . $e->getMessage() );
+		}
+		if ( $info['status'] === false && self::isReadOnly( $info['caught'] ) ) {
+			return 'release ' . self::REST;
 		}
 		if ( $info['status'] !== false || !$job->allowRetries() ) {
-			return 'done';
+			$rest = self::throttle( $job );
+			return $rest > 0 ? "done $rest" : 'done';
 		}
 		return 'fail ' . self::escaped( (string)$info['error'] ?: 'it has failed' );
+	}
+
+	/**
+	 * Returns whether it was a database or a queue that takes no changes at the moment, which is not the job's fault.
+	 *
+	 * @param string[] $caught classes
+	 */
+	private static function isReadOnly( array $caught ): bool {
+		foreach ( $caught as $class ) {
+			if ( is_a( $class, DBReadOnlyError::class, true ) || is_a( $class, JobQueueReadOnlyError::class, true ) ) {
+				return true;
+			}
+		}
+		return false;
+	}
+
+	/** Returns for how many seconds the type rests after a job, as $wgJobBackoffThrottling says; fractions by chance. */
+	private static function throttle( RunnableJob $job ): int {
+		$rate = MediaWikiServices::getInstance()->getMainConfig()->get( 'JobBackoffThrottling' )[$job->getType()] ?? 0;
+		if ( $rate <= 0 || $job instanceof DuplicateJob ) {
+			return 0;
+		}
+		$seconds = max( 0, $job->workItemCount() ) / $rate;
+		return (int)$seconds + ( mt_rand() / mt_getrandmax() < fmod( $seconds, 1 ) ? 1 : 0 );
 	}
 
 	private function isFull(): bool {

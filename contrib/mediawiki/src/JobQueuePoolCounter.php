@@ -4,6 +4,17 @@
  * @license MIT OR Apache-2.0
  */
 
+use PoolCounterJobs\IJobSpecification;
+use PoolCounterJobs\JobQueue;
+use PoolCounterJobs\JobQueueConnectionError;
+use PoolCounterJobs\JobQueueError;
+use PoolCounterJobs\JobQueueReadOnlyError;
+use PoolCounterJobs\MWExceptionHandler;
+use PoolCounterJobs\RunnableJob;
+use PoolCounterJobs\WikiMap;
+
+require_once __DIR__ . '/names.php';
+
 /**
  * The job queue in the jobs service of a poolcounter daemon.
  *
@@ -11,7 +22,7 @@
  * that ends, or when the claim's time is over. After `maxTries` of those it is buried, which MediaWiki calls abandoned.
  *
  * Of several servers each wiki has its own, by the order in which MediaWiki asks servers of PoolCounter; jobs go to the next
- * while that is away, and all that are there are asked for jobs and counts.
+ * while that is away or drains, and all that are there are asked for jobs and counts.
  */
 class JobQueuePoolCounter extends JobQueue {
 	/** What a put-many may have. */
@@ -24,6 +35,17 @@ class JobQueuePoolCounter extends JobQueue {
 	private const PRIORITIES = [ 'sendMail' => 1000, 'enotifNotify' => 1000, 'EchoNotificationJob' => 1000 ];
 	/** The longest claim: "for ever" ends with the connection. */
 	private const FOREVER = 4294967295;
+	/** Longer bodies are compressed, and those that begin so were. */
+	private const COMPRESS_FROM = 4096;
+	private const COMPRESSED = "\x1f\x8b";
+	private const NOT_TAKEN = 'it takes no jobs at the moment.';
+	/** The longest body after decompression. */
+	private const LONGEST_BODY = 512 << 20;
+
+	/** @var string The ID of the wiki */
+	private $wiki;
+	/** @var string What jobs are signed with; they are not if it is empty */
+	private $secret;
 
 	/** @var string[] */
 	private $servers;
@@ -43,6 +65,7 @@ class JobQueuePoolCounter extends JobQueue {
 	 *  - timeout : seconds until a request is answered [default: 5]
 	 *  - priorities : (type => number); lower ones are first [default: mails are]
 	 *  - retry : [ first, factor, max ], or false to leave it to the daemon's operator [default: [ 30, 4, 3600 ]]
+	 *  - secret : what jobs are signed with [default: $wgJobQueuePoolCounterSecret]
 	 */
 	public function __construct( array $params ) {
 		parent::__construct( $params );
@@ -54,7 +77,9 @@ class JobQueuePoolCounter extends JobQueue {
 		$this->timeout = (float)( $params['timeout'] ?? 5.0 );
 		$this->priorities = ( $params['priorities'] ?? [] ) + self::PRIORITIES;
 		$this->retry = $params['retry'] ?? [ 30, 4, 3600 ];
-		$this->servers = self::placed( array_values( $servers ), (string)$this->domain );
+		$this->secret = (string)( $params['secret'] ?? $GLOBALS['wgJobQueuePoolCounterSecret'] ?? '' );
+		$this->wiki = WikiMap::getWikiIdFromDbDomain( $this->domain );
+		$this->servers = self::placed( array_values( $servers ), $this->wiki );
 	}
 
 	/**
@@ -82,11 +107,12 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	private function tube( ?string $type = null ): string {
-		return self::partOfTube( (string)$this->domain ) . '/' . self::partOfTube( $type ?? $this->type );
+		return self::partOfTube( $this->wiki ) . '/' . self::partOfTube( $type ?? $this->type );
 	}
 
+	/** There is one order, which is as good as any to those who ask for "random". */
 	protected function supportedOrders() {
-		return [ 'fifo', 'timestamp' ];
+		return [ 'fifo', 'timestamp', 'random' ];
 	}
 
 	protected function optimalOrder() {
@@ -98,14 +124,17 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Returns why nothing can be pushed: that it is so configured, that no daemon is there, or that it takes no jobs.
+	 * Returns why nothing can be pushed: that it is so configured, that no daemon is there, or that none takes jobs.
 	 */
 	public function getReadOnlyReason() {
 		if ( $this->readOnlyReason !== false ) {
 			return $this->readOnlyReason;
 		}
 		try {
-			return $this->first()->isDraining ? 'The job queue takes no jobs at the moment.' : false;
+			foreach ( $this->takers() as $_ ) {
+				return false;
+			}
+			return self::NOT_TAKEN;
 		} catch ( JobQueueConnectionError $e ) {
 			return $e->getMessage();
 		}
@@ -113,18 +142,6 @@ class JobQueuePoolCounter extends JobQueue {
 
 	private function connection( string $server ): PoolCounterJobsConnection {
 		return PoolCounterJobsConnection::to( $server, $this->connectTimeout, $this->timeout );
-	}
-
-	/** Returns the connection to the first server that is there. */
-	private function first(): PoolCounterJobsConnection {
-		foreach ( $this->servers as $server ) {
-			try {
-				return $this->connection( $server );
-			} catch ( JobQueueConnectionError $e ) {
-				$error = $e;
-			}
-		}
-		throw $error;
 	}
 
 	/**
@@ -148,51 +165,116 @@ class JobQueuePoolCounter extends JobQueue {
 		}
 	}
 
-	protected function doBatchPush( array $jobs, $flags ) {
-		$connection = $this->first();
-		$batches = [ [] ];
-		$bytes = 0;
-		foreach ( $jobs as $job ) {
-			$body = $this->encode( $job );
-			if ( strlen( $body ) > $connection->maxBytes ) {
-				throw new JobQueueError( "A {$job->getType()} job has " . strlen( $body ) .
-					" bytes, and the daemon takes {$connection->maxBytes} (--jobs-max-size)." );
+	/**
+	 * Yields the connections to the servers that are there and take jobs, which may be none.
+	 */
+	private function takers(): Generator {
+		foreach ( $this->connections() as $server => $connection ) {
+			try {
+				$isDraining = $connection->isDraining();
+			} catch ( JobQueueConnectionError $e ) {
+				continue;
 			}
-			$bytes += strlen( $body );
-			if ( count( end( $batches ) ) === self::MANY || $bytes > self::MANY_BYTES ) {
-				$batches[] = [];
-				$bytes = strlen( $body );
+			if ( !$isDraining ) {
+				yield $server => $connection;
 			}
-			$batches[count( $batches ) - 1][] = $this->put( $job, $body );
-		}
-		if ( ( $flags & self::QOS_ATOMIC ) && count( $batches ) > 1 ) {
-			throw new JobQueueError( 'These are more jobs than can be pushed all or none.' );
-		}
-		foreach ( $batches as $batch ) {
-			$this->count( $connection->putMany( $batch ) );
 		}
 	}
 
+	protected function doBatchPush( array $jobs, $flags ) {
+		$bodies = array_map( [ $this, 'encode' ], $jobs );
+		foreach ( $this->takers() as $connection ) {
+			$fitting = array_filter( $bodies, static function ( $body ) use ( $connection ) {
+				return strlen( $body ) <= $connection->maxBytes;
+			} );
+			$large = array_diff_key( $bodies, $fitting );
+			$batches = $this->batches( $jobs, $fitting );
+			if ( $flags & self::QOS_ATOMIC ) {
+				$this->refuseParts( $large, $connection->maxBytes, count( $batches ) );
+			}
+			$bodies = [];
+			foreach ( $batches as $batch ) {
+				foreach ( $this->count( $connection->putMany( array_values( $batch ) ) ) as $position ) {
+					// It drains since a moment ago, and the next server takes it.
+					$index = array_keys( $batch )[$position];
+					$bodies[$index] = $fitting[$index];
+				}
+			}
+			if ( $large !== [] ) {
+				$this->incrStats( 'oversized_inserts', $this->type, count( $large ) );
+				// Thrown, it would keep the other types of this request from being pushed.
+				MWExceptionHandler::logException( $this->tooLarge( $large, $connection->maxBytes ) );
+			}
+			if ( $bodies === [] ) {
+				return;
+			}
+			$connection->noteDraining();
+		}
+		throw new JobQueueReadOnlyError( 'Job queue is read-only: ' . self::NOT_TAKEN );
+	}
+
 	/**
-	 * Counts what came of jobs that were pushed.
+	 * Fails if jobs cannot be pushed all or none.
+	 *
+	 * @param string[] $large bodies
+	 * @param int $maxBytes
+	 * @param int $batches
+	 */
+	private function refuseParts( array $large, int $maxBytes, int $batches ): void {
+		if ( $large !== [] ) {
+			throw $this->tooLarge( $large, $maxBytes );
+		}
+		if ( $batches > 1 ) {
+			throw new JobQueueError( 'These are more jobs than can be pushed all or none.' );
+		}
+	}
+
+	private function tooLarge( array $large, int $maxBytes ): JobQueueError {
+		return new JobQueueError( count( $large ) . " {$this->type} job(s) are not pushed: the largest has " .
+			max( array_map( 'strlen', $large ) ) . " bytes, and the daemon takes $maxBytes (--jobs-max-size)." );
+	}
+
+	/**
+	 * Returns puts by the index of their jobs, in parts that can be sent at once.
+	 *
+	 * @param IJobSpecification[] $jobs
+	 * @param string[] $bodies
+	 * @return array[]
+	 */
+	private function batches( array $jobs, array $bodies ): array {
+		$batches = [];
+		$bytes = self::MANY_BYTES;
+		foreach ( $bodies as $index => $body ) {
+			$bytes += strlen( $body );
+			if ( $bytes > self::MANY_BYTES || count( end( $batches ) ) === self::MANY ) {
+				$batches[] = [];
+				$bytes = strlen( $body );
+			}
+			$batches[count( $batches ) - 1][$index] = $this->put( $jobs[$index], $body );
+		}
+		return $batches;
+	}
+
+	/**
+	 * Counts what came of jobs that were pushed, and returns the positions of those that a daemon that drains did not take.
 	 *
 	 * @param string[] $outcomes
+	 * @return int[]
 	 */
-	private function count( array $outcomes ): void {
-		$counts = array_count_values( array_map( static function ( $line ) {
+	private function count( array $outcomes ): array {
+		$words = array_map( static function ( $line ) {
 			return explode( ' ', $line )[0];
-		}, $outcomes ) );
+		}, $outcomes );
+		$counts = array_count_values( $words );
 		$names = [ 'INSERTED' => 'inserts', 'DUPLICATE' => 'dupe_inserts', 'SUPERSEDED' => 'superseded_inserts' ];
 		foreach ( array_intersect_key( $counts, $names ) as $word => $count ) {
 			$this->incrStats( $names[$word], $this->type, $count );
 		}
-		if ( isset( $counts['DRAINING'] ) ) {
-			throw new JobQueueReadOnlyError( 'Job queue is read-only: it takes no jobs at the moment.' );
-		}
-		$refused = array_diff_key( $counts, $names );
+		$refused = array_diff_key( $counts, $names, [ 'DRAINING' => 0 ] );
 		if ( $refused !== [] ) {
 			throw new JobQueueError( 'The job queue refuses ' . $this->type . ' jobs: ' . key( $refused ) );
 		}
+		return array_keys( $words, 'DRAINING' );
 	}
 
 	/** Returns a put-job line with the body. */
@@ -236,15 +318,42 @@ class JobQueuePoolCounter extends JobQueue {
 			unset( $fields['params'] );
 			$body = json_encode( $fields, $flags );
 		}
+		if ( $this->secret !== '' ) {
+			$body = '{"hmac":"' . $this->signatureOf( $body ) . '",' . substr( $body, 1 );
+		}
+		if ( strlen( $body ) > self::COMPRESS_FROM && function_exists( 'gzencode' ) ) {
+			$compressed = gzencode( $body );
+			return strlen( $compressed ) < strlen( $body ) ? $compressed : $body;
+		}
 		return $body;
+	}
+
+	/** What is signed is the wiki and the body as it is without the signature. */
+	private function signatureOf( string $body ): string {
+		return hash_hmac( 'sha256', "{$this->wiki}\n$body", $this->secret );
 	}
 
 	/**
 	 * Returns the fields of a job's body: type, params and queued.
 	 *
-	 * @throws JobQueueError for what this class has not written
+	 * @throws JobQueueError for what this class has not written, or has not signed
 	 */
-	public static function decode( string $body ): array {
+	public function decode( string $body ): array {
+		if ( substr( $body, 0, 2 ) === self::COMPRESSED ) {
+			if ( !function_exists( 'gzdecode' ) ) {
+				throw new JobQueueError( 'This job is compressed, and PHP has no zlib here.' );
+			}
+			// What is wrong is told below.
+			// phpcs:ignore Generic.PHP.NoSilencedErrors
+			$body = (string)@gzdecode( $body, self::LONGEST_BODY );
+		}
+		if ( $this->secret !== '' ) {
+			$isSigned = preg_match( '/^\{"hmac":"([0-9a-f]{64})",/', $body, $found ) &&
+				hash_equals( $this->signatureOf( '{' . substr( $body, strlen( $found[0] ) ) ), $found[1] );
+			if ( !$isSigned ) {
+				throw new JobQueueError( 'This job is not run: it is not signed with the secret of ' . $this->wiki . '.' );
+			}
+		}
 		$fields = json_decode( $body, true );
 		if ( is_array( $fields ) && isset( $fields['serialized'] ) ) {
 			// Nobody makes objects here who can reach the daemon's port.
@@ -258,10 +367,17 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	private function jobOf( string $server, int $id, string $body ): RunnableJob {
-		$fields = self::decode( $body );
-		$job = $this->factoryJob( $fields['type'], $fields['params'] );
+		$job = $this->jobFrom( $this->decode( $body ) );
 		$job->setMetadata( 'id', $id );
 		$job->setMetadata( 'server', $server );
+		return $job;
+	}
+
+	/**
+	 * Returns the job of these fields, which another process may have claimed.
+	 */
+	public function jobFrom( array $fields ): RunnableJob {
+		$job = $this->factoryJob( $fields['type'], $fields['params'] );
 		$job->setMetadata( 'timestamp', $fields['queued'] );
 		return $job;
 	}
@@ -276,7 +392,10 @@ class JobQueuePoolCounter extends JobQueue {
 				$job = $this->jobOf( $server, ...$found );
 			} catch ( Exception $e ) {
 				$text = substr( $e->getMessage(), 0, 4096 );
-				$connection->ask( "fail {$found[0]} " . self::PRIORITY . ' 60 ' . strlen( $text ) . "\r\n$text\r\n" );
+				// Another attempt would be in vain.
+				$line = "fail {$found[0]} " . self::PRIORITY . ' 0 ' . strlen( $text ) . ' bury';
+				$connection->ask( "$line\r\n$text\r\n" );
+				$connection->forget( $found[0] );
 				throw $e;
 			}
 			$this->incrStats( 'pops', $this->type );
@@ -304,7 +423,7 @@ class JobQueuePoolCounter extends JobQueue {
 		if ( $this->retry === false ) {
 			return [];
 		}
-		$wiki = self::partOfTube( (string)$this->domain );
+		$wiki = self::partOfTube( $this->wiki );
 		return [ "retry $wiki/* {$this->maxTries} " . implode( ' ', $this->retry ) . "\r\n" ];
 	}
 
@@ -324,7 +443,9 @@ class JobQueuePoolCounter extends JobQueue {
 			throw new JobQueueError( "A '{$job->getType()}' job is acknowledged that was not popped." );
 		}
 		// NOT_FOUND: the claim's time was over, and others have it.
-		$this->connection( $server )->ask( "delete $id\r\n" );
+		$connection = $this->connection( $server );
+		$connection->ask( "delete $id\r\n" );
+		$connection->forget( $id );
 		$this->incrStats( 'acks', $this->type );
 	}
 
@@ -332,8 +453,12 @@ class JobQueuePoolCounter extends JobQueue {
 		if ( !$job->hasRootJobParams() ) {
 			throw new JobQueueError( 'Cannot register root job; missing parameters.' );
 		}
-		[ $line ] = $this->first()->ask( vsprintf( "root %s %s %s\r\n", [ $this->tube(), ...$this->root( $job ) ] ) );
-		return substr( $line, 0, 5 ) === 'ROOT ';
+		foreach ( $this->takers() as $connection ) {
+			$words = [ $this->tube(), ...$this->root( $job ) ];
+			[ $line ] = $connection->ask( vsprintf( "root %s %s %s\r\n", $words ) );
+			return substr( $line, 0, 5 ) === 'ROOT ';
+		}
+		throw new JobQueueReadOnlyError( 'Job queue is read-only: ' . self::NOT_TAKEN );
 	}
 
 	/** The daemon has dropped those that are superseded. */
@@ -410,8 +535,18 @@ class JobQueuePoolCounter extends JobQueue {
 	protected function doDelete() {
 		foreach ( $this->connections() as $connection ) {
 			$tube = $this->tube();
-			foreach ( $connection->askMany( "clear $tube ready\r\nclear $tube delayed\r\n", 2 ) as [ $line ] ) {
-				if ( substr( $line, 0, 8 ) !== 'CLEARED ' && $line !== 'NOT_FOUND' ) {
+			$requests = [];
+			// Those of this process; an older daemon does not take the jobs of others from them.
+			foreach ( $connection->claims( $tube ) as $id ) {
+				$requests[] = "delete $id\r\n";
+				$connection->forget( $id );
+			}
+			foreach ( [ 'ready', 'delayed', 'buried', 'reserved' ] as $state ) {
+				$requests[] = "clear $tube $state\r\n";
+			}
+			foreach ( $connection->askMany( implode( '', $requests ), count( $requests ) ) as $index => [ $line ] ) {
+				$isDone = in_array( explode( ' ', $line )[0], [ 'CLEARED', 'DELETED', 'NOT_FOUND' ], true );
+				if ( !$isDone && $index < count( $requests ) - 1 ) {
 					throw new JobQueueError( "The job queue refuses to delete: $line" );
 				}
 			}

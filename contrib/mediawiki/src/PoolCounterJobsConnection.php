@@ -4,6 +4,10 @@
  * @license MIT OR Apache-2.0
  */
 
+use PoolCounterJobs\JobQueueConnectionError;
+
+require_once __DIR__ . '/names.php';
+
 /**
  * A connection to the jobs service of a daemon: one for each server and process, made when it is first needed. It knows how
  * replies are framed, and nothing of MediaWiki's jobs.
@@ -14,8 +18,14 @@
 class PoolCounterJobsConnection {
 	/** Where a server listens that is named without a port. */
 	private const PORT = 11300;
-	/** For so many seconds a server that did not answer is not asked again by this process. */
+	/** For so many seconds a server that did not answer is not asked again; twice as long each time, up to the longest. */
 	private const AWAY = 2.0;
+	private const LONGEST_AWAY = 30.0;
+	/** Under this and its name APCu has it for all processes, for so many seconds. */
+	private const AWAY_KEY = 'PoolCounterJobs:away:';
+	private const AWAY_KNOWN = 120;
+	/** After so many seconds it is asked again whether it takes jobs. */
+	private const STATS = 2.0;
 	/** A connection that was used a shorter time ago, in seconds, is not looked at first. */
 	private const FRESH = 0.1;
 	/** The longest line of a reply. */
@@ -23,7 +33,7 @@ class PoolCounterJobsConnection {
 
 	/** @var self[] The open connections by server */
 	private static $open = [];
-	/** @var array[] Until when servers are not asked again, and why, by server */
+	/** @var array[] Until when servers are not asked again, for how many seconds that is, and why, by server */
 	private static $away = [];
 	/** @var int The process that they belong to */
 	private static $process = 0;
@@ -39,7 +49,11 @@ class PoolCounterJobsConnection {
 	/** @var int The longest body that the daemon takes */
 	public $maxBytes = 65535;
 	/** @var bool Whether the daemon takes no jobs */
-	public $isDraining = false;
+	private $isDraining = false;
+	/** @var float When it said so, or that it does */
+	private $statsAt;
+	/** @var string[] The tubes of the jobs that this process has claimed, by their numbers */
+	private $claims = [];
 	/** @var string The tube that is watched */
 	private $watched = 'default';
 	/** @var bool[] What was said once, by its text */
@@ -65,24 +79,54 @@ class PoolCounterJobsConnection {
 			return $connection;
 		}
 		unset( self::$open[$server] );
-		[ $until, $why ] = self::$away[$server] ?? [ 0, '' ];
+		[ $until, , $why ] = self::away( $server );
 		if ( microtime( true ) < $until ) {
 			throw new JobQueueConnectionError( $why );
 		}
 		try {
 			self::$open[$server] = new self( $server, $connectTimeout, $timeout );
-			unset( self::$away[$server] );
-			return self::$open[$server];
 		} catch ( JobQueueConnectionError $e ) {
-			self::$away[$server] = [ microtime( true ) + self::AWAY, $e->getMessage() ];
+			self::noteAway( $server, $e->getMessage() );
 			throw $e;
 		}
+		if ( $until ) {
+			unset( self::$away[$server] );
+			if ( self::hasApcu() ) {
+				apcu_delete( self::AWAY_KEY . $server );
+			}
+		}
+		return self::$open[$server];
+	}
+
+	/** Returns until when a server is not asked again, for how many seconds that is, and why. */
+	private static function away( string $server ): array {
+		$known = self::hasApcu() ? apcu_fetch( self::AWAY_KEY . $server ) : self::$away[$server] ?? false;
+		return is_array( $known ) ? $known : [ 0, 0, '' ];
+	}
+
+	private static function noteAway( string $server, string $why ): void {
+		[ $until, $seconds ] = self::away( $server );
+		if ( microtime( true ) < $until ) {
+			// Another process has noted it.
+			return;
+		}
+		$seconds = min( max( 2 * $seconds, self::AWAY ), self::LONGEST_AWAY );
+		$away = [ microtime( true ) + $seconds, $seconds, $why ];
+		self::$away[$server] = $away;
+		if ( self::hasApcu() ) {
+			apcu_store( self::AWAY_KEY . $server, $away, self::AWAY_KNOWN );
+		}
+	}
+
+	private static function hasApcu(): bool {
+		return function_exists( 'apcu_enabled' ) && apcu_enabled();
 	}
 
 	private function __construct( string $server, float $connectTimeout, float $timeout ) {
 		$this->server = $server;
 		$this->timeout = $timeout;
 		$context = stream_context_create( [ 'socket' => [ 'tcp_nodelay' => true ] ] );
+		$begun = microtime( true );
 		// What is wrong is told by the exception.
 		// phpcs:ignore Generic.PHP.NoSilencedErrors
 		$socket = @stream_socket_client(
@@ -92,14 +136,63 @@ class PoolCounterJobsConnection {
 			throw new JobQueueConnectionError( "The job queue at $server cannot be reached: $words" );
 		}
 		$this->socket = $socket;
-		stream_set_timeout( $socket, (int)$timeout, (int)( fmod( $timeout, 1 ) * 1e6 ) );
+		// One that hangs is connected to by its system.
+		self::setTimeout( $socket, max( 0.01, $connectTimeout - ( microtime( true ) - $begun ) ) );
 		// A plain beanstalkd does not know the first, and would take the body of a put-many for commands.
 		[ $extensions, $stats ] = $this->askMany( "extensions\r\nstats\r\n", 2 );
 		if ( $extensions[1] === null || $stats[1] === null || !preg_match( '/^- put-many\r?$/m', $extensions[1] ) ) {
 			$this->fail( "is no poolcounter: it answers {$extensions[0]}" );
 		}
+		self::setTimeout( $socket, $timeout );
 		$this->maxBytes = (int)( self::figure( $stats[1], 'max-job-size' ) ?? $this->maxBytes );
-		$this->isDraining = (bool)preg_match( '/^draining: true/m', $stats[1] );
+		$this->noteStats( $stats[1] );
+	}
+
+	/**
+	 * @param resource $socket
+	 * @param float $seconds
+	 */
+	private static function setTimeout( $socket, float $seconds ): void {
+		stream_set_timeout( $socket, (int)$seconds, (int)( fmod( $seconds, 1 ) * 1e6 ) );
+	}
+
+	private function noteStats( string $stats ): void {
+		$this->isDraining = (bool)preg_match( '/^draining: true/m', $stats );
+		$this->statsAt = microtime( true );
+	}
+
+	/**
+	 * Returns whether the daemon takes no jobs, as it was a moment ago.
+	 */
+	public function isDraining(): bool {
+		if ( microtime( true ) - $this->statsAt > self::STATS ) {
+			$this->noteStats( (string)$this->ask( "stats\r\n" )[1] );
+		}
+		return $this->isDraining;
+	}
+
+	/**
+	 * Notes that the daemon has refused a job because it drains.
+	 */
+	public function noteDraining(): void {
+		$this->isDraining = true;
+		$this->statsAt = microtime( true );
+	}
+
+	/**
+	 * Returns the numbers of the jobs of a tube that this process has claimed.
+	 *
+	 * @return int[]
+	 */
+	public function claims( string $tube ): array {
+		return array_keys( $this->claims, $tube, true );
+	}
+
+	/**
+	 * Notes that a job is not claimed any more.
+	 */
+	public function forget( int $id ): void {
+		unset( $this->claims[$id] );
 	}
 
 	private static function address( string $server ): string {
@@ -184,7 +277,9 @@ class PoolCounterJobsConnection {
 		$this->watched = $tube;
 		[ $line, $body ] = end( $replies );
 		if ( $body !== null ) {
-			return [ (int)explode( ' ', $line )[1], $body ];
+			$id = (int)explode( ' ', $line )[1];
+			$this->claims[$id] = $tube;
+			return [ $id, $body ];
 		}
 		if ( $line !== 'TIMED_OUT' && $line !== 'DEADLINE_SOON' ) {
 			$this->fail( "answers $line to a reserve" );
@@ -218,7 +313,11 @@ class PoolCounterJobsConnection {
 	private function reply(): array {
 		$line = fgets( $this->socket, self::LONGEST_LINE );
 		if ( $line === false || substr( $line, -2 ) !== "\r\n" ) {
-			$this->fail( stream_get_meta_data( $this->socket )['timed_out'] ? 'does not answer' : 'has closed the connection' );
+			$hangs = stream_get_meta_data( $this->socket )['timed_out'];
+			if ( $hangs ) {
+				self::noteAway( $this->server, "The job queue at {$this->server} does not answer" );
+			}
+			$this->fail( $hangs ? 'does not answer' : 'has closed the connection' );
 		}
 		$line = substr( $line, 0, -2 );
 		if ( !preg_match( '/^(?:OK|(?:RESERVED|FOUND) \d+) (\d+)$/', $line, $found ) ) {

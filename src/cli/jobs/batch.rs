@@ -1,24 +1,30 @@
 //! What a command with `--batch` reads and answers: lines. It knows no connections.
 
 use poolcounter_client::JobId;
+use poolcounter_service::options::seconds;
+use std::time::Duration;
 
 /// What a command says of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BatchAnswer {
-    /// It is done.
-    Done(JobId),
+    /// It is done; with a time, its tube rests that long.
+    Done(JobId, Option<Duration>),
     /// It has failed, for this reason.
     Failed(JobId, Vec<u8>),
-    /// It was not begun, and is given back.
-    Released(JobId),
+    /// The same, and another attempt would be in vain.
+    Buried(JobId, Vec<u8>),
+    /// It was not begun, or is to be tried again, and is given back; with a time, all tubes of its wiki rest that long.
+    Released(JobId, Option<Duration>),
 }
 
 impl BatchAnswer {
     /// Returns the job that it is about.
     pub fn id(&self) -> JobId {
-        match self {
-            BatchAnswer::Done(id) | BatchAnswer::Failed(id, _) | BatchAnswer::Released(id) => *id,
-        }
+        let (BatchAnswer::Done(id, _)
+        | BatchAnswer::Failed(id, _)
+        | BatchAnswer::Buried(id, _)
+        | BatchAnswer::Released(id, _)) = self;
+        *id
     }
 }
 
@@ -37,16 +43,26 @@ pub fn write_line(id: JobId, body: &[u8], lines: &mut Vec<u8>) {
     lines.push(b'\n');
 }
 
-/// Reads `ID done`, `ID fail TEXT` or `ID release`; None for anything else, which commands may print as well.
+/// Reads `ID done [SECONDS]`, `ID fail TEXT`, `ID bury TEXT` or `ID release [SECONDS]`; None for anything else.
 pub fn read_answer(line: &[u8]) -> Option<BatchAnswer> {
     let (id, rest) = split(line.trim_ascii_end());
     let id = JobId(id.iter().all(u8::is_ascii_digit).then(|| str::from_utf8(id).ok()?.parse().ok()).flatten()?);
     match split(rest) {
-        (b"done", b"") => Some(BatchAnswer::Done(id)),
-        (b"release", b"") => Some(BatchAnswer::Released(id)),
+        (b"done", rest) => Some(BatchAnswer::Done(id, pause(rest)?)),
+        (b"release", rest) => Some(BatchAnswer::Released(id, pause(rest)?)),
         (b"fail", text) => Some(BatchAnswer::Failed(id, unescaped(text))),
+        (b"bury", text) => Some(BatchAnswer::Buried(id, unescaped(text))),
         _ => None,
     }
+}
+
+/// Reads seconds, or nothing.
+fn pause(text: &[u8]) -> Option<Option<Duration>> {
+    if text.is_empty() {
+        return Some(None);
+    }
+    let time = seconds(str::from_utf8(text).ok()?).ok()?;
+    Some((!time.is_zero()).then_some(time))
 }
 
 fn split(line: &[u8]) -> (&[u8], &[u8]) {
@@ -88,9 +104,14 @@ mod tests {
     fn an_answer_is_done_or_fail_and_anything_else_is_none() {
         let failed = |text: &[u8]| Some(BatchAnswer::Failed(JobId(7), text.into()));
         for (line, answer) in [
-            (&b"7 done"[..], Some(BatchAnswer::Done(JobId(7)))),
-            (b"7 done\r", Some(BatchAnswer::Done(JobId(7)))),
-            (b"7 release", Some(BatchAnswer::Released(JobId(7)))),
+            (&b"7 done"[..], Some(BatchAnswer::Done(JobId(7), None))),
+            (b"7 done\r", Some(BatchAnswer::Done(JobId(7), None))),
+            (b"7 done 1.5", Some(BatchAnswer::Done(JobId(7), Some(Duration::from_millis(1500))))),
+            (b"7 done 0", Some(BatchAnswer::Done(JobId(7), None))),
+            (b"7 release", Some(BatchAnswer::Released(JobId(7), None))),
+            (b"7 release 30", Some(BatchAnswer::Released(JobId(7), Some(Duration::from_secs(30))))),
+            (b"7 release -1", None),
+            (b"7 bury of no use", Some(BatchAnswer::Buried(JobId(7), b"of no use".into()))),
             (b"7 fail no such page", failed(b"no such page")),
             (b"7 fail a\\nb\\\\\\x\\", failed(b"a\nb\\\\x\\")),
             (b"7 fail", failed(b"")),

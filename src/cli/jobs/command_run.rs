@@ -1,21 +1,19 @@
-//! A command, and the jobs that it was given: touched while it runs, and told the server one by one.
+//! A command, and the jobs that it is given, one at a time: fed, touched while it runs, and settled by its answers or its end.
 
-use super::batch::{BatchAnswer, read_answer, write_line};
+use super::batch::{BatchAnswer, read_answer};
 use super::fetch::{HeldJob, SlotConnections};
+use super::input::{CommandInput, file_of};
+use super::outcomes::{Fate, Outcomes};
+use super::pace::Pace;
 use super::plan::{Ending, Plan};
-use super::tally::JobOutcome;
-use crate::process::{Keep, Launch, Process};
+use super::words::{all_of_wiki, filled, of_job, of_tube, wiki_of};
+use crate::process::{Errors, Keep, Launch, Process};
 use crate::run_child::OnLost;
-use crate::spawn::Variable;
-use crate::terminal::{printable, say, warn};
-use log::Level;
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use poolcounter_client::{Error, JobId, ReservedJob};
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Seek, Write};
+use crate::terminal::{printable, warn};
+use poolcounter_client::{Error, ReservedJob};
+use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::{Duration, Instant};
 
 /// How often a job is touched in the time of its TTR, so that one that is late does no harm.
@@ -24,68 +22,116 @@ const TOUCHES: u32 = 3;
 const LONGEST_TOUCH: Duration = Duration::from_secs(600);
 /// What is kept of a command's output: as much as the server keeps of why a job failed, less the line that tells its status.
 const TAIL: usize = 4000;
+/// How long it is tried to take jobs back after the connection was lost, and how often.
+const TAKE_BACK: Duration = Duration::from_secs(10);
+const TAKE_BACK_EVERY: Duration = Duration::from_millis(250);
 
 /// A command and its jobs.
 pub struct CommandRun {
-    jobs: Vec<HeldJob>,
     tube: String,
     process: Process,
+    /// What it reads jobs from, one at a time; None if it has its only one, or is to get no more.
+    input: Option<CommandInput>,
     is_batch: bool,
+    /// The job that it works on.
+    present: Option<HeldJob>,
+    /// Jobs that are reserved for it, which it was not given yet.
+    ahead: VecDeque<HeldJob>,
+    pace: Pace,
+    /// Jobs whose outcome is known.
+    outcomes: Outcomes,
     /// When it began with the present job.
     since: Instant,
     touch_at: Instant,
+    /// Since when the connection is lost, and when it is tried next to take the jobs back.
+    lost: Option<(Instant, Instant)>,
     is_late: bool,
-    /// Whether others have been given jobs of it.
+    /// Whether others have been given the job that it works on.
     is_lost: bool,
     /// Whether it was ended for the end of the runner.
     is_given_back: bool,
+    has_ended: bool,
 }
 
 impl CommandRun {
-    /// Starts the command for jobs of one tube, at least one. If that fails it returns them.
-    pub fn start(plan: &Plan<'_>, mut jobs: Vec<HeldJob>) -> Result<CommandRun, (io::Error, Vec<HeldJob>)> {
+    /// Starts the command for a job. If that fails it returns the job.
+    pub fn start(plan: &Plan<'_>, mut held: HeldJob) -> Result<CommandRun, Box<(io::Error, HeldJob)>> {
         let is_batch = plan.settings.batch > 1;
-        let tube = jobs[0].status.tube.clone();
+        let tube = held.status.tube.clone();
         let words: Vec<_> = plan.command.iter().map(|word| filled(word, &tube)).collect();
-        let variables = if is_batch { of_tube(&tube) } else { of_job(&jobs[0]) };
-        let started = input_of(&mut jobs, is_batch).and_then(|input| {
+        let variables = if is_batch { of_tube(&tube) } else { of_job(&held) };
+        let launch = |input: BorrowedFd<'_>| {
             plan.launcher.start(&Launch {
                 words: &words,
                 variables: &variables,
-                input: Some(input.as_fd()),
-                keep: if is_batch { Keep::Lines } else { Keep::Tail(TAIL) },
+                input: Some(input),
+                keep: if is_batch { Keep::Lines } else { Keep::Ends(TAIL) },
+                errors: if is_batch { Errors::PassedOn(TAIL) } else { Errors::Kept(TAIL) },
+                has_answers: is_batch,
                 timeout: Some(plan.settings.timeout),
             })
-        });
-        let process = match started {
-            Ok(process) => process,
-            Err(error) => return Err((error, jobs)),
         };
-        plan.tally.begin(jobs.len());
-        let (since, touch_at) = (Instant::now(), Instant::now() + touch_interval(&jobs));
-        let (is_late, is_lost, is_given_back) = (false, false, false);
-        Ok(CommandRun { jobs, tube, process, is_batch, since, touch_at, is_late, is_lost, is_given_back })
+        let started = match is_batch {
+            true => CommandInput::new().and_then(|(its, input)| Ok((launch(its.as_fd())?, Some(input)))),
+            false => file_of(&held.job.body).and_then(|file| Ok((launch(file.as_fd())?, None))),
+        };
+        let (process, mut input) = match started {
+            Ok(started) => started,
+            Err(error) => return Err(Box::new((error, held))),
+        };
+        plan.tally.begin(1);
+        if let Some(input) = &mut input {
+            input.add(&held.job);
+        }
+        // It is not needed any more.
+        held.job.body = Vec::new();
+        let mut run = CommandRun {
+            outcomes: Outcomes::new(&tube),
+            tube,
+            process,
+            input,
+            is_batch,
+            present: Some(held),
+            ahead: VecDeque::new(),
+            pace: Pace::begin(),
+            since: Instant::now(),
+            touch_at: Instant::now(),
+            lost: None,
+            is_late: false,
+            is_lost: false,
+            is_given_back: false,
+            has_ended: false,
+        };
+        run.touch_at += run.touch_interval();
+        Ok(run)
+    }
+
+    fn held(&self) -> impl Iterator<Item = &HeldJob> {
+        self.present.iter().chain(&self.ahead)
     }
 
     /// The connections on which jobs of it are reserved.
     pub fn descriptors<'c>(&self, connections: &'c SlotConnections<'_>) -> Vec<BorrowedFd<'c>> {
-        let has_open = |is_fetched| self.jobs.iter().any(|held| held.is_open && held.is_fetched == is_fetched);
-        connections.descriptors(has_open(false), has_open(true))
+        let has = |is_fetched| self.lost.is_none() && self.held().any(|held| held.is_fetched == is_fetched);
+        connections.descriptors(has(false), has(true))
     }
 
-    fn has_open(&self) -> bool {
-        self.jobs.iter().any(|held| held.is_open)
+    /// The outputs of the command, while there are some.
+    pub fn outputs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.process.outputs()
     }
 
-    /// The output of the command, while there is some.
-    pub fn output(&self) -> Option<BorrowedFd<'_>> {
-        self.process.output()
+    /// The command's input, if there is something that it has had no room for.
+    pub fn full_input(&self) -> Option<BorrowedFd<'_>> {
+        self.input.as_ref().filter(|input| input.has_more()).map(AsFd::as_fd)
     }
 
     /// When there is something to do without news.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let touch_at = self.has_open().then_some(self.touch_at);
-        self.process.deadline().into_iter().chain(touch_at).min()
+        let touch_at = (self.lost.is_none() && self.held().next().is_some()).then_some(self.touch_at);
+        let tell_at = self.outcomes.tell_at().filter(|_| self.lost.is_none());
+        let take_back_at = self.lost.map(|(_, at)| at);
+        self.process.deadline().into_iter().chain(touch_at).chain(tell_at).chain(take_back_at).min()
     }
 
     /// Does what there is to do, and returns whether it is over. `has_news` tells that a connection has something to say.
@@ -96,8 +142,10 @@ impl CommandRun {
         has_news: bool,
         ending: Ending,
     ) -> bool {
-        self.process.read();
-        self.take_answers(plan, connections);
+        self.read(plan, connections);
+        if ending >= Ending::Finish {
+            self.stop_feeding();
+        }
         if ending >= Ending::GiveBack && !self.is_given_back {
             self.is_given_back = true;
             self.process.terminate();
@@ -105,122 +153,146 @@ impl CommandRun {
         if ending == Ending::Kill {
             self.process.kill();
         }
-        let now = Instant::now();
-        if self.process.expire(now) && !self.is_given_back && !self.is_lost {
+        if self.process.expire(Instant::now()) && !self.is_given_back && !self.is_lost {
             self.is_late = true;
         }
+        if let Some(status) = self.process.status() {
+            // What it wrote before its end is here now.
+            self.read(plan, connections);
+            self.settle(plan, status);
+        }
+        let now = Instant::now();
+        self.take_back(plan, connections, now, ending);
         // Nothing is to come now but the end of a connection.
-        if self.has_open() && (has_news || self.touch_at <= now) {
+        if self.lost.is_none() && self.held().next().is_some() && (has_news || self.touch_at <= now) {
             self.touch(plan, connections);
         }
-        let Some(status) = self.process.status() else { return false };
-        // What it wrote before its end is here now.
+        self.feed(plan, connections);
+        if self.lost.is_none() && (self.present.is_none() || self.outcomes.tell_at().is_some_and(|at| at <= now)) {
+            let told = self.outcomes.tell(plan, connections);
+            told.unwrap_or_else(|_| self.begin_to_take_back(plan, connections));
+        }
+        self.has_ended && self.outcomes.is_empty()
+    }
+
+    /// Reads what the command has written: passes on what is for people, and takes its answers.
+    fn read(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
         self.process.read();
-        self.take_answers(plan, connections);
-        self.settle(plan, connections, status);
-        true
-    }
-
-    /// Tells the server what the command has answered.
-    fn take_answers(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
-        let mut done = Vec::new();
-        let lines = self.process.take_lines();
-        for line in &lines {
-            let Some(answer) = read_answer(line) else {
-                warn(&format!("{}: {}", self.tube, printable(line)));
-                continue;
-            };
-            let id = answer.id();
-            let Some(index) = self.jobs.iter().position(|held| held.is_open && held.job.id == id) else {
-                warn(&format!("{}: an answer to job {id}, which is not open", self.tube));
-                continue;
-            };
-            self.process.renew(plan.settings.timeout);
-            match answer {
-                BatchAnswer::Done(_) => done.push(index),
-                BatchAnswer::Failed(_, reason) => self.fail(plan, connections, index, &reason, None),
-                BatchAnswer::Released(_) => self.give_back(plan, connections, index),
+        for line in self.process.take_lines() {
+            self.pass_on(&line);
+        }
+        for line in self.process.take_answers() {
+            match read_answer(&line) {
+                Some(answer) => self.take_answer(plan, connections, answer),
+                None => warn(&format!("{}: this is no answer: {}", self.tube, printable(&line))),
             }
         }
-        self.delete(plan, connections, &done);
     }
 
-    /// Deletes jobs that are done, those of a connection at once.
-    fn delete(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, done: &[usize]) {
-        if done.is_empty() {
-            return;
-        }
-        let took = self.since.elapsed() / u32::try_from(done.len()).unwrap_or(u32::MAX);
-        for (is_fetched, runner) in connections.both() {
-            let indices = done.iter().copied().filter(|index| self.jobs[*index].is_fetched == is_fetched);
-            let indices: Vec<_> = indices.collect();
-            let jobs: Vec<_> = indices.iter().map(|index| &self.jobs[*index].job).collect();
-            let told = match runner.delete_many(&jobs) {
-                Ok(told) => told,
-                Err(error) => {
-                    let sentence = error.to_string();
-                    indices.iter().for_each(|index| self.close(plan, *index, JobOutcome::Lost, &sentence, took));
-                    continue;
-                }
-            };
-            for (index, told) in indices.into_iter().zip(told) {
-                match told {
-                    Ok(()) => self.close(plan, index, JobOutcome::Done, "", took),
-                    Err(error) => self.close(plan, index, JobOutcome::Lost, &error.to_string(), took),
-                }
-            }
-        }
-        self.since = Instant::now();
+    fn pass_on(&self, line: &[u8]) {
+        let hint = read_answer(line).map_or("", |_| " (answers are read from descriptor 3)");
+        warn(&format!("{}: {}{hint}", self.tube, printable(line)));
     }
 
-    /// A job has failed. With a status, that of its command, it is buried if that is wanted.
-    fn fail(
-        &mut self,
-        plan: &Plan<'_>,
-        connections: &mut SlotConnections<'_>,
-        index: usize,
-        text: &[u8],
-        status: Option<u8>,
-    ) {
-        let (settings, held) = (plan.settings, &self.jobs[index]);
-        let (runner, pri, delay) = (connections.of(held), Some(held.status.pri), settings.delay_of_failed());
-        let is_buried = status.is_some_and(|status| settings.bury_on.contains(&status));
-        let told = match is_buried {
-            true => runner.fail_and_bury(&held.job, pri, text),
-            false => runner.fail(&held.job, pri, delay, text).map(drop),
-        };
-        let mut reason = first_and_last_line(text);
-        let said = match told {
-            Err(Error::NoExtension(_)) => {
-                reason += "; the server does not keep that";
-                if is_buried { runner.bury(&held.job, pri) } else { runner.release(&held.job, pri, delay) }
-            }
-            said => said,
+    fn take_answer(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, answer: BatchAnswer) {
+        let Some(held) = self.present.take_if(|held| held.job.id == answer.id()) else {
+            return warn(&format!("{}: an answer to job {}, which it does not work on", self.tube, answer.id()));
         };
         let took = self.since.elapsed();
-        self.since = Instant::now();
-        match said {
-            Ok(()) => self.close(plan, index, JobOutcome::Failed, &reason, took),
-            Err(error) => self.close(plan, index, JobOutcome::Lost, &format!("{error}; {reason}"), took),
+        self.process.renew(plan.settings.timeout);
+        self.process.forget_errors();
+        self.pace.note(took);
+        let fate = match answer {
+            BatchAnswer::Done(_, rest) => {
+                plan.rests.end(wiki_of(&self.tube));
+                if let Some(time) = rest {
+                    let tube = self.tube.clone();
+                    self.rest(connections, &tube, time);
+                }
+                Fate::Done
+            }
+            BatchAnswer::Failed(_, text) => Fate::Failed { text, is_last: false },
+            BatchAnswer::Buried(_, text) => Fate::Failed { text, is_last: true },
+            BatchAnswer::Released(_, None) => Fate::GivenBack(Duration::ZERO),
+            BatchAnswer::Released(_, Some(asked)) => {
+                let time = plan.rests.begin(wiki_of(&self.tube), asked, Instant::now());
+                self.rest(connections, &all_of_wiki(&self.tube), time);
+                Fate::GivenBack(time)
+            }
+        };
+        self.outcomes.add(held, fate, took);
+    }
+
+    /// Has tubes rest, of which the command gets no more jobs.
+    fn rest(&mut self, connections: &mut SlotConnections<'_>, pattern: &str, time: Duration) {
+        self.stop_feeding();
+        if let Err(error) = connections.waiting.pause(pattern, time) {
+            warn(&format!("{pattern} cannot rest for {} s: {error}", time.as_secs_f64()));
         }
     }
 
-    /// A job is given back, which is no attempt at it.
-    fn give_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, index: usize) {
-        let held = &self.jobs[index];
-        let released = connections.of(held).release(&held.job, Some(held.status.pri), Duration::ZERO);
+    /// Gives back what was reserved ahead. The command gets no more.
+    fn stop_feeding(&mut self) {
+        for held in self.ahead.drain(..) {
+            self.outcomes.add(held, Fate::GivenBack(Duration::ZERO), Duration::ZERO);
+        }
+        if let Some(input) = &mut self.input {
+            input.is_last = true;
+        }
+    }
+
+    /// Gives the command its next job once it has none, and reserves more while it works on that.
+    fn feed(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
+        let most = plan.settings.batch;
+        let Some(input) = &mut self.input else { return };
+        if self.lost.is_none() && self.present.is_none() && !input.is_last && self.pace.given < most {
+            let window = self.pace.window().min(most - self.pace.given);
+            if self.ahead.is_empty() {
+                self.ahead.extend(connections.fetch(&self.tube, window));
+                plan.tally.begin(self.ahead.len());
+            }
+            if let Some(mut held) = self.ahead.pop_front() {
+                input.add(&held.job);
+                input.write();
+                held.job.body = Vec::new();
+                (self.present, self.since) = (Some(held), Instant::now());
+                self.pace.given += 1;
+                let ahead = self.ahead.len() as u32;
+                if ahead < window / 2 {
+                    let more = connections.fetch(&self.tube, window - 1 - ahead);
+                    plan.tally.begin(more.len());
+                    self.ahead.extend(more);
+                }
+                self.touch_at = self.touch_at.min(Instant::now() + self.touch_interval());
+            } else {
+                input.is_last = true;
+            }
+        }
+        let Some(input) = &mut self.input else { return };
+        input.write();
+        if !input.has_more() && (input.is_last || self.pace.given >= most) {
+            self.input = None;
+        }
+    }
+
+    /// The command has ended: says what becomes of its jobs.
+    fn settle(&mut self, plan: &Plan<'_>, status: u8) {
+        (self.has_ended, self.input) = (true, None);
+        if self.is_batch {
+            let rest = self.process.take_rest();
+            if !rest.is_empty() {
+                self.pass_on(&rest);
+            }
+        }
+        self.stop_feeding();
+        let Some(held) = self.present.take() else { return };
         let took = self.since.elapsed();
-        match released {
-            Ok(()) => self.close(plan, index, JobOutcome::GivenBack, "", took),
-            Err(error) => self.close(plan, index, JobOutcome::Lost, &error.to_string(), took),
-        }
-    }
-
-    /// The command has ended: says what became of the jobs that are open.
-    fn settle(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, status: u8) {
-        let open: Vec<_> = (0..self.jobs.len()).filter(|index| self.jobs[*index].is_open).collect();
         if !self.is_batch && status == 0 && !self.is_late {
-            return self.delete(plan, connections, &open);
+            return self.outcomes.add(held, Fate::Done, took);
+        }
+        // It has not failed if it was ended.
+        if self.is_given_back || self.is_lost {
+            return self.outcomes.add(held, Fate::GivenBack(Duration::ZERO), took);
         }
         let mut reason = match self.is_late {
             true => format!("its command took longer than {} s", plan.settings.timeout.as_secs_f64()),
@@ -229,37 +301,87 @@ impl CommandRun {
         if self.is_batch {
             reason += ", before it answered";
         }
-        let text = [reason.as_bytes(), b"\n", self.process.tail()].concat();
-        for (position, index) in open.into_iter().enumerate() {
-            // It worked on the first of those that it has not answered; it did nothing about the others. It has not failed if it was
-            // ended because of jobs that are lost.
-            match position == 0 && !self.is_given_back && !self.is_lost {
-                true => self.fail(plan, connections, index, &text, (!self.is_late).then_some(status)),
-                false => self.give_back(plan, connections, index),
-            }
-        }
+        let text = [reason.as_bytes(), b"\n", &self.process.tail()].concat();
+        let is_last = !self.is_late && plan.settings.bury_on.contains(&status);
+        self.outcomes.add(held, Fate::Failed { text, is_last }, took);
     }
 
     fn touch(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
+        self.touch_at = Instant::now() + self.touch_interval();
+        let (mut expired, mut is_connected) = (Vec::new(), true);
         for (is_fetched, runner) in connections.both() {
-            let jobs = self.jobs.iter().enumerate().filter(|(_, held)| held.is_open && held.is_fetched == is_fetched);
-            let (indices, jobs): (Vec<_>, Vec<_>) = jobs.map(|(index, held)| (index, &held.job)).unzip();
-            let lost: Vec<(usize, Error)> = match runner.touch_many(&jobs) {
-                Ok(told) => {
-                    indices.into_iter().zip(told).filter_map(|(index, told)| Some((index, told.err()?))).collect()
-                }
-                Err(error) => indices.into_iter().map(|index| (index, error.clone())).collect(),
-            };
-            for (index, error) in lost {
-                self.lose(plan, index, &error);
+            let jobs: Vec<&ReservedJob> =
+                self.held().filter(|held| held.is_fetched == is_fetched).map(|held| &held.job).collect();
+            match runner.touch_many(&jobs) {
+                Ok(told) => expired.extend(jobs.iter().zip(told).filter_map(|(job, told)| Some((job.id, told.err()?)))),
+                Err(_) => is_connected = false,
             }
         }
-        self.touch_at = Instant::now() + touch_interval(&self.jobs);
+        if !is_connected {
+            return self.begin_to_take_back(plan, connections);
+        }
+        for (id, error) in expired {
+            self.present.take_if(|held| held.job.id == id).iter().for_each(|held| self.lose(plan, held, &error));
+            // The command does not know these.
+            let (gone, left): (VecDeque<_>, _) = self.ahead.drain(..).partition(|held| held.job.id == id);
+            self.ahead = left;
+            gone.iter().for_each(|held| self.outcomes.lose(plan, held, &error.to_string(), Duration::ZERO));
+        }
     }
 
-    /// Others have been given the job.
-    fn lose(&mut self, plan: &Plan<'_>, index: usize, error: &Error) {
+    /// When the first of its jobs must be touched.
+    fn touch_interval(&self) -> Duration {
+        let intervals = self.held().map(|held| held.status.ttr / TOUCHES);
+        intervals.min().unwrap_or(LONGEST_TOUCH).min(LONGEST_TOUCH)
+    }
+
+    /// The connection is lost. The command goes on, as its answer counts once its job is taken back.
+    fn begin_to_take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
+        let now = Instant::now();
+        self.lost = Some((now, now));
+        for held in self.ahead.drain(..) {
+            // If that fails, others are given it all the same.
+            let _ = connections.of(&held).release(&held.job, Some(held.status.pri), Duration::ZERO);
+            self.outcomes.lose(plan, &held, "the connection was lost; its command was not given it", Duration::ZERO);
+        }
+        connections.close();
+    }
+
+    fn take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, now: Instant, ending: Ending) {
+        let Some((since, at)) = self.lost else { return };
+        if now < at {
+            return;
+        }
+        let result = self.try_take_back(plan, connections);
+        if result.is_err() && now < since + TAKE_BACK && ending < Ending::GiveBack {
+            self.lost = Some((since, now + TAKE_BACK_EVERY));
+            return connections.close();
+        }
+        self.lost = None;
+        if result.is_err() {
+            let error = Error::Lost;
+            self.outcomes.lose_all(plan, &error.to_string());
+            if let Some(held) = self.present.take() {
+                self.lose(plan, &held, &error);
+            }
+        }
+    }
+
+    fn try_take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
+        self.outcomes.take_back(plan, connections)?;
+        if let Some(held) = &mut self.present
+            && !connections.take_back(held)?
+            && let Some(held) = self.present.take()
+        {
+            self.lose(plan, &held, &Error::Lost);
+        }
+        Ok(())
+    }
+
+    /// Others have been given the job that the command works on.
+    fn lose(&mut self, plan: &Plan<'_>, held: &HeldJob, error: &Error) {
         self.is_lost = true;
+        self.stop_feeding();
         let consequence = match plan.settings.on_lost {
             OnLost::Warn => "its command runs on",
             OnLost::Term => {
@@ -271,118 +393,7 @@ impl CommandRun {
                 "its command is killed"
             }
         };
-        self.close(plan, index, JobOutcome::Lost, &format!("{error}; {consequence}"), self.since.elapsed());
-    }
-
-    /// The server has been told, or does not want to know: counts and logs it.
-    fn close(&mut self, plan: &Plan<'_>, index: usize, outcome: JobOutcome, words: &str, took: Duration) {
-        let held = &mut self.jobs[index];
-        held.is_open = false;
-        plan.tally.end(kind_of(&self.tube), outcome, took);
-        let job = format!("job {} of {}", held.job.id, self.tube);
-        let seconds = took.as_secs_f64();
-        match outcome {
-            JobOutcome::Done if !plan.settings.is_quiet => say(Level::Info, &format!("{job}: done in {seconds:.3} s")),
-            JobOutcome::GivenBack if !plan.settings.is_quiet => {
-                say(Level::Info, &format!("{job}: given back after {seconds:.3} s"));
-            }
-            JobOutcome::Done | JobOutcome::GivenBack => {}
-            JobOutcome::Failed => warn(&format!("{job}: failed in {seconds:.3} s: {words}")),
-            JobOutcome::Lost => warn(&format!("{job}: lost after {seconds:.3} s: {words}")),
-        }
-    }
-}
-
-/// Returns a file that has the body of the job, or a line for each, from its beginning on: unlike a pipe, it needs nobody to go on
-/// writing to it.
-fn input_of(jobs: &mut [HeldJob], is_batch: bool) -> io::Result<File> {
-    let mut file = File::from(memfd_create("job", MFdFlags::MFD_CLOEXEC)?);
-    for held in jobs {
-        // It is not needed any more, and there may be many.
-        let body = std::mem::take(&mut held.job.body);
-        if is_batch {
-            let mut line = Vec::new();
-            write_line(held.job.id, &body, &mut line);
-            file.write_all(&line)?;
-        } else {
-            file.write_all(&body)?;
-        }
-    }
-    file.rewind()?;
-    Ok(file)
-}
-
-/// When the first of those whose outcome is open must be touched.
-fn touch_interval(jobs: &[HeldJob]) -> Duration {
-    let open = jobs.iter().filter(|held| held.is_open);
-    open.map(|held| held.status.ttr / TOUCHES).min().unwrap_or(LONGEST_TOUCH).min(LONGEST_TOUCH)
-}
-
-/// The first part of a tube's name.
-fn wiki_of(tube: &str) -> &str {
-    tube.split('/').next().unwrap_or_default()
-}
-
-/// The last part of a tube's name.
-fn kind_of(tube: &str) -> &str {
-    tube.rsplit('/').next().unwrap_or_default()
-}
-
-/// Returns a word of the command with the names in their places. Names of tubes have no braces, so none is replaced twice.
-fn filled(word: &OsStr, tube: &str) -> OsString {
-    let mut bytes = word.as_bytes().to_vec();
-    for (place, name) in [("{wiki}", wiki_of(tube)), ("{type}", kind_of(tube)), ("{tube}", tube)] {
-        let mut from = 0;
-        while let Some(at) = bytes[from..].windows(place.len()).position(|window| window == place.as_bytes()) {
-            bytes.splice(from + at..from + at + place.len(), name.bytes());
-            from += at + name.len();
-        }
-    }
-    OsString::from_vec(bytes)
-}
-
-fn of_tube(tube: &str) -> Vec<Variable> {
-    let variable = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
-    vec![variable("JOB_TUBE", tube), variable("JOB_WIKI", wiki_of(tube)), variable("JOB_TYPE", kind_of(tube))]
-}
-
-fn of_job(held: &HeldJob) -> Vec<Variable> {
-    let HeldJob { job: ReservedJob { id, .. }, status, .. } = held;
-    let JobId(id) = id;
-    let variable = |name: &str, value: u64| (name.as_bytes().to_vec(), value.to_string().into_bytes());
-    let mut variables = of_tube(&status.tube);
-    variables.extend([
-        variable("JOB_ID", *id),
-        variable("JOB_PRI", status.pri.into()),
-        variable("JOB_AGE", status.age.as_secs()),
-        variable("JOB_TTR", status.ttr.as_secs()),
-        variable("JOB_RESERVES", status.reserves),
-        variable("JOB_TIMEOUTS", status.timeouts),
-        variable("JOB_RELEASES", status.releases),
-    ]);
-    variables
-}
-
-/// The first line of a text, and its last behind a colon, if there is another.
-fn first_and_last_line(text: &[u8]) -> String {
-    let mut lines = text.trim_ascii_end().split(|byte| *byte == b'\n');
-    let first = printable(lines.next().unwrap_or_default());
-    lines.next_back().map(|last| format!("{first}: {}", printable(last))).unwrap_or(first)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_filled_in() {
-        for (word, tube, filled_in) in [
-            ("--wiki={wiki}", "enwiki/refreshLinks", "--wiki=enwiki"),
-            ("{tube}: {type}{type} {wiki", "enwiki/a/b", "enwiki/a/b: bb {wiki"),
-            ("{wiki}.{type}", "default", "default.default"),
-            ("{", "a/b", "{"),
-        ] {
-            assert_eq!(filled(OsStr::new(word), tube), OsStr::new(filled_in));
-        }
+        let took = self.since.elapsed();
+        self.outcomes.lose(plan, held, &format!("{error}; {consequence}"), took);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::plan::Plan;
 use poolcounter_client::{Error, JobStatus, Reservation, ReservedJob, Runner};
+use std::hash::{DefaultHasher, Hasher};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -12,16 +13,23 @@ const DEFAULT_TUBE: &str = "default";
 pub struct HeldJob {
     pub job: ReservedJob,
     pub status: JobStatus,
-    /// Whether it was taken together with another, on the connection for that.
+    /// Whether it was taken for a command that runs, on the connection for that.
     pub is_fetched: bool,
-    /// Whether the server was not told yet what became of it.
-    pub is_open: bool,
+    /// Hash of its body, by which it is known again.
+    fingerprint: u64,
 }
 
 impl HeldJob {
     pub fn new(job: ReservedJob, status: JobStatus, is_fetched: bool) -> HeldJob {
-        HeldJob { job, status, is_fetched, is_open: true }
+        let fingerprint = fingerprint(&job.body);
+        HeldJob { job, status, is_fetched, fingerprint }
     }
+}
+
+fn fingerprint(body: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(body);
+    hasher.finish()
 }
 
 /// A slot's connections.
@@ -75,13 +83,14 @@ impl<'a> SlotConnections<'a> {
 
     /// Reserves up to so many more jobs of a tube, without waiting. If something fails there are none, and it is tried again for
     /// the next.
-    pub fn fetch(&mut self, tube: &str, most: u32) -> Vec<(ReservedJob, JobStatus)> {
-        self.try_fetch(tube, most).unwrap_or_else(|_| {
+    pub fn fetch(&mut self, tube: &str, most: u32) -> Vec<HeldJob> {
+        let fetched = self.try_fetch(tube, most).unwrap_or_else(|_| {
             // What it watches now is not known.
             self.fetching = self.plan.settings.servers.runner_of(&self.servers);
             self.fetched = DEFAULT_TUBE.into();
             Vec::new()
-        })
+        });
+        fetched.into_iter().map(|(job, status)| HeldJob::new(job, status, true)).collect()
     }
 
     fn try_fetch(&mut self, tube: &str, most: u32) -> Result<Vec<(ReservedJob, JobStatus)>, Error> {
@@ -113,6 +122,21 @@ impl<'a> SlotConnections<'a> {
     /// Both connections, and whether jobs of the first or of the second are reserved on it.
     pub fn both(&mut self) -> [(bool, &mut Runner); 2] {
         [(false, &mut self.waiting), (true, &mut self.fetching)]
+    }
+
+    /// Reserves a job again, which was held by a connection that is lost, and returns whether that went well: it may be done, others
+    /// may have it, and a server that has lost all may have given its number to another.
+    pub fn take_back(&mut self, held: &mut HeldJob) -> Result<bool, Error> {
+        let runner = &mut self.waiting;
+        let Some(mut job) = runner.reserve_job(held.job.id)? else { return Ok(false) };
+        let status = runner.status(&job)?;
+        if status.tube != held.status.tube || fingerprint(&job.body) != held.fingerprint {
+            runner.release(&job, Some(status.pri), Duration::ZERO)?;
+            return Ok(false);
+        }
+        job.body = Vec::new();
+        (held.job, held.is_fetched) = (job, false);
+        Ok(true)
     }
 
     /// The descriptors of the first if `is_waiting`, and of the second if `is_fetching`. One on which nothing is reserved may be closed

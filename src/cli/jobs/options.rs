@@ -80,11 +80,11 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "batch",
         hint: "N",
-        doc_short: "run: give a command up to N jobs of a tube, one a line, which it answers one by one (default: 1)",
+        doc_short: "run: give a command up to N jobs of a tube in its life, one at a time, which it answers (default: 1)",
         doc_long: "
             For
             .Cm run :
-            give a command up to so many jobs of one tube, as described above.
+            give a command up to so many jobs of one tube in its life, one at a time, as described above.
             The default, 1, gives it the body of one.",
         set: |settings, value| assign(&mut settings.batch, number(value, 1..=MOST_BATCH)),
         ..Opt::BLANK

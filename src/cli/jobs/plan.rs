@@ -1,5 +1,6 @@
 //! Plan of a runner, which its slots share, and the signals that end them.
 
+use super::rests::Rests;
 use super::settings::JobCommandSettings;
 use super::tally::RunnerTally;
 use crate::process::Launcher;
@@ -23,6 +24,7 @@ pub struct Plan<'a> {
     /// The runner's name.
     pub name: String,
     pub tally: RunnerTally,
+    pub rests: Rests,
 }
 
 /// Progress of a runner's end.
@@ -99,17 +101,22 @@ impl AsFd for Bell {
     }
 }
 
-/// Waits until one of these is readable, or it is time, and returns which are.
-pub fn poll_until(until: Option<Instant>, descriptors: &[BorrowedFd<'_>]) -> io::Result<Vec<bool>> {
+/// Waits until one of these is readable, or `writable` takes something, or it is time, and returns which are readable.
+pub fn poll_until(
+    until: Option<Instant>,
+    readable: &[BorrowedFd<'_>],
+    writable: Option<BorrowedFd<'_>>,
+) -> io::Result<Vec<bool>> {
     let timeout = until.map_or(PollTimeout::NONE, |until| {
         // A millisecond more, so that the deadline is past then.
         let ms = until.saturating_duration_since(Instant::now()).as_millis() + 1;
         PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
     });
-    let mut polled: Vec<_> = descriptors.iter().map(|one| PollFd::new(*one, PollFlags::POLLIN)).collect();
+    let readers = readable.iter().map(|one| PollFd::new(*one, PollFlags::POLLIN));
+    let mut polled: Vec<_> = readers.chain(writable.map(|one| PollFd::new(one, PollFlags::POLLOUT))).collect();
     match poll(&mut polled, timeout) {
         Err(Errno::EINTR) | Ok(_) => {}
         Err(errno) => return Err(errno.into()),
     }
-    Ok(polled.iter().map(|polled| polled.any().unwrap_or(false)).collect())
+    Ok(polled.iter().take(readable.len()).map(|polled| polled.any().unwrap_or(false)).collect())
 }

@@ -2,6 +2,7 @@
 //! holds up only those that talk to it; this one reads the signals, and tells the others.
 
 use super::plan::{Bell, Ending, Plan, SlotSignals, poll_until};
+use super::rests::Rests;
 use super::settings::JobCommandSettings;
 use super::slot::{RunnerStop, Slot};
 use super::tally::RunnerTally;
@@ -52,6 +53,7 @@ pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) 
         launcher: Launcher::new(mask).map_err(failed)?,
         name: settings.name.clone().unwrap_or_else(own_name),
         tally: RunnerTally::default(),
+        rests: Rests::default(),
     };
     let ended = run_slots(&plan, &signals);
     write_metrics(&plan);
@@ -156,7 +158,7 @@ impl RunnerLoop<'_> {
             }
             let at_end = self.give_back_at.filter(|_| self.ending == Ending::Finish);
             let at = self.plan.settings.textfile.as_ref().map(|_| metrics_at);
-            poll_until(at_end.into_iter().chain(at).min(), &[self.signals.as_fd(), self.bell.as_fd()])?;
+            poll_until(at_end.into_iter().chain(at).min(), &[self.signals.as_fd(), self.bell.as_fd()], None)?;
         }
     }
 

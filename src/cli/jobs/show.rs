@@ -1,6 +1,7 @@
 //! What `jobs` prints: summaries, lists of jobs and statistics, as tables or as JSON.
 
 use super::settings::JobCommandSettings;
+use super::words::in_one_line;
 use super::{as_id, failure, found};
 use crate::command::Failure;
 use crate::terminal::{aligned, ascii_where_invisible, print, printable};
@@ -72,7 +73,7 @@ pub fn list(
     let or_dash = |text: &str| if text.is_empty() { "-".into() } else { printable(text.as_bytes()) };
     let cells = |job: &ListedJob| {
         let numbers = [job.id.0, job.age.as_secs(), job.pri.into(), job.attempts].map(|number| number.to_string());
-        let error = job.error.lines().next().unwrap_or_default();
+        let error = &in_one_line(job.error.as_bytes());
         numbers.into_iter().chain([&*job.key, &job.group, error].map(or_dash)).collect()
     };
     print_table(&[heads].into_iter().chain(listed.iter().map(cells)).collect::<Vec<_>>())

@@ -86,15 +86,16 @@ impl<'a> Slot<'a> {
     /// Waits until there is something to do.
     fn wait(&mut self) -> io::Result<()> {
         let bell = self.told.bell().as_fd();
-        let (until, connections, output) = match &self.state {
+        let (until, connections, run) = match &self.state {
             SlotState::Down { until, .. } => (Some(*until), Vec::new(), None),
             SlotState::Waiting { until } => (Some(*until), self.connections.descriptors(true, false), None),
-            SlotState::Running(run) => (run.next_deadline(), run.descriptors(&self.connections), run.output()),
+            SlotState::Running(run) => (run.next_deadline(), run.descriptors(&self.connections), Some(run)),
             SlotState::Closed => return Ok(()),
         };
         let count = connections.len();
-        let polled: Vec<_> = connections.into_iter().chain([bell]).chain(output).collect();
-        let ready = poll_until(until, &polled)?;
+        let outputs = run.into_iter().flat_map(|run| run.outputs());
+        let polled: Vec<_> = connections.into_iter().chain([bell]).chain(outputs).collect();
+        let ready = poll_until(until, &polled, run.and_then(|run| run.full_input()))?;
         self.has_news = ready[..count].contains(&true);
         Ok(())
     }
@@ -174,31 +175,21 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Runs the command for a job, and for more of its tube.
+    /// Runs the command for a job.
     fn start(&mut self, job: ReservedJob) -> Result<(), RunnerStop> {
         // Otherwise its TTR is over already, or the connection is.
         let Ok(status) = self.connections.waiting.status(&job) else { return self.reserve() };
-        let mut jobs = vec![HeldJob::new(job, status, false)];
-        if self.plan.settings.batch > 1 {
-            let (tube, more) = (jobs[0].status.tube.clone(), self.plan.settings.batch - 1);
-            let fetched = self.connections.fetch(&tube, more);
-            jobs.extend(fetched.into_iter().map(|(job, status)| HeldJob::new(job, status, true)));
-        }
         self.told.is_running.store(true, Ordering::SeqCst);
-        match CommandRun::start(self.plan, jobs) {
+        match CommandRun::start(self.plan, HeldJob::new(job, status, false)) {
             Ok(run) => self.state = SlotState::Running(Box::new(run)),
-            // That is not the fault of the jobs, and may be over soon: no attempt is counted.
-            Err((error, jobs)) => {
+            // That is not the fault of the job, and may be over soon: no attempt is counted.
+            Err(failed) => {
+                let (error, held) = *failed;
                 self.told.is_running.store(false, Ordering::SeqCst);
                 let name = self.plan.command.first().map(|word| word.display().to_string()).unwrap_or_default();
-                for held in &jobs {
-                    // Whatever comes of it, the connection is given up.
-                    let _ = self.connections.of(held).release(
-                        &held.job,
-                        Some(held.status.pri),
-                        self.plan.settings.delay_of_failed(),
-                    );
-                }
+                let delay = self.plan.settings.delay_of_failed();
+                // Whatever comes of it, the connection is given up.
+                let _ = self.connections.waiting.release(&held.job, Some(held.status.pri), delay);
                 self.connections.close();
                 self.state = SlotState::Down { until: Instant::now(), pause: LONGEST_PAUSE };
                 self.try_later(&format!("{name} cannot be run: {error}; it is tried again"));

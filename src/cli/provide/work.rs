@@ -248,9 +248,9 @@ impl<'a> Work<'a> {
         let launch = Launch {
             words: &shell(command),
             variables: &variables,
-            input: None,
             keep: if is_start { Keep::FirstLine } else { Keep::Nothing },
             timeout: Some(self.settings.timeout),
+            ..Launch::default()
         };
         match self.launcher.start(&launch) {
             Ok(process) => {

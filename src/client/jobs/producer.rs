@@ -1,9 +1,7 @@
 //! The producer's side of jobs, and what an operator asks.
 
 use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, line, refused, text};
-use super::{
-    JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, whole_seconds,
-};
+use super::{JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome};
 use crate::connection::ClientConnection;
 use crate::error::{Error, Fault};
 use crate::{Said, Timeouts};
@@ -170,12 +168,7 @@ impl Producer {
     /// [`Error::NoExtension`] for a pattern; those of [`Producer::put`].
     pub fn pause(&self, pattern: &str, time: Duration) -> Result<bool, Error> {
         checked(Some(pattern.as_bytes()), wire::is_pattern)?;
-        let mut session = self.session.borrow_mut();
-        if !wire::is_plain(pattern.as_bytes()) && !session.is_extended()? {
-            return Err(Error::NoExtension("pause-tube with a pattern"));
-        }
-        let request = format!("pause-tube {pattern} {}\r\n", whole_seconds(time));
-        session.ask(request.as_bytes(), Duration::ZERO, |_, line| expect_or_not_found(line, "PAUSED"))
+        self.session.borrow_mut().pause(pattern, time, wire::is_plain(pattern.as_bytes()))
     }
 
     /// Deletes the jobs of the matching tubes that are in this state, or in any but reserved, and returns how many.

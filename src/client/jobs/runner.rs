@@ -211,6 +211,17 @@ impl Runner {
         self.end(job, &format!("bury {} {pri}\r\n", job.id), "BURIED")
     }
 
+    /// Has no job of these tubes be reserved for this long, by whichever runner, not even of tubes that come later; a server that
+    /// does not know that pauses the tubes that are there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`] for what is no pattern; [`Error::NoExtension`] for a pattern; those of [`Runner::reserve`].
+    pub fn pause(&mut self, pattern: &str, time: Duration) -> Result<(), Error> {
+        checked(Some(pattern.as_bytes()), wire::is_pattern)?;
+        self.session.pause(pattern, time, false).map(drop)
+    }
+
     /// Tells that an attempt at the job has failed, and why; what is beyond 4096 bytes is left out. It is tried again after the
     /// delay, or what the server's `retry` says if that is longer. Returns true if it was the last attempt, so that the job was
     /// buried, or moved to a dead-letter tube.

@@ -4,10 +4,12 @@
 use crate::connection::ClientConnection;
 use crate::dial::Dial;
 use crate::error::{Error, Failure, Fault};
+use crate::jobs::whole_seconds;
 use crate::{Said, Timeouts, Tls};
 use poolcounter_protocol::jobs::wire::client as wire;
 use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where a server listens that is named without a port.
@@ -21,6 +23,9 @@ const PART: usize = 1 << 20;
 /// A connection that was used a shorter time ago is not asked first whether the server has closed it.
 const FRESH: Duration = Duration::from_millis(100);
 
+/// Number of connections of this process so far, so that each has a number of its own, whichever session it is of.
+static OPENED: AtomicU64 = AtomicU64::new(1);
+
 /// A connection, and what a new one must be told.
 #[derive(Debug)]
 pub struct JobSession {
@@ -29,8 +34,6 @@ pub struct JobSession {
     /// How to speak to those that speak TLS.
     pub(crate) tls: Option<Tls>,
     link: Option<Link>,
-    /// How many connections were made, so that each has a number of its own.
-    opened: u64,
     /// The tube that puts go to.
     used: String,
     /// What is watched, with the weight if one was given.
@@ -56,16 +59,7 @@ impl JobSession {
     pub fn new(servers: Vec<String>, timeouts: Timeouts) -> JobSession {
         let watches = vec![(DEFAULT_TUBE.to_string(), None)];
         let timeouts = timeouts.cut();
-        JobSession {
-            servers,
-            timeouts,
-            tls: None,
-            link: None,
-            opened: 0,
-            used: DEFAULT_TUBE.into(),
-            watches,
-            name: Vec::new(),
-        }
+        JobSession { servers, timeouts, tls: None, link: None, used: DEFAULT_TUBE.into(), watches, name: Vec::new() }
     }
 
     /// The number of the present connection, if there is one.
@@ -121,6 +115,19 @@ impl JobSession {
         self.ask(&request, Duration::ZERO, |_, line| expect(line, "IDENTIFIED"))?;
         self.name = name.into();
         Ok(())
+    }
+
+    /// Has no job of these tubes be reserved for this long, and returns false when there is no such tube. With `ends_with_tube` the
+    /// pause ends with the last job of the tube, whose name is plain then; otherwise later tubes have it, too, where the server
+    /// knows how.
+    pub fn pause(&mut self, pattern: &str, time: Duration, ends_with_tube: bool) -> Result<bool, Error> {
+        let is_plain = wire::is_plain(pattern.as_bytes());
+        if !is_plain && !self.is_extended()? {
+            return Err(Error::NoExtension("pause-tube with a pattern"));
+        }
+        let word = if ends_with_tube || self.require("pause-all").is_err() { "pause-tube" } else { "pause-all" };
+        let request = format!("{word} {pattern} {}\r\n", whole_seconds(time));
+        self.ask(request.as_bytes(), Duration::ZERO, |_, line| expect_or_not_found(line, "PAUSED"))
     }
 
     /// Asks, and returns what `read` makes of the first line of the reply. After a fault, the connection is gone, and it is not
@@ -213,8 +220,7 @@ impl JobSession {
             });
             match opened {
                 Ok((connection, extensions)) => {
-                    self.opened += 1;
-                    let (number, last_use) = (self.opened, Instant::now());
+                    let (number, last_use) = (OPENED.fetch_add(1, Ordering::Relaxed), Instant::now());
                     return Ok(Link {
                         connection,
                         number,

@@ -1,0 +1,210 @@
+//! Jobs of a command whose outcome is known, until the server has been told.
+
+use super::fetch::{HeldJob, SlotConnections};
+use super::plan::Plan;
+use super::tally::JobOutcome;
+use super::words::{in_one_line, kind_of};
+use crate::terminal::{say, warn};
+use log::Level;
+use poolcounter_client::{Error, Runner};
+use std::time::{Duration, Instant};
+
+/// How long jobs that are done wait for others, so that the server is told of several at once while the command does the next.
+const LINGER: Duration = Duration::from_millis(20);
+/// So many do not wait.
+const MOST: usize = 100;
+
+/// What becomes of a job.
+pub enum Fate {
+    Done,
+    /// It has failed for this reason; after its last attempt it is buried.
+    Failed {
+        text: Vec<u8>,
+        is_last: bool,
+    },
+    /// It can be reserved again after this time. That is no attempt.
+    GivenBack(Duration),
+}
+
+/// A job with its outcome, and how long its command took for it.
+struct Outcome {
+    held: HeldJob,
+    fate: Fate,
+    took: Duration,
+}
+
+/// Outcomes of a command's jobs that the server does not know yet.
+pub struct Outcomes {
+    tube: String,
+    untold: Vec<Outcome>,
+    /// When the server is to be told.
+    tell_at: Option<Instant>,
+}
+
+impl Outcomes {
+    pub fn new(tube: &str) -> Outcomes {
+        Outcomes { tube: tube.into(), untold: Vec::new(), tell_at: None }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.untold.is_empty()
+    }
+
+    /// Returns when the server is to be told, if there is something.
+    pub fn tell_at(&self) -> Option<Instant> {
+        self.tell_at
+    }
+
+    pub fn add(&mut self, held: HeldJob, fate: Fate, took: Duration) {
+        let now = Instant::now();
+        let may_linger = matches!(fate, Fate::Done) && took < LINGER && self.untold.len() < MOST;
+        let at = if may_linger { now + LINGER } else { now };
+        self.tell_at = Some(self.tell_at.map_or(at, |earlier| earlier.min(at)));
+        self.untold.push(Outcome { held, fate, took });
+    }
+
+    /// Tells the server.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is lost; those that it does not know of are kept.
+    pub fn tell(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
+        self.delete(plan, connections)?;
+        while let Some(outcome) = self.untold.pop_if(|outcome| !matches!(outcome.fate, Fate::Done)) {
+            if let Err(error) = self.tell_one(plan, connections, &outcome) {
+                self.untold.push(outcome);
+                return Err(error);
+            }
+        }
+        self.tell_at = None;
+        Ok(())
+    }
+
+    /// Deletes jobs that are done, those of a connection at once.
+    fn delete(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
+        for (is_fetched, runner) in connections.both() {
+            let is_its =
+                |outcome: &mut Outcome| matches!(outcome.fate, Fate::Done) && outcome.held.is_fetched == is_fetched;
+            let done: Vec<Outcome> = self.untold.extract_if(.., is_its).collect();
+            let jobs: Vec<_> = done.iter().map(|outcome| &outcome.held.job).collect();
+            let told = match runner.delete_many(&jobs) {
+                Ok(told) => told,
+                Err(error @ (Error::Lost | Error::Unavailable(_))) => {
+                    self.untold.extend(done);
+                    return Err(error);
+                }
+                Err(error) => vec![Err(error); done.len()],
+            };
+            for (Outcome { held, took, .. }, told) in done.into_iter().zip(told) {
+                match told {
+                    Ok(()) => self.close(plan, &held, JobOutcome::Done, "", took),
+                    Err(error) => self.close(plan, &held, JobOutcome::Lost, &error.to_string(), took),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_one(
+        &self,
+        plan: &Plan<'_>,
+        connections: &mut SlotConnections<'_>,
+        Outcome { held, fate, took }: &Outcome,
+    ) -> Result<(), Error> {
+        let runner = connections.of(held);
+        let (told, outcome, words) = match fate {
+            Fate::Done => return Ok(()),
+            Fate::GivenBack(delay) => {
+                (runner.release(&held.job, Some(held.status.pri), *delay), JobOutcome::GivenBack, String::new())
+            }
+            Fate::Failed { text, is_last } => {
+                let (told, words) = fail(plan, runner, held, text, *is_last);
+                (told, JobOutcome::Failed, words)
+            }
+        };
+        match told {
+            Ok(()) => self.close(plan, held, outcome, &words, *took),
+            Err(error @ (Error::Lost | Error::Unavailable(_))) => return Err(error),
+            Err(error) if words.is_empty() => self.close(plan, held, JobOutcome::Lost, &error.to_string(), *took),
+            Err(error) => self.close(plan, held, JobOutcome::Lost, &format!("{error}; {words}"), *took),
+        }
+        Ok(())
+    }
+
+    /// Reserves the jobs again, whose connection was lost. Those that were to be given back are given back by that.
+    ///
+    /// # Errors
+    ///
+    /// When there is no connection.
+    pub fn take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
+        let given_back = self.untold.extract_if(.., |outcome| matches!(outcome.fate, Fate::GivenBack(_)));
+        for Outcome { held, took, .. } in given_back.collect::<Vec<_>>() {
+            self.close(plan, &held, JobOutcome::GivenBack, "", took);
+        }
+        let mut lost = Vec::new();
+        for (index, outcome) in self.untold.iter_mut().enumerate() {
+            if !connections.take_back(&mut outcome.held)? {
+                lost.push(index);
+            }
+        }
+        for index in lost.into_iter().rev() {
+            let Outcome { held, took, .. } = self.untold.swap_remove(index);
+            self.lose(plan, &held, &Error::Lost.to_string(), took);
+        }
+        self.tell_at = self.untold.first().map(|_| Instant::now());
+        Ok(())
+    }
+
+    /// Others are given all of these.
+    pub fn lose_all(&mut self, plan: &Plan<'_>, why: &str) {
+        for Outcome { held, took, .. } in std::mem::take(&mut self.untold) {
+            self.lose(plan, &held, why, took);
+        }
+        self.tell_at = None;
+    }
+
+    /// Others are given the job.
+    pub fn lose(&self, plan: &Plan<'_>, held: &HeldJob, why: &str, took: Duration) {
+        self.close(plan, held, JobOutcome::Lost, why, took);
+    }
+
+    /// The server has been told, or does not want to know: counts and logs it.
+    fn close(&self, plan: &Plan<'_>, held: &HeldJob, outcome: JobOutcome, words: &str, took: Duration) {
+        plan.tally.end(kind_of(&self.tube), outcome, took);
+        let job = format!("job {} of {}", held.job.id, self.tube);
+        let seconds = took.as_secs_f64();
+        match outcome {
+            JobOutcome::Done if !plan.settings.is_quiet => say(Level::Info, &format!("{job}: done in {seconds:.3} s")),
+            JobOutcome::GivenBack if !plan.settings.is_quiet => {
+                say(Level::Info, &format!("{job}: given back after {seconds:.3} s"));
+            }
+            JobOutcome::Done | JobOutcome::GivenBack => {}
+            JobOutcome::Failed => warn(&format!("{job}: failed in {seconds:.3} s: {words}")),
+            JobOutcome::Lost => warn(&format!("{job}: lost after {seconds:.3} s: {words}")),
+        }
+    }
+}
+
+/// Tells the server that a job has failed, and returns the reason in one line, too.
+fn fail(
+    plan: &Plan<'_>,
+    runner: &mut Runner,
+    held: &HeldJob,
+    text: &[u8],
+    is_last: bool,
+) -> (Result<(), Error>, String) {
+    let (pri, delay) = (Some(held.status.pri), plan.settings.delay_of_failed());
+    let told = match is_last {
+        true => runner.fail_and_bury(&held.job, pri, text),
+        false => runner.fail(&held.job, pri, delay, text).map(drop),
+    };
+    let words = in_one_line(text);
+    match told {
+        Err(Error::NoExtension(_)) if is_last => (runner.bury(&held.job, pri), words + UNTOLD),
+        Err(Error::NoExtension(_)) => (runner.release(&held.job, pri, delay), words + UNTOLD),
+        told => (told, words),
+    }
+}
+
+/// What is said of a failure to a plain beanstalkd.
+const UNTOLD: &str = "; the server does not keep that";
