@@ -173,9 +173,10 @@ install: $(BINARY)
 	install -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/sbin/poolcounter
 	ln -sf poolcounter $(DESTDIR)$(PREFIX)/sbin/poolcounterd
 	ln -sf ../sbin/poolcounter $(DESTDIR)$(PREFIX)/bin/poolcounter
-	install -d $(SHARE)/man/man1 $(SHARE)/man/man8
-	install -m 644 poolcounter.1 $(SHARE)/man/man1/poolcounter.1
-	install -m 644 poolcounter.8 $(SHARE)/man/man8/poolcounter.8
+	install -d $(SHARE)/man/man1 $(SHARE)/man/man5 $(SHARE)/man/man8
+	install -m 644 poolcounter.1 man/*.1 $(SHARE)/man/man1
+	install -m 644 man/*.5 $(SHARE)/man/man5
+	install -m 644 poolcounter.8 $(SHARE)/man/man8
 	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	$(BINARY) completions bash > $(SHARE)/bash-completion/completions/poolcounter
 	$(BINARY) completions zsh > $(SHARE)/zsh/site-functions/_poolcounter

@@ -1,23 +1,22 @@
 //! What is written of options stands in their tables: the OPTIONS of the manual pages and the template of the configuration file are
 //! made from them. `make docs` has this test write them; without that, it fails where they are stale.
 
+use crate::pages::{DAEMON, PAGES, SETTINGS, at_root, read};
 use poolcounter::SERVICES;
 use poolcounter_cli::{COMMANDS, Command, MEMBER_REQUESTS, Opt, tables};
 use poolcounter_service::access::Verb;
 use poolcounter_service::options::TableDoc;
-use poolcounter_testkit::daemon::Client;
+use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::web;
 use std::collections::BTreeSet;
-use std::fs;
+use std::{fs, process};
 
 /// Set to have the files written.
 const WRITE: &str = "WRITE_DOCS";
 
-const DAEMON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8");
-const OTHERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.1");
-const METRICS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
-const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.toml");
+const METRICS: &str = "docs/metrics.md";
+const TEMPLATE: &str = "debian/poolcounter.toml";
 
 /// Marks around the tables of metrics in their page.
 const METRICS_BEGIN: &str = "<!-- Made by make docs: the metrics. -->\n";
@@ -51,6 +50,86 @@ const METRICS_CHAPTERS: [(&str, &str); 7] = [
     ("The daemon and its process", ""),
 ];
 
+/// Beginning of the page of settings.
+const SETTINGS_HEAD: &str = "\
+.\\\" Made by make docs.
+.Dd November 23, 2026
+.Dt POOLCOUNTER.TOML 5
+.Os
+.Sh NAME
+.Nm poolcounter.toml
+.Nd settings of the poolcounter daemon
+.Sh DESCRIPTION
+The file that
+.Xr poolcounter 8
+reads with
+.Fl -config
+is in TOML.
+Debian's package has it as
+.Pa /etc/poolcounter.toml ,
+where each line shows a default.
+.Pp
+Settings of a service stand in its section:
+.Fl -jobs-port
+is
+.Va jobs.port ,
+and
+.Fl -jobs
+is
+.Va jobs.enable = true .
+A value is written as on the command line, in quotes or, if it is a number, without.
+Command-line options override the file.
+.Pp
+A reload, with
+.Dv SIGUSR1 ,
+reads all of it again and loses no lock; see
+.Xr poolcounter 8 ,
+SIGNALS.
+.Dl poolcounter --check --config FILE
+prints all mistakes of a file with their lines.
+";
+
+/// Example on the page of settings.
+const SETTINGS_EXAMPLE: &str = "\
+listen = [\"10.0.0.5\", \"unix:/run/poolcounter/pools.sock\"]
+socket_mode = 660
+max_hold = 300
+http = [\"127.0.0.1\"]
+admin = [\"unix:/run/poolcounter/admin.sock\"]
+
+jobs.enable = true
+jobs.listen = [\"10.0.0.5\"]
+jobs.max_size = 1048576
+
+members.enable = true
+
+[[members.pool]]
+name = \"phones\"
+max = 5
+fixed = [\"phone-1\", { name = \"phone-2\", os = \"android\" }]
+
+[[pools.ceiling]]
+key = \"ArticleView:*\"
+workers = 2
+max_queue = 50
+
+[[access]]
+name = \"web\"
+who = [\"net:10.0.0.0/8\"]
+may = [\"pools:acquire\", \"jobs:put\", \"jobs:reserve\", \"members:take\"]
+
+[[access]]
+who = [\"net:127.0.0.0/8\", \"user:root\"]
+may = [\"pools\", \"jobs\", \"members\", \"http\", \"admin\"]
+";
+
+/// End of the page of settings.
+const SETTINGS_END: &str = "\
+.Sh SEE ALSO
+.Xr poolcounter 1 ,
+.Xr poolcounter 8
+";
+
 /// What begins and ends the part of a page that is made, with the name of the command in between.
 const BEGIN: &str = ".\\\" Made by make docs: the options of ";
 const END: &str = ".\\\" End of the options of ";
@@ -58,6 +137,10 @@ const END: &str = ".\\\" End of the options of ";
 /// Marks around the commands of the services in the daemon's page.
 const COMMANDS_BEGIN: &str = ".\\\" Made by make docs: the commands of the services.\n";
 const COMMANDS_END: &str = ".\\\" End of the commands of the services.\n";
+
+/// Marks around the synopsis of the daemon.
+const SYNOPSIS_BEGIN: &str = ".\\\" Made by make docs: the synopsis of serve.\n";
+const SYNOPSIS_END: &str = ".\\\" End of the synopsis of serve.\n";
 
 /// Marks around the requests of `members`.
 const REQUESTS_BEGIN: &str = ".\\\" Made by make docs: the requests of members.\n";
@@ -75,9 +158,29 @@ const HEAD: &str = "\
 
 #[test]
 fn options_and_commands_in_the_manual_are_those_of_the_tables() {
-    keep(DAEMON, &with_commands(&with_options(&read(DAEMON), &COMMANDS[0])));
-    let others = COMMANDS[1..].iter().filter(|command| own_options(command).next().is_some());
-    keep(OTHERS, &with_requests(&others.fold(read(OTHERS), |page, command| with_options(&page, command))));
+    keep(DAEMON, &with_synopsis(&with_commands(&with_options(&read(DAEMON), &COMMANDS[0]))));
+    for page in PAGES {
+        let own = COMMANDS.iter().filter(|command| page.commands.contains(&command.name));
+        let own = own.filter(|command| own_options(command).next().is_some());
+        let text = own.fold(read(page.path), |text, command| with_options(&text, command));
+        let has_requests = page.commands.contains(&"members");
+        keep(page.path, &if has_requests { with_requests(&text) } else { text });
+    }
+}
+
+#[test]
+fn the_page_of_settings_is_made_of_the_tables() {
+    keep(SETTINGS, &page_of_settings());
+}
+
+#[test]
+fn the_example_of_settings_is_well_formed() {
+    let scratch = Scratch::new();
+    let file = scratch.file("settings.toml");
+    fs::write(&file, SETTINGS_EXAMPLE).expect("there is room");
+    let output = process::Command::new(Daemon::program()).arg("--check").arg("--config").arg(&file).output();
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -101,6 +204,7 @@ fn metrics_in_their_page_are_those_of_a_daemon() {
     let mut runner = Client::to(daemon.jobs());
     assert_eq!(runner.ask("identify runner\r"), "IDENTIFIED runner\r");
     assert_eq!(runner.ask("put 0 0 60 1\r\na\r"), "INSERTED 1\r");
+    assert_eq!(runner.ask("reserve\r"), "RESERVED 1 1\r");
     keep(METRICS, &with_metrics(&read(METRICS), web::fetch(http, "/metrics").text()));
 }
 
@@ -141,14 +245,10 @@ fn defaults_agree() {
     }
 }
 
-fn read(path: &str) -> String {
-    fs::read_to_string(path).expect("it lies beside the manifest")
-}
-
 /// Writes the file, or asserts that it is as it would be written.
 fn keep(path: &str, text: &str) {
     if std::env::var_os(WRITE).is_some() {
-        fs::write(path, text).expect("can be written");
+        fs::write(at_root(path), text).expect("can be written");
     } else {
         assert!(read(path) == text, "{path} is stale: make docs");
     }
@@ -166,6 +266,17 @@ fn with_options(page: &str, command: &Command) -> String {
     let items: String = own_options(command).map(|option| item(&option)).collect();
     let (begin, end) = (format!("{BEGIN}{}.\n", command.name), format!("{END}{}.\n", command.name));
     between(page, &begin, &end, &format!(".Bl -tag -width Ds\n{items}.El\n"))
+}
+
+/// The daemon's page with the options of its synopsis, but those that stand alone.
+fn with_synopsis(page: &str) -> String {
+    let options = COMMANDS[0].shown_options().into_iter();
+    let options = options.filter(|option| !["check", "help", "version"].contains(&option.long));
+    let item = |option: Opt<()>| {
+        let name = if option.short.is_empty() { format!("-{}", option.long) } else { option.short.into() };
+        format!(".Op Fl {name} {}", markup(option.hint)).trim_end().to_string() + "\n"
+    };
+    between(page, SYNOPSIS_BEGIN, SYNOPSIS_END, &options.map(item).collect::<String>())
 }
 
 /// The page with some text between two marks.
@@ -254,10 +365,65 @@ fn markup(hint: &str) -> String {
     }
     let parts = hint.trim_end_matches(']').split('[').filter(|part| !part.is_empty());
     let markup = |part: &str| match part.chars().next() {
-        Some(mark @ (',' | ':')) => format!("Op {mark} Ns Ar {}", part[1..].to_lowercase()),
+        Some(mark @ (',' | ':')) => format!("Oo {mark} Ns Ar {}", part[1..].to_lowercase()),
         _ => format!("Ar {}", part.to_lowercase()),
     };
-    parts.map(markup).collect::<Vec<_>>().join(" Ns ")
+    let open = parts.map(markup).collect::<Vec<_>>().join(" Ns ");
+    let close = " Oc".repeat(hint.matches('[').count());
+    open + &close
+}
+
+/// The page of settings: those of each service, those of the loop, and the tables.
+fn page_of_settings() -> String {
+    let options = (COMMANDS[0].options)();
+    let mut rest = options.as_slice();
+    let mut text = SETTINGS_HEAD.to_string();
+    for service in SERVICES {
+        let (own, others) = rest.split_at(service.listening.len() + (service.settings)().rows().len());
+        text += &chapter(&service.name.to_uppercase(), own);
+        rest = others;
+    }
+    text += &chapter("THE DAEMON", rest);
+    text += ".Sh TABLES\nTables stand behind all other settings, and may be repeated.\n.Bl -tag -width Ds\n";
+    for about in tables() {
+        let example = about.example.replace('\\', "\\e");
+        text += &format!(
+            ".It Va [[{}]]\n{}\n.Bd -literal\n[[{}]]\n{example}\n.Ed\n",
+            about.key,
+            about.doc_short.replace(". ", ".\n"),
+            about.key
+        );
+    }
+    text + ".El\n.Sh EXAMPLES\n.Bd -literal -offset indent\n" + SETTINGS_EXAMPLE + ".Ed\n" + SETTINGS_END
+}
+
+/// The settings of one service, if it has some that can stand in a file.
+fn chapter(heading: &str, options: &[Opt<()>]) -> String {
+    let items: String = options.iter().filter(|option| !option.key.is_empty()).map(setting_item).collect();
+    if items.is_empty() { items } else { format!(".Sh {heading}\n.Bl -tag -width Ds\n{items}.El\n") }
+}
+
+/// One setting: its name, the text of its option, and its value. Sections of the daemon's page are named as such.
+fn setting_item(option: &Opt<()>) -> String {
+    let line = |line: &str| match line.strip_prefix(".Sx ") {
+        Some(section) => {
+            let name = section.trim_end_matches(['.', ';', ',', ' ']);
+            format!("{name} in\n.Xr poolcounter 8 {}\n", section[name.len()..].trim())
+        }
+        None => format!("{line}\n"),
+    };
+    let text: String = option.doc_long.trim().lines().map(|text| line(text.trim())).collect();
+    let value = match (option.hint, option.repeats) {
+        ("", _) => "true or false".into(),
+        ("N", _) => "a number".into(),
+        (hint, true) => format!("one, or a list, of {}", hint.to_lowercase()),
+        (hint, false) => hint.to_lowercase(),
+    };
+    let (value, default) = (value.replace('[', "\\&["), option.default.replace('"', "\\(dq"));
+    format!(
+        ".It Va {}\n{text}.br\nValue: {value}.\nDefault, or example:\n.Li {default} .\nOption:\n.Fl -{} .\n",
+        option.key, option.long
+    )
 }
 
 /// The template: the settings of each service, then those of the loop.

@@ -1,6 +1,7 @@
 //! Documents: README.md and the pages of docs. Their commands are run and print the lines that stand there; their settings and
 //! links are checked. The conversations of docs/protocols are played in `tests/protocol/conversations.rs`.
 
+use crate::pages::{self, at_root, read};
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::jobs_command::without_time;
 use poolcounter_testkit::scratch::Scratch;
@@ -88,14 +89,6 @@ fn documents() -> Vec<Document> {
     paths.into_iter().map(|path| Document { text: read(&path), path }).collect()
 }
 
-fn at_root(path: &str) -> String {
-    format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(at_root(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
 impl Document {
     fn blocks(&self) -> Vec<Block<'_>> {
         let fenced = self.text.split("```").skip(1).step_by(2);
@@ -143,7 +136,7 @@ fn pages_say_for_whom_they_are_and_what_can_go_wrong() {
 /// Ways of saying something that have a plainer form, in documents and manuals.
 #[test]
 fn sentences_are_plain() {
-    let manuals = ["poolcounter.1", "poolcounter.8"].map(|path| Document { text: read(path), path: path.into() });
+    let manuals = pages::all().map(|path| Document { text: read(path), path: path.into() });
     for Document { path, text } in documents().into_iter().chain(manuals) {
         let text = text.split_whitespace().collect::<Vec<&str>>().join(" ");
         for phrase in RIDDLES {

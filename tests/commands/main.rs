@@ -16,6 +16,7 @@ mod members_config;
 mod members_leases;
 mod members_requests;
 mod members_shell;
+mod pages;
 mod provide;
 mod settings;
 mod supervised;

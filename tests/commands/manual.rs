@@ -1,5 +1,6 @@
 //! The manual pages say all that the tables of the code say, and nothing more.
 
+use crate::pages::{self, DAEMON, PAGES, at_root, read};
 use poolcounter_cli::{COMMANDS, Command as Subcommand, Opt};
 use poolcounter_core::stats::Stat;
 use poolcounter_members::state::Key;
@@ -9,11 +10,6 @@ use poolcounter_protocol::pools::stats::PoolStat;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::process::Command;
-
-/// The daemon's page.
-const DAEMON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8");
-/// The page of the other commands.
-const COMMAND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.1");
 
 #[test]
 fn every_option_is_described_and_no_other_is_named() {
@@ -25,11 +21,12 @@ fn every_option_is_described_and_no_other_is_named() {
 
 #[test]
 fn every_command_is_described_with_its_options() {
-    let page = read(COMMAND);
     let general: BTreeSet<String> = ["V", "-version", "h", "-help"].map(String::from).into();
-    assert_eq!(named(section(&page, "DESCRIPTION")), general, "the options that all have");
+    assert_eq!(named(section(&read(PAGES[0].path), "DESCRIPTION")), general, "the options that all have");
     // The daemon has a page of its own, and the help is the options that all have.
     for command in COMMANDS[1..].iter().filter(|command| command.name != "help") {
+        let page = PAGES.iter().find(|page| page.commands.contains(&command.name));
+        let page = read(page.unwrap_or_else(|| panic!("no page describes {}", command.name)).path);
         let own: BTreeSet<String> = options(command).difference(&general).cloned().collect();
         let heading = command.name.to_uppercase();
         assert!(section(&page, &heading).next().is_some(), "there is no section {heading}");
@@ -37,7 +34,7 @@ fn every_command_is_described_with_its_options() {
         assert_eq!(named(section(&page, &heading)), own, "the options that {heading} names, and the table");
         let start = format!(".Cm {}", command.name);
         let synopsis = section(&page, "SYNOPSIS").skip_while(|line| !line.starts_with(&start));
-        let synopsis = synopsis.take_while(|line| *line != ".Nm");
+        let synopsis = synopsis.take_while(|line| !line.starts_with(".Nm"));
         let long_for = |short: &String| {
             command
                 .shown_options()
@@ -77,11 +74,11 @@ fn names<S: Stat>() -> Vec<&'static str> {
 
 #[test]
 fn the_markup_is_sound() {
-    for page in [DAEMON, COMMAND] {
+    for page in pages::all().map(at_root) {
         for (formatter, arguments) in
             [("mandoc", &["-Tlint", "-Wwarning"][..]), ("groff", &["-mandoc", "-Tutf8", "-ww", "-z"])]
         {
-            match Command::new(formatter).args(arguments).arg(page).output() {
+            match Command::new(formatter).args(arguments).arg(&page).output() {
                 Ok(output) => {
                     let said = [output.stdout, output.stderr].concat();
                     assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
@@ -93,10 +90,6 @@ fn the_markup_is_sound() {
             }
         }
     }
-}
-
-fn read(page: &str) -> String {
-    std::fs::read_to_string(page).expect("the manual lies beside the manifest")
 }
 
 /// The names of the options that users of a command are shown, as the pages write them: without the first hyphen.

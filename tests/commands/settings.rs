@@ -133,8 +133,10 @@ fn every_setting_is_there_once() {
 #[test]
 fn documented_names_of_settings_are_those_that_a_file_can_have() {
     let root = env!("CARGO_MANIFEST_DIR");
-    let documents = ["README.md", "SECURITY.md", "poolcounter.8", "poolcounter.1", "contrib/mediawiki/README.md"];
-    let mut texts: Vec<String> = documents.map(|path| fs::read_to_string(format!("{root}/{path}")).expect(path)).into();
+    let manuals = crate::pages::all();
+    let documents = ["README.md", "SECURITY.md", "contrib/mediawiki/README.md"].into_iter().chain(manuals);
+    let mut texts: Vec<String> =
+        documents.map(|path| fs::read_to_string(format!("{root}/{path}")).expect(path)).collect();
     let pages =
         fs::read_dir(format!("{root}/docs")).expect("is a directory").map(|entry| entry.expect("is read").path());
     texts.extend(pages.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).expect("is text")));

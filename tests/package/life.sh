@@ -82,6 +82,7 @@ step "afresh"
 install "${OURS[0]}"
 for file in /usr/sbin/poolcounter /usr/bin/poolcounter /usr/bin/poolcounterd /etc/init.d/poolcounter \
 	/usr/share/man/man1/poolcounter.1.gz /usr/share/man/man8/poolcounter.8.gz \
+	/usr/share/man/man1/poolcounter-jobs.1.gz /usr/share/man/man5/poolcounter.toml.5.gz \
 	/usr/share/bash-completion/completions/poolcounter /usr/share/zsh/vendor-completions/_poolcounter \
 	/usr/share/fish/vendor_completions.d/poolcounter.fish \
 	/lib/systemd/system/poolcounter.service /etc/default/poolcounter /etc/poolcounter.toml; do
