@@ -126,6 +126,25 @@ pub enum Line<'a> {
     RefusedBody(u32),
 }
 
+/// Commands whose words end with a space for beanstalkd, so that it does not know them without arguments.
+const ENDING_WITH_A_SPACE: [JobCommand; 11] = [
+    JobCommand::Put,
+    JobCommand::Use,
+    JobCommand::Delete,
+    JobCommand::Release,
+    JobCommand::Bury,
+    JobCommand::Touch,
+    JobCommand::Watch,
+    JobCommand::Ignore,
+    JobCommand::Peek,
+    JobCommand::Kick,
+    JobCommand::KickJob,
+];
+
+/// Words of commands that beanstalkd takes for these whatever follows, and then does not understand.
+const PREFIXES: [&str; 7] =
+    ["reserve", "peek-ready", "peek-delayed", "peek-buried", "stats", "list-tubes", "list-tube-used"];
+
 /// Reads a line without its end.
 pub fn parse(line: &[u8]) -> Line<'_> {
     let (word, rest) = match line.iter().position(|byte| *byte == b' ') {
@@ -133,9 +152,13 @@ pub fn parse(line: &[u8]) -> Line<'_> {
         None => (line, None),
     };
     match JobCommand::of_word(word) {
+        Some(command) if rest.is_none() && ENDING_WITH_A_SPACE.contains(&command) => {
+            Line::Refused(Refusal::UnknownCommand)
+        }
         Some(command) => read(command, &mut Words::new(rest)).unwrap_or(Line::Refused(Refusal::BadFormat)),
         // As beanstalkd has it, which reads lines as strings of C.
         None if line.contains(&0) => Line::Refused(Refusal::BadFormat),
+        None if PREFIXES.iter().any(|prefix| word.starts_with(prefix.as_bytes())) => Line::Refused(Refusal::BadFormat),
         None => Line::Refused(Refusal::UnknownCommand),
     }
 }
@@ -165,7 +188,8 @@ fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, word
         JobCommand::PeekReady => Request::PeekFirst(Peek::Ready),
         JobCommand::PeekDelayed => Request::PeekFirst(Peek::Delayed),
         JobCommand::PeekBuried => Request::PeekFirst(Peek::Buried),
-        JobCommand::Kick => Request::Kick(words.u32()?),
+        // Lossless: what is more than any number of jobs counts as the largest.
+        JobCommand::Kick => Request::Kick(words.number(0, u64::MAX)?.min(u32::MAX.into()) as u32),
         JobCommand::KickJob => Request::KickJob(words.id()?),
         JobCommand::KickAll => Request::KickAll(words.pattern()?),
         JobCommand::Stats => Request::Stats,
@@ -302,7 +326,6 @@ mod tests {
             Line::Put(Put { pri: u32::MAX, delay: 0, ttr: 1, options: None }, 3)
         );
         for line in [
-            "put",
             "put ",
             "put 1 2 3",
             "put 1 2 3 4 ",
@@ -311,7 +334,6 @@ mod tests {
             "put -1 0 1 1",
             "put +1 0 1 1",
             "put 1 2 3 4\n",
-            "use",
             "use ",
             "use  a",
             "use a ",
@@ -324,7 +346,12 @@ mod tests {
             "reserve-with-timeout x",
             "kick 5 ",
             "kick 5x",
-            "kick",
+            "kick 18446744073709551616",
+            "reservex",
+            "reserve-manyX 1 1",
+            "stats\n",
+            "stats-jobs 1",
+            "list-tube-usedx",
             "delete x",
             "delete 18446744073709551616",
             "release 1 2",
@@ -334,7 +361,6 @@ mod tests {
             "watch a 0",
             "watch a 1001",
             "watch a 5 5",
-            "ignore",
             "peek-ready ",
             "stats x",
             "quit x",
@@ -372,7 +398,9 @@ mod tests {
         ] {
             assert!(bad(line), "{line}: {:?}", parse(line.as_bytes()));
         }
-        for line in ["", " put 1 1 1 1", "PUT 1 1 1 1", "reserve-manyX 1 1", "nothing", "put\t1", "\n", "stats\n"] {
+        let alone = ENDING_WITH_A_SPACE.map(|command| JobCommand::ROWS[command as usize].word);
+        let unknown = ["", " put 1 1 1 1", "PUT 1 1 1 1", "nothing", "put\t1", "\n", "watchx", "list-tubex"];
+        for line in unknown.into_iter().chain(alone) {
             assert_eq!(parse(line.as_bytes()), Line::Refused(Refusal::UnknownCommand), "{line}");
         }
     }
@@ -384,6 +412,7 @@ mod tests {
             other => panic!("{line}: {other:?}"),
         };
         let pattern = |name: &'static str| Pattern::parse(name.as_bytes()).expect("is a pattern");
+        assert_eq!(of("kick 9223372036854775807"), Request::Kick(u32::MAX));
         assert_eq!(of("watch */sendMail 7"), Request::Watch(pattern("*/sendMail"), Some(7)));
         assert_eq!(of("pause-tube */*  60"), Request::PauseTube(pattern("*/*"), 60));
         assert_eq!(of("limit */* 5"), Request::Limit(LimitOf::Each(pattern("*/*")), 5));
@@ -432,7 +461,8 @@ mod tests {
     #[test]
     fn the_words_are_those_of_the_parser() {
         for word in JobCommand::ROWS.iter().map(|row| row.word) {
-            assert_ne!(parse(word.as_bytes()), Line::Refused(Refusal::UnknownCommand), "{word}");
+            let line = format!("{word} ");
+            assert_ne!(parse(line.as_bytes()), Line::Refused(Refusal::UnknownCommand), "{word}");
         }
     }
 }

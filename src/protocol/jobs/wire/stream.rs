@@ -227,7 +227,7 @@ impl Stream {
             Line::Put(_, bytes) if bytes > max_size => self.skip(bytes, Refusal::JobTooBig),
             Line::Put(put, bytes) => self.begin_body(What::Put(put), bytes),
             Line::RefusedBody(bytes) => self.skip(bytes, Refusal::BadFormat),
-            Line::Refused(refusal) if self.many.is_some() && is_put(&input[..end]) => self.refuse(refusal),
+            Line::Refused(_) if self.many.is_some() && is_put(&input[..end]) => self.refuse(Refusal::BadFormat),
             _ if self.many.is_some() => self.refuse_line(Refusal::BadFormat),
             Line::Fail(_, bytes) if bytes > MAX_ERROR_BYTES => self.skip(bytes, Refusal::BadFormat),
             Line::Fail(Failure { id, pri, delay, buries: false }, bytes) => {
