@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 
 mod copying;
 mod failing;
+mod succession;
 
 /// Time between two looks after replies that wait: so exact is the end of their wait.
 const LOOK: Span = Span::from_secs(1);
@@ -162,50 +163,6 @@ impl StoreDriver {
 }
 
 impl JobQueue {
-    /// Opens the store, and begins to read what it has unless another process handed everything over.
-    pub(super) fn begin_store(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
-        if !listens && self.driver.handed_over.is_none() {
-            return Ok(());
-        }
-        self.driver.has_begun = true;
-        if let Some(handed_over) = self.driver.handed_over.take() {
-            match self.driver.left_in.take() {
-                Some(_) => {
-                    self.driver.has_settings = true;
-                    self.store.read_on(context.time.epoch, handed_over);
-                }
-                None => self.store.go_on(context.time.epoch, handed_over),
-            }
-            // Those who wait may be given jobs now that could not be given out when they were handed over.
-            self.step(context, |_, _| {});
-            return Ok(());
-        }
-        let place = self.store.place();
-        let loaded = self.store.load(context.time.epoch);
-        loaded.map_err(|sentence| format!("the jobs cannot be kept in {place}: {sentence}"))?;
-        if self.store.is_immediate() {
-            log::info!("the jobs are kept in memory, and end with the daemon");
-        }
-        Ok(())
-    }
-
-    /// Returns how far the store is, for a process that takes over; None if it was never opened.
-    pub(super) fn handed_over(&self) -> Option<HandedOver> {
-        if !self.driver.has_begun || self.store.ownership().is_away() {
-            return None;
-        }
-        let mut handed_over = self.store.hand_over(self.state.last_committed().0, self.state.next_id());
-        handed_over.is_whole &= self.state.last_uncommitted().is_none();
-        Some(handed_over)
-    }
-
-    /// Returns the place of the store in which the jobs are left for a process that takes over; None if all are to be handed over.
-    pub(super) fn left_in(&self) -> Option<String> {
-        let is_behind = self.state.last_uncommitted().is_some() && self.store.may_be_left();
-        let is_left = self.handed_over().is_some() && !is_behind && !self.driver.hands_over_all;
-        (is_left && self.store.can_be_read_on()).then(|| self.store.place())
-    }
-
     /// Hands over a batch if there is none under way, and sees to it that replies do not wait for ever.
     pub(super) fn commit_batch(&mut self, context: &mut Context<'_>) {
         while self.driver.shows.is_none()

@@ -5,23 +5,20 @@
 //! meanwhile, and goes on if the child fails: a missing, broken or incompatible program costs only a line in the log.
 
 use super::clock::Clock;
-use super::connections;
 use super::listener::SavedListener;
-use log::debug;
 use mio::net::UnixStream;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::execve;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
-use poolcounter_service::container::Services;
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
@@ -29,11 +26,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, process};
 
+mod check;
 mod environment;
 mod listeners;
 mod v4;
 mod v5;
 
+pub use check::check;
 pub use listeners::check_listeners;
 
 use environment::{c_string, environment_with, set_process_name};
@@ -210,48 +209,6 @@ impl Handover {
     pub fn config(&self) -> Option<Option<String>> {
         Some(self.preamble.rehearsed.as_ref()?.config.clone())
     }
-}
-
-/// Runs the child of a rehearsal: restores the handover on the standard input, and prints that this program could take over.
-/// `config` is the text of the configuration file that the services were made with.
-///
-/// # Errors
-///
-/// One sentence that says why it could not.
-pub fn check(services: Services, config: Option<String>, is_config_empty: bool) -> Result<(), String> {
-    be_expendable();
-    let stdin = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
-    let stdin = || stdin().map_err(|error| format!("the handover cannot be read: {error}"));
-    let Handover { preamble: Preamble { clock, .. }, mut rest } = Handover::read(stdin()?)?;
-    let time = (clock.now(), clock.epoch());
-    let found =
-        connections::rehearse(services, &mut Reader::new(&mut rest), time).map_err(|error| error.to_string())?;
-    if found.had_rules && is_config_empty {
-        // An editor may be about to write it. Without its rules everybody might ask for everything.
-        return Err("the configuration file is empty, and there are rules of access".into());
-    }
-    // An older daemon, or a pipe, takes no such record.
-    if let Err(error) = append(&mut stdin()?, &Rehearsed { config }, found.need_all) {
-        debug!("the configuration cannot be appended to the handover: {error}");
-    }
-    print!("{READY}");
-    Ok(())
-}
-
-/// Prepares the child of a rehearsal: if memory is short, it must not be the daemon that is ended for it.
-fn be_expendable() {
-    // Nothing is lost where the system knows no such thing.
-    let _ = fs::write(OOM_SCORE, EXPENDABLE);
-    env::args_os().next().iter().for_each(set_process_name);
-}
-
-fn append(file: &mut File, rehearsed: &Rehearsed, needs_all: bool) -> io::Result<()> {
-    file.seek(SeekFrom::End(0))?;
-    let mut bytes = Vec::new();
-    let mut out = Writer::new(&mut bytes);
-    out.put(rehearsed)?;
-    out.put(&needs_all)?;
-    file.write_all(&bytes)
 }
 
 impl Program {

@@ -1,6 +1,7 @@
 //! The handover of a process that keeps its connections, and leaves only its listeners to the next: a terminator of TLS.
 
-use super::{Handover, Preamble, Program, READY, SavedPort, StateFile, adopt, be_expendable};
+use super::check::be_expendable;
+use super::{Handover, Preamble, Program, READY, SavedPort, StateFile, adopt};
 use crate::clock::Clock;
 use crate::listener::Listener;
 use std::ffi::OsString;

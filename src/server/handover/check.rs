@@ -1,0 +1,54 @@
+//! The child of a rehearsal: what it reads, and what it says.
+
+use super::environment::set_process_name;
+use super::{EXPENDABLE, Handover, OOM_SCORE, Preamble, READY, Rehearsed};
+use crate::connections;
+use log::debug;
+use poolcounter_core::record::{Reader, Writer};
+use poolcounter_service::container::Services;
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+
+/// Runs the child of a rehearsal: restores the handover on the standard input, and prints that this program could take over.
+/// `config` is the text of the configuration file that the services were made with.
+///
+/// # Errors
+///
+/// One sentence that says why it could not.
+pub fn check(services: Services, config: Option<String>, is_config_empty: bool) -> Result<(), String> {
+    be_expendable();
+    let stdin = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
+    let stdin = || stdin().map_err(|error| format!("the handover cannot be read: {error}"));
+    let Handover { preamble: Preamble { clock, .. }, mut rest } = Handover::read(stdin()?)?;
+    let time = (clock.now(), clock.epoch());
+    let found =
+        connections::rehearse(services, &mut Reader::new(&mut rest), time).map_err(|error| error.to_string())?;
+    if found.had_rules && is_config_empty {
+        // An editor may be about to write it. Without its rules everybody might ask for everything.
+        return Err("the configuration file is empty, and there are rules of access".into());
+    }
+    // An older daemon, or a pipe, takes no such record.
+    if let Err(error) = append(&mut stdin()?, &Rehearsed { config }, found.need_all) {
+        debug!("the configuration cannot be appended to the handover: {error}");
+    }
+    print!("{READY}");
+    Ok(())
+}
+
+/// Prepares the child of a rehearsal: if memory is short, it must not be the daemon that is ended for it.
+pub(super) fn be_expendable() {
+    // Nothing is lost where the system knows no such thing.
+    let _ = fs::write(OOM_SCORE, EXPENDABLE);
+    env::args_os().next().iter().for_each(set_process_name);
+}
+
+fn append(file: &mut File, rehearsed: &Rehearsed, needs_all: bool) -> io::Result<()> {
+    file.seek(SeekFrom::End(0))?;
+    let mut bytes = Vec::new();
+    let mut out = Writer::new(&mut bytes);
+    out.put(rehearsed)?;
+    out.put(&needs_all)?;
+    file.write_all(&bytes)
+}
