@@ -89,7 +89,7 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec
 }
 
 /// Goes on with a listener that was there before, and returns whether it listens as the settings say.
-fn keep(listener: Listener, service: ServiceId, server: &mut Server, settings: &DaemonSettings) -> bool {
+fn keep(mut listener: Listener, service: ServiceId, server: &mut Server, settings: &DaemonSettings) -> bool {
     let adjusted = listener.adjust(&settings.net_of(service));
     if let Err(error) = &adjusted {
         warn!(

@@ -5,7 +5,7 @@ use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
-    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
+    Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
     Requester, Shown, Traffic, Unreadable,
 };
 use poolcounter_service::report::{Counted, Report, Series, View};
@@ -16,8 +16,10 @@ impl Lifecycle for PoolsService {
         self.drop_denied(conn, context);
     }
 
-    fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
+    fn refuse_new(&mut self, refuses: bool, context: &mut Context<'_>) {
         self.state.set_refusing(refuses);
+        // One that is told of an error works without the lock; one that cannot connect asks the next server for it.
+        context.effects.push(Effect::Listen(context.called.id, !refuses));
     }
 }
 

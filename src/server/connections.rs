@@ -186,13 +186,17 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
+    /// Returns the services that are to be listened for, or not any more, since this was called last.
+    pub fn take_listening(&mut self) -> Vec<(ServiceId, bool)> {
+        std::mem::take(&mut self.dispatch.listening)
+    }
+
     /// Returns true when a service has asked that the daemon ends, and nothing is under way that would be lost with it.
     pub fn may_end(&self) -> bool {
         self.dispatch.is_end_asked && self.is_quiet()
     }
 
-    /// Returns true when nothing is under way that a process which takes over could not continue: in no service, and no end of a
-    /// connection.
+    /// Returns true when nothing is under way that a process which takes over could not continue: no call, no end of a connection.
     pub fn is_quiet(&self) -> bool {
         let is_ending = self.slab.iter().any(|(_, conn)| conn.draining && conn.is_open());
         self.dispatch.services.is_quiet() && !self.dispatch.output.is_held() && !is_ending

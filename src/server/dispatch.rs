@@ -33,6 +33,8 @@ pub struct Dispatch {
     pub ended: Vec<ConnId>,
     /// True once a service has asked for the end of the process.
     pub is_end_asked: bool,
+    /// Services that are to be listened for, or not any more.
+    pub listening: Vec<(ServiceId, bool)>,
     /// Rules of access.
     pub access: Access,
     /// Effects that are not carried out yet; empty between calls.
@@ -73,6 +75,7 @@ impl Dispatch {
             resumed: Vec::new(),
             ended: Vec::new(),
             is_end_asked: false,
+            listening: Vec::new(),
             access: Access::default(),
             effects: Vec::new(),
             random,
@@ -131,6 +134,7 @@ impl Dispatch {
                         self.call(id, now, peers, |service, context| service.refuse_new(refuses, context));
                     }
                 }
+                Effect::Listen(service, is_wanted) => self.listening.push((service, is_wanted)),
                 Effect::EndProcess => self.is_end_asked = true,
                 Effect::SetLogLevel(level) => self.process.set_log_level(level),
                 Effect::Operate(request) => self.operate(&request, now, peers),

@@ -10,7 +10,7 @@ use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -49,6 +49,10 @@ pub struct Listener {
     bound: Option<Address>,
     /// The file that is removed when the daemon stops: of a Unix socket that it bound itself.
     made: Option<SocketFile>,
+    /// Whether clients can connect.
+    is_open: bool,
+    /// Connections that may wait to be accepted.
+    backlog: i32,
 }
 
 /// A file that this daemon made, by inode: another file at the same path belongs to another process.
@@ -134,7 +138,7 @@ impl Listener {
                 bound
             }
         }?;
-        Ok(Listener { bound: Some(address.clone()), ..listener })
+        Ok(Listener { bound: Some(address.clone()), backlog: options.backlog, ..listener })
     }
 
     /// Returns the address that it was told to bind; None for an inherited socket.
@@ -158,11 +162,13 @@ impl Listener {
     /// # Errors
     ///
     /// The system's.
-    pub fn adjust(&self, options: &Options) -> io::Result<()> {
+    pub fn adjust(&mut self, options: &Options) -> io::Result<()> {
+        self.backlog = options.backlog;
         match &self.socket {
             ListeningSocket::Tcp(listener) => {
                 prepare_tcp(&SockRef::from(listener), options)?;
-                if self.bound.is_some() { SockRef::from(listener).listen(options.backlog) } else { Ok(()) }
+                let is_ours = self.bound.is_some() && self.is_open;
+                if is_ours { SockRef::from(listener).listen(options.backlog) } else { Ok(()) }
             }
             ListeningSocket::Unix(listener) => {
                 let Some(SocketFile { path, .. }) = &self.made else { return Ok(()) };
@@ -207,7 +213,10 @@ impl Listener {
     ///
     /// When the descriptor is no listening socket.
     pub fn restore(fd: OwnedFd, saved: SavedListener) -> io::Result<Listener> {
-        Listener::of(fd, saved.bound, saved.made)
+        let socket = socket2::Socket::from(fd);
+        // In a drain it is closed.
+        let is_open = socket.is_listener()?;
+        Listener::with(socket, saved.bound, saved.made, is_open)
     }
 
     fn of(fd: OwnedFd, bound: Option<Address>, made: Option<SocketFile>) -> io::Result<Listener> {
@@ -215,16 +224,61 @@ impl Listener {
         if !socket.is_listener()? {
             return Err(io::Error::new(ErrorKind::InvalidInput, "not a listening socket"));
         }
+        Listener::with(socket, bound, made, true)
+    }
+
+    fn with(
+        socket: socket2::Socket,
+        bound: Option<Address>,
+        made: Option<SocketFile>,
+        is_open: bool,
+    ) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
         let socket = match socket.local_addr()?.domain() {
             Domain::UNIX => ListeningSocket::Unix(UnixListener::from_std(socket.into())),
             _ => ListeningSocket::Tcp(TcpListener::from_std(socket.into())),
         };
-        Ok(Listener { socket, bound, made })
+        Ok(Listener { socket, bound, made, is_open, backlog: Options::default().backlog })
+    }
+
+    /// Returns whether clients can connect.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Refuses connections from now on, in whichever process the socket is; those in the backlog should be accepted before. A Unix
+    /// socket stays open, as its system could not open it again.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn close(&mut self) -> io::Result<()> {
+        if let ListeningSocket::Tcp(listener) = &self.socket {
+            SockRef::from(listener).shutdown(Shutdown::Read)?;
+            self.is_open = false;
+        }
+        Ok(())
+    }
+
+    /// Accepts connections again, at the same address.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn reopen(&mut self) -> io::Result<()> {
+        if let (ListeningSocket::Tcp(listener), false) = (&self.socket, self.is_open) {
+            SockRef::from(listener).listen(self.backlog)?;
+            self.is_open = true;
+        }
+        Ok(())
     }
 
     /// Closes the socket, and removes the file that was made for it, unless another daemon has put its own there.
-    pub fn retire(self) {
+    pub fn retire(mut self) {
+        if self.bound.is_none() {
+            // The supervisor that has it, too, goes on with it.
+            let _ = self.reopen();
+        }
         if let Some(made) = self.made.filter(|made| SocketFile::at(made.path.as_ref()).is_ok_and(|file| file == *made))
         {
             // It may have been removed before.
@@ -370,16 +424,16 @@ mod tests {
     #[test]
     fn a_listener_can_be_adjusted() {
         let address = Address::parse("127.0.0.1", 0).expect("an address");
-        let listener = Listener::bind(&address, &Options::default()).expect("a free port");
+        let mut listener = Listener::bind(&address, &Options::default()).expect("a free port");
         let idle = Duration::from_secs(5);
         let other = Keepalive { idle, ..Keepalive::default() };
-        let ListeningSocket::Tcp(socket) = &listener.socket else { panic!("no TCP socket") };
         for (keepalive, idle, user_timeout) in [
             (Some(other), idle, Some(Duration::from_secs(65))),
             (None, idle, None),
             (Some(Keepalive::default()), Duration::from_secs(60), Some(Duration::from_secs(120))),
         ] {
             listener.adjust(&Options { keepalive, backlog: 1, mode: None }).expect("is still there");
+            let ListeningSocket::Tcp(socket) = &listener.socket else { panic!("no TCP socket") };
             let socket = SockRef::from(socket);
             assert_eq!(socket.keepalive().expect("an option"), keepalive.is_some());
             assert_eq!(socket.tcp_keepalive_time().expect("an option"), idle);
@@ -434,6 +488,30 @@ mod tests {
             let timeout = (taken.idle + taken.interval * taken.probes).min(LONGEST_TIMEOUT);
             assert_eq!(socket.tcp_user_timeout().expect("an option"), Some(timeout));
         }
+    }
+
+    /// Another process that has the socket changes nothing in that, and connections live on.
+    #[test]
+    fn a_closed_listener_refuses_until_it_is_opened_again() {
+        let free = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], 1)));
+        assert!(free.is_err(), "nothing listens on port 1");
+        // A port that is named stays the socket's own while it is closed.
+        let port = (20_000..30_000).find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
+        let address = format!("127.0.0.1:{}", port.expect("one is free"));
+        let parsed = Address::parse(&address, 0).expect("an address");
+        let mut listener = Listener::bind(&parsed, &Options::default()).expect("is free");
+        let ListeningSocket::Tcp(socket) = &listener.socket else { panic!("no TCP socket") };
+        let _in_another_process = SockRef::from(socket).try_clone().expect("is copied");
+        let early = TcpStream::connect(&address).expect("is open");
+        while listener.accept().is_err() {}
+        listener.close().expect("can be closed");
+        let refused = TcpStream::connect(&address).map_err(|error| error.kind());
+        assert_eq!(refused.err(), Some(ErrorKind::ConnectionRefused));
+        listener.adjust(&Options::default()).expect("it stays closed");
+        assert!(TcpStream::connect(&address).is_err() && !listener.is_open());
+        listener.reopen().expect("can be opened");
+        assert!(TcpStream::connect(&address).is_ok() && listener.is_open());
+        assert_eq!(early.take_error().expect("is asked").map(|error| error.kind()), None);
     }
 
     /// The file of a daemon that has come into the place stays; its own goes.

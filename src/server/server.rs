@@ -11,7 +11,7 @@ use super::sd_notify::{DaemonState, Notifier};
 use super::signals::Signals;
 use super::socket::Socket;
 use super::waker::{Stopper, Waker};
-use log::{debug, info};
+use log::{debug, info, warn};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
 use poolcounter_core::address::Address;
@@ -158,9 +158,46 @@ impl Server {
     /// When the system cannot poll it.
     #[doc(hidden)]
     pub fn listen(&mut self, mut listener: Listener, service: ServiceId) -> io::Result<()> {
-        listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
+        if listener.is_open() {
+            listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
+        }
         self.ports.push(Port { listener, service, ready: false });
         Ok(())
+    }
+
+    /// Closes or opens listeners as the services ask for.
+    fn close_and_open_listeners(&mut self) {
+        for (service, is_wanted) in self.connections.take_listening() {
+            for port in (0..self.ports.len()).filter(|port| self.ports[*port].service == service).collect::<Vec<_>>() {
+                let result = if is_wanted { self.open_port(port) } else { self.close_port(port) };
+                if let Err(error) = result {
+                    let name = self.connections.services()[service].info.name;
+                    warn!("a listener of the {name} is not {}: {error}", if is_wanted { "opened" } else { "closed" });
+                }
+            }
+        }
+    }
+
+    fn close_port(&mut self, port: usize) -> io::Result<()> {
+        let Port { listener, service, ready } = &mut self.ports[port];
+        if !listener.is_open() {
+            return Ok(());
+        }
+        *ready = false;
+        let (service, is_proxied) = (*service, listener.is_proxied());
+        self.accept_backlog(|server| server.ports[port].listener.accept(), service, is_proxied);
+        let listener = &mut self.ports[port].listener;
+        listener.close()?;
+        if listener.is_open() { Ok(()) } else { listener.deregister(self.poll.registry()) }
+    }
+
+    fn open_port(&mut self, port: usize) -> io::Result<()> {
+        let Port { listener, .. } = &mut self.ports[port];
+        if listener.is_open() {
+            return Ok(());
+        }
+        listener.reopen()?;
+        listener.register(self.poll.registry(), Token(FIRST_LISTENER - port))
     }
 
     /// Has what the operator has set for the services take effect. To be called once, before [`Server::run`].
@@ -215,6 +252,7 @@ impl Server {
         self.notify_supervisor(DaemonState::Ready);
         loop {
             Connections::tick(self)?;
+            self.close_and_open_listeners();
             self.continue_upgrade();
             let is_stopping =
                 self.is_stopping || self.connections.may_end() || self.is_signalled && self.take_signals();

@@ -4,16 +4,19 @@ use nix::sys::signal::Signal;
 use poolcounter_core::time::Span;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::operations::{Offered, Operations};
-use poolcounter_testkit::daemon::{Daemon, PATIENCE, install_program};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install_program};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A server, its administrator and those who use it.
 struct Stage {
@@ -435,7 +438,7 @@ fn the_level_of_the_log_is_changed_and_kept_over_an_upgrade() {
 fn a_drain_ends_the_daemon() {
     let scratch = Scratch::new();
     let (mut daemon, socket) = start(&scratch, &[]);
-    let mut holder = daemon.connect();
+    let (mut holder, mut bystander) = (daemon.connect(), daemon.connect());
     assert_eq!(holder.ask("ACQ4ME k 1 5 5"), "LOCKED");
     let mut operator = BufReader::new(UnixStream::connect(&socket).expect("listens"));
     operator.get_ref().set_read_timeout(Some(PATIENCE)).expect("an option");
@@ -443,15 +446,60 @@ fn a_drain_ends_the_daemon() {
     let mut line = String::new();
     operator.read_line(&mut line).expect("is told");
     assert_eq!(line, "LEFT 1 (pools 1)\n");
-    assert_eq!(daemon.connect().ask("ACQ4ME k 1 5 5"), "ERROR DRAINING");
+    let refused = || TcpStream::connect(daemon.address).err().map(|error| error.kind());
+    wait_until(|| refused() == Some(ErrorKind::ConnectionRefused));
+    assert_eq!(bystander.ask("ACQ4ME k 1 5 5"), "ERROR DRAINING");
     daemon.upgrade();
-    assert_eq!(daemon.connect().ask("ACQ4ME free 1 5 5"), "ERROR DRAINING");
+    let refused = || TcpStream::connect(daemon.address).err().map(|error| error.kind());
+    assert_eq!(refused(), Some(ErrorKind::ConnectionRefused), "an upgrade keeps it closed");
+    assert_eq!(bystander.ask("ACQ4ME free 1 5 5"), "ERROR DRAINING");
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
     let mut rest = String::new();
     operator.read_to_string(&mut rest).expect("is told");
     assert!(rest.ends_with("OK nothing is left, and the daemon ends\n"), "{rest}");
     assert_eq!(daemon.wait().code(), Some(0));
     assert!(!socket.exists(), "the socket's file is removed");
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it does not come true");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Clients that have a list of servers go on to the next, and come back.
+#[test]
+fn locks_are_granted_by_the_next_server_in_a_drain() {
+    let scratch = Scratch::new();
+    // A port that the system has chosen would be another one when it is opened again.
+    let port = (20_000..30_000).find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    let own = format!("127.0.0.1:{}", port.expect("one is free"));
+    let socket = scratch.file("admin.sock");
+    let address = format!("unix:{}", socket.display());
+    let first = Daemon::run(Command::new(Daemon::program()).args(["-l", &own, "--admin", &address]));
+    let second = Daemon::start(&[]);
+    let mut holder = first.connect();
+    assert_eq!(holder.ask("ACQ4ME held 1 5 5"), "LOCKED");
+    let granted_by_next = |key: &str| {
+        let reached = [&first, &second].map(|daemon| TcpStream::connect(daemon.address).ok());
+        let of_next = reached.into_iter().flatten().next().expect("one of them listens");
+        Client::of(of_next).ask(&format!("ACQ4ME {key} 1 5 5"))
+    };
+    let mut operator = UnixStream::connect(&socket).expect("listens");
+    operator
+        .write_all(
+            b"DRAIN
+",
+        )
+        .expect("is sent");
+    wait_until(|| TcpStream::connect(first.address).is_err());
+    assert_eq!(granted_by_next("k"), "LOCKED");
+    assert_eq!(holder.ask("ACQ4ME other 1 5 5"), "ERROR DRAINING");
+    assert_eq!(printed(&admin(&socket, &["UNDRAIN"])).2, Some(0));
+    wait_until(|| TcpStream::connect(first.address).is_ok());
+    assert_eq!(first.connect().ask("ACQ4ME k 1 5 5"), "LOCKED");
 }
 
 /// A signal stops the daemon at once, whatever is left of a drain; and one that asks for an upgrade is served in one.

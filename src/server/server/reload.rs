@@ -2,6 +2,7 @@
 
 use super::Server;
 use crate::listener::Listener;
+use crate::socket::Socket;
 use poolcounter_service::container::ServiceId;
 use poolcounter_service::loop_stats::Reload;
 use std::io::{self, ErrorKind};
@@ -19,21 +20,32 @@ impl Server {
     #[doc(hidden)]
     pub fn take_listeners(&mut self) -> io::Result<Vec<(Listener, ServiceId)>> {
         let registry = self.poll.registry();
-        self.ports.iter_mut().try_for_each(|port| port.listener.deregister(registry))?;
+        let mut open = self.ports.iter_mut().filter(|port| port.listener.is_open());
+        open.try_for_each(|port| port.listener.deregister(registry))?;
         Ok(self.ports.drain(..).map(|port| (port.listener, port.service)).collect())
     }
 
     /// Closes a listener that was removed. Connections in its backlog are accepted and served.
     #[doc(hidden)]
     pub fn retire(&mut self, listener: Listener, service: ServiceId) {
+        self.accept_backlog(|_| listener.accept(), service, listener.is_proxied());
+        listener.retire();
+    }
+
+    /// Accepts what is in the backlog of a listener that is about to be closed.
+    pub(super) fn accept_backlog(
+        &mut self,
+        accept: impl Fn(&Server) -> io::Result<Socket>,
+        service: ServiceId,
+        is_proxied: bool,
+    ) {
         for _ in 0..RETIRING_ACCEPTS {
-            match listener.accept().map_err(|error| error.kind()) {
-                Ok(socket) => self.admit(socket, service, listener.is_proxied()),
+            match accept(self).map_err(|error| error.kind()) {
+                Ok(socket) => self.admit(socket, service, is_proxied),
                 Err(ErrorKind::Interrupted | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
                 Err(_) => break,
             }
         }
-        listener.retire();
     }
 
     /// Notes the result of a reload: false when it begins, true when it has succeeded.

@@ -1,6 +1,7 @@
 //! Effects: what a service wants done outside of itself. The loop carries them out after the call, in their order.
 
 use super::operations::{OperationRequest, OperationResult, Requester};
+use crate::container::ServiceId;
 use crate::report::snapshot::Moment;
 use crate::report::{Counted, Series, View};
 use log::LevelFilter;
@@ -16,6 +17,8 @@ pub enum Effect {
     End(ConnId),
     /// Refuse new requests in all services, or grant them again.
     RefuseNew(bool),
+    /// Accept connections for this service, or refuse them so that clients ask another server; those that are there live on.
+    Listen(ServiceId, bool),
     /// End the process, as soon as nothing is under way.
     EndProcess,
     /// Log lines up to this level; `None`: as the process was started.
