@@ -88,10 +88,14 @@ test-postgres:
 	$(CARGO) test --test crash jobs_owners:: -- --nocapture
 
 MEDIAWIKI = mediawiki php-cli php-sqlite3
-## test-mediawiki: MediaWiki with its job queue in the daemon, beside its own queue; installs Debian's package
+# A newer one of Debian's archive, which is unpacked there and not installed.
+NEWER_MEDIAWIKI = $(abspath $(CARGO_TARGET_DIR))/tmp/mediawiki
+## test-mediawiki: MediaWiki with its job queue in the daemon, beside its own queue; installs Debian's package, and fetches a newer release
 test-mediawiki:
 	$(call with_debian,$(MEDIAWIKI))
 	$(CARGO) test --test mediawiki -- --ignored --nocapture --test-threads=1
+	tests/mediawiki/fetch.sh $(NEWER_MEDIAWIKI)
+	MEDIAWIKI=$(NEWER_MEDIAWIKI)/mediawiki $(CARGO) test --test mediawiki mediawiki_has_its_jobs_here -- --ignored --nocapture
 
 # Version 0.9.0. A shallow clone does not have it: git fetch --unshallow.
 RELEASE = 3da2f0631cc1506396831217a506796b040b1189

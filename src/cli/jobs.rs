@@ -35,8 +35,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// What can be asked for, in the order of the help.
-const REQUESTS: [&str; 12] =
-    ["put", "run", "peek", "kick", "bury", "delete", "summary", "list", "stats", "clear", "pause", "init-db"];
+const REQUESTS: [&str; 13] =
+    ["put", "run", "peek", "show", "kick", "bury", "delete", "summary", "list", "stats", "clear", "pause", "init-db"];
 /// How many jobs of lines are put at once, and how many bytes: what one `put-many` may have.
 const LINES_AT_ONCE: usize = 1000;
 const BYTES_AT_ONCE: usize = 16 << 20;
@@ -83,6 +83,12 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         }
         ["peek", what] => peek(&producer, what, JobState::Ready),
         ["peek", what, state] => peek(&producer, what, state_of(state)?),
+        ["show", id] => show::job(&producer, &settings, id_of(id)?),
+        ["kick"] if settings.is_all => {
+            let tubes = producer.tubes().map_err(failure)?;
+            count("KICKED", tubes.iter().try_fold(0, |kicked, tube| Ok(kicked + kick_tube(&producer, tube)?)))
+        }
+        ["kick", pattern] if settings.is_all => count("KICKED", kick_tube(&producer, pattern)),
         ["kick", what] => kick(&producer, what),
         ["bury", id] => bury(&settings, id_of(id)?),
         ["delete", id] => found(id, producer.delete(id_of(id)?).map_err(failure)?),
@@ -193,14 +199,16 @@ fn kick(producer: &Producer, what: &str) -> Result<ExitCode, Failure> {
     if let Some(id) = as_id(what) {
         return found(what, producer.kick_job(id).map_err(failure)?);
     }
-    let is_plain = !what.contains('*');
-    if is_plain && !producer.is_extended().map_err(failure)? {
-        producer.use_tube(what).map_err(failure)?;
-        // It kicks the delayed ones only when none is buried.
-        let [buried, delayed] = [producer.kick(u32::MAX), producer.kick(u32::MAX)];
-        return count("KICKED", buried.and_then(|buried| Ok(buried + delayed?)));
+    count("KICKED", kick_tube(producer, what))
+}
+
+fn kick_tube(producer: &Producer, pattern: &str) -> Result<u64, Error> {
+    if pattern.contains('*') || producer.is_extended()? {
+        return producer.kick_all(pattern);
     }
-    count("KICKED", producer.kick_all(what))
+    producer.use_tube(pattern)?;
+    // It kicks the delayed ones only when none is buried.
+    Ok(producer.kick(u32::MAX)? + producer.kick(u32::MAX)?)
 }
 
 fn bury(settings: &JobCommandSettings, id: JobId) -> Result<ExitCode, Failure> {

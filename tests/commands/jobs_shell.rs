@@ -129,6 +129,34 @@ fn the_exit_status_decides() {
 }
 
 #[test]
+fn a_failed_job_is_shown_with_its_error_and_kicked() {
+    let (_daemon, address, producer) = server(&[]);
+    producer.put(&NewJob::new("a body\nof two lines")).expect("is put");
+    producer.put(&NewJob { tube: Some("7".into()), ..NewJob::new("x") }).expect("is put");
+    let script = "echo first >&2; echo middle >&2; echo last >&2; exit 3";
+    let running = Running::watching("a/t", &address, &["--bury-on", "3"], script);
+    wait_for(&producer, [0, 0, 0, 1]);
+    running.signal();
+    running.finish();
+    let jobs = |arguments: &[&str]| jobs(&address, arguments);
+    let error = "its command ended with status 3\n    first\n    middle\n    last\n";
+    let shown = jobs(&["show", "1"]);
+    assert!(shown.contains("\nstate: buried\n") && shown.contains("\nattempts: 1\n"), "{shown}");
+    assert!(shown.contains(&format!("\nerror:\n    {error}body:\n    a body\n    of two lines\n")), "{shown}");
+    assert!(jobs(&["show", "1", "-j"]).contains(r#""body":"a body\nof two lines""#));
+    assert!(!jobs(&["show", "2"]).contains("error"));
+    let list = jobs(&["list", "a/t", "buried"]);
+    assert!(list.ends_with("its command ended with status 3: first: last\n"), "{list}");
+    assert_eq!(jobs(&["list", "a/t", "buried", "--error"]), format!("job 1, attempts 1:\n    {error}"));
+    assert_eq!(jobs(&["list", "7", "--error"]), "");
+    assert_eq!(jobs(&["bury", "2"]), "");
+    assert_eq!(jobs(&["kick", "--all", "7"]), "KICKED 1\n", "it is no number of a job");
+    assert_eq!(jobs(&["bury", "2"]), "");
+    assert_eq!(jobs(&["kick", "--all"]), "KICKED 2\n");
+    assert_eq!(jobs_with_input(&address, &["show", "9"], b"").stderr, "poolcounter: 9: NOT_FOUND\n");
+}
+
+#[test]
 fn a_job_is_touched_as_long_as_its_command_runs() {
     let (_daemon, address, producer) = server(&[]);
     producer.put(&NewJob { ttr: Duration::from_secs(1), ..NewJob::new(vec![b'x'; 65_000]) }).expect("is put");

@@ -40,7 +40,9 @@ const FOR: &[(&str, &[&str])] = &[
     ("bury-on", &["run"]),
     ("on-lost", &["run"]),
     ("name", &["run"]),
-    ("json", &["summary", "list", "stats"]),
+    ("json", &["summary", "list", "show", "stats"]),
+    ("all", &["kick"]),
+    ("error", &["list"]),
     ("limit", &["list"]),
     ("after", &["list"]),
     ("run", &["init-db"]),
@@ -328,6 +330,26 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
         ..Opt::BLANK
     },
     Opt {
+        long: "error",
+        doc_short: "list: print why jobs failed in full, and only of those that have",
+        doc_long: "
+            For
+            .Cm list :
+            print only jobs that have failed, each with its whole error.",
+        set: |settings, _| assign(&mut settings.has_errors, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "all",
+        doc_short: "kick: all jobs of a tube or pattern, or of all tubes",
+        doc_long: "
+            For
+            .Cm kick :
+            kick all jobs of a tube or pattern, or of all tubes if none is named.",
+        set: |settings, _| assign(&mut settings.is_all, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt {
         long: "after",
         hint: "ID",
         doc_short: "list: only jobs with higher numbers",
@@ -341,10 +363,10 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         short: "j",
         long: "json",
-        doc_short: "summary, list, stats: print JSON",
+        doc_short: "summary, list, show, stats: print JSON",
         doc_long: "
             For
-            .Cm summary , list
+            .Cm summary , list , show
             and
             .Cm stats :
             print JSON.",

@@ -37,6 +37,10 @@ pub struct JobCommandSettings {
     pub is_json: bool,
     /// Whether the tables are made, and not only shown.
     pub is_run: bool,
+    /// Whether a name is a pattern even if it is a number, and no name stands for all tubes.
+    pub is_all: bool,
+    /// Whether errors are printed whole.
+    pub has_errors: bool,
     pub limit: u32,
     pub after: Option<JobId>,
 }
@@ -90,6 +94,8 @@ impl Default for JobCommandSettings {
             name: None,
             is_json: false,
             is_run: false,
+            is_all: false,
+            has_errors: false,
             limit: 100,
             after: None,
         }

@@ -5,7 +5,7 @@ use super::words::in_one_line;
 use super::{as_id, failure, found};
 use crate::command::Failure;
 use crate::terminal::{aligned, ascii_where_invisible, print, printable};
-use poolcounter_client::{JobState, ListedJob, Producer, SummaryBy, SummaryRow};
+use poolcounter_client::{Error, JobId, JobState, JobStatus, ListedJob, Producer, SummaryBy, SummaryRow};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
@@ -65,9 +65,14 @@ pub fn list(
     state: JobState,
 ) -> Result<ExitCode, Failure> {
     let listed = producer.list_jobs(tube, state, settings.limit, settings.after).map_err(failure)?;
-    let Some(listed) = listed else { return found(tube, false) };
+    let Some(mut listed) = listed else { return found(tube, false) };
+    listed.retain(|job| !settings.has_errors || !job.error.is_empty());
     if settings.is_json {
         return print_json(&listed.iter().map(object_of_job).collect::<Value>());
+    }
+    if settings.has_errors {
+        let text = |job: &ListedJob| format!("job {}, attempts {}:\n{}", job.id, job.attempts, indented(&job.error));
+        return print(&listed.iter().map(text).collect::<String>());
     }
     let heads = ["ID", "AGE_S", "PRI", "ATTEMPTS", "KEY", "GROUP", "ERROR"].map(String::from).into();
     let or_dash = |text: &str| if text.is_empty() { "-".into() } else { printable(text.as_bytes()) };
@@ -77,6 +82,46 @@ pub fn list(
         numbers.into_iter().chain([&*job.key, &job.group, error].map(or_dash)).collect()
     };
     print_table(&[heads].into_iter().chain(listed.iter().map(cells)).collect::<Vec<_>>())
+}
+
+/// Prints a job: what the server tells of it, why it failed last, and its body.
+///
+/// # Errors
+///
+/// When there is no answer, or it cannot be printed.
+pub fn job(producer: &Producer, settings: &JobCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
+    let not_found = || found(&id.to_string(), false);
+    let Some(mut map) = producer.stats_job(id).map_err(failure)? else { return not_found() };
+    let Some(body) = producer.peek(id).map_err(failure)? else { return not_found() };
+    if let Some(JobStatus { tube, state, .. }) = producer.status(id).map_err(failure)? {
+        let before = id.0.checked_sub(1).map(JobId);
+        let listed = match producer.list_jobs(&tube, state, 1, before) {
+            Err(Error::NoExtension(_)) => None,
+            listed => listed.map_err(failure)?,
+        };
+        if let Some(job) = listed.unwrap_or_default().into_iter().find(|job| job.id == id) {
+            map.push(("attempts".into(), job.attempts.to_string()));
+            map.extend([("key".into(), job.key), ("group".into(), job.group), ("error".into(), job.error)]);
+        }
+    }
+    map.push(("body".into(), String::from_utf8_lossy(&body).into_owned()));
+    if settings.is_json {
+        return print_object(map);
+    }
+    let lines = |(name, value): &(String, String)| match value.trim_end().contains('\n') {
+        true => format!("{name}:\n{}", indented(value)),
+        false => format!("{name}: {}\n", printable(value.trim_end().as_bytes())),
+    };
+    print(&map.iter().filter(|(_, value)| !value.is_empty()).map(lines).collect::<String>())
+}
+
+fn indented(text: &str) -> String {
+    text.trim_end().lines().map(|line| format!("    {}\n", printable(line.as_bytes()))).collect()
+}
+
+fn print_object(map: Vec<(String, String)>) -> Result<ExitCode, Failure> {
+    let object: Map<String, Value> = map.into_iter().map(|(name, value)| (name, scalar(&value))).collect();
+    print_json(&object.into())
 }
 
 /// Prints the statistics of the server, or of a tube or job.
@@ -92,8 +137,7 @@ pub fn stats(producer: &Producer, settings: &JobCommandSettings, of: Option<&str
     };
     let Some(map) = map else { return found(of.unwrap_or_default(), false) };
     if settings.is_json {
-        let object: Map<String, Value> = map.into_iter().map(|(name, value)| (name, scalar(&value))).collect();
-        return print_json(&object.into());
+        return print_object(map);
     }
     let line = |(name, value): &(String, String)| format!("{name}: {}\n", printable(value.as_bytes()));
     print(&map.iter().map(line).collect::<String>())
