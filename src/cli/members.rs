@@ -25,7 +25,7 @@ use std::time::Duration;
 struct MembersCommandSettings {
     servers: Servers,
     is_json: bool,
-    /// Whether to print the waiters of a pool in place of its members.
+    /// Prints the waiters of a pool in place of its members.
     is_about_waiters: bool,
 }
 
@@ -219,7 +219,7 @@ impl PrintedRow for ListedWaiter {
     }
 }
 
-/// Why a member is kept out, with the peer that caused it and the seconds since then.
+/// Returns the reason why a member is kept out, with the peer that caused it and the seconds since then.
 fn why(kept: &KeptOut) -> String {
     let by = if matches!(&*kept.by, b"" | b"-") { String::new() } else { format!("by {}, ", printable(&kept.by)) };
     format!("{} ({by}{} s ago)", printable(&kept.why), seconds(kept.since))

@@ -169,7 +169,7 @@ struct Session<'a> {
     settings: &'a ProvideSettings,
     role: Role,
     pool: &'a [u8],
-    /// What it is known by over its connections.
+    /// Name of its session, which it keeps over its connections.
     name: String,
     signals: SignalFd,
     link: Link,

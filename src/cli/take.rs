@@ -168,7 +168,7 @@ struct LeaseWatch<'a> {
     interval: Option<Duration>,
     /// When they are renewed next.
     next: Cell<Option<Instant>>,
-    /// When they were renewed last.
+    /// Time of the last renewal.
     last: Cell<Instant>,
 }
 

@@ -276,7 +276,7 @@ impl Members {
         Ok(self.list(&pool_request("WAITERS", &pool), wire::parse_waiter))
     }
 
-    /// The figures of a pool, at the server that takes from it are asked of.
+    /// Returns the figures of a pool at the server that is asked for its members.
     ///
     /// # Errors
     ///

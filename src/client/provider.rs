@@ -25,7 +25,7 @@ pub struct Provider {
     pool: Vec<u8>,
     /// What is still to be done, oldest first.
     tasks: VecDeque<Task>,
-    /// Whether the server knows its session.
+    /// Set when the server knows its session.
     has_session: bool,
 }
 
@@ -126,7 +126,7 @@ impl Provider {
         self.try_ask(&Request::Provide { pool: &pool, capacity })
     }
 
-    /// Whether the server knows the session that it was connected with.
+    /// Returns whether the server knows the session that it was connected with.
     pub fn has_session(&self) -> bool {
         self.has_session
     }

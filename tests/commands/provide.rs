@@ -4,9 +4,12 @@ use super::members_shell::{Server, lines_of, provide, server, start_program, sta
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::cut::CutProxy;
-use poolcounter_testkit::daemon::{Client, wait};
+use poolcounter_testkit::daemon::{Client, PATIENCE, wait};
 use poolcounter_testkit::running::Running;
 use poolcounter_testkit::scratch::Scratch;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -196,4 +199,40 @@ fn a_drain_goes_on_after_a_restart() {
     assert_eq!(provider.finish().status, Some(0));
     assert!(!lives(&scratch, 1));
     assert_eq!(states(&mut operator), "");
+}
+
+/// A server that hears two lines of each connection and answers them, and then ends it.
+fn listening(answers: Vec<[&'static str; 2]>) -> (String, Receiver<[String; 2]>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("is bound").to_string();
+    let (sender, heard) = channel();
+    thread::spawn(move || {
+        for (answers, stream) in answers.into_iter().zip(listener.incoming().map_while(Result::ok)) {
+            let mut lines = BufReader::new(&stream).lines();
+            let said = answers.map(|answer| {
+                let line = lines.next().and_then(Result::ok).unwrap_or_default();
+                (&stream).write_all(answer.as_bytes()).expect("it reads");
+                line
+            });
+            sender.send(said).expect("the test waits");
+        }
+    });
+    (address, heard)
+}
+
+#[test]
+fn a_session_is_kept_over_connections_and_left_out_where_it_is_not_known() {
+    let (address, heard) = listening(vec![
+        ["OK\n!START p 1\n", "OK\n"],
+        ["OK\n", "\n"],
+        ["ERROR BAD_SYNTAX a number is decimal digits\n", "OK\n"],
+    ]);
+    let _provider = start_program(&["provide", "p", "-s", &address, "--start", "echo m1", "--capacity", "3"]);
+    let next = || heard.recv_timeout(PATIENCE).expect("it connects again");
+    let [first, started] = next();
+    let name = first.strip_prefix("PROVIDE p 3 session=").expect("it names a session");
+    assert!(name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+    assert_eq!(started, "STARTED 1 m1");
+    assert_eq!(next(), [&*first, "MEMBERS p"]);
+    assert_eq!(next(), [&*first, "PROVIDE p 3"]);
 }

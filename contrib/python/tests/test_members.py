@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 import time
 import unittest
-from typing import List
+from typing import Callable, List, Tuple
 
 from poolcounter import Lost, Members, NoMembers, Refused, TimedOut
 
@@ -92,12 +92,13 @@ class MembersTest(DaemonTest):
                 pass
 
     def test_refusals_have_a_code(self) -> None:
-        for code, attempt in [
+        attempts: List[Tuple[str, Callable[[], object]]] = [
             ("NO_POOL", lambda: self.members.take("none")),
             ("NO_SUCH_MEMBER", lambda: self.members.take("acc", member="z")),
             ("MEMBER_EXISTS", lambda: self.members.add("acc", "a")),
             ("POOL_DIFFERS", lambda: self.members.declare("acc", 0, 9)),
-        ]:
+        ]
+        for code, attempt in attempts:
             if code == "MEMBER_EXISTS":
                 self.members._ask("acc", b"RECONFIGURE acc max=9", b"OK")
             with self.assertRaises(Refused) as refused:

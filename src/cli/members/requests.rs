@@ -12,19 +12,19 @@ use std::process::ExitCode;
 pub struct MemberRequest {
     /// Its word.
     pub word: &'static str,
-    /// What follows the word; the first is the pool. Optional ones stand in brackets, repeated ones end with dots.
+    /// Parameters behind the word; the first is the pool. Optional ones stand in brackets, repeated ones end with dots.
     pub parameters: &'static [&'static str],
-    /// What it does, for the help and the manual.
+    /// Effect, for the help and the manual.
     pub summary: &'static str,
     /// Makes it of a server.
     run: fn(&Members, &[&[u8]]) -> Result<(), Mistake>,
 }
 
-/// Why a request came to nothing.
+/// Reason of a request that came to nothing.
 enum Mistake {
     /// A parameter is not what it should be.
     Parameter(String),
-    /// What the client says.
+    /// Error of the client.
     Client(Error),
 }
 

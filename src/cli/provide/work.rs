@@ -37,7 +37,7 @@ pub struct Work<'a> {
     is_behind: bool,
     is_ending: bool,
     is_draining: bool,
-    /// When the members are compared with the server's list, while there is a connection.
+    /// Time at which the members are compared with the server's list, while there is a connection.
     next_look: Option<Instant>,
     /// Members that have died, which the server has not heard of.
     unsaid: Vec<Box<[u8]>>,
@@ -48,9 +48,9 @@ struct Own {
     attributes: Vec<(Vec<u8>, Vec<u8>)>,
     /// Whether it is being stopped.
     is_stopping: bool,
-    /// Whether the server has it as a member of this connection.
+    /// Set when the server has it as a member of this connection.
     is_adopted: bool,
-    /// Whether it leaves the pool once it is free.
+    /// Set when it leaves the pool once it is free.
     is_withdrawn: bool,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Work<'a> {
         self.is_ending
     }
 
-    /// Whether it begins no start any more.
+    /// Returns whether it begins no start any more.
     pub fn is_draining(&self) -> bool {
         self.is_draining
     }

@@ -12,7 +12,7 @@ pub const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// What the options say.
 pub struct TakeSettings {
-    /// What is to be taken, and how long to wait for it.
+    /// Members to take, and the time to wait for them.
     pub wanted: Wanted,
     /// The group to take from, in place of a pool.
     pub group: Option<Vec<u8>>,
@@ -20,15 +20,15 @@ pub struct TakeSettings {
     pub name: Option<Vec<u8>>,
     /// The statuses that mean that a member failed; all but 0 if there are none.
     pub fail_on: Vec<u8>,
-    /// Whether to print what a command would know, and leave the members taken.
+    /// Prints the variables of a command, and leaves the members taken.
     pub keeps: bool,
     /// The form in which that is printed, if it was said.
     pub format: Option<Format>,
-    /// Where to ask.
+    /// Servers to ask.
     pub servers: Servers,
-    /// Whether to ask again if no server answers, for as long as a member is waited for.
+    /// Asks again while no server answers, for as long as a member is waited for.
     pub retries: bool,
-    /// What to do when a member is lost.
+    /// Fate of the command when a member is lost.
     pub on_lost: OnLost,
 }
 
@@ -225,7 +225,7 @@ pub enum Format {
 }
 
 impl TakeSettings {
-    /// Whether a command that ended so has left its members as failed.
+    /// Returns whether a command that ended with this status has left its members as failed.
     pub fn is_failure(&self, status: u8) -> bool {
         if self.fail_on.is_empty() { status != 0 } else { self.fail_on.contains(&status) }
     }

@@ -4,9 +4,9 @@ use super::Work;
 use poolcounter_client::{Error, Offered, Provider};
 use std::time::{Duration, Instant};
 
-/// How often a provider that drains looks whether members have come back: the server does not tell.
+/// Pause between two looks of a provider that drains: the server does not tell that a member has come back.
 const DRAIN_LOOKS: Duration = Duration::from_secs(1);
-/// How often a provider whose session the server does not know looks whether its former connection has been given up.
+/// Pause between two looks of a provider whose session the server does not know, until its former connection is given up there.
 const OTHER_LOOKS: Duration = Duration::from_secs(5);
 
 impl Work<'_> {
@@ -82,7 +82,7 @@ impl Work<'_> {
     }
 }
 
-/// Whether a request was done. The error is that the connection is lost.
+/// Returns whether a request was done. The error is that the connection is lost.
 fn unless_lost(answer: Result<(), Error>) -> Result<bool, Error> {
     match answer {
         Err(Error::Lost) => Err(Error::Lost),

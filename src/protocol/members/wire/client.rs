@@ -40,7 +40,7 @@ const REFUSALS: [(&str, &str); 11] = [
     ("MEMBER_EXISTS", "the pool has a member of this name"),
     ("NO_SUCH_MEMBER", "there is no such member"),
     ("TOO_MANY", "this is more than the pool or the server can have"),
-    ("NOT_ADMIN", "the server takes requests of operators elsewhere"),
+    ("NOT_ADMIN", "the server allows requests of operators elsewhere, see members.admin"),
     ("DENIED", "no rule of access allows this"),
     ("LIMITED", "the rules of access allow no more of this now"),
 ];

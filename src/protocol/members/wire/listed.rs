@@ -38,11 +38,11 @@ pub struct ListedMember {
     pub held: Option<Duration>,
     /// The lease of its present holder.
     pub lease: Option<u64>,
-    /// Why it is kept out, if it is.
+    /// Reason why it is kept out, if it is.
     pub kept_out: Option<KeptOut>,
 }
 
-/// Why a member is not handed out, though it is not in use.
+/// Reason why a member is not handed out, though it is not in use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptOut {
     /// The reason, in words of the server.
@@ -64,9 +64,9 @@ pub struct ListedWaiter {
     pub waited: Duration,
     /// Its priority, 0 to 9.
     pub priority: u64,
-    /// How many members it wants.
+    /// Number of members that it wants.
     pub count: u64,
-    /// What the members must have, as names and values.
+    /// Attributes that the members must have, as names and values.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
