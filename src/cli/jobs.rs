@@ -1,6 +1,7 @@
 //! `jobs`: what producers, runners and operators of a job queue do, as commands. A plain beanstalkd will do as the server for all
 //! that it can.
 
+mod allowed;
 mod batch;
 mod command_run;
 mod fetch;
@@ -64,7 +65,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             None => misuse("no request is named"),
         });
     };
-    options::check(request, given)?;
+    allowed::check(request, given)?;
     if !settings.has_whole_root() {
         return Err(misuse("--root and --root-ts go together"));
     }

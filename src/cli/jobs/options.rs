@@ -1,11 +1,9 @@
-//! The options of `jobs`, and which of its requests each is for.
+//! The options of `jobs`.
 
+use super::FOREVER;
 use super::settings::JobCommandSettings;
-use super::{FOREVER, misuse};
-use crate::command::Failure;
 use crate::run_child::OnLost;
 use crate::servers::ServerOptions;
-use crate::table::Given;
 use poolcounter_client::{JobId, Until};
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::ffi::OsStr;
@@ -17,36 +15,6 @@ use std::time::Duration;
 const MOST_PARALLEL: usize = 1000;
 /// How many jobs a command gets at most: the first and those that one `reserve-many` may take.
 const MOST_BATCH: u32 = 1000;
-
-/// Which requests an option is for; all, if it is not named here.
-const FOR: &[(&str, &[&str])] = &[
-    ("pri", &["put"]),
-    ("delay", &["put", "run"]),
-    ("ttr", &["put"]),
-    ("key", &["put"]),
-    ("until-deleted", &["put"]),
-    ("group", &["put"]),
-    ("root", &["put"]),
-    ("root-ts", &["put"]),
-    ("lines", &["put"]),
-    ("watch", &["run"]),
-    ("parallel", &["run"]),
-    ("each-server", &["run"]),
-    ("batch", &["run"]),
-    ("quiet", &["run"]),
-    ("textfile", &["run"]),
-    ("timeout", &["run"]),
-    ("grace", &["run"]),
-    ("bury-on", &["run"]),
-    ("on-lost", &["run"]),
-    ("name", &["run"]),
-    ("json", &["summary", "list", "show", "stats"]),
-    ("all", &["kick"]),
-    ("error", &["list"]),
-    ("limit", &["list"]),
-    ("after", &["list"]),
-    ("run", &["init-db"]),
-];
 
 /// The options.
 pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
@@ -394,16 +362,6 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt::VERSION,
     Opt::HELP,
 ];
-
-/// Fails if an option was given that is not for this request.
-pub fn check(request: &str, given: &Given) -> Result<(), Failure> {
-    let is_for_other = |long| FOR.iter().any(|(option, requests)| *option == long && !requests.contains(&request));
-    let wrong = OPTIONS.iter().enumerate().find(|(row, option)| given.has(*row) && is_for_other(option.long));
-    match wrong {
-        Some((_, option)) => Err(misuse(&format!("--{} is not for {request}", option.long))),
-        None => Ok(()),
-    }
-}
 
 /// The table's rows, without what they set.
 pub fn described() -> Vec<Opt<()>> {
