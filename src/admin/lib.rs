@@ -43,6 +43,7 @@ pub const INFO: Info = Info {
     is_enabled: false,
     max_connections: MAX_CONNECTIONS,
     has_store: false,
+    title: "",
     announcement: "administrators are listened to on",
     listening: options::LISTENING,
     is_private: true,

@@ -13,6 +13,7 @@ use super::page;
 use super::provide;
 use super::serve;
 use super::stats;
+use super::status;
 use super::table::{self, Given, WordsAllowed};
 use super::take;
 use super::terminal::print;
@@ -44,6 +45,16 @@ pub const COMMANDS: &[Command] = &[
         first_words: Vec::new,
         list: String::new,
         run: exec::run,
+    },
+    Command {
+        name: "status",
+        usage: "[options]",
+        summary: "print whether something is wrong, for people and for monitoring: the status is 0, 1 or 2",
+        options: status::described,
+        words: WordsAllowed::None,
+        first_words: Vec::new,
+        list: String::new,
+        run: status::run,
     },
     Command {
         name: "stats",

@@ -28,6 +28,7 @@ mod servers;
 mod services;
 mod spawn;
 mod stats;
+mod status;
 mod table;
 mod take;
 mod terminal;

@@ -12,7 +12,8 @@ use poolcounter_core::time::Span;
 use poolcounter_server::{self as net, Keepalive};
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{AllSettings, PerService, ServiceId};
-use poolcounter_service::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number};
+use poolcounter_service::health::HealthSettings;
+use poolcounter_service::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number, seconds};
 use std::time::Duration;
 
 /// The permissions of sockets that only the daemon's own user and root can open.
@@ -33,6 +34,8 @@ pub struct DaemonSettings {
     pub net: net::Options,
     /// How long to look for requests before sleeping.
     pub busy_poll: Span,
+    /// Settings of conditions.
+    pub health: HealthSettings,
     /// Only tell whether the settings are well-formed.
     pub is_check: bool,
     /// Only tell whether this program could take over from a running daemon.
@@ -127,6 +130,43 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         ..Opt::BLANK
     },
     Opt {
+        long: "status-after",
+        key: "status.after",
+        default: "10",
+        hint: "SECONDS",
+        doc_short: "how long something is wrong before the status says so (default: 10)",
+        doc_long: "
+            How long a condition of the status must hold before it is on.
+            The default is 10.",
+        set: |settings, value| assign(&mut settings.health.after, seconds(value).map(Span::from)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "status-over",
+        key: "status.over",
+        default: "60",
+        hint: "SECONDS",
+        doc_short: "how long nothing is wrong before the status says so (default: 60)",
+        doc_long: "
+            How long a condition of the status must not hold before it is over.
+            The default is 60.",
+        set: |settings, value| assign(&mut settings.health.over, seconds(value).map(Span::from)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "status-busy",
+        key: "status.busy",
+        default: "80",
+        hint: "PERCENT",
+        doc_short: "share of the time for which the daemon may be busy; 100 is always (default: 80)",
+        doc_long: "
+            The status is critical when the daemon was busy for a larger share of the last minute than this, in percent.
+            100 turns that off.
+            The default is 80.",
+        set: |settings, value| assign(&mut settings.health.busy, number(value, 1..=100)),
+        ..Opt::BLANK
+    },
+    Opt {
         long: "check",
         doc_short: "only check the options and the configuration file, and say what is wrong",
         doc_long: "
@@ -171,6 +211,7 @@ impl Default for DaemonSettings {
             services: AllSettings::defaults(SERVICES),
             net: net::Options::default(),
             busy_poll: Span::ZERO,
+            health: HealthSettings::default(),
             is_check: false,
             is_rehearsal: false,
             verbosity: 0,
@@ -244,7 +285,7 @@ impl DaemonSettings {
     /// Returns what is wanted of the loop.
     pub fn policy(&self) -> net::Policy {
         let max_connections = self.endpoints.map(|endpoint| endpoint.max_connections);
-        net::Policy { max_connections, busy_poll: self.busy_poll, rules: Some(self.rules.clone()) }
+        net::Policy { max_connections, busy_poll: self.busy_poll, health: self.health, rules: Some(self.rules.clone()) }
     }
 
     /// Returns how to listen for the clients of a service.
@@ -346,7 +387,7 @@ mod tests {
     use crate::WordsAllowed;
     use poolcounter_counters::CountersSettings;
     use poolcounter_jobs::JobsSettings;
-    use poolcounter_jobs::options::{PartNames, Queue, StoreKind};
+    use poolcounter_jobs::options::{PartNames, Queue, StoreKind, Warnings};
     use poolcounter_pools::PoolsSettings;
     use std::ffi::OsString;
 
@@ -374,12 +415,13 @@ mod tests {
     #[test]
     fn options_set_what_they_say() {
         let line = "-l 10.0.0.1 --listen unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv \
+                    --max-connections 10 --busy-poll 50 --status-after 1 --status-over 2 --status-busy 3 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
-                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \
+                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 --counter-warn-refusals 15 \
                     --jobs --jobs-listen ::1 --jobs-port 97 --jobs-max-connections 15 --jobs-store sqlite:/d/j \
-                    --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task --http ::1 --http 10.0.0.1:80";
+                    --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
+                    --jobs-warn-age 21 --jobs-alarm-age 22 --jobs-warn-hold 0 --jobs-warn-failures 0.25 --http ::1 --http 10.0.0.1:80";
         let settings = parse(line).expect("is well-formed");
         assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
         let keepalive = Keepalive { idle: Duration::from_secs(5), interval: Duration::from_secs(2), probes: 6 };
@@ -387,7 +429,8 @@ mod tests {
         let (max_hold, warn_hold) = (Span::from_millis(1_500), Span::FOREVER);
         let ceilings = Vec::new();
         let pools = PoolsSettings { max_locks: 2, max_hold, max_line: 100, warn_hold, warn_refusals: 7, ceilings };
-        let counters = CountersSettings { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20 };
+        let counters =
+            CountersSettings { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20, warn_refusals: 15 };
         let jobs = JobsSettings {
             max_size: 16,
             max_memory: 17 << 20,
@@ -397,6 +440,12 @@ mod tests {
             store_timeout: Span::from_millis(1_500),
             queue: Queue { changes: 19, bytes: 20 << 20 },
             part_names: PartNames::parse("app,task").expect("are two words"),
+            warnings: Warnings {
+                age: Span::from_secs(21),
+                alarm_age: Span::from_secs(22),
+                hold: Span::FOREVER,
+                failures: 250,
+            },
         };
         assert_eq!(settings.services, AllSettings::defaults(SERVICES).with(pools).with(counters).with(jobs));
         let most = ["pools", "counters", "jobs", "http"].map(|name| settings.policy().max_connections[id(name)]);
@@ -405,6 +454,8 @@ mod tests {
         let addresses: Vec<String> = http.addresses().iter().map(Address::to_string).collect();
         assert!(http.is_enabled && addresses == ["[::1]:7580", "10.0.0.1:80"], "{addresses:?}");
         assert_eq!(settings.busy_poll, Span::from_micros(50));
+        let [after, over] = [1, 2].map(Span::from_secs);
+        assert_eq!(settings.health, HealthSettings { after, over, busy: 3 });
         let counters = Endpoint { is_enabled: true, listen: vec!["::1".into()], port: 98, max_connections: 11 };
         assert_eq!(settings.endpoints[id("counters")], counters);
         assert_eq!(settings.verbosity, 3);
@@ -494,7 +545,7 @@ mod tests {
         let mistakes = config::apply_text(&text, &schema(&described(), &tables()), &Given::default(), &mut settings);
         assert_eq!(mistakes, []);
         let line = "-l 10.0.0.1 -l unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
-                    --max-connections 10 --busy-poll 50 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c --http-admin --admin unix:/run/a -vv \
+                    --max-connections 10 --busy-poll 50 --status-after 1 --status-over 2 --status-busy 3 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c --http-admin --admin unix:/run/a -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \

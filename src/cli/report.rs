@@ -6,6 +6,7 @@ use super::servers::{AnswerOf, in_words};
 use super::terminal::printable;
 use poolcounter_client::{Client, Error, Lines};
 use poolcounter_core::time::Span;
+use poolcounter_service::health::Level;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -26,11 +27,36 @@ pub struct ToldReport {
     pub version: String,
     /// In seconds.
     pub uptime: f64,
+    /// Seconds since 1970 at the start.
+    #[serde(default)]
+    started_at: f64,
+    /// Older releases do not tell.
+    #[serde(default)]
+    pub health: Vec<ToldHealth>,
     pub services: Vec<ToldService>,
     history: ToldHistory,
     /// The rows of the tables of each service, beside what is not looked at.
     #[serde(flatten)]
     rows: Map<String, Value>,
+}
+
+/// Health of one service.
+#[derive(Deserialize)]
+pub struct ToldHealth {
+    pub title: String,
+    pub level: Level,
+    pub sentence: String,
+    pub conditions: Vec<ToldCondition>,
+    pub more: u64,
+}
+
+/// A condition that is on.
+#[derive(Deserialize)]
+pub struct ToldCondition {
+    pub level: Level,
+    pub sentence: String,
+    /// In seconds since 1970.
+    pub since: f64,
 }
 
 /// What it tells of one of them.
@@ -210,6 +236,11 @@ fn unreadable(error: &serde_json::Error) -> String {
 }
 
 impl ToldReport {
+    /// Returns the time of the report, in seconds since 1970.
+    pub fn now(&self) -> f64 {
+        self.started_at + self.uptime
+    }
+
     /// Returns the report in what a server answered.
     ///
     /// # Errors

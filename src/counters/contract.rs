@@ -7,6 +7,7 @@ use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
     Context, Handover, IN_ONE_PIECE, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable,
 };
+use poolcounter_service::health::Look;
 use poolcounter_service::report::{Report, View};
 use serde::Deserialize;
 use std::io;
@@ -66,6 +67,10 @@ impl Handover for CountersService {
 }
 
 impl Observe for CountersService {
+    fn look(&mut self, look: &mut Look<'_>) {
+        self.note_conditions(look);
+    }
+
     fn at_risk(&self) -> u64 {
         self.state.holdings()
     }

@@ -2,6 +2,7 @@
 //! nothing itself.
 
 mod contract;
+mod health;
 pub mod options;
 mod report;
 mod rights;
@@ -23,6 +24,7 @@ use poolcounter_core::text::escaped;
 use poolcounter_core::wheel::Due;
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{Caps, Context, Info, Input, REQUESTS_PER_TURN, Served, Service, Then, Traffic};
+use poolcounter_service::health::Growth;
 use poolcounter_service::options::Opt;
 use poolcounter_service::output::{MAX_BYTES, Output};
 use poolcounter_service::settings::{self, Configure};
@@ -40,6 +42,7 @@ pub const INFO: Info = Info {
     is_enabled: false,
     max_connections: u64::MAX,
     has_store: false,
+    title: "Counters",
     announcement: "the counters are at",
     listening: options::LISTENING,
     is_private: false,
@@ -64,6 +67,9 @@ pub struct CountersService {
     /// True while no units are granted, because the daemon is to end once all are given back.
     refuses_new: bool,
     sessions: Vec<CounterSession>,
+    warn_refusals: u64,
+    /// Requests refused at their maximum, and for memory.
+    minute: Growth<2>,
 }
 
 /// State of a connection beyond what it holds.
@@ -97,7 +103,13 @@ enum RequestProgress {
 impl CountersService {
     /// Returns a service without counters.
     pub fn new(settings: CountersSettings) -> Self {
-        CountersService { state: CountersState::new(settings), refuses_new: false, sessions: Vec::new() }
+        CountersService {
+            warn_refusals: settings.warn_refusals,
+            state: CountersState::new(settings),
+            refuses_new: false,
+            sessions: Vec::new(),
+            minute: Growth::default(),
+        }
     }
 
     /// Returns the statistics, with present levels.

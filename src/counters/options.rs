@@ -13,11 +13,18 @@ pub struct CountersSettings {
     /// How many bytes counters and holdings may take, reckoned as [`super::COUNTER_BYTES`] and [`super::HOLDING_BYTES`] each,
     /// and the names.
     pub max_memory: u64,
+    /// Refused requests in a minute beyond which there is a condition.
+    pub warn_refusals: u64,
 }
 
 impl Default for CountersSettings {
     fn default() -> Self {
-        CountersSettings { buckets: 1_000_000, interval: Span::from_secs(86_400), max_memory: 1 << 30 }
+        CountersSettings {
+            buckets: 1_000_000,
+            interval: Span::from_secs(86_400),
+            max_memory: 1 << 30,
+            warn_refusals: 1,
+        }
     }
 }
 
@@ -80,6 +87,18 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
             let bytes = number(value, 1..=1_000_000).map(|megabytes: u64| megabytes << 20);
             assign(&mut settings.max_memory, bytes)
         },
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "counter-warn-refusals",
+        key: "counter.warn_refusals",
+        default: "1",
+        hint: "N",
+        doc_short: "requests refused in a minute beyond which the status warns (default: 1)",
+        doc_long: "
+            The status warns when more requests than this were refused in the last minute because the maximum was in use.
+            The default is 1.",
+        set: |settings, value| assign(&mut settings.warn_refusals, number(value, 0..=u64::MAX)),
         ..Opt::BLANK
     },
 ];

@@ -23,6 +23,7 @@ use crate::options::CountersSettings;
 use counter::Counter;
 use holdings::Holdings;
 use idle::Idle;
+use poolcounter_core::count::Count;
 use poolcounter_core::id::{ConnId, Id, id};
 use poolcounter_core::names::Names;
 use poolcounter_core::slices::Slices;
@@ -48,6 +49,27 @@ pub struct CountersStep<'w> {
     pub timers: Timers<'w, CountersTimer>,
 }
 
+/// Requests for units that were refused. No other process needs them.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    /// Those that would have been more than their maximum.
+    pub at_maximum: Count,
+    /// Those for which there was no memory.
+    pub for_memory: Count,
+    /// The counter of the last one that was refused at its maximum.
+    pub last: Vec<u8>,
+}
+
+impl Refusals {
+    #[cold]
+    fn note_at_maximum(&mut self, name: &[u8]) -> CounterRefusal {
+        self.at_maximum.bump();
+        self.last.clear();
+        self.last.extend_from_slice(name);
+        CounterRefusal::NotAvailable
+    }
+}
+
 id! { CounterId }
 
 timer_keys! {
@@ -69,6 +91,7 @@ pub struct CountersState {
     slots: usize,
     /// By slot, the maximum that the last request named; 0 if none has. No other process needs it.
     maxima: Vec<u32>,
+    refusals: Refusals,
     name_bytes: u64,
     /// The counters of which nothing is held.
     idle: Idle,
@@ -98,6 +121,7 @@ impl CountersState {
             counters: Slab::new(),
             slots: 0,
             maxima: Vec::new(),
+            refusals: Refusals::default(),
             name_bytes: 0,
             idle: Idle::default(),
             clients: Vec::new(),
@@ -110,6 +134,16 @@ impl CountersState {
             conflicts: Cell::new(0),
             figures: Figures::default(),
         }
+    }
+
+    /// Returns how many counters there are, with those that have expired.
+    pub fn len(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// Returns the requests that were refused.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// Returns how many counters connections hold something of, counted once for each connection.
@@ -148,11 +182,12 @@ impl CountersState {
         let consumption = known.map_or(0, |id| self.counters[id.index()].levels().consumption());
         let wanted = u64::from(consumption) + u64::from(request.resources);
         let consumption = u32::try_from(wanted).ok().filter(|wanted| *wanted <= request.maximum);
-        let consumption = consumption.ok_or(CounterRefusal::NotAvailable)?;
+        let consumption = consumption.ok_or_else(|| self.refusals.note_at_maximum(request.name))?;
         let held = known.map_or(0, |id| self.held(conn, id));
         let new_counter = if known.is_none() { bytes_of(request.name) } else { 0 };
         let new_holding = if held == 0 { HOLDING_BYTES } else { 0 };
         if !self.make_room(new_counter + new_holding, known, step) {
+            self.refusals.for_memory.bump();
             return Err(CounterRefusal::OutOfMemory);
         }
         let id = known.unwrap_or_else(|| {

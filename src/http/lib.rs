@@ -62,6 +62,7 @@ pub const INFO: Info = Info {
     is_enabled: false,
     max_connections: MAX_CONNECTIONS,
     has_store: false,
+    title: "",
     announcement: "metrics and the status page are at",
     listening: options::LISTENING,
     is_private: false,

@@ -8,6 +8,7 @@ use poolcounter_core::stats::{Metric, Row, Unit};
 use poolcounter_core::text::visible;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Traffic;
+use poolcounter_service::health::{Condition, HealthLine, MOST_CONDITIONS};
 use poolcounter_service::loop_stats::Budget;
 use poolcounter_service::report::room::{MOST_ROWS, fit};
 use poolcounter_service::report::snapshot::Moment;
@@ -36,11 +37,34 @@ pub fn render(moment: &Moment<'_>) -> String {
             write_figure(&mut page, service.name, row, *value);
         }
     }
+    write_health(&mut page, &moment.health);
     write_traffic(&mut page, &moment.overview.services);
     write_tables(&mut page, &moment.overview.services);
     write_loop(&mut page, moment);
     write_process(&mut page, moment);
     page.into_text()
+}
+
+/// Writes the level of each service, and a line for each condition that is on.
+fn write_health(page: &mut Exposition, health: &[HealthLine]) {
+    let name = "poolcounter_health";
+    page.family(name, GAUGE, "Health by service: 0 is ok, 1 is a warning, 2 is critical.");
+    for line in health {
+        page.value(name, &format!("service=\"{}\"", line.title.to_lowercase()), line.level as u8);
+    }
+    let name = "poolcounter_condition";
+    page.family(name, GAUGE, "1 for each condition that is on, by service and subject.");
+    let mut told = HashSet::new();
+    for (line, on) in health.iter().flat_map(|line| line.conditions.iter().map(move |on| (line, on))) {
+        let Condition { info, subject, .. } = &on.condition;
+        let subject = if info.has_label { visible(subject, NAME_BYTES) } else { String::new() };
+        let labels = [("service", &line.title.to_lowercase()[..]), ("condition", info.name), ("subject", &subject)];
+        let labels = labels.map(|(name, value)| format!("{name}=\"{}\"", label(value))).join(",");
+        if told.len() < MOST_CONDITIONS && !told.contains(&labels) {
+            page.value(name, &labels, 1);
+            told.insert(labels);
+        }
+    }
 }
 
 /// A line of a service's table of statistics, unless it is told elsewhere.

@@ -51,7 +51,7 @@ pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
 
 pub fn of_overview(overview: Overview, loop_stats: &LoopStats) -> Moment<'_> {
     let (now, epoch) = (Time::START, Span::ZERO);
-    Moment { now, epoch, overview, loop_stats, usage: NoProcessInfo.usage(), timers: 0 }
+    Moment { now, epoch, overview, loop_stats, health: Vec::new(), usage: NoProcessInfo.usage(), timers: 0 }
 }
 
 /// Clients read lines of 64 KiB at most, and an empty one is the end.

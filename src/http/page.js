@@ -564,40 +564,47 @@ function reloaded(reload, now) {
 // Whether only the rows that are shown first were told.
 let last, alarm = "", isPartial = !location.search.includes("rows=");
 
-// What refuses now: how often, and the worst of each kind.
-function alarms(status) {
-  const { history, services } = status;
-  const rates = history.series.filter(series => series.emphasis === "alarm" && series.is_rate && series.values.length).map(series => {
-    const values = series.values.slice(-samplesOf(60, history));
-    return { title: series.title, rate: values.reduce((sum, value) => sum + value, 0) / values.length };
-  }).filter(it => it.rate > 0);
-  const worst = services.flatMap(service => service.tables.flatMap(({ name, columns }) => {
-    const [first] = columns, alarming = columns.filter(it => it.emphasis === "alarm" && it.unit === "number");
-    const sum = row => alarming.reduce((sum, { name }) => sum + row[name], 0);
-    const row = status[service.name][name].reduce((best, row) => sum(row) > (best ? sum(best) : 0) ? row : best, undefined);
-    return row && first.link ? [{ word: first.title, name: row[first.name], link: linkTo(first.link, row[first.name]) }] : [];
-  }));
-  return { rates, worst };
-}
-
 // Those of several servers that do not answer.
 const silentOf = status => (status.http?.servers ?? []).filter(row => row.silent !== null);
 
-function showAlarms(status) {
-  const { rates, worst } = alarms(status), root = byId("alarm"), silent = silentOf(status);
-  const since = row => row.server + " since " + clock(Math.round(status.started_at + status.uptime - row.silent));
-  const away = silent.length ? "no answer from " + silent.map(since).join(", ") : "";
-  const refused = status.title ? "" : rates.map(it => it.title + " " + perSecond(it.rate) + "/s").join(", ");
-  root.hidden = !away && !refused;
-  if (root.hidden) return "";
-  const links = refused ? worst.map(({ word, name, link }) => Object.assign(el("a", "", word + " " + (name.length > 80 ? name.slice(0, 80) + "…" : name)), { href: withRange(link) })) : [];
-  const told = [away, refused, ...links.map(link => link.href)].join(" ");
+// A line for each service, with the conditions that are on: what is wrong, since when, and the command that helps.
+const MOST_CONDITIONS = 6, LEVELS = ["ok", "warning", "critical"], COLOURS = { ok: "%232563c9", warning: "%23b7791f", critical: "%23c92a2a" };
+
+function linesOf(status) {
+  const silent = silentOf(status).map(row => ({ level: "critical", sentence: "no answer from " + row.server, since: status.started_at + status.uptime - row.silent, link: "", command: "" }));
+  const servers = silent.length ? [{ title: "Servers", level: "critical", sentence: silent[0].sentence, conditions: silent, more: 0 }] : [];
+  return [...servers, ...status.health].sort((one, other) => LEVELS.indexOf(other.level) - LEVELS.indexOf(one.level));
+}
+
+function sentenceOf({ sentence, since, link, command }) {
+  const root = el("li"), words = link ? Object.assign(el("a", "", sentence), { href: withRange(link) }) : el("span", "", sentence);
+  root.append(words);
+  if (since) root.append(" ", el("small", "", "since " + clock(since, true)));
+  if (command) {
+    const code = el("code", "", "poolcounter " + command), copy = el("button", "copy", "copy");
+    copy.onclick = () => navigator.clipboard?.writeText(code.textContent).then(() => say(copy, "copied"), () => {});
+    root.append(" ", code, ...(navigator.clipboard ? [copy] : []));
+  }
+  return root;
+}
+
+function showHealth(status) {
+  const lines = linesOf(status), root = byId("state"), told = JSON.stringify(lines);
+  const critical = lines.flatMap(line => line.conditions.filter(it => it.level === "critical"));
+  const worst = lines.find(line => line.level === "critical");
   if (root.dataset.told !== told) {
     root.dataset.told = told;
-    const about = refused ? [el("b", "", refused), links.length ? " in the last minute, most of it: " : " in the last minute", ...links.flatMap((link, n) => n ? [", ", link] : [link])] : [];
-    root.replaceChildren(el("b", "", away), away && refused ? "; " : "", ...about);
+    root.replaceChildren(...lines.map(line => {
+      const row = el("div", "level " + line.level), list = el("ul");
+      row.append(el("i"), el("b", "", line.title), el("span", "word", line.level), list);
+      const shown = line.conditions.slice(0, MOST_CONDITIONS), more = line.more + line.conditions.length - shown.length;
+      list.append(...(shown.length ? shown.map(sentenceOf) : [el("li", "", line.sentence)]), ...(more > 0 ? [el("li", "", "and " + number(more) + " more")] : []));
+      return row;
+    }));
+    const icon = byId("icon"), level = lines.length ? lines[0].level : "ok";
+    icon.href = icon.href.replace(/%23[0-9a-f]{6}/, COLOURS[level]);
   }
-  return silent.length ? "no answer from " + number(silent.length) + " of " + number(status.http.servers.length) + " servers" : refused;
+  return worst ? "(" + number(critical.length) + ") " + worst.title + ": " + worst.sentence : "";
 }
 
 function show(status, isPart) {
@@ -608,7 +615,7 @@ function show(status, isPart) {
   const passed = last ? status.uptime - last.uptime : 0;
   const busy = passed > 0 ? (loop.busy - last.loop.busy) / passed : loop.busy / Math.max(status.uptime, .001);
   last = status;
-  alarm = showAlarms(status);
+  alarm = showHealth(status);
   byId("title").hidden = !status.title;
   byId("loop").hidden = Boolean(status.title);
   if (status.title && byId("title").textContent !== status.title) byId("title").replaceChildren(el("h2", "", status.title));
@@ -716,7 +723,7 @@ async function refresh() {
 
 // What a tab tells of the page.
 function showTitle(isStale) {
-  const state = isStale ? "(stale) " : alarm ? "(!) " + alarm + " – " : "";
+  const state = isStale ? "(stale) " : alarm ? alarm + " – " : "";
   const title = state + (last.title ? last.title + " – " : "") + location.host + " – poolcounter";
   if (document.title !== title) document.title = title;
 }

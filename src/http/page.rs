@@ -4,6 +4,7 @@
 use super::recent::RANGES;
 use super::text::html;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use poolcounter_service::health::Level;
 use poolcounter_service::report::matrix::{ShownHeat, ShownMatrix};
 use poolcounter_service::report::room::MOST_ROWS;
 use poolcounter_service::report::snapshot::{ShownCurve, ShownFigure, Snapshot};
@@ -17,8 +18,8 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-O2pFQSb2rtpoDEhN90aEKGOEWIxFsKQsgMXk3xiUyr8='; ",
-            "style-src 'sha256-IvIgFu4ggHwNx/Q895AbZbCJW1uPfGL6F8k08uUB+rU='; ",
+            "script-src 'sha256-agn18MJbtw+RD1R6AZuluTjTp1twEp+XrExUSos6aVg='; ",
+            "style-src 'sha256-G5OoVsqS+RrWn3EsNQHPBc5Bk8898dM8ChWThxkO2hs='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )
@@ -59,6 +60,7 @@ fn basic(status: &Snapshot) -> String {
     if let Some(title) = &status.title {
         page.extend(["<h2>", &html(title), "</h2>\n"]);
     }
+    write_health(&mut page, status);
     write_series(&mut page, status);
     if let Some(reload) = &status.last_reload {
         let age = duration((status.started_at + status.uptime - reload.at).max(0.0));
@@ -99,6 +101,29 @@ fn write_ranges(page: &mut String, shown: Option<&str>) {
         }
     }
     page.push_str("</nav>\n");
+}
+
+/// Writes the health of each service: its level, and what is wrong or how it stands.
+fn write_health(page: &mut String, status: &Snapshot) {
+    let at = |since: f64| duration((status.started_at + status.uptime - since).max(0.0));
+    let rows = status.health.iter().flat_map(|line| {
+        let row = |level: Level, text: String, since: String, command: &str| {
+            let class = if level == Level::Critical { "red" } else { "" };
+            let level = (level.word().into(), class);
+            [(html(&line.title).into_owned(), ""), level, (text, ""), (since, NUMBER), (html(command).into_owned(), "")]
+        };
+        let on = line.conditions.iter().map(move |on| {
+            let text = format!("<a href=\"{}\">{}</a>", on.link, html(&on.sentence));
+            row(on.level, text, at(on.since), &on.command)
+        });
+        let well =
+            line.conditions.is_empty().then(|| row(line.level, html(&line.sentence).into_owned(), String::new(), ""));
+        on.chain(well).collect::<Vec<_>>()
+    });
+    if !status.health.is_empty() {
+        let heads = [("service", ""), ("level", ""), ("state", ""), ("for", NUMBER), ("poolcounter ...", "")];
+        write_rows(page, "Health", heads, rows);
+    }
 }
 
 /// What is remembered, as numbers.

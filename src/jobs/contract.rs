@@ -10,6 +10,7 @@ use poolcounter_service::contract::{
     Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
     Traffic, Unreadable, Wake,
 };
+use poolcounter_service::health::Look;
 use poolcounter_service::report::{Counted, Report, Series, View};
 use std::io;
 
@@ -96,6 +97,10 @@ impl Handover for JobQueue {
 }
 
 impl Observe for JobQueue {
+    fn look(&mut self, look: &mut Look<'_>) {
+        self.note_conditions(look);
+    }
+
     fn at_risk(&self) -> u64 {
         self.jobs_at_risk()
     }

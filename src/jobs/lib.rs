@@ -2,6 +2,7 @@
 //! bytes into requests and replies into bytes, hands changes to the store, and decides nothing itself.
 
 mod contract;
+mod health;
 mod loading;
 mod matrix;
 mod operations;
@@ -35,6 +36,7 @@ pub mod wire {
 }
 
 use commands::JobCommand;
+use health::Watcher;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::wheel::Due;
 use poolcounter_service::access::Holds;
@@ -58,6 +60,7 @@ pub const INFO: Info = Info {
     is_enabled: false,
     max_connections: u64::MAX,
     has_store: true,
+    title: "Jobs",
     announcement: "the jobs are at",
     listening: options::LISTENING,
     is_private: false,
@@ -100,6 +103,7 @@ pub struct JobQueue {
     /// Name of this server in `stats`; made when it is first needed.
     name: Option<u64>,
     machine: Machine,
+    watcher: Watcher,
     /// True while jobs that are kept elsewhere are not given out, because the daemon is to end once reserved ones have come back.
     keeps_jobs: bool,
     /// Events of the present step; empty between steps.
@@ -129,6 +133,7 @@ impl JobQueue {
             hung_up: Vec::new(),
             name: None,
             machine: Machine::this(),
+            watcher: Watcher::with(settings.warnings),
             keeps_jobs: false,
             events: Vec::new(),
         }

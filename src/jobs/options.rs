@@ -28,6 +28,28 @@ pub struct JobsSettings {
     pub admin: bool,
     /// Words of pages and metrics for the first and the last part of tubes' names.
     pub part_names: PartNames,
+    /// Thresholds of conditions.
+    pub warnings: Warnings,
+}
+
+/// Thresholds of conditions. [`Span::FOREVER`] turns one off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Warnings {
+    /// How long a job may be ready before it is late.
+    pub age: Span,
+    /// How long a job may be ready before it is very late.
+    pub alarm_age: Span,
+    /// How long a runner may hold a job.
+    pub hold: Span,
+    /// Share of attempts that may fail, in thousandths.
+    pub failures: u64,
+}
+
+impl Default for Warnings {
+    fn default() -> Self {
+        let [age, alarm_age, hold] = [600, 3600, 600].map(Span::from_secs);
+        Warnings { age, alarm_age, hold, failures: 100 }
+    }
 }
 
 /// Words for the first and the last part of tubes' names.
@@ -170,6 +192,13 @@ fn store(text: &str) -> Result<StoreKind, String> {
     }
 }
 
+/// Reads a share as thousandths.
+fn share(text: &str) -> Result<u64, String> {
+    let share: f64 = number(text, 0.0..=1.0)?;
+    // Lossless: it is at most 1.
+    Ok((share * 1000.0).round() as u64)
+}
+
 fn queue(text: &str) -> Result<Queue, String> {
     let wrong = || "a number from 1 to 10000000, and perhaps a comma and megabytes from 1 to 100000".to_string();
     let (changes, megabytes) = text.split_once(',').unwrap_or((text, "64"));
@@ -190,6 +219,7 @@ impl Default for JobsSettings {
             queue: Queue { changes: 65_536, bytes: 64 << 20 },
             admin: false,
             part_names: PartNames::default(),
+            warnings: Warnings::default(),
         }
     }
 }
@@ -323,6 +353,58 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             .Ic store-copy ,
             too.",
         set: |settings, value| assign(&mut settings.admin, flag(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-warn-age",
+        key: "jobs.warn_age",
+        hint: "SECONDS",
+        default: "600",
+        doc_short: "age of a ready job at which the status warns; 0 is never (default: 600)",
+        doc_long: "
+            The status warns of a job that has been ready for longer than this.
+            0 turns that off.
+            The default is 600.",
+        set: |settings, value| assign(&mut settings.warnings.age, seconds_or_forever(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-alarm-age",
+        key: "jobs.alarm_age",
+        hint: "SECONDS",
+        default: "3600",
+        doc_short: "age of a ready job at which the status is critical; 0 is never (default: 3600)",
+        doc_long: "
+            The status is critical when a job has been ready for longer than this.
+            0 turns that off.
+            The default is 3600.",
+        set: |settings, value| assign(&mut settings.warnings.alarm_age, seconds_or_forever(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-warn-hold",
+        key: "jobs.warn_hold",
+        hint: "SECONDS",
+        default: "600",
+        doc_short: "time after which the status warns of a runner that holds one job; 0 is never (default: 600)",
+        doc_long: "
+            The status warns of a runner that has held one job for longer than this.
+            0 turns that off.
+            The default is 600.",
+        set: |settings, value| assign(&mut settings.warnings.hold, seconds_or_forever(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-warn-failures",
+        key: "jobs.warn_failures",
+        hint: "SHARE",
+        default: "0.1",
+        doc_short: "share of failed attempts at which the status warns; 1 is never (default: 0.1)",
+        doc_long: "
+            The status warns when more than this share of the attempts of the last five minutes have failed, for each last part of tubes' names.
+            1 turns that off.
+            The default is 0.1.",
+        set: |settings, value| assign(&mut settings.warnings.failures, share(value)),
         ..Opt::BLANK
     },
     Opt {

@@ -103,7 +103,7 @@ impl JobQueue {
         ])
     }
 
-    fn health(&self) -> Option<Health> {
+    pub(super) fn health(&self) -> Option<Health> {
         self.driver.has_begun().then(|| self.store.health()).flatten()
     }
 

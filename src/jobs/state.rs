@@ -22,6 +22,7 @@ mod check;
 mod commits;
 mod conns;
 mod feeds;
+pub mod health;
 mod ids;
 mod index;
 mod job;

@@ -10,6 +10,7 @@ use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
     Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable,
 };
+use poolcounter_service::health::Look;
 use poolcounter_service::report::{Counted, Report, View};
 use std::io;
 use std::sync::Arc;
@@ -73,6 +74,10 @@ impl Handover for Members {
 }
 
 impl Observe for Members {
+    fn look(&mut self, look: &mut Look<'_>) {
+        self.note_conditions(look);
+    }
+
     fn at_risk(&self) -> u64 {
         let levels = self.levels(&Traffic::default());
         levels.of(Levels::InUse) + levels.of(Levels::Waiting)

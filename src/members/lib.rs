@@ -4,6 +4,7 @@
 
 mod contract;
 mod event_log;
+mod health;
 mod options;
 mod pool_table;
 mod report;
@@ -26,10 +27,11 @@ use event_log::EventLog;
 use log::trace;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::text::escaped;
-use poolcounter_core::time::Time;
+use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Due, TimerId};
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{Caps, Context, Info, Input, Served, Service};
+use poolcounter_service::health::Sweep;
 use poolcounter_service::lines::{Progress, serve_lines};
 use poolcounter_service::options::{Opt, TableOpt};
 use poolcounter_service::output::{MAX_BYTES, Output};
@@ -46,6 +48,7 @@ pub const INFO: Info = Info {
     is_enabled: false,
     max_connections: u64::MAX,
     has_store: false,
+    title: "Members",
     announcement: "the members are at",
     listening: options::LISTENING,
     is_private: false,
@@ -90,6 +93,9 @@ pub struct Members {
     /// Notices of the present step for the log; empty between steps.
     notices: Vec<Notice>,
     log: EventLog,
+    health: Sweep<Box<[u8]>>,
+    /// Wait of a take that is worth a condition; zero: none is.
+    warn_wait: Span,
     /// Armed while something was left out of the log.
     log_sum: Option<TimerId>,
 }
@@ -107,6 +113,8 @@ impl Members {
             events: Vec::new(),
             notices: Vec::new(),
             log: EventLog::default(),
+            health: Sweep::default(),
+            warn_wait: settings.warn_wait,
             log_sum: None,
         }
     }

@@ -1,7 +1,8 @@
 //! The options of the members: how many there may be, and who may do what operators do.
 
 use super::state::DeclaredPool;
-use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number};
+use poolcounter_core::time::Span;
+use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, seconds};
 
 /// What the options of the members say.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -10,13 +11,15 @@ pub struct MembersSettings {
     pub most: usize,
     /// Whether every connection may do what operators do, or none; None when those may that come from the same machine.
     pub admin: Option<bool>,
+    /// Wait of a take that is worth a condition; zero: none is.
+    pub warn_wait: Span,
     /// The pools of the configuration file.
     pub pools: Vec<DeclaredPool>,
 }
 
 impl Default for MembersSettings {
     fn default() -> Self {
-        MembersSettings { most: 1 << 20, admin: None, pools: Vec::new() }
+        MembersSettings { most: 1 << 20, admin: None, warn_wait: Span::from_secs(60), pools: Vec::new() }
     }
 }
 
@@ -60,6 +63,19 @@ pub const OPTIONS: &[Opt<MembersSettings>] = &[
             .Li local ,
             which is the default.",
         set: |settings, value| assign(&mut settings.admin, admin(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "members-warn-wait",
+        key: "members.warn_wait",
+        default: "60",
+        hint: "SECONDS",
+        doc_short: "wait of a take that the status warns of; 0 is never (default: 60)",
+        doc_long: "
+            The status warns of a take that has waited for longer than this.
+            0 turns that off.
+            The default is 60.",
+        set: |settings, value| assign(&mut settings.warn_wait, seconds(value).map(Span::from)),
         ..Opt::BLANK
     },
 ];

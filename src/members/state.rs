@@ -26,6 +26,7 @@ mod catch_up;
 mod check;
 mod demand;
 mod events;
+mod health;
 mod leases;
 mod lending;
 mod lifecycle;
@@ -45,6 +46,7 @@ mod waiters;
 mod waits;
 
 pub use events::{Event, Notice};
+pub use health::PoolHealth;
 pub use pool_changes::{DeclaredMember, DeclaredPool};
 pub use poolcounter_protocol::members::pool_settings::{
     Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value,

@@ -8,6 +8,7 @@ use poolcounter_service::contract::{
     Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationRequest, OperationResult, Peers,
     Requester, Shown, Traffic, Unreadable,
 };
+use poolcounter_service::health::Look;
 use poolcounter_service::report::{Counted, Report, Series, View};
 use std::io;
 
@@ -38,6 +39,10 @@ impl Handover for PoolsService {
 }
 
 impl Observe for PoolsService {
+    fn look(&mut self, look: &mut Look<'_>) {
+        self.note_conditions(look);
+    }
+
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report {
         let figures = self.figures(now, traffic).rows().collect();
         Report { figures, tables: self.tables(now, peers), ..Report::default() }

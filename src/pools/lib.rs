@@ -5,6 +5,7 @@ pub mod ceiling;
 pub mod ceiling_table;
 mod contract;
 mod events;
+mod health;
 mod operations;
 pub mod options;
 mod report;
@@ -39,6 +40,7 @@ use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{
     Caps, Conns, Context, Effect, Info, Input, REQUESTS_PER_TURN, Requester, Served, Service, Then, Traffic, Wanted,
 };
+use poolcounter_service::health::Growth;
 use poolcounter_service::options::{Opt, TableOpt};
 use poolcounter_service::output::{FULL_BYTES, MAX_BYTES, Output};
 use poolcounter_service::report::room::{self, Room};
@@ -65,6 +67,7 @@ pub const INFO: Info = Info {
     is_enabled: true,
     max_connections: u64::MAX,
     has_store: false,
+    title: "Locks",
     announcement: "listens on",
     listening: options::LISTENING,
     is_private: false,
@@ -94,6 +97,8 @@ pub struct PoolsService {
     events: Vec<PoolEvent>,
     /// `STATS KEYS` of a connection, which stays in its input until it is answered. There is one at a time, because of the memory.
     search: Option<(ConnId, BusiestSearch)>,
+    /// Locks granted, requests refused, and requests shed in the last minute.
+    minute: Growth<3>,
 }
 
 /// Next step after a request.
@@ -121,6 +126,7 @@ impl PoolsService {
             replies: Vec::new(),
             events: Vec::new(),
             search: None,
+            minute: Growth::default(),
         }
     }
 

@@ -313,12 +313,12 @@ pub(super) fn who_of(claim: &ClaimInfo<'_>) -> Cell {
     if claim.who.is_empty() { Cell::Nothing } else { Cell::Name(claim.who.into()) }
 }
 
-fn row_of_ceiling(CeilingInUse { ceiling, lowered, shed }: &CeilingInUse) -> Vec<Cell> {
+fn row_of_ceiling(of: &CeilingInUse) -> Vec<Cell> {
+    let CeilingInUse { ceiling, lowered, shed } = of;
     let number = |number: u32| if number == u32::MAX { Cell::Nothing } else { Cell::Number(number.into()) };
     let time = |span| if span == Span::FOREVER { Cell::Nothing } else { Cell::Time(span) };
     let after = ceiling.shedding.map_or(Span::FOREVER, |shedding| shedding.after);
-    let is_shadow = ceiling.shedding.is_some_and(|shedding| shedding.is_shadow);
-    let [shed, would_shed] = if is_shadow { [0, *shed] } else { [*shed, 0] };
+    let [shed, would_shed] = if of.is_shadow() { [0, *shed] } else { [*shed, 0] };
     vec![
         Cell::Name(ceiling.pattern.clone().into()),
         number(ceiling.workers),

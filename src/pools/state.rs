@@ -25,6 +25,7 @@ mod alerts;
 mod by_pool;
 mod ceilings;
 mod check;
+mod health;
 mod held;
 mod parts;
 mod queries;
@@ -35,6 +36,7 @@ mod who;
 
 pub use alerts::{PoolEvent, WINDOW};
 pub use ceilings::CeilingInUse;
+pub use health::{OverdueLock, RefusingKey};
 pub use poolcounter_protocol::pools::request::{AcquireLock, BadSyntax, KeyLimits, Purpose, Reply};
 pub use queries::{BusiestSearch, BusyKey, CLIENTS_LOOKED_AT, ClaimInfo, KEYS_LOOKED_AT, WhichKeys};
 pub use saved::SAVED_VERSION;

@@ -1,6 +1,7 @@
 //! Calls the services with what they share (timers, output, random numbers), and carries out their effects. It knows no connections,
 //! only their ids.
 
+use super::health::Health;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter;
 use poolcounter_core::random::Random;
@@ -46,6 +47,8 @@ pub struct Dispatch {
     watch_at: Time,
     /// Time of the last call. Queues are in the order of time, so it never goes back.
     called_at: Time,
+    /// Health of the services.
+    pub health: Health,
     /// Services with a store.
     stores: Vec<ServiceId>,
     /// True when one of them was called since the last commit: nothing else gives them something to commit.
@@ -82,6 +85,7 @@ impl Dispatch {
             epoch,
             watch_at: Time::START,
             called_at: Time::START,
+            health: Health::default(),
         }
     }
 
@@ -130,6 +134,7 @@ impl Dispatch {
                 Effect::Resume(conn) => self.resumed.push(conn),
                 Effect::End(conn) => self.ended.push(conn),
                 Effect::RefuseNew(refuses) => {
+                    self.health.refuses_since = refuses.then_some(self.health.refuses_since.unwrap_or(now));
                     for id in self.services.ids() {
                         self.call(id, now, peers, |service, context| service.refuse_new(refuses, context));
                     }
@@ -176,10 +181,12 @@ impl Dispatch {
         if *wanted != Wanted::Telemetry {
             overview.services.extend(self.access.report());
         }
-        let Dispatch { services, wheel, output, effects, random, epoch, access, loop_stats, process, .. } = self;
+        let Dispatch { services, wheel, output, effects, random, epoch, access, loop_stats, process, health, .. } =
+            self;
         services.with_telemetry(from.service, |entry, telemetry| {
             let (epoch, timers) = (*epoch, wheel.len());
-            let moment = || Moment { now, epoch, overview, loop_stats, usage: process.usage(), timers };
+            let health = health.board.lines();
+            let moment = || Moment { now, epoch, overview, loop_stats, health, usage: process.usage(), timers };
             let shown = match wanted {
                 Wanted::Telemetry => Shown::Telemetry(telemetry),
                 Wanted::Reports => Shown::Reports(moment(), telemetry),

@@ -21,6 +21,7 @@ use poolcounter_core::time::{Span, Time, earliest};
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{AllSettings, PerService, ServiceId, Services};
 use poolcounter_service::contract::Info;
+use poolcounter_service::health::HealthSettings;
 use poolcounter_service::loop_stats::Budget;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub struct Policy {
     pub max_connections: PerService<u64>,
     /// How long to poll for events before sleeping. It saves the time to wake up, at the cost of a processor that is never idle.
     pub busy_poll: Span,
+    /// Settings of conditions.
+    pub health: HealthSettings,
     /// Who may ask for what; without rules, everybody for everything. None where they could not be read: then it is nobody for anything
     /// if there were some before, and else as without rules.
     pub rules: Option<Vec<Rule>>,
@@ -63,6 +66,7 @@ impl Policy {
         Policy {
             max_connections: PerService::of(list, |info| info.max_connections),
             busy_poll: Span::ZERO,
+            health: HealthSettings::default(),
             rules: Some(Vec::new()),
         }
     }
@@ -132,6 +136,7 @@ impl Server {
         connections.measure(Box::new(System));
         connections.guard(policy.rules.clone());
         connections.limit(policy.max_connections.map(|most| *most));
+        connections.watch_over(policy.health);
         connections.services().attach(|service| waker.of(service));
         Ok(Server {
             poll,
@@ -346,6 +351,7 @@ impl Server {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.accept_paused_until.unwrap_or_default());
         let notification = self.notifier.next_deadline();
         let others = earliest(backlog, earliest(self.upgrade_deadline(), notification));
+        let others = earliest(others, self.connections.next_look());
         let wake_at = earliest(self.connections.next_work(), others)?;
         Some(match wake_at {
             Time::START => Duration::ZERO,

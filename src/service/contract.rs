@@ -44,6 +44,7 @@ pub use operations::{Operation, OperationError, OperationRequest, OperationResul
 pub use poolcounter_core::record::Unreadable;
 
 use crate::access::{Command, Holds};
+use crate::health::Look;
 use crate::options::{Endpoint, Opt};
 use crate::report::{Counted, Report, Series, View};
 use poolcounter_core::id::ConnId;
@@ -66,6 +67,8 @@ pub struct Info {
     pub max_connections: u64,
     /// True when the service writes to a store: [`Service::commit`] is called in each tick.
     pub has_store: bool,
+    /// Title in lines about its health: `Locks`; empty if it has none.
+    pub title: &'static str,
     /// First words of the log line that names the addresses: `the counters are at`.
     pub announcement: &'static str,
     /// Options for the addresses.
@@ -257,6 +260,9 @@ pub trait Observe {
     /// Notes the counts of table rows since the start, for pages about the last minutes. Rows that are not noted show totals since the
     /// start. Called every few seconds.
     fn tally(&self, _note: &mut dyn FnMut(Counted<'_>)) {}
+
+    /// Notes the conditions that hold, and how the service stands. Called once a second at most; looks at a bounded number of things.
+    fn look(&mut self, _look: &mut Look<'_>) {}
 
     /// Returns why the health check fails, in a few words; `None` when healthy.
     fn unhealthy_reason(&self) -> Option<&'static str> {

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod container;
 pub mod contract;
+pub mod health;
 pub mod id;
 pub mod lines;
 pub mod loop_stats;

@@ -64,7 +64,8 @@ impl Twin {
         let interval = Span::from_micros(limits.interval_us);
         let pools = PoolsSettings { max_locks, max_hold, max_line: limits.max_line, ..PoolsSettings::default() };
         // Room for so few that a server is made quickly, and for so many that names hardly ever conflict.
-        let counters = CountersSettings { buckets: 4096, interval, max_memory: limits.max_memory };
+        let counters =
+            CountersSettings { buckets: 4096, interval, max_memory: limits.max_memory, ..CountersSettings::default() };
         Twin {
             world: World::with(AllSettings::defaults(poolcounter::SERVICES).with(pools).with(counters)),
             model: Model::new(limits),

@@ -471,6 +471,11 @@ impl World {
         self.connections.loop_stats()
     }
 
+    /// Returns the health of the services as it was at the last look.
+    pub fn health(&self) -> Vec<poolcounter_service::health::HealthLine> {
+        self.connections.health()
+    }
+
     /// When the loop would wake by itself.
     pub fn next_work(&self) -> Option<Time> {
         self.connections.next_work()

@@ -17,7 +17,7 @@ fn world() -> World {
 }
 
 fn with_memory(max_memory: u64) -> World {
-    let counters = CountersSettings { buckets: 16, interval: INTERVAL, max_memory };
+    let counters = CountersSettings { buckets: 16, interval: INTERVAL, max_memory, ..CountersSettings::default() };
     World::with(AllSettings::defaults(poolcounter::SERVICES).with(counters))
 }
 
@@ -286,7 +286,8 @@ fn names_left_behind_take_no_memory_from_others() {
 #[test]
 fn less_memory_after_an_upgrade_takes_nothing_from_who_holds() {
     const LESS: u64 = 2_000;
-    let counters = CountersSettings { buckets: 16, interval: INTERVAL, max_memory: LESS };
+    let counters =
+        CountersSettings { buckets: 16, interval: INTERVAL, max_memory: LESS, ..CountersSettings::default() };
     let mut world = world();
     let (holder, leaver) = (connect(&mut world), connect(&mut world));
     acquire_many(&mut world, holder, 0..10);

@@ -11,6 +11,7 @@ mod counting_allocator;
 mod crowds;
 mod exhaustive;
 mod farm;
+mod health;
 mod jobs;
 mod jobs_cost;
 mod jobs_memory;

@@ -69,6 +69,11 @@ impl State {
         self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
     }
 
+    /// Returns true when all of the memory allowed is used.
+    pub fn is_full(&self) -> bool {
+        self.used_memory() >= self.bounds.max_memory
+    }
+
     /// Returns the bytes that jobs, root jobs, the orders of tubes that are watched, and what is kept for connections take.
     pub fn used_memory(&self) -> usize {
         self.jobs.bytes() + self.roots.bytes() + self.feeds.bytes() + self.sets.bytes() + self.kept_bytes

@@ -144,7 +144,7 @@ impl State {
         Ok(members.map(move |(_, id)| self.member_row(id, now, &peer)))
     }
 
-    fn member_row(&self, id: MemberId, now: Time, peer: impl Fn(ConnId) -> String) -> MemberRow<'_> {
+    pub(super) fn member_row(&self, id: MemberId, now: Time, peer: impl Fn(ConnId) -> String) -> MemberRow<'_> {
         let member = self.member(id);
         let warn_hold = self.pool(member.pool).settings.warn_hold;
         let lease_id = match member.phase {
@@ -191,7 +191,7 @@ impl State {
         PoolReport { row: self.pool_row(id), figures, times }
     }
 
-    fn pool_row(&self, id: PoolId) -> PoolRow<'_> {
+    pub(super) fn pool_row(&self, id: PoolId) -> PoolRow<'_> {
         let Pool { name, group, .. } = self.pool(id);
         let group = group.map(|group| &*self.pools.group(group).name);
         PoolRow { name, group, figures: self.utilization_of(id) }

@@ -132,6 +132,11 @@ impl Alerts {
     pub fn is_window_open(&self) -> bool {
         self.history.window.is_some()
     }
+
+    /// Returns when the present window was opened.
+    pub fn window_begun(&self) -> Option<Time> {
+        self.history.window.as_ref().map(|window| window.begun)
+    }
 }
 
 impl PoolsState {

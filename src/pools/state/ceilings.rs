@@ -28,6 +28,13 @@ pub struct CeilingInUse {
     pub shed: u64,
 }
 
+impl CeilingInUse {
+    /// Returns true when what it would shed is only counted.
+    pub fn is_shadow(&self) -> bool {
+        self.ceiling.shedding.is_some_and(|shedding| shedding.is_shadow)
+    }
+}
+
 impl Ceilings {
     pub fn new(all: Vec<Ceiling>) -> Ceilings {
         let all = all.into_iter().map(|ceiling| CeilingInUse { ceiling, lowered: 0, shed: 0 }).collect();

@@ -259,11 +259,11 @@ impl PoolsState {
         self.top_keys.error(now)
     }
 
-    fn pool(&self, key: &[u8]) -> Option<&Pool> {
+    pub(super) fn pool(&self, key: &[u8]) -> Option<&Pool> {
         self.find(self.names.hash(key), key).map(|pool| &self.pools[pool.index()])
     }
 
-    fn busy<'a>(&'a self, pool: &'a Pool) -> BusyKey<'a> {
+    pub(super) fn busy<'a>(&'a self, pool: &'a Pool) -> BusyKey<'a> {
         let (working, occupied) = pool.occupancy();
         let oldest = pool.queues().filter_map(List::front).map(|claim| self.claims[claim.index()].since).min();
         let since = oldest.expect("a pool exists while it has claims");

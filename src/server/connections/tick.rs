@@ -64,6 +64,7 @@ impl<S: Stream> Connections<S> {
             connections.expire(now);
         }
         connections.commit(now);
+        connections.dispatch.look_if_due(now, &connections.slab);
         connections.flush(now);
         connections.resume(now);
         connections.reap(now);

@@ -2,8 +2,9 @@
 //! how long things took with all counts, so that a quantile is that of all of them; of one that does not, the longest is taken.
 
 use super::shown::{ShownRecent, Text};
-use super::snapshot::{ShownCurve, ShownFigure, ShownService, Snapshot, Spent, Values};
+use super::snapshot::{ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownService, Snapshot, Spent, Values};
 use super::tables::{ColumnHead, ShownCell, ShownTable, ShownTimes};
+use crate::health::Level;
 use std::collections::HashMap;
 
 /// The column with the name of a daemon.
@@ -67,6 +68,7 @@ impl Merged {
             (&mut sums.max_fds, more.max_fds),
         ]);
         own.title = own.title.take().or(told.title);
+        told.health.into_iter().for_each(|health| own.add_health(server, health));
         if own.history.series.is_empty() {
             (own.history.interval, own.history.most) = (told.history.interval, told.history.most);
         }
@@ -318,6 +320,24 @@ impl ShownService {
 }
 
 impl Snapshot {
+    /// Adds the health of a service of the daemon of that name.
+    fn add_health(&mut self, server: &str, told: ShownHealth) {
+        let of = |sentence: &str| format!("{server}: {sentence}");
+        let conditions = told.conditions.into_iter().map(|it| ShownCondition { sentence: of(&it.sentence), ..it });
+        let health = ShownHealth { sentence: of(&told.sentence), conditions: conditions.collect(), ..told };
+        let Some(own) = self.health.iter_mut().find(|own| own.title == health.title) else {
+            return self.health.push(health);
+        };
+        own.conditions.extend(health.conditions);
+        own.conditions.sort_by_key(|condition| std::cmp::Reverse(condition.level));
+        own.more += health.more;
+        if health.level > own.level {
+            (own.level, own.sentence) = (health.level, health.sentence);
+        } else if own.level == Level::Ok {
+            own.sentence = format!("{}; {}", own.sentence, health.sentence);
+        }
+    }
+
     /// Adds a curve, unless its values are at other distances.
     fn add_curve(&mut self, told: ShownCurve, interval: f64) {
         if (self.history.interval - interval).abs() > 1e-9 {

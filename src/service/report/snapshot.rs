@@ -6,11 +6,13 @@
 use super::matrix::ShownMatrix;
 use super::room::{Room, fit};
 use super::shown::{ShownRecent, Text, seconds};
-use super::tables::{ShownTable, word_of};
+use super::tables::{NAME_BYTES, ShownTable, word_of};
 use super::{Overview, Series, SeriesInfo, ServiceReport};
+use crate::health::{ConditionOn, HealthLine, Level};
 use crate::loop_stats::{Budget, LoopStats};
 use crate::peer::ProcessUsage;
 use poolcounter_core::stats::Unit;
+use poolcounter_core::text::visible;
 use poolcounter_core::time::{Span, Time};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,9 @@ use std::io::{self, Write};
 
 /// What a matrix may take in the status page. Where there are tables beside it, it is much smaller.
 const MATRIX_BYTES: usize = 700_000;
+
+/// Most conditions of a service that are listed.
+const MOST_SHOWN: usize = 20;
 
 /// Everything that there is to tell at one moment, but for what was remembered.
 pub struct Moment<'a> {
@@ -30,6 +35,8 @@ pub struct Moment<'a> {
     pub overview: Overview,
     /// The loop's own figures.
     pub loop_stats: &'a LoopStats,
+    /// Health of the services that were looked at.
+    pub health: Vec<HealthLine>,
     /// Usage of the process.
     pub usage: ProcessUsage,
     /// Timers that are armed.
@@ -68,6 +75,9 @@ pub struct Snapshot {
     pub is_admin: bool,
     /// Null if there was none.
     pub last_reload: Option<ShownReload>,
+    /// Health of each service; releases before 0.10 do not say.
+    #[serde(default)]
+    pub health: Vec<ShownHealth>,
     /// The services, in the order of the list.
     pub services: Vec<ShownService>,
     /// Curves of the last minutes.
@@ -119,6 +129,40 @@ pub struct ShownService {
     /// Two kinds of names against each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrix: Option<ShownMatrix>,
+}
+
+/// Health of one service.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct ShownHealth {
+    /// Its title.
+    pub title: Text,
+    /// The level of its worst condition.
+    pub level: Level,
+    /// The worst condition, or how the service stands.
+    pub sentence: String,
+    /// Conditions that are on, the worst first.
+    pub conditions: Vec<ShownCondition>,
+    /// Number of conditions that are on and not listed.
+    pub more: usize,
+}
+
+/// A condition that is on.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct ShownCondition {
+    /// Its name.
+    pub name: Text,
+    /// How bad it is.
+    pub level: Level,
+    /// The thing that it is about; empty if it is about the service.
+    pub subject: String,
+    /// The cause.
+    pub sentence: String,
+    /// Since when, in seconds since 1970.
+    pub since: f64,
+    /// Path of the page about it.
+    pub link: String,
+    /// Command that helps; empty if there is none.
+    pub command: String,
 }
 
 /// A line of a service's table of statistics.
@@ -253,6 +297,7 @@ impl Snapshot {
                 at: seconds(moment.time_of_day(reload.at)),
                 has_worked: reload.has_worked,
             }),
+            health: moment.health.iter().map(|line| ShownHealth::of(line, moment)).collect(),
             services: services.collect(),
             history: ShownHistory::of(moment, remembered),
             loop_: ShownLoop {
@@ -297,6 +342,28 @@ impl Snapshot {
     pub fn write_lines(&self, bytes: &mut Vec<u8>) {
         let mut serializer = serde_json::Serializer::with_formatter(bytes, LineFormatter);
         WithRows::of(self).serialize(&mut serializer).expect("plain values have a JSON form");
+    }
+}
+
+impl ShownHealth {
+    fn of(line: &HealthLine, moment: &Moment<'_>) -> ShownHealth {
+        let condition = |on: &ConditionOn| ShownCondition {
+            name: on.condition.info.name.into(),
+            level: on.condition.info.level,
+            subject: visible(&on.condition.subject, NAME_BYTES),
+            sentence: on.condition.sentence.clone(),
+            since: seconds(moment.time_of_day(on.since)),
+            link: on.condition.link.clone(),
+            command: on.condition.command.clone(),
+        };
+        let listed = line.conditions.iter().take(MOST_SHOWN).map(condition);
+        ShownHealth {
+            title: line.title.into(),
+            level: line.level,
+            sentence: line.sentence(),
+            more: line.more + line.conditions.len().saturating_sub(MOST_SHOWN),
+            conditions: listed.collect(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! anybody: no name can be taken for something else, no link leads elsewhere, and no number is too large to be added up.
 
 use super::shown::Text;
-use super::snapshot::Snapshot;
+use super::snapshot::{ShownHealth, Snapshot};
 use super::tables::{ColumnHead, NAME_BYTES, ShownCell, ShownClient, ShownTable, ShownTimes};
 use poolcounter_core::text::{is_visible, visible};
 use serde::Deserialize;
@@ -32,6 +32,8 @@ impl Snapshot {
         snapshot.version = shortened(&snapshot.version);
         snapshot.title = snapshot.title.map(|title| shortened(&title.into()).into_owned());
         snapshot.services.truncate(services.len());
+        snapshot.health.truncate(MOST_OF_EACH);
+        snapshot.health.iter_mut().for_each(ShownHealth::read);
         snapshot.history.series.truncate(MOST_OF_EACH);
         for series in &mut snapshot.history.series {
             let texts = [&mut series.name, &mut series.title, &mut series.unit, &mut series.emphasis];
@@ -58,6 +60,20 @@ impl Snapshot {
             service.matrix = service.matrix.take().filter(is_sound);
         }
         Ok(snapshot)
+    }
+}
+
+impl ShownHealth {
+    fn read(&mut self) {
+        let shorten = |text: &mut String| *text = shortened(&std::mem::take(text).into()).into_owned();
+        self.title = shortened(&self.title);
+        shorten(&mut self.sentence);
+        self.conditions.truncate(MOST_OF_EACH);
+        self.conditions.retain(|condition| is_link(&condition.link));
+        for condition in &mut self.conditions {
+            condition.name = shortened(&condition.name);
+            [&mut condition.subject, &mut condition.sentence, &mut condition.command].into_iter().for_each(shorten);
+        }
     }
 }
 
@@ -114,6 +130,12 @@ fn is_plain(name: &str) -> bool {
 fn is_path(link: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-');
     link.starts_with('/') && !link.starts_with("//") && link.len() < 100 && link.bytes().all(is_part)
+}
+
+/// Returns whether this is a link to a thing on the server that shows it.
+fn is_link(link: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'%');
+    link.starts_with('/') && !link.starts_with("//") && link.len() < 2000 && link.bytes().all(is_part)
 }
 
 /// Returns a text that is no longer than it may be, and safe to show.

@@ -18,7 +18,8 @@ pub fn run(data: &[u8]) {
 }
 
 fn new_world() -> World {
-    let counters = CountersSettings { buckets: 1024, interval: INTERVAL, max_memory: 1_000 };
+    let counters =
+        CountersSettings { buckets: 1024, interval: INTERVAL, max_memory: 1_000, ..CountersSettings::default() };
     World::with(AllSettings::defaults(poolcounter::SERVICES).with(counters))
 }
 

@@ -35,6 +35,7 @@ pub const INFO: Info = Info {
     is_enabled: false,
     max_connections: u64::MAX,
     has_store: true,
+    title: "",
     announcement: "the toy is at",
     listening: options::LISTENING,
     is_private: false,

@@ -1,0 +1,181 @@
+//! `status`: prints in a line for each service whether something is wrong, with the exit statuses of monitoring plugins.
+
+use super::command::Failure;
+use super::report::{self, Answer, ToldHealth, ToldReport};
+use super::servers::{AnswerOf, ServerOptions as _, Servers, TIMEOUTS, json_option, print_objects};
+use super::table::Given;
+use super::terminal::{aligned, print, printable};
+use poolcounter_client::Client;
+use poolcounter_core::time::Span;
+use poolcounter_service::health::{Level, in_words};
+use poolcounter_service::options::Opt;
+use serde_json::Value;
+use std::process::ExitCode;
+
+/// What the options say.
+struct StatusSettings {
+    servers: Servers,
+    is_json: bool,
+}
+
+/// The options.
+const OPTIONS: &[Opt<StatusSettings>] = &[
+    json_option(
+        "
+            Print a list of JSON objects, one for each server:
+            .Va server ,
+            and
+            .Va health ,
+            which is like that in
+            .Pa /status.json
+            of
+            .Xr poolcounter 8 ;
+            or
+            .Va error .",
+        |settings, _| {
+            settings.is_json = true;
+            Ok(())
+        },
+    ),
+    Opt {
+        doc_long: "
+            A server.
+            May be given several times, and each is asked.",
+        ..Opt::SERVER
+    },
+    Opt::TLS,
+    Opt::VERSION,
+    Opt::HELP,
+];
+
+/// One line: a condition that is on, or a service that is well.
+struct Line {
+    level: Level,
+    server: String,
+    title: String,
+    /// How long the condition has been on; empty if there is none.
+    span: String,
+    sentence: String,
+}
+
+/// The command. The status is 0 when all is well, 1 with a warning, and 2 when something is critical or a server does not answer.
+///
+/// # Errors
+///
+/// When nothing can be printed.
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let mut settings = StatusSettings { servers: Servers::default(), is_json: false };
+    given.apply(OPTIONS, &mut settings)?;
+    settings.servers = settings.servers.or_environment();
+    let client = Client::with(settings.servers.placement(), TIMEOUTS);
+    let answers = report::ask(&client, 0).into_iter();
+    let answers: Vec<AnswerOf<Value>> = answers
+        .map(|(server, answer)| match answer {
+            Ok(Answer::Report(report)) => (server, Ok(report)),
+            Ok(Answer::Refused) => {
+                (server, Err("it knows no health: it is another daemon, or an older release".into()))
+            }
+            Err(error) => (server, Err(error)),
+        })
+        .collect();
+    let has_several = answers.len() > 1;
+    let mut lines: Vec<Line> = answers.iter().flat_map(|(server, answer)| lines_of(server, answer)).collect();
+    lines.sort_by_key(|line| std::cmp::Reverse(line.level));
+    let worst = lines.first().map_or(Level::Ok, |line| line.level);
+    if settings.is_json {
+        print_objects(answers, |report| ("health", report["health"].clone()))?;
+    } else {
+        print(&(text_of(&lines, has_several).join("\n") + "\n"))?;
+    }
+    Ok(ExitCode::from(worst as u8))
+}
+
+fn lines_of(server: &str, answer: &Result<Value, String>) -> Vec<Line> {
+    let told = answer.clone().and_then(ToldReport::read);
+    match told {
+        Ok(report) if !report.health.is_empty() => {
+            let now = report.now();
+            report.health.iter().flat_map(|health| lines_of_service(server, health, now)).collect()
+        }
+        Ok(_) => vec![critical(server, "it knows no health: it is an older release")],
+        Err(error) => vec![critical(server, &error)],
+    }
+}
+
+fn critical(server: &str, sentence: &str) -> Line {
+    let (title, span) = ("Server".into(), String::new());
+    Line { level: Level::Critical, server: printable(server.as_bytes()), title, span, sentence: sentence.into() }
+}
+
+fn lines_of_service(server: &str, health: &ToldHealth, now: f64) -> Vec<Line> {
+    let line = |level, span, sentence: &str| Line {
+        level,
+        server: printable(server.as_bytes()),
+        title: printable(health.title.as_bytes()),
+        span,
+        sentence: printable(sentence.as_bytes()),
+    };
+    if health.conditions.is_empty() {
+        return vec![line(health.level, String::new(), &health.sentence)];
+    }
+    // A time of day is far less than what a span can be.
+    let span = |since: f64| in_words(Span::from_micros(((now - since).max(0.0) * 1e6) as u64));
+    let mut lines: Vec<Line> =
+        health.conditions.iter().map(|on| line(on.level, span(on.since), &on.sentence)).collect();
+    if health.more > 0 {
+        lines.push(line(Level::Warning, String::new(), &format!("and {} more", health.more)));
+    }
+    lines
+}
+
+/// Returns a first line for monitoring, and a table.
+fn text_of(lines: &[Line], has_several: bool) -> Vec<String> {
+    let count = |level| lines.iter().filter(|line| line.level == level).count();
+    let worst = lines.first();
+    let level = worst.map_or(Level::Ok, |line| line.level);
+    let first = match worst {
+        Some(worst) if level > Level::Ok => {
+            let server = if has_several { format!("{}: ", worst.server) } else { String::new() };
+            format!("{}: {server}{}: {}", level.word().to_uppercase(), worst.title, worst.sentence)
+        }
+        _ => "OK: nothing is wrong".into(),
+    };
+    let counts = format!("{first} | critical={} warning={}", count(Level::Critical), count(Level::Warning));
+    let row = |line: &Line| {
+        let server = has_several.then(|| line.server.clone());
+        let cells = [line.title.clone(), line.span.clone(), line.sentence.clone()];
+        [line.level.word().to_string()].into_iter().chain(server).chain(cells).collect()
+    };
+    [counts].into_iter().chain(aligned(&lines.iter().map(row).collect::<Vec<Vec<String>>>())).collect()
+}
+
+impl AsMut<Servers> for StatusSettings {
+    fn as_mut(&mut self) -> &mut Servers {
+        &mut self.servers
+    }
+}
+
+/// The table's rows, without what they set.
+pub fn described() -> Vec<Opt<()>> {
+    OPTIONS.iter().map(Opt::describe).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_is_for_monitoring() {
+        let line = |level, title: &str, sentence: &str| Line {
+            level,
+            server: "a".into(),
+            title: title.into(),
+            span: String::new(),
+            sentence: sentence.into(),
+        };
+        let lines = [line(Level::Critical, "Locks", "k refuses"), line(Level::Ok, "Jobs", "0 ready")];
+        assert_eq!(text_of(&lines, false)[0], "CRITICAL: Locks: k refuses | critical=1 warning=0");
+        assert_eq!(text_of(&lines, true)[0], "CRITICAL: a: Locks: k refuses | critical=1 warning=0");
+        assert_eq!(text_of(&lines[1..], false)[0], "OK: nothing is wrong | critical=0 warning=0");
+    }
+}

@@ -1,0 +1,81 @@
+//! Queries for the health of the jobs: last parts that are late, fail or have buried jobs, and runners that hold a job for long.
+
+use super::State;
+use super::conns::Conn;
+use super::sums::{Sum, SumBy};
+use super::sweeps::JobState;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::meter::Metered as _;
+use poolcounter_core::time::{Span, Time};
+
+/// Jobs of the tubes with the same last part.
+pub struct PartHealth<'a> {
+    /// The last part.
+    pub name: &'a [u8],
+    /// Ready jobs.
+    pub ready: u64,
+    /// Buried jobs.
+    pub buried: u64,
+    /// Reserved jobs.
+    pub reserved: u64,
+    /// Time for which the ready job that is ready for longest has been so.
+    pub oldest: Span,
+    /// The tube of that job.
+    pub tube: &'a [u8],
+    /// Reservations, jobs done, and attempts that failed.
+    pub events: [u64; 3],
+}
+
+/// A connection that holds a job.
+pub struct HeldJob<'a> {
+    /// The connection.
+    pub conn: ConnId,
+    /// The name that it has given; empty without.
+    pub runner: &'a [u8],
+    /// Number of the job whose time to run ends first.
+    pub job: u64,
+    /// The tube of that job.
+    pub tube: &'a [u8],
+    /// How long it has been held.
+    pub span: Span,
+}
+
+impl State {
+    /// Returns the last parts in so many places from this one on, and the place of those behind them.
+    pub fn parts_health(&self, first: usize, most: usize, now: Time) -> (Vec<PartHealth<'_>>, Option<usize>) {
+        let (sums, next) = self.tubes.sums.slice(SumBy::LastPart, first, most);
+        (sums.metered().map(|sum| self.part_health(sum, now)).collect(), next)
+    }
+
+    fn part_health<'a>(&'a self, sum: &'a Sum, now: Time) -> PartHealth<'a> {
+        let [_, reserves, deletes] = sum.tally.events;
+        PartHealth {
+            name: &sum.name,
+            ready: sum.counts[JobState::Ready as usize],
+            buried: sum.counts[JobState::Buried as usize],
+            reserved: sum.counts[JobState::Reserved as usize],
+            oldest: self.oldest_of_sum(sum, now),
+            tube: sum.ages.first().map_or(&sum.name, |(_, tube)| &self.tubes[*tube].name),
+            events: [reserves, deletes, sum.tally.failures].map(|count| count.get()),
+        }
+    }
+
+    /// Returns the jobs that are held for longer than this by connections in so many places from this one on, and the place of those
+    /// behind them.
+    pub fn held_for(&self, than: Span, first: usize, most: usize, now: Time) -> (Vec<HeldJob<'_>>, Option<usize>) {
+        let (conns, next) = self.conns.slice(first, most);
+        let held = |(conn, of): (ConnId, &Conn)| -> Option<HeldJob<'_>> {
+            let (job, since) = of.first_held().filter(|(_, since)| now.since(*since) > than)?;
+            let tube = &self.tubes[self.jobs[self.jobs.find(job)?].tube].name;
+            // The name lives as long as the connection does.
+            Some(HeldJob {
+                conn,
+                runner: self.conns.get(conn).map_or(&[], |of| &of.name),
+                job: job.0,
+                tube,
+                span: now.since(since),
+            })
+        };
+        (conns.metered().filter_map(held).collect(), next)
+    }
+}

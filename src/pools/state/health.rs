@@ -1,0 +1,70 @@
+//! Queries for the health of the pools: keys that refuse, and locks that are held for long.
+
+use super::{BusyKey, ClaimInfo, PoolsState};
+use poolcounter_core::id::Id;
+use poolcounter_core::list::List;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_protocol::pools::stats::PoolStat as Stat;
+
+/// A key that refuses requests.
+pub struct RefusingKey<'a> {
+    /// The key, cut to [`KEY_BYTES`](poolcounter_core::top_keys::KEY_BYTES).
+    pub key: &'a [u8],
+    /// Number of requests refused in the present window.
+    pub refusals: u64,
+    /// Claims on it; `None` if there is none at the moment.
+    pub claims: Option<BusyKey<'a>>,
+}
+
+/// A lock that is held for longer than the operator has set.
+pub struct OverdueLock<'a> {
+    /// The lock.
+    pub claim: ClaimInfo<'a>,
+    /// Number of requests that wait for its key.
+    pub waiting: u32,
+    /// Time since which the oldest of them waits; the present if none does.
+    pub waiting_since: Time,
+}
+
+impl PoolsState {
+    /// Returns the keys that have refused requests in the present window, in no order, and how long that has been open; `None` without a
+    /// window.
+    pub fn refusing(&self, now: Time) -> Option<(Span, impl Iterator<Item = RefusingKey<'_>>)> {
+        let begun = self.alerts.window_begun()?;
+        let keys = self.top_keys.refusals_in_window();
+        let keys = keys.map(|(key, refusals)| RefusingKey { key, refusals, claims: self.busy_key(key) });
+        Some((now.since(begun), keys))
+    }
+
+    /// Returns the oldest locks of those that are held for longer than the operator has set, `most` at most.
+    pub fn overdue_locks(&self, now: Time, most: usize) -> impl Iterator<Item = OverdueLock<'_>> {
+        let is_overdue = move |claim: &ClaimInfo<'_>| now.since(claim.since) > self.settings.warn_hold;
+        let oldest = self.longest_holders(most).into_iter().take_while(is_overdue);
+        oldest.map(move |claim| {
+            let pool = self.pool(claim.key);
+            let queues = pool.map(|pool| [&pool.waiting_for_me, &pool.waiting_for_anyone]);
+            let fronts = queues.into_iter().flatten().filter_map(List::front);
+            let waiting_since = fronts.map(|id| self.claims[id.index()].since).min().unwrap_or(now);
+            OverdueLock { waiting: pool.map_or(0, |pool| self.busy(pool).waiting), waiting_since, claim }
+        })
+    }
+
+    /// Returns the age at which a lock is overdue.
+    pub fn warn_hold(&self) -> Span {
+        self.settings.warn_hold
+    }
+
+    /// Returns how many requests a key may refuse in a second.
+    pub fn warn_refusals(&self) -> u32 {
+        self.settings.warn_refusals
+    }
+
+    /// Returns how many requests were refused since the start.
+    pub fn refusals(&self) -> u64 {
+        self.count_of(Stat::FullQueues).saturating_add(self.timeouts())
+    }
+
+    fn busy_key(&self, key: &[u8]) -> Option<BusyKey<'_>> {
+        self.pool(key).map(|pool| self.busy(pool))
+    }
+}

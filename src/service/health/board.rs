@@ -1,0 +1,246 @@
+//! The board: which conditions are on, and since when.
+
+use super::{Condition, HealthSettings, Level, Look, MOST_CONDITIONS};
+use log::{Level as LogLevel, log};
+use poolcounter_core::log_limit::LogLimit;
+use poolcounter_core::time::{Span, Time, earliest};
+use std::collections::BTreeMap;
+
+/// The least time from one look to the next.
+const INTERVAL: Span = Span::from_secs(1);
+/// Time from one look to the next where nothing but time can bring a condition.
+const SLOW_INTERVAL: Span = Span::from_secs(10);
+/// Most lines of the log in a minute.
+const MOST_LINES: u32 = 20;
+
+/// Conditions of all services, and of the daemon itself.
+pub struct Board {
+    services: Vec<OfService>,
+    /// When conditions are on, and when they are over.
+    pub settings: HealthSettings,
+    /// Time of the next look that may be taken.
+    next: Time,
+    /// Time of the next look that is taken although nothing happens.
+    wake_at: Option<Time>,
+    /// Limits of lines: of critical conditions, and of all others.
+    logs: [LogLimit; 2],
+}
+
+/// Conditions of one service.
+struct OfService {
+    title: &'static str,
+    standing: String,
+    more: usize,
+    kept: BTreeMap<(&'static str, Vec<u8>), Kept>,
+}
+
+/// A condition that is on, or may be soon.
+struct Kept {
+    condition: Condition,
+    since: Time,
+    held_at: Time,
+    is_on: bool,
+}
+
+/// A condition that is on.
+#[derive(Clone, Debug)]
+pub struct ConditionOn {
+    /// The condition as it held last.
+    pub condition: Condition,
+    /// Time since which it holds.
+    pub since: Time,
+}
+
+/// One line about a service: its worst condition, or how it stands.
+#[derive(Clone, Debug)]
+pub struct HealthLine {
+    /// Title of the service.
+    pub title: &'static str,
+    /// The worst level of its conditions.
+    pub level: Level,
+    /// How it stands where no condition is on.
+    pub standing: String,
+    /// Conditions that are on, the worst first.
+    pub conditions: Vec<ConditionOn>,
+    /// Number of conditions that were not kept.
+    pub more: usize,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Board {
+            services: Vec::new(),
+            settings: HealthSettings::default(),
+            next: Time::START,
+            wake_at: None,
+            logs: [const { LogLimit::new(MOST_LINES, Span::from_secs(60)) }; 2],
+        }
+    }
+}
+
+impl Board {
+    /// Returns true when it is time for another look.
+    pub fn is_due(&self, now: Time) -> bool {
+        now >= self.next
+    }
+
+    /// Returns the time of the next look that is taken although nothing happens.
+    pub fn wake_at(&self) -> Option<Time> {
+        self.wake_at
+    }
+
+    /// Begins a look at all services.
+    pub fn begin(&mut self, now: Time) {
+        (self.next, self.wake_at) = (now + INTERVAL, None);
+    }
+
+    /// Takes what a look at the service of this title has found.
+    pub fn take(&mut self, title: &'static str, look: Look<'_>) {
+        let place = self.services.iter().position(|of| of.title == title).unwrap_or_else(|| {
+            self.services.push(OfService { title, standing: String::new(), more: 0, kept: BTreeMap::new() });
+            self.services.len() - 1
+        });
+        let Look { now, standing, conditions, is_moving, more, .. } = look;
+        let HealthSettings { after, over, .. } = self.settings;
+        let OfService { kept, .. } = &mut self.services[place];
+        let mut turned = Vec::new();
+        for condition in conditions {
+            let key = (condition.info.name, condition.subject.clone());
+            if kept.len() >= 2 * MOST_CONDITIONS && !kept.contains_key(&key) {
+                continue;
+            }
+            let entry = kept.entry(key).or_insert_with(|| Kept {
+                condition: condition.clone(),
+                since: now,
+                held_at: now,
+                is_on: false,
+            });
+            (entry.condition, entry.held_at) = (condition, now);
+            if !entry.is_on && now.since(entry.since) >= after {
+                entry.is_on = true;
+                let level =
+                    if entry.condition.info.level == Level::Critical { LogLevel::Error } else { LogLevel::Warn };
+                turned.push((level, entry.condition.sentence.clone()));
+            }
+        }
+        kept.retain(|_, entry| {
+            let is_over = now.since(entry.held_at) >= if entry.is_on { over } else { Span::from_micros(1) };
+            if is_over && entry.is_on {
+                let after = super::in_words(entry.held_at.since(entry.since));
+                turned.push((LogLevel::Info, format!("over after {after}: {}", entry.condition.sentence)));
+            }
+            !is_over
+        });
+        let wake = if !kept.is_empty() { Some(now + INTERVAL) } else { is_moving.then(|| now + SLOW_INTERVAL) };
+        self.wake_at = earliest(self.wake_at, wake);
+        (self.services[place].standing, self.services[place].more) = (standing, more);
+        for (level, text) in turned {
+            let limit = &mut self.logs[usize::from(level != LogLevel::Error)];
+            if let Some(left_out) = limit.due(now) {
+                log!(level, "{}: {text}{left_out}", title.to_lowercase());
+            }
+        }
+    }
+
+    /// Returns a line for each service that was looked at, in the order of the looks.
+    pub fn lines(&self) -> Vec<HealthLine> {
+        self.services.iter().map(OfService::line).collect()
+    }
+}
+
+impl OfService {
+    fn line(&self) -> HealthLine {
+        let on = self.kept.values().filter(|kept| kept.is_on);
+        let mut conditions: Vec<ConditionOn> =
+            on.map(|kept| ConditionOn { condition: kept.condition.clone(), since: kept.since }).collect();
+        conditions.sort_by(|one, other| {
+            let rank = |on: &ConditionOn| (on.condition.info.level, on.condition.waiting);
+            rank(other).cmp(&rank(one)).then(one.since.cmp(&other.since))
+        });
+        let more = self.more + conditions.len().saturating_sub(MOST_CONDITIONS);
+        conditions.truncate(MOST_CONDITIONS);
+        let level = conditions.first().map_or(Level::Ok, |on| on.condition.info.level);
+        HealthLine { title: self.title, level, standing: self.standing.clone(), conditions, more }
+    }
+}
+
+impl HealthLine {
+    /// Returns the sentence about the service: the worst condition and how many more are on, or how it stands.
+    pub fn sentence(&self) -> String {
+        let Some(worst) = self.conditions.first() else { return self.standing.clone() };
+        match self.conditions.len() - 1 + self.more {
+            0 => worst.condition.sentence.clone(),
+            more => format!("{}, and {more} more", worst.condition.sentence),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::ConditionInfo;
+    use crate::peer::{NoPeers, Traffic};
+
+    static FULL: ConditionInfo =
+        ConditionInfo { name: "full", level: Level::Critical, meaning: "It is full.", has_label: false };
+    static SLOW: ConditionInfo =
+        ConditionInfo { name: "slow", level: Level::Warning, meaning: "It is slow.", has_label: false };
+
+    fn condition(info: &'static ConditionInfo, subject: &str, waiting: u64) -> Condition {
+        let (link, command) = (String::new(), String::new());
+        Condition {
+            info,
+            subject: subject.into(),
+            sentence: format!("{subject} is {}", info.name),
+            link,
+            command,
+            waiting,
+        }
+    }
+
+    /// Looks at second `s`, and returns the sentence.
+    fn look(board: &mut Board, s: u64, conditions: &[Condition]) -> (Level, String) {
+        let (now, traffic) = (Time::START + Span::from_secs(s), Traffic::default());
+        let mut look = Look::new(now, &NoPeers, &traffic);
+        look.standing = "well".into();
+        conditions.iter().for_each(|condition| look.note(condition.clone()));
+        board.begin(now);
+        board.take("Tests", look);
+        let line = board.lines().remove(0);
+        (line.level, line.sentence())
+    }
+
+    #[test]
+    fn a_condition_is_on_after_a_while_and_over_after_a_longer_one() {
+        let mut board = Board::default();
+        let full = [condition(&FULL, "a", 1)];
+        assert_eq!(look(&mut board, 0, &[]), (Level::Ok, "well".into()));
+        assert_eq!(board.wake_at(), None, "an idle daemon sleeps");
+        assert_eq!(look(&mut board, 1, &full), (Level::Ok, "well".into()));
+        assert_eq!(look(&mut board, 10, &full), (Level::Ok, "well".into()));
+        assert_eq!(look(&mut board, 11, &full), (Level::Critical, "a is full".into()));
+        assert_eq!(look(&mut board, 70, &[]), (Level::Critical, "a is full".into()));
+        assert_eq!(look(&mut board, 71, &[]), (Level::Ok, "well".into()));
+        assert_eq!(look(&mut board, 72, &full), (Level::Ok, "well".into()));
+        look(&mut board, 73, &[]);
+        assert_eq!(look(&mut board, 82, &full), (Level::Ok, "well".into()), "it did not hold all the time");
+    }
+
+    #[test]
+    fn the_worst_comes_first() {
+        let mut board = Board::default();
+        let all = [condition(&SLOW, "s", 99), condition(&FULL, "a", 1), condition(&FULL, "b", 2)];
+        look(&mut board, 0, &all);
+        assert_eq!(look(&mut board, 10, &all), (Level::Critical, "b is full, and 2 more".into()));
+        assert_eq!(board.wake_at(), Some(Time::START + Span::from_secs(11)));
+    }
+
+    #[test]
+    fn very_many_conditions_are_counted() {
+        let mut board = Board::default();
+        let all: Vec<Condition> = (0..1_000).map(|n| condition(&SLOW, &format!("{n:04}"), 0)).collect();
+        look(&mut board, 0, &all);
+        assert_eq!(look(&mut board, 10, &all).1, "0000 is slow, and 999 more");
+        assert_eq!(board.lines()[0].conditions.len(), MOST_CONDITIONS);
+    }
+}
