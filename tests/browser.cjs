@@ -71,7 +71,7 @@ async function main() {
     }
     state = await page.evaluate(() => ({
       title: document.title,
-      alarm: document.querySelector("#alarm").hidden ? "" : document.querySelector("#alarm").textContent,
+      alarm: [...document.querySelectorAll("#state .level:not(.ok)")].map(line => line.textContent).join("; "),
       health: document.querySelector("#health-text").textContent,
       cards: [...document.querySelectorAll(".card")].map(card => [card.querySelector("h2").textContent, card.querySelector(".sub").textContent, card.className]),
       tables: Object.fromEntries([...document.querySelectorAll("#tables section")].map(it => [it.querySelector("table").id, [...it.querySelectorAll("tbody tr")].map(row => row.cells[0].textContent)])),

@@ -44,6 +44,7 @@ pub const INFO: Info = Info {
     max_connections: MAX_CONNECTIONS,
     has_store: false,
     title: "",
+    conditions: &[],
     announcement: "administrators are listened to on",
     listening: options::LISTENING,
     is_private: true,

@@ -455,7 +455,7 @@ mod tests {
         assert!(http.is_enabled && addresses == ["[::1]:7580", "10.0.0.1:80"], "{addresses:?}");
         assert_eq!(settings.busy_poll, Span::from_micros(50));
         let [after, over] = [1, 2].map(Span::from_secs);
-        assert_eq!(settings.health, HealthSettings { after, over, busy: 3 });
+        assert_eq!(settings.health, HealthSettings { after, over, busy: 3, ..HealthSettings::default() });
         let counters = Endpoint { is_enabled: true, listen: vec!["::1".into()], port: 98, max_connections: 11 };
         assert_eq!(settings.endpoints[id("counters")], counters);
         assert_eq!(settings.verbosity, 3);

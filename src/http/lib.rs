@@ -63,6 +63,7 @@ pub const INFO: Info = Info {
     max_connections: MAX_CONNECTIONS,
     has_store: false,
     title: "",
+    conditions: &[],
     announcement: "metrics and the status page are at",
     listening: options::LISTENING,
     is_private: false,

@@ -58,7 +58,9 @@ fn write_health(page: &mut Exposition, health: &[HealthLine]) {
     for (line, on) in health.iter().flat_map(|line| line.conditions.iter().map(move |on| (line, on))) {
         let Condition { info, subject, .. } = &on.condition;
         let subject = if info.has_label { visible(subject, NAME_BYTES) } else { String::new() };
-        let labels = [("service", &line.title.to_lowercase()[..]), ("condition", info.name), ("subject", &subject)];
+        let service = line.title.to_lowercase();
+        let labels =
+            [("service", &service[..]), ("condition", info.name), ("level", info.level.word()), ("subject", &subject)];
         let labels = labels.map(|(name, value)| format!("{name}=\"{}\"", label(value))).join(",");
         if told.len() < MOST_CONDITIONS && !told.contains(&labels) {
             page.value(name, &labels, 1);

@@ -6,12 +6,13 @@ use poolcounter_service::contract::{Peers, Traffic};
 use poolcounter_service::health::{Board, Condition, ConditionInfo, Growth, Level, Look, grouped, in_words, rate};
 
 /// Title of the daemon's line.
-const TITLE: &str = "Daemon";
+pub const TITLE: &str = "Daemon";
 /// Share of the descriptors, in percent, from which on they run out.
 const DESCRIPTORS: u64 = 80;
 /// Time from one look at the limit of descriptors to the next: the system is asked.
 const USAGE_INTERVAL: Span = Span::from_secs(60);
 
+/// Conditions of the daemon itself.
 pub static CONDITIONS: [ConditionInfo; 5] = [
     ConditionInfo {
         name: "busy",
@@ -47,7 +48,7 @@ pub static CONDITIONS: [ConditionInfo; 5] = [
 
 /// Health of all services, and what is known for that of the daemon.
 #[derive(Default)]
-pub struct Health {
+pub(super) struct Health {
     pub board: Board,
     /// Microseconds of work, and connections that were refused.
     minute: Growth<2>,

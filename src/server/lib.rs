@@ -5,7 +5,7 @@ mod connection;
 mod connections;
 mod dispatch;
 mod handover;
-mod health;
+pub mod health;
 mod id_maps;
 mod idle;
 mod listener;

@@ -44,7 +44,7 @@ pub use operations::{Operation, OperationError, OperationRequest, OperationResul
 pub use poolcounter_core::record::Unreadable;
 
 use crate::access::{Command, Holds};
-use crate::health::Look;
+use crate::health::{ConditionInfo, Look};
 use crate::options::{Endpoint, Opt};
 use crate::report::{Counted, Report, Series, View};
 use poolcounter_core::id::ConnId;
@@ -69,6 +69,8 @@ pub struct Info {
     pub has_store: bool,
     /// Title in lines about its health: `Locks`; empty if it has none.
     pub title: &'static str,
+    /// Conditions of its health.
+    pub conditions: &'static [ConditionInfo],
     /// First words of the log line that names the addresses: `the counters are at`.
     pub announcement: &'static str,
     /// Options for the addresses.

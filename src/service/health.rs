@@ -30,13 +30,16 @@ pub struct HealthSettings {
     pub after: Span,
     /// How long a condition does not hold before it is over.
     pub over: Span,
+    /// Time from one look to the next, at least. [`Span::FOREVER`]: none is taken.
+    pub interval: Span,
     /// Share of the time, in percent, for which the daemon's thread may be busy.
     pub busy: u64,
 }
 
 impl Default for HealthSettings {
     fn default() -> Self {
-        HealthSettings { after: Span::from_secs(10), over: Span::from_secs(60), busy: 80 }
+        let [after, over, interval] = [10, 60, 1].map(Span::from_secs);
+        HealthSettings { after, over, interval, busy: 80 }
     }
 }
 

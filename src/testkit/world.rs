@@ -11,6 +11,7 @@ use poolcounter_server::{Connections, Host, Readiness, Stream, rehearse};
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{AllSettings, PerService, Services};
 use poolcounter_service::contract::{Info, Wake};
+use poolcounter_service::health::HealthLine;
 use poolcounter_service::loop_stats::LoopStats;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -472,7 +473,7 @@ impl World {
     }
 
     /// Returns the health of the services as it was at the last look.
-    pub fn health(&self) -> Vec<poolcounter_service::health::HealthLine> {
+    pub fn health(&self) -> Vec<HealthLine> {
         self.connections.health()
     }
 

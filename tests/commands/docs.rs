@@ -4,6 +4,7 @@
 use crate::pages::{DAEMON, PAGES, SETTINGS, at_root, read};
 use poolcounter::SERVICES;
 use poolcounter_cli::{COMMANDS, Command, MEMBER_REQUESTS, Opt, tables};
+use poolcounter_server::health;
 use poolcounter_service::access::Verb;
 use poolcounter_service::options::TableDoc;
 use poolcounter_testkit::daemon::{Client, Daemon};
@@ -17,6 +18,12 @@ const WRITE: &str = "WRITE_DOCS";
 
 const METRICS: &str = "docs/metrics.md";
 const TEMPLATE: &str = "debian/poolcounter.toml";
+
+const OPERATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md");
+
+/// Marks around the table of conditions in their page.
+const CONDITIONS_BEGIN: &str = "<!-- Made by make docs: the conditions. -->\n";
+const CONDITIONS_END: &str = "<!-- End of the conditions. -->\n";
 
 /// Marks around the tables of metrics in their page.
 const METRICS_BEGIN: &str = "<!-- Made by make docs: the metrics. -->\n";
@@ -206,6 +213,17 @@ fn metrics_in_their_page_are_those_of_a_daemon() {
     assert_eq!(runner.ask("put 0 0 60 1\r\na\r"), "INSERTED 1\r");
     assert_eq!(runner.ask("reserve\r"), "RESERVED 1 1\r");
     keep(METRICS, &with_metrics(&read(METRICS), web::fetch(http, "/metrics").text()));
+}
+
+#[test]
+fn conditions_in_their_page_are_those_of_the_services() {
+    let services = SERVICES.iter().filter(|info| !info.title.is_empty()).map(|info| (info.title, info.conditions));
+    let all = services.chain([(health::TITLE, &health::CONDITIONS[..])]);
+    let mut text = String::from("\n| service | condition | level | meaning |\n|---|---|---|---|\n");
+    for (title, info) in all.flat_map(|(title, conditions)| conditions.iter().map(move |info| (title, info))) {
+        text += &format!("| {title} | `{}` | {} | {} |\n", info.name, info.level.word(), info.meaning);
+    }
+    keep(OPERATIONS, &between(&read(OPERATIONS), CONDITIONS_BEGIN, CONDITIONS_END, &format!("{text}\n")));
 }
 
 /// The page with a table for each chapter.

@@ -19,5 +19,6 @@ mod members_shell;
 mod pages;
 mod provide;
 mod settings;
+mod status;
 mod supervised;
 mod tidy;

@@ -7,6 +7,7 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_members::MembersSettings;
 use poolcounter_server::{Connections, Host, Readiness, Stream};
 use poolcounter_service::container::{AllSettings, ServiceId, Services};
+use poolcounter_service::health::HealthSettings;
 use poolcounter_testkit::frames::{acquire, dump, frame, get, release};
 use poolcounter_testkit::world::World;
 use std::io::{self, ErrorKind, Read, Write};
@@ -62,6 +63,15 @@ struct Scene {
     now: Time,
 }
 
+impl Scene {
+    /// A server that takes no look at its health, which makes sentences once a second.
+    fn of(services: Services) -> Scene {
+        let mut connections = Connections::new(services, Span::ZERO, Random::from_seed(0));
+        connections.watch_over(HealthSettings { interval: Span::FOREVER, ..HealthSettings::default() });
+        Scene { connections, now: Time::START }
+    }
+}
+
 impl Host for Scene {
     type Stream = Script;
 
@@ -85,8 +95,7 @@ impl Host for Scene {
 fn assert_steady(service: &str, before: &str, scripts: &[[Vec<u8>; 2]]) {
     let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
     let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES).with(members));
-    let connections = Connections::new(services, Span::ZERO, Random::from_seed(0));
-    let mut scene = Scene { connections, now: Time::START };
+    let mut scene = Scene::of(services);
     let service = ServiceId::named(poolcounter::SERVICES, service).expect("is in the registry");
     let first = scene.connections.open(
         Script { requests: vec![before.into(), before.into()], sent: 0, full: true },
@@ -164,8 +173,7 @@ fn jobs_are_reserved_and_deleted_without_an_allocation() {
     // The client begins with its second request.
     requests.rotate_right(1);
     let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES));
-    let connections = Connections::new(services, Span::ZERO, Random::from_seed(0));
-    let mut scene = Scene { connections, now: Time::START };
+    let mut scene = Scene::of(services);
     let service = ServiceId::named(poolcounter::SERVICES, "jobs").expect("is in the registry");
     let id = scene.connections.open(Script { requests, sent: 0, full: false }, service, Time::START);
     let mut counts = [0; 3];

@@ -109,7 +109,8 @@ fn a_key_that_refuses_is_named() {
 #[test]
 fn members_that_are_kept_out_or_held_for_long_are_told_of() {
     let mut rig = Rig::new();
-    let operator = rig.client("members", "POOL phones 0 2 warn_hold=5 queue=9\nADD phones a\nADD phones b\n");
+    let operator =
+        rig.client("members", "POOL phones 0 2 warn_hold=5 queue=9 on_loss=ok\nADD phones a\nADD phones b\n");
     let testers = [0; 2].map(|_| rig.client("members", "TAKE phones 0\n"));
     rig.pass(12);
     assert_eq!(rig.names("Members"), [""; 0], "longer than five seconds for seven");
@@ -130,8 +131,13 @@ fn members_that_are_kept_out_or_held_for_long_are_told_of() {
     assert!(on[0].0 == "out" && on[0].1.starts_with("phones: a held for "), "{on:?}");
     let waiters = [0; 2].map(|_| rig.client("members", "TAKE phones 600\n"));
     rig.pass(90);
-    let names = rig.names("Members");
-    assert!(names.contains(&"half out"), "{names:?}");
+    assert_eq!(rig.names("Members")[0], "empty", "the other one is held for long");
+    rig.say(operator, "POOL accounts 0 2 queue=9\nADD accounts x\nADD accounts y\nHOLD accounts x 600\n");
+    let others = [0; 2].map(|_| rig.client("members", "TAKE accounts 600\n"));
+    rig.pass(12);
+    let on = rig.on("Members");
+    assert!(on.iter().any(|(name, sentence)| *name == "half out" && sentence.starts_with("accounts: 1 of 2 kept out; 1 waiting")), "{on:?}");
+    others.into_iter().for_each(|client| rig.world.reset(client));
     waiters.into_iter().for_each(|client| rig.world.reset(client));
 }
 

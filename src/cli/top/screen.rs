@@ -4,6 +4,7 @@ use super::controls::Controls;
 use super::view::{Panel, ServerLine, ServiceLine, View};
 use crate::report::{GridCell, Tone};
 use crate::terminal::aligned;
+use poolcounter_service::health::Level;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -39,6 +40,9 @@ const COUNT_WIDTH: usize = 8;
 const PAUSED: &str = " PAUSED: p goes on ";
 /// The most servers on a screen, so that there is room for the tables.
 const MOST_SERVERS: usize = 8;
+
+/// The most sentences about what is wrong.
+const MOST_TROUBLES: usize = 5;
 
 /// Draws the servers and services, and the tables of the service that the keys are for.
 pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
@@ -81,6 +85,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
 pub fn plain(view: &View) -> String {
     let mut lines: Vec<String> =
         view.servers.iter().map(|server| format!("{}: {}", server.address, state_of(server))).collect();
+    lines.extend(view.troubles.iter().map(|(_, sentence)| sentence.clone()));
     for (n, service) in view.services.iter().enumerate() {
         let totals =
             service.totals.iter().map(|(name, cell, _)| format!("{cell} {name}")).collect::<Vec<_>>().join(", ");
@@ -117,6 +122,11 @@ fn server_lines(view: &View, width: usize) -> Vec<Line<'static>> {
     if view.servers.len() > MOST_SERVERS {
         lines.push(Line::from(format!("and {} more", view.servers.len() - MOST_SERVERS)));
     }
+    let trouble = |(level, sentence): &(Level, String)| {
+        let colour = if *level == Level::Critical { Color::Red } else { Color::Yellow };
+        Line::styled(capped(sentence, width), Style::new().fg(colour))
+    };
+    lines.extend(view.troubles.iter().take(MOST_TROUBLES).map(trouble));
     lines
 }
 

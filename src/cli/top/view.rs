@@ -1,7 +1,10 @@
 //! What there is to see: what two samples tell, as tables that can be sorted and filtered. It knows neither servers nor terminals.
 
 use super::sample::{Sample, Sum, SumSeries, SumTable};
-use crate::report::{GridCell, GridHead, ToldReport, Tone};
+use crate::report::{GridCell, GridHead, ToldHealth, ToldReport, Tone};
+use crate::terminal::printable;
+use poolcounter_service::health::Level;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// The service whose keys have holders.
@@ -61,6 +64,8 @@ pub struct ServiceLine {
 pub struct View {
     /// The servers.
     pub servers: Vec<ServerLine>,
+    /// What is wrong, the worst first: a sentence for each service of each server.
+    pub troubles: Vec<(Level, String)>,
     /// The services that are used.
     pub services: Vec<ServiceLine>,
     /// Their tables.
@@ -78,8 +83,12 @@ impl View {
             state: report.as_ref().map(|report| GridCell::seconds(report.uptime)).map_err(String::clone),
             missing: report.as_ref().ok().and_then(|report| now.missing_in(report)).map(String::from),
         };
-        let mut view =
-            View { servers: now.servers.iter().map(server).collect(), services: Vec::new(), panels: Vec::new() };
+        let mut view = View {
+            servers: now.servers.iter().map(server).collect(),
+            troubles: troubles(&now.servers),
+            services: Vec::new(),
+            panels: Vec::new(),
+        };
         for sum in now_sums {
             let was = before_sums.iter().find(|was| was.name == sum.name);
             view.services.push(ServiceLine::of(&sum, was, seconds));
@@ -96,6 +105,22 @@ impl View {
         }
         view
     }
+}
+
+/// Returns what is wrong at servers, the worst first.
+fn troubles(servers: &[(String, Result<ToldReport, String>)]) -> Vec<(Level, String)> {
+    let of = |(address, report): &(String, Result<ToldReport, String>)| {
+        let health = report.iter().flat_map(|report| &report.health).filter(|health| health.level > Level::Ok);
+        let server = if servers.len() > 1 { format!("{address}: ") } else { String::new() };
+        let line = |health: &ToldHealth| {
+            let text = format!("{} {}: {server}{}", health.level.word(), health.title, health.sentence);
+            (health.level, printable(text.as_bytes()))
+        };
+        health.map(line).collect::<Vec<_>>()
+    };
+    let mut troubles: Vec<(Level, String)> = servers.iter().flat_map(of).collect();
+    troubles.sort_by_key(|(level, _)| Reverse(*level));
+    troubles
 }
 
 impl ServiceLine {

@@ -6,8 +6,6 @@ use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::time::{Span, Time, earliest};
 use std::collections::BTreeMap;
 
-/// The least time from one look to the next.
-const INTERVAL: Span = Span::from_secs(1);
 /// Time from one look to the next where nothing but time can bring a condition.
 const SLOW_INTERVAL: Span = Span::from_secs(10);
 /// Most lines of the log in a minute.
@@ -81,7 +79,7 @@ impl Default for Board {
 impl Board {
     /// Returns true when it is time for another look.
     pub fn is_due(&self, now: Time) -> bool {
-        now >= self.next
+        now >= self.next && self.settings.interval < Span::FOREVER
     }
 
     /// Returns the time of the next look that is taken although nothing happens.
@@ -91,7 +89,7 @@ impl Board {
 
     /// Begins a look at all services.
     pub fn begin(&mut self, now: Time) {
-        (self.next, self.wake_at) = (now + INTERVAL, None);
+        (self.next, self.wake_at) = (now + self.settings.interval, None);
     }
 
     /// Takes what a look at the service of this title has found.
@@ -101,7 +99,7 @@ impl Board {
             self.services.len() - 1
         });
         let Look { now, standing, conditions, is_moving, more, .. } = look;
-        let HealthSettings { after, over, .. } = self.settings;
+        let HealthSettings { after, over, interval, .. } = self.settings;
         let OfService { kept, .. } = &mut self.services[place];
         let mut turned = Vec::new();
         for condition in conditions {
@@ -131,7 +129,7 @@ impl Board {
             }
             !is_over
         });
-        let wake = if !kept.is_empty() { Some(now + INTERVAL) } else { is_moving.then(|| now + SLOW_INTERVAL) };
+        let wake = if !kept.is_empty() { Some(now + interval) } else { is_moving.then(|| now + SLOW_INTERVAL) };
         self.wake_at = earliest(self.wake_at, wake);
         (self.services[place].standing, self.services[place].more) = (standing, more);
         for (level, text) in turned {

@@ -36,6 +36,7 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: true,
     title: "",
+    conditions: &[],
     announcement: "the toy is at",
     listening: options::LISTENING,
     is_private: false,

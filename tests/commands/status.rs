@@ -1,0 +1,86 @@
+//! `status`: what it prints, and its exit statuses.
+
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn status(daemon: &Daemon, options: &[&str]) -> Output {
+    let server = daemon.address.to_string();
+    let command = Command::new(Daemon::program()).arg("status").args(["-s", &server]).args(options).output();
+    command.expect("the program runs")
+}
+
+/// Waits until the command exits with this status, and returns what it prints.
+fn wait_for(daemon: &Daemon, code: i32) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let output = status(daemon, &[]);
+        let text = String::from_utf8(output.stdout).expect("is text");
+        if output.status.code() == Some(code) {
+            return text;
+        }
+        assert!(Instant::now() < deadline, "status {code} never comes: {text}");
+        // A look is taken once a second, when something happens.
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn the_exit_status_says_how_bad_it_is() {
+    let mut daemon = Daemon::start(&[
+        "--warn-hold",
+        "0.5",
+        "--status-after",
+        "0.1",
+        "--status-over",
+        "0.1",
+        "--members",
+        "--members-listen",
+        "127.0.0.1:0",
+    ]);
+    let text = wait_for(&daemon, 0);
+    assert!(text.starts_with("OK: nothing is wrong | critical=0 warning=0\nok  Locks"), "{text}");
+    assert!(text.contains("ok  Members") && text.contains("ok  Daemon") && !text.contains("Jobs"), "{text}");
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME backup 1 9 9 who=db1"), "LOCKED");
+    let text = wait_for(&daemon, 1);
+    assert!(text.starts_with("WARNING: Locks: backup: db1 at 127.0.0.1:"), "{text}");
+    let mut waiter = daemon.connect();
+    waiter.send(b"ACQ4ME backup 1 9 60\n");
+    let text = wait_for(&daemon, 2);
+    assert!(text.starts_with("CRITICAL: Locks: backup: db1 at "), "{text}");
+    daemon.wait_for_log("locks: backup: db1 at ");
+    let json = String::from_utf8(status(&daemon, &["--json"]).stdout).expect("is text");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("is JSON");
+    let locks = &json[0]["health"][0];
+    assert_eq!((&locks["title"], &locks["level"]), (&"Locks".into(), &"critical".into()), "{json}");
+    assert_eq!(locks["conditions"][0]["link"], "/pools/key/backup");
+    let [.., command] = [&locks["conditions"][0]["name"], &locks["conditions"][0]["command"]];
+    assert!(command.as_str().is_some_and(|it| it.starts_with("admin RELEASE-LOCK backup 127.0.0.1:")), "{json}");
+    drop((holder, waiter));
+    let text = wait_for(&daemon, 0);
+    assert!(text.contains("ok  Locks"), "{text}");
+    daemon.wait_for_log("locks: over after ");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_critical() {
+    let daemon = Daemon::start(&[]);
+    let address = daemon.address.to_string();
+    drop(daemon);
+    let output = Command::new(Daemon::program()).args(["status", "-s", &address]).output().expect("the program runs");
+    let text = String::from_utf8(output.stdout).expect("is text");
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.starts_with("CRITICAL: Server: "), "{text}");
+}
+
+/// Other daemons have no health.
+#[test]
+fn an_idle_daemon_answers_with_a_line_for_each_service() {
+    let daemon = Daemon::start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
+    let mut client: Client = daemon.connect();
+    assert!(client.ask("STATS UPTIME").starts_with("uptime"));
+    let text = wait_for(&daemon, 0);
+    assert_eq!(text.lines().count(), 4, "{text}");
+}
