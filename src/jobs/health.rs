@@ -126,7 +126,7 @@ impl Watcher {
     fn note_jobs(&mut self, state: &State, look: &mut Look<'_>) {
         let now = look.now;
         let has_runner = state.producers_and_workers().1 > 0;
-        let (parts, next) = state.parts_health(self.parts.next().unwrap_or(0), MOST_AT_ONCE, now);
+        let (parts, next) = state.parts_health(self.parts.begin_part().unwrap_or(0), MOST_AT_ONCE, now);
         for part in &parts {
             self.oldest[1] = self.oldest[1].max(part.oldest);
             self.conditions_of(part, has_runner, now).into_iter().for_each(|condition| self.parts.found(condition));
@@ -137,7 +137,8 @@ impl Watcher {
         }
         self.parts.end_part(next, look);
         if self.warnings.hold < Span::FOREVER {
-            let (held, next) = state.held_for(self.warnings.hold, self.runners.next().unwrap_or(0), MOST_AT_ONCE, now);
+            let (held, next) =
+                state.held_for(self.warnings.hold, self.runners.begin_part().unwrap_or(0), MOST_AT_ONCE, now);
             for held in held {
                 self.runners.found(stuck(&held, look));
             }

@@ -59,7 +59,7 @@ static WAITS_LONG: &ConditionInfo = &CONDITIONS[5];
 impl Members {
     /// Notes the conditions that hold, of some pools at a time where there are many.
     pub(super) fn note_conditions(&mut self, look: &mut Look<'_>) {
-        let (after, peers) = (self.health.next(), look.peers);
+        let (after, peers) = (self.health.begin_part(), look.peers);
         let (pools, next) = self.state.health_after(after.as_deref(), MOST_AT_ONCE, look.now, |conn| peers.peer(conn));
         for pool in &pools {
             conditions_of(pool, self.warn_wait).into_iter().for_each(|condition| self.health.found(condition));

@@ -99,7 +99,7 @@ impl Dispatch {
             look.note(Condition { info, subject, sentence, link, command, waiting: 0 });
         };
         if share > self.health.board.settings.busy && within >= Span::from_secs(30) {
-            note("busy", format!("busy {} % of the time: start another daemon", share));
+            note("busy", format!("busy {share} % of the time: start another daemon"));
         }
         let open = self.services.open();
         if self.health.max_fds.is_none_or(|(asked, _)| now.since(asked) >= USAGE_INTERVAL) {

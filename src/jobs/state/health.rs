@@ -4,6 +4,7 @@ use super::State;
 use super::conns::Conn;
 use super::sums::{Sum, SumBy};
 use super::sweeps::JobState;
+use poolcounter_core::count::Count;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::{Span, Time};
@@ -56,7 +57,7 @@ impl State {
             reserved: sum.counts[JobState::Reserved as usize],
             oldest: self.oldest_of_sum(sum, now),
             tube: sum.ages.first().map_or(&sum.name, |(_, tube)| &self.tubes[*tube].name),
-            events: [reserves, deletes, sum.tally.failures].map(|count| count.get()),
+            events: [reserves, deletes, sum.tally.failures].map(Count::get),
         }
     }
 

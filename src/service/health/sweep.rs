@@ -18,7 +18,7 @@ impl<P> Default for Sweep<P> {
 
 impl<P> Sweep<P> {
     /// Returns where the next part begins; `None`: at the first thing.
-    pub fn next(&mut self) -> Option<P> {
+    pub fn begin_part(&mut self) -> Option<P> {
         self.next.take()
     }
 
