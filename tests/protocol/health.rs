@@ -144,7 +144,7 @@ fn members_that_are_kept_out_or_held_for_long_are_told_of() {
 #[test]
 fn jobs_without_a_runner_and_jobs_that_fail_are_told_of() {
     let mut rig = Rig::new();
-    let producer = rig.client("jobs", &"use w/mail\r\n".repeat(1));
+    let producer = rig.client("jobs", "use w/mail\r\n");
     rig.say(producer, &"put 1 0 60 1\r\nx\r\n".repeat(40));
     rig.pass(65);
     assert_eq!(rig.names("Jobs"), [""; 0]);
