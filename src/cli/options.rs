@@ -540,7 +540,9 @@ mod tests {
             + "jobs.store = 'memory'\njobs.store_timeout = 1.5\njobs.store_queue = '19,20'\njobs.max_size = 16\njobs.max_memory = 17\njobs.max_tubes = 18\n"
             + "jobs.admin = true\njobs.part_names = ['app', 'task']\n"
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
-            + "members.max = 16\nmembers.admin = false\n";
+            + "members.max = 16\nmembers.admin = false\nmembers.warn_wait = 23\ncounter.warn_refusals = 15\n"
+            + "status.after = 1\nstatus.over = 2\nstatus.busy = 3\n"
+            + "jobs.warn_age = 21\njobs.alarm_age = 22\njobs.warn_hold = 0\njobs.warn_failures = 0.25\n";
         let mut settings = DaemonSettings::default();
         let mistakes = config::apply_text(&text, &schema(&described(), &tables()), &Given::default(), &mut settings);
         assert_eq!(mistakes, []);
@@ -548,7 +550,8 @@ mod tests {
                     --max-connections 10 --busy-poll 50 --status-after 1 --status-over 2 --status-busy 3 --max-locks 2 --max-hold 1.5 --max-line 100 --http 10.0.0.1:80 --http-host a.b --http-host c --http-admin --admin unix:/run/a -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
-                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 \
+                    --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 --counter-warn-refusals 15 --members-warn-wait 23 \
+                    --jobs-warn-age 21 --jobs-alarm-age 22 --jobs-warn-hold 0 --jobs-warn-failures 0.25 \
                     --jobs --jobs-listen ::1 --jobs-port 96 --jobs-max-connections 15 --jobs-store memory \
                     --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
                     --members --members-listen ::1 --members-port 97 --members-max-connections 15 --members-max 16 \
