@@ -123,7 +123,7 @@ impl Provider {
                 return Ok(begun);
             }
         }
-        self.try_ask(&Request::Provide { pool: &pool, capacity })
+        self.try_ask(&Request::Provide { pool: &pool, capacity, session: None })
     }
 
     /// Returns whether the server knows the session that it was connected with.
@@ -212,7 +212,7 @@ impl Provider {
     /// [`Error::Lost`]; [`Error::Refused`] with `NO_POOL` when the pool is being removed.
     pub fn set_capacity(&mut self, capacity: Option<u32>) -> Result<(), Error> {
         let pool = self.pool.clone();
-        self.ask(&Request::Provide { pool: &pool, capacity })
+        self.ask(&Request::Provide { pool: &pool, capacity, session: None })
     }
 
     /// Adds a member that runs already.

@@ -11,7 +11,7 @@ use poolcounter_core::time::{Span, Time};
 const MOST_LINES: u32 = 10;
 const WINDOW: Span = Span::from_secs(60);
 /// Number of kinds of notices.
-const KINDS: usize = 6;
+const KINDS: usize = 7;
 
 /// Number of bytes that are logged of a text that a peer wrote for people.
 const LONGEST_TEXT: usize = 200;
@@ -69,6 +69,7 @@ fn kind_of(notice: &Notice) -> usize {
         Notice::Held { .. } => 3,
         Notice::NotDeclared { .. } => 4,
         Notice::StartsAgain { .. } => 5,
+        Notice::Quarantined { .. } => 6,
     }
 }
 
@@ -81,6 +82,7 @@ fn sum_of(kind: usize, left_out: u64) -> Option<(Level, String)> {
         (Level::Info, "members that operators hold"),
         (Level::Warn, "pools and fixed members of the configuration file that cannot be added"),
         (Level::Info, "starts that succeeded after others had failed"),
+        (Level::Warn, "members that went into quarantine"),
     ][kind];
     (left_out > 0).then(|| (level, format!("{left_out} more {what} were not logged one by one")))
 }
@@ -100,6 +102,11 @@ fn describe(notice: &Notice) -> (Level, String) {
             (Level::Warn, format!("a start failed in {} at {provider}{}", escaped(pool), said(text)))
         }
         Notice::StartsAgain { pool } => (Level::Info, format!("starts in {} succeed again", escaped(pool))),
+        Notice::Quarantined { pool, member, why, by } => {
+            let (pool, member) = (escaped(pool), escaped(member));
+            let by = if by.is_empty() { String::new() } else { format!(" {}", escaped(by.as_bytes())) };
+            (Level::Warn, format!("{member} of {pool} is in quarantine: {why}{by}"))
+        }
         Notice::TakenBack { pool, member, lease, note } => {
             let (pool, member) = (escaped(pool), escaped(member));
             (Level::Info, format!("an operator took back {member} of {pool}, lease {lease}{}", said(note)))
@@ -181,6 +188,11 @@ mod tests {
                 Notice::StartFailed { pool: pool(), provider: String::new(), text: b""[..].into() },
                 Level::Warn,
                 r"a start failed in p\u{a} at a lost provider".into(),
+            ),
+            (
+                Notice::Quarantined { pool: pool(), member: member(), why: "returned as failed by", by: "me\r".into() },
+                Level::Warn,
+                r"m\xff of p\u{a} is in quarantine: returned as failed by me\u{d}".into(),
             ),
             (Notice::StartsAgain { pool: pool() }, Level::Info, r"starts in p\u{a} succeed again".into()),
             (

@@ -177,6 +177,7 @@ impl Members {
                 tell(context.output, &event);
             }
         }
+        self.state.take_replaced().into_iter().for_each(|conn| context.end(conn));
         for (rule, leases) in self.state.changed_rules() {
             context.access.note_leases(&rule, leases);
         }

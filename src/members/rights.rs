@@ -32,7 +32,7 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
             From::Pool(pool) => (MemberCommand::Take, keys_of_pool(pool)),
             From::Group(group) => (MemberCommand::TakeGroup, vec![group_key(group)]),
         },
-        Request::Provide { pool, capacity: _ } => (MemberCommand::Provide, keys_of_pool(pool)),
+        Request::Provide { pool, capacity: _, session: _ } => (MemberCommand::Provide, keys_of_pool(pool)),
         Request::Clean { pool } => (MemberCommand::Clean, keys_of_pool(pool)),
         Request::Offer { named: Named { pool, member: _ }, attributes: _ } => {
             (MemberCommand::Offer, keys_of_pool(pool))

@@ -33,6 +33,7 @@ mod lifecycle;
 mod members;
 mod pairs;
 mod phase;
+mod placing;
 mod pool_changes;
 mod pools;
 mod providers;
@@ -198,6 +199,8 @@ pub struct State {
     agents: Agents,
     starts: Starts,
     background: Background,
+    /// Connections that another one with the same session has replaced in this step.
+    replaced: Vec<ConnId>,
 }
 
 impl State {
@@ -216,6 +219,7 @@ impl State {
             agents: Agents::default(),
             starts: Starts::default(),
             background: Background::default(),
+            replaced: Vec::new(),
         }
     }
 
@@ -253,7 +257,7 @@ impl State {
             Request::Pool { name, changes } => return self.declare(conn, name, &changes, step),
             Request::Reconfigure { name, changes } => return self.reconfigure(conn, name, &changes, step),
             Request::RemovePool { name, graceful } => return self.remove_pool(conn, name, graceful, step),
-            Request::Provide { pool, capacity } => return self.provide(conn, pool, capacity, step),
+            Request::Provide { pool, capacity, session } => return self.provide(conn, pool, capacity, session, step),
             Request::Clean { pool } => return self.clean(conn, pool, step),
             Request::Started { start, named } => return self.started(conn, start, named, step),
             Request::Failed { start, text } => return self.start_failed(conn, start, text, step),
@@ -300,6 +304,11 @@ impl State {
         self.settle(step);
     }
 
+    /// Takes the connections that others have replaced since the last call: they are to be closed.
+    pub fn take_replaced(&mut self) -> Vec<ConnId> {
+        std::mem::take(&mut self.replaced)
+    }
+
     /// Returns whether there is no pool and no trace of any connection.
     pub fn is_empty(&self) -> bool {
         self.pools.is_empty()
@@ -313,8 +322,12 @@ impl State {
 
     /// Settles the pools that the step has changed.
     fn settle(&mut self, step: &mut Step<'_, '_>) {
-        while let Some(id) = self.pools.next_touched() {
-            self.settle_pool(id, step);
+        loop {
+            while let Some(id) = self.pools.next_touched() {
+                self.settle_pool(id, step);
+            }
+            let Some(group) = self.pools.next_touched_group() else { break };
+            self.begin(BackgroundTask::Place(group), step);
         }
         self.background.go_on(step.timers);
     }

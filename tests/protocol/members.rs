@@ -245,7 +245,10 @@ fn random_line(player: &mut Player, conn: usize) -> String {
             format!("RECONFIGURE {pool} init={init} max={max}")
         }
         3 if player.below(20) == 0 => format!("RMPOOL {pool}{}", one_of(player, &["", " GRACEFUL"])),
-        3 | 4 => format!("PROVIDE {pool}{}", one_of(player, &["", " 1", " 3", " 0"])),
+        3 | 4 => {
+            let (capacity, session) = (one_of(player, &["", " 1", " 3", " 0"]), one_of(player, &["", " session=s"]));
+            format!("PROVIDE {pool}{capacity}{session}")
+        }
         5 => one_of(player, &["CLEAN a", "CLEAN b", "OFFER a m1", "OFFER b m2 x=2", "OFFER a m3"]).into(),
         6 => format!("OFFER {pool} {member}{attributes}"),
         7 => format!("WITHDRAW {pool} {member}{}", one_of(player, &["", " NOW"])),

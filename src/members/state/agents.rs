@@ -18,11 +18,13 @@ pub(super) struct Agent {
     pub cleans: bool,
     /// Number of members it can have; None: as many as the pool.
     pub capacity: Option<u32>,
-    /// Number of its members that background work has still to suspend.
+    /// Number of its members that background work has still to suspend, or to go on with after another connection has it.
     pub to_suspend: u32,
     /// True while background work is under way for its members.
     pub is_pending: bool,
     pub backoff: Backoff,
+    /// Name that lasts over its connections.
+    pub session: Option<Arc<[u8]>>,
 }
 
 pub(super) enum ProviderState {
@@ -47,6 +49,7 @@ impl Agent {
             to_suspend: 0,
             is_pending: false,
             backoff: Backoff::default(),
+            session: None,
         }
     }
 
@@ -74,6 +77,8 @@ pub(super) struct Agents {
     agents: Slab<Agent>,
     by_pool: SideTable<PoolId, PoolAgents>,
     by_conn: SideTable<ConnId, Option<Box<ConnAgents>>>,
+    /// Providers that serve or are in their grace, by the names of their sessions.
+    by_session: BTreeMap<(PoolId, Arc<[u8]>), AgentId>,
 }
 
 #[derive(Default)]
@@ -191,6 +196,46 @@ impl Agents {
         !std::mem::replace(&mut self.agents[id.index()].backoff, backoff).is_running()
     }
 
+    /// Returns the provider of a pool with this session, if it serves or is in its grace.
+    pub fn of_session(&self, pool: PoolId, session: &[u8]) -> Option<AgentId> {
+        self.by_session.get(&(pool, session.into())).copied()
+    }
+
+    /// Names the session of a provider that has none. Returns false when another one has it.
+    pub fn set_session(&mut self, id: AgentId, session: Arc<[u8]>) -> bool {
+        let agent = &mut self.agents[id.index()];
+        agent.session = Some(session.clone());
+        self.by_session.insert((agent.pool, session), id).is_none_or(|before| before == id)
+    }
+
+    /// Forgets the session of a provider that is lost, or whose pool is removed.
+    fn end_session(&mut self, id: AgentId) {
+        let agent = &mut self.agents[id.index()];
+        if let Some(session) = agent.session.take() {
+            self.by_session.remove(&(agent.pool, session));
+        }
+    }
+
+    /// Gives a provider that serves or is in its grace to another connection, which serves no pool.
+    pub fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
+        let agent = &mut self.agents[id.index()];
+        let pool = agent.pool;
+        match std::mem::replace(&mut agent.state, ProviderState::Serves(conn)) {
+            ProviderState::Serves(before) => {
+                let before = self.of_conn_mut(before);
+                before.serving = None;
+                let late_stops = std::mem::take(&mut before.late_stops);
+                self.of_conn_mut(conn).late_stops = late_stops;
+            }
+            ProviderState::Grace(timer) => {
+                step.timers.cancel(timer);
+                self.by_pool.get_mut(pool).listed.push(id);
+            }
+            ProviderState::Dismissed(_) | ProviderState::Lost => unreachable!("it has no session"),
+        }
+        self.of_conn_mut(conn).serving = Some(id);
+    }
+
     pub fn set_cleaner(&mut self, id: AgentId) {
         self.agents[id.index()].cleans = true;
     }
@@ -207,6 +252,9 @@ impl Agents {
 
     /// Marks an agent as lost, with the timer of its grace if it has one.
     pub fn set_lost(&mut self, id: AgentId, grace: Option<TimerId>) {
+        if grace.is_none() {
+            self.end_session(id);
+        }
         self.agents[id.index()].state = grace.map_or(ProviderState::Lost, ProviderState::Grace);
     }
 
@@ -220,13 +268,14 @@ impl Agents {
 
     /// Ends the grace of a lost agent whose timer has fired.
     pub fn end_grace(&mut self, id: AgentId) {
+        self.end_session(id);
         let state = &mut self.agents[id.index()].state;
         if let ProviderState::Grace(timer) = std::mem::replace(state, ProviderState::Lost) {
             timer.fired();
         }
     }
 
-    /// Begins background work for the members of a lost agent.
+    /// Begins background work for the members of an agent that is lost or has another connection.
     pub fn begin_pending(&mut self, id: AgentId, members: u32) {
         let agent = &mut self.agents[id.index()];
         (agent.is_pending, agent.to_suspend) = (true, members);
@@ -238,7 +287,7 @@ impl Agents {
         self.agents[id.index()].to_suspend = members;
     }
 
-    /// Ends background work for the members of a lost agent.
+    /// Ends background work for the members of an agent.
     pub fn end_pending(&mut self, id: AgentId) {
         let agent = &mut self.agents[id.index()];
         (agent.is_pending, agent.to_suspend) = (false, 0);
@@ -249,6 +298,7 @@ impl Agents {
     pub fn dismiss_pool(&mut self, pool: PoolId) {
         for id in self.in_pool(pool).to_vec() {
             if let ProviderState::Serves(conn) = self.get(id).state {
+                self.end_session(id);
                 self.agents[id.index()].state = ProviderState::Dismissed(conn);
                 let of_conn = self.of_conn_mut(conn);
                 of_conn.serving = None;
@@ -260,6 +310,7 @@ impl Agents {
     /// Removes the listed agents of a pool that is gone.
     pub fn remove_listed(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         for id in std::mem::take(&mut self.by_pool.get_mut(pool).listed) {
+            self.end_session(id);
             let mut agent = self.agents.remove(id.index());
             agent.backoff.cancel(step);
             match agent.state {
@@ -281,6 +332,7 @@ impl Agents {
 
     /// Removes an agent that is in no list, and cancels its timers.
     pub fn remove(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
+        self.end_session(id);
         let mut agent = self.agents.remove(id.index());
         agent.backoff.cancel(step);
         self.by_pool.get_mut(agent.pool).pending -= u32::from(agent.is_pending);
@@ -332,11 +384,18 @@ impl Agents {
             assert_eq!(self.in_pool(agent.pool).contains(&id), agent.is_listed(), "an agent in the list of its pool");
             let of_conn = agent.conn().map(|conn| self.of_conn(conn).expect("a connected agent has a connection"));
             let is_found = of_conn.is_none_or(|of_conn| match agent.state {
-                ProviderState::Serves(_) => of_conn.serving == Some(id) && !agent.is_pending,
+                ProviderState::Serves(_) => of_conn.serving == Some(id),
                 _ => of_conn.dismissed.contains(&id),
             });
             assert!(is_found, "an agent is found by its connection");
         }
+        let named = self.iter().filter(|(_, agent)| agent.session.is_some()).count();
+        assert_eq!(self.by_session.len(), named, "each session is found");
+        let is_named = |((pool, name), id): (&(PoolId, Arc<[u8]>), &AgentId)| {
+            let Agent { pool: of, session, .. } = self.get(*id);
+            of == pool && session.as_ref() == Some(name)
+        };
+        assert!(self.by_session.iter().all(is_named), "a session is of its provider");
         for (pool, of_pool) in self.by_pool.iter() {
             let pending = self.iter().filter(|(_, agent)| agent.pool == pool && agent.is_pending).count();
             assert_eq!(of_pool.pending as usize, pending, "lost providers with background work");

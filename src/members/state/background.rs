@@ -19,6 +19,12 @@ pub(super) enum BackgroundTask {
     Retime(PoolId, Option<Arc<[u8]>>),
     /// Offers the free members of a pool to its waiters.
     Offer(PoolId),
+    /// Places waiters of a group where starts are possible.
+    Place(GroupId),
+    /// Refuses the waiters of a group all pools of which are being removed, and removes it when it has none.
+    EndGroup(GroupId),
+    /// Refuses the newest waiters of a pool, so many, because its queue is too long.
+    Shorten(PoolId, u32),
     /// Settles a pool that has too many members, or some that wait to be cleaned and need not.
     Settle(PoolId),
 }
@@ -27,11 +33,15 @@ impl BackgroundTask {
     /// Returns the pool of a task that is about one.
     pub fn pool(&self) -> Option<PoolId> {
         match self {
-            BackgroundTask::Holding(_) | BackgroundTask::Agent(_) => None,
+            BackgroundTask::Holding(_)
+            | BackgroundTask::Agent(_)
+            | BackgroundTask::Place(_)
+            | BackgroundTask::EndGroup(_) => None,
             BackgroundTask::Remove(id)
             | BackgroundTask::Retire(id, _)
             | BackgroundTask::Retime(id, _)
             | BackgroundTask::Offer(id)
+            | BackgroundTask::Shorten(id, _)
             | BackgroundTask::Settle(id) => Some(*id),
         }
     }
@@ -106,7 +116,12 @@ impl Background {
             BackgroundTask::Retime(id, _) => self.by_pool.get_mut(*id).is_retiming = is_queued,
             BackgroundTask::Offer(id) => self.by_pool.get_mut(*id).is_offering = is_queued,
             BackgroundTask::Settle(id) => self.by_pool.get_mut(*id).is_behind = is_queued,
-            BackgroundTask::Holding(_) | BackgroundTask::Agent(_) | BackgroundTask::Remove(_) => {}
+            BackgroundTask::Holding(_)
+            | BackgroundTask::Agent(_)
+            | BackgroundTask::Remove(_)
+            | BackgroundTask::Place(_)
+            | BackgroundTask::EndGroup(_)
+            | BackgroundTask::Shorten(..) => {}
         }
     }
 

@@ -35,6 +35,12 @@ impl State {
                 rest.map(|after| BackgroundTask::Retime(id, Some(after)))
             }
             BackgroundTask::Offer(id) => self.offer_free(id, step).then_some(task),
+            BackgroundTask::Place(id) => self.place_waiters(id, step).then_some(task),
+            BackgroundTask::EndGroup(id) => self.drain_group(id, step).then_some(task),
+            BackgroundTask::Shorten(id, excess) => {
+                let rest = self.refuse_newest(id, excess, step);
+                (rest > 0).then_some(BackgroundTask::Shorten(id, rest))
+            }
             BackgroundTask::Settle(id) => {
                 // Fixed members that were kept back as too many are not stopped, and so are free for waiters.
                 self.pools.reconsider(id);
@@ -43,34 +49,38 @@ impl State {
         }
     }
 
-    /// Ends or suspends the members of a lost provider. Returns whether there are more.
+    /// Ends or suspends the members of a lost provider, or goes on with them for its new connection. Returns whether there are more.
     fn drain_agent(&mut self, id: AgentId, step: &mut Step<'_, '_>) -> bool {
         while let Some(member) = self.members.first_of_agent(id) {
             let Agent { state, to_suspend, .. } = self.agents.get(id);
-            let (is_grace, to_suspend) = (matches!(state, ProviderState::Grace(_)), *to_suspend);
-            if is_grace && to_suspend == 0 {
+            let (is_lost, is_served) =
+                (matches!(state, ProviderState::Lost), matches!(state, ProviderState::Serves(_)));
+            if !is_lost && *to_suspend == 0 {
                 break;
             }
+            let left = to_suspend.saturating_sub(1);
             if !step.timers.spend(background::COST) {
                 return true;
             }
-            if is_grace {
+            if !is_lost {
                 self.members.move_to_last_of_agent(member);
             }
-            self.agents.set_to_suspend(id, to_suspend.saturating_sub(1));
-            self.catch_up(member, step);
+            self.agents.set_to_suspend(id, left);
+            match is_served {
+                true => self.resume_member(member, step),
+                false => _ = self.catch_up(member, step),
+            }
         }
         self.agents.end_pending(id);
         let pool = self.agents.get(id).pool;
         self.drop_owner_if_over(MemberOwner::Agent(id), step);
-        self.pool(pool).group.into_iter().for_each(|group| self.assign_group_starts(group));
         self.pools.reconsider(pool);
         false
     }
 
     /// Stops the members of a pool that was removed at once. Returns whether there are more.
     fn drain_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
-        if self.refuse_waiters(id, step) {
+        if self.end_starts(id, step) || self.refuse_waiters(id, step) {
             return true;
         }
         while let Some(member) = self.first_member(id) {
@@ -81,6 +91,49 @@ impl State {
         }
         self.pools.touch(id);
         false
+    }
+
+    /// Makes the starts of a pool late that is being removed. Returns whether there are more.
+    fn end_starts(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
+        while let Some(start) = self.starts.first_in_pool(id) {
+            if !step.timers.spend(background::COST) {
+                return true;
+            }
+            self.starts.end(start, step);
+            self.pools.touch(id);
+        }
+        false
+    }
+
+    /// Refuses the waiters of a group all pools of which are being removed. Returns whether there are more.
+    fn drain_group(&mut self, id: GroupId, step: &mut Step<'_, '_>) -> bool {
+        while !self.pools.is_lasting(id)
+            && let Some(waiter) = self.waiters.any_of_group(id)
+        {
+            if !step.timers.spend(background::COST) {
+                return true;
+            }
+            self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step);
+        }
+        if self.pools.group(id).pools.is_empty() {
+            self.background.remove(|task| matches!(task, BackgroundTask::Place(of) if *of == id));
+            self.pools.remove_group(id);
+        }
+        false
+    }
+
+    /// Refuses the `excess` newest waiters of a pool, as long as its queue is too long. Returns how many are left.
+    fn refuse_newest(&mut self, id: PoolId, excess: u32, step: &mut Step<'_, '_>) -> u32 {
+        let too_many = self.queued(id).saturating_sub(self.pool(id).settings.queue);
+        for left in (1..=excess.min(too_many)).rev() {
+            if !step.timers.spend(background::COST) {
+                return left;
+            }
+            let Some(waiter) = self.waiters.newest_of_pool(id) else { break };
+            self.pools.count(id, Stat::QueueFull);
+            self.refuse_wait(waiter, What::QueueFull, step);
+        }
+        0
     }
 
     /// Refuses the waiters of a pool that is being removed. Returns whether there are more.
@@ -122,7 +175,7 @@ impl State {
         if !self.pool(id).is_leaving {
             return None;
         }
-        if self.refuse_waiters(id, step) {
+        if self.end_starts(id, step) || self.refuse_waiters(id, step) {
             return after.cloned().or_else(|| Some(Arc::default()));
         }
         let (slice, rest) = self.slice_after(id, after, step);

@@ -31,7 +31,10 @@ impl State {
     fn check_pool(&self, id: PoolId, pool: &Pool) {
         let (slots, of_pool, tasks) = (self.slots(id), self.members.in_pool(id), self.background.of_pool(id));
         let has_waiters = self.waiters.any_of_pool(id).is_some();
-        assert!(!pool.is_leaving || slots > 0 || has_waiters, "a pool that leaves has something to wait for");
+        assert!(
+            !pool.is_leaving || slots > 0 || !self.waiters.is_unused(id),
+            "a pool that leaves has something to wait for"
+        );
         let is_idle = self.free_count(id) == 0 && !has_waiters;
         assert!(
             !pool.is_leaving || pool.is_removed || tasks.is_retiring || is_idle,
@@ -57,12 +60,13 @@ impl State {
         let is_stoppable = |id: MemberId| self.member(id).owner != MemberOwner::Fixed;
         let has_surplus = self.is_above_max(id) && self.members.free(id).any(is_stoppable);
         assert!(!has_surplus || self.background.of_pool(id).is_behind, "free members above max are stopped");
-        let is_in_group = |waiter: &Waiter| match waiter.source {
-            WaitSource::Pool(_) => true,
-            WaitSource::Group(group, _) => pool.group == Some(group),
-        };
-        let causing = self.waiters.iter().map(|(_, waiter)| waiter).filter(|waiter| waiter.starts_in() == Some(id));
-        assert!(causing.into_iter().all(is_in_group), "a waiter causes starts in its pool or group");
+        let is_behind = self.background.of_pool(id).is_behind;
+        let is_misplaced = self.waiters.first_misplaced(id, pool.group.filter(|_| !pool.is_leaving)).is_some();
+        assert!(!is_misplaced || is_behind, "a waiter causes starts in its pool or group");
+        let Some(group) = pool.group.filter(|group| !self.pools.has_candidates(*group)) else { return };
+        let is_left_out = self.waiters.unplaced(group).take(1).any(|waiter| self.can_take_from(waiter, id));
+        let is_possible = self.launchable(id) > 0 || self.has_spare_start(id);
+        assert!(!(is_left_out && is_possible) || is_behind, "a waiter causes starts where they are possible");
     }
 
     fn check_member(&self, id: MemberId, pool: &Pool) {
@@ -74,7 +78,7 @@ impl State {
         };
         let is_out = !matches!(kind, PhaseKind::Free | PhaseKind::Checking | PhaseKind::Stopping);
         assert!(!is_orphan || is_pending || is_out, "an orphan is kept out");
-        assert!(kind != PhaseKind::Orphaned || is_orphan, "only orphans are orphaned");
+        assert!(kind != PhaseKind::Orphaned || is_orphan || is_pending, "only orphans are orphaned");
         let is_limited = self.members.end_of_life(id, &pool.settings).is_some();
         let is_retiming = self.background.of_pool(member.pool).is_retiming;
         assert!(is_limited || is_retiming || !self.members.has_life_timer(id), "no limit, no timer of a lifetime");

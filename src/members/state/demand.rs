@@ -28,15 +28,24 @@ impl State {
             self.time_unclean(id, step);
         }
         self.settle_reserving_waiter(id, step.now);
+        self.waiters.unbind(id, self.under_way(id));
         let wanted = self.wanted(id);
         if wanted > 0 {
             self.launch(id, wanted, step);
+        }
+        self.unplace_waiters(id);
+        if let Some(group) = self.pool(id).group
+            && self.waiters.has_unplaced(group)
+            && !self.pool(id).is_leaving
+            && !self.background.of_pool(id).is_behind
+        {
+            self.pools.add_candidate(group, id);
         }
         self.pools.end_growth(id);
         self.end_no_wait_takes(id, step);
         let slots = self.slots(id);
         self.pools.limit_slots(id, slots);
-        if slots == 0 && self.pool(id).is_leaving && self.waiters.any_of_pool(id).is_none() {
+        if slots == 0 && self.pool(id).is_leaving && self.waiters.is_unused(id) {
             self.drop_pool(id, step);
         }
     }
@@ -74,7 +83,7 @@ impl State {
         let (of_pool, starts) = (self.members.in_pool(id), u64::from(self.starts.in_pool(id)));
         let lacks = |target: u64, has: u64| target.saturating_sub(has + starts);
         let Settings { init, min_free, .. } = pool.settings;
-        let waiters = lacks(self.waiters.need(id), u64::from(of_pool.count(PhaseKind::Checking)));
+        let waiters = lacks(self.need(id), u64::from(of_pool.count(PhaseKind::Checking)));
         let growth = if pool.is_to_grow { lacks(u64::from(init.max(1)), 0) } else { 0 };
         let floor = lacks(u64::from(init), of_pool.live());
         let reserve = lacks(u64::from(min_free), u64::from(of_pool.idle()));
@@ -104,15 +113,17 @@ impl State {
     pub(super) fn roomiest_provider(&self, id: PoolId) -> Option<AgentId> {
         let mut best: Option<(AgentId, u64, u64)> = None;
         for agent in self.agents.in_pool(id) {
-            if self.agents.get(*agent).backoff.is_running() {
-                continue;
-            }
             let (room, capacity) = self.room_of(*agent);
-            if room > 0 && best.is_none_or(|(_, best, of)| room * of > best * capacity) {
+            if room > 0 && self.is_able(*agent) && best.is_none_or(|(_, best, of)| room * of > best * capacity) {
                 best = Some((*agent, room, capacity));
             }
         }
         best.map(|(agent, ..)| agent)
+    }
+
+    /// Returns whether a provider may be asked for starts: it is in no backoff.
+    pub(super) fn is_able(&self, id: AgentId) -> bool {
+        !self.agents.get(id).backoff.is_running()
     }
 
     /// Returns the number of members that a provider may be asked to start, and its capacity.
@@ -124,6 +135,18 @@ impl State {
         (if *provides && starts < MOST_STARTS { room } else { 0 }, capacity)
     }
 
+    /// Returns a start of a connection, which is late if its pool is being removed.
+    fn find_start(&mut self, conn: ConnId, number: u64, step: &mut Step<'_, '_>) -> Option<StartId> {
+        let id = self.starts.find(conn, number)?;
+        if let StartProgress::UnderWay { pool, .. } = self.starts.get(id).progress
+            && self.pool(pool).is_leaving
+        {
+            self.starts.end(id, step);
+            self.pools.touch(pool);
+        }
+        Some(id)
+    }
+
     /// `STARTED id member [attr=value ...]`.
     pub(super) fn started(
         &mut self,
@@ -132,7 +155,9 @@ impl State {
         named: Result<(&[u8], Attributes), Refusal>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let Some(id) = self.starts.find(conn, number) else { return Err(named.err().unwrap_or(Refusal::BadStart)) };
+        let Some(id) = self.find_start(conn, number, step) else {
+            return Err(named.err().unwrap_or(Refusal::BadStart));
+        };
         let StartProgress::UnderWay { agent, pool, .. } = self.starts.get(id).progress else {
             let start = self.starts.finish(id, step);
             let member: Arc<[u8]> = named?.0.into();
@@ -170,7 +195,7 @@ impl State {
         text: &[u8],
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.starts.find(conn, number).ok_or(Refusal::BadStart)?;
+        let id = self.find_start(conn, number, step).ok_or(Refusal::BadStart)?;
         if let StartProgress::UnderWay { agent, .. } = self.starts.get(id).progress {
             self.note_failure(agent, text, step);
         }
@@ -182,13 +207,12 @@ impl State {
     /// Fails a start that was not answered in time.
     pub(super) fn start_is_late(&mut self, id: StartId, step: &mut Step<'_, '_>) {
         let (pool, agent) = self.starts.time_out(id);
+        self.pools.touch(pool);
+        if self.pool(pool).is_leaving {
+            return;
+        }
         self.pools.count(pool, Stat::StartsLate);
         self.note_failure(agent, b"no answer in time", step);
-    }
-
-    /// Makes a start under way late, whose provider or pool leaves.
-    pub(super) fn end_start(&mut self, id: StartId, step: &mut Step<'_, '_>) {
-        self.starts.end(id, step).into_iter().for_each(|pool| self.pools.touch(pool));
     }
 
     /// Counts a failed start, and begins a backoff of its provider.
@@ -243,8 +267,7 @@ impl State {
 
     /// Returns whether a start or a check is under way that no waiter needs.
     pub(super) fn has_spare_start(&self, id: PoolId) -> bool {
-        let checks = self.members.in_pool(id).count(PhaseKind::Checking);
-        u64::from(self.starts.in_pool(id)) + u64::from(checks) > self.waiters.need(id)
+        self.under_way(id) > self.need(id)
     }
 
     /// Returns why a take has no member of the pool. `asks` is true when it asks for a start.
@@ -252,7 +275,7 @@ impl State {
         let (of_pool, starts) = (self.members.in_pool(id), self.starts.in_pool(id));
         let (has_slot, is_provided) = (self.has_slot(id), self.agents.is_provided(id));
         let is_in_backoff = || {
-            let waits = |id: &AgentId| self.agents.get(*id).backoff.is_running() && self.room_of(*id).0 > 0;
+            let waits = |id: &AgentId| !self.is_able(*id) && self.room_of(*id).0 > 0;
             has_slot && (asks || self.wanted(id) > 0) && self.agents.in_pool(id).iter().any(waits)
         };
         if starts > 0 || of_pool.count(PhaseKind::Checking) > 0 || is_in_backoff() {

@@ -214,14 +214,7 @@ impl Leases {
             };
             self.by_token.insert(hash_token(&token.token), id, hash_of);
         }
-        if let Some(holding) = lease.holding {
-            let holding = &mut self.holdings[holding.index()];
-            holding.leases.push_back(&mut self.links, id);
-            match holding.place_of(pool) {
-                Ok(at) => holding.by_pool[at].1 += 1,
-                Err(at) => holding.by_pool.insert(at, (pool, 1)),
-            }
-        }
+        self.link(id, pool);
         id
     }
 
@@ -264,9 +257,36 @@ impl Leases {
         self.leases[id.index()].is_reported = true;
     }
 
-    /// Gives a lease the name of its holder instead of a connection.
-    pub fn set_holder_name(&mut self, id: LeaseId, name: String) {
-        self.leases[id.index()].holder = Holder::Name(name.into_bytes().into());
+    /// Gives a lease the address of its holder instead of a connection, unless the holder has a name.
+    pub fn set_holder_address(&mut self, id: LeaseId, address: String) {
+        let holder = &mut self.leases[id.index()].holder;
+        if !matches!(holder, Holder::Name(_)) {
+            *holder = Holder::Address(address.into_bytes().into());
+        }
+    }
+
+    /// Gives a lease that has outlived its connection to another one.
+    pub fn attach(&mut self, id: LeaseId, conn: ConnId, pool: PoolId) {
+        let holding = self.holding_of(conn);
+        let lease = &mut self.leases[id.index()];
+        lease.holding = Some(holding);
+        if !matches!(lease.holder, Holder::Name(_)) {
+            lease.holder = Holder::Connection(conn);
+        }
+        self.link(id, pool);
+    }
+
+    /// Adds a lease to the holding that it names.
+    fn link(&mut self, id: LeaseId, pool: PoolId) {
+        let Lease { holding, token, .. } = &self.leases[id.index()];
+        let Some(holding) = *holding else { return };
+        let holding = &mut self.holdings[holding.index()];
+        holding.leases.push_back(&mut self.links, id);
+        holding.of_rules += u32::from(token.as_ref().is_some_and(|token| token.rule.is_some()));
+        match holding.place_of(pool) {
+            Ok(at) => holding.by_pool[at].1 += 1,
+            Err(at) => holding.by_pool.insert(at, (pool, 1)),
+        }
     }
 
     /// Arms the timer of a lease for the next time at which it is due; none if it may last for ever.

@@ -1,6 +1,6 @@
 //! Leases begin and end: takes, returns, losses, and connections that go.
 
-use super::lifecycle::Then;
+use super::lifecycle::{FailedBy, Then};
 use super::waits::Retry;
 use super::*;
 use poolcounter_service::access::Holds;
@@ -39,6 +39,19 @@ impl State {
         self.leases.arm(id, &self.pools.get(pool).settings, step);
     }
 
+    /// Returns why a member fails, and its holder if it is a fixed one: `conn` in the step in which that goes.
+    fn failed_by(&self, why: &'static str, id: LeaseId, conn: Option<ConnId>, step: &Step<'_, '_>) -> FailedBy {
+        let lease = self.leases.get(id);
+        FailedBy(
+            why,
+            match conn {
+                _ if self.member(lease.member).owner != MemberOwner::Fixed => String::new(),
+                Some(_) => lease.holder.text(step.peer),
+                None => self.leases.holder_text(id, step.peer),
+            },
+        )
+    }
+
     /// Lets a lease outlive its connection.
     fn detach_lease(&mut self, id: LeaseId) {
         let pool = self.member(self.leases.get(id).member).pool;
@@ -68,10 +81,10 @@ impl State {
     }
 
     /// Ends, suspends or frees a member that its consumer has lost, as the settings say.
-    fn lose_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+    fn lose_member(&mut self, id: MemberId, by: FailedBy, step: &mut Step<'_, '_>) {
         let Settings { on_loss, loss_delay, .. } = self.pool(self.member(id).pool).settings;
         if on_loss == OnLoss::Fail || self.is_orphan(id) {
-            return self.fail_member(id, Stat::Failed, step);
+            return self.fail_member(id, Stat::Failed, by, step);
         }
         if loss_delay == Span::ZERO {
             return self.return_member(id, step);
@@ -89,13 +102,15 @@ impl State {
         };
         let Some(id) = self.catch_up_lease(found, step) else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Returned);
+        let is_failed = condition == Condition::Fail;
+        let by = is_failed.then(|| self.failed_by("returned as failed by", id, None, step));
         let member = self.end_lease(id, step);
-        match condition {
-            Condition::Ok => {
+        match by {
+            None => {
                 self.note_returned(member, step);
                 self.return_member(member, step);
             }
-            Condition::Fail => self.fail_member(member, Stat::Failed, step),
+            Some(by) => self.fail_member(member, Stat::Failed, by, step),
         }
     }
 
@@ -104,6 +119,10 @@ impl State {
         let found = self.leases.find_token(token);
         let Some(id) = self.catch_up_lease(found, step) else { return step.tell(conn, What::NotTaken) };
         self.leases.renew(id, span, step.now);
+        if self.leases.conn_of(id) != Some(conn) {
+            self.detach_lease(id);
+            self.leases.attach(id, conn, self.member(self.leases.get(id).member).pool);
+        }
         self.arm_lease(id, step);
         step.tell(conn, What::Renewed);
     }
@@ -120,11 +139,13 @@ impl State {
         let has_run_out = token.as_ref().is_some_and(|token| token.until <= step.now);
         let Settings { max_hold, warn_hold, .. } = self.pool(self.member(*member).pool).settings;
         if has_run_out {
+            let by = self.failed_by("its lease ran out, of", id, None, step);
             let member = self.lose_lease(id, Lost::Expired, step);
-            self.lose_member(member, step);
+            self.lose_member(member, by, step);
         } else if max_hold > Span::ZERO && held >= max_hold {
+            let by = self.failed_by("held for longer than max_hold by", id, None, step);
             let member = self.lose_lease(id, Lost::HeldTooLong, step);
-            self.fail_member(member, Stat::HeldTooLong, step);
+            self.fail_member(member, Stat::HeldTooLong, by, step);
         } else {
             if warn_hold > Span::ZERO && held >= warn_hold {
                 self.report_long_hold(id, held, step);
@@ -147,10 +168,11 @@ impl State {
         let found = self.catch_up_lease(found, step).filter(|id| self.catch_up_with_holder(*id, step));
         let Some(id) = found else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Ok);
+        let by = self.failed_by("an operator took it back from", id, None, step);
         let id = self.lose_lease(id, Lost::TakenBack, step);
         let (pool, member) = self.names_of(id);
         step.notices.push(Notice::TakenBack { pool, member, lease: number, note: note.into() });
-        self.lose_member(id, step);
+        self.lose_member(id, by, step);
     }
 
     /// `BYE`: members without a token are returned in good state.
@@ -190,17 +212,18 @@ impl State {
                 Some(_) => lease.holder.text(step.peer),
                 None => self.leases.holder_text(id, step.peer),
             };
-            self.leases.set_holder_name(id, name);
+            self.leases.set_holder_address(id, name);
             return self.detach_lease(id);
         }
         let is_bye = lease.holding.is_some_and(|holding| self.leases.holding(holding).is_bye);
+        let by = self.failed_by("lost with", id, conn, step);
         let member = self.end_lease(id, step);
         match is_bye {
             true => {
                 self.note_returned(member, step);
                 self.return_member(member, step);
             }
-            false => self.lose_member(member, step),
+            false => self.lose_member(member, by, step),
         }
     }
 

@@ -18,6 +18,15 @@ pub(super) enum Cause {
     Other,
 }
 
+/// Why a member has failed, and the name or address of the peer that failed it, if it is a fixed one.
+pub(super) struct FailedBy(pub &'static str, pub String);
+
+impl FailedBy {
+    fn cleaner(why: &'static str) -> Self {
+        FailedBy(why, String::new())
+    }
+}
+
 impl State {
     /// Adds a member. It is in no queue until it is released or enters a phase.
     pub(super) fn create_member(
@@ -178,7 +187,7 @@ impl State {
     }
 
     /// Replaces a member that has failed, or puts a fixed one into quarantine.
-    pub(super) fn fail_member(&mut self, id: MemberId, stat: Stat, step: &mut Step<'_, '_>) {
+    pub(super) fn fail_member(&mut self, id: MemberId, stat: Stat, by: FailedBy, step: &mut Step<'_, '_>) {
         let member = self.member(id);
         let Pool { is_leaving, settings, .. } = self.pool(member.pool);
         if member.is_leaving {
@@ -189,6 +198,8 @@ impl State {
             let timer = is_repaired.then(|| step.timers.arm(step.now + repair_after, Timer::Phase(id)));
             self.leave_state(id, step);
             self.members.enter_state(id, MemberPhase::Quarantined(timer));
+            let ((pool, member), FailedBy(why, by)) = (self.names_of(id), by);
+            step.notices.push(Notice::Quarantined { pool, member, why, by });
         } else {
             self.stop_member(id, stat, Then::Replace, step);
         }
@@ -262,7 +273,7 @@ impl State {
             // Its provider was lost a moment ago.
             PhaseKind::Checking if self.is_orphan(id) => {}
             PhaseKind::Checking => self.member_died(id, step),
-            PhaseKind::Cleaning => self.fail_member(id, Stat::Failed, step),
+            PhaseKind::Cleaning => self.fail_member(id, Stat::Failed, FailedBy::cleaner("not cleaned in time"), step),
             PhaseKind::Quarantined | PhaseKind::Held => self.release_member(id, Cause::Other, step),
             PhaseKind::Delayed => self.return_member(id, step),
             PhaseKind::Free | PhaseKind::Stopping | PhaseKind::InUse | PhaseKind::Unclean | PhaseKind::Orphaned => {
@@ -401,7 +412,7 @@ impl State {
             }
             if self.catch_up(member, step) {
                 self.leave_state(member, step);
-                self.fail_member(member, Stat::Failed, step);
+                self.fail_member(member, Stat::Failed, FailedBy::cleaner("no cleaner is there"), step);
             }
         }
         self.pools.touch(id);

@@ -336,6 +336,14 @@ impl MemberTable {
         *life = end.map(|end| step.timers.arm(end, Timer::Life(id)));
     }
 
+    /// Arms the timer of a member's phase anew.
+    pub fn rearm(&mut self, id: MemberId, after: Span, step: &mut Step<'_, '_>) {
+        if let MemberPhase::Stopping(timer) | MemberPhase::Checking(timer) = &mut self.members[id.index()].phase {
+            let armed = step.timers.arm(step.now + after, Timer::Phase(id));
+            step.timers.cancel(std::mem::replace(timer, armed));
+        }
+    }
+
     /// Takes the timer of a lifetime, which has fired.
     pub fn life_fired(&mut self, id: MemberId) {
         self.members[id.index()].life.take().into_iter().for_each(TimerId::fired);

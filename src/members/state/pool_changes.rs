@@ -102,15 +102,10 @@ impl State {
 
     /// Refuses the newest waiters of a pool whose queue is too long.
     fn shorten_queue(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
-        let excess = self.queued(id).saturating_sub(self.pool(id).settings.queue) as usize;
-        if excess == 0 {
-            return;
-        }
-        let mut newest = self.waiters.own_of_pool(id);
-        newest.retain(|waiter| !self.waiters.get(*waiter).no_wait);
-        for waiter in newest.into_iter().take(excess) {
-            self.pools.count(id, Stat::QueueFull);
-            self.refuse_wait(waiter, What::QueueFull, step);
+        let excess = self.queued(id).saturating_sub(self.pool(id).settings.queue);
+        if excess > 0 {
+            self.background.remove(|task| matches!(task, BackgroundTask::Shorten(of, _) if *of == id));
+            self.begin(BackgroundTask::Shorten(id, excess), step);
         }
     }
 
@@ -132,16 +127,13 @@ impl State {
     fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
         self.pools.set_leaving(id, true);
         if let Some(group) = self.pool(id).group {
-            self.assign_group_starts(group);
             self.end_group_if_over(group, step);
         }
-        let conns = self.agents.in_pool(id).iter().filter_map(|agent| self.agents.get(*agent).conn());
-        let starts: Vec<StartId> = conns.flat_map(|conn| self.starts.of_conn(conn)).collect();
-        starts.into_iter().for_each(|start| self.end_start(start, step));
         if !graceful {
             // It is out of sight, and its name is free.
             self.leave_group(id, step);
             self.pools.unname(id);
+            self.end_resuming(id);
             self.agents.dismiss_pool(id);
             self.begin(BackgroundTask::Remove(id), step);
         } else if !self.background.of_pool(id).is_retiring {
@@ -150,8 +142,24 @@ impl State {
         self.pools.touch(id);
     }
 
+    /// Ends background work for the members of providers that are there, in a pool that is removed.
+    fn end_resuming(&mut self, id: PoolId) {
+        let agents = &self.agents;
+        let is_resuming = |agent: &Agent| agent.pool == id && agent.conn().is_some();
+        let tasks = self.background.remove(|task| match task {
+            BackgroundTask::Agent(agent) => is_resuming(agents.get(*agent)),
+            _ => false,
+        });
+        for task in tasks {
+            if let BackgroundTask::Agent(agent) = task {
+                self.agents.end_pending(agent);
+            }
+        }
+    }
+
     /// Removes a pool that has no member and no start.
     pub(super) fn drop_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        self.end_resuming(id);
         self.agents.remove_listed(id, step);
         let agents = &self.agents;
         let tasks = self.background.remove(|task| match task {
@@ -171,9 +179,8 @@ impl State {
     /// Puts a pool into the group that its settings name, if they do.
     fn join_group(&mut self, pool: PoolId) {
         if let Some(name) = self.pool(pool).settings.group.clone() {
-            let group = self.pools.join_group(pool, &name);
+            self.pools.join_group(pool, &name);
             self.pools.reconsider(pool);
-            self.assign_group_starts(group);
         }
     }
 
@@ -181,25 +188,14 @@ impl State {
     fn leave_group(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         let Some(group) = self.pools.leave_group(pool) else { return };
         self.pools.touch(pool);
-        for waiter in self.waiters.of_group(group) {
-            if self.waiters.get(waiter).starts_in() == Some(pool) {
-                self.move_want(waiter, None);
-            }
-        }
-        self.assign_group_starts(group);
         self.end_group_if_over(group, step);
     }
 
     /// Refuses the waiters of a group of which every pool is being removed, and removes the group when it has no pools.
     fn end_group_if_over(&mut self, id: GroupId, step: &mut Step<'_, '_>) {
-        if self.pools.group(id).pools.iter().any(|pool| !self.pool(*pool).is_leaving) {
-            return;
-        }
-        for waiter in self.waiters.of_group(id) {
-            self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step);
-        }
-        if self.pools.group(id).pools.is_empty() {
-            self.pools.remove_group(id);
+        let is_ending = |task: &BackgroundTask| matches!(task, BackgroundTask::EndGroup(of) if *of == id);
+        if !self.pools.is_lasting(id) && self.background.count(is_ending) == 0 {
+            self.begin(BackgroundTask::EndGroup(id), step);
         }
     }
 

@@ -42,6 +42,14 @@ pub(super) struct Pool {
 pub(super) struct Group {
     pub name: Arc<[u8]>,
     pub pools: Vec<PoolId>,
+    /// Number of its pools that are not being removed.
+    lasting: usize,
+    /// Pools in which a start may be possible now that was not before, for a waiter that causes none.
+    candidates: Vec<PoolId>,
+    /// True when all of them are candidates.
+    is_rescanned: bool,
+    /// True when it is in [`Pools::touched_groups`], or background work places its waiters.
+    is_touched: bool,
     hash: Hash,
 }
 
@@ -56,6 +64,8 @@ pub(super) struct Pools {
     group_names: Names<GroupId>,
     /// Pools that have changed in this step.
     touched: Vec<PoolId>,
+    /// Groups with candidates for their waiters.
+    touched_groups: Vec<GroupId>,
     /// Statistics of pools that are gone.
     past: Figures<Stat>,
 }
@@ -89,8 +99,8 @@ impl Pools {
         self.group_names.find(self.group_names.hash(name), |id| *self.group(id).name == *name)
     }
 
-    pub fn groups(&self) -> impl Iterator<Item = &Group> {
-        self.groups.iter().map(|(_, group)| group)
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
+        self.groups.iter().map(|(index, group)| (GroupId::from_index(index), group))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
@@ -175,30 +185,90 @@ impl Pools {
     }
 
     /// Puts a pool into the group of this name, which is made if it is new.
-    pub fn join_group(&mut self, pool: PoolId, name: &Arc<[u8]>) -> GroupId {
-        let id = self.find_group(name).unwrap_or_else(|| {
+    pub fn join_group(&mut self, pool: PoolId, name: &Arc<[u8]>) {
+        let id = self.find_or_add_group(name);
+        let group = &mut self.groups[id.index()];
+        group.pools.push(pool);
+        group.lasting += usize::from(!self.pools[pool.index()].is_leaving);
+        self.pools[pool.index()].group = Some(id);
+    }
+
+    pub fn find_or_add_group(&mut self, name: &Arc<[u8]>) -> GroupId {
+        self.find_group(name).unwrap_or_else(|| {
             let hash = self.group_names.hash(name);
-            let group = Group { name: name.clone(), pools: Vec::new(), hash };
+            let (name, candidates) = (name.clone(), Vec::new());
+            let (pools, is_rescanned, is_touched) = (Vec::new(), false, false);
+            let group = Group { name, pools, lasting: 0, candidates, is_rescanned, is_touched, hash };
             let id = GroupId::from_index(self.groups.insert(group));
             let groups = &self.groups;
             self.group_names.insert(hash, id, |id| groups[id.index()].hash);
             id
-        });
-        self.groups[id.index()].pools.push(pool);
-        self.pools[pool.index()].group = Some(id);
-        id
+        })
+    }
+
+    /// Returns whether a group has a pool that is not being removed.
+    pub fn is_lasting(&self, id: GroupId) -> bool {
+        self.group(id).lasting > 0
+    }
+
+    /// Notes that a waiter of a group causes starts in no pool any more: any of its pools may be able to start now.
+    pub fn reconsider_group(&mut self, id: GroupId) {
+        self.groups[id.index()].is_rescanned = true;
+        self.touch_group(id);
+    }
+
+    /// Notes that a pool may be able to start members for the waiters of its group.
+    pub fn add_candidate(&mut self, id: GroupId, pool: PoolId) {
+        let candidates = &mut self.groups[id.index()].candidates;
+        if candidates.last() != Some(&pool) {
+            candidates.push(pool);
+        }
+        self.touch_group(id);
+    }
+
+    fn touch_group(&mut self, id: GroupId) {
+        let group = &mut self.groups[id.index()];
+        if !group.is_touched {
+            group.is_touched = true;
+            self.touched_groups.push(id);
+        }
+    }
+
+    /// Takes a group with candidates.
+    pub fn next_touched_group(&mut self) -> Option<GroupId> {
+        self.touched_groups.pop()
+    }
+
+    pub fn has_candidates(&self, id: GroupId) -> bool {
+        let Group { candidates, is_rescanned, .. } = self.group(id);
+        *is_rescanned || !candidates.is_empty()
+    }
+
+    /// Takes a candidate. Returns None when there are no more: then the group is touched again by the next.
+    pub fn next_candidate(&mut self, id: GroupId) -> Option<PoolId> {
+        let group = &mut self.groups[id.index()];
+        if std::mem::take(&mut group.is_rescanned) {
+            group.candidates.clone_from(&group.pools);
+        }
+        let next = group.candidates.pop();
+        group.is_touched = next.is_some();
+        next
     }
 
     /// Takes a pool out of its group, and returns the group.
     pub fn leave_group(&mut self, pool: PoolId) -> Option<GroupId> {
         let id = self.pools[pool.index()].group.take()?;
-        self.groups[id.index()].pools.retain(|other| *other != pool);
+        let group = &mut self.groups[id.index()];
+        group.pools.retain(|other| *other != pool);
+        group.candidates.retain(|other| *other != pool);
+        group.lasting -= usize::from(!self.pools[pool.index()].is_leaving);
         Some(id)
     }
 
     /// Removes a group that has no pools.
     pub fn remove_group(&mut self, id: GroupId) {
         let group = self.groups.remove(id.index());
+        self.touched_groups.retain(|other| *other != id);
         self.group_names.remove(group.hash, id);
     }
 
@@ -210,7 +280,12 @@ impl Pools {
     }
 
     pub fn set_leaving(&mut self, id: PoolId, is_leaving: bool) {
-        self.pools[id.index()].is_leaving = is_leaving;
+        let pool = &mut self.pools[id.index()];
+        let was_leaving = std::mem::replace(&mut pool.is_leaving, is_leaving);
+        if let Some(group) = pool.group {
+            let lasting = &mut self.groups[group.index()].lasting;
+            *lasting = *lasting + usize::from(was_leaving) - usize::from(is_leaving);
+        }
     }
 
     pub fn set_from_file(&mut self, id: PoolId, is_from_file: bool) {

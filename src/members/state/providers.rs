@@ -1,6 +1,6 @@
 //! Requests of providers, cleaners and operators about members, and the loss of a provider.
 
-use super::lifecycle::Cause;
+use super::lifecycle::{Cause, FailedBy};
 use super::*;
 
 impl State {
@@ -15,23 +15,97 @@ impl State {
         Ok(agent.expect("the connection serves no pool"))
     }
 
-    /// `PROVIDE pool [capacity]`.
+    /// `PROVIDE pool [capacity] [session=NAME]`.
     pub(super) fn provide(
         &mut self,
         conn: ConnId,
         name: &[u8],
         capacity: Option<u32>,
+        session: Option<&[u8]>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.enlist(conn, name)?;
-        let pool = self.agents.get(id).pool;
-        if self.pool(pool).is_leaving {
-            return Err(Refusal::NoPool);
+        if let Some((agent, pool)) = self.agents.serving(conn) {
+            let Agent { provides, session: known, .. } = self.agents.get(agent);
+            if *self.pool(pool).name != *name {
+                return Err(Refusal::BadSyntax("the connection works for another pool"));
+            }
+            if *provides && session.is_some() && session != known.as_deref() {
+                return Err(Refusal::BadSyntax("the connection has another session"));
+            }
         }
+        let pool = self.lasting_pool(name)?;
+        let known = session.and_then(|session| self.agents.of_session(pool, session));
+        let id = match known {
+            Some(known) => {
+                self.replace_conn(known, conn, step);
+                known
+            }
+            None => self.enlist(conn, name)?,
+        };
         self.agents.set_provider(id, capacity);
+        if let Some(session) = session.filter(|_| known.is_none()) {
+            self.agents.set_session(id, session.into());
+        }
         step.tell(conn, What::Ok);
-        self.note_agent(pool);
+        self.pools.touch(pool);
         Ok(())
+    }
+
+    /// Gives a provider with its members to another connection of the same session. The one before is closed, if it is still there.
+    fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
+        let Agent { pool, .. } = *self.agents.get(id);
+        let before = self.agents.get(id).conn();
+        if before == Some(conn) {
+            return;
+        }
+        if let Some((cleaner, _)) = self.agents.serving(conn) {
+            // The connection cleans for the pool, and goes on as both.
+            self.members.take_from_cleaner(pool, cleaner, step);
+            self.agents.unlist(cleaner);
+            self.agents.set_lost(cleaner, None);
+            self.agents.remove(cleaner, step);
+            self.agents.set_cleaner(id);
+        }
+        if let Some(before) = before {
+            self.fail_starts(before, step);
+            self.leave_wait(before, step);
+            self.lose_consumer(before, false, step);
+            self.replaced.push(before);
+        }
+        self.members.take_from_cleaner(pool, id, step);
+        self.agents.replace_conn(id, conn, step);
+        self.end_lost_members(id, step);
+        self.pools.reconsider(pool);
+    }
+
+    /// Asks the new connection of a provider anew for what the one before was asked, and frees a member that was suspended.
+    pub(super) fn resume_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+        let Settings { stop_timeout, check_timeout, .. } = self.pool(self.member(id).pool).settings;
+        let Some(conn) = self.conn_of(id) else { return };
+        let (pool, member) = self.names_of(id);
+        match self.phase_of(id) {
+            PhaseKind::Orphaned => self.release_member(id, Cause::Other, step),
+            PhaseKind::Stopping => {
+                self.members.rearm(id, stop_timeout, step);
+                step.tell(conn, What::Stop { pool, member });
+            }
+            PhaseKind::Checking => {
+                self.members.rearm(id, check_timeout, step);
+                step.tell(conn, What::Check { pool, member });
+            }
+            _ => {}
+        }
+    }
+
+    /// Fails the starts under way of a connection that goes, without a backoff, and forgets all of its starts.
+    fn fail_starts(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
+        for start in self.starts.of_conn(conn).collect::<Vec<_>>() {
+            if let Some(pool) = self.starts.end(start, step) {
+                self.pools.count(pool, Stat::StartsFailed);
+                self.pools.touch(pool);
+            }
+        }
+        self.starts.forget(conn);
     }
 
     /// `CLEAN pool`.
@@ -39,14 +113,8 @@ impl State {
         let id = self.enlist(conn, name)?;
         self.agents.set_cleaner(id);
         step.tell(conn, What::Ok);
-        self.note_agent(self.agents.get(id).pool);
+        self.pools.touch(self.agents.get(id).pool);
         Ok(())
-    }
-
-    /// Notes that a pool has an agent more.
-    fn note_agent(&mut self, pool: PoolId) {
-        self.pool(pool).group.into_iter().for_each(|group| self.assign_group_starts(group));
-        self.pools.touch(pool);
     }
 
     /// Returns the pool of this name, unless it is being removed.
@@ -154,7 +222,7 @@ impl State {
         // It has stopped by itself.
         let id = own?;
         step.tell(conn, What::Ok);
-        self.end_dead_member(id, step);
+        self.end_dead_member(id, conn, step);
         Ok(())
     }
 
@@ -169,19 +237,22 @@ impl State {
             return Err(Refusal::NoSuchMember);
         }
         step.tell(conn, What::Ok);
-        self.end_dead_member(id, step);
+        self.end_dead_member(id, conn, step);
         Ok(())
     }
 
     /// Ends a dead member in any phase, or puts a fixed one into quarantine.
-    fn end_dead_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
+    fn end_dead_member(&mut self, id: MemberId, conn: ConnId, step: &mut Step<'_, '_>) {
         if let MemberPhase::InUse(lease) = self.member(id).phase {
             self.lose_lease(lease, Lost::Died, step);
         }
         match self.phase_of(id) {
             PhaseKind::Stopping => self.drop_member(id, step),
             PhaseKind::Quarantined => {}
-            _ if self.member(id).owner == MemberOwner::Fixed => self.fail_member(id, Stat::Died, step),
+            _ if self.member(id).owner == MemberOwner::Fixed => {
+                let by = FailedBy("dead, says", (step.peer)(conn));
+                self.fail_member(id, Stat::Died, by, step);
+            }
             _ => self.member_died(id, step),
         }
     }
@@ -196,13 +267,7 @@ impl State {
     /// Fails the starts of a connection that goes, and ends its members or suspends them for `provider_grace`.
     pub(super) fn lose_agent(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let agent = self.agents.serving(conn);
-        for start in self.starts.of_conn(conn).collect::<Vec<_>>() {
-            if let Some(pool) = self.starts.end(start, step) {
-                self.pools.count(pool, Stat::StartsFailed);
-                self.pools.touch(pool);
-            }
-        }
-        self.starts.forget(conn);
+        self.fail_starts(conn, step);
         self.agents.lose_dismissed(conn);
         let Some((agent, pool)) = agent else { return };
         self.agents.unlist(agent);
@@ -213,12 +278,14 @@ impl State {
         let grace = Some(settings.provider_grace).filter(|grace| *grace > Span::ZERO && !is_leaving);
         self.agents.set_lost(agent, grace.map(|grace| step.timers.arm(step.now + grace, Timer::Grace(agent))));
         self.end_lost_members(agent, step);
-        self.pool(pool).group.into_iter().for_each(|group| self.assign_group_starts(group));
         self.pools.reconsider(pool);
     }
 
-    /// Ends the members of a lost provider, or suspends them for its grace, in the background.
+    /// Ends the members of a lost provider, suspends them for its grace, or goes on with them for its new connection, in the background.
     fn end_lost_members(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
+        if self.agents.get(id).is_pending {
+            return self.agents.set_to_suspend(id, self.members.of_agent(id));
+        }
         self.agents.begin_pending(id, self.members.of_agent(id));
         self.begin(BackgroundTask::Agent(id), step);
     }

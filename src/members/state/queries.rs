@@ -10,8 +10,10 @@ use std::cmp::Reverse;
 pub enum Holder {
     /// A connection without a name.
     Connection(ConnId),
-    /// The name of the connection, or the address of one that is gone.
+    /// The name of the connection, or in versions 1 and 2 of the handover the address of one that is gone.
     Name(Arc<[u8]>),
+    /// The address of a connection that is gone.
+    Address(Arc<[u8]>),
 }
 
 impl Holder {
@@ -19,7 +21,7 @@ impl Holder {
     pub fn text(&self, peer: impl Fn(ConnId) -> String) -> String {
         match self {
             Holder::Connection(conn) => peer(*conn),
-            Holder::Name(name) => String::from_utf8_lossy(name).into_owned(),
+            Holder::Name(name) | Holder::Address(name) => String::from_utf8_lossy(name).into_owned(),
         }
     }
 }
@@ -37,6 +39,7 @@ pub struct Utilization {
     pub quarantined: u32,
     pub queued: u32,
     pub queue_max: u32,
+    pub is_removing: bool,
 }
 
 impl Utilization {
@@ -120,6 +123,7 @@ impl State {
             quarantined: sum(&[PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Orphaned]),
             queued: self.queued(id),
             queue_max: settings.queue,
+            is_removing: self.pool(id).is_leaving,
         }
     }
 

@@ -64,6 +64,7 @@ impl<'a> Reading<'a> {
             }
             Saved::Pool(saved) => self.read_pool(*saved, step)?,
             Saved::Group { name, pools } => {
+                state.pools.find_or_add_group(&name);
                 for pool in pools {
                     let id = *self.ids.pools.get(&pool)?;
                     state.pool(id).group.is_none().then_some(())?;
@@ -99,6 +100,10 @@ impl<'a> Reading<'a> {
                 let timer = until.map(|until| step.timers.arm(until, Timer::Backoff(agent)));
                 state.agents.restore_backoff(agent, Backoff::restored(timer, next, failed)).then_some(())?;
             }
+            Saved::Session { agent, name } => {
+                let agent = *self.ids.agents.get(&agent)?;
+                state.agents.set_session(agent, name).then_some(())?;
+            }
             Saved::Proven { member } => state.members.set_proven(*self.ids.members.get(&member)?),
             Saved::Client { conn, name, late_stops } => {
                 state.leases.set_name(conn, name);
@@ -123,6 +128,14 @@ impl<'a> Reading<'a> {
             state.pools.restore_slots(*id, state.slots(*id));
         }
         self.tasks.into_iter().for_each(|task| state.background.push(task));
+        for group in state.pools.groups().map(|(id, _)| id).collect::<Vec<_>>() {
+            if state.waiters.has_unplaced(group) {
+                state.pools.reconsider_group(group);
+            }
+            if !state.pools.is_lasting(group) {
+                state.background.push(BackgroundTask::EndGroup(group));
+            }
+        }
     }
 
     fn read_pool(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<()> {

@@ -56,6 +56,11 @@ pub(super) enum Saved {
         next: Span,
         failed: Option<Time>,
     },
+    /// The session of a provider, behind the provider.
+    Session {
+        agent: AgentId,
+        name: Arc<[u8]>,
+    },
     /// A young member that was returned in good state.
     Proven {
         member: MemberId,
@@ -188,11 +193,13 @@ impl State {
         };
         let pools = all_pools().map(|id| self.save_pool(id, timers));
         let groups = self.pools.groups();
-        let groups = groups.map(|group| Saved::Group { name: group.name.clone(), pools: group.pools.clone() });
+        let groups = groups.map(|(_, group)| Saved::Group { name: group.name.clone(), pools: group.pools.clone() });
         let agents = all_pools().flat_map(|id| self.agents.in_pool(id)).copied();
         let gone = self.agents.iter().filter(|(id, agent)| !self.agents.in_pool(agent.pool).contains(id));
         let agents = agents.chain(gone.map(|(id, _)| id)).map(|id| save_agent(id, self.agents.get(id), timers));
         let backoffs = self.agents.iter().filter_map(|(id, agent)| save_backoff(id, agent, timers));
+        let sessions = self.agents.iter().filter_map(|(agent, of)| Some((agent, of.session.clone()?)));
+        let sessions = sessions.map(|(agent, name)| Saved::Session { agent, name });
         let left = self.leases.left_holdings().map(|(id, holding)| Saved::Holding {
             id,
             address: holding.address.clone(),
@@ -213,6 +220,7 @@ impl State {
             .chain(groups)
             .chain(agents)
             .chain(backoffs)
+            .chain(sessions)
             .chain(left)
             .chain(members)
             .chain(proven.map(|member| Saved::Proven { member }))

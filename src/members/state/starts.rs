@@ -36,7 +36,8 @@ pub(super) struct Starts {
     starts: Slab<Start>,
     next_number: u64,
     under_way: usize,
-    by_pool: SideTable<PoolId, u32>,
+    by_pool: SideTable<PoolId, List<StartId>>,
+    pool_links: Links,
     by_agent: SideTable<AgentId, u32>,
     by_conn: SideTable<ConnId, Option<Box<ConnStarts>>>,
 }
@@ -54,6 +55,7 @@ impl Default for Starts {
             next_number: 1 + first_before(u32::MAX.into()),
             under_way: 0,
             by_pool: SideTable::default(),
+            pool_links: Links::default(),
             by_agent: SideTable::default(),
             by_conn: SideTable::default(),
         }
@@ -90,7 +92,12 @@ impl Starts {
 
     /// Returns the number of starts under way in a pool.
     pub fn in_pool(&self, pool: PoolId) -> u32 {
-        *self.by_pool.get(pool)
+        self.by_pool.get(pool).len()
+    }
+
+    /// Returns the oldest start under way in a pool.
+    pub fn first_in_pool(&self, pool: PoolId) -> Option<StartId> {
+        self.by_pool.get(pool).front()
     }
 
     /// Returns the number of starts that a provider has under way.
@@ -139,7 +146,7 @@ impl Starts {
         let of_conn = self.by_conn.get_mut(conn).get_or_insert_default();
         let progress = match under_way {
             Some((pool, agent, until)) => {
-                *self.by_pool.get_mut(pool) += 1;
+                self.by_pool.get_mut(pool).push_back(&mut self.pool_links, id);
                 *self.by_agent.get_mut(agent) += 1;
                 self.under_way += 1;
                 StartProgress::UnderWay { pool, agent, timer: step.timers.arm(until, Timer::Start(id)) }
@@ -181,7 +188,7 @@ impl Starts {
     fn stop(&mut self, id: StartId) -> Option<(PoolId, AgentId, TimerId)> {
         let progress = std::mem::replace(&mut self.starts[id.index()].progress, StartProgress::Late);
         let StartProgress::UnderWay { pool, agent, timer } = progress else { return None };
-        *self.by_pool.get_mut(pool) -= 1;
+        self.by_pool.get_mut(pool).remove(&mut self.pool_links, id);
         *self.by_agent.get_mut(agent) -= 1;
         self.under_way -= 1;
         Some((pool, agent, timer))
@@ -224,8 +231,8 @@ impl Starts {
                 *agents.entry(agent).or_insert(0) += 1;
             }
         }
-        let of_pools = self.by_pool.iter().filter(|(_, starts)| **starts > 0);
-        assert!(of_pools.map(|(pool, starts)| (pool, *starts)).eq(pools), "starts under way by pool");
+        let of_pools = self.by_pool.iter().filter(|(_, starts)| !starts.is_empty());
+        assert!(of_pools.map(|(pool, starts)| (pool, starts.len())).eq(pools), "starts under way by pool");
         let of_agents = self.by_agent.iter().filter(|(_, starts)| **starts > 0);
         assert!(of_agents.map(|(agent, starts)| (agent, *starts)).eq(agents), "starts under way by provider");
         assert_eq!(self.under_way, self.iter().filter(|start| start.is_under_way()).count(), "starts under way");

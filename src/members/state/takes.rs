@@ -115,7 +115,7 @@ impl State {
             }
             Found::Unproved(members) => members,
             Found::Nothing if no_wait => {
-                self.ask_for_start(pool, take.filter.as_deref(), step);
+                _ = self.ask_for_start(pool, take.filter.as_deref(), step);
                 let is_named = take.filter.as_ref().is_some_and(|filter| filter.member.is_some());
                 let reason = self.miss_reason(pool, !is_named);
                 self.count_miss(pool, reason);
@@ -158,9 +158,8 @@ impl State {
         }
         let no_wait = take.timeout == Span::ZERO;
         let to_check = self.fullest(unproved, step);
-        let starts_in = self.roomiest_pool(&pools);
         if no_wait && to_check.is_none() {
-            starts_in.into_iter().for_each(|pool| self.ask_for_start(pool, take.filter.as_deref(), step));
+            _ = pools.iter().any(|pool| self.ask_for_start(*pool, take.filter.as_deref(), step));
             self.refuse_group_take(conn, &pools, &take, step);
             return Ok(());
         }
@@ -169,6 +168,7 @@ impl State {
             step.tell(conn, What::QueueFull);
             return Ok(());
         }
+        let starts_in = self.best_pool(&pools);
         let (checked_in, to_check) = to_check.map_or((None, Vec::new()), |(pool, members)| (Some(pool), members));
         self.wait(conn, WaitSource::Group(group, checked_in.or(starts_in)), take, step)?;
         to_check.into_iter().for_each(|member| self.begin_check(member, step));
@@ -266,6 +266,10 @@ impl State {
             waiter.want = members - pool.map_or(0, |pool| self.suiting(pool, waiter.filter.as_deref(), members));
         }
         self.waiters.add(waiter, step);
+        if members > 1 {
+            // Members may be reserved for it in each.
+            self.pools_of(source).into_iter().for_each(|pool| self.pools.touch(pool));
+        }
         starts_in.into_iter().for_each(|pool| self.pools.touch(pool));
         Ok(())
     }
@@ -349,12 +353,13 @@ impl State {
         limit > 0 && u64::from(self.leases.held(conn, pool)) + u64::from(members) > u64::from(limit)
     }
 
-    /// Asks for a start for a take that does not wait, unless one is under way that no waiter needs.
-    fn ask_for_start(&mut self, pool: PoolId, filter: Option<&Filter>, step: &mut Step<'_, '_>) {
-        let is_named = filter.is_some_and(|filter| filter.member.is_some());
+    /// Asks for a start for a take that does not wait, unless one is under way that no waiter needs. Returns whether one is asked for.
+    fn ask_for_start(&mut self, pool: PoolId, filter: Option<&Filter>, step: &mut Step<'_, '_>) -> bool {
+        let (is_named, before) = (filter.is_some_and(|filter| filter.member.is_some()), self.starts.in_pool(pool));
         if !is_named && !self.has_spare_start(pool) {
             self.launch(pool, 1, step);
         }
+        self.starts.in_pool(pool) > before
     }
 
     pub(super) fn count_miss(&mut self, pool: PoolId, reason: NoMembers) {

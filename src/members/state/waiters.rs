@@ -1,14 +1,15 @@
 //! Table of the waiters, their queues by pool and by group, and the starts that they need.
 
 use super::*;
-use std::cmp::Reverse;
 
 mod check;
 mod classes;
+mod placed;
 mod starts;
 
 use classes::Classes;
 pub(super) use classes::{Cursor, Place};
+use placed::PlacedWaiters;
 
 /// A wait of this length has the first priority.
 const LONG_WAIT: Span = Span::from_secs(60);
@@ -46,6 +47,16 @@ pub(super) enum WaitSource {
     Pool(PoolId),
     /// A group, and the pool in which it causes starts or waits for a check.
     Group(GroupId, Option<PoolId>),
+}
+
+impl WaitSource {
+    /// Returns the pool in which starts are caused.
+    fn pool(self) -> Option<PoolId> {
+        match self {
+            WaitSource::Pool(pool) => Some(pool),
+            WaitSource::Group(_, pool) => pool,
+        }
+    }
 }
 
 /// The request of a waiter: any member, one that matches a filter, or several.
@@ -89,10 +100,7 @@ impl Waiter {
 
     /// Returns the pool in which it causes starts.
     pub fn starts_in(&self) -> Option<PoolId> {
-        match self.source {
-            WaitSource::Pool(pool) => Some(pool),
-            WaitSource::Group(_, pool) => pool,
-        }
+        self.source.pool()
     }
 
     /// Returns when its timer fires next: at the end of its wait, or before when it has waited for [`LONG_WAIT`].
@@ -113,10 +121,11 @@ struct WaitQueue {
 #[derive(Default)]
 struct PoolWaiters {
     queue: WaitQueue,
-    /// Number of starts that waiters may have under way here, those of its group among them.
+    /// Number of starts that waiters may have under way here, those of groups among them.
     need: u64,
     /// Its waiters.
     needy: List<WaiterId>,
+    placed: PlacedWaiters,
     /// Waiters for the end of a check.
     no_wait: List<WaiterId>,
     /// The first waiter for several members, when the pool was settled last.
@@ -134,8 +143,18 @@ pub(super) struct Waiters {
     classes: Classes,
     next_arrival: u64,
     by_pool: SideTable<PoolId, PoolWaiters>,
-    by_group: SideTable<GroupId, WaitQueue>,
+    by_group: SideTable<GroupId, GroupWaiters>,
     by_conn: SideTable<ConnId, Option<WaiterId>>,
+    /// Links of the lists `placed` and `unplaced`.
+    place_links: Links,
+}
+
+/// The waiters of a group.
+#[derive(Default)]
+struct GroupWaiters {
+    queue: WaitQueue,
+    /// Those that need starts, and cause them in no pool.
+    unplaced: List<WaiterId>,
 }
 
 impl Default for Waiters {
@@ -150,6 +169,7 @@ impl Default for Waiters {
             by_pool: SideTable::default(),
             by_group: SideTable::default(),
             by_conn: SideTable::default(),
+            place_links: Links::default(),
         }
     }
 }
@@ -241,18 +261,18 @@ impl Waiters {
         name: &'a [u8],
         attributes: Option<&'a Attributes>,
     ) -> impl Iterator<Item = ClassId> + 'a {
-        let group = group.filter(|group| self.by_group.get(*group).has_classes()).map(Place::Group);
+        let group = group.filter(|group| self.by_group.get(*group).queue.has_classes()).map(Place::Group);
         let pool = Some(Place::Pool(pool)).filter(|_| self.by_pool.get(pool).queue.has_classes());
         pool.into_iter().chain(group).flat_map(move |place| self.classes.under(place, name, attributes))
     }
 
     /// Returns the number of waiters for members of a pool, those of its group among them.
     pub fn queued(&self, pool: PoolId, group: Option<GroupId>) -> u32 {
-        self.by_pool.get(pool).queue.len + group.map_or(0, |group| self.by_group.get(group).len)
+        self.by_pool.get(pool).queue.len + group.map_or(0, |group| self.by_group.get(group).queue.len)
     }
 
     fn queues(&self, pool: PoolId, group: Option<GroupId>) -> impl Iterator<Item = &WaitQueue> {
-        let group = group.map(|group| self.by_group.get(group));
+        let group = group.map(|group| &self.by_group.get(group).queue);
         [&self.by_pool.get(pool).queue].into_iter().chain(group)
     }
 
@@ -270,20 +290,16 @@ impl Waiters {
         self.by_pool.get(pool).queue.lists.iter().flatten().find_map(List::front)
     }
 
-    /// Returns the waiters for a pool alone, newest first.
-    pub fn own_of_pool(&self, pool: PoolId) -> Vec<WaiterId> {
-        self.newest_first(&self.by_pool.get(pool).queue)
+    /// Returns a waiter for a group, the first of its kind.
+    pub fn any_of_group(&self, group: GroupId) -> Option<WaiterId> {
+        self.by_group.get(group).queue.lists.iter().flatten().find_map(List::front)
     }
 
-    /// Returns the waiters for a group, newest first.
-    pub fn of_group(&self, group: GroupId) -> Vec<WaiterId> {
-        self.newest_first(self.by_group.get(group))
-    }
-
-    fn newest_first(&self, queue: &WaitQueue) -> Vec<WaiterId> {
-        let mut all: Vec<WaiterId> = self.all_in(queue).collect();
-        all.sort_unstable_by_key(|id| Reverse(self.get(*id).arrival));
-        all
+    /// Returns the newest of the waiters for a pool alone, those for a check excepted.
+    pub fn newest_of_pool(&self, pool: PoolId) -> Option<WaiterId> {
+        let lists = self.by_pool.get(pool).queue.lists.iter().flatten().filter(|list| !list.is_empty());
+        let newest = lists.filter_map(|list| list.iter_back(&self.links).find(|id| !self.get(*id).no_wait));
+        newest.max_by_key(|id| self.get(*id).arrival)
     }
 
     /// Returns the first waiter for members of a pool with this demand about which `is_meant` is true.
@@ -318,7 +334,7 @@ impl Waiters {
         let queue = queue_of(&mut self.by_pool, &mut self.by_group, waiter.source);
         queue.len += 1;
         queue.list_of(&waiter).push_back(&mut self.links, id);
-        self.count_starts(id, waiter.starts_in(), waiter.want, waiter.no_wait);
+        self.count_starts(id, waiter.source, waiter.want, waiter.no_wait);
         waiter.timer = Some(step.timers.arm(waiter.next_timer(step.now), Timer::Wait(id)));
         if waiter.demand() != Demand::Any {
             waiter.class = Some(self.classes.insert(id, &waiter, &self.waiters));
@@ -335,7 +351,7 @@ impl Waiters {
         let queue = queue_of(&mut self.by_pool, &mut self.by_group, waiter.source);
         queue.len -= 1;
         queue.list_of(&waiter).remove(&mut self.links, id);
-        self.uncount_starts(id, waiter.starts_in(), waiter.want, waiter.no_wait);
+        self.uncount_starts(id, waiter.source, waiter.want, waiter.no_wait);
         self.by_conn.clear(waiter.conn);
         waiter
     }
@@ -365,11 +381,11 @@ impl WaitQueue {
 
 fn queue_of<'a>(
     by_pool: &'a mut SideTable<PoolId, PoolWaiters>,
-    by_group: &'a mut SideTable<GroupId, WaitQueue>,
+    by_group: &'a mut SideTable<GroupId, GroupWaiters>,
     source: WaitSource,
 ) -> &'a mut WaitQueue {
     match source {
         WaitSource::Pool(pool) => &mut by_pool.get_mut(pool).queue,
-        WaitSource::Group(group, _) => by_group.get_mut(group),
+        WaitSource::Group(group, _) => &mut by_group.get_mut(group).queue,
     }
 }

@@ -1,7 +1,7 @@
 //! Waits: the order in which waiters get members, the members that are reserved, and the starts that waiters cause.
 
 use super::lifecycle::Cause;
-use super::waiters::{Demand, Rank};
+use super::waiters::{Demand, Place, Rank};
 use super::*;
 
 /// Cost of an offer of a member to waiters: slices have fewer members where something waits.
@@ -59,7 +59,7 @@ impl State {
     }
 
     /// Returns whether the limits of a pool let a waiter take from it. Those of the pool alone were within them when they came.
-    fn can_take_from(&self, id: WaiterId, pool: PoolId) -> bool {
+    pub(super) fn can_take_from(&self, id: WaiterId, pool: PoolId) -> bool {
         let waiter = self.waiters.get(id);
         match waiter.source {
             WaitSource::Pool(_) => !self.pool(pool).is_leaving,
@@ -274,7 +274,7 @@ impl State {
         self.pools_of(source).into_iter().for_each(|pool| self.pools.retry(pool, Retry::Waiter(conn)));
     }
 
-    fn pools_of(&self, source: WaitSource) -> Vec<PoolId> {
+    pub(super) fn pools_of(&self, source: WaitSource) -> Vec<PoolId> {
         match source {
             WaitSource::Pool(pool) => vec![pool],
             WaitSource::Group(group, _) => self.pools.group(group).pools.clone(),
@@ -354,33 +354,13 @@ impl State {
         self.background.fall_behind(pool);
     }
 
-    /// Moves the starts of the waiters for a group to a pool that has a provider, where they are in one that has none.
-    pub(super) fn assign_group_starts(&mut self, id: GroupId) {
-        for waiter in self.waiters.of_group(id) {
-            let Waiter { no_wait, .. } = self.waiters.get(waiter);
-            let pool = self.waiters.get(waiter).starts_in();
-            if *no_wait || pool.is_some_and(|pool| self.agents.is_provided(pool) && !self.pool(pool).is_leaving) {
-                continue;
-            }
-            let best = self.roomiest_pool(&self.pools.group(id).pools);
-            if best != pool {
-                self.move_want(waiter, best);
-            }
-        }
-    }
-
     /// Moves the starts of a waiter for a group to another pool, or to none.
     pub(super) fn move_want(&mut self, id: WaiterId, pool: Option<PoolId>) {
         let before = self.waiters.move_want(id, pool);
         before.into_iter().chain(pool).for_each(|pool| self.pools.touch(pool));
-    }
-
-    /// Returns the pool with a provider and the most room; the first of several.
-    pub(super) fn roomiest_pool(&self, pools: &[PoolId]) -> Option<PoolId> {
-        let room = |id: &PoolId| u64::from(self.pool(*id).settings.max).saturating_sub(self.slots(*id));
-        let provided = pools.iter().copied().filter(|id| !self.pool(*id).is_leaving && self.agents.is_provided(*id));
-        // The first of several, where max_by_key takes the last.
-        provided.rev().max_by_key(room)
+        if let (None, Place::Group(group)) = (pool, self.waiters.get(id).place()) {
+            self.pools.reconsider_group(group);
+        }
     }
 
     /// Ends the wait of a connection that may not wait any more.

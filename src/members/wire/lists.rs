@@ -36,6 +36,7 @@ fn write_figures(bytes: &mut Vec<u8>, figures: &Utilization) {
         let space = if n == 0 { "" } else { " " };
         write(bytes, format_args!("{space}{name} {value}"));
     }
+    bytes.extend_from_slice(if figures.is_removing { b" removing 1" } else { b"" });
 }
 
 #[cfg(test)]
@@ -56,6 +57,7 @@ mod tests {
             quarantined: 6,
             queued: 7,
             queue_max: 8,
+            is_removing: false,
         };
         let mut line = Vec::new();
         write_pool(&mut line, &PoolRow { name: b"db", group: None, figures });

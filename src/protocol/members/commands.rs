@@ -24,7 +24,7 @@ commands! {
         Cancel = "CANCEL", "", None, "Ends the connection's wait.";
         Identify = "IDENTIFY", "<name>", None, "Names the connection.";
         Bye = "BYE", "", None, "Returns everything and ends the connection.";
-        Provide = "PROVIDE", "<pool> [<capacity>]", Some(PROVIDE), "Makes the connection a provider of a pool.";
+        Provide = "PROVIDE", "<pool> [<capacity>] [session=<name>]", Some(PROVIDE), "Makes the connection a provider of a pool.";
         Clean = "CLEAN", "<pool>", Some(PROVIDE), "Makes the connection a cleaner of a pool.";
         Started = "STARTED", "<start> <member> [<attribute>=<value>]...", None, "Answers !START: the member is there.";
         Failed = "FAILED", "<start> [<text>]", None, "Answers !START: there is no member.";

@@ -71,8 +71,8 @@ pub enum Request<'a> {
     Reconfigure { name: &'a [u8], changes: Vec<Change> },
     /// `RMPOOL name [GRACEFUL]`.
     RemovePool { name: &'a [u8], graceful: bool },
-    /// `PROVIDE pool [capacity]`.
-    Provide { pool: &'a [u8], capacity: Option<u32> },
+    /// `PROVIDE pool [capacity] [session=NAME]`.
+    Provide { pool: &'a [u8], capacity: Option<u32>, session: Option<&'a [u8]> },
     /// `CLEAN pool`.
     Clean { pool: &'a [u8] },
     /// `STARTED id member [attr=value ...]`.

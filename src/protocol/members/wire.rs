@@ -77,7 +77,7 @@ fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a
         MemberCommand::Cancel => Request::Cancel,
         MemberCommand::Identify => Request::Identify { name: words.name()? },
         MemberCommand::Bye => Request::Bye,
-        MemberCommand::Provide => Request::Provide { pool: words.name()?, capacity: words.number()? },
+        MemberCommand::Provide => parse_provide(words)?,
         MemberCommand::Clean => Request::Clean { pool: words.name()? },
         MemberCommand::Started => {
             let start = parse_long(words.word()?)?;
@@ -121,6 +121,19 @@ fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a
     }))
 }
 
+fn parse_provide<'a>(words: &mut LineWords<'a>) -> Result<Request<'a>, Refusal> {
+    let pool = words.name()?;
+    let (mut capacity, mut session) = (None, None);
+    for (n, word) in words.enumerate() {
+        match split(word) {
+            None if n == 0 => capacity = Some(number_of(word)?),
+            Some((b"session", name)) if session.is_none() => session = Some(check_name(name)?),
+            _ => return Err(Refusal::BadSyntax("a capacity and session=NAME, each once")),
+        }
+    }
+    Ok(Request::Provide { pool, capacity, session })
+}
+
 fn parse_members<'a>(words: &mut LineWords<'a>) -> Result<Query<'a>, Refusal> {
     let pool = words.name()?;
     let (mut after, mut limit) = (None, None);
@@ -149,10 +162,6 @@ impl<'a> LineWords<'a> {
 
     fn named(&mut self) -> Result<Named<'a>, Refusal> {
         Ok(Named { pool: self.name()?, member: self.member()? })
-    }
-
-    fn number(&mut self) -> Result<Option<u32>, Refusal> {
-        self.next().map(number_of).transpose()
     }
 
     fn positive_seconds(&mut self) -> Result<Option<Span>, Refusal> {

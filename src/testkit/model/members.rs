@@ -356,7 +356,7 @@ impl Members {
             "TAKE" => self.take(conn, words[1], &words[2..]),
             "TAKEGROUP" => self.take_from_group(conn, words[1], &words[2..]),
             "RETURN" => self.give_back(conn, words[1], words.get(2) == Some(&"FAIL")),
-            "RENEW" => self.renew(words[1], words.get(2).map(|span| seconds(span))),
+            "RENEW" => self.renew(conn, words[1], words.get(2).map(|span| seconds(span))),
             "CANCEL" => match self.waiters.iter().position(|waiter| waiter.conn == conn) {
                 Some(at) => {
                     self.waiters.remove(at);
@@ -834,11 +834,10 @@ impl Members {
         Ok("")
     }
 
-    fn ask(&mut self, p: usize, asked: &Asked) {
+    /// Asks for a start, and returns whether that was possible.
+    fn ask(&mut self, p: usize, asked: &Asked) -> bool {
         let surplus = self.starts_in(p) + self.pools[p].checking() > self.need(p).saturating_sub(self.pools[p].free());
-        if asked.named.is_none() && !surplus {
-            self.launch(p);
-        }
+        asked.named.is_none() && !surplus && self.launch(p)
     }
 
     /// At once only, and nobody waits.
@@ -872,19 +871,7 @@ impl Members {
             self.serve(p, conn, &asked);
             return Ok("");
         }
-        let room = |p: &usize| {
-            let pool = &self.pools[*p];
-            pool.settings.max.saturating_sub(pool.members.len() as u64 + self.starts_in(*p))
-        };
-        let provided: Vec<usize> = pools.iter().copied().filter(|p| !self.providers(*p).is_empty()).collect();
-        let most = provided.iter().map(room).max();
-        let mut best: Vec<usize> = provided.into_iter().filter(|p| Some(room(p)) == most).collect();
-        let started = |p: &usize| self.hints.starts.values().any(|(_, pool)| *pool == self.pools[*p].name);
-        let seen = best.iter().position(started);
-        if !best.is_empty() {
-            let p = best.swap_remove(seen.unwrap_or(0));
-            self.ask(p, &asked);
-        }
+        _ = pools.iter().any(|p| self.ask(*p, &asked));
         let reasons: Vec<&str> = pools.iter().map(|p| self.reason(*p, asked.named.is_none())).collect();
         let first = ["NO_MEMBERS starting", "NO_MEMBERS at_capacity", "NO_MEMBERS no_provider"];
         Ok(first.into_iter().find(|reason| reasons.contains(reason)).expect("it is known"))
@@ -975,13 +962,18 @@ impl Members {
         Ok("RETURNED")
     }
 
-    fn renew(&mut self, token: &str, span: Option<u64>) -> Answer {
+    fn renew(&mut self, conn: usize, token: &str, span: Option<u64>) -> Answer {
         let token: u64 = token[1..].parse().expect("a number");
+        let is_named = |lease: &Lease| !lease.holder.starts_with("client:");
         for lease in &mut self.leases {
             if let Some((known, usual, until)) = &mut lease.token
                 && *known == token
             {
                 *until = self.now + span.unwrap_or(*usual);
+                if !is_named(lease) {
+                    lease.holder = format!("client:{conn}");
+                }
+                lease.conn = Some(conn);
                 return Ok("RENEWED");
             }
         }
@@ -1576,7 +1568,7 @@ impl Members {
             };
             let queued = self.waiters.iter().filter(|waiter| waiter.pool == pool.name).count();
             lines.push(format!(
-                "{} {group} max {} in_use {} free {} starting {} stopping {} cleaning {} quarantined {} queued {queued} queue_max {}",
+                "{} {group} max {} in_use {} free {} starting {} stopping {} cleaning {} quarantined {} queued {queued} queue_max {}{}",
                 pool.name,
                 pool.settings.max,
                 pool.count(|member| member.state == State::InUse),
@@ -1586,6 +1578,7 @@ impl Members {
                 pool.count(|member| matches!(member.state, State::Unclean(_) | State::Cleaning(..))),
                 pool.count(quarantined),
                 pool.settings.queue,
+                if pool.is_leaving { " removing 1" } else { "" },
             ));
         }
         let mut pools: Vec<&Pool> = self.pools.iter().collect();

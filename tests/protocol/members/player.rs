@@ -164,6 +164,7 @@ impl Player {
                 if is_bye {
                     self.close(conn);
                 }
+                self.state.take_replaced().into_iter().for_each(|conn| self.close(conn.index()));
             }
             Ok(Line::Query(query)) => self.query(conn, query),
             Err(refusal) => self.hear(&Event { conn: id, what: What::Error(refusal) }),

@@ -5,7 +5,7 @@ use super::*;
 impl Pools {
     /// Compares the names, groups and notes with the pools.
     pub fn check(&self) {
-        assert!(self.touched.is_empty(), "a step settles what it has touched");
+        assert!(self.touched.is_empty() && self.touched_groups.is_empty(), "a step settles what it has touched");
         let named = self.iter().filter(|(_, pool)| !pool.is_removed).count();
         assert_eq!((self.names.len(), self.by_name.len()), (named, named), "each pool has one name");
         for (id, pool) in self.iter() {
@@ -20,7 +20,9 @@ impl Pools {
         assert_eq!(self.group_names.len(), self.groups.len(), "each group has one name");
         for (index, group) in &self.groups {
             let id = GroupId::from_index(index);
-            assert!(!group.pools.is_empty(), "a group has pools");
+            let lasting = group.pools.iter().filter(|pool| !self.get(**pool).is_leaving).count();
+            assert_eq!(group.lasting, lasting, "pools of a group that are not being removed");
+            assert!(group.is_touched || !self.has_candidates(id), "candidates are looked at");
             assert!(group.pools.iter().all(|pool| self.get(*pool).group == Some(id)), "the pools of a group know it");
         }
     }

@@ -6,7 +6,7 @@ impl Waiters {
     /// Compares the queues and counts with the waiters.
     pub fn check(&self) {
         let mut queued = 0;
-        let groups = self.by_group.iter().map(|(group, queue)| (None, Some(group), queue));
+        let groups = self.by_group.iter().map(|(group, of_group)| (None, Some(group), &of_group.queue));
         let pools = self.by_pool.iter().map(|(pool, of_pool)| (Some(pool), None, &of_pool.queue));
         for (pool, group, queue) in pools.chain(groups) {
             let is_here = |id: WaiterId| match self.get(id).source {
@@ -23,10 +23,25 @@ impl Waiters {
             assert_eq!(of_pool.need, here().map(|waiter| u64::from(waiter.want)).sum::<u64>(), "starts needed");
             let needy = of_pool.needy.iter(&self.need_links).filter(|id| self.get(*id).want > 0);
             assert_eq!(needy.count(), here().filter(|waiter| waiter.want > 0).count(), "waiters that need starts");
+            let placed = of_pool.placed.waiters.iter(&self.place_links);
+            let is_here = |id: &WaiterId| matches!(self.get(*id).source, WaitSource::Group(_, of) if of == Some(pool));
+            let wants: u64 = placed.filter(is_here).map(|id| u64::from(self.get(id).want)).sum();
+            let is_placed = |waiter: &&Waiter| matches!(waiter.place(), Place::Group(_)) && !waiter.no_wait;
+            assert_eq!(
+                wants,
+                here().filter(is_placed).map(|waiter| u64::from(waiter.want)).sum::<u64>(),
+                "placed here"
+            );
+            assert_eq!(of_pool.placed.need, wants, "starts that waiters for groups need");
             let no_wait = of_pool.no_wait.iter(&self.check_links).filter(|id| self.get(*id).no_wait);
             assert_eq!(no_wait.count(), here().filter(|waiter| waiter.no_wait).count(), "waiters for a check");
             let is_several = |id: WaiterId| self.find(id).is_some_and(|waiter| waiter.demand() == Demand::Several);
             assert!(of_pool.reserving.is_none_or(is_several), "members are reserved for a waiter for several");
+        }
+        for (group, of_group) in self.by_group.iter() {
+            let is_unplaced = |waiter: &Waiter| waiter.source == WaitSource::Group(group, None) && waiter.want > 0;
+            let expected = self.iter().filter(|(_, waiter)| is_unplaced(waiter) && !waiter.no_wait).count();
+            assert_eq!(of_group.unplaced.iter(&self.place_links).count(), expected, "waiters in no pool of a group");
         }
         self.classes.check(&self.waiters);
         for (id, waiter) in self.iter() {

@@ -4,8 +4,9 @@ use super::*;
 
 impl Waiters {
     /// Returns the number of starts that waiters may have under way in a pool.
-    pub fn need(&self, pool: PoolId) -> u64 {
-        self.by_pool.get(pool).need
+    pub fn need(&self, pool: PoolId, group: Option<GroupId>) -> u64 {
+        let PoolWaiters { need, placed, .. } = self.by_pool.get(pool);
+        if self.first_misplaced(pool, group).is_some() { need - placed.need } else { *need }
     }
 
     /// Returns the first of the waiters that may have a start under way in a pool.
@@ -20,12 +21,14 @@ impl Waiters {
 
     /// Sets the number of starts that a waiter may have under way. Returns the pool of its starts if the number has changed.
     pub fn set_want(&mut self, id: WaiterId, want: u32) -> Option<PoolId> {
-        let waiter = &mut self.waiters[id.index()];
-        let before = std::mem::replace(&mut waiter.want, want);
-        let pool = waiter.starts_in().filter(|_| before != want)?;
-        self.uncount_starts(id, Some(pool), before, false);
-        self.count_starts(id, Some(pool), want, false);
-        Some(pool)
+        let Waiter { want: before, source, no_wait, .. } = *self.get(id);
+        if before == want {
+            return None;
+        }
+        self.uncount_starts(id, source, before, no_wait);
+        self.waiters[id.index()].want = want;
+        self.count_starts(id, source, want, no_wait);
+        self.get(id).starts_in()
     }
 
     /// Counts one start of a waiter as used: its member went elsewhere.
@@ -38,17 +41,19 @@ impl Waiters {
 
     /// Makes a waiter for a group cause its starts in another pool, or in none. Returns the pool before.
     pub fn move_want(&mut self, id: WaiterId, pool: Option<PoolId>) -> Option<PoolId> {
-        let waiter = &mut self.waiters[id.index()];
-        let WaitSource::Group(group, before) = waiter.source else { return None };
-        waiter.source = WaitSource::Group(group, pool);
-        let (want, no_wait) = (waiter.want, waiter.no_wait);
-        self.uncount_starts(id, before, want, no_wait);
-        self.count_starts(id, pool, want, no_wait);
+        let Waiter { want, source, no_wait, .. } = *self.get(id);
+        let WaitSource::Group(group, before) = source else { return None };
+        self.uncount_starts(id, source, want, no_wait);
+        self.waiters[id.index()].source = WaitSource::Group(group, pool);
+        self.count_starts(id, WaitSource::Group(group, pool), want, no_wait);
         before
     }
 
-    pub(super) fn count_starts(&mut self, id: WaiterId, pool: Option<PoolId>, want: u32, no_wait: bool) {
-        let Some(pool) = pool else { return };
+    pub(super) fn count_starts(&mut self, id: WaiterId, source: WaitSource, want: u32, no_wait: bool) {
+        if want > 0 && !no_wait {
+            self.link_place(id, source, want);
+        }
+        let Some(pool) = source.pool() else { return };
         let of_pool = self.by_pool.get_mut(pool);
         if want > 0 {
             of_pool.need += u64::from(want);
@@ -59,8 +64,11 @@ impl Waiters {
         }
     }
 
-    pub(super) fn uncount_starts(&mut self, id: WaiterId, pool: Option<PoolId>, want: u32, no_wait: bool) {
-        let Some(pool) = pool else { return };
+    pub(super) fn uncount_starts(&mut self, id: WaiterId, source: WaitSource, want: u32, no_wait: bool) {
+        if want > 0 && !no_wait {
+            self.unlink_place(id, source, want);
+        }
+        let Some(pool) = source.pool() else { return };
         let of_pool = self.by_pool.get_mut(pool);
         if want > 0 {
             of_pool.need -= u64::from(want);

@@ -170,9 +170,13 @@ pub fn write_request(bytes: &mut Vec<u8>, request: &Request<'_>) {
         }
         Request::Identify { name } => write_words(bytes, &[b"IDENTIFY", name]),
         Request::Clean { pool } => write_words(bytes, &[b"CLEAN", pool]),
-        Request::Provide { pool, capacity } => {
+        Request::Provide { pool, capacity, session } => {
             write_words(bytes, &[b"PROVIDE", pool]);
             capacity.iter().for_each(|capacity| write(bytes, format_args!(" {capacity}")));
+            if let Some(session) = session {
+                bytes.extend_from_slice(b" session=");
+                bytes.extend_from_slice(session);
+            }
         }
         Request::Started { start, named } => {
             write(bytes, format_args!("STARTED {start} "));
@@ -402,8 +406,8 @@ mod tests {
             Request::Return { lease: LeaseName::Token(token), condition: Condition::Fail },
             Request::Renew { token, span: None },
             Request::Renew { token, span: Some(Span::from_millis(250)) },
-            Request::Provide { pool: b"db", capacity: None },
-            Request::Provide { pool: b"db", capacity: Some(3) },
+            Request::Provide { pool: b"db", capacity: None, session: None },
+            Request::Provide { pool: b"db", capacity: Some(3), session: Some(b"s") },
             Request::Started { start: 7, named: Ok((b"m", attributes(&[("a", "1")]))) },
             Request::Started { start: 7, named: Ok((b"m", Attributes::new())) },
             Request::Failed { start: 7, text: b"exit status 1" },

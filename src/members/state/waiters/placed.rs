@@ -1,0 +1,90 @@
+//! Waiters for groups, by the pool in which they cause starts.
+
+use super::*;
+
+/// The waiters for groups that cause starts in a pool.
+#[derive(Default)]
+pub(super) struct PlacedWaiters {
+    pub waiters: List<WaiterId>,
+    /// Number of starts that they may have under way.
+    pub need: u64,
+    /// Number of starts and checks under way that bind them.
+    bound: u64,
+    /// Number of starts and checks that were under way when the pool was settled last.
+    covered: u64,
+}
+
+impl Waiters {
+    /// Returns whether a waiter for a group needs starts and causes them in no pool.
+    pub fn has_unplaced(&self, group: GroupId) -> bool {
+        !self.by_group.get(group).unplaced.is_empty()
+    }
+
+    /// Returns the waiters for a group that need starts and cause them in no pool, in the order in which they are placed.
+    pub fn unplaced(&self, group: GroupId) -> impl Iterator<Item = WaiterId> {
+        self.by_group.get(group).unplaced.iter(&self.place_links)
+    }
+
+    /// Returns whether no waiter is queued for a pool alone or causes starts or waits for a check in it.
+    pub fn is_unused(&self, pool: PoolId) -> bool {
+        let PoolWaiters { queue, needy, placed, no_wait, .. } = self.by_pool.get(pool);
+        queue.len == 0 && needy.is_empty() && placed.waiters.is_empty() && no_wait.is_empty()
+    }
+
+    /// Returns the first waiter that causes starts in a pool which is not in its group, now that the pool is in `group`.
+    pub fn first_misplaced(&self, pool: PoolId, group: Option<GroupId>) -> Option<WaiterId> {
+        let first = self.by_pool.get(pool).placed.waiters.front()?;
+        (group.map(Place::Group) != Some(self.get(first).place())).then_some(first)
+    }
+
+    /// Takes the starts and checks that are no longer under way, of the `under_way` that are left, from the waiters for groups that they bind:
+    /// from these first, since those for the pool alone cannot go elsewhere.
+    pub fn unbind(&mut self, pool: PoolId, under_way: u64) {
+        if self.by_pool.get(pool).placed.waiters.is_empty() {
+            return;
+        }
+        let PoolWaiters { placed, need, .. } = self.by_pool.get_mut(pool);
+        let short = (placed.bound + (*need - placed.need)).saturating_sub(under_way);
+        let ended = placed.covered.saturating_sub(under_way);
+        placed.bound = (placed.bound - short.min(ended).min(placed.bound)).min(placed.need).min(under_way);
+    }
+
+    /// Binds waiters for groups to those of the starts and checks under way that no waiter for the pool alone needs. Returns the last one
+    /// of these waiters if none is left for it.
+    pub fn bind(&mut self, pool: PoolId, under_way: u64) -> Option<WaiterId> {
+        if self.by_pool.get(pool).placed.waiters.is_empty() {
+            return None;
+        }
+        let PoolWaiters { placed, need, .. } = self.by_pool.get_mut(pool);
+        let spare = under_way.saturating_sub(*need - placed.need);
+        placed.bound = placed.bound.max(spare).min(placed.need);
+        placed.covered = under_way;
+        let (last, free) = (placed.waiters.back()?, placed.need - placed.bound);
+        (u64::from(self.get(last).want) <= free).then_some(last)
+    }
+
+    /// Adds a waiter that needs starts to those that cause them in the same pool, or in none.
+    pub(super) fn link_place(&mut self, id: WaiterId, source: WaitSource, want: u32) {
+        let WaitSource::Group(group, pool) = source else { return };
+        let Some(pool) = pool else {
+            return self.by_group.get_mut(group).unplaced.push_back(&mut self.place_links, id);
+        };
+        let placed = &mut self.by_pool.get_mut(pool).placed;
+        if placed.waiters.is_empty() {
+            (placed.bound, placed.covered) = (0, 0);
+        }
+        placed.waiters.push_back(&mut self.place_links, id);
+        placed.need += u64::from(want);
+    }
+
+    pub(super) fn unlink_place(&mut self, id: WaiterId, source: WaitSource, want: u32) {
+        let WaitSource::Group(group, pool) = source else { return };
+        let Some(pool) = pool else {
+            return self.by_group.get_mut(group).unplaced.remove(&mut self.place_links, id);
+        };
+        let placed = &mut self.by_pool.get_mut(pool).placed;
+        placed.waiters.remove(&mut self.place_links, id);
+        placed.need -= u64::from(want);
+        placed.bound = placed.bound.min(placed.need);
+    }
+}
