@@ -2,11 +2,16 @@
 
 #![cfg_attr(not(feature = "top"), allow(dead_code, reason = "`top` shows all of a report, `stats` a part"))]
 
+mod health;
+mod tone;
+
+pub use health::ToldHealth;
+pub use tone::Tone;
+
 use super::servers::{AnswerOf, in_words};
 use super::terminal::printable;
 use poolcounter_client::{Client, Error, Lines};
 use poolcounter_core::time::Span;
-use poolcounter_service::health::Level;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -38,25 +43,6 @@ pub struct ToldReport {
     /// The rows of the tables of each service, beside what is not looked at.
     #[serde(flatten)]
     rows: Map<String, Value>,
-}
-
-/// Health of one service.
-#[derive(Deserialize)]
-pub struct ToldHealth {
-    pub title: String,
-    pub level: Level,
-    pub sentence: String,
-    pub conditions: Vec<ToldCondition>,
-    pub more: u64,
-}
-
-/// A condition that is on.
-#[derive(Deserialize)]
-pub struct ToldCondition {
-    pub level: Level,
-    pub sentence: String,
-    /// In seconds since 1970.
-    pub since: f64,
 }
 
 /// What it tells of one of them.
@@ -173,28 +159,6 @@ pub struct GridHead {
     pub is_counter: bool,
     /// What its values are for whoever looks.
     pub tone: Tone,
-}
-
-/// What values are for whoever looks, where they are not zero.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Tone {
-    /// Nothing special.
-    #[default]
-    Plain,
-    /// A possible trouble.
-    Caution,
-    /// A trouble.
-    Alarm,
-}
-
-impl Tone {
-    fn of(emphasis: &str) -> Tone {
-        match emphasis {
-            "caution" => Tone::Caution,
-            "alarm" => Tone::Alarm,
-            _ => Tone::Plain,
-        }
-    }
 }
 
 /// What stands in a table.

@@ -186,9 +186,9 @@ impl Watcher {
             note("unwatched", format!("no runner for {name}: {late}"), format!("jobs run {pattern} -- COMMAND"));
         }
         let ([done, failed], _) = followed.attempts.growth(now, [deletes, failures]);
-        let attempts = done + failed;
-        if attempts >= LEAST_ATTEMPTS && failed * 1000 > self.warnings.failures * attempts {
-            let share = failed * 100 / attempts;
+        let attempts = done.saturating_add(failed);
+        if attempts >= LEAST_ATTEMPTS && failed.saturating_mul(1000) > self.warnings.failures.saturating_mul(attempts) {
+            let share = failed.saturating_mul(100) / attempts;
             let sentence = format!("{name}: {share} % of {} attempts failed in 5 min", grouped(attempts));
             note("fails", sentence, format!("jobs list {} buried", quoted(&name_of(part.tube))));
         }

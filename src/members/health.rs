@@ -2,7 +2,7 @@
 
 use super::Members;
 use super::state::PoolHealth;
-use super::stats::{Levels, MemberStat as Stat, misses_of};
+use super::stats::Levels;
 use poolcounter_core::time::Span;
 use poolcounter_core::top_keys;
 use poolcounter_service::health::{Condition, ConditionInfo, Level, Look, grouped, in_words, name_of, path_of, quoted};
@@ -75,8 +75,7 @@ impl Members {
             grouped(members),
             grouped(waiting)
         );
-        let figures = self.state.counted_in_all();
-        look.is_moving = in_use + waiting > 0 && figures.of(Stat::Takes) + misses_of(&figures) > 0;
+        look.is_moving = in_use.max(waiting) > 0;
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the members service counts, in each pool. It knows nothing of what happens there.
 
+use poolcounter_core::count::Count;
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::stats::{Figures, statistics};
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,7 @@ pub const MISSES: [MemberStat; 6] = [
 
 /// Returns how many takes had no member.
 pub fn misses_of(figures: &Figures<MemberStat>) -> u64 {
-    MISSES.iter().map(|stat| figures.of(*stat)).sum()
+    MISSES.iter().map(|stat| Count::from(figures.of(*stat))).sum::<Count>().get()
 }
 
 statistics! {

@@ -3,6 +3,7 @@
 use super::PoolsService;
 use super::report::KEYS;
 use super::state::{BusyKey, OverdueLock, RefusingKey};
+use poolcounter_core::count::Count;
 use poolcounter_core::time::Span;
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_service::health::{
@@ -59,7 +60,13 @@ impl PoolsService {
     /// Notes the conditions that hold.
     pub(super) fn note_conditions(&mut self, look: &mut Look<'_>) {
         let state = &self.state;
-        let shed: u64 = state.ceilings().iter().filter(|ceiling| !ceiling.is_shadow()).map(|it| it.shed).sum();
+        let shed = state
+            .ceilings()
+            .iter()
+            .filter(|ceiling| !ceiling.is_shadow())
+            .map(|it| Count::from(it.shed))
+            .sum::<Count>()
+            .get();
         let counts = [state.count_of(Stat::TotalAcquired), state.refusals(), shed];
         let ([granted, refused, shed], within) = self.minute.growth(look.now, counts);
         self.note_refusals(refused, within, look);

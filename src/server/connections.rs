@@ -21,13 +21,13 @@ use poolcounter_core::time::{Span, Time, earliest};
 use poolcounter_core::wheel::Owner;
 use poolcounter_service::access::SavedCounts;
 use poolcounter_service::container::{PerService, ServiceId, Services};
-use poolcounter_service::contract::{Peers, Process};
-use poolcounter_service::health::{HealthLine, HealthSettings};
+use poolcounter_service::contract::Peers;
 use poolcounter_service::loop_stats::LoopStats;
 
 mod check;
 mod events;
 mod guard;
+mod health;
 mod saved;
 mod table;
 mod tick;
@@ -270,26 +270,6 @@ impl<S: Stream> Connections<S> {
             false if self.is_paused => None,
             false => earliest(self.dispatch.wheel.next(), self.idle.next_deadline()),
         }
-    }
-
-    /// Sets when conditions are on, and when they are over.
-    pub fn watch_over(&mut self, settings: HealthSettings) {
-        self.dispatch.health.board.settings = settings;
-    }
-
-    /// Returns the health of the services as it was at the last look.
-    pub fn health(&self) -> Vec<HealthLine> {
-        self.dispatch.health.board.lines()
-    }
-
-    /// Returns when to look at the services again although nothing happens.
-    pub fn next_look(&self) -> Option<Time> {
-        self.dispatch.health.board.wake_at()
-    }
-
-    /// Sets what the services know the process by.
-    pub fn measure(&mut self, process: Box<dyn Process>) {
-        self.dispatch.process = process;
     }
 
     /// Returns the loop's own figures.

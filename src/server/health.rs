@@ -1,6 +1,7 @@
 //! Conditions of the daemon itself: its one thread, its descriptors, refused connections, reloads, a drain.
 
 use super::dispatch::Dispatch;
+use poolcounter_core::count::Count;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::{Peers, Traffic};
 use poolcounter_service::health::{Board, Condition, ConditionInfo, Growth, Level, Look, grouped, in_words, rate};
@@ -88,7 +89,7 @@ impl Dispatch {
 
     fn note_own_conditions(&mut self, look: &mut Look<'_>) {
         let now = look.now;
-        let errors = self.services.ids().map(|id| self.services[id].traffic.connect_errors.get()).sum();
+        let errors = self.services.ids().map(|id| self.services[id].traffic.connect_errors).sum::<Count>().get();
         let busy = self.loop_stats.busy().as_micros();
         let ([busy, errors], within) = self.health.minute.growth(now, [busy, errors]);
         // Percent: a microsecond of work in a second is a millionth.
@@ -106,7 +107,7 @@ impl Dispatch {
             self.health.max_fds = Some((now, self.process.usage().max_fds));
         }
         let most = self.health.max_fds.map_or(0, |(_, most)| most);
-        if most > 0 && open * 100 > most * DESCRIPTORS {
+        if most > 0 && open.saturating_mul(100) > most.saturating_mul(DESCRIPTORS) {
             let (open, most) = (grouped(open), grouped(most));
             note("descriptors", format!("{open} of {most} descriptors are used: raise the limit of open files"));
         }
@@ -120,7 +121,8 @@ impl Dispatch {
             );
         }
         if let Some(since) = self.health.refuses_since {
-            let at_risk: u64 = self.services.ids().map(|id| self.services[id].service.at_risk()).sum();
+            let at_risk =
+                self.services.ids().map(|id| Count::from(self.services[id].service.at_risk())).sum::<Count>().get();
             let span = in_words(now.since(since));
             note(
                 "drains",

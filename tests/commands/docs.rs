@@ -19,7 +19,7 @@ const WRITE: &str = "WRITE_DOCS";
 const METRICS: &str = "docs/metrics.md";
 const TEMPLATE: &str = "debian/poolcounter.toml";
 
-const OPERATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md");
+const OPERATIONS: &str = "docs/operations.md";
 
 /// Marks around the table of conditions in their page.
 const CONDITIONS_BEGIN: &str = "<!-- Made by make docs: the conditions. -->\n";

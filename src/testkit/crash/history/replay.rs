@@ -13,6 +13,8 @@ pub(super) struct Job {
     pub possible: BTreeSet<Option<Shape>>,
     /// The name of its root job's register, and the number that it has for it.
     pub leaf: Option<(String, u64)>,
+    /// The client that has put it; None if it was there before.
+    client: Option<usize>,
     holder: Option<usize>,
     /// When its end was promised: a position in the history.
     ended: Option<usize>,
@@ -24,6 +26,9 @@ pub(super) struct Replay<'a> {
     ids_of: HashMap<Vec<u8>, u64>,
     pub jobs: BTreeMap<u64, Job>,
     pub registers: Registers,
+    /// Sweeps without an answer, with their clients: a server may come to the requests of a connection that was lost long after its client
+    /// has gone on with another.
+    loose: Vec<(usize, String)>,
     /// Tubes that may have had jobs that nobody saw.
     unseen: BTreeSet<String>,
     now: u64,
@@ -36,10 +41,10 @@ impl<'a> Replay<'a> {
         let standing = history.standing.jobs.iter().map(|FoundJob { id, shape, fixed }| {
             let possible = [Some(shape.clone())].into();
             let leaf = history.leaves.get(id).cloned();
-            (*id, Job { fixed: fixed.clone(), possible, leaf, holder: None, ended: None })
+            (*id, Job { fixed: fixed.clone(), possible, leaf, client: None, holder: None, ended: None })
         });
         let (jobs, registers) = (standing.collect(), Registers::of(&history.standing.registers));
-        Replay { history, ids_of, jobs, registers, unseen: BTreeSet::new(), now }
+        Replay { history, ids_of, jobs, registers, loose: Vec::new(), unseen: BTreeSet::new(), now }
     }
 
     /// Goes through all of it.
@@ -59,6 +64,9 @@ impl<'a> Replay<'a> {
                     }
                 }
             }
+        }
+        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.sweep_late(id);
         }
         Ok(())
     }
@@ -88,7 +96,12 @@ impl<'a> Replay<'a> {
             // Whether or not the reply left, the job may have.
             ("reserve-job", Outcome::Unknown) => self.change(id, &Change::Reserve, span, false),
             ("kick-job", _) => self.change(id, &Change::Kick, span, outcome == Outcome::Done),
-            ("kick-all" | "clear", _) => self.sweep(&words, span, reply.as_ref(), told),
+            ("kick-all" | "clear", outcome) => {
+                self.sweep(&words, span, reply.as_ref(), told);
+                if outcome == Outcome::Unknown {
+                    self.loose.push((client, line));
+                }
+            }
             ("root", _) => {
                 let name = words[..3].join(" ");
                 note_newest(&mut self.history.newest, &name, number_at(3));
@@ -148,7 +161,9 @@ impl<'a> Replay<'a> {
         let place = Place::after(delay, span.0, span.1);
         let shape = Shape { tube, pri, delay, attempts: 0, error: String::new(), place };
         let fixed = Fixed { body: asked.body.clone(), ttr, key, group };
-        self.jobs.insert(id, Job { fixed, possible: [Some(shape)].into(), leaf, holder: None, ended: None });
+        let client = Some(asked.client);
+        self.jobs.insert(id, Job { fixed, possible: [Some(shape)].into(), leaf, client, holder: None, ended: None });
+        self.sweep_late(id);
         Ok(())
     }
 
@@ -199,16 +214,7 @@ impl<'a> Replay<'a> {
     /// All jobs of a tube are kicked or cleared, or those in one state. When as many were as can be, all of them were.
     fn sweep(&mut self, words: &[&str], span: (u64, u64), reply: Option<&Told>, told: Option<usize>) {
         let is_kick = words[0] == "kick-all";
-        let is_meant = |shape: &Shape| {
-            let state = match shape.place {
-                Place::Ready => "ready",
-                Place::Delayed(..) => "delayed",
-                Place::Buried => "buried",
-            };
-            let in_state = if is_kick { state != "ready" } else { words.get(2).is_none_or(|word| *word == state) };
-            shape.tube == words[1] && in_state
-        };
-        let may_be_meant = |job: &Job| job.possible.iter().flatten().any(is_meant);
+        let may_be_meant = |job: &Job| job.possible.iter().flatten().any(|shape| is_swept(words, shape));
         let meant: Vec<u64> = self.jobs.iter().filter(|(_, job)| may_be_meant(job)).map(|(id, _)| *id).collect();
         let count = reply.and_then(|reply| reply.number(if is_kick { "KICKED" } else { "CLEARED" }));
         let is_done = count == Some(meant.len() as u64) && !self.unseen.contains(words[1]);
@@ -220,6 +226,36 @@ impl<'a> Replay<'a> {
             }
         }
     }
+}
+
+impl Replay<'_> {
+    /// Sweeps of other connections may have come to a job after it was put.
+    fn sweep_late(&mut self, id: u64) {
+        for (client, line) in self.loose.clone() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let Some(job) = self.jobs.get(&id).filter(|job| job.client != Some(client)) else { continue };
+            if job.possible.iter().flatten().any(|shape| is_swept(&words, shape)) {
+                match words[0] {
+                    "clear" => self.end(id, None),
+                    _ => self.change(id, &Change::Kick, (0, self.now), false),
+                }
+            }
+        }
+    }
+}
+
+/// Whether a `kick-all` or a `clear` is about a job like this.
+fn is_swept(words: &[&str], shape: &Shape) -> bool {
+    let state = match shape.place {
+        Place::Ready => "ready",
+        Place::Delayed(..) => "delayed",
+        Place::Buried => "buried",
+    };
+    let in_state = match words[0] {
+        "kick-all" => state != "ready",
+        _ => words.get(2).is_none_or(|word| *word == state),
+    };
+    shape.tube == words[1] && in_state
 }
 
 /// What a reply says of what was asked.

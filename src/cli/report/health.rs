@@ -1,0 +1,23 @@
+//! Health of services, as a report tells it.
+
+use poolcounter_service::health::Level;
+use serde::Deserialize;
+
+/// Health of one service.
+#[derive(Deserialize)]
+pub struct ToldHealth {
+    pub title: String,
+    pub level: Level,
+    pub sentence: String,
+    pub conditions: Vec<ToldCondition>,
+    pub more: u64,
+}
+
+/// A condition that is on.
+#[derive(Deserialize)]
+pub struct ToldCondition {
+    pub level: Level,
+    pub sentence: String,
+    /// In seconds since 1970.
+    pub since: f64,
+}
