@@ -121,7 +121,9 @@ impl<S: Clone> File<'_, S> {
         let mut result = (self.schema.add)(settings, row, &table);
         let mut left_out: Vec<String> = Vec::new();
         while let Err(Misplaced { at, what }) = result {
-            if left_out.iter().any(|key| what.starts_with(&format!("{key}: "))) {
+            let is_about =
+                |key: &String| what.starts_with(&format!("{key}: ")) || what.ends_with(&format!("needs \"{key}\""));
+            if left_out.iter().any(is_about) {
                 return;
             }
             self.note(at, format!("{key}: {what}"));

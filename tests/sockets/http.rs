@@ -772,7 +772,9 @@ fn the_alerts_are_sound() {
     let named: Vec<&&str> = words.iter().filter(is_metric).collect();
     assert!(named.len() >= 8, "{named:?}");
     for name in named {
-        assert!(page.text().lines().any(|line| line.starts_with(*name)), "there is no {name}");
+        let (line, kind) = (name.to_string(), format!("# TYPE {name} "));
+        let is_told = |it: &str| it.starts_with(&line) || it.starts_with(&kind);
+        assert!(page.text().lines().any(is_told), "there is no {name}");
     }
     let alerts = rules.matches("- alert: ").count();
     assert_eq!(rules.matches("severity: ").count(), alerts, "each has a severity");
