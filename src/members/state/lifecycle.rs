@@ -207,7 +207,9 @@ impl State {
 
     /// Ends a member that is not in use and is dead. One that dies young counts as a failed start of its provider.
     pub(super) fn member_died(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
-        let Member { owner, is_leaving, is_proven, born, .. } = *self.member(id);
+        let member = self.member(id);
+        let is_proven = member.is_proven();
+        let Member { owner, is_leaving, born, .. } = *member;
         let then = if is_leaving { Then::Nothing } else { Then::Replace };
         let age = step.now.since(born);
         if let MemberOwner::Agent(agent) = owner

@@ -28,13 +28,32 @@ pub(super) struct Member {
     pub share: u16,
     /// True when it was withdrawn or deleted while in use.
     pub is_leaving: bool,
-    /// True when it was ever returned in good state.
-    pub is_proven: bool,
-    /// True for a fixed member that the configuration file had when it was read last.
-    pub is_from_file: bool,
+    origin: Origin,
     pub phase: MemberPhase,
     /// Armed until it has reached its lifetime.
     life: Option<TimerId>,
+}
+
+/// Origin of a member: a provider's may be proven, a fixed one may be the file's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Origin {
+    Unknown,
+    /// It was returned in good state.
+    Proven,
+    /// The configuration file had it when it was read last.
+    File,
+}
+
+impl Member {
+    /// Returns true when it was ever returned in good state. That of the file's members is not noted.
+    pub fn is_proven(&self) -> bool {
+        self.origin == Origin::Proven
+    }
+
+    /// Returns true for a fixed member that the configuration file had when it was read last.
+    pub fn is_from_file(&self) -> bool {
+        self.origin == Origin::File
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,8 +236,7 @@ impl MemberTable {
             uses: 0,
             share,
             is_leaving: false,
-            is_proven: false,
-            is_from_file: false,
+            origin: Origin::Unknown,
             phase: MemberPhase::Orphaned,
             life: None,
         };
@@ -245,7 +263,8 @@ impl MemberTable {
         let id = self.create(pool, &saved.name, attributes, owner, saved.share, now);
         let member = &mut self.members[id.index()];
         (member.born, member.since, member.proved) = (saved.born, saved.since, saved.proved);
-        (member.uses, member.is_leaving, member.is_from_file) = (saved.uses, saved.is_leaving, saved.is_from_file);
+        (member.uses, member.is_leaving) = (saved.uses, saved.is_leaving);
+        member.origin = if saved.is_from_file { Origin::File } else { Origin::Unknown };
         saved.hold.into_iter().for_each(|span| self.set_hold(id, span));
         Some(id)
     }
@@ -304,11 +323,12 @@ impl MemberTable {
 
     /// Notes that a member was returned in good state.
     pub fn set_proven(&mut self, id: MemberId) {
-        self.members[id.index()].is_proven = true;
+        let Member { origin, .. } = &mut self.members[id.index()];
+        *origin = if *origin == Origin::Unknown { Origin::Proven } else { *origin };
     }
 
     pub fn set_from_file(&mut self, id: MemberId, is_from_file: bool) {
-        self.members[id.index()].is_from_file = is_from_file;
+        self.members[id.index()].origin = if is_from_file { Origin::File } else { Origin::Unknown };
     }
 
     /// Sets when a member was last in use, or came free.

@@ -256,7 +256,7 @@ impl State {
     /// Withdraws the fixed members that were in the file and are no longer.
     fn withdraw_undeclared(&mut self, id: PoolId, fixed: &[DeclaredMember], step: &mut Step<'_, '_>) {
         let names: HashSet<&[u8]> = fixed.iter().map(|member| &*member.name).collect();
-        let is_gone = |member: &Member| member.is_from_file && !names.contains(&*member.name);
+        let is_gone = |member: &Member| member.is_from_file() && !names.contains(&*member.name);
         let gone = self.members.in_pool(id).all().filter(|member| is_gone(self.member(*member)));
         for id in gone.collect::<Vec<_>>() {
             self.members.set_from_file(id, false);

@@ -207,7 +207,7 @@ impl State {
         });
         let members = all_pools().flat_map(|id| self.members.in_order_of_queues(id));
         let members = members.map(|id| self.save_member(id, timers));
-        let is_proven = move |member: &Member| member.is_proven && now.since(member.born) < PROVEN_AGE;
+        let is_proven = move |member: &Member| member.is_proven() && now.since(member.born) < PROVEN_AGE;
         let proven = self.members.iter().filter(move |(_, member)| is_proven(member)).map(|(id, _)| id);
         let mut leases: Vec<LeaseId> = self.leases.iter().map(|(id, _)| id).collect();
         leases.sort_unstable_by_key(|id| self.leases.get(*id).number);
@@ -286,7 +286,7 @@ impl State {
             uses: member.uses,
             share: member.share,
             is_leaving: member.is_leaving,
-            is_from_file: member.is_from_file,
+            is_from_file: member.is_from_file(),
             hold: self.members.hold(id),
             phase,
         }))
