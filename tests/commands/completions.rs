@@ -1,6 +1,8 @@
 //! What shells complete behind the program's name, each tried in the shell itself.
 
 use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use poolcounter_cli::COMMANDS;
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::scratch::Scratch;
@@ -168,8 +170,8 @@ impl Interactive {
 
 impl Drop for Interactive {
     fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
+        // `timeout` passes the signal on to the shell; it may have ended already.
+        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGHUP);
         let _ = self.child.wait();
     }
 }
