@@ -24,7 +24,7 @@ const VARIABLE: &str = "POOLCOUNTER_ADMIN";
 /// The configuration file of the package.
 const USUAL_CONFIG: &str = "/etc/poolcounter.toml";
 
-/// What the options say.
+/// Settings that the options make.
 struct AdminCommandSettings {
     socket: Option<String>,
     config: String,

@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The exit status when the server refuses.
 const REFUSED: u8 = 2;
 
-/// What the options say.
+/// Settings that the options make.
 #[derive(Default)]
 struct CounterSettings {
     servers: Servers,

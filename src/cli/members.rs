@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What the options say.
+/// Settings that the options make.
 #[derive(Default)]
 struct MembersCommandSettings {
     servers: Servers,

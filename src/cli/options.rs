@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The permissions of sockets that only the daemon's own user and root can open.
 const PRIVATE_MODE: u32 = 0o600;
 
-/// What the options say.
+/// Settings that the options make.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DaemonSettings {
     /// Where more settings are.

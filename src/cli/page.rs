@@ -20,7 +20,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The services of this program: the pages alone.
 const SERVICES: &[&Info] = &[&http::INFO];
 
-/// What the options say.
+/// Settings that the options make.
 struct PageSettings {
     endpoint: Endpoint,
     http: HttpSettings,

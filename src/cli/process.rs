@@ -38,9 +38,9 @@ pub struct Launch<'a> {
     pub input: Option<BorrowedFd<'a>>,
     /// What becomes of its output.
     pub keep: Keep,
-    /// What becomes of its standard error.
+    /// Use of its standard error.
     pub errors: Errors,
-    /// Whether it has descriptor 3, on which it writes lines.
+    /// True when it has descriptor 3, on which it writes lines.
     pub has_answers: bool,
     /// It must have ended within this time, or have printed a line if that is wanted.
     pub timeout: Option<Duration>,
@@ -60,7 +60,7 @@ pub enum Keep {
     Ends(usize),
 }
 
-/// What becomes of a standard error.
+/// Use of a standard error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Errors {
     /// It is that of this process.
@@ -93,11 +93,11 @@ struct Capture {
     /// What is kept; of an end, up to twice as much; of lines, the beginning of the next.
     kept: Vec<u8>,
     lines: Vec<Vec<u8>>,
-    /// Whether the first line is whole.
+    /// True when the first line is whole.
     has_line: bool,
     /// Bytes of its beginning that are not kept any more: some of the first line.
     beginning: Vec<u8>,
-    /// Whether it is written to the standard error of this process.
+    /// True when it is written to the standard error of this process.
     is_passed_on: bool,
 }
 

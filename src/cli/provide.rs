@@ -31,7 +31,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The status when nothing can be run at all.
 const CANNOT_RUN: u8 = 126;
 
-/// What the options say.
+/// Settings that the options make.
 pub struct ProvideSettings {
     /// The commands, for `sh -c`; empty if there is none.
     start: Vec<u8>,

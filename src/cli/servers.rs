@@ -103,6 +103,8 @@ pub const fn json_option<S>(doc_long: &'static str, set: fn(&mut S, &str) -> Res
 pub trait ServerOptions {
     /// The option of all commands that ask servers.
     const SERVER: Self;
+    /// The option of commands that ask each of several servers.
+    const EACH_SERVER: Self;
     /// The option that says how to speak to servers that speak TLS.
     const TLS: Self;
 }
@@ -125,6 +127,13 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
             Ok(())
         },
         ..Opt::BLANK
+    };
+
+    const EACH_SERVER: Opt<S> = Opt {
+        doc_long: "
+            A server.
+            May be given several times, and each is asked.",
+        ..Opt::SERVER
     };
 
     const TLS: Opt<S> = Opt {

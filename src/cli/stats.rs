@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-/// What the options say.
+/// Settings that the options make.
 struct StatsSettings {
     servers: Servers,
     is_json: bool,
@@ -59,12 +59,7 @@ const OPTIONS: &[Opt<StatsSettings>] = &[
         set: |settings, value| assign(&mut settings.rows, number(value, 0..=300)),
         ..Opt::BLANK
     },
-    Opt {
-        doc_long: "
-            A server.
-            May be given several times, and each is asked.",
-        ..Opt::SERVER
-    },
+    Opt::EACH_SERVER,
     Opt::TLS,
     Opt::VERSION,
     Opt::HELP,

@@ -12,7 +12,7 @@ use poolcounter_service::options::Opt;
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// What the options say.
+/// Settings that the options make.
 struct StatusSettings {
     servers: Servers,
     is_json: bool,
@@ -37,12 +37,7 @@ const OPTIONS: &[Opt<StatusSettings>] = &[
             Ok(())
         },
     ),
-    Opt {
-        doc_long: "
-            A server.
-            May be given several times, and each is asked.",
-        ..Opt::SERVER
-    },
+    Opt::EACH_SERVER,
     Opt::TLS,
     Opt::VERSION,
     Opt::HELP,
@@ -53,9 +48,11 @@ struct Line {
     level: Level,
     server: String,
     title: String,
-    /// How long the condition has been on; empty if there is none.
+    /// Time for which the condition has been on; empty if there is none.
     span: String,
     sentence: String,
+    /// Command that helps, without the name of the program; empty if there is none.
+    command: String,
 }
 
 /// The command. The status is 0 when all is well, 1 with a warning, and 2 when something is critical or a server does not answer.
@@ -103,32 +100,39 @@ fn lines_of(server: &str, answer: &Result<Value, String>) -> Vec<Line> {
 }
 
 fn critical(server: &str, sentence: &str) -> Line {
-    let (title, span) = ("Server".into(), String::new());
-    Line { level: Level::Critical, server: printable(server.as_bytes()), title, span, sentence: sentence.into() }
+    Line {
+        level: Level::Critical,
+        server: printable(server.as_bytes()),
+        title: "Server".into(),
+        span: String::new(),
+        sentence: sentence.into(),
+        command: String::new(),
+    }
 }
 
 fn lines_of_service(server: &str, health: &ToldHealth, now: f64) -> Vec<Line> {
-    let line = |level, span, sentence: &str| Line {
+    let line = |level, span, sentence: &str, command: &str| Line {
         level,
         server: printable(server.as_bytes()),
         title: printable(health.title.as_bytes()),
         span,
         sentence: printable(sentence.as_bytes()),
+        command: printable(command.as_bytes()),
     };
     if health.conditions.is_empty() {
-        return vec![line(health.level, String::new(), &health.sentence)];
+        return vec![line(health.level, String::new(), &health.sentence, "")];
     }
     // A time of day is far less than what a span can be.
     let span = |since: f64| in_words(Span::from_micros(((now - since).max(0.0) * 1e6) as u64));
     let mut lines: Vec<Line> =
-        health.conditions.iter().map(|on| line(on.level, span(on.since), &on.sentence)).collect();
+        health.conditions.iter().map(|on| line(on.level, span(on.since), &on.sentence, &on.command)).collect();
     if health.more > 0 {
-        lines.push(line(Level::Warning, String::new(), &format!("and {} more", health.more)));
+        lines.push(line(Level::Warning, String::new(), &format!("and {} more", health.more), ""));
     }
     lines
 }
 
-/// Returns a first line for monitoring, and a table.
+/// Returns a first line for monitoring, and a table in which the command that helps stands below its condition.
 fn text_of(lines: &[Line], has_several: bool) -> Vec<String> {
     let count = |level| lines.iter().filter(|line| line.level == level).count();
     let worst = lines.first();
@@ -146,7 +150,12 @@ fn text_of(lines: &[Line], has_several: bool) -> Vec<String> {
         let cells = [line.title.clone(), line.span.clone(), line.sentence.clone()];
         [line.level.word().to_string()].into_iter().chain(server).chain(cells).collect()
     };
-    [counts].into_iter().chain(aligned(&lines.iter().map(row).collect::<Vec<Vec<String>>>())).collect()
+    let rows = aligned(&lines.iter().map(row).collect::<Vec<Vec<String>>>());
+    let with_command = |(row, line): (String, &Line)| {
+        let command = (!line.command.is_empty()).then(|| format!("    poolcounter {}", line.command));
+        [row].into_iter().chain(command)
+    };
+    [counts].into_iter().chain(rows.into_iter().zip(lines).flat_map(with_command)).collect()
 }
 
 impl AsMut<Servers> for StatusSettings {
@@ -172,10 +181,12 @@ mod tests {
             title: title.into(),
             span: String::new(),
             sentence: sentence.into(),
+            command: if level == Level::Ok { String::new() } else { "holders k".into() },
         };
         let lines = [line(Level::Critical, "Locks", "k refuses"), line(Level::Ok, "Jobs", "0 ready")];
         assert_eq!(text_of(&lines, false)[0], "CRITICAL: Locks: k refuses | critical=1 warning=0");
         assert_eq!(text_of(&lines, true)[0], "CRITICAL: a: Locks: k refuses | critical=1 warning=0");
         assert_eq!(text_of(&lines[1..], false)[0], "OK: nothing is wrong | critical=0 warning=0");
+        assert_eq!(text_of(&lines, false)[2], "    poolcounter holders k");
     }
 }

@@ -20,7 +20,7 @@ const MAX_CONNECTIONS: usize = 10_000;
 /// Descriptors that are left for what is no connection: listeners, signals, an upgrade.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// What the options say.
+/// Settings that the options make.
 struct TlsSettings {
     listen: Vec<SocketAddr>,
     to: Option<Address>,

@@ -35,7 +35,7 @@ const TIMEOUTS: Timeouts =
 /// How soon a signal or the end of the terminal is noticed while no key is pressed.
 const SLICE: Duration = Duration::from_millis(200);
 
-/// What the options say.
+/// Settings that the options make.
 struct TopSettings {
     servers: Servers,
     /// The only service that is shown, if one is named.
@@ -47,12 +47,7 @@ struct TopSettings {
 
 /// The options.
 const OPTIONS: &[Opt<TopSettings>] = &[
-    Opt {
-        doc_long: "
-            A server.
-            May be given several times, and each is asked.",
-        ..Opt::SERVER
-    },
+    Opt::EACH_SERVER,
     Opt::TLS,
     Opt {
         long: "service",

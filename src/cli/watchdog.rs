@@ -54,12 +54,12 @@ impl Watchdog {
         Ok(Watchdog { pipe })
     }
 
-    /// Has a group ended when this process is gone.
+    /// Lets a group be ended when this process is gone.
     pub fn add(&self, group: Pid) {
         self.say('+', group);
     }
 
-    /// Has a group left alone: its number may be given to another.
+    /// Forgets a group: its number may be given to another.
     pub fn remove(&self, group: Pid) {
         self.say('-', group);
     }

@@ -2,25 +2,18 @@
 
 use super::CountersService;
 use poolcounter_core::time::Span;
-use poolcounter_service::health::{Condition, ConditionInfo, Level, Look, grouped, in_words, name_of, path_of, quoted};
+use poolcounter_service::health::{Condition, ConditionInfo, Look, grouped, in_words, name_of, quoted};
 
-pub(super) static CONDITIONS: [ConditionInfo; 2] = [
-    ConditionInfo {
-        name: "memory",
-        level: Level::Critical,
-        meaning: "Requests were refused in the last minute because counters take all of counter.max_memory.",
-        has_label: false,
-    },
-    ConditionInfo {
-        name: "refuses",
-        level: Level::Warning,
-        meaning: "More requests than counter.warn_refusals were refused in the last minute, as the maximum is in use.",
-        has_label: false,
-    },
-];
+static MEMORY: ConditionInfo = ConditionInfo::critical(
+    "memory",
+    "Requests were refused in the last minute because counters take all of counter.max_memory.",
+);
+static REFUSES: ConditionInfo = ConditionInfo::warning(
+    "refuses",
+    "More requests than counter.warn_refusals were refused in the last minute, as the maximum is in use.",
+);
 
-static MEMORY: &ConditionInfo = &CONDITIONS[0];
-static REFUSES: &ConditionInfo = &CONDITIONS[1];
+pub(super) static CONDITIONS: &[&ConditionInfo] = &[&MEMORY, &REFUSES];
 
 impl CountersService {
     /// Notes the conditions that hold.
@@ -32,16 +25,17 @@ impl CountersService {
         if full > 0 {
             let sentence =
                 format!("counters are refused: {} requests in the last {within}, as memory is used up", grouped(full));
-            let (subject, link, command) = (Vec::new(), "/".into(), String::new());
-            look.note(Condition { info: MEMORY, subject, sentence, link, command, waiting: full });
+            look.note(Condition { waiting: full, ..Condition::of_service(&MEMORY, sentence) });
         }
         if refused > self.warn_refusals {
             let name = &refusals.last;
             let last = name_of(name);
             let sentence =
                 format!("{} requests refused in the last {within}, the last one for {last}", grouped(refused));
-            let (link, command) = (path_of("/counters/counter/", name), format!("counter get {}", quoted(&last)));
-            look.note(Condition { info: REFUSES, subject: Vec::new(), sentence, link, command, waiting: refused });
+            let condition = Condition::about(&REFUSES, "/counters/counter/", name, sentence)
+                .helped_by(quoted(name).map(|name| format!("counter get {name}")));
+            // The counter that was refused last changes all the time, the condition does not.
+            look.note(Condition { subject: Vec::new(), waiting: refused, ..condition });
         }
         let refused = if refused == 0 { "nothing".into() } else { grouped(refused) };
         look.standing = format!(

@@ -43,7 +43,7 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: false,
     title: "Counters",
-    conditions: &health::CONDITIONS,
+    conditions: health::CONDITIONS,
     announcement: "the counters are at",
     listening: options::LISTENING,
     is_private: false,

@@ -52,9 +52,9 @@ pub struct CountersStep<'w> {
 /// Requests for units that were refused. No other process needs them.
 #[derive(Debug, Default)]
 pub struct Refusals {
-    /// Those that would have been more than their maximum.
+    /// Number of requests that would have had more than the maximum.
     pub at_maximum: Count,
-    /// Those for which there was no memory.
+    /// Number of requests for which there was no memory.
     pub for_memory: Count,
     /// The counter of the last one that was refused at its maximum.
     pub last: Vec<u8>,

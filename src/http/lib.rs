@@ -536,6 +536,6 @@ mod tests {
             "{}",
             status.to_json()
         );
-        assert!(page::render(&status).contains("<td class=n>over 5 min 0 s</td>"));
+        assert!(page::render(&status).contains("<td class=n>over 5 min</td>"));
     }
 }

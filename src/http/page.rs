@@ -3,10 +3,10 @@
 
 use super::recent::RANGES;
 use super::text::html;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use poolcounter_service::health::Level;
 use poolcounter_service::report::matrix::{ShownHeat, ShownMatrix};
 use poolcounter_service::report::room::MOST_ROWS;
+use poolcounter_service::report::shown::{duration, grouped, path_to};
 use poolcounter_service::report::snapshot::{ShownCurve, ShownFigure, Snapshot};
 use poolcounter_service::report::tables::{ColumnHead, ShownCell, ShownClient, ShownTable, ShownTimes};
 use std::borrow::Cow;
@@ -36,9 +36,6 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// From how many seconds on a cell of a matrix is how hot. The same stands in `page.js`.
 const HEAT: [f64; 5] = [10.0, 60.0, 600.0, 3600.0, 21_600.0];
-
-/// What is escaped in a part of a path: dots too, so that no name ends the path with `.json`.
-const IN_PATHS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 /// What stands where there is nothing to say.
 const NOTHING: Cow<'static, str> = Cow::Borrowed("–");
@@ -160,8 +157,8 @@ fn write_table(page: &mut String, service: &str, table: &ShownTable, range: Opti
     let markup = |(cell, column): (&ShownCell, &ColumnHead)| match (cell, &table.recent) {
         (ShownCell::Text(text), _) => [Some((markup_of(text, column, service, is_admin), "")), None],
         (ShownCell::Client(ShownClient { address, key }), _) => {
-            let path = column.link.as_deref().unwrap_or_default();
-            [Some((format!("<a href=\"{path}{}\">{}</a>", escaped(key), html(address)), "")), None]
+            let path = path_to(column.link.as_deref().unwrap_or_default(), key);
+            [Some((format!("<a href=\"{path}\">{}</a>", html(address)), "")), None]
         }
         (ShownCell::Number(count), Some(recent)) if column.is_counter => {
             let class = if column.emphasis == "alarm" && *count > 0 { ALARM } else { NUMBER };
@@ -197,7 +194,7 @@ fn write_table(page: &mut String, service: &str, table: &ShownTable, range: Opti
 fn markup_of(text: &str, column: &ColumnHead, service: &str, is_admin: bool) -> String {
     let mut markup = column.link.as_deref().map_or_else(|| html(text).into_owned(), |path| link(path, text));
     for action in column.actions.iter().filter(|_| is_admin) {
-        let target = format!("/{service}/{action}/{}", escaped(text));
+        let target = path_to(&format!("/{service}/{action}/"), text);
         let form =
             format!(" <form method=\"post\" action=\"{target}\"><button type=\"submit\">{action}</button></form>");
         markup.push_str(&form);
@@ -245,13 +242,8 @@ fn write_heat(page: &mut String, ShownHeat(count, age): ShownHeat) {
 fn link(path: &str, name: &str) -> String {
     match path {
         "http://" => format!("<a href=\"http://{0}/\">{0}</a>", html(name)),
-        path => format!("<a href=\"{path}{}\">{}</a>", escaped(name), html(name)),
+        path => format!("<a href=\"{}\">{}</a>", path_to(path, name), html(name)),
     }
-}
-
-/// Returns the text as a part of a path.
-fn escaped(text: &str) -> PercentEncode<'_> {
-    utf8_percent_encode(text, IN_PATHS)
 }
 
 /// What a cell says, in one column or two.
@@ -305,19 +297,6 @@ fn write_row(page: &mut String, tag: &str, cells: impl IntoIterator<Item = (Stri
     page.push_str("</tr>\n");
 }
 
-/// Returns a number with commas between thousands.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Returns how much of something there is, or how often it happens.
 fn rate(value: f64) -> String {
     match value {
@@ -327,21 +306,6 @@ fn rate(value: f64) -> String {
         _ if value.fract() == 0.0 => format!("{value}"),
         1.0.. => format!("{value:.1}"),
         _ => format!("{value:.3}"),
-    }
-}
-
-/// Returns a duration in the unit that suits it.
-fn duration(seconds: f64) -> String {
-    match seconds {
-        0.0 => "0 s".into(),
-        ..0.001 => format!("{:.0} µs", seconds * 1e6),
-        ..1.0 => format!("{:.0} ms", seconds * 1e3),
-        ..10.0 => format!("{seconds:.1} s"),
-        ..60.0 => format!("{seconds:.0} s"),
-        // Lossless: parts of a second do not matter any more.
-        ..3600.0 => format!("{} min {} s", seconds as u64 / 60, seconds as u64 % 60),
-        ..86_400.0 => format!("{} h {} min", seconds as u64 / 3600, seconds as u64 / 60 % 60),
-        _ => format!("{} d {} h", seconds as u64 / 86_400, seconds as u64 / 3600 % 24),
     }
 }
 
@@ -356,11 +320,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_formatted() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    fn rates_are_formatted() {
         assert_eq!([0.0, 0.0167, 7.0, 12.34, 4_321.9].map(rate), ["0", "0.017", "7", "12.3", "4,322"]);
-        let spans = [0.0, 0.000_02, 0.004, 2.5, 42.0, 125.0, 7_300.0, 200_000.0].map(duration);
-        assert_eq!(spans, ["0 s", "20 µs", "4 ms", "2.5 s", "42 s", "2 min 5 s", "2 h 1 min", "2 d 7 h"]);
     }
 
     #[test]

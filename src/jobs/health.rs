@@ -6,53 +6,49 @@ use super::state::health::{HeldJob, PartHealth};
 use super::state::{JobState, State};
 use super::store::Ownership;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_core::top_keys;
 use poolcounter_service::health::{
-    Condition, ConditionInfo, Growth, Level, Look, Sweep, grouped, in_words, name_of, path_of, per_second, quoted,
+    Condition, ConditionInfo, Growth, Look, Sweep, grouped, in_words, name_of, per_second, quoted,
 };
 use std::collections::BTreeMap;
 
 /// Last parts, and connections, that are looked at at a time.
 const MOST_AT_ONCE: usize = 1024;
-/// How long jobs are ready before a missing runner is worth a condition.
-const UNWATCHED: Span = Span::from_secs(60);
+/// Time for which jobs are ready before a missing runner is worth a condition.
+const RUNNER_MISSING: Span = Span::from_secs(60);
 /// The time of which shares of failures are.
-const FAILURES: Span = Span::from_secs(300);
+const FAILURES_SPAN: Span = Span::from_secs(300);
 /// Least number of attempts in that time.
 const LEAST_ATTEMPTS: u64 = 10;
-/// How long buried jobs are worth a condition.
-const BURIED: Span = Span::from_secs(86_400);
+/// Time for which buried jobs are worth a condition.
+const BURIED_SPAN: Span = Span::from_secs(86_400);
 /// Most last parts whose failures are followed.
 const MOST_FOLLOWED: usize = 1024;
 
-pub(super) static CONDITIONS: [ConditionInfo; 10] = [
-    critical("no runner", "Jobs are ready for more than a minute, and no connection reserves jobs.", false),
-    critical("not kept", "The store fails, or its jobs cannot be read.", false),
-    critical("full", "Jobs take all of jobs.max_memory: puts are refused.", false),
-    critical("very late", "A job has been ready for longer than jobs.alarm_age.", true),
-    warning("late", "A job has been ready for longer than jobs.warn_age.", true),
-    warning(
-        "unwatched",
-        "Jobs of a type are ready for more than a minute, and none of it was reserved in that time.",
-        true,
-    ),
-    warning("fails", "More than jobs.warn_failures of at least ten attempts have failed in five minutes.", true),
-    warning("buried", "Jobs were buried in the last day.", true),
-    warning("stuck", "A runner has held a job for longer than jobs.warn_hold.", true),
-    warning("standby", "Another daemon serves the jobs of the store.", false),
-];
+static NO_RUNNER: ConditionInfo =
+    ConditionInfo::critical("no runner", "Jobs are ready for more than a minute, and no connection reserves jobs.");
+static NOT_KEPT: ConditionInfo = ConditionInfo::critical("not kept", "The store fails, or its jobs cannot be read.");
+static FULL: ConditionInfo = ConditionInfo::critical("full", "Jobs take all of jobs.max_memory: puts are refused.");
+static VERY_LATE: ConditionInfo =
+    ConditionInfo::critical("very late", "A job has been ready for longer than jobs.alarm_age.").labelled();
+static LATE: ConditionInfo =
+    ConditionInfo::warning("late", "A job has been ready for longer than jobs.warn_age.").labelled();
+static UNWATCHED: ConditionInfo = ConditionInfo::warning(
+    "unwatched",
+    "Jobs of a type are ready for more than a minute, and none of it was reserved in that time.",
+)
+.labelled();
+static FAILS: ConditionInfo = ConditionInfo::warning(
+    "fails",
+    "More than jobs.warn_failures of at least ten attempts have failed in five minutes.",
+)
+.labelled();
+static BURIED: ConditionInfo = ConditionInfo::warning("buried", "Jobs were buried in the last day.").labelled();
+static STUCK: ConditionInfo =
+    ConditionInfo::warning("stuck", "A runner has held a job for longer than jobs.warn_hold.").labelled();
+static STANDBY: ConditionInfo = ConditionInfo::warning("standby", "Another daemon serves the jobs of the store.");
 
-const fn critical(name: &'static str, meaning: &'static str, has_label: bool) -> ConditionInfo {
-    ConditionInfo { name, level: Level::Critical, meaning, has_label }
-}
-
-const fn warning(name: &'static str, meaning: &'static str, has_label: bool) -> ConditionInfo {
-    ConditionInfo { name, level: Level::Warning, meaning, has_label }
-}
-
-fn info(name: &str) -> &'static ConditionInfo {
-    CONDITIONS.iter().find(|info| info.name == name).expect("is one of these")
-}
+pub(super) static CONDITIONS: &[&ConditionInfo] =
+    &[&NO_RUNNER, &NOT_KEPT, &FULL, &VERY_LATE, &LATE, &UNWATCHED, &FAILS, &BURIED, &STUCK, &STANDBY];
 
 /// Knowledge of the past that conditions need.
 #[derive(Default)]
@@ -89,15 +85,18 @@ impl JobQueue {
         let fault = self.health().and_then(|health| health.fault);
         self.watcher.note_fault(fault, now, look);
         match self.store.ownership() {
-            Ownership::Owns => self.watcher.note_jobs(&self.state, look),
+            Ownership::Owns => self.watcher.note_jobs(&self.state, self.tables.matrix.column.1, look),
             Ownership::StandsBy => {
-                look.note(about_all("standby", "standby: another daemon serves the jobs of this store".into(), 0));
+                look.note(Condition::of_service(
+                    &STANDBY,
+                    "standby: another daemon serves the jobs of this store".into(),
+                ));
             }
             _ => {}
         }
         let oldest = in_words(self.watcher.oldest[0]);
         let oldest = if ready == 0 { String::new() } else { format!(", the oldest for {oldest}") };
-        let (_, runners) = self.state.producers_and_workers();
+        let runners = self.state.producers_and_workers().1;
         look.standing = format!(
             "{} ready{oldest}; {} put, {} done, {} runners",
             grouped(ready),
@@ -120,20 +119,22 @@ impl Watcher {
             return;
         };
         let span = now.since(*self.failing_since.get_or_insert(now));
-        look.note(about_all("not kept", format!("jobs are not taken: {fault}, for {}", in_words(span)), 0));
+        look.note(Condition::of_service(&NOT_KEPT, format!("jobs are not taken: {fault}, for {}", in_words(span))));
     }
 
-    fn note_jobs(&mut self, state: &State, look: &mut Look<'_>) {
+    fn note_jobs(&mut self, state: &State, path: &str, look: &mut Look<'_>) {
         let now = look.now;
         let has_runner = state.producers_and_workers().1 > 0;
         let (parts, next) = state.parts_health(self.parts.begin_part().unwrap_or(0), MOST_AT_ONCE, now);
         for part in &parts {
             self.oldest[1] = self.oldest[1].max(part.oldest);
-            self.conditions_of(part, has_runner, now).into_iter().for_each(|condition| self.parts.found(condition));
+            self.conditions_of(part, path, has_runner, now)
+                .into_iter()
+                .for_each(|condition| self.parts.found(condition));
         }
         if next.is_none() {
             self.oldest = [self.oldest[1], Span::ZERO];
-            self.followed.retain(|_, followed| now.since(followed.seen) < BURIED);
+            self.followed.retain(|_, followed| now.since(followed.seen) < BURIED_SPAN);
         }
         self.parts.end_part(next, look);
         if self.warnings.hold < Span::FOREVER {
@@ -145,52 +146,54 @@ impl Watcher {
             self.runners.end_part(next, look);
         }
         let (ready, oldest) = (state.count_in(JobState::Ready), self.oldest[0]);
-        if oldest > UNWATCHED && !has_runner {
+        if oldest > RUNNER_MISSING && !has_runner {
             let sentence = format!("no runner: {} ready, the oldest for {}", grouped(ready), in_words(oldest));
-            look.note(about_all("no runner", sentence, ready));
+            look.note(Condition { waiting: ready, ..Condition::of_service(&NO_RUNNER, sentence) });
         }
         if state.is_full() {
-            look.note(about_all("full", "jobs are not taken: jobs.max_memory is used up".into(), ready));
+            let sentence = "jobs are not taken: jobs.max_memory is used up".into();
+            look.note(Condition { waiting: ready, ..Condition::of_service(&FULL, sentence) });
         }
     }
 
-    fn conditions_of(&mut self, part: &PartHealth<'_>, has_runner: bool, now: Time) -> Vec<Condition> {
+    fn conditions_of(&mut self, part: &PartHealth<'_>, path: &str, has_runner: bool, now: Time) -> Vec<Condition> {
         let [reserves, deletes, failures] = part.events;
         let is_known = self.followed.contains_key(part.name) || self.followed.len() < MOST_FOLLOWED;
         let fresh = || Followed {
             minute: Growth::default(),
-            attempts: Growth::over(FAILURES),
-            buried: Growth::over(BURIED),
+            attempts: Growth::over(FAILURES_SPAN),
+            buried: Growth::over(BURIED_SPAN),
             seen: now,
         };
         let followed = is_known.then(|| self.followed.entry(part.name.into()).or_insert_with(fresh));
         let mut all = Vec::new();
-        let mut note = |name, sentence, command| {
-            let link = path_of("/jobs/type/", part.name);
-            let subject = top_keys::truncated(part.name).to_vec();
-            all.push(Condition { info: info(name), subject, sentence, link, command, waiting: part.ready });
+        let mut note = |info, sentence, command: Option<String>| {
+            let condition = Condition::about(info, path, part.name, sentence).helped_by(command);
+            all.push(Condition { waiting: part.ready, ..condition });
         };
         let name = name_of(part.name);
-        let pattern = quoted(&format!("*/{name}"));
+        let pattern = quoted(&[b"*/", part.name].concat());
         let late = format!("{} ready, the oldest for {}", grouped(part.ready), in_words(part.oldest));
         let late_of = format!("{}: {late}", name_of(part.tube));
         if part.oldest > self.warnings.alarm_age {
-            note("very late", late_of, "jobs summary tube".into());
+            note(&VERY_LATE, late_of, Some("jobs summary tube".into()));
         } else if part.oldest > self.warnings.age {
-            note("late", late_of, "jobs summary tube".into());
+            note(&LATE, late_of, Some("jobs summary tube".into()));
         }
         let Some(followed) = followed else { return all };
         followed.seen = now;
         let ([reserved], within) = followed.minute.growth(now, [reserves]);
-        if has_runner && part.oldest > UNWATCHED && reserved == 0 && part.reserved == 0 && within >= UNWATCHED {
-            note("unwatched", format!("no runner for {name}: {late}"), format!("jobs run {pattern} -- COMMAND"));
+        if has_runner && part.oldest > RUNNER_MISSING && reserved == 0 && part.reserved == 0 && within >= RUNNER_MISSING
+        {
+            let command = pattern.as_ref().map(|pattern| format!("jobs run {pattern} -- COMMAND"));
+            note(&UNWATCHED, format!("no runner for {name}: {late}"), command);
         }
         let ([done, failed], _) = followed.attempts.growth(now, [deletes, failures]);
         let attempts = done.saturating_add(failed);
         if attempts >= LEAST_ATTEMPTS && failed.saturating_mul(1000) > self.warnings.failures.saturating_mul(attempts) {
             let share = failed.saturating_mul(100) / attempts;
             let sentence = format!("{name}: {share} % of {} attempts failed in 5 min", grouped(attempts));
-            note("fails", sentence, format!("jobs list {} buried", quoted(&name_of(part.tube))));
+            note(&FAILS, sentence, quoted(part.tube).map(|tube| format!("jobs list {tube} buried")));
         }
         let ([buried], within) = followed.buried.growth(now, [part.buried]);
         if buried > 0 {
@@ -200,7 +203,7 @@ impl Watcher {
                 grouped(buried),
                 in_words(within)
             );
-            note("buried", sentence, format!("jobs kick {pattern}"));
+            note(&BURIED, sentence, pattern.map(|pattern| format!("jobs kick {pattern}")));
         }
         all
     }
@@ -210,12 +213,9 @@ fn stuck(held: &HeldJob<'_>, look: &Look<'_>) -> Condition {
     let peer = look.peers.peer(held.conn);
     let runner = if held.runner.is_empty() { peer } else { name_of(held.runner) };
     let sentence = format!("{runner} has held job {} of {} for {}", held.job, name_of(held.tube), in_words(held.span));
-    let link = path_of("/jobs/runner/", held.runner);
-    let command = format!("jobs stats {}", held.job);
-    Condition { info: info("stuck"), subject: runner.into_bytes(), sentence, link, command, waiting: 0 }
-}
-
-fn about_all(name: &str, sentence: String, waiting: u64) -> Condition {
-    let link = String::from("/");
-    Condition { info: info(name), subject: Vec::new(), sentence, link, command: String::new(), waiting }
+    let mut condition = Condition::about(&STUCK, "/jobs/runner/", held.runner, sentence);
+    if held.runner.is_empty() {
+        (condition.subject, condition.link) = (runner.into_bytes(), "/".into());
+    }
+    condition.helped_by(Some(format!("jobs stats {}", held.job)))
 }

@@ -61,7 +61,7 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: true,
     title: "Jobs",
-    conditions: &health::CONDITIONS,
+    conditions: health::CONDITIONS,
     announcement: "the jobs are at",
     listening: options::LISTENING,
     is_private: false,

@@ -39,11 +39,11 @@ pub struct JobsSettings {
 /// Thresholds of conditions. [`Span::FOREVER`] turns one off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Warnings {
-    /// How long a job may be ready before it is late.
+    /// Time for which a job may be ready before it is late.
     pub age: Span,
-    /// How long a job may be ready before it is very late.
+    /// Time for which a job may be ready before it is very late.
     pub alarm_age: Span,
-    /// How long a runner may hold a job.
+    /// Time for which a runner may hold a job.
     pub hold: Span,
     /// Share of attempts that may fail, in thousandths.
     pub failures: u64,

@@ -34,7 +34,7 @@ pub struct Sqlite {
     epoch: Span,
     /// The file and its log, as the thread has them open.
     look: Option<Look>,
-    /// How far the file is that is read before its opening is counted.
+    /// Mark of the file as it was found: read before its opening is counted.
     found: Mark,
     opening: u64,
     /// The id of the queue, as far as it is known.
@@ -43,7 +43,7 @@ pub struct Sqlite {
     collected: Batch,
     /// How many changes the batch has that is under way.
     under_way: Option<u64>,
-    /// What the process before has handed over, until the thread has opened the file.
+    /// Mark that the process before has handed over, until the thread has opened the file.
     handed_over: Option<HandedOver>,
     /// Which of the times that all is written anew is under way.
     rewrite: Option<u64>,

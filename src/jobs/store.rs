@@ -95,7 +95,7 @@ pub trait Store: Send {
     }
 
     /// Returns whether it has failed for so long that an upgrade does not wait for what is under way: a reload may be what mends it.
-    /// What it hands over then is not whole. One that only reads can be left, too.
+    /// Its handover is not whole then. A store that only reads can be left, too.
     fn may_be_left(&self) -> bool {
         false
     }

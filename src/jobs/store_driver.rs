@@ -35,7 +35,7 @@ pub(super) struct StoreDriver {
     pub handed_over: Option<HandedOver>,
     /// Place of the store in which that process has left the jobs; None if it has handed over all.
     pub left_in: Option<String>,
-    /// Whether the next handover has all jobs: the process that takes over cannot read them where they are.
+    /// True when the next handover has all jobs: the process that takes over cannot read them where they are.
     pub hands_over_all: bool,
     /// Time for which replies wait for a commit that fails.
     timeout: Span,

@@ -13,7 +13,7 @@ pub(super) struct PartTables {
     pub parts: [TableInfo; 2],
     /// Jobs by tube.
     pub tubes: TableInfo,
-    /// First parts against last parts.
+    /// First parts against last parts; knows the paths of their pages.
     pub matrix: MatrixInfo,
 }
 

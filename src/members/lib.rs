@@ -49,7 +49,7 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: false,
     title: "Members",
-    conditions: &health::CONDITIONS,
+    conditions: health::CONDITIONS,
     announcement: "the members are at",
     listening: options::LISTENING,
     is_private: false,

@@ -7,54 +7,33 @@ use poolcounter_core::count::Count;
 use poolcounter_core::time::Span;
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_service::health::{
-    Condition, ConditionInfo, Level, Look, grouped, in_words, name_of, path_of, per_second, quoted, rate,
+    Condition, ConditionInfo, Look, grouped, in_words, name_of, per_second, quoted, rate,
 };
 
 /// Most locks that are looked at.
 const MOST_LOCKS: usize = 64;
 /// Refusals of a key in a second from which on it is named.
 const REFUSALS: f64 = 1.0;
-/// How many times as many refusals of all keys together are worth a condition.
+/// Factor by which refusals of all keys together are worth a condition.
 const ALL_KEYS: f64 = 10.0;
 
-pub(super) static CONDITIONS: [ConditionInfo; 5] = [
-    ConditionInfo {
-        name: "floods",
-        level: Level::Critical,
-        meaning: "A key refuses more than warn_refusals requests in a second.",
-        has_label: false,
-    },
-    ConditionInfo {
-        name: "blocked",
-        level: Level::Critical,
-        meaning: "A lock is held for longer than warn_hold, and a request has waited for it as long.",
-        has_label: false,
-    },
-    ConditionInfo {
-        name: "refuses",
-        level: Level::Warning,
-        meaning: "A key refuses more than one request in a second, or all keys together more than ten.",
-        has_label: false,
-    },
-    ConditionInfo {
-        name: "overdue",
-        level: Level::Warning,
-        meaning: "A lock is held for longer than warn_hold.",
-        has_label: false,
-    },
-    ConditionInfo {
-        name: "sheds",
-        level: Level::Warning,
-        meaning: "A ceiling has refused requests in the last minute because those before them waited for too long.",
-        has_label: false,
-    },
-];
+static FLOODS: ConditionInfo =
+    ConditionInfo::critical("floods", "A key refuses more than warn_refusals requests in a second.");
+static BLOCKED: ConditionInfo = ConditionInfo::critical(
+    "blocked",
+    "A lock is held for longer than warn_hold, and a request has waited for it as long.",
+);
+static REFUSES: ConditionInfo = ConditionInfo::warning(
+    "refuses",
+    "A key refuses more than one request in a second, or all keys together more than ten.",
+);
+static OVERDUE: ConditionInfo = ConditionInfo::warning("overdue", "A lock is held for longer than warn_hold.");
+static SHEDS: ConditionInfo = ConditionInfo::warning(
+    "sheds",
+    "A ceiling has refused requests in the last minute because those before them waited for too long.",
+);
 
-static FLOODS: &ConditionInfo = &CONDITIONS[0];
-static BLOCKED: &ConditionInfo = &CONDITIONS[1];
-static REFUSES: &ConditionInfo = &CONDITIONS[2];
-static OVERDUE: &ConditionInfo = &CONDITIONS[3];
-static SHEDS: &ConditionInfo = &CONDITIONS[4];
+pub(super) static CONDITIONS: &[&ConditionInfo] = &[&FLOODS, &BLOCKED, &REFUSES, &OVERDUE, &SHEDS];
 
 impl PoolsService {
     /// Notes the conditions that hold.
@@ -73,7 +52,7 @@ impl PoolsService {
         self.note_overdue(look);
         if shed > 0 {
             let sentence = format!("ceilings shed {}", per_second(shed, within));
-            look.note(Condition { sentence, ..about_all(SHEDS, 0) });
+            look.note(Condition::of_service(&SHEDS, sentence));
         }
         let state = &self.state;
         let refused = if refused == 0 { "nothing".into() } else { per_second(refused, within) };
@@ -95,14 +74,14 @@ impl PoolsService {
             let rate = rate(key.refusals, open);
             if rate > REFUSALS {
                 named = true;
-                look.note(refuses(if rate > limit { FLOODS } else { REFUSES }, &key, open));
+                look.note(refuses(if rate > limit { &FLOODS } else { &REFUSES }, &key, open));
             }
         }
         if let Some((_, key)) = most.filter(|_| !named && rate(refused, within) > ALL_KEYS * REFUSALS) {
             let refused = per_second(refused, within);
             let sentence =
                 format!("{refused} refused for {} keys, most for {}", grouped(keys_refusing as u64), name_of(key));
-            look.note(Condition { sentence, ..about_all(REFUSES, 0) });
+            look.note(Condition::of_service(&REFUSES, sentence));
         }
     }
 
@@ -119,18 +98,14 @@ impl PoolsService {
                     in_words(longest)
                 ));
             }
-            let info = if waiting > 0 && longest >= self.state.warn_hold() { BLOCKED } else { OVERDUE };
-            // Keys of operators' lines have no space, and are quoted for a shell.
-            let command = format!("admin RELEASE-LOCK {} {peer}", quoted(&key));
-            let (subject, link) = (claim.key.to_vec(), path_of(KEYS, claim.key));
-            look.note(Condition { info, subject, sentence, link, command, waiting: waiting.into() });
+            let info = if waiting > 0 && longest >= self.state.warn_hold() { &BLOCKED } else { &OVERDUE };
+            // The words of an operator's line are separated by spaces.
+            let word = quoted(claim.key).filter(|_| !claim.key.contains(&b' '));
+            let condition = Condition::about(info, KEYS, claim.key, sentence)
+                .helped_by(word.map(|key| format!("admin RELEASE-LOCK {key} {peer}")));
+            look.note(Condition { waiting: waiting.into(), ..condition });
         }
     }
-}
-
-fn about_all(info: &'static ConditionInfo, waiting: u64) -> Condition {
-    let link = String::from("/");
-    Condition { info, subject: Vec::new(), sentence: String::new(), link, command: String::new(), waiting }
 }
 
 fn refuses(info: &'static ConditionInfo, of: &RefusingKey<'_>, open: Span) -> Condition {
@@ -140,6 +115,6 @@ fn refuses(info: &'static ConditionInfo, of: &RefusingKey<'_>, open: Span) -> Co
     if let Some(BusyKey { working, waiting, .. }) = of.claims {
         sentence.push_str(&format!(": {} working, {} waiting", grouped(working.into()), grouped(waiting.into())));
     }
-    let (subject, link) = (of.key.to_vec(), path_of(KEYS, of.key));
-    Condition { info, subject, sentence, link, command: format!("holders {}", quoted(&key)), waiting: waiting.into() }
+    let command = quoted(of.key).map(|key| format!("holders {key}"));
+    Condition { waiting: waiting.into(), ..Condition::about(info, KEYS, of.key, sentence).helped_by(command) }
 }

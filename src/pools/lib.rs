@@ -68,7 +68,7 @@ pub const INFO: Info = Info {
     max_connections: u64::MAX,
     has_store: false,
     title: "Locks",
-    conditions: &health::CONDITIONS,
+    conditions: health::CONDITIONS,
     announcement: "listens on",
     listening: options::LISTENING,
     is_private: false,

@@ -4,48 +4,32 @@ use super::dispatch::Dispatch;
 use poolcounter_core::count::Count;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::{Peers, Traffic};
-use poolcounter_service::health::{Board, Condition, ConditionInfo, Growth, Level, Look, grouped, in_words, rate};
+use poolcounter_service::health::{Board, Condition, ConditionInfo, Growth, Look, grouped, in_words, rate};
 
 /// Title of the daemon's line.
 pub const TITLE: &str = "Daemon";
 /// Share of the descriptors, in percent, from which on they run out.
 const DESCRIPTORS: u64 = 80;
-/// Time from one look at the limit of descriptors to the next: the system is asked.
-const USAGE_INTERVAL: Span = Span::from_secs(60);
+
+static BUSY: ConditionInfo = ConditionInfo::critical(
+    "busy",
+    "The daemon's one thread was busy for a larger share of the last minute than status.busy.",
+);
+static OUT_OF_DESCRIPTORS: ConditionInfo = ConditionInfo::warning(
+    "descriptors",
+    "Connections take more than 80 % of the descriptors that the process may have.",
+);
+static TURNS_AWAY: ConditionInfo =
+    ConditionInfo::warning("turns away", "Connections were refused, or could not be served, in the last minute.");
+static RELOAD_FAILED: ConditionInfo = ConditionInfo::warning(
+    "reload failed",
+    "The last reload has not worked: the daemon runs with the settings or the program of before.",
+);
+static DRAINS: ConditionInfo =
+    ConditionInfo::warning("drains", "New requests are refused, because an operator has begun a drain.");
 
 /// Conditions of the daemon itself.
-pub static CONDITIONS: [ConditionInfo; 5] = [
-    ConditionInfo {
-        name: "busy",
-        level: Level::Critical,
-        meaning: "The daemon's one thread was busy for a larger share of the last minute than status.busy.",
-        has_label: false,
-    },
-    ConditionInfo {
-        name: "descriptors",
-        level: Level::Warning,
-        meaning: "Connections take more than 80 % of the descriptors that the process may have.",
-        has_label: false,
-    },
-    ConditionInfo {
-        name: "turns away",
-        level: Level::Warning,
-        meaning: "Connections were refused, or could not be served, in the last minute.",
-        has_label: false,
-    },
-    ConditionInfo {
-        name: "reload failed",
-        level: Level::Warning,
-        meaning: "The last reload has not worked: the daemon runs with the settings or the program of before.",
-        has_label: false,
-    },
-    ConditionInfo {
-        name: "drains",
-        level: Level::Warning,
-        meaning: "New requests are refused, because an operator has begun a drain.",
-        has_label: false,
-    },
-];
+pub static CONDITIONS: &[&ConditionInfo] = &[&BUSY, &OUT_OF_DESCRIPTORS, &TURNS_AWAY, &RELOAD_FAILED, &DRAINS];
 
 /// Health of all services, and what is known for that of the daemon.
 #[derive(Default)]
@@ -53,8 +37,6 @@ pub(super) struct Health {
     pub board: Board,
     /// Microseconds of work, and connections that were refused.
     minute: Growth<2>,
-    /// The limit of descriptors, and when it was asked for.
-    max_fds: Option<(Time, u64)>,
     /// Time since which new requests are refused.
     pub refuses_since: Option<Time>,
 }
@@ -94,29 +76,21 @@ impl Dispatch {
         let ([busy, errors], within) = self.health.minute.growth(now, [busy, errors]);
         // Percent: a microsecond of work in a second is a millionth.
         let share = (rate(busy, within) / 1e4) as u64;
-        let mut note = |name: &str, sentence: String| {
-            let info = CONDITIONS.iter().find(|info| info.name == name).expect("is one of these");
-            let (subject, link, command) = (Vec::new(), "/".into(), String::new());
-            look.note(Condition { info, subject, sentence, link, command, waiting: 0 });
-        };
+        let mut note = |info, sentence: String| look.note(Condition::of_service(info, sentence));
         if share > self.health.board.settings.busy && within >= Span::from_secs(30) {
-            note("busy", format!("busy {share} % of the time: start another daemon"));
+            note(&BUSY, format!("busy {share} % of the time: start another daemon"));
         }
-        let open = self.services.open();
-        if self.health.max_fds.is_none_or(|(asked, _)| now.since(asked) >= USAGE_INTERVAL) {
-            self.health.max_fds = Some((now, self.process.usage().max_fds));
-        }
-        let most = self.health.max_fds.map_or(0, |(_, most)| most);
+        let (open, most) = (self.services.open(), self.process.max_fds());
         if most > 0 && open.saturating_mul(100) > most.saturating_mul(DESCRIPTORS) {
             let (open, most) = (grouped(open), grouped(most));
-            note("descriptors", format!("{open} of {most} descriptors are used: raise the limit of open files"));
+            note(&OUT_OF_DESCRIPTORS, format!("{open} of {most} descriptors are used: raise the limit of open files"));
         }
         if errors > 0 {
-            note("turns away", format!("{} connections could not be served in the last minute", grouped(errors)));
+            note(&TURNS_AWAY, format!("{} connections could not be served in the last minute", grouped(errors)));
         }
         if let Some(reload) = self.loop_stats.reload.filter(|reload| !reload.has_worked) {
             note(
-                "reload failed",
+                &RELOAD_FAILED,
                 format!("the reload {} ago has not worked: the log says why", in_words(now.since(reload.at))),
             );
         }
@@ -125,7 +99,7 @@ impl Dispatch {
                 self.services.ids().map(|id| Count::from(self.services[id].service.at_risk())).sum::<Count>().get();
             let span = in_words(now.since(since));
             note(
-                "drains",
+                &DRAINS,
                 format!("draining for {span}: {} locks, members, units and jobs are still held", grouped(at_risk)),
             );
         }

@@ -49,7 +49,7 @@ pub struct Listener {
     bound: Option<Address>,
     /// The file that is removed when the daemon stops: of a Unix socket that it bound itself.
     made: Option<SocketFile>,
-    /// Whether clients can connect.
+    /// True when clients can connect.
     is_open: bool,
     /// Connections that may wait to be accepted.
     backlog: i32,

@@ -31,8 +31,12 @@ impl Process for System {
             cpu: Span::from_micros(cpu),
             resident_bytes: resident_bytes(),
             open_fds: open_fds(),
-            max_fds: getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft),
+            max_fds: self.max_fds(),
         }
+    }
+
+    fn max_fds(&self) -> u64 {
+        getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft)
     }
 
     fn set_log_level(&self, level: Option<LevelFilter>) {

@@ -209,7 +209,7 @@ impl Services {
         self.0.iter().any(|entry| entry.service.needs_all())
     }
 
-    /// Has the next handover be of all that the services have, or of what suffices for a process with the same settings.
+    /// Decides whether the next handover has all that the services have, or what suffices for a process with the same settings.
     pub fn hand_over_all(&mut self, is_asked: bool) {
         self.0.iter_mut().for_each(|entry| entry.service.hand_over_all(is_asked));
     }

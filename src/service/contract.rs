@@ -70,7 +70,7 @@ pub struct Info {
     /// Title in lines about its health: `Locks`; empty if it has none.
     pub title: &'static str,
     /// Conditions of its health.
-    pub conditions: &'static [ConditionInfo],
+    pub conditions: &'static [&'static ConditionInfo],
     /// First words of the log line that names the addresses: `the counters are at`.
     pub announcement: &'static str,
     /// Options for the addresses.
@@ -236,7 +236,7 @@ pub trait Handover {
         false
     }
 
-    /// Has the next [`Handover::save`] write all, or what suffices for a process with the same settings.
+    /// Decides whether the next [`Handover::save`] writes all, or what suffices for a process with the same settings.
     fn hand_over_all(&mut self, _is_asked: bool) {}
 }
 

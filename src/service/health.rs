@@ -9,26 +9,31 @@ mod board;
 mod growth;
 mod sweep;
 
+pub use crate::report::shown::grouped;
 pub use board::{Board, ConditionOn, HealthLine};
 pub use growth::Growth;
 pub use sweep::Sweep;
 
 use crate::peer::{Peers, Traffic};
+use crate::report::shown::{duration, path_to, seconds};
 use poolcounter_core::text::visible;
 use poolcounter_core::time::{Span, Time};
+use poolcounter_core::top_keys;
 use serde::{Deserialize, Serialize};
 
 /// Most conditions of a service that are kept; others are counted.
 pub const MOST_CONDITIONS: usize = 256;
 /// Longest name in a sentence, in bytes.
 const NAME_BYTES: usize = 80;
+/// Longest name in a command, in bytes.
+const MOST_TYPED: usize = 255;
 
 /// Settings of conditions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HealthSettings {
-    /// How long a condition holds before it is on.
+    /// Time for which a condition holds before it is on.
     pub after: Span,
-    /// How long a condition does not hold before it is over.
+    /// Time for which a condition does not hold before it is over.
     pub over: Span,
     /// Time from one look to the next, at least. [`Span::FOREVER`]: none is taken.
     pub interval: Span,
@@ -43,7 +48,7 @@ impl Default for HealthSettings {
     }
 }
 
-/// How bad a condition is, or the worst condition of a service.
+/// Severity of a condition, or of the worst condition of a service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -72,13 +77,30 @@ impl Level {
 pub struct ConditionInfo {
     /// Name in metrics and alert rules, such as `no runner`.
     pub name: &'static str,
-    /// How bad it is.
+    /// Severity.
     pub level: Level,
-    /// What holds while it is on, with its threshold: one sentence.
+    /// The threshold, in one sentence: it holds while the condition is on.
     pub meaning: &'static str,
     /// True when its subject is in a set that operators choose, such as a pool of members: metrics have it as a label. Names that clients
     /// make without bound are no labels.
     pub has_label: bool,
+}
+
+impl ConditionInfo {
+    /// Returns the description of a critical condition.
+    pub const fn critical(name: &'static str, meaning: &'static str) -> Self {
+        ConditionInfo { name, level: Level::Critical, meaning, has_label: false }
+    }
+
+    /// Returns the description of a condition that warns.
+    pub const fn warning(name: &'static str, meaning: &'static str) -> Self {
+        ConditionInfo { name, level: Level::Warning, meaning, has_label: false }
+    }
+
+    /// Returns the same with a label for its subject.
+    pub const fn labelled(self) -> Self {
+        ConditionInfo { has_label: true, ..self }
+    }
 }
 
 /// A condition that holds.
@@ -98,19 +120,40 @@ pub struct Condition {
     pub waiting: u64,
 }
 
+impl Condition {
+    /// Returns a condition of a whole service.
+    pub fn of_service(info: &'static ConditionInfo, sentence: String) -> Self {
+        let (subject, command) = (Vec::new(), String::new());
+        Condition { info, subject, sentence, link: "/".into(), command, waiting: 0 }
+    }
+
+    /// Returns a condition of a thing, which has a page below `path`.
+    pub fn about(info: &'static ConditionInfo, path: &str, subject: &[u8], sentence: String) -> Self {
+        let subject = top_keys::truncated(subject);
+        let link = path_to(path, &visible(subject, usize::MAX));
+        Condition { subject: subject.into(), link, ..Condition::of_service(info, sentence) }
+    }
+
+    /// Returns the same with a command that helps, if it can be typed.
+    pub fn helped_by(self, command: Option<String>) -> Self {
+        Condition { command: command.unwrap_or_default(), ..self }
+    }
+}
+
 /// One look at a service.
 pub struct Look<'a> {
     /// The time of it.
     pub now: Time,
     /// Addresses of clients.
     pub peers: &'a dyn Peers,
-    /// What happened to the connections of the service.
+    /// Traffic of the connections of the service.
     pub traffic: &'a Traffic,
     /// The sentence where no condition is on.
     pub standing: String,
     /// Set when time alone may bring a condition: the service is looked at again, although nobody calls it.
     pub is_moving: bool,
     conditions: Vec<Condition>,
+    /// Number of conditions beyond those.
     more: usize,
 }
 
@@ -129,6 +172,11 @@ impl<'a> Look<'a> {
             self.more += 1;
         }
     }
+
+    /// Notes so many conditions that were not kept.
+    fn note_more(&mut self, more: usize) {
+        self.more += more;
+    }
 }
 
 /// Returns a name of clients as it stands in a sentence.
@@ -136,50 +184,17 @@ pub fn name_of(name: &[u8]) -> String {
     visible(name, NAME_BYTES)
 }
 
-/// Returns a name of clients as a part of a link: what is no letter, digit, `-` or `_` is escaped.
-pub fn path_of(below: &str, name: &[u8]) -> String {
-    let mut path = String::from(below);
-    for byte in visible(name, usize::MAX).bytes() {
-        match byte {
-            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'_' => path.push(char::from(byte)),
-            byte => path.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    path
-}
-
-/// Returns a text as a shell takes it for one word.
-pub fn quoted(text: &str) -> String {
+/// Returns a name as a shell takes it for one word; `None` if it cannot be typed.
+pub fn quoted(name: &[u8]) -> Option<String> {
+    let text = str::from_utf8(name).ok().filter(|text| visible(name, MOST_TYPED) == *text && !text.starts_with('-'))?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '/' | '_' | '-' | '.' | ',' | '@' | '+');
-    if text.chars().all(is_plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    let is_word = !text.is_empty() && text.chars().all(is_plain);
+    Some(if is_word { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) })
 }
 
-/// Returns a span in words, as pages have it: `4 s`, `12 min 3 s`, `2 h 5 min`.
+/// Returns a span in words: `2.5 s`, `12 min 3 s`.
 pub fn in_words(span: Span) -> String {
-    let seconds = span.as_micros() / 1_000_000;
-    let pair = |large: u64, name: &str, small: u64, smaller: &str| match small {
-        0 => format!("{large} {name}"),
-        small => format!("{large} {name} {small} {smaller}"),
-    };
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => pair(seconds / 60, "min", seconds % 60, "s"),
-        3_600..86_400 => pair(seconds / 3_600, "h", seconds / 60 % 60, "min"),
-        _ => pair(seconds / 86_400, "d", seconds / 3_600 % 24, "h"),
-    }
-}
-
-/// Returns a number with commas between thousands.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    duration(seconds(span))
 }
 
 /// Returns how much of something there is in a second, as pages have it: `284/s`, `0.2/s`.
@@ -202,19 +217,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_in_words() {
-        let spans = [0, 4_900_000, 60_000_000, 723_000_000, 7_500_000_000, 180_000_000_000].map(Span::from_micros);
-        assert_eq!(spans.map(in_words), ["0 s", "4 s", "1 min", "12 min 3 s", "2 h 5 min", "2 d 2 h"]);
-    }
-
-    #[test]
     fn rates_are_in_words() {
         let minute = Span::from_secs(60);
         assert_eq!([0, 12, 600, 1_200_000].map(|n| per_second(n, minute)), ["0/s", "0.2/s", "10/s", "20,000/s"]);
     }
 
     #[test]
-    fn names_are_safe_in_links() {
-        assert_eq!(path_of("/pools/key/", b"a:b c\n\xff.j"), "/pools/key/a%3Ab%20c%5Cu%7Ba%7D%5Cxff%2Ej");
+    fn commands_have_names_that_can_be_typed() {
+        let words = [&b"a:b/c"[..], b"it's *", b"\xff", b"a\nb", b"-x", &[b'x'; 300]].map(quoted);
+        assert_eq!(words, [Some("a:b/c".into()), Some(r"'it'\''s *'".into()), None, None, None, None]);
+    }
+
+    #[test]
+    fn a_condition_leads_to_its_page() {
+        static FULL: ConditionInfo = ConditionInfo::critical("full", "It is full.");
+        let condition = Condition::about(&FULL, "/pools/key/", b"a:b c\n\xff.j", String::new());
+        assert_eq!(condition.link, "/pools/key/a%3Ab%20c%5Cu%7Ba%7D%5Cxff%2Ej");
     }
 }

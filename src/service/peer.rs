@@ -58,6 +58,11 @@ pub trait Process: Send {
     /// Returns the present usage.
     fn usage(&self) -> ProcessUsage;
 
+    /// Returns the number of descriptors that the process may have; zero where it is not known.
+    fn max_fds(&self) -> u64 {
+        self.usage().max_fds
+    }
+
     /// Sets the level up to which lines are logged; `None`: as the process was started.
     fn set_log_level(&self, _level: Option<LevelFilter>) {}
 }

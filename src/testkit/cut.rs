@@ -41,7 +41,7 @@ impl CutProxy {
         }
     }
 
-    /// Has the server notice which connections were cut.
+    /// Lets the server notice which connections were cut.
     pub fn forget(&self) {
         for (client, upstream) in self.ends.lock().expect("no thread panics").iter() {
             if client.peer_addr().is_err() {

@@ -218,7 +218,7 @@ fn metrics_in_their_page_are_those_of_a_daemon() {
 #[test]
 fn conditions_in_their_page_are_those_of_the_services() {
     let services = SERVICES.iter().filter(|info| !info.title.is_empty()).map(|info| (info.title, info.conditions));
-    let all = services.chain([(health::TITLE, &health::CONDITIONS[..])]);
+    let all = services.chain([(health::TITLE, health::CONDITIONS)]);
     let mut text = String::from("\n| service | condition | level | meaning |\n|---|---|---|---|\n");
     for (title, info) in all.flat_map(|(title, conditions)| conditions.iter().map(move |info| (title, info))) {
         text += &format!("| {title} | `{}` | {} | {} |\n", info.name, info.level.word(), info.meaning);

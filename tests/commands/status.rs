@@ -50,6 +50,7 @@ fn the_exit_status_says_how_bad_it_is() {
     waiter.send(b"ACQ4ME backup 1 9 60\n");
     let text = wait_for(&daemon, 2);
     assert!(text.starts_with("CRITICAL: Locks: backup: db1 at "), "{text}");
+    assert!(text.contains("\n    poolcounter admin RELEASE-LOCK backup 127.0.0.1:"), "{text}");
     daemon.wait_for_log("locks: backup: db1 at ");
     let json = String::from_utf8(status(&daemon, &["--json"]).stdout).expect("is text");
     let json: serde_json::Value = serde_json::from_str(&json).expect("is JSON");

@@ -7,7 +7,7 @@ use poolcounter_client::MOST_LIMITS;
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::time::Duration;
 
-/// What the options say.
+/// Settings that the options make.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ExecSettings {
     /// The pool; empty until it is named.

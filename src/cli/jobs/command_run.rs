@@ -22,7 +22,7 @@ const TOUCHES: u32 = 3;
 const LONGEST_TOUCH: Duration = Duration::from_secs(600);
 /// What is kept of a command's output: as much as the server keeps of why a job failed, less the line that tells its status.
 const TAIL: usize = 4000;
-/// How long it is tried to take jobs back after the connection was lost, and how often.
+/// Time for which jobs are taken back after the connection was lost, and the pause between two attempts.
 const TAKE_BACK: Duration = Duration::from_secs(10);
 const TAKE_BACK_EVERY: Duration = Duration::from_millis(250);
 
@@ -30,7 +30,7 @@ const TAKE_BACK_EVERY: Duration = Duration::from_millis(250);
 pub struct CommandRun {
     tube: String,
     process: Process,
-    /// What it reads jobs from, one at a time; None if it has its only one, or is to get no more.
+    /// Pipe from which it reads jobs, one at a time; None if it has its only one, or is to get no more.
     input: Option<CommandInput>,
     is_batch: bool,
     /// The job that it works on.
@@ -46,7 +46,7 @@ pub struct CommandRun {
     /// Since when the connection is lost, and when it is tried next to take the jobs back.
     lost: Option<(Instant, Instant)>,
     is_late: bool,
-    /// Whether others have been given the job that it works on.
+    /// True when others have been given the job that it works on.
     is_lost: bool,
     /// Whether it was ended for the end of the runner.
     is_given_back: bool,
@@ -223,7 +223,7 @@ impl CommandRun {
         self.outcomes.add(held, fate, took);
     }
 
-    /// Has tubes rest, of which the command gets no more jobs.
+    /// Lets tubes rest: the command gets no more jobs of them.
     fn rest(&mut self, connections: &mut SlotConnections<'_>, pattern: &str, time: Duration) {
         self.stop_feeding();
         if let Err(error) = connections.waiting.pause(pattern, time) {

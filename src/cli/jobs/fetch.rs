@@ -13,7 +13,7 @@ const DEFAULT_TUBE: &str = "default";
 pub struct HeldJob {
     pub job: ReservedJob,
     pub status: JobStatus,
-    /// Whether it was taken for a command that runs, on the connection for that.
+    /// True when it was taken for a command that runs, on the connection for that.
     pub is_fetched: bool,
     /// Hash of its body, by which it is known again.
     fingerprint: u64,

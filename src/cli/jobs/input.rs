@@ -1,4 +1,4 @@
-//! What commands read: the body of a job, or jobs one at a time.
+//! Input of commands: the body of a job, or jobs one at a time.
 
 use super::batch::write_line;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -20,7 +20,7 @@ pub fn file_of(body: &[u8]) -> io::Result<File> {
 pub struct CommandInput {
     pipe: PipeWriter,
     unsent: Vec<u8>,
-    /// Whether no more jobs follow.
+    /// True when no more jobs follow.
     pub is_last: bool,
 }
 

@@ -9,12 +9,12 @@ use log::Level;
 use poolcounter_client::{Error, Runner};
 use std::time::{Duration, Instant};
 
-/// How long jobs that are done wait for others, so that the server is told of several at once while the command does the next.
+/// Time for which jobs that are done wait for others: the server is told of several at once while the command does the next.
 const LINGER: Duration = Duration::from_millis(20);
 /// So many do not wait.
 const MOST: usize = 100;
 
-/// What becomes of a job.
+/// Outcome of a job.
 pub enum Fate {
     Done,
     /// It has failed for this reason; after its last attempt it is buried.
@@ -206,5 +206,5 @@ fn fail(
     }
 }
 
-/// What is said of a failure to a plain beanstalkd.
+/// End of the sentence about a failure that a plain beanstalkd was told of.
 const UNTOLD: &str = "; the server does not keep that";

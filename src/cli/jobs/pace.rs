@@ -1,4 +1,4 @@
-//! How many jobs are reserved for a command: no more than it does in a second.
+//! Number of jobs that are reserved for a command: no more than it does in a second.
 
 use std::time::Duration;
 

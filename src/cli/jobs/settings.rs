@@ -6,7 +6,7 @@ use poolcounter_client::{JobExtras, JobId, NewJob};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the options say.
+/// Settings that the options make.
 pub struct JobCommandSettings {
     pub servers: Servers,
     pub(super) pri: u32,
@@ -37,9 +37,9 @@ pub struct JobCommandSettings {
     pub is_json: bool,
     /// Whether the tables are made, and not only shown.
     pub is_run: bool,
-    /// Whether a name is a pattern even if it is a number, and no name stands for all tubes.
+    /// True when a name is a pattern even if it is a number, and no name stands for all tubes.
     pub is_all: bool,
-    /// Whether errors are printed whole.
+    /// True when errors are printed whole.
     pub has_errors: bool,
     pub limit: u32,
     pub after: Option<JobId>,

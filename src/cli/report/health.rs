@@ -18,6 +18,9 @@ pub struct ToldHealth {
 pub struct ToldCondition {
     pub level: Level,
     pub sentence: String,
+    /// Command that helps, without the name of the program; empty if there is none.
+    #[serde(default)]
+    pub command: String,
     /// In seconds since 1970.
     pub since: f64,
 }

@@ -1,6 +1,6 @@
 //! Emphasis of values.
 
-/// What values are for whoever looks, where they are not zero.
+/// Meaning of values that are not zero, for the reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tone {
     /// Nothing special.

@@ -10,13 +10,13 @@ use std::time::Duration;
 /// The longest that the protocol can wait: 136 years.
 pub const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// What the options say.
+/// Settings that the options make.
 pub struct TakeSettings {
     /// Members to take, and the time to wait for them.
     pub wanted: Wanted,
     /// The group to take from, in place of a pool.
     pub group: Option<Vec<u8>>,
-    /// What the holder is called in place of its address.
+    /// Name of the holder, in place of its address.
     pub name: Option<Vec<u8>>,
     /// The statuses that mean that a member failed; all but 0 if there are none.
     pub fail_on: Vec<u8>,

@@ -64,7 +64,7 @@ pub struct ServiceLine {
 pub struct View {
     /// The servers.
     pub servers: Vec<ServerLine>,
-    /// What is wrong, the worst first: a sentence for each service of each server.
+    /// Sentences about what is wrong, the worst first: one for each service of each server.
     pub troubles: Vec<(Level, String)>,
     /// The services that are used.
     pub services: Vec<ServiceLine>,

@@ -211,7 +211,7 @@ impl Runner {
         self.end(job, &format!("bury {} {pri}\r\n", job.id), "BURIED")
     }
 
-    /// Has no job of these tubes be reserved for this long, by whichever runner, not even of tubes that come later; a server that
+    /// Pauses these tubes for this long, for all runners, and those that come later; a server that
     /// does not know that pauses the tubes that are there.
     ///
     /// # Errors

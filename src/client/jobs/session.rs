@@ -117,7 +117,7 @@ impl JobSession {
         Ok(())
     }
 
-    /// Has no job of these tubes be reserved for this long, and returns false when there is no such tube. With `ends_with_tube` the
+    /// Pauses these tubes for this long; returns false when there is no such tube. With `ends_with_tube` the
     /// pause ends with the last job of the tube, whose name is plain then; otherwise later tubes have it, too, where the server
     /// knows how.
     pub fn pause(&mut self, pattern: &str, time: Duration, ends_with_tube: bool) -> Result<bool, Error> {

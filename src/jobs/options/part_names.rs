@@ -37,7 +37,7 @@ impl PartNames {
     ///
     /// # Errors
     ///
-    /// What it should have been.
+    /// With the value that was expected.
     pub fn parse(list: &str) -> Result<PartNames, String> {
         let mut names = PartNames::default();
         names.add(list)?;

@@ -60,7 +60,7 @@ pub struct JobColumns<'a> {
     pub body: Vec<&'a [u8]>,
 }
 
-/// What becomes of a job.
+/// Outcome of a job.
 #[derive(Clone, Copy)]
 enum Fate<'a> {
     Put(&'a JobRow, &'a [u8]),

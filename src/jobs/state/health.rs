@@ -37,7 +37,7 @@ pub struct HeldJob<'a> {
     pub job: u64,
     /// The tube of that job.
     pub tube: &'a [u8],
-    /// How long it has been held.
+    /// Time for which it has been held.
     pub span: Span,
 }
 
@@ -63,19 +63,18 @@ impl State {
 
     /// Returns the jobs that are held for longer than this by connections in so many places from this one on, and the place of those
     /// behind them.
-    pub fn held_for(&self, than: Span, first: usize, most: usize, now: Time) -> (Vec<HeldJob<'_>>, Option<usize>) {
+    pub fn held_for<'a>(
+        &'a self,
+        than: Span,
+        first: usize,
+        most: usize,
+        now: Time,
+    ) -> (Vec<HeldJob<'a>>, Option<usize>) {
         let (conns, next) = self.conns.slice(first, most);
-        let held = |(conn, of): (ConnId, &Conn)| -> Option<HeldJob<'_>> {
+        let held = |(conn, of): (ConnId, &'a Conn)| -> Option<HeldJob<'a>> {
             let (job, since) = of.first_held().filter(|(_, since)| now.since(*since) > than)?;
             let tube = &self.tubes[self.jobs[self.jobs.find(job)?].tube].name;
-            // The name lives as long as the connection does.
-            Some(HeldJob {
-                conn,
-                runner: self.conns.get(conn).map_or(&[], |of| &of.name),
-                job: job.0,
-                tube,
-                span: now.since(since),
-            })
+            Some(HeldJob { conn, runner: &of.name, job: job.0, tube, span: now.since(since) })
         };
         (conns.metered().filter_map(held).collect(), next)
     }

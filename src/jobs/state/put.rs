@@ -16,7 +16,7 @@ impl State {
     /// `put` and `put-job`.
     pub fn put(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
         self.figures.count(if put.options.is_some() { Stat::PutJob } else { Stat::Put });
-        self.conns[conn].is_producer = true;
+        self.conns.note_producer(conn);
         if !self.has_room(&[(put, body.bytes().len())]) {
             return step.tell(conn, if self.is_draining { Reply::Draining } else { Reply::OutOfMemory });
         }
@@ -26,7 +26,7 @@ impl State {
     /// `put-many`: all in one batch, or none if there is no room for them.
     pub fn put_many(&mut self, conn: ConnId, entries: Vec<ManyEntry>, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::PutMany);
-        self.conns[conn].is_producer = true;
+        self.conns.note_producer(conn);
         let sizes = entries.iter().filter_map(|entry| match entry {
             ManyEntry::Put(put, body) => Some((put, body.bytes().len())),
             ManyEntry::Refused(_) => None,

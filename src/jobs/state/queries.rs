@@ -154,8 +154,7 @@ impl State {
 
     /// Returns how many connections have put a job, and how many have reserved one.
     pub fn producers_and_workers(&self) -> (usize, usize) {
-        let conns = || self.conns.iter().map(|(_, conn)| conn);
-        (conns().filter(|conn| conn.is_producer).count(), conns().filter(|conn| conn.is_worker).count())
+        self.conns.producers_and_workers()
     }
 
     /// Returns the body of a job that there is.

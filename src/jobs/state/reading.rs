@@ -9,7 +9,7 @@ use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was handed over of jobs that are not read.
+/// Facts that were handed over about jobs that are not read.
 #[derive(Default)]
 pub(super) struct Reading {
     /// The jobs whose bodies are not read. Some of them may be gone by now.

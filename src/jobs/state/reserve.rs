@@ -71,7 +71,7 @@ impl State {
             Reserve { timeout: Some(_), .. } => Stat::ReserveWithTimeout,
             Reserve { .. } => Stat::Reserve,
         });
-        self.conns[id].is_worker = true;
+        self.conns.note_worker(id);
         let set = self.enter_set(id);
         if !self.sets[set].is_built && self.used_memory() >= self.bounds.max_memory {
             return step.tell(id, Reply::OutOfMemory);
@@ -126,7 +126,7 @@ impl State {
     /// `reserve-job`: this job, wherever it is, if no limit holds it back.
     pub fn reserve_this(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::ReserveJob);
-        self.conns[conn].is_worker = true;
+        self.conns.note_worker(conn);
         if self.is_shut {
             return step.tell(conn, Reply::InternalError);
         }

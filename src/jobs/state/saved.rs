@@ -261,8 +261,13 @@ impl State {
         }
         let conn = self.conns.insert(id, used, Watches::new(saved.watches));
         conn.name = saved.name.into();
-        (conn.is_producer, conn.is_worker) = (saved.is_producer, saved.is_worker);
         conn.rates = saved.rates;
+        if saved.is_producer {
+            self.conns.note_producer(id);
+        }
+        if saved.is_worker {
+            self.conns.note_worker(id);
+        }
         Ok(())
     }
 

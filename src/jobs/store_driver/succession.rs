@@ -1,4 +1,4 @@
-//! What one process leaves to the next of its store, and how that begins with it.
+//! Succession: the mark of its store that a process leaves to the next one, and the beginning with it.
 
 use crate::JobQueue;
 use crate::store::HandedOver;

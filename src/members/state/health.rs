@@ -15,10 +15,12 @@ pub struct PoolHealth<'a> {
     pub row: PoolRow<'a>,
     /// Time for which the take has waited that has waited longest.
     pub longest_wait: Span,
-    /// Members that are in quarantine, held back or orphaned, as far as they were looked at.
-    pub kept_out: Vec<MemberRow<'a>>,
-    /// Members that are held for longer than `warn_hold`, each with how long.
-    pub held_long: Vec<(MemberRow<'a>, Span)>,
+    /// The member that was put into quarantine, held back or orphaned last.
+    pub last_out: Option<MemberRow<'a>>,
+    /// Number of members that are held for longer than `warn_hold`.
+    pub held_long: usize,
+    /// The one of those that is held for longest, and for how long.
+    pub longest_held: Option<(MemberRow<'a>, Span)>,
     /// True when a provider is connected.
     pub is_provided: bool,
     /// True when a member could be started.
@@ -52,8 +54,9 @@ impl State {
         let (row, of_pool, pool) = (self.pool_row(id), self.members.in_pool(id), self.pool(id));
         let mut health = PoolHealth {
             longest_wait: Span::ZERO,
-            kept_out: Vec::new(),
-            held_long: Vec::new(),
+            last_out: None,
+            held_long: 0,
+            longest_held: None,
             is_provided: self.agents.is_provided(id),
             has_room: of_pool.live() < u64::from(row.figures.max),
             row,
@@ -64,26 +67,31 @@ impl State {
             let since = waiters.inspect(|_| visits += 1).map(|id| self.waiters.get(id).since).min();
             health.longest_wait = since.map_or(Span::ZERO, |since| now.since(since));
         }
-        let can_be_long = pool.settings.warn_hold > Span::ZERO && health.row.figures.in_use > 0;
+        let warn_hold = pool.settings.warn_hold;
+        let can_be_long = warn_hold > Span::ZERO && health.row.figures.in_use > 0;
         if health.row.figures.quarantined > 0 || can_be_long {
+            let (mut last_out, mut longest_held) = (None, None);
             for member in of_pool.all().take(MOST_OF_POOL).metered() {
                 visits += 1;
-                match self.member(member).phase.kind() {
-                    PhaseKind::Quarantined | PhaseKind::Held | PhaseKind::Delayed | PhaseKind::Orphaned => {
-                        health.kept_out.push(self.member_row(member, now, peer));
-                    }
-                    PhaseKind::InUse => {
-                        let row = self.member_row(member, now, peer);
-                        if let (true, MemberPhase::InUse(lease)) = (row.is_long, &self.member(member).phase) {
-                            health.held_long.push((row, now.since(self.leases.get(*lease).since)));
+                let of = self.member(member);
+                match of.phase {
+                    MemberPhase::InUse(lease) => {
+                        let since = self.leases.get(lease).since;
+                        if can_be_long && now.since(since) > warn_hold {
+                            health.held_long += 1;
+                            longest_held = longest_held.min(Some((since, member))).or(Some((since, member)));
                         }
+                    }
+                    _ if PhaseKind::KEPT_OUT.contains(&of.phase.kind()) => {
+                        last_out = last_out.max(Some((of.since, member)));
                     }
                     _ => {}
                 }
             }
+            health.last_out = last_out.map(|(_, member)| self.member_row(member, now, peer));
+            health.longest_held =
+                longest_held.map(|(since, member)| (self.member_row(member, now, peer), now.since(since)));
         }
-        health.kept_out.sort_by_key(|row| row.idle);
-        health.held_long.sort_by_key(|(_, span)| std::cmp::Reverse(*span));
         (health, visits)
     }
 }

@@ -133,6 +133,10 @@ impl Leases {
         self.next_number = self.next_number.max(number);
     }
 
+    pub fn len(&self) -> usize {
+        self.leases.len()
+    }
+
     pub fn find(&self, number: u64) -> Option<LeaseId> {
         self.by_number.find(hash_number(number), |id| self.get(id).number == number)
     }

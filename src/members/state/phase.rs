@@ -41,6 +41,9 @@ pub(super) enum PhaseKind {
 
 impl PhaseKind {
     pub const COUNT: usize = PhaseKind::Orphaned as usize + 1;
+    /// Those in which a member is kept out: it is neither used nor free.
+    pub const KEPT_OUT: [PhaseKind; 4] =
+        [PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Orphaned];
 
     /// Returns the name in the protocol.
     pub fn name(self) -> &'static str {

@@ -120,7 +120,7 @@ impl State {
             starting: self.starts.in_pool(id),
             stopping: of_pool.count(PhaseKind::Stopping),
             cleaning: sum(&[PhaseKind::Unclean, PhaseKind::Cleaning]),
-            quarantined: sum(&[PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Orphaned]),
+            quarantined: sum(&PhaseKind::KEPT_OUT),
             queued: self.queued(id),
             queue_max: settings.queue,
             is_removing: self.pool(id).is_leaving,
@@ -204,6 +204,11 @@ impl State {
     /// Returns the statistics of all pools together, those that are gone among them.
     pub fn counted_in_all(&self) -> Figures<Stat> {
         self.pools.all_figures()
+    }
+
+    /// Returns the number of members in use.
+    pub fn in_use(&self) -> usize {
+        self.leases.len()
     }
 
     /// Returns the number of waiters.

@@ -153,7 +153,7 @@ pub(super) struct Waiters {
 #[derive(Default)]
 struct GroupWaiters {
     queue: WaitQueue,
-    /// Those that need starts, and cause them in no pool.
+    /// Waiters that need starts, and cause them in no pool.
     unplaced: List<WaiterId>,
 }
 

@@ -1,4 +1,4 @@
-//! What a server asks of the health of its services, and sets for it.
+//! Questions of a server about the health of its services, and settings for it.
 
 use super::Connections;
 use crate::connection::Stream;

@@ -58,9 +58,9 @@ pub enum SavedClient {
 /// Result of a rehearsal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// Whether the other process had rules of access.
+    /// True when the other process had rules of access.
     pub had_rules: bool,
-    /// Whether it must hand over all that its services have, and not only what suffices for a process with the same settings.
+    /// True when it must hand over all that its services have, and not only what suffices for a process with the same settings.
     pub need_all: bool,
 }
 

@@ -56,7 +56,7 @@ pub struct HealthLine {
     pub title: &'static str,
     /// The worst level of its conditions.
     pub level: Level,
-    /// How it stands where no condition is on.
+    /// Sentence about the service where no condition is on.
     pub standing: String,
     /// Conditions that are on, the worst first.
     pub conditions: Vec<ConditionOn>,
@@ -179,21 +179,12 @@ mod tests {
     use crate::health::ConditionInfo;
     use crate::peer::{NoPeers, Traffic};
 
-    static FULL: ConditionInfo =
-        ConditionInfo { name: "full", level: Level::Critical, meaning: "It is full.", has_label: false };
-    static SLOW: ConditionInfo =
-        ConditionInfo { name: "slow", level: Level::Warning, meaning: "It is slow.", has_label: false };
+    static FULL: ConditionInfo = ConditionInfo::critical("full", "It is full.");
+    static SLOW: ConditionInfo = ConditionInfo::warning("slow", "It is slow.");
 
     fn condition(info: &'static ConditionInfo, subject: &str, waiting: u64) -> Condition {
-        let (link, command) = (String::new(), String::new());
-        Condition {
-            info,
-            subject: subject.into(),
-            sentence: format!("{subject} is {}", info.name),
-            link,
-            command,
-            waiting,
-        }
+        let sentence = format!("{subject} is {}", info.name);
+        Condition { waiting, ..Condition::about(info, "/", subject.as_bytes(), sentence) }
     }
 
     /// Looks at second `s`, and returns the sentence.

@@ -3,7 +3,7 @@
 use poolcounter_core::time::{Span, Time};
 use std::collections::VecDeque;
 
-/// How many marks there are in the time that is told of.
+/// Number of marks in the time that is told of.
 const MARKS: u64 = 12;
 
 /// Some counts at some times of the last minute, or of another time.

@@ -6,13 +6,17 @@ use super::{Condition, Look, MOST_CONDITIONS};
 #[derive(Debug)]
 pub struct Sweep<P> {
     next: Option<P>,
-    found: Vec<Condition>,
-    complete: Vec<Condition>,
+    found: Round,
+    complete: Round,
 }
+
+/// Conditions of a round, and the number of those that were not kept.
+#[derive(Debug, Default)]
+struct Round(Vec<Condition>, usize);
 
 impl<P> Default for Sweep<P> {
     fn default() -> Self {
-        Sweep { next: None, found: Vec::new(), complete: Vec::new() }
+        Sweep { next: None, found: Round::default(), complete: Round::default() }
     }
 }
 
@@ -24,8 +28,11 @@ impl<P> Sweep<P> {
 
     /// Adds a condition that the part has found.
     pub fn found(&mut self, condition: Condition) {
-        if self.found.len() < MOST_CONDITIONS {
-            self.found.push(condition);
+        let Round(conditions, more) = &mut self.found;
+        if conditions.len() < MOST_CONDITIONS {
+            conditions.push(condition);
+        } else {
+            *more += 1;
         }
     }
 
@@ -35,6 +42,8 @@ impl<P> Sweep<P> {
             self.complete = std::mem::take(&mut self.found);
         }
         self.next = next;
-        self.complete.iter().for_each(|condition| look.note(condition.clone()));
+        let Round(conditions, more) = &self.complete;
+        conditions.iter().for_each(|condition| look.note(condition.clone()));
+        look.note_more(*more);
     }
 }

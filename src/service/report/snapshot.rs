@@ -151,7 +151,7 @@ pub struct ShownHealth {
 pub struct ShownCondition {
     /// Its name.
     pub name: Text,
-    /// How bad it is.
+    /// Severity.
     pub level: Level,
     /// The thing that it is about; empty if it is about the service.
     pub subject: String,

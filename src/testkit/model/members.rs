@@ -120,7 +120,7 @@ struct Member {
     uses: u64,
     freed: u64,
     is_leaving: bool,
-    /// Whether it was ever returned in good state.
+    /// True when it was ever returned in good state.
     is_proven: bool,
     hold: Option<u64>,
 }
@@ -130,7 +130,7 @@ struct Member {
 struct Backoff {
     /// Between these moments it ends.
     ends: Option<(u64, u64)>,
-    /// How many failures there were since a member has shown that starts succeed.
+    /// Number of failures since a member has shown that starts succeed.
     doubled: u32,
     /// When the last of these was.
     failed: Option<u64>,
@@ -1541,7 +1541,7 @@ impl Members {
         true
     }
 
-    /// How many members a provider may still be asked to start, and its capacity.
+    /// Number of members that a provider may still be asked to start, and its capacity.
     fn room_of(&self, p: usize, conn: usize) -> (u64, u64) {
         let pool = &self.pools[p];
         let capacity = self.conns[&conn].capacity.unwrap_or(pool.settings.max);

@@ -31,7 +31,7 @@ impl Work<'_> {
         self.next_look = Some(Instant::now());
     }
 
-    /// Has members stopped that the server does not list: they have left the pool. The others are kept, whatever the server answers.
+    /// Stops members that the server does not list: they have left the pool. The others are kept, whatever the server answers.
     ///
     /// # Errors
     ///

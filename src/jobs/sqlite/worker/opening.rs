@@ -1,4 +1,4 @@
-//! How the worker comes to a file that another process had.
+//! Opening of a file that another process had.
 
 use super::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
 use crate::sqlite::file::{DatabaseFile, FileTrouble, Lock, Opened};

@@ -22,15 +22,15 @@ pub type Figures = Vec<(String, u64)>;
 pub struct ListedMember {
     /// Its name.
     pub name: Vec<u8>,
-    /// What it does: `free`, `in_use`, `stopping`, ...
+    /// State: `free`, `in_use`, `stopping`, ...
     pub state: String,
     /// The connection that holds it, by its name or else its address.
     pub holder: Option<Vec<u8>>,
-    /// How long there has been such a member, to the millisecond.
+    /// Age of the member, to the millisecond.
     pub age: Duration,
-    /// How long it has not been in use, to the millisecond; zero while it is.
+    /// Time for which it has not been in use, to the millisecond; zero while it is.
     pub idle: Duration,
-    /// How often it was taken.
+    /// Number of times that it was taken.
     pub uses: u64,
     /// It is held for longer than `warn_hold`.
     pub is_long: bool,

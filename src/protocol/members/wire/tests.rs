@@ -101,7 +101,7 @@ fn malformed_lines_are_refused_with_a_reason() {
     }
 }
 
-/// What is wrong with a line. A `STARTED` with the number of a start says what is wrong with its member.
+/// Error of a line. A `STARTED` with the number of a start has the error of its member.
 fn refused(line: &str) -> Result<(), Refusal> {
     match parse(line.as_bytes())? {
         Line::Request(Request::Started { named, .. }) => named.map(drop),

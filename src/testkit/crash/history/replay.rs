@@ -244,7 +244,7 @@ impl Replay<'_> {
     }
 }
 
-/// Whether a `kick-all` or a `clear` is about a job like this.
+/// Returns whether a `kick-all` or a `clear` is about a job like this.
 fn is_swept(words: &[&str], shape: &Shape) -> bool {
     let state = match shape.place {
         Place::Ready => "ready",
