@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 
 /// Version of what is written: the sessions that are not idle, then the records of the state.
-const SAVED_VERSION: u16 = 3;
+const SAVED_VERSION: u16 = 4;
 /// Versions before, which have fewer kinds of records.
 const READABLE: std::ops::Range<u16> = 1..SAVED_VERSION;
 

@@ -102,9 +102,9 @@ fn describe(notice: &Notice) -> (Level, String) {
             (Level::Warn, format!("a start failed in {} at {provider}{}", escaped(pool), said(text)))
         }
         Notice::StartsAgain { pool } => (Level::Info, format!("starts in {} succeed again", escaped(pool))),
-        Notice::Quarantined { pool, member, why, by } => {
+        Notice::Quarantined { pool, member, why, link, by } => {
             let (pool, member) = (escaped(pool), escaped(member));
-            let by = if by.is_empty() { String::new() } else { format!(" {}", escaped(by.as_bytes())) };
+            let by = if by.is_empty() { String::new() } else { format!("{link}{}", escaped(by.as_bytes())) };
             (Level::Warn, format!("{member} of {pool} is in quarantine: {why}{by}"))
         }
         Notice::TakenBack { pool, member, lease, note } => {
@@ -190,7 +190,13 @@ mod tests {
                 r"a start failed in p\u{a} at a lost provider".into(),
             ),
             (
-                Notice::Quarantined { pool: pool(), member: member(), why: "returned as failed by", by: "me\r".into() },
+                Notice::Quarantined {
+                    pool: pool(),
+                    member: member(),
+                    why: "returned as failed",
+                    link: " by ",
+                    by: "me\r".into(),
+                },
                 Level::Warn,
                 r"m\xff of p\u{a} is in quarantine: returned as failed by me\u{d}".into(),
             ),

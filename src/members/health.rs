@@ -75,11 +75,12 @@ fn conditions_of(pool: &PoolHealth<'_>, warn_wait: Span) -> Vec<Condition> {
     }
     if let Some(member) = &pool.last_out {
         let (first, state) = (name_of(member.name), member.state);
+        let since = member.kept_out.map_or(member.idle, |out| out.since);
         let more = match of.quarantined - 1 {
             0 => String::new(),
             more => format!(", and {more} more"),
         };
-        let sentence = format!("{name}: {first} {state} for {}{more}", in_words(member.idle));
+        let sentence = format!("{name}: {first} {state} for {}{more}", in_words(since));
         let words = word.as_ref().zip(quoted(member.name));
         note(&OUT, sentence, words.map(|(pool, member)| format!("members repair {pool} {member}")));
     }

@@ -38,6 +38,7 @@ mod pool_changes;
 mod pools;
 mod providers;
 mod queries;
+mod reasons;
 mod restored;
 mod saved;
 mod side_table;
@@ -56,6 +57,7 @@ pub use poolcounter_protocol::members::request::{
     Attributes, Condition, From, LeaseName, Lost, Named, NoMembers, Refusal, Request, Take, Taken, Token, What,
 };
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
+pub use reasons::KeptOut;
 pub use saved::Record;
 
 use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
@@ -65,6 +67,7 @@ use members::{Member, MemberOwner, MemberTable, Wanted};
 use pairs::Pairs;
 use phase::{MemberPhase, PhaseKind};
 use pools::{Pool, Pools};
+use reasons::Reason;
 use side_table::SideTable;
 use starts::{StartProgress, Starts};
 use takes::Asker;

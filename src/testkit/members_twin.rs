@@ -301,8 +301,13 @@ impl MembersTwin {
             let name = pool.split(' ').next().expect("a line has words");
             let members = self.ask(&format!("MEMBERS {name}\n"));
             pools.extend(members.iter().map(|line| {
-                let mut words: Vec<&str> = line.split(' ').collect();
+                let mut words: Vec<String> = line.split(' ').map(String::from).collect();
                 words.remove(4);
+                let first = self.first_lease.unwrap_or_default();
+                for word in &mut words {
+                    let number = word.strip_prefix("lease=").map(|number| number.parse::<u64>().expect("a number"));
+                    number.into_iter().for_each(|number| *word = format!("lease={}", number + 1 - first));
+                }
                 words.join(" ")
             }));
         }

@@ -25,6 +25,8 @@ pub(super) struct Agent {
     pub backoff: Backoff,
     /// Name that lasts over its connections.
     pub session: Option<Arc<[u8]>>,
+    /// Time at which it was lost, and its address then.
+    pub lost: Option<Box<(Time, String)>>,
 }
 
 pub(super) enum ProviderState {
@@ -50,6 +52,7 @@ impl Agent {
             is_pending: false,
             backoff: Backoff::default(),
             session: None,
+            lost: None,
         }
     }
 
@@ -220,6 +223,7 @@ impl Agents {
     pub fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
         let agent = &mut self.agents[id.index()];
         let pool = agent.pool;
+        agent.lost = None;
         match std::mem::replace(&mut agent.state, ProviderState::Serves(conn)) {
             ProviderState::Serves(before) => {
                 let before = self.of_conn_mut(before);
@@ -256,6 +260,13 @@ impl Agents {
             self.end_session(id);
         }
         self.agents[id.index()].state = grace.map_or(ProviderState::Lost, ProviderState::Grace);
+    }
+
+    /// Notes when an agent was lost, and its address. Returns false when it is not.
+    pub fn note_lost(&mut self, id: AgentId, at: Time, address: String) -> bool {
+        let agent = &mut self.agents[id.index()];
+        agent.lost = Some(Box::new((at, address)));
+        agent.conn().is_none()
     }
 
     /// Marks the agents of a connection in removed pools as lost.

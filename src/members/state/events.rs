@@ -28,8 +28,8 @@ pub enum Notice {
     TakenBack { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, note: Box<[u8]> },
     /// An operator holds a member.
     Held { pool: Arc<[u8]>, member: Arc<[u8]>, span: Span, note: Box<[u8]> },
-    /// A fixed member goes into quarantine: why, and the name or address of the peer that failed it.
-    Quarantined { pool: Arc<[u8]>, member: Arc<[u8]>, why: &'static str, by: String },
+    /// A fixed member goes into quarantine: why, the words that lead to the peer that failed it, and the name or address of that.
+    Quarantined { pool: Arc<[u8]>, member: Arc<[u8]>, why: &'static str, link: &'static str, by: String },
     /// A pool of the configuration file, or a fixed member of one, cannot be added.
     NotDeclared { pool: Arc<[u8]>, member: Option<Arc<[u8]>>, why: Refusal },
 }

@@ -39,13 +39,22 @@ impl State {
         self.leases.arm(id, &self.pools.get(pool).settings, step);
     }
 
-    /// Returns why a member fails, and its holder if it is a fixed one: `conn` in the step in which that goes.
-    fn failed_by(&self, why: &'static str, id: LeaseId, conn: Option<ConnId>, step: &Step<'_, '_>) -> FailedBy {
+    /// Returns why a member fails, and its holder if that is remembered: `conn` in the step in which that goes.
+    fn failed_by(
+        &self,
+        (why, link): (&'static str, &'static str),
+        id: LeaseId,
+        conn: Option<ConnId>,
+        step: &Step<'_, '_>,
+    ) -> FailedBy {
         let lease = self.leases.get(id);
+        let Member { owner, pool, .. } = *self.member(lease.member);
+        let is_kept_out = owner == MemberOwner::Fixed || self.pool(pool).settings.loss_delay > Span::ZERO;
         FailedBy(
             why,
+            link,
             match conn {
-                _ if self.member(lease.member).owner != MemberOwner::Fixed => String::new(),
+                _ if !is_kept_out => String::new(),
                 Some(_) => lease.holder.text(step.peer),
                 None => self.leases.holder_text(id, step.peer),
             },
@@ -91,7 +100,7 @@ impl State {
         }
         let Some(id) = self.check_usable(id, step) else { return };
         let timer = step.timers.arm(step.now + loss_delay, Timer::Phase(id));
-        self.members.enter_state(id, MemberPhase::Delayed(timer));
+        self.members.keep_out(id, MemberPhase::Delayed(timer), step.now, by.reason());
     }
 
     /// `RETURN lease [OK|FAIL]`.
@@ -103,7 +112,7 @@ impl State {
         let Some(id) = self.catch_up_lease(found, step) else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Returned);
         let is_failed = condition == Condition::Fail;
-        let by = is_failed.then(|| self.failed_by("returned as failed by", id, None, step));
+        let by = is_failed.then(|| self.failed_by(("returned as failed", " by "), id, None, step));
         let member = self.end_lease(id, step);
         match by {
             None => {
@@ -139,11 +148,11 @@ impl State {
         let has_run_out = token.as_ref().is_some_and(|token| token.until <= step.now);
         let Settings { max_hold, warn_hold, .. } = self.pool(self.member(*member).pool).settings;
         if has_run_out {
-            let by = self.failed_by("its lease ran out, of", id, None, step);
+            let by = self.failed_by(("its lease ran out", ", of "), id, None, step);
             let member = self.lose_lease(id, Lost::Expired, step);
             self.lose_member(member, by, step);
         } else if max_hold > Span::ZERO && held >= max_hold {
-            let by = self.failed_by("held for longer than max_hold by", id, None, step);
+            let by = self.failed_by(("held for longer than max_hold", " by "), id, None, step);
             let member = self.lose_lease(id, Lost::HeldTooLong, step);
             self.fail_member(member, Stat::HeldTooLong, by, step);
         } else {
@@ -168,7 +177,7 @@ impl State {
         let found = self.catch_up_lease(found, step).filter(|id| self.catch_up_with_holder(*id, step));
         let Some(id) = found else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Ok);
-        let by = self.failed_by("an operator took it back from", id, None, step);
+        let by = self.failed_by(("an operator took it back", " from "), id, None, step);
         let id = self.lose_lease(id, Lost::TakenBack, step);
         let (pool, member) = self.names_of(id);
         step.notices.push(Notice::TakenBack { pool, member, lease: number, note: note.into() });
@@ -216,7 +225,7 @@ impl State {
             return self.detach_lease(id);
         }
         let is_bye = lease.holding.is_some_and(|holding| self.leases.holding(holding).is_bye);
-        let by = self.failed_by("lost with", id, conn, step);
+        let by = self.failed_by(("lost", " with "), id, conn, step);
         let member = self.end_lease(id, step);
         match is_bye {
             true => {

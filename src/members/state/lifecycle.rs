@@ -18,12 +18,17 @@ pub(super) enum Cause {
     Other,
 }
 
-/// Why a member has failed, and the name or address of the peer that failed it, if it is a fixed one.
-pub(super) struct FailedBy(pub &'static str, pub String);
+/// Why a member has failed, the words that lead to the peer that failed it, and its name or address where it is remembered.
+pub(super) struct FailedBy(pub &'static str, pub &'static str, pub String);
 
 impl FailedBy {
     fn cleaner(why: &'static str) -> Self {
-        FailedBy(why, String::new())
+        FailedBy(why, "", String::new())
+    }
+
+    pub fn reason(self) -> Reason {
+        let FailedBy(why, _, by) = self;
+        Reason::new(why, by)
     }
 }
 
@@ -79,8 +84,8 @@ impl State {
         if self.is_orphan(id) {
             return;
         }
-        if let Some(span) = self.members.take_hold(id) {
-            return self.hold_for(id, span, step);
+        if let Some((span, reason)) = self.members.take_hold(id) {
+            return self.hold_for(id, span, reason, step);
         }
         self.members.set_since(id, step.now);
         self.members.set_proved(id, step.now);
@@ -91,9 +96,9 @@ impl State {
     }
 
     /// Puts a member that is in no queue into the hold of an operator.
-    pub(super) fn hold_for(&mut self, id: MemberId, span: Span, step: &mut Step<'_, '_>) {
+    pub(super) fn hold_for(&mut self, id: MemberId, span: Span, reason: Reason, step: &mut Step<'_, '_>) {
         let timer = step.timers.arm(step.now + span, Timer::Phase(id));
-        self.members.enter_state(id, MemberPhase::Held(timer));
+        self.members.keep_out(id, MemberPhase::Held(timer), step.now, reason);
     }
 
     /// Ends a member that may not be handed out again; returns the others.
@@ -197,9 +202,9 @@ impl State {
             let is_repaired = repair_after > Span::ZERO;
             let timer = is_repaired.then(|| step.timers.arm(step.now + repair_after, Timer::Phase(id)));
             self.leave_state(id, step);
-            self.members.enter_state(id, MemberPhase::Quarantined(timer));
-            let ((pool, member), FailedBy(why, by)) = (self.names_of(id), by);
-            step.notices.push(Notice::Quarantined { pool, member, why, by });
+            let ((pool, member), FailedBy(why, link, by)) = (self.names_of(id), by);
+            step.notices.push(Notice::Quarantined { pool, member, why, link, by: by.clone() });
+            self.members.keep_out(id, MemberPhase::Quarantined(timer), step.now, Reason::new(why, by));
         } else {
             self.stop_member(id, stat, Then::Replace, step);
         }

@@ -70,7 +70,9 @@ pub(super) struct MemberTable {
     members: Slab<Member>,
     attributes: MemberAttributes,
     /// Members that are held for so long when they come free.
-    holds: BTreeMap<MemberId, Span>,
+    holds: BTreeMap<MemberId, (Span, Reason)>,
+    /// Members that are kept out for other reasons than their provider, and since when.
+    reasons: BTreeMap<MemberId, (Time, Reason)>,
     by_pool: SideTable<PoolId, PoolMembers>,
     by_agent: SideTable<AgentId, AgentMembers>,
     free_links: Links,
@@ -192,9 +194,14 @@ impl MemberTable {
         self.by_agent.get(agent).cleaning
     }
 
-    /// Returns the span for which a member is held when it comes free.
-    pub fn hold(&self, id: MemberId) -> Option<Span> {
-        self.holds.get(&id).copied()
+    /// Returns the span for which a member is held when it comes free, and why.
+    pub fn hold(&self, id: MemberId) -> Option<&(Span, Reason)> {
+        self.holds.get(&id)
+    }
+
+    /// Returns since when a member is kept out for another reason than its provider, and why.
+    pub fn reason(&self, id: MemberId) -> Option<&(Time, Reason)> {
+        self.reasons.get(&id)
     }
 
     /// Returns when a member reaches its lifetime; None when it has no limit.
@@ -265,7 +272,7 @@ impl MemberTable {
         (member.born, member.since, member.proved) = (saved.born, saved.since, saved.proved);
         (member.uses, member.is_leaving) = (saved.uses, saved.is_leaving);
         member.origin = if saved.is_from_file { Origin::File } else { Origin::Unknown };
-        saved.hold.into_iter().for_each(|span| self.set_hold(id, span));
+        saved.hold.into_iter().for_each(|span| self.set_hold(id, span, Reason::of_hold(b"", String::new())));
         Some(id)
     }
 
@@ -308,12 +315,27 @@ impl MemberTable {
     }
 
     /// Notes that a member is held for `span` when it comes free.
-    pub fn set_hold(&mut self, id: MemberId, span: Span) {
-        self.holds.insert(id, span);
+    pub fn set_hold(&mut self, id: MemberId, span: Span, reason: Reason) {
+        self.holds.insert(id, (span, reason));
+    }
+
+    /// Returns the members that are held when they come free.
+    pub fn holds(&self) -> impl Iterator<Item = (&MemberId, &(Span, Reason))> {
+        self.holds.iter()
+    }
+
+    /// Returns the members that are kept out for other reasons than their provider.
+    pub fn reasons(&self) -> impl Iterator<Item = (&MemberId, &(Time, Reason))> {
+        self.reasons.iter()
+    }
+
+    /// Sets why a member is kept out, and since when.
+    pub fn set_reason(&mut self, id: MemberId, since: Time, reason: Reason) {
+        self.reasons.insert(id, (since, reason));
     }
 
     /// Takes the note that a member is held when it comes free.
-    pub fn take_hold(&mut self, id: MemberId) -> Option<Span> {
+    pub fn take_hold(&mut self, id: MemberId) -> Option<(Span, Reason)> {
         self.holds.remove(&id)
     }
 

@@ -250,7 +250,7 @@ impl State {
             PhaseKind::Stopping => self.drop_member(id, step),
             PhaseKind::Quarantined => {}
             _ if self.member(id).owner == MemberOwner::Fixed => {
-                let by = FailedBy("dead, says", (step.peer)(conn));
+                let by = FailedBy("dead", ", says ", (step.peer)(conn));
                 self.fail_member(id, Stat::Died, by, step);
             }
             _ => self.member_died(id, step),
@@ -277,6 +277,7 @@ impl State {
         let Pool { is_leaving, settings, .. } = self.pools.get(pool);
         let grace = Some(settings.provider_grace).filter(|grace| *grace > Span::ZERO && !is_leaving);
         self.agents.set_lost(agent, grace.map(|grace| step.timers.arm(step.now + grace, Timer::Grace(agent))));
+        self.agents.note_lost(agent, step.now, (step.peer)(conn));
         self.end_lost_members(agent, step);
         self.pools.reconsider(pool);
     }
@@ -369,13 +370,15 @@ impl State {
         step.tell(conn, What::Ok);
         let (pool, member) = self.names_of(id);
         step.notices.push(Notice::Held { pool, member, span, note: note.into() });
+        let name = self.leases.name(conn).map(|name| String::from_utf8_lossy(name).into_owned());
+        let reason = Reason::of_hold(note, name.unwrap_or_else(|| (step.peer)(conn)));
         match self.phase_of(id) {
             PhaseKind::Free | PhaseKind::Held => {
                 self.leave_state(id, step);
-                self.hold_for(id, span, step);
+                self.hold_for(id, span, reason, step);
             }
             PhaseKind::Stopping => {}
-            _ => self.members.set_hold(id, span),
+            _ => self.members.set_hold(id, span, reason),
         }
         Ok(())
     }

@@ -98,6 +98,10 @@ pub struct MemberRow<'a> {
     pub uses: u32,
     /// True when it is held for longer than `warn_hold`.
     pub is_long: bool,
+    /// For how long its holder has had it, and the number of its lease.
+    pub held: Option<(Span, u64)>,
+    /// Reason why it is kept out, if it is.
+    pub kept_out: Option<KeptOut<'a>>,
 }
 
 impl State {
@@ -164,6 +168,8 @@ impl State {
             idle: if lease.is_some() { Span::ZERO } else { now.since(member.since) },
             uses: member.uses,
             is_long: warn_hold > Span::ZERO && lease.is_some_and(|lease| now.since(lease.since) > warn_hold),
+            held: lease.map(|lease| (now.since(lease.since), lease.number)),
+            kept_out: self.kept_out(id, now),
         }
     }
 

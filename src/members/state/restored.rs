@@ -105,6 +105,20 @@ impl<'a> Reading<'a> {
                 state.agents.set_session(agent, name).then_some(())?;
             }
             Saved::Proven { member } => state.members.set_proven(*self.ids.members.get(&member)?),
+            Saved::Reason { member, since, reason } => {
+                let member = *self.ids.members.get(&member)?;
+                let kind = state.phase_of(member);
+                (kind != PhaseKind::Orphaned && PhaseKind::KEPT_OUT.contains(&kind)).then_some(())?;
+                state.members.set_reason(member, since, reason);
+            }
+            Saved::Hold { member, reason } => {
+                let member = *self.ids.members.get(&member)?;
+                let (span, _) = state.members.take_hold(member)?;
+                state.members.set_hold(member, span, reason);
+            }
+            Saved::Lost { agent, at, address } => {
+                state.agents.note_lost(*self.ids.agents.get(&agent)?, at, address).then_some(())?;
+            }
             Saved::Client { conn, name, late_stops } => {
                 state.leases.set_name(conn, name);
                 late_stops.into_iter().for_each(|member| state.agents.remember_late_stop(conn, member));

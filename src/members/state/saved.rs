@@ -65,6 +65,23 @@ pub(super) enum Saved {
     Proven {
         member: MemberId,
     },
+    /// Reason why a member is kept out, behind the member. Versions 1 to 3 have none of these and of those that follow.
+    Reason {
+        member: MemberId,
+        since: Time,
+        reason: Reason,
+    },
+    /// Reason why a member is held when it comes free, behind the member.
+    Hold {
+        member: MemberId,
+        reason: Reason,
+    },
+    /// When and where a provider was lost, behind the provider.
+    Lost {
+        agent: AgentId,
+        at: Time,
+        address: String,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -200,6 +217,8 @@ impl State {
         let backoffs = self.agents.iter().filter_map(|(id, agent)| save_backoff(id, agent, timers));
         let sessions = self.agents.iter().filter_map(|(agent, of)| Some((agent, of.session.clone()?)));
         let sessions = sessions.map(|(agent, name)| Saved::Session { agent, name });
+        let lost = self.agents.iter().filter_map(|(agent, of)| Some((agent, of.lost.as_deref()?)));
+        let lost = lost.map(|(agent, (at, address))| Saved::Lost { agent, at: *at, address: address.clone() });
         let left = self.leases.left_holdings().map(|(id, holding)| Saved::Holding {
             id,
             address: holding.address.clone(),
@@ -221,9 +240,11 @@ impl State {
             .chain(agents)
             .chain(backoffs)
             .chain(sessions)
+            .chain(lost)
             .chain(left)
             .chain(members)
             .chain(proven.map(|member| Saved::Proven { member }))
+            .chain(self.members.save_reasons())
             .chain(leases.into_iter().map(|id| self.save_lease(id)))
             .chain(rules)
             .chain(waiters.into_iter().map(|waiter| self.save_waiter(waiter)))
@@ -287,7 +308,7 @@ impl State {
             share: member.share,
             is_leaving: member.is_leaving,
             is_from_file: member.is_from_file(),
-            hold: self.members.hold(id),
+            hold: self.members.hold(id).map(|(span, _)| *span),
             phase,
         }))
     }
@@ -337,6 +358,19 @@ impl State {
             let is_known = name.is_some() || !late_stops.is_empty();
             is_known.then_some(Saved::Client { conn, name, late_stops })
         })
+    }
+}
+
+impl MemberTable {
+    /// Returns why members are kept out, and why they will be.
+    fn save_reasons(&self) -> impl Iterator<Item = Saved> {
+        let reasons = self.reasons().map(|(member, (since, reason))| Saved::Reason {
+            member: *member,
+            since: *since,
+            reason: reason.clone(),
+        });
+        let holds = self.holds().map(|(member, (_, reason))| Saved::Hold { member: *member, reason: reason.clone() });
+        reasons.chain(holds)
     }
 }
 

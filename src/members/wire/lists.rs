@@ -1,6 +1,6 @@
 //! What the daemon has to say, as lines: what a step tells connections, and lists of what there is.
 
-use crate::state::{Event, MemberRow, PoolRow, Utilization};
+use crate::state::{Event, KeptOut, MemberRow, PoolRow, Utilization};
 use poolcounter_core::time::Span;
 use poolcounter_protocol::members::wire::replies::{write, write_what, write_words};
 
@@ -25,10 +25,38 @@ pub fn write_pool(bytes: &mut Vec<u8>, row: &PoolRow<'_>) {
 /// Writes the line of a member in the answer to `MEMBERS`; `peer` tells the address of a connection.
 pub fn write_member(bytes: &mut Vec<u8>, row: &MemberRow<'_>) {
     write_words(bytes, &[row.name, row.state.as_bytes(), row.holder.as_bytes()]);
-    let seconds = |span: Span| (span.as_micros() / 1_000_000, span.as_micros() / 1_000 % 1_000);
-    let ((age, age_ms), (idle, idle_ms)) = (seconds(row.age), seconds(row.idle));
-    write(bytes, format_args!(" {age}.{age_ms:03} {idle}.{idle_ms:03} {}", row.uses));
-    bytes.extend_from_slice(if row.is_long { b" long\n" } else { b"\n" });
+    write_seconds(bytes, b" ", row.age);
+    write_seconds(bytes, b" ", row.idle);
+    write(bytes, format_args!(" {}", row.uses));
+    bytes.extend_from_slice(if row.is_long { b" long" } else { b"" });
+    if let Some((span, lease)) = row.held {
+        write_seconds(bytes, b" held=", span);
+        write(bytes, format_args!(" lease={lease}"));
+    }
+    if let Some(KeptOut { why, by, since }) = row.kept_out {
+        bytes.extend_from_slice(b" why=");
+        write_escaped(bytes, why);
+        bytes.extend_from_slice(b" by=");
+        write_escaped(bytes, if by.is_empty() { b"-" } else { by });
+        write_seconds(bytes, b" since=", since);
+    }
+    bytes.push(b'\n');
+}
+
+/// Writes seconds with three decimals behind `before`.
+fn write_seconds(bytes: &mut Vec<u8>, before: &[u8], span: Span) {
+    bytes.extend_from_slice(before);
+    write(bytes, format_args!("{}.{:03}", span.as_micros() / 1_000_000, span.as_micros() / 1_000 % 1_000));
+}
+
+/// Writes text as one word, with percent escapes for all but visible ASCII.
+fn write_escaped(bytes: &mut Vec<u8>, text: &[u8]) {
+    for byte in text {
+        match byte {
+            b'!'..=b'~' if *byte != b'%' => bytes.push(*byte),
+            _ => write(bytes, format_args!("%{byte:02X}")),
+        }
+    }
 }
 
 fn write_figures(bytes: &mut Vec<u8>, figures: &Utilization) {
@@ -42,7 +70,7 @@ fn write_figures(bytes: &mut Vec<u8>, figures: &Utilization) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use poolcounter_protocol::members::wire::client::{parse_member, parse_pool};
+    use poolcounter_protocol::members::wire::client::{self, parse_member, parse_pool};
     use std::time::Duration;
 
     #[test]
@@ -64,25 +92,34 @@ mod tests {
         let pool = parse_pool(line.trim_ascii_end()).expect("is a pool");
         assert_eq!((&*pool.name, pool.group), (&b"db"[..], None));
         assert_eq!(pool.figures, figures.rows().map(|(name, value)| (name.to_string(), u64::from(value))));
-        let mut line = Vec::new();
-        write_member(
-            &mut line,
-            &MemberRow {
-                name: b"m",
-                state: "in_use",
-                holder: "me".into(),
-                age: Span::from_millis(1_250),
-                idle: Span::ZERO,
-                uses: 3,
-                is_long: true,
-            },
-        );
-        let member = parse_member(line.trim_ascii_end()).expect("is a member");
+        let mut row = MemberRow {
+            name: b"m",
+            state: "in_use",
+            holder: "me".into(),
+            age: Span::from_millis(1_250),
+            idle: Span::ZERO,
+            uses: 3,
+            is_long: true,
+            held: Some((Span::from_millis(1_001), u64::MAX)),
+            kept_out: None,
+        };
+        let read = |row: &MemberRow<'_>| {
+            let mut line = Vec::new();
+            write_member(&mut line, row);
+            parse_member(line.trim_ascii_end()).expect("is a member")
+        };
+        let member = read(&row);
+        assert_eq!((member.held, member.lease), (Some(Duration::from_millis(1_001)), Some(u64::MAX)));
         assert_eq!((&*member.name, &*member.state, member.holder.as_deref()), (&b"m"[..], "in_use", Some(&b"me"[..])));
         assert_eq!(
             (member.age, member.idle, member.uses, member.is_long),
             (Duration::from_millis(1_250), Duration::ZERO, 3, true)
         );
+        (row.is_long, row.held) = (false, None);
+        row.kept_out = Some(KeptOut { why: b"100% \xff=\n", by: b"", since: Span::from_millis(7) });
+        let member = read(&row);
+        let (why, by, since) = (b"100% \xff=\n".to_vec(), b"-".to_vec(), Duration::from_millis(7));
+        assert_eq!((member.held, member.kept_out), (None, Some(client::KeptOut { why, by, since })));
         assert_eq!((parse_pool(b"db"), parse_pool(b"db - max x"), parse_member(b"m free - 1 1")), (None, None, None));
     }
 }

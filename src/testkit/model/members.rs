@@ -122,8 +122,15 @@ struct Member {
     is_leaving: bool,
     /// True when it was ever returned in good state.
     is_proven: bool,
-    hold: Option<u64>,
+    hold: Option<(u64, Out)>,
+    /// Why it is kept out, and since when.
+    out: Option<(u64, Out)>,
+    /// When its provider was lost, and its address.
+    lost: (u64, String),
 }
+
+/// Why a member is kept out, and by whom.
+type Out = (&'static str, String);
 
 /// For how long a provider is asked for no start after one has failed.
 #[derive(Default)]
@@ -350,7 +357,7 @@ impl Members {
             "ADD" => self.add(words[1], words[2]),
             "DEL" => self.delete(words[1], words[2], words.len() > 3),
             "REPAIR" => self.repair(words[1], words[2]),
-            "HOLD" => self.hold(words[1], words[2], seconds(words[3])),
+            "HOLD" => self.hold(conn, words[1], words[2], seconds(words[3])),
             "FREE" => self.unhold(words[1], words[2]),
             "TAKEBACK" => self.take_back(words[1].parse().expect("a number")),
             "TAKE" => self.take(conn, words[1], &words[2..]),
@@ -572,8 +579,22 @@ impl Members {
         let (name, state) = (name.into(), State::Orphaned);
         let (uses, freed, is_leaving, is_proven, hold) = (0, 0, false, false, None);
         let (born, since, proved) = (now, now, now);
-        let member = Member { name, owner, state, born, since, proved, uses, freed, is_leaving, is_proven, hold };
-        self.pools[p].members.push(member);
+        let (out, lost) = (None, (now, "-".into()));
+        self.pools[p].members.push(Member {
+            name,
+            owner,
+            state,
+            born,
+            since,
+            proved,
+            uses,
+            freed,
+            is_leaving,
+            is_proven,
+            hold,
+            out,
+            lost,
+        });
         let m = self.pools[p].members.len() - 1;
         self.come_free(p, m);
     }
@@ -639,7 +660,7 @@ impl Members {
             State::Quarantined(_) => {}
             _ if known.owner == Owner::Fixed => {
                 self.lose(p, m, "died");
-                self.fail(p, m);
+                self.fail(p, m, ("dead", format!("client:{conn}")));
             }
             _ => {
                 self.lose(p, m, "died");
@@ -740,14 +761,15 @@ impl Members {
         Ok("OK")
     }
 
-    fn hold(&mut self, pool: &str, member: &str, span: u64) -> Answer {
+    fn hold(&mut self, conn: usize, pool: &str, member: &str, span: u64) -> Answer {
         let (p, m) = self.find(pool, member)?;
         let until = self.now + span;
+        let out = ("an operator holds it", self.conns[&conn].name.clone().unwrap_or(format!("client:{conn}")));
         let known = &mut self.pools[p].members[m];
         match known.state {
-            State::Free | State::Held(_) => known.state = State::Held(until),
+            State::Free | State::Held(_) => (known.state, known.out) = (State::Held(until), Some((self.now, out))),
             State::Stopping(_) => {}
-            _ => known.hold = Some(span),
+            _ => known.hold = Some((span, out)),
         }
         Ok("OK")
     }
@@ -762,17 +784,17 @@ impl Members {
 
     fn take_back(&mut self, number: u64) -> Answer {
         let Some(l) = self.leases.iter().position(|lease| lease.number == number) else { return Ok("NOT_TAKEN") };
-        self.end_by(l, "taken_back");
+        self.end_by(l, "taken_back", "an operator took it back");
         Ok("OK")
     }
 
     /// A lease ends as the loss of a consumer does, and its holder is told.
-    fn end_by(&mut self, l: usize, reason: &str) {
+    fn end_by(&mut self, l: usize, reason: &str, why: &'static str) {
         let (number, conn) = (self.leases[l].number, self.leases[l].conn);
         if let Some(conn) = conn {
             self.tell(conn, format!("!LOST {number} {reason}"));
         }
-        self.lose_consumer(number);
+        self.lose_consumer(number, why);
     }
 
     fn reason(&self, p: usize, asks: bool) -> &'static str {
@@ -954,8 +976,8 @@ impl Members {
         };
         let Some(number) = found.map(|lease| lease.number) else { return Ok("NOT_TAKEN") };
         if is_failed {
-            let (p, m) = self.end_lease(number);
-            self.fail(p, m);
+            let (p, m, holder) = self.end_lease(number);
+            self.fail(p, m, ("returned as failed", holder));
         } else {
             self.come_back_ok(number);
         }
@@ -985,18 +1007,18 @@ impl Members {
         mine.map(|lease| lease.number).collect()
     }
 
-    fn end_lease(&mut self, number: u64) -> (usize, usize) {
+    fn end_lease(&mut self, number: u64) -> (usize, usize, String) {
         let at = self.leases.iter().position(|lease| lease.number == number).expect("it was found");
         let lease = self.leases.remove(at);
         let p = self.pool(&lease.pool).expect("a lease is of a pool");
         let m = self.pools[p].at(&lease.member).expect("and of a member");
         self.pools[p].members[m].since = self.now;
         self.pools[p].members[m].proved = self.now;
-        (p, m)
+        (p, m, lease.holder)
     }
 
     fn come_back_ok(&mut self, number: u64) {
-        let (p, m) = self.end_lease(number);
+        let (p, m, _) = self.end_lease(number);
         self.pools[p].members[m].is_proven = true;
         self.prove(p, m);
         self.come_back(p, m);
@@ -1051,47 +1073,49 @@ impl Members {
         let member = &mut self.pools[p].members[m];
         if matches!(member.owner, Owner::Orphan(_)) {
             member.state = State::Orphaned;
-        } else if let Some(span) = member.hold.take() {
-            member.state = State::Held(now + span);
+        } else if let Some((span, out)) = member.hold.take() {
+            (member.state, member.out) = (State::Held(now + span), Some((now, out)));
         } else {
             self.free(p, m);
         }
     }
 
-    fn fail(&mut self, p: usize, m: usize) {
+    fn fail(&mut self, p: usize, m: usize, out: Out) {
         let member = &self.pools[p].members[m];
         let name = member.name.clone();
         if member.is_leaving {
             self.pools[p].members.remove(m);
         } else if member.owner == Owner::Fixed && !self.pools[p].is_leaving {
-            self.quarantine(p, m);
+            self.quarantine(p, m, out);
         } else {
             self.stop(p, &name, true);
         }
     }
 
-    fn quarantine(&mut self, p: usize, m: usize) {
+    fn quarantine(&mut self, p: usize, m: usize, out: Out) {
         let after = self.pools[p].settings.repair_after;
         let until = (after > 0).then_some(self.now + after);
-        self.pools[p].members[m].state = State::Quarantined(until);
+        let member = &mut self.pools[p].members[m];
+        (member.state, member.out) = (State::Quarantined(until), Some((self.now, out)));
     }
 
-    fn lose_consumer(&mut self, number: u64) {
-        let (p, m) = self.end_lease(number);
+    fn lose_consumer(&mut self, number: u64, why: &'static str) {
+        let (p, m, holder) = self.end_lease(number);
         let is_orphan = matches!(self.pools[p].members[m].owner, Owner::Orphan(_));
         if !self.pools[p].settings.is_loss_ok || is_orphan {
-            return self.fail(p, m);
+            return self.fail(p, m, (why, holder));
         }
         if self.pools[p].settings.loss_delay == 0 {
             return self.come_back(p, m);
         }
         let Some(m) = self.pass_gate(p, m) else { return };
         let until = self.now + self.pools[p].settings.loss_delay;
-        self.pools[p].members[m].state = State::Delayed(until);
+        let member = &mut self.pools[p].members[m];
+        (member.state, member.out) = (State::Delayed(until), Some((self.now, (why, holder))));
     }
 
     /// The holder of a member, if there is one, is told that it has it no longer.
-    fn lose(&mut self, p: usize, m: usize, reason: &str) {
+    fn lose(&mut self, p: usize, m: usize, reason: &str) -> String {
         let (pool, member) = (self.pools[p].name.clone(), self.pools[p].members[m].name.clone());
         let at = self.leases.iter().position(|lease| lease.pool == pool && lease.member == member);
         if let Some(lease) = at.map(|at| self.leases.remove(at)) {
@@ -1099,7 +1123,9 @@ impl Members {
                 self.tell(conn, format!("!LOST {} {reason}", lease.number));
             }
             self.pools[p].members[m].since = self.now;
+            return lease.holder;
         }
+        String::new()
     }
 
     /// Has a member stopped, or drops it if it is nobody's.
@@ -1149,7 +1175,7 @@ impl Members {
             if lease.token.is_some() {
                 lease.conn = None;
             } else {
-                self.lose_consumer(number);
+                self.lose_consumer(number, "lost");
             }
         }
         if let Some(p) = self.own_pool(conn) {
@@ -1183,6 +1209,7 @@ impl Members {
             if grace > 0 && !matches!(member.state, State::Stopping(_)) && !self.pools[p].is_leaving {
                 let member = &mut self.pools[p].members[m];
                 member.owner = Owner::Orphan(self.now + grace);
+                member.lost = (self.now, format!("client:{conn}"));
                 if matches!(member.state, State::Free | State::Checking(_)) {
                     member.state = State::Orphaned;
                 }
@@ -1308,11 +1335,11 @@ impl Members {
                 let l = self.leases.iter().position(due).expect("one is due");
                 let (_, reason) = self.end_of(&self.leases[l]).expect("it is due");
                 if reason == "expired" {
-                    return self.end_by(l, reason);
+                    return self.end_by(l, reason, "its lease ran out");
                 }
                 let (p, m) = self.place_of(l);
-                self.lose(p, m, reason);
-                self.fail(p, m);
+                let holder = self.lose(p, m, reason);
+                self.fail(p, m, ("held for longer than max_hold", holder));
             }
             Kind::Grace => {
                 let (p, m) = self.first(|_, member| matches!(member.owner, Owner::Orphan(until) if until <= now));
@@ -1353,7 +1380,8 @@ impl Members {
                 self.pools[p].members.remove(m);
                 self.conns.get_mut(&conn).expect("it is known").late_stops.insert(name);
             }
-            State::Unclean(_) | State::Cleaning(..) => self.fail(p, m),
+            State::Unclean(_) => self.fail(p, m, ("no cleaner is there", "-".into())),
+            State::Cleaning(..) => self.fail(p, m, ("not cleaned in time", "-".into())),
             State::Delayed(_) => self.come_back(p, m),
             State::Quarantined(_) | State::Held(_) => self.come_free(p, m),
             State::InUse | State::Orphaned => unreachable!("they have no end"),
@@ -1604,15 +1632,23 @@ impl Members {
             State::Orphaned => "orphaned",
         };
         let lease = self.leases.iter().find(|lease| lease.pool == pool.name && lease.member == member.name);
-        let age_ms = (self.now - member.born) / 1_000;
-        format!(
-            "{} {state} {} {}.{:03} {}",
-            member.name,
-            lease.map_or("-", |lease| &lease.holder),
-            age_ms / 1_000,
-            age_ms % 1_000,
-            member.uses
-        )
+        let since = |at: u64| {
+            let ms = (self.now - at) / 1_000;
+            format!("{}.{:03}", ms / 1_000, ms % 1_000)
+        };
+        let lost = || (member.lost.0.max(member.since), ("its provider is lost", member.lost.1.clone()));
+        let out = match member.state {
+            State::Quarantined(_) | State::Held(_) | State::Delayed(_) => member.out.clone(),
+            State::Orphaned => Some(lost()),
+            _ => None,
+        };
+        let more = match (lease, out) {
+            (Some(lease), _) => format!(" held={} lease={}", since(lease.since), lease.number),
+            (None, Some((at, (why, by)))) => format!(" why={} by={by} since={}", why.replace(' ', "%20"), since(at)),
+            (None, None) => String::new(),
+        };
+        let holder = lease.map_or("-", |lease| &lease.holder);
+        format!("{} {state} {holder} {} {}{more}", member.name, since(member.born), member.uses)
     }
 }
 

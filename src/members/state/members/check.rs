@@ -13,6 +13,11 @@ impl MemberTable {
         assert_eq!(of_pools, self.members.len(), "each member is of one pool");
         self.attributes.check(|id| (self.get(id).pool, self.get(id).phase.kind()));
         assert!(self.holds.keys().all(|id| self.members.contains(id.index())), "a hold to come is of a member");
+        let is_out = |id: &MemberId| {
+            let kind = self.members.get(id.index()).map(|member| member.phase.kind());
+            kind.is_some_and(|kind| kind != PhaseKind::Orphaned && PhaseKind::KEPT_OUT.contains(&kind))
+        };
+        assert!(self.reasons.keys().all(is_out), "a reason is of a member that is kept out");
         self.check_agents();
     }
 

@@ -57,6 +57,9 @@ impl MemberTable {
                 of_pool.cleaning.remove(&mut self.phase_links, id);
                 self.by_agent.get_mut(*agent).cleaning -= 1;
             }
+            MemberPhase::Quarantined(_) | MemberPhase::Held(_) | MemberPhase::Delayed(_) => {
+                self.reasons.remove(&id);
+            }
             _ => {}
         }
         (phase.kind(), phase.into_timer())
@@ -86,6 +89,12 @@ impl MemberTable {
             _ => {}
         }
         member.phase = phase;
+    }
+
+    /// Puts a member that is in no queue into a phase in which it is kept out.
+    pub fn keep_out(&mut self, id: MemberId, phase: MemberPhase, now: Time, reason: Reason) {
+        self.enter_state(id, phase);
+        self.set_reason(id, now, reason);
     }
 
     /// Makes a member free that is in no queue, and arms its next check.

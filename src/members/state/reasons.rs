@@ -1,0 +1,70 @@
+//! Reasons why members are kept out, as operators see them.
+
+use super::*;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// Number of bytes that are kept of what an operator says.
+const LONGEST_NOTE: usize = 200;
+
+/// Reason why a member is kept out, or will be when it comes free.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Reason {
+    pub why: Cow<'static, [u8]>,
+    /// Name or address of the peer that caused it; empty if there is none.
+    pub by: Box<[u8]>,
+}
+
+impl Reason {
+    pub fn new(why: &'static str, by: String) -> Self {
+        Reason { why: why.as_bytes().into(), by: by.into_bytes().into() }
+    }
+
+    /// Returns the reason of an operator's hold.
+    pub fn of_hold(note: &[u8], by: String) -> Self {
+        match &note[..note.len().min(LONGEST_NOTE)] {
+            [] => Reason::new(reason_of(PhaseKind::Held), by),
+            note => Reason { why: note.to_vec().into(), by: by.into_bytes().into() },
+        }
+    }
+}
+
+/// Returns the reason that follows from a phase alone.
+pub(super) fn reason_of(kind: PhaseKind) -> &'static str {
+    match kind {
+        PhaseKind::Quarantined => "failed",
+        PhaseKind::Held => "an operator holds it",
+        PhaseKind::Delayed => "lost",
+        _ => "its provider is lost",
+    }
+}
+
+/// Reason why a member is not handed out, though it is not in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptOut<'a> {
+    /// The reason, in words.
+    pub why: &'a [u8],
+    /// Name or address of the peer that caused it; empty if it is not known.
+    pub by: &'a [u8],
+    /// For how long.
+    pub since: Span,
+}
+
+impl State {
+    /// Returns why a member is kept out, if it is.
+    pub(super) fn kept_out(&self, id: MemberId, now: Time) -> Option<KeptOut<'_>> {
+        let Member { phase, since, owner, .. } = self.member(id);
+        let kind = phase.kind();
+        PhaseKind::KEPT_OUT.contains(&kind).then_some(())?;
+        let lost = match owner {
+            MemberOwner::Agent(agent) if kind == PhaseKind::Orphaned => self.agents.get(*agent).lost.as_deref(),
+            _ => None,
+        };
+        let (why, by, since) = match (self.members.reason(id), lost) {
+            (Some((since, reason)), _) => (&*reason.why, &*reason.by, *since),
+            (None, Some((at, address))) => (reason_of(kind).as_bytes(), address.as_bytes(), *since.max(at)),
+            (None, None) => (reason_of(kind).as_bytes(), &b""[..], *since),
+        };
+        Some(KeptOut { why, by, since: now.since(since) })
+    }
+}
