@@ -109,6 +109,7 @@ impl Observe for JobQueue {
         match self.store.ownership() {
             Ownership::StandsBy if self.driver.has_begun() => Some("the jobs stand by"),
             Ownership::Damaged => Some("the jobs cannot be read"),
+            Ownership::Lapsed | Ownership::Expired => Some("the database does not answer"),
             _ => None,
         }
     }

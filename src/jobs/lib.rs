@@ -166,7 +166,11 @@ impl Service for JobQueue {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        if session_of(&mut self.sessions, conn).is_lost || self.store.ownership().is_away() {
+        let ownership = self.store.ownership();
+        if ownership == Ownership::Expired {
+            self.send_away(conn, context);
+        }
+        if session_of(&mut self.sessions, conn).is_lost || ownership.turns_away() {
             return self.turn_away(conn, input.bytes, context);
         }
         if !std::mem::replace(&mut session_of(&mut self.sessions, conn).is_open, true) {
@@ -228,6 +232,7 @@ impl Service for JobQueue {
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
         match due.key() {
             Timer::Store => self.look_after_store(context),
+            Timer::Lease => self.look_after_lease(context),
             timer => self.step(context, |state, step| state.expire(timer, step)),
         }
     }

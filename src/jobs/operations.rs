@@ -67,6 +67,9 @@ impl JobQueue {
         match self.store.ownership() {
             Ownership::Owns => {}
             Ownership::Reads => return Err(OperationError::Refused("the jobs are being read".into())),
+            Ownership::GoesOn | Ownership::Lapsed | Ownership::Expired => {
+                return Err(OperationError::Refused("the database of the jobs does not answer".into()));
+            }
             _ => return Err(OperationError::Refused("another daemon has the jobs, and this one stands by".into())),
         }
         if self.is_store_failing(context.time.now) {

@@ -23,7 +23,7 @@ use super::state::Stored;
 use super::store::batch::{Batch, signed};
 use super::store::page::Page;
 use super::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
-use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, Wish};
+use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Wake;
@@ -39,6 +39,9 @@ const FIRST_WORD: Duration = Duration::from_secs(2);
 /// Number of looks without news before the next batch begins: at the end of the tick of a commit, and of the next one, in which clients
 /// that were just answered ask again. A commit of few changes costs the database about as much as one of many.
 const LOOKS_BEFORE_NEXT: u8 = 2;
+
+/// Time from the end of the trust to that of the lease, from when on another may have the queue.
+const LEASE_BEYOND_TRUST: Span = Span::from_micros(LEASE_SECONDS * 1_000_000 - TRUST.as_micros());
 
 /// How long it must have failed before an upgrade does not wait for it: a connection that is lost is made again sooner.
 const STUCK_AFTER: Span = Span::from_secs(2);
@@ -70,6 +73,8 @@ pub struct Postgres {
     fault: Fault,
     /// When it began to fail, by the backend's clock.
     failed_at: Time,
+    /// When it went on with the queue of the process before, by the backend's clock.
+    begun: Time,
     health: Health,
 }
 
@@ -147,6 +152,7 @@ impl Postgres {
             handed_over: HandedOver::default(),
             fault: Fault::default(),
             failed_at: Time::START,
+            begun: Time::START,
             health: Health::default(),
         }
     }
@@ -159,6 +165,12 @@ impl Postgres {
         let handle = (self.backend.start)(handed_over, ends)?;
         self.line = Some(Line { orders: Some(orders), told, handle });
         Ok(())
+    }
+
+    /// Returns until when this process counts on having the queue. One that goes on has some time to be confirmed.
+    fn trusted_until(&self) -> Time {
+        let confirmed = Time::from_micros(self.trusted_until.load(Ordering::Acquire));
+        if self.standing == Role::GoesOn { confirmed.max(self.begun + TRUST) } else { confirmed }
     }
 
     fn wish(&mut self, wish: Wish) {
@@ -288,6 +300,7 @@ impl Store for Postgres {
     fn go_on(&mut self, epoch: Span, handed_over: HandedOver) {
         self.epoch = epoch;
         self.standing = Role::GoesOn;
+        self.begun = (self.backend.clock)();
         self.handed_over = handed_over.clone();
         self.start(Some(handed_over)).unwrap_or_else(|sentence| self.fail(&sentence));
     }
@@ -305,11 +318,22 @@ impl Store for Postgres {
             // What it has read may be lost with the database.
             Role::Reads if !self.is_failing() => Ownership::Reads,
             Role::StandsBy | Role::Reads => Ownership::StandsBy,
-            Role::Owns if (self.backend.clock)().as_micros() < self.trusted_until.load(Ordering::Acquire) => {
-                Ownership::Owns
+            Role::GoesOn | Role::Owns => {
+                let now = (self.backend.clock)();
+                match self.trusted_until() {
+                    until if now >= until + LEASE_BEYOND_TRUST => Ownership::Expired,
+                    _ if self.standing == Role::GoesOn => Ownership::GoesOn,
+                    until if now >= until => Ownership::Lapsed,
+                    _ => Ownership::Owns,
+                }
             }
-            Role::GoesOn | Role::Owns => Ownership::Lapsed,
         }
+    }
+
+    fn expires_in(&self) -> Option<Span> {
+        let is_held = matches!(self.standing, Role::GoesOn | Role::Owns);
+        let left = (self.trusted_until() + LEASE_BEYOND_TRUST).since((self.backend.clock)());
+        (is_held && left > Span::ZERO).then_some(left)
     }
 
     fn visit_page(&mut self, visit: Visit<'_>) -> Result<bool, String> {
@@ -379,7 +403,7 @@ impl Store for Postgres {
         let Holder { address, epoch, since, .. } = self.holder.clone();
         // Exact to a microsecond, which is more than it says.
         let since = ((since * 1e6) as i64).saturating_sub(signed(self.epoch));
-        let owner = Some(OwnerHealth { is_self: self.standing == Role::Owns, address, epoch, since });
+        let owner = Some(OwnerHealth { is_self: self.ownership() == Ownership::Owns, address, epoch, since });
         Some(Health { fault: self.fault.reason().map(Into::into), owner, ..self.health.clone() })
     }
 }

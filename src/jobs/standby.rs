@@ -5,19 +5,29 @@ use super::JobQueue;
 use super::loading::Loading;
 use super::replies::ReplyBody;
 use super::sessions::{Session, session_of};
-use super::state::{Commit, Step};
+use super::state::{Commit, Step, Timer};
 use super::store::{Ownership, PageOrder};
 use log::error;
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::Span;
+use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::jobs::wire::stream::Item;
 use poolcounter_protocol::jobs::wire::{Request, replies};
 use poolcounter_service::contract::{Context, Served, Then};
+
+/// Least time between two looks at the lease, whose clock may be slower than the loop's.
+const LEAST_WAIT: Span = Span::from_millis(1);
 
 impl JobQueue {
     /// Answers a client that is at the wrong daemon, and ends its connection: another has the jobs. Only what the daemon itself
     /// is asked about has an answer.
     pub(super) fn turn_away(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
-        let is_lost = session_of(&mut self.sessions, conn).is_lost;
+        let Session { is_lost, unsent, .. } = session_of(&mut self.sessions, conn);
+        let is_lost = *is_lost;
+        if is_lost && !unsent.is_empty() {
+            // Nothing can be said in the middle of a body.
+            return Served { consumed: input.len(), then: Then::Close };
+        }
         let max_size = self.state.bounds().max_size;
         let mut consumed = 0;
         while consumed < input.len() {
@@ -49,11 +59,8 @@ impl JobQueue {
             if !session.is_open {
                 continue;
             }
-            let is_owed = self.state.is_waiting(conn) || session.query.is_some() || self.driver.is_awaiting(conn);
-            // Behind what waits for a commit there may be jobs that were given out and that another gives out by now.
-            let is_told = context.output.cut_held(conn, replies::write_internal_error);
-            if is_owed && !is_told && session.unsent.is_empty() {
-                context.output.reply(conn, replies::write_internal_error);
+            if !session.is_lost {
+                self.tell_lost(conn, context);
             }
             self.end_session(conn, context);
         }
@@ -67,17 +74,45 @@ impl JobQueue {
         self.store.discard(Box::new(std::mem::replace(&mut self.state, state)));
     }
 
-    /// Tells those that nobody knows whether what they have asked for is done, of whom no promise may be kept any more: another
-    /// may have the jobs.
-    pub(super) fn give_up_promises(&mut self, context: &mut Context<'_>) {
-        for index in 0..self.sessions.len() {
-            let conn = ConnId::from_index(index);
-            if self.sessions[index].is_open && context.output.cut_held(conn, replies::write_internal_error) {
-                self.step(context, |state, step| state.close(conn, step));
-                self.driver.forget(conn);
-                self.hung_up.retain(|(_, other)| *other != conn);
-                self.end_session(conn, context);
-            }
+    /// Ends all connections once the lease has run out: another daemon may give the jobs out, and commit. What is there is kept. If
+    /// the lease holds, looks again when it has run out.
+    pub(super) fn look_after_lease(&mut self, context: &mut Context<'_>) {
+        self.driver.lease_timer.take().into_iter().for_each(TimerId::fired);
+        self.await_end_of_lease(context);
+        if self.store.ownership() == Ownership::Expired {
+            self.driver.give_up_operations(Commit(u64::MAX), context);
+            (0..self.sessions.len()).for_each(|index| self.send_away(ConnId::from_index(index), context));
+        }
+    }
+
+    /// Sees to it that the end of the lease is noticed when nothing else happens.
+    pub(super) fn await_end_of_lease(&mut self, context: &mut Context<'_>) {
+        if self.driver.lease_timer.is_none()
+            && let Some(left) = self.store.expires_in()
+        {
+            let at = context.time.now + left.max(LEAST_WAIT);
+            self.driver.lease_timer = Some(context.timers.typed().arm(at, Timer::Lease));
+        }
+    }
+
+    /// Answers what a connection waits for with INTERNAL_ERROR, and has it closed in its next turn, which gives back what it holds.
+    pub(super) fn send_away(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        let session = session_of(&mut self.sessions, conn);
+        if !session.is_open || std::mem::replace(&mut session.is_lost, true) {
+            return;
+        }
+        self.tell_lost(conn, context);
+        context.resume(conn);
+    }
+
+    /// Answers what a connection waits for with INTERNAL_ERROR.
+    fn tell_lost(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        let session = &self.sessions[conn.index()];
+        let is_owed = self.state.is_waiting(conn) || session.query.is_some() || self.driver.is_awaiting(conn);
+        // Behind what waits for a commit there may be jobs that were given out and that another gives out by now.
+        let is_told = context.output.cut_held(conn, replies::write_internal_error);
+        if is_owed && !is_told && session.unsent.is_empty() {
+            context.output.reply(conn, replies::write_internal_error);
         }
     }
 

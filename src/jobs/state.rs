@@ -144,6 +144,8 @@ timer_keys! {
         Forget,
         /// The adapter looks after its store.
         Store,
+        /// The lease of the store's place may have run out.
+        Lease,
     }
 }
 
@@ -265,7 +267,7 @@ impl State {
                 self.forget(step);
             }
             // Not of the state: the adapter has armed it.
-            Timer::Store => {}
+            Timer::Store | Timer::Lease => {}
         }
     }
 

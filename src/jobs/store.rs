@@ -75,6 +75,11 @@ pub trait Store: Send {
         Ownership::Owns
     }
 
+    /// Returns the time until the place counts as expired at the earliest; None when it never does, or has.
+    fn expires_in(&self) -> Option<Span> {
+        None
+    }
+
     /// Visits the next slice of the page that [`Verdict::Page`] has told of, as another process would have saved it. Returns whether
     /// that was the last of it.
     ///
@@ -206,8 +211,12 @@ pub struct PageOrder {
 pub enum Ownership {
     /// They may.
     Owns,
-    /// For now they may not: others may have the place. What is promised is still kept.
+    /// The process before had the place. Whether it was lost meanwhile is not known yet.
+    GoesOn,
+    /// For now they may not: the place was not confirmed for some time. What is promised is still kept.
     Lapsed,
+    /// The lease of the place has run out, and others may have it. The state is kept, as it may turn out that none has taken it.
+    Expired,
     /// They may once all that is there was read.
     Reads,
     /// Others have it, or may have it.
@@ -217,9 +226,14 @@ pub enum Ownership {
 }
 
 impl Ownership {
-    /// Returns whether the jobs of the place are not this daemon's, or not to be had: clients are sent away.
+    /// Returns whether the jobs of the place are not this daemon's, or not to be had.
     pub fn is_away(self) -> bool {
         matches!(self, Ownership::StandsBy | Ownership::Damaged)
+    }
+
+    /// Returns whether clients are sent away.
+    pub fn turns_away(self) -> bool {
+        self.is_away() || self == Ownership::Expired
     }
 }
 

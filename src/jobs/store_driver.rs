@@ -46,6 +46,8 @@ pub(super) struct StoreDriver {
     /// Numbers that replies wait for, each with the moment after which no more replies were told to.
     marks: VecDeque<(Commit, Time)>,
     timer: Option<TimerId>,
+    /// Timer of the end of the lease.
+    pub lease_timer: Option<TimerId>,
     /// Connections that are not served: because too much waits for its commit, or because the next request may see a job that the same
     /// connection has put, in this commit.
     held_back: Vec<(Option<Commit>, ConnId)>,
@@ -83,6 +85,7 @@ impl StoreDriver {
             collecting_since: None,
             marks: VecDeque::new(),
             timer: None,
+            lease_timer: None,
             held_back: Vec::new(),
             operations: Vec::new(),
             copy: None,
@@ -147,7 +150,7 @@ impl StoreDriver {
 
     /// Returns how many timers are armed.
     pub fn timers(&self) -> usize {
-        usize::from(self.timer.is_some())
+        usize::from(self.timer.is_some()) + usize::from(self.lease_timer.is_some())
     }
 
     /// Returns true when the store was opened, or is about to be.
@@ -211,6 +214,7 @@ impl JobQueue {
         }
         // Those who wait may be given jobs again.
         self.step(context, |_, _| {});
+        self.await_end_of_lease(context);
         let begins_to_fail = !was_failing && self.store.is_failing();
         if (self.store.ownership() == Ownership::Reads || self.driver.is_settling) && !begins_to_fail {
             return;

@@ -3,6 +3,7 @@
 
 mod access;
 mod crowd;
+mod cut;
 mod kept;
 mod long;
 mod proxy;

@@ -3,10 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+
+/// How much of a message is passed on at a time.
+const PIECE: usize = 16 << 10;
 
 /// What becomes of the next commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +36,12 @@ struct Desk {
     /// How many commits have met a fate.
     met: AtomicU64,
     streams: Mutex<Vec<TcpStream>>,
+    /// Whether nothing goes through for now.
+    is_held: AtomicBool,
+    /// How many bytes a second go through in each direction; 0 for any number.
+    rate: AtomicU64,
+    /// Who sends at that rate, in each direction.
+    lanes: [Mutex<()>; 2],
 }
 
 impl Proxy {
@@ -66,6 +75,16 @@ impl Proxy {
         *self.desk.fate.lock().expect("no holder panics") = fate;
     }
 
+    /// Has nothing go through, with all connections left as they are, or lets what was held back go on.
+    pub fn hold(&self, is_held: bool) {
+        self.desk.is_held.store(is_held, Ordering::Relaxed);
+    }
+
+    /// Limits how many bytes a second go through in each direction.
+    pub fn limit(&self, rate: u64) {
+        self.desk.rate.store(rate, Ordering::Relaxed);
+    }
+
     /// Returns how many commits have met their fate.
     pub fn met(&self) -> u64 {
         self.desk.met.load(Ordering::Relaxed)
@@ -73,6 +92,39 @@ impl Proxy {
 }
 
 impl Desk {
+    /// Passes a message on, as fast as it may be.
+    fn pass(
+        &self,
+        lane: usize,
+        start: &[u8],
+        mut rest: usize,
+        mut from: &TcpStream,
+        mut to: &TcpStream,
+    ) -> std::io::Result<()> {
+        self.pace(lane, start.len());
+        to.write_all(start)?;
+        let mut piece = [0; PIECE];
+        while rest > 0 {
+            let part = &mut piece[..rest.min(PIECE)];
+            from.read_exact(part)?;
+            self.pace(lane, part.len());
+            to.write_all(part)?;
+            rest -= part.len();
+        }
+        Ok(())
+    }
+
+    fn pace(&self, lane: usize, bytes: usize) {
+        while self.is_held.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let rate = self.rate.load(Ordering::Relaxed);
+        if rate > 0 {
+            let _lane = self.lanes[lane].lock().expect("no holder panics");
+            thread::sleep(Duration::from_secs_f64(bytes as f64 / rate as f64));
+        }
+    }
+
     fn carry(&self, client: &TcpStream) {
         let target = *self.target.lock().expect("no holder panics");
         let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { return };
@@ -94,9 +146,10 @@ impl Desk {
     }
 
     /// Carries messages to the database until one of its ends is closed, or a commit is dropped.
-    fn carry_requests(&self, mut from: &TcpStream, mut to: &TcpStream, after: &Mutex<Option<Fate>>) {
+    fn carry_requests(&self, mut from: &TcpStream, to: &TcpStream, after: &Mutex<Option<Fate>>) {
         let mut is_first = true;
         while let Some(message) = read_message(&mut from, is_first) {
+            let Message { bytes: message, rest } = message;
             is_first = false;
             if message.starts_with(b"Q") && message[5..].starts_with(b"COMMIT") {
                 let mut fate = self.fate.lock().expect("no holder panics");
@@ -111,14 +164,14 @@ impl Desk {
                 }
                 *after.lock().expect("no holder panics") = met;
             }
-            if to.write_all(&message).is_err() {
+            if self.pass(0, &message, rest, from, to).is_err() {
                 return;
             }
         }
     }
 
-    fn carry_answers(&self, mut from: &TcpStream, mut to: &TcpStream, after: &Mutex<Option<Fate>>) {
-        while let Some(message) = read_message(&mut from, false) {
+    fn carry_answers(&self, mut from: &TcpStream, to: &TcpStream, after: &Mutex<Option<Fate>>) {
+        while let Some(Message { bytes: message, rest }) = read_message(&mut from, false) {
             if message.starts_with(b"C") && message[5..].starts_with(b"COMMIT") {
                 match after.lock().expect("no holder panics").take() {
                     Some(Fate::DropsAfter) => break,
@@ -126,7 +179,7 @@ impl Desk {
                     Some(Fate::DropsBefore) | None => {}
                 }
             }
-            if to.write_all(&message).is_err() {
+            if self.pass(1, &message, rest, from, to).is_err() {
                 break;
             }
         }
@@ -136,13 +189,19 @@ impl Desk {
     }
 }
 
+/// A message, or its beginning with how many bytes follow.
+struct Message {
+    bytes: Vec<u8>,
+    rest: usize,
+}
+
 /// Returns the next message; the first of a connection has no letter before its length.
-fn read_message(from: &mut &TcpStream, is_first: bool) -> Option<Vec<u8>> {
-    let mut message = vec![0; if is_first { 4 } else { 5 }];
-    from.read_exact(&mut message).ok()?;
-    let len = message.last_chunk::<4>().map(|len| u32::from_be_bytes(*len) as usize)?;
-    let head = message.len();
-    message.resize(head + len - 4, 0);
-    from.read_exact(&mut message[head..]).ok()?;
-    Some(message)
+fn read_message(from: &mut &TcpStream, is_first: bool) -> Option<Message> {
+    let mut bytes = vec![0; if is_first { 4 } else { 5 }];
+    from.read_exact(&mut bytes).ok()?;
+    let len = bytes.last_chunk::<4>().map(|len| u32::from_be_bytes(*len) as usize)? - 4;
+    let (head, part) = (bytes.len(), len.min(PIECE));
+    bytes.resize(head + part, 0);
+    from.read_exact(&mut bytes[head..]).ok()?;
+    Some(Message { bytes, rest: len - part })
 }

@@ -32,6 +32,10 @@ impl JobQueue {
             self.driver.marks.push_back((last, now));
             self.state.split_batch();
         }
+        if matches!(self.store.ownership(), Ownership::GoesOn | Ownership::Lapsed) {
+            // Whether another has the jobs by now is known within a second or two.
+            return;
+        }
         while let Some((mark, until)) = self.driver.marks.front().copied()
             && now.since(until) >= timeout
         {
@@ -43,11 +47,7 @@ impl JobQueue {
                 log::warn!("the jobs are not committed: replies that wait for that are INTERNAL_ERROR");
             }
             self.driver.give_up_operations(mark, context);
-            if self.store.ownership() == Ownership::Owns {
-                context.replace_up_to(mark.0, replies::write_internal_error);
-            } else {
-                self.give_up_promises(context);
-            }
+            context.replace_up_to(mark.0, replies::write_internal_error);
         }
     }
 

@@ -19,6 +19,7 @@ impl JobQueue {
                 }
                 None => self.store.go_on(context.time.epoch, handed_over),
             }
+            self.await_end_of_lease(context);
             // Those who wait may be given jobs now that could not be given out when they were handed over.
             self.step(context, |_, _| {});
             return Ok(());

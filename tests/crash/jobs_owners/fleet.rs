@@ -222,7 +222,23 @@ impl Fleet {
             return self.outdo();
         }
         self.hear();
-        self.check_outdone()
+        self.check_outdone()?;
+        if self.are_sent_away() { self.begin_again() } else { Ok(()) }
+    }
+
+    /// Returns whether the daemon that served has ended a client's connection: its lease has run out.
+    fn are_sent_away(&self) -> bool {
+        let host = self.hosts.get(self.active).filter(|host| !host.is_stopped);
+        host.is_some_and(|host| (0..self.speakers.len()).any(|n| host.world.is_closed(self.speakers.conn(n))))
+    }
+
+    /// The clients go on with whichever daemon serves next, the same one among them. Their reservations have ended with their
+    /// connections.
+    fn begin_again(&mut self) -> Result<(), String> {
+        println!("{}: {} sends its clients away", self.database.now(), self.hosts[self.active].number);
+        self.speakers.dismiss();
+        self.active = usize::MAX;
+        self.take_over()
     }
 
     /// Another daemon has taken over. What the one before has said until then counts, and was heard but for what it says late.

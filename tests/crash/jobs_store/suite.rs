@@ -279,7 +279,7 @@ fn a_place_that_has_something_else_is_written_anew() {
         if has_no_room {
             // What is there is left alone, and nothing is told before somebody decides.
             assert_eq!(verdict_within(&mut *store, Duration::from_millis(1500)), None);
-            assert!(store.is_failing() && store.is_busy() && store.ownership() == Ownership::Lapsed);
+            assert!(store.is_failing() && store.is_busy() && store.ownership() == Ownership::GoesOn);
             drop(store);
             assert_eq!(load(&mut *open(&scratch), EPOCH).expect("is readable"), other);
             scratch = Scratch::new();
