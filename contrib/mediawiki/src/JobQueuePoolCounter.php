@@ -195,7 +195,7 @@ class JobQueuePoolCounter extends JobQueue {
 			$bodies = [];
 			foreach ( $batches as $batch ) {
 				foreach ( $this->count( $connection->putMany( array_values( $batch ) ) ) as $position ) {
-					// It drains since a moment ago, and the next server takes it.
+					// The next server takes it.
 					$index = array_keys( $batch )[$position];
 					$bodies[$index] = $fitting[$index];
 				}
@@ -256,7 +256,8 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Counts what came of jobs that were pushed, and returns the positions of those that a daemon that drains did not take.
+	 * Counts what came of jobs that were pushed, and returns the positions of those that go to the next server: this one drains, or may
+	 * not have the jobs any more. It may have kept them nevertheless.
 	 *
 	 * @param string[] $outcomes
 	 * @return int[]
@@ -269,6 +270,9 @@ class JobQueuePoolCounter extends JobQueue {
 		$names = [ 'INSERTED' => 'inserts', 'DUPLICATE' => 'dupe_inserts', 'SUPERSEDED' => 'superseded_inserts' ];
 		foreach ( array_intersect_key( $counts, $names ) as $word => $count ) {
 			$this->incrStats( $names[$word], $this->type, $count );
+		}
+		if ( array_keys( $counts ) === [ 'INTERNAL_ERROR' ] ) {
+			return array_keys( $outcomes );
 		}
 		$refused = array_diff_key( $counts, $names, [ 'DRAINING' => 0 ] );
 		if ( $refused !== [] ) {

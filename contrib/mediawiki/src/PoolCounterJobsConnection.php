@@ -236,7 +236,7 @@ class PoolCounterJobsConnection {
 	}
 
 	/**
-	 * Puts jobs, all or none, and returns what was said of each, or of all of them together.
+	 * Puts jobs, all or none, and returns what was said of each, or OUT_OF_MEMORY of all of them together. INTERNAL_ERROR is said of each.
 	 *
 	 * @param string[] $puts each a put-job line with its body
 	 * @return string[]
@@ -250,7 +250,7 @@ class PoolCounterJobsConnection {
 			$isForAll = $lines === [ 'OUT_OF_MEMORY' ] || $lines === [ 'INTERNAL_ERROR' ];
 		} while ( !$isForAll && count( $lines ) < count( $puts ) );
 		$this->lastUse = microtime( true );
-		return $lines;
+		return $lines === [ 'INTERNAL_ERROR' ] ? array_fill( 0, count( $puts ), 'INTERNAL_ERROR' ) : $lines;
 	}
 
 	/**

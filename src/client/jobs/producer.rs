@@ -56,7 +56,8 @@ impl Producer {
     /// # Errors
     ///
     /// [`Error::BadName`] for a tube, key, signature or group that cannot be sent; [`Error::Unavailable`]; [`Error::Lost`] when the
-    /// connection is lost before the reply, so that it may have been put or not; [`Error::NoExtension`] for a plain beanstalkd when
+    /// connection is lost before the reply, or the server says INTERNAL_ERROR, so that it may have been put or not. Another put goes
+    /// to the next server, and without a key the job may be there twice then; [`Error::NoExtension`] for a plain beanstalkd when
     /// the job has extras; [`Error::Refused`], for one with `JOB_TOO_BIG`, `DRAINING` or `OUT_OF_MEMORY`.
     pub fn put(&self, job: &NewJob) -> Result<PutOutcome, Error> {
         let mut session = self.session.borrow_mut();

@@ -10,6 +10,7 @@ use poolcounter_protocol::jobs::wire::client as wire;
 use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Where a server listens that is named without a port.
@@ -20,6 +21,12 @@ pub const DEFAULT_TUBE: &str = "default";
 const LONGEST_BODY: usize = 1 << 30;
 /// How much of a body comes within the time of one answer.
 const PART: usize = 1 << 20;
+/// The reply of a server that may not have the jobs any more, or cannot keep them.
+const INTERNAL_ERROR: &str = "INTERNAL_ERROR";
+/// Words to which that reply is the end of the connection: another server may do better, and nothing is lost but the request.
+const MOVABLE: [&[u8]; 7] = [b"put", b"reserve", b"use ", b"watch ", b"ignore ", b"identify ", b"pause-"];
+/// Time before the first server is asked again after the last has answered so.
+const TURN_PAUSE: Duration = Duration::from_millis(200);
 /// A connection that was used a shorter time ago is not asked first whether the server has closed it.
 const FRESH: Duration = Duration::from_millis(100);
 
@@ -34,6 +41,8 @@ pub struct JobSession {
     /// How to speak to those that speak TLS.
     pub(crate) tls: Option<Tls>,
     link: Option<Link>,
+    /// Number of the server that is asked first for the next connection.
+    first: usize,
     /// The tube that puts go to.
     used: String,
     /// What is watched, with the weight if one was given.
@@ -45,6 +54,8 @@ pub struct JobSession {
 #[derive(Debug)]
 struct Link {
     connection: ClientConnection,
+    /// Number of its server.
+    server: usize,
     number: u64,
     last_use: Instant,
     /// The words that the server knows beyond those of beanstalkd; None for a beanstalkd.
@@ -58,8 +69,8 @@ struct Link {
 impl JobSession {
     pub fn new(servers: Vec<String>, timeouts: Timeouts) -> JobSession {
         let watches = vec![(DEFAULT_TUBE.to_string(), None)];
-        let timeouts = timeouts.cut();
-        JobSession { servers, timeouts, tls: None, link: None, used: DEFAULT_TUBE.into(), watches, name: Vec::new() }
+        let (timeouts, used) = (timeouts.cut(), DEFAULT_TUBE.into());
+        JobSession { servers, timeouts, tls: None, link: None, first: 0, used, watches, name: Vec::new() }
     }
 
     /// The number of the present connection, if there is one.
@@ -131,7 +142,8 @@ impl JobSession {
     }
 
     /// Asks, and returns what `read` makes of the first line of the reply. After a fault, the connection is gone, and it is not
-    /// known whether the server has done what it was asked for.
+    /// known whether the server has done what it was asked for. The same after INTERNAL_ERROR to a put or a reserve: the next
+    /// request goes to the next server.
     pub fn ask<T>(
         &mut self,
         request: &[u8],
@@ -147,7 +159,10 @@ impl JobSession {
             read(&mut link.connection, &line)
         });
         link.last_use = Instant::now();
-        link.is_doubtful = matches!(&said, Ok(Err(Error::Refused(words))) if words == "INTERNAL_ERROR");
+        link.is_doubtful = is_internal_error(&said);
+        if link.is_doubtful && MOVABLE.iter().any(|word| request.starts_with(word)) {
+            return Err(self.leave_server());
+        }
         self.lost_if_failed(said)
     }
 
@@ -181,12 +196,21 @@ impl JobSession {
             Err(fault) => Err(fault),
         };
         (link.is_reserving, link.last_use) = (false, Instant::now());
+        if is_internal_error(&said) {
+            return Err(self.leave_server());
+        }
         self.lost_if_failed(said).map(Some)
     }
 
     /// Gives up the connection, with all that it holds.
     pub fn close(&mut self) {
         self.link = None;
+    }
+
+    /// Gives up the connection; the next one is to the next server.
+    fn leave_server(&mut self) -> Error {
+        self.first = self.link.take().map_or(0, |link| link.server + 1);
+        Error::Lost
     }
 
     fn lost_if_failed<T>(&mut self, said: Said<T>) -> Result<T, Error> {
@@ -209,10 +233,15 @@ impl JobSession {
         Ok(self.link.as_mut().expect("it was made if there was none"))
     }
 
-    /// Connects to the first server that answers.
+    /// Connects to the first server that answers, or the first behind the one that was left.
     fn connect(&mut self) -> Result<Link, Error> {
-        let mut failures = Vec::new();
-        for server in &self.servers {
+        let (mut failures, count) = (Vec::new(), self.servers.len());
+        if self.first == count && count > 0 {
+            sleep(TURN_PAUSE);
+        }
+        let first = std::mem::take(&mut self.first);
+        for index in (0..count).map(|step| (first + step) % count) {
+            let server = &self.servers[index];
             let opened = Dial::begin(server, DEFAULT_PORT, &self.timeouts, self.tls.as_ref()).and_then(Dial::finish);
             let opened = opened.and_then(|mut connection| match self.greet(&mut connection) {
                 Ok(extensions) => Ok((connection, extensions)),
@@ -223,6 +252,7 @@ impl JobSession {
                     let (number, last_use) = (OPENED.fetch_add(1, Ordering::Relaxed), Instant::now());
                     return Ok(Link {
                         connection,
+                        server: index,
                         number,
                         last_use,
                         extensions,
@@ -268,6 +298,10 @@ impl JobSession {
         }
         Ok(extensions)
     }
+}
+
+fn is_internal_error<T>(said: &Said<T>) -> bool {
+    matches!(said, Ok(Err(Error::Refused(words))) if words == INTERNAL_ERROR)
 }
 
 /// Returns the next line, without its end.
@@ -337,4 +371,65 @@ pub fn refused(reply: &[u8]) -> Error {
 fn watch_line(pattern: &str, weight: Option<u16>) -> Vec<u8> {
     let weight = weight.map(|weight| format!(" {weight}")).unwrap_or_default();
     format!("watch {pattern}{weight}\r\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::{NewJob, Producer, PutOutcome, Reservation, Runner};
+    use poolcounter_protocol::jobs::request::JobId;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread::spawn;
+
+    const TIMEOUTS: Timeouts =
+        Timeouts { connect: Duration::from_secs(5), answer: Duration::from_secs(5), retry: Duration::ZERO };
+
+    /// Returns the address of a server of the extensions that answers what is asked with these lines, in order, and ends each
+    /// connection after INTERNAL_ERROR.
+    fn server(mut replies: Vec<&'static str>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it has one").to_string();
+        spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let lines = BufReader::new(stream.try_clone().expect("there are descriptors")).lines();
+                for line in lines.map_while(Result::ok).filter(|line| line.contains("put") || line.contains("e")) {
+                    let reply = match &*line {
+                        "extensions" => "OK 4\r\n---\n",
+                        // It has no more to say.
+                        _ if replies.is_empty() => return,
+                        _ => replies.remove(0),
+                    };
+                    let sent = (&stream).write_all(format!("{reply}\r\n").as_bytes());
+                    if sent.is_err() || reply == INTERNAL_ERROR {
+                        break;
+                    }
+                }
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn put_that_is_answered_internal_error_leads_to_the_next_server() {
+        let servers = [server(vec!["INTERNAL_ERROR"]), server(vec!["INSERTED 5", "INSERTED 6"])];
+        let producer = Producer::new(servers, TIMEOUTS);
+        let put = || producer.put(&NewJob::new("x"));
+        assert_eq!(put(), Err(Error::Lost));
+        assert_eq!(put(), Ok(PutOutcome::Inserted(JobId(5))));
+        assert_eq!(put(), Ok(PutOutcome::Inserted(JobId(6))));
+    }
+
+    #[test]
+    fn reserve_that_is_answered_internal_error_leads_to_the_next_server_and_back() {
+        let servers = [server(vec!["INTERNAL_ERROR", "TIMED_OUT"]), server(vec!["INTERNAL_ERROR"])];
+        let mut runner = Runner::new(servers, TIMEOUTS);
+        let begun = Instant::now();
+        assert_eq!(runner.reserve(Some(Duration::ZERO)), Err(Error::Lost));
+        runner.begin_reserve(Some(Duration::ZERO)).expect("the second is asked");
+        assert_eq!(runner.reserved_within(TIMEOUTS.answer), Err(Error::Lost));
+        assert!(begun.elapsed() < TURN_PAUSE, "the second is asked at once");
+        assert_eq!(runner.reserve(Some(Duration::ZERO)), Ok(Reservation::TimedOut));
+        assert!(begun.elapsed() >= TURN_PAUSE, "the first is asked again after a pause");
+    }
 }
