@@ -145,7 +145,9 @@ impl JobQueue {
         let mut events = std::mem::take(&mut self.events);
         let Context { time, timers, random, .. } = context;
         let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
-        self.state.set_shut(self.keeps_jobs || self.store.ownership() != Ownership::Owns, &mut step);
+        let ownership = self.store.ownership();
+        self.state.set_ending(ownership == Ownership::Expired);
+        self.state.set_shut(self.keeps_jobs || ownership != Ownership::Owns, &mut step);
         self.state.note_time(time.now);
         take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);

@@ -190,6 +190,8 @@ pub struct State {
     background: Background,
     /// Whether no job is given out for now.
     is_shut: bool,
+    /// Connections are ended by this daemon: that is no attempt at the jobs that they hold.
+    ends_connections: bool,
     commits: commits::Commits,
     /// Jobs that are being read from a store beside those that were handed over; None otherwise.
     reading: Option<Box<Reading>>,
@@ -217,6 +219,7 @@ impl State {
             conns: Conns::default(),
             background: Background::default(),
             is_shut: false,
+            ends_connections: false,
             commits: commits::Commits::default(),
             reading: None,
             is_draining: false,

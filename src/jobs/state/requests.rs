@@ -202,6 +202,9 @@ impl State {
     /// The connection that held a job is gone.
     pub(super) fn lose_reservation(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::LostReservations);
+        if self.ends_connections {
+            return self.move_job(key, To::Ready, step.now, step.timers);
+        }
         self.end_attempt(key, Span::ZERO, step);
     }
 

@@ -287,6 +287,11 @@ impl State {
         self.is_shut = true;
     }
 
+    /// Counts what connections hold that are lost from now on as no attempt, or as one again.
+    pub fn set_ending(&mut self, ends_connections: bool) {
+        self.ends_connections = ends_connections;
+    }
+
     /// Gives out no jobs from now on, or gives them out again; those who wait for one go on to wait.
     pub fn set_shut(&mut self, is_shut: bool, step: &mut Step<'_, '_>) {
         if std::mem::replace(&mut self.is_shut, is_shut) == is_shut || is_shut {
