@@ -160,7 +160,8 @@ pub const COMMANDS: &[Command] = &[
                 put TUBE [BODY]              the body is an argument, or the standard input\n    \
                 run PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]\n    \
                 peek ID | TUBE [STATE]       the body of a job, or of a tube's next\n    \
-                kick ID | PATTERN            buried and delayed jobs are ready again\n    \
+                show ID                      a job with its history, error and body\n    \
+                kick ID | PATTERN | --all    buried and delayed jobs are ready again\n    \
                 bury ID\n    \
                 delete ID\n    \
                 summary [wiki | type | tube | runner]\n    \
@@ -168,6 +169,9 @@ pub const COMMANDS: &[Command] = &[
                 stats [ID | TUBE]\n    \
                 clear PATTERN [STATE]        delete all jobs that nobody has reserved\n    \
                 pause PATTERN SECONDS        nothing is reserved for so long; 0 ends that\n    \
+                retry PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]\n    \
+                limit PATTERN N [each | all], or limit group:NAME N\n    \
+                dead-letter PATTERN [TUBE]\n    \
                 init-db URL                  print (or with --run, execute) the SQL for --jobs-store postgres:URL\n\n\
                 A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.",
         summary: "put jobs into a queue, run a command for each, or look after them",

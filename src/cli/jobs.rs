@@ -16,6 +16,7 @@ mod settings;
 mod show;
 mod slot;
 mod tally;
+mod tubes;
 mod words;
 
 pub use options::described;
@@ -36,8 +37,24 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// What can be asked for, in the order of the help.
-const REQUESTS: [&str; 13] =
-    ["put", "run", "peek", "show", "kick", "bury", "delete", "summary", "list", "stats", "clear", "pause", "init-db"];
+const REQUESTS: [&str; 16] = [
+    "put",
+    "run",
+    "peek",
+    "show",
+    "kick",
+    "bury",
+    "delete",
+    "summary",
+    "list",
+    "stats",
+    "clear",
+    "pause",
+    "retry",
+    "limit",
+    "dead-letter",
+    "init-db",
+];
 /// How many jobs of lines are put at once, and how many bytes: what one `put-many` may have.
 const LINES_AT_ONCE: usize = 1000;
 const BYTES_AT_ONCE: usize = 16 << 20;
@@ -109,6 +126,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
                 .map_err(|wanted| misuse(&format!("{seconds} is not {wanted}")))?;
             found(pattern, producer.pause(pattern, time).map_err(failure)?)
         }
+        ["retry", pattern, ref how @ ..] if (1..=4).contains(&how.len()) => tubes::retry(&producer, pattern, how),
+        ["limit", what, number] => tubes::limit(&producer, what, number, None),
+        ["limit", what, number, scope] => tubes::limit(&producer, what, number, Some(scope)),
+        ["dead-letter", pattern] => tubes::set(producer.dead_letter(pattern, None)),
+        ["dead-letter", pattern, tube] => tubes::set(producer.dead_letter(pattern, Some(tube))),
         ["init-db", url] => init_db(url, settings.is_run),
         _ => Err(misuse(&format!("this is not how to {request}"))),
     }

@@ -446,6 +446,7 @@ mod tests {
                 hold: Span::FOREVER,
                 failures: 250,
             },
+            of_tubes: Vec::new(),
         };
         assert_eq!(settings.services, AllSettings::defaults(SERVICES).with(pools).with(counters).with(jobs));
         let most = ["pools", "counters", "jobs", "http"].map(|name| settings.policy().max_connections[id(name)]);

@@ -150,6 +150,13 @@ pub struct Retry {
     pub max: Duration,
 }
 
+impl Default for Retry {
+    /// Returns what holds for jobs that fail where nothing else is set.
+    fn default() -> Self {
+        Retry { attempts: 10, first: Duration::from_secs(10), factor: 2.0, max: Duration::from_secs(3600) }
+    }
+}
+
 /// What a limit counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LimitScope {

@@ -20,8 +20,14 @@ impl Lifecycle for JobQueue {
         self.store.attach(wake);
     }
 
+    fn configure(&mut self, _: &mut Context<'_>) {
+        self.of_tubes.1 = true;
+    }
+
     fn begin(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
-        self.begin_store(listens, context)
+        self.begin_store(listens, context)?;
+        self.set_from_file(context);
+        Ok(())
     }
 
     fn settle(&mut self, settles: bool, context: &mut Context<'_>) {

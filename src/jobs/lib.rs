@@ -41,12 +41,12 @@ use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::wheel::Due;
 use poolcounter_service::access::Holds;
 use poolcounter_service::contract::{Caps, Context, Info, Input, REQUESTS_PER_TURN, Served, Service, Then};
-use poolcounter_service::options::Opt;
+use poolcounter_service::options::{Opt, TableOpt};
 use poolcounter_service::output::MAX_BYTES;
 use poolcounter_service::settings::{self, Configure};
 use process::Machine;
 use sessions::{Session, session_of};
-use state::{Commit, Event, Reply, State, Step, Timer};
+use state::{Commit, Event, FileSetting, Reply, State, Step, Timer};
 use store::{Ownership, Store};
 use store_driver::StoreDriver;
 use tables::PartTables;
@@ -74,6 +74,7 @@ pub const INFO: Info = Info {
 
 impl Configure for JobsSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
+    const TABLES: &'static [TableOpt<Self>] = options::TABLES;
 
     fn open(&self) -> Box<dyn Service> {
         Box::new(JobQueue::new(self))
@@ -107,6 +108,8 @@ pub struct JobQueue {
     watcher: Watcher,
     /// True while jobs that are kept elsewhere are not given out, because the daemon is to end once reserved ones have come back.
     keeps_jobs: bool,
+    /// Settings of tubes in the configuration file, and whether that was read.
+    of_tubes: (Vec<FileSetting>, bool),
     /// Events of the present step; empty between steps.
     events: Vec<Event>,
 }
@@ -136,6 +139,7 @@ impl JobQueue {
             machine: Machine::this(),
             watcher: Watcher::with(settings.warnings),
             keeps_jobs: false,
+            of_tubes: (settings.of_tubes.clone(), false),
             events: Vec::new(),
         }
     }

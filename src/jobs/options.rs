@@ -1,12 +1,14 @@
 //! The options of the jobs: how long, how many and how large they may be, where they are kept, and who may administer them.
 
 mod part_names;
+mod setting_tables;
 
 pub use part_names::PartNames;
+pub use setting_tables::TABLES;
 
 #[cfg(feature = "postgres")]
 use super::postgres::PostgresUrl;
-use super::state::Bounds;
+use super::state::{Bounds, FileSetting};
 use poolcounter_core::time::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, nearest, number, seconds_or_forever};
 use std::ffi::OsStr;
@@ -14,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Settings of the jobs.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct JobsSettings {
     /// The longest body in bytes.
     pub max_size: u32,
@@ -34,6 +36,8 @@ pub struct JobsSettings {
     pub part_names: PartNames,
     /// Thresholds of conditions.
     pub warnings: Warnings,
+    /// Settings of patterns of tubes.
+    pub of_tubes: Vec<FileSetting>,
 }
 
 /// Thresholds of conditions. [`Span::FOREVER`] turns one off.
@@ -151,6 +155,7 @@ impl Default for JobsSettings {
             admin: false,
             part_names: PartNames::default(),
             warnings: Warnings::default(),
+            of_tubes: Vec::new(),
         }
     }
 }

@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use std::io;
 
 /// The version of what is written. It cannot change without another.
-pub(super) const VERSION: u16 = 5;
-/// The version before, which had all jobs.
+pub(super) const VERSION: u16 = 6;
+/// The version before, which had no settings of a file.
+const WITHOUT_FILE: u16 = 5;
+/// The version before that, which had all jobs.
 const WITH_ALL_JOBS: u16 = 4;
 /// The version before that, which did not say which queue it was, and who had it.
 const WITHOUT_QUEUE: u16 = 3;
@@ -62,7 +64,7 @@ impl JobQueue {
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
         self.driver.handed_over = match version {
-            VERSION | WITH_ALL_JOBS => saved.take()?,
+            VERSION | WITHOUT_FILE | WITH_ALL_JOBS => saved.take()?,
             WITHOUT_QUEUE | WITHOUT_CURVES => {
                 let mark: Option<Mark> = saved.take()?;
                 mark.map(|mark| HandedOver { mark, ..HandedOver::default() })
@@ -70,7 +72,7 @@ impl JobQueue {
             WITHOUT_STORE => Some(HandedOver::default()),
             other => return Err(Unreadable::version("jobs", other)),
         };
-        if version == VERSION {
+        if matches!(version, VERSION | WITHOUT_FILE) {
             self.driver.left_in = saved.take()?;
         }
         if self.driver.left_in.is_some() {

@@ -22,6 +22,7 @@ mod check;
 mod commits;
 mod conns;
 mod feeds;
+mod file_settings;
 pub mod health;
 mod ids;
 mod index;
@@ -52,6 +53,7 @@ mod watching;
 
 pub use bulk::{Listing, Summaries};
 pub use commits::{Commit, Handed};
+pub use file_settings::FileSetting;
 pub use job::{History, URGENT};
 pub use record::{Record, Setting, Stored};
 pub use saved::{Saved, SavedConn};

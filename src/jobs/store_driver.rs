@@ -215,6 +215,7 @@ impl JobQueue {
         // Those who wait may be given jobs again.
         self.step(context, |_, _| {});
         self.await_end_of_lease(context);
+        self.set_from_file(context);
         let begins_to_fail = !was_failing && self.store.is_failing();
         if (self.store.ownership() == Ownership::Reads || self.driver.is_settling) && !begins_to_fail {
             return;
@@ -225,6 +226,16 @@ impl JobQueue {
             begins_to_fail || commit.map_or(has_room, |commit| commit <= done)
         };
         self.driver.held_back.extract_if(.., is_due).for_each(|(_, conn)| context.resume(conn));
+    }
+
+    /// Sets what the configuration file says of tubes, once the settings that are kept are known.
+    pub(super) fn set_from_file(&mut self, context: &mut Context<'_>) {
+        let has_settings = self.driver.has_begun && self.store.ownership() == Ownership::Owns;
+        if has_settings && self.of_tubes.1 && !self.state.has_file() {
+            let file = std::mem::take(&mut self.of_tubes.0);
+            self.step(context, |state, step| state.set_from_file(&file, step));
+            self.of_tubes.0 = file;
+        }
     }
 
     /// Ends the store, and gives it all jobs if it has lost them.

@@ -6,8 +6,8 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_jobs::request::SummaryBy;
 use poolcounter_jobs::state::{
-    Bounds, Commit, Event, Handed, History, Listing, ManyEntry, Record, Refusal, Reply, Saved, Setting, State, Step,
-    Stored, SumBy, Summaries, Timer,
+    Bounds, Commit, Event, FileSetting, Handed, History, Listing, ManyEntry, Record, Refusal, Reply, Saved, Setting,
+    State, Step, Stored, SumBy, Summaries, Timer,
 };
 use poolcounter_jobs::stats::Jobs as Stat;
 use poolcounter_jobs::wire::yaml::{self, ServerStats};
@@ -119,6 +119,7 @@ impl Store {
             Setting::Retry(pattern, value) => (2, pattern, value.is_some()),
             Setting::DeadLetter(pattern, value) => (3, pattern, value.is_some()),
             Setting::Pause(pattern, value) => (4, pattern, value.is_some()),
+            Setting::File(name, value) => (5, name, value.is_some()),
         };
         let bytes = postcard::to_allocvec(&setting).expect("a vector takes every byte");
         match is_set {
@@ -219,6 +220,11 @@ impl Service {
                 return;
             }
         }
+    }
+
+    /// Sets what a configuration file says.
+    pub fn set_from_file(&mut self, file: &[FileSetting]) {
+        self.step(|state, step| state.set_from_file(file, step));
     }
 
     /// Ends a connection.

@@ -2,7 +2,8 @@
 //! and turns among many tubes.
 
 use poolcounter_core::count::SmallCount;
-use poolcounter_jobs::state::{Bounds, History, JobId, Record, Saved, Until};
+use poolcounter_core::time::Span;
+use poolcounter_jobs::state::{Backoff, Bounds, FileSetting, History, JobId, Record, Saved, Until};
 use poolcounter_testkit::jobs::{Commits, Service, play, play_with};
 
 #[test]
@@ -56,6 +57,112 @@ fn replies_that_promise_wait_for_their_commit_and_jobs_are_visible_after_it() {
         "#,
         Commits::Later,
     );
+}
+
+#[test]
+fn what_fails_is_tried_ten_times_and_what_a_plain_client_loses_comes_back_at_once() {
+    let mut service = Service::without_store(Bounds::default());
+    play_with(
+        &mut service,
+        r#"
+        1> put 0 0 1 1\r\na
+        1< INSERTED 1
+        2> reserve
+        2< RESERVED 1 1 a
+        2x
+        3> reserve
+        3< RESERVED 1 1 a
+        +2s
+        1> stats-job 1
+        1<~ state: ready
+        3> release 1 0 0
+        3< NOT_FOUND
+        3> reserve
+        3< RESERVED 1 1 a
+        3> fail 1 0 0 2\r\nno
+        3< RELEASED
+        1> stats-job 1
+        1<~ state: delayed
+        +8s
+        1> stats-job 1
+        1<~ state: delayed
+        1> kick-job 1
+        1< KICKED
+        2> identify me
+        2< IDENTIFIED me
+        2> reserve
+        2< RESERVED 1 1 a
+        2x
+        1> stats-job 1
+        1<~ state: delayed
+        +12s
+        2> identify me
+        2< IDENTIFIED me
+        2> reserve
+        2< RESERVED 1 1 a
+        +2s
+        1> stats-job 1
+        1<~ state: delayed
+        "#,
+    );
+    for attempt in 3..10 {
+        // The longest delay is an hour and a tenth.
+        service.pass(Span::from_secs(3960));
+        service.send(3, b"reserve\r\n");
+        assert_eq!(service.next(3).expect("is ready"), "RESERVED 1 1 a", "{attempt}");
+        service.send(3, b"fail 1 0 0 2\r\nno\r\n");
+        assert_eq!(service.next(3).expect("is answered"), "RELEASED", "{attempt}");
+    }
+    service.pass(Span::from_secs(3960));
+    play_with(
+        &mut service,
+        "3> reserve\n3< RESERVED 1 1 a\n3> fail 1 0 0 2\\r\\nno\n3< BURIED\n3> stats-job 1\n3<~ state: buried",
+    );
+}
+
+/// What a file says of tubes counts until a command does, and again when the file says something else.
+#[test]
+fn settings_of_the_file_count_until_a_command_overrides_them() {
+    let mut service = Service::without_store(Bounds::default());
+    let limit = |most, is_all| FileSetting::Limit(b"*/a"[..].into(), most, is_all);
+    let dead = FileSetting::DeadLetter(b"*/a"[..].into(), b"dead"[..].into());
+    let retry = FileSetting::Retry(b"*/a"[..].into(), Backoff { attempts: 1, ..Backoff::NONE });
+    let group = FileSetting::GroupLimit(b"g"[..].into(), 1);
+    let reserved = |service: &mut Service, most: usize| {
+        service.send(9, b"watch */a\r\nreserve-many 9 0\r\n");
+        let text = String::from_utf8(service.output(9)).expect("is text");
+        assert_eq!(text.matches("RESERVED ").count(), most, "{text}");
+        service.close(9);
+    };
+    service.send(1, &b"put-job 0 0 9 1 tube=x/a\r\na\r\nput-job 0 0 9 1 tube=y/a\r\na\r\n".repeat(3));
+    service.output(1);
+    reserved(&mut service, 6);
+    service.set_from_file(&[limit(2, false)]);
+    reserved(&mut service, 4);
+    play_with(&mut service, "2> limit */a 1 each\n2< LIMIT 1");
+    service.hand_over();
+    service.set_from_file(&[limit(2, false)]);
+    reserved(&mut service, 2);
+    service.hand_over();
+    service.set_from_file(&[limit(3, true), group.clone(), retry, dead]);
+    reserved(&mut service, 3);
+    service.state.check();
+    service.send(3, b"watch dead\r\nreserve-many 9 0\r\n");
+    let text = String::from_utf8(service.output(3)).expect("is text");
+    assert_eq!(text.matches("RESERVED ").count(), 3, "{text}: these had their only attempt");
+    service.close(3);
+    service.hand_over();
+    service.set_from_file(&[group]);
+    reserved(&mut service, 3);
+    reserved(&mut service, 3);
+    play_with(
+        &mut service,
+        "4> put-job 0 0 9 1 group=g\\r\\na\n4< INSERTED 7\n4> put-job 0 0 9 1 group=g\\r\\na\n4< INSERTED 8\n4> reserve-many 9 0\n4< RESERVED 7 1 a\n4< END",
+    );
+    service.hand_over();
+    service.set_from_file(&[]);
+    play_with(&mut service, "4> reserve-many 9 0\n4< RESERVED 8 1 a\n4< END");
+    service.state.check();
 }
 
 #[test]
@@ -236,6 +343,8 @@ fn figures_of_a_job_stay_at_their_end() {
     play_with(
         &mut service,
         r#"
+        1> retry default 0 0 1 0
+        1< RETRY
         1> reserve
         1< RESERVED 1 1 a
         1> release 1 1 0

@@ -3,6 +3,7 @@
 use nix::sys::signal::Signal;
 use poolcounter_server::{Address, Listener, Options, Server};
 use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::web::fetch;
 use std::fs;
@@ -240,4 +241,38 @@ fn a_backlog_is_served_before_its_listener_is_closed() {
     }
     stopper.stop().expect("is told");
     thread.join().expect("does not panic").expect("ends well");
+}
+
+/// What the file says of tubes counts until a command does, over a restart, and again when the file says something else.
+#[test]
+fn settings_of_tubes_are_those_of_the_file_or_of_a_later_command() {
+    let text = |rest: &str, store: &str| {
+        let jobs = format!("[jobs]\nenable = true\nlisten = \"127.0.0.1:0\"\nstore = \"sqlite:{store}\"\n");
+        format!("listen = \"127.0.0.1:0\"\n{jobs}[[jobs.limit]]\npattern = \"*/a\"\nnumber = {rest}\n")
+    };
+    let files = Scratch::new();
+    let store = files.file("jobs.db").display().to_string();
+    let mut configured = Configured::start(&text("2", &store), Stdio::null());
+    let most = |configured: &Configured| {
+        let mut client = JobsClient::to(configured.daemon.jobs());
+        assert_eq!(client.ask("watch */a"), "WATCHING 2");
+        let mut reserve = || client.ask("reserve-with-timeout 0").starts_with("RESERVED") && client.body(1) == b"a";
+        (1..).take_while(|_| reserve()).last().unwrap_or(0)
+    };
+    let mut client = JobsClient::to(configured.daemon.jobs());
+    for _ in 0..9 {
+        assert!(client.ask("put-job 0 0 60 1 tube=x/a\r\na").starts_with("INSERTED"));
+    }
+    assert_eq!(most(&configured), 2);
+    assert_eq!(client.ask("limit */a 3"), "LIMIT 3");
+    assert_eq!(most(&configured), 3);
+    configured.reload(&text("2", &store));
+    assert_eq!(most(&configured), 3);
+    drop(configured);
+    configured = Configured::start(&text("2", &store), Stdio::null());
+    assert_eq!(most(&configured), 3, "after a restart");
+    configured.reload(&text("4\nall = true", &store));
+    assert_eq!(most(&configured), 4);
+    configured.reload(&text("5\n", &store).replace("*/a", "*/b"));
+    assert_eq!(most(&configured), 9);
 }

@@ -1,6 +1,6 @@
 //! Reads rows of the database into a page.
 
-use crate::state::{History, JobId, Until};
+use crate::state::{History, JobId, Setting, Until};
 use crate::store::batch::{Batch, JobRow, Row};
 use tokio_postgres::Error;
 
@@ -11,10 +11,9 @@ pub fn add_next_id(page: &mut Batch, next_id: u64) {
 
 /// Adds a setting. One of a kind that this program does not know is left out: its format would be another.
 pub fn add_setting(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error> {
-    const KINDS: [&str; 5] = ["limit", "group-limit", "retry", "dead-letter", "pause"];
     let kind: &str = row.try_get(0)?;
     let (pattern, value) = (page.note(row.try_get(1)?), page.note(row.try_get(2)?));
-    if let Some(kind) = KINDS.iter().find(|known| **known == kind) {
+    if let Some(kind) = Setting::KINDS.into_iter().find(|known| *known == kind) {
         page.rows.push(Row::Setting(kind, pattern, Some(value)));
     }
     Ok(())

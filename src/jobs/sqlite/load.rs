@@ -4,7 +4,7 @@ use super::file::{DatabaseFile, FileTrouble, Opened, abandon};
 use super::schema::QueueId;
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
-use crate::state::{Commit, History, JobId, Until};
+use crate::state::{Commit, History, JobId, Setting, Until};
 use crate::store::batch::{JobRow, Row, read_setting};
 use crate::store::page::{PAGES_AHEAD, Page, SLICE_BYTES, SLICE_ROWS};
 use crate::store::{HandedOver, Mark};
@@ -12,9 +12,6 @@ use poolcounter_core::time::Span;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error};
 use std::time::Duration;
-
-/// Kinds of settings.
-const KINDS: [&str; 5] = ["limit", "group-limit", "retry", "dead-letter", "pause"];
 
 /// Reason for which the reading ends early.
 enum Unread {
@@ -132,7 +129,7 @@ impl PageReader<'_, '_> {
         while let Some(row) = rows.next()? {
             let (kind, pattern, value) =
                 (row.get_ref(0)?.as_str().map_err(Error::from)?, bytes(row, 1)?, bytes(row, 2)?);
-            let kind = KINDS.into_iter().find(|known| *known == kind);
+            let kind = Setting::KINDS.into_iter().find(|known| *known == kind);
             let Some(kind) = kind.filter(|kind| read_setting(Span::ZERO, kind, pattern, value).is_some()) else {
                 return Err(Unread::Unreadable("a setting: it makes no sense".into()));
             };

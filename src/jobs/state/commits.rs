@@ -33,6 +33,8 @@ pub(super) enum SettingKind {
     Retry,
     DeadLetter,
     Pause,
+    /// What the configuration file had.
+    File,
 }
 
 /// Bytes that are reckoned for a change beside those of a body: its row.

@@ -54,6 +54,11 @@ pub(super) struct Conn {
 }
 
 impl Conn {
+    /// Returns whether it has said who it is.
+    pub fn is_identified(&self) -> bool {
+        !self.name.is_empty()
+    }
+
     /// Returns the job that it has whose TTR ends first, and since when it has it.
     pub fn first_held(&self) -> Option<(JobId, Time)> {
         self.held.first_key_value().map(|((_, job), since)| (*job, *since))

@@ -57,6 +57,40 @@ pub enum Setting<'a> {
     DeadLetter(&'a [u8], Option<&'a [u8]>),
     /// A pause: until when, and how many seconds it was.
     Pause(&'a [u8], Option<(Time, u32)>),
+    /// A setting of the configuration file that was set last: its name, and its value.
+    File(&'a [u8], Option<&'a [u8]>),
+}
+
+impl<'a> Setting<'a> {
+    /// Kinds of settings.
+    pub const KINDS: [&'static str; 6] = ["limit", "group-limit", "retry", "dead-letter", "pause", "file"];
+
+    /// Returns its kind, and what it is of.
+    pub fn name(&self) -> (&'static str, &'a [u8]) {
+        match *self {
+            Setting::Limit(pattern, _) => (Self::KINDS[0], pattern),
+            Setting::GroupLimit(group, _) => (Self::KINDS[1], group),
+            Setting::Retry(pattern, _) => (Self::KINDS[2], pattern),
+            Setting::DeadLetter(pattern, _) => (Self::KINDS[3], pattern),
+            Setting::Pause(pattern, _) => (Self::KINDS[4], pattern),
+            Setting::File(name, _) => (Self::KINDS[5], name),
+        }
+    }
+
+    /// Returns its value as text; None if it is gone. `wall` tells the time of day of a moment.
+    pub fn value(&self, wall: impl Fn(Time) -> i64) -> Option<Vec<u8>> {
+        match *self {
+            Setting::Limit(_, limit) => {
+                limit.map(|(most, is_all)| format!("{most} {}", if is_all { "all" } else { "each" }).into())
+            }
+            Setting::GroupLimit(_, limit) => limit.map(|most| most.to_string().into()),
+            Setting::Retry(_, backoff) => backoff.map(|super::Backoff { attempts, first, factor, max }| {
+                format!("{attempts} {first} {factor} {max}").into()
+            }),
+            Setting::DeadLetter(_, text) | Setting::File(_, text) => text.map(Into::into),
+            Setting::Pause(_, pause) => pause.map(|(until, seconds)| format!("{} {seconds}", wall(until)).into()),
+        }
+    }
 }
 
 /// One change, for the store.

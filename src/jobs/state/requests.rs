@@ -7,7 +7,7 @@ use super::placement::To;
 use super::tally::Noted;
 use super::tally::Rated;
 use super::tube::Rank;
-use super::{Failure, JobState, Peek, Reply, State, Step, TubeName};
+use super::{Backoff, Failure, JobState, Peek, Reply, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::id::ConnId;
@@ -94,7 +94,7 @@ impl State {
         self.jobs[key].delay = delay;
         let outcome = match buries {
             true => self.end_last_attempt(key, step),
-            false => self.end_attempt(key, Span::from_secs(u64::from(delay)), step),
+            false => self.end_attempt(key, Backoff::DEFAULT, Span::from_secs(u64::from(delay)), step),
         };
         let reply = if outcome == Outcome::Buried { Reply::Buried } else { Reply::Released };
         let after = self.this_commit();
@@ -196,7 +196,7 @@ impl State {
     pub(super) fn time_out(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Timeouts);
         self.jobs.change(key, |job| job.note(|history| history.timeouts.bump()));
-        self.end_attempt(key, Span::ZERO, step);
+        self.end_attempt(key, self.default_backoff(key), Span::ZERO, step);
     }
 
     /// The connection that held a job is gone.
@@ -205,11 +205,16 @@ impl State {
         if self.ends_connections {
             return self.move_job(key, To::Ready, step.now, step.timers);
         }
-        self.end_attempt(key, Span::ZERO, step);
+        self.end_attempt(key, self.default_backoff(key), Span::ZERO, step);
+    }
+
+    /// Returns the backoff of a reservation that just ends, where none is set: a plain client of beanstalkd expects none.
+    fn default_backoff(&self, key: JobKey) -> Backoff {
+        if self.conns.is_identified(self.jobs[key].holder()) { Backoff::DEFAULT } else { Backoff::NONE }
     }
 
     /// Counts an attempt, and buries the job: its runner knows that another would be in vain.
-    pub(super) fn end_last_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> Outcome {
+    fn end_last_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> Outcome {
         self.count_attempt(key, step);
         self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
         self.move_job(key, To::Buried, step.now, step.timers);
@@ -230,10 +235,11 @@ impl State {
         attempts
     }
 
-    /// Counts an attempt, and has the job wait for as long as its backoff says, and at least `least`.
-    pub(super) fn end_attempt(&mut self, key: JobKey, least: Span, step: &mut Step<'_, '_>) -> Outcome {
+    /// Counts an attempt, and has the job wait for as long as its backoff says, which is `default` where none is set, and at least
+    /// `least`.
+    fn end_attempt(&mut self, key: JobKey, default: Backoff, least: Span, step: &mut Step<'_, '_>) -> Outcome {
         let attempts = self.count_attempt(key, step);
-        let backoff = self.settings.backoff_of(&self.tubes[self.jobs[key].tube].name);
+        let backoff = self.settings.backoff_of(&self.tubes[self.jobs[key].tube].name).unwrap_or(default);
         if backoff.attempts > 0 && attempts >= backoff.attempts {
             self.give_up(key, step);
             return Outcome::Buried;

@@ -21,14 +21,19 @@ pub(super) struct Settings {
     pub backoffs: PatternMap<Backoff>,
     pub dead_letters: PatternMap<Box<[u8]>>,
     pub pauses: PatternMap<Paused>,
+    /// What of the configuration file was set last: names of settings, and their values.
+    pub from_file: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    /// True once the present file was compared with that.
+    pub has_file: bool,
     /// The pauses by their ends.
     pub ends: BTreeSet<(Time, Box<[u8]>)>,
     pub pause_timer: Option<TimerId>,
 }
 
 impl Settings {
-    pub fn backoff_of(&self, tube: &[u8]) -> Backoff {
-        self.backoffs.matching(tube).next().copied().unwrap_or(Backoff::NONE)
+    /// Returns the backoff that is set for a tube.
+    pub fn backoff_of(&self, tube: &[u8]) -> Option<Backoff> {
+        self.backoffs.matching(tube).next().copied()
     }
 
     pub fn dead_letter_of(&self, tube: &[u8]) -> Option<Box<[u8]>> {
@@ -58,7 +63,7 @@ impl State {
             LimitOf::Group(name) => {
                 self.limits.of_groups.insert(name.into(), most);
                 self.note_change(Change::Setting(SettingKind::GroupLimit, name.into()));
-                self.begin_group_sweep(conn, name, Reply::Limit(most), step);
+                self.begin_group_sweep(Some(conn), name, Reply::Limit(most), step);
             }
             LimitOf::Each(pattern) | LimitOf::All(pattern) => {
                 let retired = self.set_limit(pattern.bytes(), most, matches!(of, LimitOf::All(_)));
@@ -86,6 +91,14 @@ impl State {
         };
         self.limits.of_tubes.insert(pattern, new);
         retired
+    }
+
+    /// Takes a limit away, of which the tubes do not know yet, and returns a gate that is none any more once they do.
+    pub(super) fn remove_limit(&mut self, pattern: &[u8]) -> Option<GateId> {
+        match self.limits.of_tubes.remove(pattern) {
+            Some(Limit::All(_, gate)) => Some(gate),
+            Some(Limit::Each(_)) | None => None,
+        }
     }
 
     /// `retry`: what becomes of jobs whose reservations end badly.
@@ -164,7 +177,7 @@ impl State {
             self.settings.pauses.remove(&pattern);
             self.note_change(Change::Setting(SettingKind::Pause, pattern.clone()));
             let pattern = Pattern::parse(&pattern).expect("only patterns are set");
-            self.begin_own_sweep(pattern, step);
+            self.begin_own_sweep(pattern, None, step);
         }
         self.arm_pause(step.timers);
     }
@@ -196,6 +209,7 @@ impl State {
                 let pause = self.settings.pauses.of(pattern);
                 Setting::Pause(pattern, pause.map(|pause| (pause.until, pause.seconds)))
             }
+            SettingKind::File => Setting::File(pattern, self.settings.from_file.get(pattern).map(|value| &**value)),
         }
     }
 
@@ -207,7 +221,8 @@ impl State {
         let backoffs = self.settings.backoffs.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Retry));
         let dead = self.settings.dead_letters.iter().map(|(pattern, _)| pattern).map(of(SettingKind::DeadLetter));
         let pauses = self.settings.pauses.iter().map(|(pattern, _)| pattern).map(of(SettingKind::Pause));
-        limits.chain(groups).chain(backoffs).chain(dead).chain(pauses)
+        let from_file = self.settings.from_file.keys().map(|name| &**name).map(of(SettingKind::File));
+        limits.chain(groups).chain(backoffs).chain(dead).chain(pauses).chain(from_file)
     }
 
     /// Sets what was saved, before there are tubes.
@@ -222,7 +237,9 @@ impl State {
             Setting::Pause(pattern, Some((until, seconds))) => {
                 self.set_pause(pattern, Some(Paused { until, seconds }), timers);
             }
+            Setting::File(name, Some(value)) => drop(self.settings.from_file.insert(name.into(), value.into())),
             Setting::Limit(_, None)
+            | Setting::File(_, None)
             | Setting::GroupLimit(_, None)
             | Setting::Retry(_, None)
             | Setting::DeadLetter(_, None)

@@ -66,9 +66,9 @@ impl State {
         self.start(Some(conn), pattern, work, step);
     }
 
-    /// Begins to tell the tubes of a pattern of a pause that is over.
-    pub(super) fn begin_own_sweep(&mut self, pattern: Pattern<'_>, step: &mut Step<'_, '_>) {
-        self.start(None, pattern, Work::Refresh { reply: Reply::Paused, retired: None }, step);
+    /// Begins to tell the tubes of a pattern of a pause that is over, or of a limit for which nobody waits.
+    pub(super) fn begin_own_sweep(&mut self, pattern: Pattern<'_>, retired: Option<GateId>, step: &mut Step<'_, '_>) {
+        self.start(None, pattern, Work::Refresh { reply: Reply::Paused, retired }, step);
     }
 
     fn start(&mut self, conn: Option<ConnId>, pattern: Pattern<'_>, work: Work, step: &mut Step<'_, '_>) {
@@ -77,12 +77,18 @@ impl State {
     }
 
     /// Begins to tell the groups of this name, all if it is `*`, of a limit.
-    pub(super) fn begin_group_sweep(&mut self, conn: ConnId, name: &[u8], reply: Reply, step: &mut Step<'_, '_>) {
+    pub(super) fn begin_group_sweep(
+        &mut self,
+        conn: Option<ConnId>,
+        name: &[u8],
+        reply: Reply,
+        step: &mut Step<'_, '_>,
+    ) {
         let own = || self.limits.find_group(name).map_or(0..0, |group| group.index()..group.index() + 1);
         let places = if name == b"*" { 0..self.limits.groups.capacity() } else { own() };
         let work = Work::Groups { reply, end: places.end };
         let (pattern, since) = (name.into(), step.now);
-        let sweep = Sweep { conn: Some(conn), pattern, since, next: places.start, work, count: 0 };
+        let sweep = Sweep { conn, pattern, since, next: places.start, work, count: 0 };
         self.go(sweep, step);
     }
 

@@ -261,24 +261,9 @@ impl Batch {
     }
 
     fn setting(&mut self, setting: Setting<'_>, epoch: Span) -> Row {
-        let (kind, of, value): (&str, &[u8], Option<Vec<u8>>) = match setting {
-            Setting::Limit(pattern, limit) => {
-                let text = |(most, is_all)| format!("{most} {}", if is_all { "all" } else { "each" }).into();
-                ("limit", pattern, limit.map(text))
-            }
-            Setting::GroupLimit(group, limit) => ("group-limit", group, limit.map(|most| most.to_string().into())),
-            Setting::Retry(pattern, backoff) => {
-                let text = |Backoff { attempts, first, factor, max }| format!("{attempts} {first} {factor} {max}");
-                ("retry", pattern, backoff.map(|backoff| text(backoff).into()))
-            }
-            Setting::DeadLetter(pattern, tube) => ("dead-letter", pattern, tube.map(Into::into)),
-            Setting::Pause(pattern, pause) => {
-                let text = |(until, seconds)| format!("{} {seconds}", wall(epoch, until)).into();
-                ("pause", pattern, pause.map(text))
-            }
-        };
-        let (of, value) = (self.note(of), value.map(|value| self.note(&value)));
-        Row::Setting(kind, of, value)
+        let (kind, of) = setting.name();
+        let value = setting.value(|at| wall(epoch, at));
+        Row::Setting(kind, self.note(of), value.map(|value| self.note(&value)))
     }
 }
 
@@ -315,6 +300,7 @@ pub fn read_setting<'a>(epoch: Span, kind: &str, of: &'a [u8], value: &'a [u8]) 
             _ => return None,
         },
         "dead-letter" => Setting::DeadLetter(of, Some(value)),
+        "file" => Setting::File(of, Some(value)),
         "pause" => match words()?[..] {
             [until, seconds] => Setting::Pause(of, Some((moment(epoch, until.parse().ok()?), seconds.parse().ok()?))),
             _ => return None,

@@ -18,7 +18,14 @@ pub(in crate::state) struct Conns {
     /// Number of those that have put a job, and of those that have reserved one.
     roles: (usize, usize),
     /// Jobs that connections held that are gone, by their serials.
-    orphans: BTreeMap<u32, Held>,
+    orphans: BTreeMap<u32, Orphans>,
+}
+
+/// Jobs that a connection held that is gone.
+struct Orphans {
+    held: Held,
+    /// True when the connection had said who it was.
+    is_identified: bool,
 }
 
 impl Default for Conns {
@@ -115,10 +122,10 @@ impl Conns {
     /// Takes the jobs of a connection that is about to be removed. Returns whether there are any.
     pub fn orphan(&mut self, id: ConnId) -> bool {
         let conn = &mut self[id];
-        let (serial, held) = (conn.serial, std::mem::take(&mut conn.held));
+        let (serial, is_identified, held) = (conn.serial, conn.is_identified(), std::mem::take(&mut conn.held));
         let has_some = !held.is_empty();
         if has_some {
-            self.orphans.insert(serial, held);
+            self.orphans.insert(serial, Orphans { held, is_identified });
         }
         has_some
     }
@@ -131,7 +138,7 @@ impl Conns {
     /// Returns the job that is given back next, of the connection that has been gone for longest.
     pub(super) fn next_orphan(&mut self) -> Option<JobId> {
         while let Some(first) = self.orphans.first_entry() {
-            match first.get().first_key_value() {
+            match first.get().held.first_key_value() {
                 Some(((_, job), _)) => return Some(*job),
                 None => drop(first.remove()),
             }
@@ -141,7 +148,7 @@ impl Conns {
 
     /// Returns the jobs that this connection holds, or held if it is gone.
     pub fn held(&self, id: ConnId, serial: u32) -> Option<&Held> {
-        let orphaned = self.orphans.get(&serial);
+        let orphaned = self.orphans.get(&serial).map(|orphans| &orphans.held);
         orphaned.or_else(|| self.get(id).filter(|conn| conn.serial == serial).map(|conn| &conn.held))
     }
 
@@ -149,13 +156,21 @@ impl Conns {
     pub fn held_of(&mut self, (id, serial): (ConnId, u32)) -> &mut Held {
         match self.all.get_mut(id.index()) {
             Some(Some(conn)) if conn.serial == serial && !self.orphans.contains_key(&serial) => &mut conn.held,
-            _ => self.orphans.get_mut(&serial).expect("what is reserved is held by somebody, or was"),
+            _ => &mut self.orphans.get_mut(&serial).expect("what is reserved is held by somebody, or was").held,
+        }
+    }
+
+    /// Returns whether a holder of jobs has said who it is, or had before it was gone.
+    pub fn is_identified(&self, (id, serial): (ConnId, u32)) -> bool {
+        match self.orphans.get(&serial) {
+            Some(orphans) => orphans.is_identified,
+            None => self.get(id).is_some_and(|conn| conn.serial == serial && conn.is_identified()),
         }
     }
 
     /// Returns everything that connections hold, or held if they are gone.
     pub fn all_held(&self) -> impl Iterator<Item = &Held> {
-        self.iter().map(|(_, conn)| &conn.held).chain(self.orphans.values())
+        self.iter().map(|(_, conn)| &conn.held).chain(self.orphans.values().map(|orphans| &orphans.held))
     }
 
     /// Returns the timers of connections, which are taken out.

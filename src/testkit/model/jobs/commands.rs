@@ -1,6 +1,6 @@
 //! What a request does.
 
-use super::{Backoff, Job, Jobs, Place, SECOND, by_literalness, matches};
+use super::{Backoff, Job, Jobs, Place, SECOND, USUAL, by_literalness, matches};
 use poolcounter_core::time::Span;
 
 impl Jobs {
@@ -234,17 +234,17 @@ impl Jobs {
         let own = self.job(job);
         (own.pri, own.delay, own.error) = (pri, delay, text.into());
         own.releases += 1;
-        let is_buried = self.end_attempt(job, delay * SECOND);
+        let is_buried = self.end_attempt(job, USUAL, delay * SECOND);
         self.promise(id, if is_buried { "BURIED" } else { "RELEASED" });
         self.serve();
     }
 
     /// A reservation ended badly. Returns whether that was the last attempt.
-    pub(super) fn end_attempt(&mut self, id: u64, least: u64) -> bool {
+    pub(super) fn end_attempt(&mut self, id: u64, default: Backoff, least: u64) -> bool {
         self.job(id).attempts += 1;
         let Job { tube, attempts, .. } = self.jobs[&id].clone();
         let backoff = by_literalness(self.backoffs.keys(), &tube).first().map(|pattern| self.backoffs[*pattern]);
-        let backoff = backoff.unwrap_or(Backoff { attempts: 0, first: 0.0, factor: 1.0, max: 0.0 });
+        let backoff = backoff.unwrap_or(default);
         if backoff.attempts > 0 && attempts >= backoff.attempts {
             self.give_up(id, &tube);
             return true;

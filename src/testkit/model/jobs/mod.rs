@@ -94,6 +94,15 @@ struct Backoff {
     max: f64,
 }
 
+/// That of jobs that fail, and of runners that have said who they are.
+const USUAL: Backoff = Backoff { attempts: 10, first: 10.0, factor: 2.0, max: 3600.0 };
+
+impl Conn {
+    fn default_backoff(&self) -> Backoff {
+        if self.name.is_empty() { Backoff { attempts: 0, first: 0.0, factor: 1.0, max: 0.0 } } else { USUAL }
+    }
+}
+
 /// What is due by itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Due {
@@ -197,7 +206,7 @@ impl Jobs {
         (conn.wait, conn.watches) = (None, Vec::new());
         while let Some((_, job)) = self.held_by(id).first().copied() {
             self.lost += 1;
-            self.end_attempt(job, 0);
+            self.end_attempt(job, self.conns[&id].default_backoff(), 0);
             self.serve();
         }
         self.conns.remove(&id);
@@ -333,7 +342,9 @@ impl Jobs {
     pub fn expire(&mut self) {
         let due: Vec<(u64, Due)> = self.all_due().into_iter().filter(|(at, _)| *at <= self.now + TIE).collect();
         let (first, later) = due.split_first().expect("something is due");
-        let matters = self.somebody_waits() || !self.backoffs.is_empty();
+        // The order decides the jitter.
+        let has_jitter = !self.backoffs.is_empty() || self.conns.values().any(|conn| !conn.name.is_empty());
+        let matters = self.somebody_waits() || has_jitter;
         let is_unclear = |what: &Due| matches!(what, Due::Pause(pattern) if self.matching(pattern) > 1);
         self.is_tied |= matters && later.iter().any(|(_, other)| *other != first.1)
             || later.iter().any(|(at, _)| *at != first.0)
@@ -406,7 +417,7 @@ impl Jobs {
         {
             self.timeouts += 1;
             self.job(job).timeouts += 1;
-            self.end_attempt(job, 0);
+            self.end_attempt(job, self.conns[&id].default_backoff(), 0);
             self.serve();
         }
     }

@@ -1,0 +1,117 @@
+//! Settings of patterns of tubes that the configuration file has. A command overrides one until the file has another value for it.
+
+use super::commits::{Change, SettingKind};
+use super::record::Setting;
+use super::{Backoff, Pattern, State, Step};
+
+/// A setting of the configuration file.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FileSetting {
+    /// A limit of tubes: the pattern, how many, and whether all together.
+    Limit(Box<[u8]>, u32, bool),
+    /// A limit of a group.
+    GroupLimit(Box<[u8]>, u32),
+    /// A backoff.
+    Retry(Box<[u8]>, Backoff),
+    /// Tube of jobs after their last attempt.
+    DeadLetter(Box<[u8]>, Box<[u8]>),
+}
+
+impl FileSetting {
+    fn setting(&self) -> Setting<'_> {
+        match self {
+            FileSetting::Limit(pattern, most, is_all) => Setting::Limit(pattern, Some((*most, *is_all))),
+            FileSetting::GroupLimit(name, most) => Setting::GroupLimit(name, Some(*most)),
+            FileSetting::Retry(pattern, backoff) => Setting::Retry(pattern, Some(*backoff)),
+            FileSetting::DeadLetter(pattern, tube) => Setting::DeadLetter(pattern, Some(tube)),
+        }
+    }
+
+    /// Returns the kind of the setting and what it is of, which no other of the file has.
+    pub fn name(&self) -> Box<[u8]> {
+        let (kind, of) = self.setting().name();
+        [kind.as_bytes(), b" ", of].concat().into()
+    }
+
+    fn value(&self) -> Box<[u8]> {
+        self.setting().value(|at| at.as_micros().cast_signed()).unwrap_or_default().into()
+    }
+}
+
+/// Returns the absence of the setting with this name.
+fn absence(name: &[u8]) -> Option<Setting<'_>> {
+    let space = name.iter().position(|byte| *byte == b' ')?;
+    let of = &name[space + 1..];
+    Some(match &name[..space] {
+        b"limit" => Setting::Limit(of, None),
+        b"group-limit" => Setting::GroupLimit(of, None),
+        b"retry" => Setting::Retry(of, None),
+        b"dead-letter" => Setting::DeadLetter(of, None),
+        _ => return None,
+    })
+}
+
+impl State {
+    /// Returns whether the configuration file was compared with what is set.
+    pub fn has_file(&self) -> bool {
+        self.settings.has_file
+    }
+
+    /// Sets what the configuration file has that is new there, and takes away what it has no more.
+    pub fn set_from_file(&mut self, file: &[FileSetting], step: &mut Step<'_, '_>) {
+        self.settings.has_file = true;
+        let old = std::mem::take(&mut self.settings.from_file);
+        for setting in file {
+            let (name, value) = (setting.name(), setting.value());
+            if old.get(&name) != Some(&value) {
+                self.note_change(Change::Setting(SettingKind::File, name.clone()));
+                self.set_for_itself(setting.setting(), step);
+            }
+            self.settings.from_file.insert(name, value);
+        }
+        for name in old.into_keys() {
+            if !self.settings.from_file.contains_key(&name) {
+                absence(&name).into_iter().for_each(|setting| self.set_for_itself(setting, step));
+                self.note_change(Change::Setting(SettingKind::File, name));
+            }
+        }
+    }
+
+    /// Sets what nobody waits for, or takes it away.
+    fn set_for_itself(&mut self, setting: Setting<'_>, step: &mut Step<'_, '_>) {
+        let (kind, of) = match setting {
+            Setting::Limit(pattern, limit) => {
+                let retired = match limit {
+                    Some((most, is_all)) => self.set_limit(pattern, most, is_all),
+                    None => self.remove_limit(pattern),
+                };
+                Pattern::parse(pattern).into_iter().for_each(|pattern| self.begin_own_sweep(pattern, retired, step));
+                (SettingKind::Limit, pattern)
+            }
+            Setting::GroupLimit(name, limit) => {
+                match limit {
+                    Some(most) => drop(self.limits.of_groups.insert(name.into(), most)),
+                    None => drop(self.limits.of_groups.remove(name)),
+                }
+                self.begin_group_sweep(None, name, super::Reply::Limit(0), step);
+                (SettingKind::GroupLimit, name)
+            }
+            Setting::Retry(pattern, backoff) => {
+                match backoff {
+                    Some(backoff) => drop(self.settings.backoffs.insert(pattern, backoff)),
+                    None => drop(self.settings.backoffs.remove(pattern)),
+                }
+                (SettingKind::Retry, pattern)
+            }
+            Setting::DeadLetter(pattern, tube) => {
+                match tube {
+                    Some(tube) => drop(self.settings.dead_letters.insert(pattern, tube.into())),
+                    None => drop(self.settings.dead_letters.remove(pattern)),
+                }
+                (SettingKind::DeadLetter, pattern)
+            }
+            Setting::Pause(..) | Setting::File(..) => return,
+        };
+        self.note_change(Change::Setting(kind, of.into()));
+    }
+}
