@@ -67,7 +67,8 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         Request::Kick(_) => (JobCommand::Kick, About::Used),
         Request::KickJob(id) => (JobCommand::KickJob, About::Job(*id)),
         Request::KickAll(pattern) => (JobCommand::KickAll, tube(pattern.bytes())),
-        Request::PauseTube(pattern, _) => (JobCommand::PauseTube, tube(pattern.bytes())),
+        Request::PauseTube(name, _) => (JobCommand::PauseTube, tube(name.bytes())),
+        Request::PauseAll(pattern, _) => (JobCommand::PauseAll, tube(pattern.bytes())),
         Request::Retry(pattern, _) => (JobCommand::Retry, tube(pattern.bytes())),
         Request::DeadLetter(pattern, name) => {
             let names = [Some(pattern.bytes()), name.map(TubeName::bytes)];

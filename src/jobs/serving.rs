@@ -68,7 +68,10 @@ impl JobQueue {
             Request::Ignore(pattern) => step(&mut |state, step| state.ignore(conn, pattern, step)),
             Request::Kick(bound) => step(&mut |state, step| state.kick(conn, bound, step)),
             Request::KickJob(id) => step(&mut |state, step| state.kick_job(conn, id, step)),
-            Request::PauseTube(pattern, seconds) => step(&mut |state, step| state.pause(conn, pattern, seconds, step)),
+            Request::PauseTube(name, seconds) => step(&mut |state, step| state.pause_tube(conn, name, seconds, step)),
+            Request::PauseAll(pattern, seconds) => {
+                step(&mut |state, step| state.pause_all(conn, pattern, seconds, step));
+            }
             Request::Root(tube, signature, at) => step(&mut |state, step| state.root(conn, tube, signature, at, step)),
             Request::Identify(name) => step(&mut |state, step| state.identify(conn, name, step)),
             Request::Limit(of, most) => step(&mut |state, step| state.limit(conn, of, most, step)),

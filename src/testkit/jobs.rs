@@ -118,7 +118,7 @@ impl Store {
             Setting::GroupLimit(name, value) => (1, name, value.is_some()),
             Setting::Retry(pattern, value) => (2, pattern, value.is_some()),
             Setting::DeadLetter(pattern, value) => (3, pattern, value.is_some()),
-            Setting::Pause(pattern, value) => (4, pattern, value.is_some()),
+            Setting::Pause(pattern, value) | Setting::TubePause(pattern, value) => (4, pattern, value.is_some()),
             Setting::File(name, value) => (5, name, value.is_some()),
         };
         let bytes = postcard::to_allocvec(&setting).expect("a vector takes every byte");
@@ -457,7 +457,10 @@ impl Service {
             Request::Ignore(pattern) => self.step(|state, step| state.ignore(conn, pattern, step)),
             Request::Kick(bound) => self.step(|state, step| state.kick(conn, bound, step)),
             Request::KickJob(id) => self.step(|state, step| state.kick_job(conn, id, step)),
-            Request::PauseTube(pattern, seconds) => self.step(|state, step| state.pause(conn, pattern, seconds, step)),
+            Request::PauseTube(name, seconds) => self.step(|state, step| state.pause_tube(conn, name, seconds, step)),
+            Request::PauseAll(pattern, seconds) => {
+                self.step(|state, step| state.pause_all(conn, pattern, seconds, step));
+            }
             Request::Root(tube, signature, timestamp) => {
                 self.step(|state, step| state.root(conn, tube, signature, timestamp, step));
             }

@@ -142,6 +142,7 @@ const JOBS: &[Row] = &[
     ("kick-job", Mine, "kick-job 1\r\n"),
     ("kick-all", Mine, "kick-all mine/*\r\n"),
     ("pause-tube", Mine, "pause-tube mine 1\r\n"),
+    ("pause-all", Mine, "pause-all mine/* 1\r\n"),
     ("limit", Mine, "limit mine 1\r\n"),
     ("retry", Mine, "retry mine 1 1 1 1\r\n"),
     ("dead-letter", Mine, "dead-letter mine mine2\r\n"),

@@ -100,7 +100,7 @@ fn line(random: &mut Random, held: usize) -> String {
         26 => format!("watch {pattern} {}\r\n", 1 + few),
         27 => format!("ignore {pattern}\r\n"),
         28 => format!("kick {few}\r\nkick-job {id}\r\n"),
-        29 => format!("pause-tube {pattern} {few}\r\n"),
+        29 => format!("pause-all {pattern} {few}\r\n"),
         30 => format!("limit {pattern} {few} {}\r\n", ["each", "all"][random.below(2)]),
         31 => format!("limit group:{} {few}\r\n", ["*", "g1", "g2"][random.below(3)]),
         32 => format!("retry {pattern} {few} 1.5 2 5\r\n"),

@@ -148,7 +148,7 @@ fn a_beanstalkd_is_told_from_our_server() {
     assert_eq!(producer.limit("a", 1, LimitScope::Each), Err(Error::NoExtension("limit")));
     assert_eq!(producer.summary(SummaryBy::Wiki), Err(Error::NoExtension("summary")));
     assert_eq!(producer.list_jobs("a", JobState::Ready, 1, None), Err(Error::NoExtension("list-jobs")));
-    assert_eq!(producer.pause("*/a", Duration::ZERO), Err(Error::NoExtension("pause-tube with a pattern")));
+    assert_eq!(producer.pause("*/a", Duration::ZERO), Err(Error::NoExtension("pause-all")));
     assert_eq!(runner.watch("*/a", None), Err(Error::NoExtension("watch with a pattern")));
     assert_eq!(runner.watch("a", Some(2)), Err(Error::NoExtension("watch with a weight")));
     assert_eq!(runner.identify("me"), Err(Error::NoExtension("identify")));

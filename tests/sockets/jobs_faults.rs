@@ -136,7 +136,7 @@ fn an_upgrade_keeps_reservations_waits_and_delays() {
     assert_eq!(late.ask("watch third"), "WATCHING 2");
     assert_eq!(late.ask("ignore default"), "WATCHING 1");
     late.send(b"reserve-with-timeout 2\r\n");
-    assert_eq!(producer.ask("pause-tube */paused 100"), "PAUSED");
+    assert_eq!(producer.ask("pause-all */paused 100"), "PAUSED");
     assert_eq!(producer.ask("limit */limited 1"), "LIMIT 1");
     assert_eq!(producer.ask("drain"), "DRAINING");
     let name = producer.stat("stats", "id");

@@ -128,15 +128,14 @@ impl JobSession {
         Ok(())
     }
 
-    /// Pauses these tubes for this long; returns false when there is no such tube. With `ends_with_tube` the
-    /// pause ends with the last job of the tube, whose name is plain then; otherwise later tubes have it, too, where the server
-    /// knows how.
+    /// Pauses these tubes for this long; returns false when there is no such tube. With `ends_with_tube` the pause ends with the tube,
+    /// whose name is plain then; otherwise later tubes have it, too, where the server knows how.
     pub fn pause(&mut self, pattern: &str, time: Duration, ends_with_tube: bool) -> Result<bool, Error> {
-        let is_plain = wire::is_plain(pattern.as_bytes());
-        if !is_plain && !self.is_extended()? {
-            return Err(Error::NoExtension("pause-tube with a pattern"));
+        let is_of_all = !ends_with_tube && (!wire::is_plain(pattern.as_bytes()) || self.is_extended()?);
+        if is_of_all {
+            self.require("pause-all")?;
         }
-        let word = if ends_with_tube || self.require("pause-all").is_err() { "pause-tube" } else { "pause-all" };
+        let word = if is_of_all { "pause-all" } else { "pause-tube" };
         let request = format!("{word} {pattern} {}\r\n", whole_seconds(time));
         self.ask(request.as_bytes(), Duration::ZERO, |_, line| expect_or_not_found(line, "PAUSED"))
     }

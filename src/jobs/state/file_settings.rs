@@ -110,7 +110,7 @@ impl State {
                 }
                 (SettingKind::DeadLetter, pattern)
             }
-            Setting::Pause(..) | Setting::File(..) => return,
+            Setting::Pause(..) | Setting::TubePause(..) | Setting::File(..) => return,
         };
         self.note_change(Change::Setting(kind, of.into()));
     }

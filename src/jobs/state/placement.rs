@@ -347,6 +347,7 @@ impl State {
     pub(super) fn hide_if_unused(&mut self, id: TubeId, now: Time, timers: &mut Timers<'_, Timer>) {
         let tube = &self.tubes[id];
         if tube.is_unused() && tube.hidden.is_none() {
+            self.end_pause_of(id, timers);
             self.tubes.hide(id, now);
             self.arm_forget(timers);
         }

@@ -59,6 +59,8 @@ pub enum Setting<'a> {
     Pause(&'a [u8], Option<(Time, u32)>),
     /// A setting of the configuration file that was set last: its name, and its value.
     File(&'a [u8], Option<&'a [u8]>),
+    /// A pause that ends with its tube.
+    TubePause(&'a [u8], Option<(Time, u32)>),
 }
 
 impl<'a> Setting<'a> {
@@ -72,7 +74,7 @@ impl<'a> Setting<'a> {
             Setting::GroupLimit(group, _) => (Self::KINDS[1], group),
             Setting::Retry(pattern, _) => (Self::KINDS[2], pattern),
             Setting::DeadLetter(pattern, _) => (Self::KINDS[3], pattern),
-            Setting::Pause(pattern, _) => (Self::KINDS[4], pattern),
+            Setting::Pause(pattern, _) | Setting::TubePause(pattern, _) => (Self::KINDS[4], pattern),
             Setting::File(name, _) => (Self::KINDS[5], name),
         }
     }
@@ -89,6 +91,9 @@ impl<'a> Setting<'a> {
             }),
             Setting::DeadLetter(_, text) | Setting::File(_, text) => text.map(Into::into),
             Setting::Pause(_, pause) => pause.map(|(until, seconds)| format!("{} {seconds}", wall(until)).into()),
+            Setting::TubePause(_, pause) => {
+                pause.map(|(until, seconds)| format!("{} {seconds} tube", wall(until)).into())
+            }
         }
     }
 }

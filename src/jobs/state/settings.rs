@@ -127,15 +127,28 @@ impl State {
         step.tell_after(conn, Reply::DeadLetter(name.into()), after);
     }
 
-    /// `pause-tube`: who watches these tubes gets no job of theirs for a while. 0 seconds end the pause.
-    pub fn pause(&mut self, conn: ConnId, pattern: Pattern<'_>, seconds: u32, step: &mut Step<'_, '_>) {
+    /// `pause-tube`: this tube hands out no job for a while, or until it is none any more. 0 seconds end the pause.
+    pub fn pause_tube(&mut self, conn: ConnId, name: TubeName<'_>, seconds: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::PauseTube);
-        if let Some(name) = pattern.plain() {
-            let Some(tube) = self.tubes.find_visible(name.bytes()) else { return step.tell(conn, Reply::NotFound) };
-            self.tubes[tube].pauses.bump();
-        }
+        let Some(tube) = self.tubes.find_visible(name.bytes()) else { return step.tell(conn, Reply::NotFound) };
+        self.tubes[tube].pauses.bump();
+        self.pause(conn, name.pattern(), (seconds, true), step);
+    }
+
+    /// `pause-all`: the same for these tubes and those that come later.
+    pub fn pause_all(&mut self, conn: ConnId, pattern: Pattern<'_>, seconds: u32, step: &mut Step<'_, '_>) {
+        self.pause(conn, pattern, (seconds, false), step);
+    }
+
+    fn pause(
+        &mut self,
+        conn: ConnId,
+        pattern: Pattern<'_>,
+        (seconds, ends_with_tube): (u32, bool),
+        step: &mut Step<'_, '_>,
+    ) {
         let until = step.now + Span::from_secs(u64::from(seconds));
-        let pause = (seconds > 0).then_some(Paused { until, seconds });
+        let pause = (seconds > 0).then_some(Paused { until, seconds, ends_with_tube });
         self.set_pause(pattern.bytes(), pause, step.timers);
         self.note_change(Change::Setting(SettingKind::Pause, pattern.bytes().into()));
         self.begin_sweep(conn, pattern, Work::Refresh { reply: Reply::Paused, retired: None }, step);
@@ -159,6 +172,17 @@ impl State {
             }
         }
         self.arm_pause(timers);
+    }
+
+    /// Ends the pause of a tube that is none any more, if that is not of a pattern.
+    pub(super) fn end_pause_of(&mut self, tube: TubeId, timers: &mut Timers<'_, Timer>) {
+        let name = &self.tubes[tube].name;
+        if self.settings.pauses.of(name).is_some_and(|pause| pause.ends_with_tube) {
+            let name = name.clone();
+            self.set_pause(&name, None, timers);
+            self.tubes[tube].paused = self.settings.pause_of(&name);
+            self.note_change(Change::Setting(SettingKind::Pause, name));
+        }
     }
 
     /// Keeps the timer at the end of the first pause, or earlier.
@@ -207,7 +231,11 @@ impl State {
             }
             SettingKind::Pause => {
                 let pause = self.settings.pauses.of(pattern);
-                Setting::Pause(pattern, pause.map(|pause| (pause.until, pause.seconds)))
+                let times = pause.map(|pause| (pause.until, pause.seconds));
+                match pause.is_some_and(|pause| pause.ends_with_tube) {
+                    true => Setting::TubePause(pattern, times),
+                    false => Setting::Pause(pattern, times),
+                }
             }
             SettingKind::File => Setting::File(pattern, self.settings.from_file.get(pattern).map(|value| &**value)),
         }
@@ -235,7 +263,10 @@ impl State {
                 drop(self.settings.dead_letters.insert(pattern, tube.into()));
             }
             Setting::Pause(pattern, Some((until, seconds))) => {
-                self.set_pause(pattern, Some(Paused { until, seconds }), timers);
+                self.set_pause(pattern, Some(Paused { until, seconds, ends_with_tube: false }), timers);
+            }
+            Setting::TubePause(name, Some((until, seconds))) => {
+                self.set_pause(name, Some(Paused { until, seconds, ends_with_tube: true }), timers);
             }
             Setting::File(name, Some(value)) => drop(self.settings.from_file.insert(name.into(), value.into())),
             Setting::Limit(_, None)
@@ -243,7 +274,8 @@ impl State {
             | Setting::GroupLimit(_, None)
             | Setting::Retry(_, None)
             | Setting::DeadLetter(_, None)
-            | Setting::Pause(_, None) => {}
+            | Setting::Pause(_, None)
+            | Setting::TubePause(_, None) => {}
         }
     }
 }

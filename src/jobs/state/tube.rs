@@ -59,6 +59,8 @@ const MOST_STAMPS: usize = 8;
 pub(super) struct Paused {
     pub until: Time,
     pub seconds: u32,
+    /// True when it is of one tube, and ends with that.
+    pub ends_with_tube: bool,
 }
 
 /// A tube.

@@ -302,7 +302,14 @@ pub fn read_setting<'a>(epoch: Span, kind: &str, of: &'a [u8], value: &'a [u8]) 
         "dead-letter" => Setting::DeadLetter(of, Some(value)),
         "file" => Setting::File(of, Some(value)),
         "pause" => match words()?[..] {
-            [until, seconds] => Setting::Pause(of, Some((moment(epoch, until.parse().ok()?), seconds.parse().ok()?))),
+            [until, seconds, ref rest @ ..] => {
+                let pause = Some((moment(epoch, until.parse().ok()?), seconds.parse().ok()?));
+                match rest {
+                    [] => Setting::Pause(of, pause),
+                    ["tube"] => Setting::TubePause(of, pause),
+                    _ => return None,
+                }
+            }
             _ => return None,
         },
         _ => return None,

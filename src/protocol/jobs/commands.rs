@@ -105,7 +105,7 @@ commands! {
             OWN;
         ListTubesWatched = "list-tubes-watched", "", None, "Lists the watched tubes.",
             OWN;
-        PauseTube = "pause-tube", "<pattern> <seconds>", Some(MANAGE), "Hands out no job of some tubes for a while.",
+        PauseTube = "pause-tube", "<tube> <seconds>", Some(MANAGE), "Hands out no job of a tube for a while.",
             CHANGES;
         Quit = "quit", "", None, "Ends the connection.",
             OWN;
@@ -129,6 +129,8 @@ commands! {
             CHANGES.sees(Any).extension();
         KickAll = "kick-all", "<pattern>", Some(MANAGE), "Makes all buried jobs of some tubes ready.",
             CHANGES.sees(Any).extension();
+        PauseAll = "pause-all", "<pattern> <seconds>", Some(MANAGE), "Hands out no job of some tubes, and of later ones, for a while.",
+            CHANGES.extension();
         ListJobs = "list-jobs", "<tube> <state> <number> [after=<id>]", Some(READ), "Lists jobs of a tube.",
             ASKS.sees(Any).extension();
         Summary = "summary", "[wiki|type|tube|runner]", Some(READ), "Adds jobs up by parts of tubes' names, by tube or by runner.",

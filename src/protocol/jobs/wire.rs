@@ -71,7 +71,9 @@ pub enum Request<'a> {
     /// `list-tubes-watched`
     ListTubesWatched,
     /// `pause-tube`
-    PauseTube(Pattern<'a>, u32),
+    PauseTube(TubeName<'a>, u32),
+    /// `pause-all`
+    PauseAll(Pattern<'a>, u32),
     /// `quit`
     Quit,
     /// `extensions`
@@ -203,8 +205,9 @@ fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, word
         JobCommand::PauseTube => {
             // Before this name alone beanstalkd takes several spaces.
             words.skip_spaces();
-            Request::PauseTube(words.pattern()?, words.u32()?)
+            Request::PauseTube(words.tube()?, words.u32()?)
         }
+        JobCommand::PauseAll => Request::PauseAll(words.pattern()?, words.u32()?),
         JobCommand::Root => Request::Root(words.tube()?, words.text(MAX_KEY)?, words.number(0, u64::MAX)?),
         JobCommand::Identify => Request::Identify(words.text(MAX_GROUP)?),
         JobCommand::Limit => limit(words)?,
@@ -366,6 +369,9 @@ mod tests {
             "quit x",
             "pause-tube a",
             "pause-tube a b",
+            "pause-tube */a 1",
+            "pause-all a b",
+            "pause-all a",
             "reserve-many 0 1",
             "reserve-many 1001 1",
             "reserve-many 1",
@@ -414,7 +420,8 @@ mod tests {
         let pattern = |name: &'static str| Pattern::parse(name.as_bytes()).expect("is a pattern");
         assert_eq!(of("kick 9223372036854775807"), Request::Kick(u32::MAX));
         assert_eq!(of("watch */sendMail 7"), Request::Watch(pattern("*/sendMail"), Some(7)));
-        assert_eq!(of("pause-tube */*  60"), Request::PauseTube(pattern("*/*"), 60));
+        assert_eq!(of("pause-tube  a/b  60"), Request::PauseTube(TubeName::parse(b"a/b").expect("a name"), 60));
+        assert_eq!(of("pause-all */*  60"), Request::PauseAll(pattern("*/*"), 60));
         assert_eq!(of("limit */* 5"), Request::Limit(LimitOf::Each(pattern("*/*")), 5));
         assert_eq!(of("limit a/b 0 all"), Request::Limit(LimitOf::All(pattern("a/b")), 0));
         assert_eq!(of("limit group:* 3"), Request::Limit(LimitOf::Group(b"*"), 3));

@@ -55,7 +55,7 @@ pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
 /// What goes through tubes in an order that is not said, and that somebody may see, is not asked for.
 fn say(twin: &mut JobsTwin, conn: usize, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
-    if !matches!(words[0], "pause-tube" | "limit" | "kick-all") || twin.is_ordered(words[1]) {
+    if !matches!(words[0], "pause-all" | "limit" | "kick-all") || twin.is_ordered(words[1]) {
         twin.say(conn, line);
     }
 }
@@ -95,7 +95,8 @@ fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
         25 => format!("ignore {}", choices.pick(&[pattern, "default"])),
         26 => format!("kick {few}"),
         27 => format!("kick-job {id}"),
-        28 => format!("pause-tube {pattern} {few}"),
+        28 if few.is_multiple_of(2) => format!("pause-tube {tube} {}", choices.byte() % 4),
+        28 => format!("pause-all {pattern} {}", choices.byte() % 4),
         29 => format!("limit {pattern} {few} {}", choices.pick(&["each", "all"])),
         30 => format!("limit group:{} {few}", choices.pick(&["*", "g1", "g2"])),
         31 => format!("retry {pattern} {few} {}", choices.pick(&["0 1 0", "1.5 2 5", "2 3 100"])),

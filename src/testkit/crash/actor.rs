@@ -209,7 +209,7 @@ impl Actor {
             0 => format!("limit set/{number} {value}"),
             1 => format!("retry set/{number} {value} 0 1 0"),
             2 => format!("dead-letter set/{number}{}", self.random.pick(&["", " dead/a", " dead/b"])),
-            3 => format!("pause-tube pause/{number} {}", 5000 + self.random.below(100)),
+            3 => format!("pause-all pause/{number} {}", 5000 + self.random.below(100)),
             _ => format!("root work/a S{number} {}", 1 + self.random.below(12)),
         })
     }

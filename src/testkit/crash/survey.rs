@@ -127,7 +127,7 @@ fn probe(ask: &mut Ask<'_>, client: usize, found: &mut Found) {
         let pause = line.strip_prefix("pause: ")?;
         Some(pause.to_string())
     });
-    note(format!("pause-tube {tube}"), pause.expect("stats-tube has it"));
+    note(format!("pause-all {tube}"), pause.expect("stats-tube has it"));
     delete(ask, id);
 
     let root = format!("root work/a S{client}");

@@ -138,7 +138,7 @@ const HISTORIES: &[(&str, &str, &str)] = &[
     ("limit t 1 = LIMIT 1; limit t 2", "limit t is 2", ""),
     ("limit t 1; limit t 2 = LIMIT 2", "limit t is 1", "which it cannot be"),
     ("limit t 1; 2> limit t 2 = LIMIT 2", "limit t is 1", ""),
-    ("pause-tube t 9 = NOT_FOUND; pause-tube t 8 = PAUSED", "pause-tube t is 9", "which it cannot be"),
+    ("pause-all t 9 = NOT_FOUND; pause-all t 8 = PAUSED", "pause-all t is 9", "which it cannot be"),
 ];
 
 #[test]

@@ -115,7 +115,7 @@ const REPLIES: &[(&str, &str, &str, bool)] = &[
     ("put 0 9 9 1|a|", "kick-all *|", "KICKED 1|", true),
     ("put 0 9 9 1|a|", "clear *|", "CLEARED 1|", true),
     ("", "pause-tube default 9|", "PAUSED|", true),
-    ("", "pause-tube */* 9|", "PAUSED|", true),
+    ("", "pause-all */* 9|", "PAUSED|", true),
     ("", "root t S 1|", "ROOT 1|", true),
     ("", "limit * 1|", "LIMIT 1|", true),
     ("", "limit * 1 all|", "LIMIT 1|", true),

@@ -106,7 +106,7 @@ impl Twin {
                 let words: Vec<&str> = line.split(' ').collect();
                 // Whose turn it is cannot be seen from here, nor what takes a random number of the service's own.
                 let is_fair = words[0] == "watch" && (words[1].contains('*') || words.len() > 2);
-                let is_clear = !matches!(words[0], "pause-tube" | "limit" | "kick-all")
+                let is_clear = !matches!(words[0], "pause-all" | "limit" | "kick-all")
                     || !self.model.somebody_waits()
                     || self.model.matching(words[1]) <= 1;
                 if !is_fair && is_clear && words[0] != "stats" {

@@ -111,7 +111,7 @@ impl<'a> Replay<'a> {
                     self.registers.write(&name, newest.to_string(), client, begun, told);
                 }
             }
-            ("limit" | "retry" | "dead-letter" | "pause-tube", _) => {
+            ("limit" | "retry" | "dead-letter" | "pause-all", _) => {
                 self.registers.write(&words[..2].join(" "), words[2..].join(" "), client, begun, told);
             }
             _ => {}

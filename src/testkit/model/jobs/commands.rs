@@ -46,7 +46,18 @@ impl Jobs {
                 self.promise_count(id, "KICKED", kicked.len());
             }
             "clear" => self.clear(id, words[1], words.get(2).copied()),
-            "pause-tube" => self.pause(id, words[1], number(2)),
+            "pause-tube" => match self.tubes.get_mut(words[1]).filter(|tube| tube.hidden.is_none()) {
+                Some(tube) => {
+                    tube.pauses += 1;
+                    self.tube_pauses.insert(words[1].into());
+                    self.pause(id, words[1], number(2));
+                }
+                None => self.tell(id, None, "NOT_FOUND"),
+            },
+            "pause-all" => {
+                self.tube_pauses.remove(words[1]);
+                self.pause(id, words[1], number(2));
+            }
             "root" => self.root(id, words[1], words[2], number(3)),
             "identify" => {
                 self.conn(id).name = words[1].into();
@@ -370,12 +381,6 @@ impl Jobs {
     }
 
     fn pause(&mut self, id: usize, pattern: &str, seconds: u64) {
-        if !pattern.contains('*') {
-            match self.tubes.get_mut(pattern).filter(|tube| tube.hidden.is_none()) {
-                Some(tube) => tube.pauses += 1,
-                None => return self.tell(id, None, "NOT_FOUND"),
-            }
-        }
         if seconds > 0 {
             self.pauses.insert(pattern.into(), (self.now + seconds * SECOND, seconds));
         } else {

@@ -126,6 +126,8 @@ pub struct Jobs {
     backoffs: BTreeMap<String, Backoff>,
     dead_letters: BTreeMap<String, String>,
     pauses: BTreeMap<String, (u64, u64)>,
+    /// Tubes whose pauses end with them.
+    tube_pauses: BTreeSet<String>,
     /// The newest timestamp, when it changed, and the commit that has it.
     roots: BTreeMap<(String, String), (u64, u64, u64)>,
     /// Duplicates and superseded jobs of wikis and types, as long as one of their tubes is known.
@@ -170,6 +172,7 @@ impl Jobs {
             backoffs: BTreeMap::new(),
             dead_letters: BTreeMap::new(),
             pauses: BTreeMap::new(),
+            tube_pauses: BTreeSet::new(),
             roots: BTreeMap::new(),
             sums: BTreeMap::new(),
             is_draining: false,
@@ -479,6 +482,9 @@ impl Jobs {
         for (name, tube) in &mut self.tubes {
             if !there.contains(name) && name != "default" {
                 tube.hidden.get_or_insert(now);
+                if self.tube_pauses.remove(name) {
+                    self.pauses.remove(name);
+                }
             }
         }
         self.tubes.retain(|_, tube| tube.hidden.is_none_or(|since| since + TUBE_KEPT > now));
