@@ -23,8 +23,14 @@ pub fn greeting(number: usize) -> [String; 2] {
     ["watch work/*".into(), format!("watch pause/{number}")]
 }
 
-/// What is set before any actor begins, and stays.
-pub const SETUP: [&str; 3] = ["retry work/dies 2 1 1 1", "dead-letter work/dies work/dead", "retry work/stays 2 1 1 1"];
+/// What is set before any actor begins, and stays: a job that fails is ready at once where nothing else is said.
+pub const SETUP: [&str; 5] = [
+    "retry work/dies 2 1 1 1",
+    "dead-letter work/dies work/dead",
+    "retry work/stays 2 1 1 1",
+    "retry */* 0 0 1 0",
+    "retry default 0 0 1 0",
+];
 
 /// [`SETUP`], as a history knows it.
 pub fn retries() -> BTreeMap<String, Retry> {
