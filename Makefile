@@ -82,7 +82,7 @@ test-browser:
 
 ## test-postgres: jobs in PostgreSQL, whose server fails in every way; installs Debian's package
 test-postgres:
-	$(call with_debian,postgresql)
+	$(call with_debian,postgresql pgbouncer)
 	$(CARGO) test --test postgres -- --include-ignored --nocapture --test-threads=4
 	$(CARGO) test --test crash jobs_store::suite -- --nocapture
 	$(CARGO) test --test crash jobs_owners:: -- --nocapture

@@ -6,6 +6,8 @@ mod load;
 mod messages;
 pub mod owner;
 mod place;
+mod rate;
+mod renewals;
 pub mod rows;
 pub mod schema;
 mod session;
@@ -16,6 +18,7 @@ mod url;
 mod worker;
 
 pub use place::Place;
+pub use rate::Rate;
 pub use url::PostgresUrl;
 pub use worker::init_db;
 
@@ -32,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long the start waits for the first word of the database. A daemon that serves more than jobs starts without it.
 const FIRST_WORD: Duration = Duration::from_secs(2);
@@ -40,6 +43,8 @@ const FIRST_WORD: Duration = Duration::from_secs(2);
 /// that were just answered ask again. A commit of few changes costs the database about as much as one of many.
 const LOOKS_BEFORE_NEXT: u8 = 2;
 
+/// Difference of clocks that is worth a word.
+const CLOCK_TOLERANCE: Span = Span::from_secs(1);
 /// Time from the end of the trust to that of the lease, from when on another may have the queue.
 const LEASE_BEYOND_TRUST: Span = Span::from_micros(LEASE_SECONDS * 1_000_000 - TRUST.as_micros());
 
@@ -51,7 +56,12 @@ pub struct Postgres {
     name: String,
     backend: Backend,
     wake: Option<Wake>,
+    /// The time of day at the service's start by the database's clock, as far as that is known.
     epoch: Span,
+    /// The same by this machine's clock, and the moment when that was taken.
+    own_epoch: Span,
+    loaded: (SystemTime, Instant),
+    rate: Arc<Rate>,
     /// Until when this process may give out jobs, in microseconds of the backend's clock.
     trusted_until: Arc<AtomicU64>,
     line: Option<Line>,
@@ -101,6 +111,8 @@ pub struct Ends {
     pub wake: Wake,
     /// Until when the loop may give out jobs, in microseconds of the clock.
     pub trusted_until: Arc<AtomicU64>,
+    /// How fast a batch is sent.
+    pub rate: Arc<Rate>,
 }
 
 /// What there is between the loop and the thread.
@@ -138,6 +150,9 @@ impl Postgres {
             backend,
             wake: None,
             epoch: Span::ZERO,
+            own_epoch: Span::ZERO,
+            loaded: (SystemTime::now(), Instant::now()),
+            rate: Arc::default(),
             trusted_until: Arc::default(),
             line: None,
             told: VecDeque::new(),
@@ -161,7 +176,13 @@ impl Postgres {
         let (orders, received) = channel();
         let (teller, told) = channel();
         let wake = self.wake.clone().unwrap_or_else(|| Wake::new(|| {}));
-        let ends = Ends { orders: received, told: teller, wake, trusted_until: self.trusted_until.clone() };
+        let ends = Ends {
+            orders: received,
+            told: teller,
+            wake,
+            trusted_until: self.trusted_until.clone(),
+            rate: self.rate.clone(),
+        };
         let handle = (self.backend.start)(handed_over, ends)?;
         self.line = Some(Line { orders: Some(orders), told, handle });
         Ok(())
@@ -201,6 +222,7 @@ impl Postgres {
     /// Takes in what is told, as far as the service must know of it.
     fn take(&mut self, told: StoreEvent) -> Option<Verdict> {
         match told {
+            StoreEvent::Clock(ahead) => self.go_by(ahead),
             StoreEvent::StandsBy(holder) => {
                 if self.holder != holder {
                     log::info!("the jobs in {} are served by {}; this daemon stands by", self.name, holder.address);
@@ -254,6 +276,26 @@ impl Postgres {
         self.verdict()
     }
 
+    fn set_epoch(&mut self, epoch: Span) {
+        (self.epoch, self.own_epoch, self.loaded) = (epoch, epoch, (SystemTime::now(), Instant::now()));
+    }
+
+    /// Reckons with the clock of the database, which all daemons share.
+    fn go_by(&mut self, ahead: i64) {
+        // A step of this machine's clock since then is none of the time that has passed.
+        let (wall, begun) = self.loaded;
+        let stepped = match SystemTime::now().duration_since(wall + begun.elapsed()) {
+            Ok(forward) => micros_of(forward),
+            Err(back) => -micros_of(back.duration()),
+        };
+        let ahead_of_start = ahead.saturating_add(stepped);
+        self.epoch = Span::from_micros(self.own_epoch.as_micros().saturating_add_signed(ahead_of_start));
+        if ahead.unsigned_abs() > CLOCK_TOLERANCE.as_micros() {
+            let (seconds, how) = (ahead as f64 / 1e6, if ahead > 0 { "ahead of" } else { "behind" });
+            log::warn!("the clock of {} is {:.1} s {how} this machine's; delays go by it", self.name, seconds.abs());
+        }
+    }
+
     /// The jobs that another process has left are those in the database.
     fn end_going_on(&mut self) {
         if self.standing == Role::GoesOn {
@@ -282,23 +324,27 @@ impl Store for Postgres {
 
     /// Begins; what is there comes in pages, once this process has the queue.
     fn load(&mut self, epoch: Span) -> Result<(), String> {
-        self.epoch = epoch;
+        self.set_epoch(epoch);
         self.start(None)?;
         let Some(line) = &self.line else { return Ok(()) };
-        match line.told.recv_timeout(self.backend.patience) {
-            Ok(StoreEvent::Refused(sentence)) => Err(sentence),
-            Ok(told) => {
-                self.told.push_back(told);
-                // What it has said now waits for the first tick.
-                self.wake.iter().for_each(Wake::wake);
-                Ok(())
+        let deadline = Instant::now() + self.backend.patience;
+        while let Ok(told) = line.told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            if let StoreEvent::Refused(sentence) = told {
+                return Err(sentence);
             }
-            Err(_) => Ok(()),
+            let is_first_word = !matches!(told, StoreEvent::Clock(_));
+            self.told.push_back(told);
+            if is_first_word {
+                break;
+            }
         }
+        // What it has said now waits for the first tick.
+        self.wake.iter().for_each(Wake::wake);
+        Ok(())
     }
 
     fn go_on(&mut self, epoch: Span, handed_over: HandedOver) {
-        self.epoch = epoch;
+        self.set_epoch(epoch);
         self.standing = Role::GoesOn;
         self.begun = (self.backend.clock)();
         self.handed_over = handed_over.clone();
@@ -372,6 +418,10 @@ impl Store for Postgres {
             && (self.backend.clock)().since(self.failed_at) >= STUCK_AFTER
     }
 
+    fn batch_bytes(&self) -> usize {
+        self.rate.batch_bytes()
+    }
+
     fn add(&mut self, change: Stored<'_>) {
         self.collected.add(change, self.epoch);
     }
@@ -415,5 +465,39 @@ impl Drop for Postgres {
         line.orders = None;
         // A thread that has panicked has said so.
         let _ = line.handle.take().map(JoinHandle::join);
+    }
+}
+
+fn micros_of(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Commit;
+    use crate::store::batch::Row;
+
+    #[test]
+    fn times_are_kept_by_the_clock_of_the_database() {
+        const HOUR: i64 = 3_600_000_000;
+        let (sender, started) = channel();
+        let start = Box::new(move |_, ends| {
+            sender.send(ends).expect("it is waited for");
+            Ok(None)
+        });
+        let clock = Arc::new(|| Time::START + Span::from_secs(1));
+        let mut store = Postgres::with("a test".into(), Backend { clock, start, patience: Duration::ZERO });
+        let epoch = Span::from_secs(1_000_000);
+        store.load(epoch).expect("it begins");
+        let ends: Ends = started.recv().expect("it has begun");
+        ends.told.send(StoreEvent::Clock(HOUR)).expect("it is heard");
+        assert_eq!(store.verdict(), None);
+        store.add(Stored::Root(b"tube", b"signature", 5, 0));
+        store.commit(Commit(1));
+        let Ok(Order { wish: Wish::Commit(batch), .. }) = ends.orders.try_recv() else { panic!("there is a batch") };
+        let Row::Root(.., changed) = &batch.rows[0] else { panic!("it has the root job") };
+        let late = changed - signed(epoch) - HOUR;
+        assert!(late.abs() < 1_000_000, "{late}");
     }
 }

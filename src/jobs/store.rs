@@ -105,6 +105,11 @@ pub trait Store: Send {
         false
     }
 
+    /// Returns how many bytes of changes a batch is to have at most; one change may be larger.
+    fn batch_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     /// Takes one change of the next batch, or of the next slice.
     fn add(&mut self, change: Stored<'_>);
 

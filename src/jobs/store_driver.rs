@@ -168,6 +168,7 @@ impl StoreDriver {
 impl JobQueue {
     /// Hands over a batch if there is none under way, and sees to it that replies do not wait for ever.
     pub(super) fn commit_batch(&mut self, context: &mut Context<'_>) {
+        self.state.set_batch_bytes(self.store.batch_bytes());
         while self.driver.shows.is_none()
             && !self.store.is_busy()
             && let Some(commit) = self.begin_batch(CHANGES_AT_ONCE)

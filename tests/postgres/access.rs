@@ -175,6 +175,17 @@ fn a_role_needs_no_more_than_its_own_schema() {
     until(|| is_serving(daemon.jobs()), "the daemon serves");
     assert_eq!(answer(daemon.jobs(), "put 0 0 9 1\r\nx"), "INSERTED 1");
     assert_eq!(say_as(&cluster, "SELECT id FROM job"), ["1"]);
+
+    // Another password is read with the next connection.
+    say("ALTER ROLE plain PASSWORD 'it is new'");
+    std::fs::write(&file, format!("127.0.0.1:{port}:postgres:plain:it is new\n")).expect("can be written");
+    say("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'plain'");
+    until(|| answer(daemon.jobs(), "put 0 0 9 1\r\nx") == "INSERTED 2", "the daemon has connected again");
+
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("it is there");
+    let refused = run(&["jobs", "init-db", "--run", "postgres://"], &variables);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("others may read the file"), "{said}");
 }
 
 /// Nobody is let in without a password any more but the superuser.

@@ -8,6 +8,7 @@ mod kept;
 mod long;
 mod proxy;
 mod queues;
+mod slow;
 mod strange;
 
 use crowd::{Crowd, Heard};

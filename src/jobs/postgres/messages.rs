@@ -38,6 +38,8 @@ pub enum Wish {
 pub enum StoreEvent {
     /// Another has the queue.
     StandsBy(Holder),
+    /// The clock of the database is so many microseconds ahead of this machine's.
+    Clock(i64),
     /// It has the queue, as this, and reads what there is.
     Owns(Holder),
     /// A page of what there is.
@@ -114,8 +116,8 @@ pub enum StoreRequest<'a> {
     Commit(Fence, &'a Batch),
     /// A transaction in which nothing is left.
     BeginAnew,
-    /// Rows, in that transaction, while the row is as it was left by this.
-    WriteAnew(Fence, &'a Batch),
+    /// Rows, in that transaction.
+    WriteAnew(&'a Batch),
     /// The end of that transaction, with the number of the next job.
     EndAnew(Fence, Option<u64>),
 }
@@ -158,6 +160,8 @@ pub enum Answer {
         /// Whether the connection can be used.
         is_connected: bool,
     },
+    /// There was none in time, and the connection was given up.
+    Silent,
     /// It cannot be used as it is.
     Refused(String),
 }

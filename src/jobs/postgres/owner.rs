@@ -34,10 +34,13 @@ pub const NOBODY: &str = "nobody";
 /// over from another may have lost the last words of an owner, which is about to say them again and has all jobs.
 const GRACE: Span = Span::from_secs(LEASE_SECONDS);
 /// How often an idle owner says that it is alive, and a standby looks whether it still is.
-const BEAT: Span = Span::from_secs(1);
+pub const BEAT: Span = Span::from_secs(1);
 /// How long it waits before it asks again what has failed, at first and at most.
 const FIRST_PAUSE: Span = Span::from_millis(20);
 const LONGEST_PAUSE: Span = BEAT;
+/// The same after no answer at all, so that no sessions pile up in a server in which something is locked.
+const FIRST_SILENT_PAUSE: Span = Span::from_secs(1);
+const LONGEST_SILENT_PAUSE: Span = Span::from_secs(8);
 /// How long a database that has none of this program's tables, or newer ones, is left alone.
 const REFUSED_PAUSE: Span = Span::from_secs(10);
 
@@ -90,6 +93,7 @@ pub struct Owner {
     /// Nothing is asked before.
     not_before: Time,
     pause: Span,
+    silent_pause: Span,
     /// Until when it takes itself for the owner.
     trusted_until: Time,
     /// When that was asked for which it was taken for alive last.
@@ -128,6 +132,7 @@ impl Owner {
             takes_from: now,
             not_before: now,
             pause: FIRST_PAUSE,
+            silent_pause: FIRST_SILENT_PAUSE,
             trusted_until: Time::START,
             renewed: now,
             queue: None,
@@ -243,8 +248,8 @@ impl Owner {
                 None => Next::Wait(renewal),
             },
             Phase::Rewrites(_, Stage::Begins) => Next::Ask(StoreRequest::BeginAnew),
-            Phase::Rewrites(left, Stage::Writes) => match &self.slice {
-                Some((batch, _)) => Next::Ask(StoreRequest::WriteAnew(*left, batch)),
+            Phase::Rewrites(_, Stage::Writes) => match &self.slice {
+                Some((batch, _)) => Next::Ask(StoreRequest::WriteAnew(batch)),
                 None => Next::Wait(renewal),
             },
             Phase::Rewrites(left, Stage::Ends) => {
@@ -276,6 +281,13 @@ impl Owner {
                 self.doubt();
                 self.fail(sentence);
             }
+            Answer::Silent => {
+                self.is_connected = false;
+                self.not_before = now + self.silent_pause;
+                self.silent_pause = Span::from_micros(self.silent_pause.as_micros() * 2).min(LONGEST_SILENT_PAUSE);
+                self.doubt();
+                self.fail("the database does not answer".into());
+            }
             Answer::Refused(sentence) => {
                 self.is_connected = false;
                 self.not_before = now + REFUSED_PAUSE;
@@ -285,6 +297,13 @@ impl Owner {
             }
         }
         self.say_committed(now);
+    }
+
+    /// The database has taken it for alive at this time, which it was told beside something else that was asked.
+    pub fn renewed_beside(&mut self, asked: Time, now: Time) {
+        if self.epoch().is_some() {
+            self.trust_since(asked, now);
+        }
     }
 
     fn done(&mut self, now: Time) {
@@ -337,10 +356,14 @@ impl Owner {
 
     /// The database takes it for alive since it was asked.
     fn trust(&mut self, now: Time) {
-        let until = self.asked + TRUST;
+        self.trust_since(self.asked.max(self.renewed), now);
+    }
+
+    fn trust_since(&mut self, asked: Time, now: Time) {
+        let until = asked + TRUST;
         // Whoever has waited for that is to know.
         let was_lapsed = now >= self.trusted_until && now < until;
-        (self.renewed, self.trusted_until) = (self.asked, until);
+        (self.renewed, self.trusted_until) = (asked, until);
         if (was_lapsed || self.is_failing && self.is_proven) && matches!(self.phase, Phase::Owns) {
             self.works();
         }

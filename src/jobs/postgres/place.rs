@@ -28,6 +28,8 @@ pub struct Place {
     pub config: Config,
     /// What makes the connection secret.
     pub tls: MakeRustlsConnect,
+    /// True when the password is in it; if not, it is sought for each connection.
+    has_password: bool,
 }
 
 /// What returns a variable of the environment.
@@ -42,8 +44,8 @@ struct Security {
 
 impl Place {
     /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`, or the words that libpq takes in its place. What it does not say, variables
-    /// of the environment do, by libpq's names. The password is the one in it, else that of `PGPASSWORD`, else the one that the
-    /// file of passwords has.
+    /// of the environment do, by libpq's names. The password is the one in it, else for each connection that of `PGPASSWORD`, else the
+    /// one that the file of passwords has by then.
     ///
     /// # Errors
     ///
@@ -83,12 +85,28 @@ impl Place {
         }
         // Of several servers, the one that takes commits.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        if config.get_password().is_none()
-            && let Some(password) = password_for(&config, variable)
-        {
-            config.password(password);
+        let has_password = config.get_password().is_some();
+        Ok(Place { config, tls: tls::connector(verify, security.root.as_deref())?, has_password })
+    }
+
+    /// Returns what is said to connect, with the password of the surroundings as it is now, and why there is none where it may be
+    /// missed.
+    pub fn login(&self) -> (Config, Option<String>) {
+        self.login_in(&|name| std::env::var_os(name))
+    }
+
+    fn login_in(&self, variable: Variable<'_>) -> (Config, Option<String>) {
+        let mut config = self.config.clone();
+        if self.has_password {
+            return (config, None);
         }
-        Ok(Place { config, tls: tls::connector(verify, security.root.as_deref())? })
+        match password_for(&config, variable) {
+            Ok(password) => {
+                password.into_iter().for_each(|password| _ = config.password(password));
+                (config, None)
+            }
+            Err(sentence) => (config, Some(sentence)),
+        }
     }
 
     /// Returns what people call it, without a password.
@@ -206,16 +224,20 @@ fn add_missing(
 }
 
 /// Returns the password that the surroundings have for a database.
-fn password_for(config: &Config, variable: Variable<'_>) -> Option<String> {
+///
+/// # Errors
+///
+/// One sentence that says why a file of passwords is not used.
+fn password_for(config: &Config, variable: Variable<'_>) -> Result<Option<String>, String> {
     if let Some(password) = text_of(variable, "PGPASSWORD").ok().flatten() {
-        return Some(password);
+        return Ok(Some(password));
     }
     let named = variable("PGPASSFILE").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let path = named.or_else(|| Some(Path::new(&variable("HOME")?).join(".pgpass")))?;
-    let metadata = fs::metadata(&path).ok()?;
+    let at_home = || Some(Path::new(&variable("HOME")?).join(".pgpass"));
+    let Some(path) = named.or_else(at_home) else { return Ok(None) };
+    let Ok(metadata) = fs::metadata(&path) else { return Ok(None) };
     if metadata.mode() & OTHERS != 0 {
-        log::warn!("the passwords in {} are not used: others may read them", path.display());
-        return None;
+        return Err(format!("the passwords in {} are not used, as others may read the file", path.display()));
     }
     let host = match config.get_hosts().first() {
         Some(Host::Tcp(name)) => name.clone(),
@@ -224,7 +246,8 @@ fn password_for(config: &Config, variable: Variable<'_>) -> Option<String> {
     };
     let port = config.get_ports().first().copied().unwrap_or(PORT).to_string();
     let wanted = [&host, &port, database_of(config), config.get_user().unwrap_or_default()];
-    find_password(&fs::read_to_string(&path).ok()?, wanted)
+    let text = fs::read_to_string(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    Ok(find_password(&text, wanted))
 }
 
 /// Returns the password of the first line that is for this host, port, database and user.
@@ -308,7 +331,6 @@ mod tests {
             assert_eq!(config.get_hosts(), [Host::Tcp("h1".into()), Host::Unix("/run/pg".into())], "{url}");
             assert_eq!(config.get_ports(), [6000], "{url}");
             assert_eq!((config.get_user(), config.get_dbname()), (Some("me"), Some("jobs")), "{url}");
-            assert_eq!(config.get_password(), Some(b"secret".as_slice()), "{url}");
             assert_eq!(config.get_ssl_mode(), SslMode::Require, "{url}");
         }
         let config = config_in("postgres://you:own@h2:7000/others?sslmode=disable", &variables);
@@ -360,12 +382,18 @@ mod tests {
         let text = |path: &Path| path.to_str().expect("is UTF-8").to_string();
         let (home_text, named) = (text(&home), text(&home.join("other")));
         let password = |url: &str, variables: &[(&str, &str)]| {
-            config_in(url, variables).get_password().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            let place = parse_in(url, variables).map_err(|sentence| panic!("{sentence}")).expect("is one");
+            let (config, missing) = place.login_in(&|name| {
+                variables.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value))
+            });
+            let password = config.get_password().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            password.or(missing)
         };
         let (at_home, by_name) = ([("HOME", &*home_text)], [("HOME", &*home_text), ("PGPASSFILE", &*named)]);
         // Others may read it.
         set_mode(&home.join(".pgpass"), 0o644);
-        assert_eq!(password("postgres://me@db/jobs", &at_home), None);
+        let missing = password("postgres://me@db/jobs", &at_home).unwrap_or_default();
+        assert!(missing.contains("others may read the file"), "{missing}");
         [".pgpass", "other"].iter().for_each(|name| set_mode(&home.join(name), 0o600));
         assert_eq!(password("postgres://me@db/jobs", &at_home).as_deref(), Some("home"));
         assert_eq!(password("postgres://me@db/jobs", &by_name).as_deref(), Some("named"));

@@ -6,22 +6,30 @@ use super::rows::{JobColumns, Rows};
 use super::schema;
 use super::statements as sql;
 use poolcounter_core::time::Span;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Error, SimpleQueryMessage, Statement};
+use tokio_postgres::{AsyncMessage, Client, Error, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How long an answer may take. The one to a commit that takes longer is sought in the row.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// Fault of a database that has no table of this program.
 pub const NO_TABLES: &str = "it has no tables of this program; poolcounter jobs init-db makes them";
+/// Fault of a place that is a PgBouncer with another `pool_mode` than `session`, or the like.
+pub const SHARED_SESSIONS: &str = "it gives each transaction another session, as PgBouncer does with pool_mode = transaction; \
+    name the server itself, or a pool with pool_mode = session";
+/// How long the end of a session may take.
+const END_TIME: Duration = Duration::from_secs(1);
 /// The class of the codes of warnings.
 const WARNINGS: &str = "01";
 
@@ -29,7 +37,13 @@ const WARNINGS: &str = "01";
 pub struct SqlSession {
     pub client: Client,
     warning: Warning,
-    statements: HashMap<&'static str, Statement>,
+    /// Those that were used.
+    statements: RefCell<HashMap<&'static str, Statement>>,
+    /// What carries its messages.
+    carrier: JoinHandle<()>,
+    tls: MakeRustlsConnect,
+    /// How far the server's clock is ahead of this machine's, in microseconds.
+    pub ahead: i64,
 }
 
 /// The last warning that came with what was asked last.
@@ -69,12 +83,49 @@ impl SqlSession {
         self.warning.lock().expect("no holder panics").take().map_or(Reach::Kept, Reach::Warned)
     }
 
-    pub fn prepared(&self, statement: &'static str) -> &Statement {
-        self.statements.get(statement).expect("each of the list is prepared when the session begins")
+    /// Prepares those statements that are not, in one round trip. That waits for locks of their tables.
+    pub async fn prepare(&self, statements: &[&'static str]) -> Result<(), Error> {
+        let is_missing = |statement: &&&'static str| !self.statements.borrow().contains_key(**statement);
+        let prepared = statements.iter().filter(is_missing).map(|statement| {
+            Box::pin(async move { Ok((*statement, self.client.prepare(statement).await?)) })
+                as Pin<Box<dyn Future<Output = _>>>
+        });
+        let prepared = all_of::<(&'static str, Statement), Error>(prepared.collect()).await?;
+        self.statements.borrow_mut().extend(prepared);
+        Ok(())
+    }
+
+    /// Returns a statement, which is prepared when it is first used.
+    pub async fn prepared(&self, statement: &'static str) -> Result<Statement, Error> {
+        self.prepare(&[statement]).await?;
+        Ok(self.known(statement))
+    }
+
+    fn known(&self, statement: &'static str) -> Statement {
+        self.statements.borrow().get(statement).expect("it is prepared before").clone()
+    }
+
+    /// Ends the session. What it waits for in the server is cancelled: a session that waits for a lock or a replica does not notice
+    /// that its daemon has gone.
+    pub async fn end(self) {
+        let SqlSession { client, mut carrier, tls, .. } = self;
+        let ended = tokio::time::timeout(END_TIME, async {
+            if !client.is_closed() {
+                // If that fails, the server is as far away as before.
+                let _ = client.cancel_token().cancel_query(tls).await;
+            }
+            drop(client);
+            // It ends in any case.
+            let _ = (&mut carrier).await;
+        });
+        if ended.await.is_err() {
+            carrier.abort();
+            let _ = carrier.await;
+        }
     }
 
     pub async fn look(&self) -> Result<OwnerRow, Trouble> {
-        let Some(row) = self.client.query_opt(self.prepared(sql::LOOK), &[]).await? else {
+        let Some(row) = self.client.query_opt(&self.prepared(sql::LOOK).await?, &[]).await? else {
             return Err(Trouble::Refused("the table owner has no row".into()));
         };
         let number = |column, name| number_of(row.try_get(column)?, name);
@@ -95,26 +146,32 @@ impl SqlSession {
 
     pub async fn renew(&self, epoch: u64, address: &str) -> Result<Answer, Trouble> {
         let params: [&(dyn ToSql + Sync); 2] = [&epoch.cast_signed(), &address];
-        let row = self.client.query_opt(self.prepared(sql::RENEW), &params).await?;
+        let row = self.client.query_opt(&self.prepared(sql::RENEW).await?, &params).await?;
         let batch = row.map(|row| number_of(row.try_get(0)?, "batch of the owner")).transpose()?;
         Ok(Answer::Renewed(batch, self.reach()))
     }
 
-    /// Returns what writes rows while the row is as `fence` leaves it, in the transaction that is under way.
-    pub fn write<'a>(&'a self, rows: &'a Rows<'a>, fence: &'a Fence, address: &'a str) -> Parts<'a> {
+    /// Sets the row to a batch, and returns whether it was as it must be. If not, the transaction has failed.
+    pub async fn fence(&self, fence: &Fence, next_id: Option<u64>, address: &str) -> Result<bool, Error> {
+        let Fence { epoch, from, to, attempt } = *fence;
+        let [epoch, from, to, attempt] = [epoch, from, to, attempt].map(u64::cast_signed);
+        let next_id = next_id.map(u64::cast_signed);
+        let params: [&(dyn ToSql + Sync); 6] = [&to, &attempt, &next_id, &epoch, &from, &address];
+        match self.client.execute(&self.known(sql::FENCE), &params).await {
+            Err(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => Ok(false),
+            set => set.map(|_| true),
+        }
+    }
+
+    /// Returns what writes rows in the transaction that is under way.
+    pub fn write<'a>(&'a self, rows: &'a Rows<'a>) -> Parts<'a> {
         let mut parts: Parts<'a> = Vec::new();
         let mut add = |statement: &'static str, is_empty: bool, columns: Vec<&'a (dyn ToSql + Sync)>| {
             if is_empty {
                 return;
             }
-            let statement = self.prepared(statement);
-            parts.push(Box::pin(async move {
-                let numbers = [fence.epoch, fence.to, fence.attempt].map(u64::cast_signed);
-                let mut params: Vec<&(dyn ToSql + Sync)> = numbers.iter().map(|n| n as &(dyn ToSql + Sync)).collect();
-                params.push(&address);
-                params.extend(columns);
-                self.client.execute(statement, &params).await
-            }));
+            let statement = self.known(statement);
+            parts.push(Box::pin(async move { self.client.execute(&statement, &columns).await }));
         };
         let Rows { plain, full, updated, deleted, roots_gone, roots, settings_gone, settings } = rows;
         add(sql::PUT_PLAIN, plain.id.is_empty(), [plain.first(), vec![&plain.body]].concat());
@@ -166,11 +223,17 @@ pub fn new_runtime() -> Result<Runtime, String> {
 }
 
 /// Connects. What the server warns of is noted before the answer is there that it comes with.
-pub async fn open(place: &Place) -> Result<(Client, Warning), Error> {
-    let (client, mut connection) = place.config.connect(place.tls.clone()).await?;
+pub async fn open(place: &Place) -> Result<(Client, Warning, JoinHandle<()>), Trouble> {
+    let (config, missing) = place.login();
+    let connected = config.connect(place.tls.clone()).await;
+    let (client, mut connection) = connected.map_err(|error| match missing {
+        // Only a server that asks for a password makes it worth a word that there is none.
+        Some(missing) if said(&error).contains("password") => Trouble::Refused(format!("{}: {missing}", said(&error))),
+        _ => refused(error),
+    })?;
     let warning = Warning::default();
     let noted = warning.clone();
-    tokio::spawn(async move {
+    let carrier = tokio::spawn(async move {
         // Whoever asks next is told of an error.
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
             let AsyncMessage::Notice(notice) = message else { continue };
@@ -181,7 +244,7 @@ pub async fn open(place: &Place) -> Result<(Client, Warning), Error> {
             }
         }
     });
-    Ok((client, warning))
+    Ok((client, warning, carrier))
 }
 
 /// Returns a number that the database has, which is never negative. The error names it.
@@ -201,21 +264,37 @@ pub fn queue_text(queue: u128) -> String {
     [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
 }
 
-/// Connects, and prepares everything. The tables must be of a known format.
-pub fn connect(runtime: &Runtime, place: &Place) -> Result<SqlSession, Trouble> {
-    within(runtime, ANSWER_TIME, async {
-        let (client, warning) = open(place).await.map_err(refused)?;
-        client.batch_execute(sql::GREETING).await?;
-        client.batch_execute(sql::DURABLE).await?;
-        prepare_tables(&client).await?;
-        let prepared = sql::PREPARED.iter().map(|statement| {
-            let client = &client;
-            Box::pin(async move { Ok((*statement, client.prepare(statement).await?)) })
-                as Pin<Box<dyn Future<Output = _>>>
-        });
-        let statements = all_of::<(&'static str, Statement), Error>(prepared.collect()).await?;
-        Ok(SqlSession { client, warning, statements: statements.into_iter().collect() })
-    })
+/// Connects. The tables must be of a known format.
+pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
+    let (client, warning, carrier) = open(place).await?;
+    for limit in sql::LIMITS {
+        match client.batch_execute(limit).await {
+            // The server does not know it.
+            Err(error) if error.as_db_error().is_some() => {}
+            set => set?,
+        }
+    }
+    client.batch_execute(sql::GREETING).await?;
+    client.batch_execute(sql::DURABLE).await?;
+    let asked = SystemTime::now();
+    let clock: i64 = client.query_one(sql::CLOCK, &[]).await?.try_get(0)?;
+    let between = asked + asked.elapsed().unwrap_or_default() / 2;
+    let own = between.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros();
+    let ahead = clock.saturating_sub(i64::try_from(own).unwrap_or(i64::MAX));
+    prepare_tables(&client).await?;
+    Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls: place.tls.clone(), ahead })
+}
+
+/// Refuses a place behind which two connections are one session of the server: what is set for a session does not stay, and what was
+/// prepared is not there.
+pub async fn refuse_shared_sessions(session: &SqlSession, place: &Place) -> Result<(), Trouble> {
+    let number = async |client: &Client| Ok::<i32, Error>(client.query_one(sql::SESSION, &[]).await?.try_get(0)?);
+    let own = number(&session.client).await?;
+    let (other, ..) = open(place).await?;
+    if number(&other).await? == own {
+        return Err(Trouble::Refused(SHARED_SESSIONS.into()));
+    }
+    Ok(())
 }
 
 /// Brings the tables to the present format, in one transaction. Returns whether they were of an earlier one.
@@ -286,13 +365,11 @@ pub async fn all_of<T, E>(mut parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> 
     results.into_iter().flatten().collect()
 }
 
-/// Returns how many rows the last of the statements has changed.
-pub fn changed(messages: &[SimpleQueryMessage]) -> u64 {
-    let counts = messages.iter().filter_map(|message| match message {
-        SimpleQueryMessage::CommandComplete(count) => Some(*count),
-        _ => None,
-    });
-    counts.last().unwrap_or(0)
+/// Returns whether the server has undone a transaction because of another, so that it can be said again at once.
+pub fn is_conflict(error: &Error) -> bool {
+    [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED]
+        .iter()
+        .any(|code| error.code() == Some(code))
 }
 
 /// Returns whether the server ends the connection after this, or takes no commits on it.

@@ -1,18 +1,7 @@
 //! All that is said to the database, in words that PostgreSQL, CockroachDB and YugabyteDB have in common. No statement both
 //! inserts into and deletes from one table, and none takes a lock by name.
 
-use super::owner::{Fence, LEASE_SECONDS};
-
-/// Whether the row is as the commit has made it that is under way: then nobody else has written to it since, for the commit
-/// holds its lock. `$1` to `$4` are the number of the take-over, the batch, the attempt and the owner's name.
-macro_rules! fenced {
-    ($statement:literal) => {
-        concat!(
-            $statement,
-            " EXISTS (SELECT 1 FROM owner WHERE one = 1 AND epoch = $1 AND batch = $2 AND attempt = $3 AND address = $4)"
-        )
-    };
-}
+use std::time::Duration;
 
 /// Until when the owner counts as alive.
 macro_rules! lease {
@@ -54,56 +43,54 @@ pub const RENEW: &str =
 pub const RELEASE: &str =
     "UPDATE owner SET until = clock_timestamp(), address = 'nobody' WHERE one = 1 AND epoch = $1 AND address = $2";
 
-/// Puts jobs that have no more than what each job has.
-pub const PUT_PLAIN: &str = fenced!(
-    "INSERT INTO job (id, tube, pri, delay, ttr, created, delayed_until, body) \
-     SELECT id, tube, pri, delay, ttr, created, delayed_until, body \
-     FROM unnest($5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], \
-     $12::bytea[]) AS new (id, tube, pri, delay, ttr, created, delayed_until, body) WHERE"
+/// Sets the row to the batch `$1` of the attempt `$2`, with the number of the next job or none in `$3`, if the queue is that of the
+/// take-over `$4` and the owner `$6` after the batch `$5`. If not, the transaction fails, by a division by zero. It is the last
+/// statement of a transaction: what was written before counts with it, and the row is locked for as short a time as can be.
+pub const FENCE: &str = concat!(
+    "WITH kept AS (UPDATE owner SET batch = $1, attempt = $2, next_id = coalesce($3, next_id), until = ",
+    lease!(),
+    " WHERE one = 1 AND epoch = $4 AND batch = $5 AND address = $6 RETURNING one) SELECT 1 / count(*) FROM kept"
 );
+/// Puts jobs that have no more than what each job has.
+pub const PUT_PLAIN: &str = "INSERT INTO job (id, tube, pri, delay, ttr, created, delayed_until, body) \
+     SELECT id, tube, pri, delay, ttr, created, delayed_until, body \
+     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
+     $8::bytea[]) AS new (id, tube, pri, delay, ttr, created, delayed_until, body)";
 /// Puts jobs.
-pub const PUT: &str = fenced!(
-    "INSERT INTO job (id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
+pub const PUT: &str = "INSERT INTO job (id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
      kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body) \
      SELECT id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
      kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body \
-     FROM unnest($5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], \
-     $12::boolean[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], \
-     $19::bytea[], $20::boolean[], $21::bytea[], $22::bigint[], $23::bytea[], $24::bytea[], $25::bytea[]) \
+     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
+     $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], \
+     $15::bytea[], $16::boolean[], $17::bytea[], $18::bigint[], $19::bytea[], $20::bytea[], $21::bytea[]) \
      AS new (id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
-     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body) WHERE"
-);
+     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body)";
 /// Changes jobs, but for their bodies.
-pub const UPDATE: &str = fenced!(
-    "UPDATE job SET tube = new.tube, pri = new.pri, delay = new.delay, ttr = new.ttr, created = new.created, \
+pub const UPDATE: &str = "UPDATE job SET tube = new.tube, pri = new.pri, delay = new.delay, ttr = new.ttr, created = new.created, \
      delayed_until = new.delayed_until, buried = new.buried, reserves = new.reserves, timeouts = new.timeouts, \
      releases = new.releases, buries = new.buries, kicks = new.kicks, attempts = new.attempts, key = new.key, \
      until_deleted = new.until_deleted, root = new.root, root_timestamp = new.root_timestamp, \
      job_group = new.job_group, error = new.error \
-     FROM unnest($5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], \
-     $12::boolean[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], \
-     $19::bytea[], $20::boolean[], $21::bytea[], $22::bigint[], $23::bytea[], $24::bytea[]) \
+     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
+     $8::boolean[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], \
+     $15::bytea[], $16::boolean[], $17::bytea[], $18::bigint[], $19::bytea[], $20::bytea[]) \
      AS new (id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, buries, \
-     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error) WHERE job.id = new.id AND"
-);
+     kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error) WHERE job.id = new.id";
 /// Deletes jobs.
-pub const DELETE: &str = fenced!("DELETE FROM job WHERE id = ANY ($5::bigint[]) AND");
+pub const DELETE: &str = "DELETE FROM job WHERE id = ANY ($1::bigint[])";
 /// Deletes root jobs that are forgotten, or about to be written anew.
 pub const ROOT_GONE: &str =
-    fenced!("DELETE FROM root WHERE (tube, signature) IN (SELECT * FROM unnest($5::text[], $6::bytea[])) AND");
+    "DELETE FROM root WHERE (tube, signature) IN (SELECT * FROM unnest($1::text[], $2::bytea[]))";
 /// Writes root jobs that are not there.
-pub const ROOT: &str = fenced!(
-    "INSERT INTO root (tube, signature, newest, changed) SELECT tube, signature, newest, changed \
-     FROM unnest($5::text[], $6::bytea[], $7::bigint[], $8::bigint[]) AS new (tube, signature, newest, changed) WHERE"
-);
+pub const ROOT: &str = "INSERT INTO root (tube, signature, newest, changed) SELECT tube, signature, newest, changed \
+     FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) AS new (tube, signature, newest, changed)";
 /// Deletes settings that are gone, or about to be written anew.
 pub const SETTING_GONE: &str =
-    fenced!("DELETE FROM setting WHERE (kind, pattern) IN (SELECT * FROM unnest($5::text[], $6::bytea[])) AND");
+    "DELETE FROM setting WHERE (kind, pattern) IN (SELECT * FROM unnest($1::text[], $2::bytea[]))";
 /// Writes settings that are not there.
-pub const SETTING: &str = fenced!(
-    "INSERT INTO setting (kind, pattern, value) SELECT kind, pattern, value \
-     FROM unnest($5::text[], $6::bytea[], $7::bytea[]) AS new (kind, pattern, value) WHERE"
-);
+pub const SETTING: &str = "INSERT INTO setting (kind, pattern, value) SELECT kind, pattern, value \
+     FROM unnest($1::text[], $2::bytea[], $3::bytea[]) AS new (kind, pattern, value)";
 
 /// Reads all settings.
 pub const SETTINGS: &str = "SELECT kind, pattern, value FROM setting";
@@ -111,22 +98,35 @@ pub const SETTINGS: &str = "SELECT kind, pattern, value FROM setting";
 pub const ROOTS: &str = "SELECT tube, signature, newest, changed FROM root ORDER BY changed";
 /// Reads the least and the greatest number of a job.
 pub const RANGE: &str = "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM job";
-/// Reads so many jobs with higher numbers.
+/// Reads jobs with higher numbers than `$1`: `$2` at most, and those that come to `$3` bytes, but one at least.
 pub const JOBS: &str = "SELECT id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, \
     buries, kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body \
-    FROM job WHERE id > $1 ORDER BY id LIMIT $2";
+    FROM (SELECT *, sum(octet_length(body) + 200) OVER (ORDER BY id) AS size FROM job WHERE id > $1 ORDER BY id LIMIT $2) AS page \
+    WHERE size <= $3 OR id = (SELECT min(id) FROM job WHERE id > $1) ORDER BY id";
 /// Reads which format the tables have.
 pub const FORMAT: &str = "SELECT format FROM meta WHERE one = 1";
 
-/// What a connection begins with. The queue must not stay locked by a transaction whose daemon has stopped in the middle. What the
-/// server says of a commit that is not replicated is a warning, which must be heard.
-pub const GREETING: &str = "SET idle_in_transaction_session_timeout = 5000; SET client_min_messages = warning";
+/// What the server says of a commit that is not replicated is a warning, which must be heard.
+pub const GREETING: &str = "SET client_min_messages = warning";
+/// Bounds of what a session may hold up, which a server need not know. Nothing must stay locked by a transaction whose daemon has
+/// stopped in the middle, and no session wait in the server for longer than its daemon.
+pub const LIMITS: [&str; 3] = [
+    "SET idle_in_transaction_session_timeout = 5000",
+    "SET lock_timeout = 9000",
+    "SET client_connection_check_interval = 2000",
+];
 /// Pins what a commit waits for. A connection that has set nothing follows each change of the server's configuration. The promise
 /// of this daemon is no weaker than that what is committed is on the server's disk, and on its replica if it has such a one. A
 /// server without this setting has nothing to pin.
 pub const DURABLE: &str = "SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') \
     IN ('off', 'local') THEN 'on' ELSE current_setting('synchronous_commit') END, false) \
     WHERE current_setting('synchronous_commit', true) IS NOT NULL";
+/// The clock of the server, in microseconds since 1970.
+pub const CLOCK: &str = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)";
+/// Which session of the server serves the connection.
+pub const SESSION: &str = "SELECT pg_backend_pid()";
+/// Begins a transaction.
+pub const BEGIN: &str = "BEGIN";
 /// Ends the transaction.
 pub const COMMIT: &str = "COMMIT";
 /// Undoes the transaction.
@@ -136,40 +136,30 @@ pub const CHECK_AT_ONCE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 /// Begins a transaction in which nothing is left.
 pub const BEGIN_ANEW: &str = "BEGIN; DELETE FROM job; DELETE FROM root; DELETE FROM setting";
 
-/// Those that have parameters, or are said often.
-pub const PREPARED: &[&str] = &[
-    LOOK,
-    TAKE_OVER,
-    GO_ON,
-    RETAKE,
-    RENEW,
-    RELEASE,
-    PUT_PLAIN,
-    PUT,
-    UPDATE,
-    DELETE,
-    ROOT_GONE,
-    ROOT,
-    SETTING_GONE,
-    SETTING,
+/// Those that need no more than the row of the owner, each prepared when it is first used.
+pub const OF_OWNER: &[&str] = &[LOOK, TAKE_OVER, GO_ON, RETAKE, RENEW, RELEASE];
+/// Those of a batch, prepared together before the first.
+pub const OF_BATCH: &[&str] = &[FENCE, PUT_PLAIN, PUT, UPDATE, DELETE, ROOT_GONE, ROOT, SETTING_GONE, SETTING];
+/// The others.
+pub const SIMPLE: &[&str] = &[
     JOBS,
+    SETTINGS,
+    ROOTS,
+    RANGE,
+    FORMAT,
+    GREETING,
+    DURABLE,
+    CLOCK,
+    SESSION,
+    BEGIN,
+    COMMIT,
+    ROLLBACK,
+    CHECK_AT_ONCE,
+    BEGIN_ANEW,
 ];
-/// The others but for [`fence`].
-pub const SIMPLE: &[&str] =
-    &[SETTINGS, ROOTS, RANGE, FORMAT, GREETING, DURABLE, COMMIT, ROLLBACK, CHECK_AT_ONCE, BEGIN_ANEW];
 
-/// Returns what begins a transaction and sets the row to its batch, as one message: should the beginning fail, the row is left
-/// alone, and nothing behind it has an effect. `address` has no quotes.
-pub fn fence(fence: &Fence, next_id: Option<u64>, address: &str) -> String {
-    format!("BEGIN; {}", set_row(fence, next_id, address))
-}
-
-/// Returns what sets the row to a batch.
-pub fn set_row(Fence { epoch, from, to, attempt }: &Fence, next_id: Option<u64>, address: &str) -> String {
-    let next_id = next_id.map(|id| format!(", next_id = {id}")).unwrap_or_default();
-    format!(
-        "UPDATE owner SET batch = {to}, attempt = {attempt}{next_id}, \
-         until = clock_timestamp() + interval '{LEASE_SECONDS} seconds' \
-         WHERE one = 1 AND epoch = {epoch} AND batch = {from} AND address = '{address}'"
-    )
+/// Returns what bounds the time for which the transaction that has begun may wait for more of it. While its own bytes are on their way
+/// a daemon has not stopped.
+pub fn idle_limit(time: Duration) -> String {
+    format!("SET LOCAL idle_in_transaction_session_timeout = {}", time.as_millis())
 }

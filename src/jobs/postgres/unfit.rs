@@ -1,7 +1,6 @@
 //! Rows that the database can never take, though it takes others. They are sought by halves, each half in a transaction that is undone.
 //! Only then is the batch committed without them: an answer that is lost must not leave open which rows it has.
 
-use super::messages::Fence;
 use super::place::said;
 use super::rows::Rows;
 use super::session::{Parts, SqlSession, all_of};
@@ -27,25 +26,18 @@ pub fn is_of_row(error: &Error) -> bool {
 }
 
 impl SqlSession {
-    /// Returns rows of a batch that the database can never take: all of them if that does not take long. Nothing is written. `begin`
-    /// begins the transaction of the batch.
+    /// Returns rows of a batch that the database can never take: all of them if that does not take long. Nothing is written.
     ///
     /// # Errors
     ///
     /// When something else is wrong.
-    pub async fn unfit_of(
-        &self,
-        batch: &Batch,
-        begin: &str,
-        fence: &Fence,
-        address: &str,
-    ) -> Result<Vec<RefusedRow>, Error> {
+    pub async fn unfit_of(&self, batch: &Batch) -> Result<Vec<RefusedRow>, Error> {
         let begun = Instant::now();
         let mut unfit: Vec<RefusedRow> = Vec::new();
         let mut left = vec![(0, batch.rows.len())];
         while let Some((start, end)) = left.pop().filter(|_| unfit.is_empty() || begun.elapsed() < SEARCH) {
             let rows = Rows::of_part(batch, &batch.rows[start..end]);
-            let Err(error) = self.try_out(&rows, begin, fence, address).await else { continue };
+            let Err(error) = self.try_out(&rows).await else { continue };
             if !is_of_row(&error) {
                 return Err(error);
             }
@@ -63,10 +55,10 @@ impl SqlSession {
     }
 
     /// Writes rows in a transaction of their own, and undoes it.
-    async fn try_out(&self, rows: &Rows<'_>, begin: &str, fence: &Fence, address: &str) -> Result<(), Error> {
+    async fn try_out(&self, rows: &Rows<'_>) -> Result<(), Error> {
         let client = &self.client;
-        let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(begin).await.map(|()| 0) })];
-        parts.extend(self.write(rows, fence, address));
+        let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(sql::BEGIN).await.map(|()| 0) })];
+        parts.extend(self.write(rows));
         parts.push(Box::pin(async {
             // A server that does not know this checks nothing with the commit.
             match client.batch_execute(sql::CHECK_AT_ONCE).await {

@@ -1,13 +1,14 @@
 //! The thread of the store: it does what the [`Owner`] says next, with the database, and passes on what is told.
 
 use super::link::Link;
-use super::owner::{Next, Owner};
+use super::owner::{Next, Owner, StoreEvent, StoreRequest, TRUST};
 use super::place::{Place, said};
+use super::renewals::Renewals;
 use super::session::{NO_TABLES, Trouble, new_runtime, open, prepare_tables};
 use super::{Ends, Start, schema};
 use crate::store::HandedOver;
 use poolcounter_core::random::Random;
-use poolcounter_core::time::Time;
+use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
@@ -36,23 +37,19 @@ fn run(place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &Ends
         Some(handed_over) => Owner::going_on(address.clone(), handed_over, clock()),
         None => Owner::new(address.clone(), clock()),
     };
-    let mut link = match Link::new(place, address) {
+    let mut link = match Link::new(place, address, ends.rate.clone()) {
         Ok(link) => link,
         Err(sentence) => {
             // If the loop has gone, it wants to know nothing.
-            let _ = ends.told.send(super::owner::StoreEvent::Refused(sentence));
+            let _ = ends.told.send(StoreEvent::Refused(sentence));
             return ends.wake.wake();
         }
     };
     while serve(&mut owner, &mut link, clock, ends) {}
     let until = clock() + LAST_WORD.into();
     while owner.is_committing() && clock() < until {
-        match owner.next(clock()) {
-            Next::Ask(ask) => {
-                let answer = link.ask(&ask);
-                owner.answer(answer, clock());
-            }
-            Next::Wait(_) => thread::sleep(Duration::from_millis(10)),
+        if step(&mut owner, &mut link, clock, ends).is_some() {
+            thread::sleep(Duration::from_millis(10));
         }
     }
     if let Some(epoch) = owner.epoch() {
@@ -69,15 +66,7 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
             Err(TryRecvError::Disconnected) => return false,
         }
     }
-    let now = clock();
-    let waited = match owner.next(now) {
-        Next::Ask(ask) => {
-            let answer = link.ask(&ask);
-            owner.answer(answer, clock());
-            None
-        }
-        Next::Wait(until) => Some(until.since(now)),
-    };
+    let waited = step(owner, link, clock, ends);
     // Before anything is told that may be promised because of it.
     ends.trusted_until.store(owner.trusted_until().as_micros(), Ordering::Release);
     let mut has_told = false;
@@ -98,6 +87,34 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
     true
 }
 
+/// Asks what is next, or returns for how long there is nothing.
+fn step(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> Option<Span> {
+    let (now, epoch) = (clock(), owner.epoch());
+    let mut last = None;
+    let mut renewed = |asked: Time| {
+        last = Some(asked);
+        let until = (asked + TRUST).as_micros();
+        if ends.trusted_until.fetch_max(until, Ordering::AcqRel) < clock().as_micros() {
+            ends.wake.wake();
+        }
+    };
+    let mut renewals = Renewals { epoch, clock: &**clock, renewed: &mut renewed };
+    let ask = match owner.next(now) {
+        Next::Ask(ask) => ask,
+        Next::Wait(until) => return Some(until.since(now)),
+    };
+    let is_connect = matches!(ask, StoreRequest::Connect);
+    let answer = link.ask(&ask, &mut renewals);
+    if let Some(ahead) = link.clock_ahead().filter(|_| is_connect) {
+        // If the loop has gone, it wants to know nothing.
+        let _ = ends.told.send(StoreEvent::Clock(ahead));
+    }
+    let now = clock();
+    last.into_iter().for_each(|asked| owner.renewed_beside(asked, now));
+    owner.answer(answer, now);
+    None
+}
+
 /// Returns a name that no other process has: the machine, the process, and something random. It needs no quotes.
 fn own_address() -> String {
     let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -114,14 +131,17 @@ fn own_address() -> String {
 /// One sentence that says why not.
 pub fn init_db(place: &Place) -> Result<(), String> {
     new_runtime()?.block_on(async {
-        let (client, _) = open(place).await.map_err(|error| said(&error))?;
+        let said_of = |trouble| match trouble {
+            Trouble::Refused(sentence) => sentence,
+            Trouble::Failed(error) => said(&error),
+            Trouble::TooLate => "the database does not answer".into(),
+        };
+        let (client, ..) = open(place).await.map_err(said_of)?;
         match prepare_tables(&client).await {
             Ok(true) => return Ok(()),
             Ok(false) => return Err("the tables are there already".into()),
             Err(Trouble::Refused(sentence)) if sentence == NO_TABLES => {}
-            Err(Trouble::Refused(sentence)) => return Err(sentence),
-            Err(Trouble::Failed(error)) => return Err(said(&error)),
-            Err(Trouble::TooLate) => return Err("the database does not answer".into()),
+            Err(trouble) => return Err(said_of(trouble)),
         }
         let script = format!("BEGIN;\n{}COMMIT;", schema::TABLES);
         client.batch_execute(&script).await.map_err(|error| said(&error))

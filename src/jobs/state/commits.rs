@@ -72,6 +72,8 @@ pub(super) struct Commits {
     under_way: (usize, usize),
     /// Changes and bytes that may wait before no more are taken.
     most: (usize, usize),
+    /// So many bytes of changes make a batch full.
+    batch_bytes: usize,
 }
 
 /// Batch that is to be handed over, or is being handed over.
@@ -111,6 +113,7 @@ impl Default for Commits {
             keeps_reserved: false,
             under_way: (0, 0),
             most: (usize::MAX, usize::MAX),
+            batch_bytes: usize::MAX,
         }
     }
 }
@@ -139,6 +142,11 @@ impl State {
     /// Sets how many changes, and how many bytes of them, may wait for a commit before connections that make more are not read.
     pub fn set_queue(&mut self, changes: usize, bytes: usize) {
         self.commits.most = (changes, bytes);
+    }
+
+    /// Has a batch be full with so many bytes of changes.
+    pub fn set_batch_bytes(&mut self, bytes: usize) {
+        self.commits.batch_bytes = bytes;
     }
 
     /// Returns what [`State::set_queue`] has set.
@@ -171,7 +179,7 @@ impl State {
 
     /// Begins another batch if the current one is full. Called between two steps: what a step changes is in one batch.
     pub(super) fn close_full_batch(&mut self) {
-        if self.commits.collected >= FULL_BATCH {
+        if self.commits.collected >= FULL_BATCH || self.commits.bytes >= self.commits.batch_bytes {
             self.close_batch();
         }
     }

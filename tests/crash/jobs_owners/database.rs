@@ -393,8 +393,7 @@ impl Desk {
                 {
                     asker.waits = None;
                     asker.connection = 0;
-                    let late = Answer::Failed { sentence: "the database does not answer".into(), is_connected: false };
-                    asker.owner.answer(late, clock);
+                    asker.owner.answer(Answer::Silent, clock);
                 }
                 asker.tell();
                 if asker.waits.is_some() || asker.answer.is_some() {
@@ -677,7 +676,7 @@ impl What {
             StoreRequest::Read(cursor) => What::Read(*cursor),
             StoreRequest::Commit(fence, batch) => What::Commit(*fence, shared(batch)),
             StoreRequest::BeginAnew => What::Begin,
-            StoreRequest::WriteAnew(_, batch) => What::Write(shared(batch)),
+            StoreRequest::WriteAnew(batch) => What::Write(shared(batch)),
             StoreRequest::EndAnew(fence, next_id) => What::End(*fence, *next_id, rewrite.to_vec()),
         }
     }

@@ -1,6 +1,6 @@
 //! What follows from the row: who has the queue, what became of something that was not answered, and what the database has lost.
 
-use super::{BEAT, FIRST_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase, Stage};
+use super::{BEAT, FIRST_PAUSE, FIRST_SILENT_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase, Stage};
 use crate::postgres::messages::{Answer, Cursor, Fence, Reach, StoreEvent};
 use crate::store::{HandedOver, RefusedRow};
 use poolcounter_core::time::{Span, Time};
@@ -49,6 +49,13 @@ impl Owner {
             // Its owner was not heard of for long when it was taken for dead, and counts as dead soon.
             Phase::Retakes if row.epoch < self.epoch => self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE),
             Phase::Retakes | Phase::GoesOn(_) => self.lose(&taken_by(row), now),
+            // A statement that was given up has taken the queue, or its answer was lost. When is not known: it is renewed first.
+            Phase::StandsBy if is_mine => {
+                (self.queue, self.epoch, self.since) = (Some(row.queue), row.epoch, row.since);
+                (self.batch, self.renewed) = (row.batch, Time::START);
+                self.phase = Phase::Reads(Cursor::Start, 0);
+                self.told.push_back(StoreEvent::Owns(self.holder()));
+            }
             _ if row.address == NOBODY && now < self.takes_from => self.takes_from = now,
             _ => {
                 let rest = row.rest.max(self.takes_from.since(now));
@@ -120,18 +127,25 @@ impl Owner {
     pub(super) fn weigh(&mut self, answer: &Answer, now: Time) {
         let reach = match answer {
             Answer::Took(_, reach) | Answer::Renewed(Some(_), reach) | Answer::Committed(true, reach) => reach,
-            Answer::Page(..) => return self.pause = FIRST_PAUSE,
-            Answer::Seen(_) => return self.is_proven = false,
+            Answer::Page(..) => return self.is_answered(),
+            Answer::Seen(_) => {
+                self.silent_pause = FIRST_SILENT_PAUSE;
+                return self.is_proven = false;
+            }
             _ => return,
         };
         self.is_proven = *reach == Reach::Kept;
         match reach {
-            Reach::Kept => self.pause = FIRST_PAUSE,
+            Reach::Kept => self.is_answered(),
             Reach::Warned(sentence) => {
                 self.rest(now);
                 self.fail(sentence.clone());
             }
         }
+    }
+
+    fn is_answered(&mut self) {
+        (self.pause, self.silent_pause) = (FIRST_PAUSE, FIRST_SILENT_PAUSE);
     }
 
     /// Asks nothing for a while, the longer the more often.

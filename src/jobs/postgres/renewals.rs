@@ -1,0 +1,66 @@
+//! Renewals of the lease beside something that takes long, on a connection of their own.
+
+use super::messages::{Answer, Reach};
+use super::owner::BEAT;
+use super::place::Place;
+use super::session::{ANSWER_TIME, SqlSession, Trouble, connect};
+use poolcounter_core::time::Time;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+/// The lease, while one thing is asked.
+pub struct Renewals<'a> {
+    /// The number of the take-over, if this process may have the queue.
+    pub epoch: Option<u64>,
+    /// Returns the time.
+    pub clock: &'a dyn Fn() -> Time,
+    /// Is told when each renewal was asked for.
+    pub renewed: &'a mut dyn FnMut(Time),
+}
+
+impl Renewals<'_> {
+    /// Waits for something, and renews the lease each second meanwhile.
+    pub async fn beside<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Trouble>>,
+        second: &mut Option<SqlSession>,
+        place: &Place,
+        address: &str,
+    ) -> Result<T, Trouble> {
+        let Some(epoch) = self.epoch else { return work.await };
+        let mut work = pin!(work);
+        let mut renewals = pin!(async {
+            loop {
+                tokio::time::sleep(Duration::from_micros(BEAT.as_micros())).await;
+                self.renew(epoch, second, place, address).await;
+            }
+        });
+        poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Pending => renewals.as_mut().poll(context),
+            done => done,
+        })
+        .await
+    }
+
+    /// Renews once. If that fails, the next is tried on another connection.
+    async fn renew(&mut self, epoch: u64, second: &mut Option<SqlSession>, place: &Place, address: &str) {
+        if second.as_ref().is_none_or(SqlSession::is_closed) {
+            *second = tokio::time::timeout(ANSWER_TIME, connect(place)).await.ok().and_then(Result::ok);
+        }
+        let Some(session) = second else { return };
+        session.forget_warning();
+        let asked = (self.clock)();
+        match tokio::time::timeout(ANSWER_TIME, session.renew(epoch, address)).await {
+            Ok(Ok(Answer::Renewed(Some(_), Reach::Kept))) => (self.renewed)(asked),
+            // Another may have the queue: what is under way finds out.
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => {
+                if let Some(session) = second.take() {
+                    session.end().await;
+                }
+            }
+        }
+    }
+}

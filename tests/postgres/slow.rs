@@ -1,0 +1,229 @@
+//! Links that are slow, and servers that have something locked: the queue stays where it is, and no session piles up.
+
+use super::crowd::Crowd;
+use super::{Stage, answer, is_serving, page, until};
+use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::postgres::{Cluster, own, shared};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes a second of a link.
+const RATE: u64 = 1_000_000;
+
+/// Returns how often the queue was taken over.
+fn takeovers(cluster: &Cluster, schema: &str) -> u64 {
+    cluster.query(schema, "SELECT epoch FROM owner")[0].parse().expect("a number")
+}
+
+/// To read the jobs takes longer than the lease: it is renewed meanwhile.
+#[test]
+#[ignore = "it takes half a minute: make test-postgres"]
+fn take_over_by_a_slow_link_keeps_the_queue() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 2);
+    cluster.query(
+        &stage.schema,
+        "INSERT INTO job (id, tube, pri, delay, ttr, created, body) SELECT id, 'x', 9, 0, 60, 0, \
+         decode(repeat(md5(id::text), 2000), 'hex') FROM generate_series(1000001, 1000300) AS id; \
+         INSERT INTO job (id, tube, pri, delay, ttr, created, body) SELECT 1000301, 'x', 9, 0, 60, 0, \
+         decode(repeat(md5('x'), 400000), 'hex'); UPDATE owner SET next_id = 1000302",
+    );
+    stage.proxies.iter().for_each(|proxy| proxy.limit(RATE));
+    let before = takeovers(cluster, &stage.schema);
+    let begun = Instant::now();
+    stage.daemons.remove(0).signal(nix::sys::signal::Signal::SIGKILL);
+    until(|| is_serving(stage.daemons[0].jobs()), "the standby serves");
+    println!("16 MB were read in {:.1} s", begun.elapsed().as_secs_f64());
+    assert_eq!(takeovers(cluster, &stage.schema), before + 1);
+    assert!(answer(stage.daemons[0].jobs(), "peek 1000301").starts_with("FOUND 1000301 6400000"));
+}
+
+/// What is put at once takes longer than the lease, and than an answer of less: it is committed, and the queue stays.
+#[test]
+#[ignore = "it takes half a minute: make test-postgres"]
+fn batch_by_a_slow_link_is_committed() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 2);
+    // Their replies wait for as long as is usual.
+    stage.daemons.clear();
+    for proxy in &stage.proxies {
+        let url = cluster.url_at(&stage.schema, proxy.port);
+        stage.daemons.push(Daemon::start_with_jobs(&["--jobs-store", &url, "--jobs-store-timeout", "60"]));
+        until(|| is_serving(stage.daemons[0].jobs()), "the first daemon serves");
+    }
+    stage.proxies.iter().for_each(|proxy| proxy.limit(RATE));
+    let before = takeovers(cluster, &stage.schema);
+    let begun = Instant::now();
+    let body = "x".repeat(64_000);
+    let mut clients: Vec<Client> = (0..20).map(|_| Client::to(stage.daemons[0].jobs())).collect();
+    for client in &mut clients {
+        client.send(format!("put 9 0 60 64000\r\n{body}\r\n").repeat(16).as_bytes());
+    }
+    for client in &mut clients {
+        (0..16).for_each(|_| assert!(client.line().starts_with("INSERTED")));
+    }
+    println!("20 MB were committed in {:.1} s", begun.elapsed().as_secs_f64());
+    assert_eq!(takeovers(cluster, &stage.schema), before);
+    assert_eq!(cluster.query(&stage.schema, "SELECT count(*) FROM job"), ["320"]);
+}
+
+/// While something waits for a lock, daemons have two sessions each, and one that is being made or ended; and a fault lasts until
+/// what has failed is committed.
+#[test]
+#[ignore = "it takes half a minute: make test-postgres"]
+fn locked_tables_cost_the_server_few_sessions() {
+    let Some(cluster) = own(&["fsync=off"]) else { return };
+    for table in ["owner", "job"] {
+        let mut stage = Stage::new(&cluster, 2);
+        let lock = format!("BEGIN; LOCK TABLE {}.{table}; SELECT pg_sleep(25); COMMIT", stage.schema);
+        stage.play(|stage| {
+            thread::scope(|scope| {
+                let locked = scope.spawn(|| stage.cluster.query("postgres", &lock));
+                let (mut most, mut faults, begun) = (0, Vec::new(), Instant::now());
+                while !locked.is_finished() {
+                    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'poolcounter'";
+                    most = most.max(stage.cluster.query("postgres", sql)[0].parse::<u32>().expect("a number"));
+                    if (12..24).contains(&begun.elapsed().as_secs()) {
+                        let text = page(&stage.daemons[0], "/metrics").1;
+                        faults.push(
+                            text.lines()
+                                .any(|line| line.starts_with("poolcounter_jobs_store_fault") && line.ends_with(" 1")),
+                        );
+                    }
+                    thread::sleep(Duration::from_millis(100));
+                }
+                println!("{table}: {most} sessions at most");
+                assert!(most <= 6, "{most} sessions of two daemons");
+                assert!(
+                    !faults.is_empty() && faults.iter().all(|is_there| *is_there),
+                    "the fault comes and goes: {faults:?}"
+                );
+            });
+        });
+    }
+}
+
+/// A take-over whose answer was lost, or that a daemon had given up, is its own: it renews, and reads.
+#[test]
+fn take_over_that_was_given_up_counts() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 2);
+    let address = || cluster.query(&stage.schema, "SELECT address FROM owner").remove(0);
+    let first = address();
+    stage.proxies[0].hold(true);
+    until(|| is_serving(stage.daemons[1].jobs()), "the other has taken over");
+    stage.proxies[0].hold(false);
+    until(|| page(&stage.daemons[0], "/healthz").1.contains("stand by"), "the first stands by");
+    assert!(answer(stage.daemons[1].jobs(), "put 0 0 9 1\r\nx").starts_with("INSERTED"));
+    cluster.query(
+        &stage.schema,
+        &format!(
+            "UPDATE owner SET epoch = epoch + 1, address = '{first}', since = clock_timestamp(), \
+             until = clock_timestamp() + interval '5 s'"
+        ),
+    );
+    let begun = Instant::now();
+    until(|| is_serving(stage.daemons[0].jobs()), "the first serves");
+    assert!(begun.elapsed() < Duration::from_secs(4), "the lease has run out: {:?}", begun.elapsed());
+    assert!(answer(stage.daemons[0].jobs(), "peek-ready").starts_with("FOUND"));
+    stage.daemons[1].wait_for_log("not this daemon's any more");
+}
+
+/// An old snapshot keeps all versions of the row of the owner: what a commit costs must not grow with each statement of it.
+#[test]
+fn statements_of_a_batch_do_not_read_the_row_of_the_owner() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 1);
+    let schema = stage.schema.clone();
+    let scans = || {
+        let sql = format!(
+            "SELECT seq_scan + idx_scan FROM pg_stat_user_tables WHERE relname = 'owner' AND schemaname = '{schema}'"
+        );
+        cluster.query(&schema, &sql)[0].parse::<u64>().expect("a number")
+    };
+    let mut client = Client::to(stage.daemons[0].jobs());
+    let before = scans();
+    for id in 1..=200 {
+        client.send(b"put 9 0 60 1\r\nx\r\n");
+        assert!(client.line().starts_with("INSERTED"));
+        client.send(format!("delete {id}\r\n").as_bytes());
+        assert!(client.line().starts_with("DELETED"));
+    }
+    // Its figures come at the end of the session.
+    stage.daemons.clear();
+    until(|| scans() > before + 300, "the figures are there");
+    assert!(scans() < before + 500, "{} reads of the row for 400 commits", scans() - before);
+}
+
+/// What is set for a session, and prepared, is not there for the next transaction.
+#[test]
+fn pool_that_shares_sessions_is_refused_with_a_sentence() {
+    let Some(cluster) = shared() else { return };
+    if !std::path::Path::new("/usr/sbin/pgbouncer").exists() {
+        return poolcounter_testkit::skipped("jobs behind PgBouncer: Debian's package pgbouncer is not installed");
+    }
+    let url = cluster.url("pooled");
+    for (mode, is_refused) in [("transaction", true), ("session", false)] {
+        let (mut pool, port) = pool(cluster, mode);
+        let url = url
+            .replace(&format!(":{}/", cluster.port), &format!(":{port}/"))
+            .replace("&options=-csearch_path%3Dpooled", "");
+        let words = ["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &url];
+        let mut command = std::process::Command::new(Daemon::program());
+        command.args(words);
+        if is_refused {
+            let output = command.output().expect("it runs");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && said.contains("pool_mode = transaction"), "{said}");
+        } else {
+            let daemon = Daemon::run(&mut command);
+            until(|| is_serving(daemon.jobs()), "the daemon serves");
+        }
+        pool.kill().expect("it runs");
+        pool.wait().expect("it has ended");
+    }
+}
+
+/// Starts a PgBouncer, and returns its port.
+fn pool(cluster: &Cluster, mode: &str) -> (std::process::Child, u16) {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port is free");
+    let path = cluster.directory.join(format!("pool-{mode}.ini"));
+    let text = format!(
+        "[databases]\npostgres = host=127.0.0.1 port={} dbname=postgres connect_query='SET search_path = pooled'\n\
+         [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nauth_type = any\npool_mode = {mode}\nunix_socket_dir =\n\
+         server_reset_query =\nuser = postgres\n",
+        cluster.port,
+        free.port()
+    );
+    let text = text.replace("dbname=postgres", "dbname=postgres user=postgres").replace("user = postgres\n", "");
+    std::fs::write(&path, text).expect("can be written");
+    let mut command = poolcounter_testkit::postgres::as_server(std::path::Path::new("/usr/sbin/pgbouncer"));
+    let child = command.arg("-q").arg(&path).spawn().expect("it runs");
+    until(|| std::net::TcpStream::connect(("127.0.0.1", free.port())).is_ok(), "the pool listens");
+    (child, free.port())
+}
+
+/// What is said again because the server has undone it is no fault.
+#[test]
+fn commits_that_conflict_are_said_again() {
+    let Some(cluster) = shared() else { return };
+    cluster.query(
+        "postgres",
+        "CREATE OR REPLACE FUNCTION public.conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF random() < 0.2 THEN RAISE EXCEPTION 'conflict' USING ERRCODE = '40001'; END IF; RETURN NULL; END $$",
+    );
+    let mut stage = Stage::with(cluster, 1, |schema| {
+        cluster.query(
+            schema,
+            "CREATE TRIGGER conflict AFTER INSERT ON job FOR EACH STATEMENT EXECUTE FUNCTION public.conflict()",
+        );
+    });
+    let crowd = Crowd::at(&stage.addresses());
+    thread::sleep(Duration::from_secs(2));
+    let heard = crowd.end();
+    assert!(heard.inserted.len() > 50, "there was no load");
+    let log = stage.daemons[0].new_log();
+    assert!(!log.iter().any(|line| line.contains("40001")), "{log:#?}");
+    stage.daemons.clear();
+    heard.check(&stage.found());
+}
