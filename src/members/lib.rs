@@ -20,7 +20,7 @@ pub use poolcounter_protocol::members::{commands, pool_settings, request};
 pub mod wire {
     pub use poolcounter_protocol::members::wire::*;
     mod lists;
-    pub use lists::{write_event, write_member, write_pool, write_utilization};
+    pub use lists::{write_event, write_member, write_pool, write_utilization, write_waiter};
 }
 
 use event_log::EventLog;
@@ -209,9 +209,10 @@ impl Members {
             context.output.reply_lines(conn, |bytes| wire::write_utilization(bytes, &figures));
             return Ok(Progress::Done);
         }
-        let mut listing = self.sessions.listing(conn).unwrap_or_else(|| Listing::new(query));
+        let mut listing = self.sessions.take_listing(conn).unwrap_or_else(|| Listing::new(query));
         let is_whole = match query {
             Query::Members { pool, .. } => self.list_members(conn, pool, &mut listing, context)?,
+            Query::Waiters { pool, .. } => self.list_waiters(conn, pool, &mut listing, context)?,
             _ => self.list_pools(conn, &mut listing, context),
         };
         if !is_whole {
@@ -255,6 +256,44 @@ impl Members {
             last = Some(row.name);
         }
         Ok(true)
+    }
+
+    /// Writes as many waiters as the connection's output takes, once they are put into their order, and returns true when these were
+    /// all. Those that come or go meanwhile may be missing.
+    fn list_waiters(
+        &self,
+        conn: ConnId,
+        pool: &[u8],
+        listing: &mut Listing,
+        context: &mut Context<'_>,
+    ) -> Result<bool, Refusal> {
+        let (peers, now) = (context.conns.peers, context.time.now);
+        let (mut place, last) = listing.place();
+        match self.state.collect_waiters(pool, last, &mut listing.waiters, now) {
+            Ok(true) => {}
+            Ok(false) => {
+                listing.is_begun = true;
+                return Ok(false);
+            }
+            Err(refusal) if !listing.is_begun => return Err(refusal),
+            Err(_) => return Ok(true),
+        }
+        listing.is_begun = true;
+        for _ in 0..LISTED_PER_TURN {
+            if listing.left == 0 {
+                return Ok(true);
+            }
+            if context.output.is_full(conn) {
+                return Ok(false);
+            }
+            let next = self.state.next_waiter(&mut listing.waiters, now, |conn| peers.peer(conn));
+            let Some((rank, row)) = next else { return Ok(true) };
+            place += 1;
+            context.output.reply_lines(conn, |bytes| wire::write_waiter(bytes, place, &row));
+            listing.left -= 1;
+            listing.set_place(place, rank);
+        }
+        Ok(false)
     }
 
     /// Writes as many pools as the connection's output takes, and returns true when these were all.

@@ -24,6 +24,7 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
         Line::Query(Query::Members { pool, after: _, limit: _ }) => {
             return Some((MemberCommand::Members, keys_of_pool(pool)));
         }
+        Line::Query(Query::Waiters { pool, limit: _ }) => return Some((MemberCommand::Waiters, keys_of_pool(pool))),
         Line::Query(Query::Pools) => return Some((MemberCommand::Pools, Vec::new())),
         Line::Request(request) => request,
     };

@@ -5,7 +5,7 @@
 //! connection's output such lines are kept here and follow as it drains, so that a provider that reads is not taken for one that
 //! does not. Replies do not wait for them, except while a list is written: nothing stands between its lines.
 
-use super::state::{Event, What};
+use super::state::{Event, Rank, WaiterOrder, What};
 use crate::wire;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Unreadable, Writer};
@@ -35,7 +35,10 @@ impl Sessions {
     /// Returns how many bytes are kept for a connection.
     pub fn kept_bytes(&self, conn: ConnId) -> usize {
         let session = self.sessions.get(conn.index()).and_then(Option::as_ref);
-        session.map_or(0, |session| session.behind_list.capacity() + session.owed.capacity())
+        session.map_or(0, |session| {
+            let listed = session.listing.as_ref().map_or(0, |listing| listing.waiters.bytes());
+            session.behind_list.capacity() + session.owed.capacity() + listed
+        })
     }
 }
 
@@ -51,14 +54,17 @@ struct Session {
 }
 
 /// How far a list is.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub struct Listing {
-    /// The name behind which it goes on.
+    /// The name behind which it goes on; of waiters, their number so far and the rank of the last one.
     pub after: Option<Box<[u8]>>,
     /// How many lines it may still have.
     pub left: u32,
     /// Whether some of it was written.
     pub is_begun: bool,
+    /// The waiters that are to follow. Another process collects them again.
+    #[serde(skip)]
+    pub waiters: WaiterOrder,
 }
 
 impl Listing {
@@ -66,9 +72,24 @@ impl Listing {
     pub fn new(query: Query<'_>) -> Self {
         let (after, limit) = match query {
             Query::Members { after, limit, .. } => (after, limit),
+            Query::Waiters { limit, .. } => (None, limit),
             Query::Pools | Query::Utilization { .. } => (None, None),
         };
-        Listing { after: after.map(Box::from), left: limit.unwrap_or(u32::MAX), is_begun: false }
+        let (after, left) = (after.map(Box::from), limit.unwrap_or(u32::MAX));
+        Listing { after, left, is_begun: false, waiters: WaiterOrder::default() }
+    }
+
+    /// Returns the number of waiters so far and the rank of the last one, if there was one.
+    pub fn place(&self) -> (u64, Option<Rank>) {
+        let saved = self.after.as_ref().and_then(|after| Some((after.first_chunk()?, after[8..].first_chunk()?)));
+        let Some((place, arrival)) = saved else { return (0, None) };
+        let priority = self.after.as_ref().and_then(|after| after.get(16)).copied().unwrap_or_default();
+        (u64::from_be_bytes(*place), Some((priority, u64::from_be_bytes(*arrival))))
+    }
+
+    /// Notes the number of waiters so far, and the rank of the last one.
+    pub fn set_place(&mut self, place: u64, (priority, arrival): Rank) {
+        self.after = Some([&place.to_be_bytes()[..], &arrival.to_be_bytes(), &[priority]].concat().into());
     }
 }
 
@@ -140,9 +161,9 @@ impl Sessions {
         session.is_some_and(|session| session.listing.is_some())
     }
 
-    /// Returns how far the list under way is.
-    pub fn listing(&self, conn: ConnId) -> Option<Listing> {
-        self.sessions.get(conn.index())?.as_ref()?.listing.clone()
+    /// Takes the list under way. It is kept or ended in the same step.
+    pub fn take_listing(&mut self, conn: ConnId) -> Option<Listing> {
+        self.sessions.get_mut(conn.index())?.as_mut()?.listing.take()
     }
 
     /// Has a list go on later.

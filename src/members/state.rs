@@ -44,6 +44,7 @@ mod saved;
 mod side_table;
 mod starts;
 mod takes;
+mod waiter_list;
 mod waiters;
 mod waits;
 
@@ -59,6 +60,8 @@ pub use poolcounter_protocol::members::request::{
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use reasons::KeptOut;
 pub use saved::Record;
+pub use waiter_list::{WaiterOrder, WaiterRow};
+pub use waiters::Rank;
 
 use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
 use background::{Background, BackgroundTask};

@@ -16,7 +16,7 @@ const LONG_WAIT: Span = Span::from_secs(60);
 const PRIORITIES: usize = 10;
 
 /// Position of a waiter in the order: lower comes first.
-pub(super) type Rank = (u8, u64);
+pub type Rank = (u8, u64);
 
 pub(super) struct Waiter {
     pub conn: ConnId,
@@ -198,6 +198,11 @@ impl Waiters {
 
     pub fn of_conn(&self, conn: ConnId) -> Option<WaiterId> {
         *self.by_conn.get(conn)
+    }
+
+    /// Returns a number above every connection that waits.
+    pub fn conns(&self) -> usize {
+        self.by_conn.len()
     }
 
     /// Returns the number of the next arrival.

@@ -1,8 +1,8 @@
 //! What the daemon has to say, as lines: what a step tells connections, and lists of what there is.
 
-use crate::state::{Event, KeptOut, MemberRow, PoolRow, Utilization};
+use crate::state::{Event, Filter, KeptOut, MemberRow, PoolRow, Utilization, WaiterRow};
 use poolcounter_core::time::Span;
-use poolcounter_protocol::members::wire::replies::{write, write_what, write_words};
+use poolcounter_protocol::members::wire::replies::{write, write_attributes, write_what, write_words};
 
 /// Writes what a connection is told, with its line feed.
 pub fn write_event(bytes: &mut Vec<u8>, event: &Event) {
@@ -43,6 +43,21 @@ pub fn write_member(bytes: &mut Vec<u8>, row: &MemberRow<'_>) {
     bytes.push(b'\n');
 }
 
+/// Writes the line of the waiter at a place of the order in the answer to `WAITERS`.
+pub fn write_waiter(bytes: &mut Vec<u8>, place: u64, row: &WaiterRow<'_>) {
+    write(bytes, format_args!("{place} {}", row.who));
+    write_seconds(bytes, b" ", row.waited);
+    write(bytes, format_args!(" {} {}", row.priority, row.count));
+    if let Some(Filter { member, attributes }) = row.filter {
+        write_attributes(bytes, attributes);
+        if let Some(member) = member {
+            bytes.extend_from_slice(b" member=");
+            bytes.extend_from_slice(member);
+        }
+    }
+    bytes.push(b'\n');
+}
+
 /// Writes seconds with three decimals behind `before`.
 fn write_seconds(bytes: &mut Vec<u8>, before: &[u8], span: Span) {
     bytes.extend_from_slice(before);
@@ -70,7 +85,7 @@ fn write_figures(bytes: &mut Vec<u8>, figures: &Utilization) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use poolcounter_protocol::members::wire::client::{self, parse_member, parse_pool};
+    use poolcounter_protocol::members::wire::client::{self, parse_member, parse_pool, parse_waiter};
     use std::time::Duration;
 
     #[test]
@@ -92,6 +107,12 @@ mod tests {
         let pool = parse_pool(line.trim_ascii_end()).expect("is a pool");
         assert_eq!((&*pool.name, pool.group), (&b"db"[..], None));
         assert_eq!(pool.figures, figures.rows().map(|(name, value)| (name.to_string(), u64::from(value))));
+        let filter = Filter { member: Some(b"m"[..].into()), attributes: vec![(b"os"[..].into(), b"ios"[..].into())] };
+        let (who, waited, filter) = ("me".to_string(), Span::from_millis(61_004), Some(&filter));
+        let mut line = Vec::new();
+        write_waiter(&mut line, 7, &WaiterRow { who, waited, priority: 5, count: 2, filter });
+        assert_eq!(line, b"7 me 61.004 5 2 os=ios member=m\n");
+        assert_eq!(parse_waiter(line.trim_ascii_end()).map(|waiter| waiter.attributes.len()), Some(2));
         let mut row = MemberRow {
             name: b"m",
             state: "in_use",

@@ -36,6 +36,7 @@ commands! {
         Withdraw = "WITHDRAW", "<pool> <member> [NOW]", Some(PROVIDE), "Removes a member, once it is returned or at once.";
         Utilization = "UTILIZATION", "<pool>", Some(READ), "Shows how much of a pool is used.";
         Members = "MEMBERS", "<pool> [after=<name>] [limit=<number>]", Some(READ), "Shows the members of a pool.";
+        Waiters = "WAITERS", "<pool> [limit=<number>]", Some(READ), "Shows the waiters for a pool, in the order in which they are served.";
         Pools = "POOLS", "", Some(READ), "Shows the pools.";
         Pool = "POOL", "<pool> <init> <max> [<setting>=<value>]...", Some(ADMIN), "Makes a pool.";
         Reconfigure = "RECONFIGURE", "<pool> <setting>=<value>...", Some(ADMIN), "Changes the settings of a pool.";

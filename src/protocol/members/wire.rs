@@ -46,6 +46,13 @@ pub enum Query<'a> {
         /// How many at most.
         limit: Option<u32>,
     },
+    /// `WAITERS pool [limit=N]`.
+    Waiters {
+        /// The pool's name.
+        pool: &'a [u8],
+        /// How many at most.
+        limit: Option<u32>,
+    },
     /// `POOLS`.
     Pools,
 }
@@ -97,6 +104,7 @@ fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a
         MemberCommand::Withdraw => Request::Withdraw { named: words.named()?, now: words.flag(b"NOW")? },
         MemberCommand::Utilization => return Ok(Line::Query(Query::Utilization { pool: words.name()? })),
         MemberCommand::Members => return parse_members(words).map(Line::Query),
+        MemberCommand::Waiters => return parse_waiters(words).map(Line::Query),
         MemberCommand::Pools => return Ok(Line::Query(Query::Pools)),
         MemberCommand::Pool => {
             let name = words.name()?;
@@ -145,6 +153,18 @@ fn parse_members<'a>(words: &mut LineWords<'a>) -> Result<Query<'a>, Refusal> {
         }
     }
     Ok(Query::Members { pool, after, limit })
+}
+
+fn parse_waiters<'a>(words: &mut LineWords<'a>) -> Result<Query<'a>, Refusal> {
+    let pool = words.name()?;
+    let mut limit = None;
+    for word in words {
+        match split(word) {
+            Some((b"limit", number)) if limit.is_none() => limit = Some(number_of(number)?),
+            _ => return Err(Refusal::BadSyntax("limit=N, once")),
+        }
+    }
+    Ok(Query::Waiters { pool, limit })
 }
 
 impl<'a> LineWords<'a> {

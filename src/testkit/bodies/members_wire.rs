@@ -56,6 +56,7 @@ fn look_at(line: &[u8]) {
             is_name(pool);
             after.into_iter().for_each(is_name);
         }
+        Ok(Line::Query(Query::Waiters { pool, .. })) => is_name(pool),
         _ => {}
     }
 }

@@ -5,9 +5,12 @@ use poolcounter_core::random::Random;
 use poolcounter_core::slices::PER_TICK;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
-use poolcounter_members::state::{Event, Limits, Notice, Record, State, Step, Timer, Utilization, What};
+use poolcounter_members::state::{
+    Event, Limits, Notice, Record, State, Step, Timer, Utilization, WaiterOrder, What,
+};
 use poolcounter_members::wire::{self, Line, Query};
 use std::collections::{BTreeMap, VecDeque};
+use std::iter;
 use std::time::Duration;
 
 /// Bounds of every player's service.
@@ -183,6 +186,15 @@ impl Player {
                 rows.map(|rows| rows.take(most).for_each(|row| wire::write_member(&mut bytes, &row)))
                     .map(|()| bytes.push(b'\n'))
                     .err()
+            }
+            Query::Waiters { pool, limit } => {
+                let mut order = WaiterOrder::default();
+                let is_whole = self.state.collect_waiters(pool, None, &mut order, self.now);
+                let next = || self.state.next_waiter(&mut order, self.now, address);
+                let rows: Vec<_> = iter::from_fn(next).take(limit.map_or(usize::MAX, |limit| limit as usize)).collect();
+                assert!(rows.is_sorted_by_key(|(rank, _)| *rank), "waiters are listed in their order");
+                (1..).zip(rows).for_each(|(place, (_, row))| wire::write_waiter(&mut bytes, place, &row));
+                is_whole.map(|_| bytes.push(b'\n')).err()
             }
             Query::Pools => {
                 self.state.pools_after(None).for_each(|row| wire::write_pool(&mut bytes, &row));

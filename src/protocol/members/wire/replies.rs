@@ -53,7 +53,8 @@ pub(super) fn write_token(bytes: &mut Vec<u8>, token: &Token) {
     token.iter().for_each(|byte| write(bytes, format_args!("{byte:02x}")));
 }
 
-pub(super) fn write_attributes(bytes: &mut Vec<u8>, attributes: &Attributes) {
+/// Writes attributes with a space before each.
+pub fn write_attributes(bytes: &mut Vec<u8>, attributes: &Attributes) {
     for (name, value) in attributes {
         bytes.push(b' ');
         bytes.extend_from_slice(name);

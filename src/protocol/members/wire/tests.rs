@@ -86,6 +86,7 @@ const MALFORMED: &[(&str, &[&str])] = &[
     ("TAKEBACK", &["", " x"]),
     ("UTILIZATION", &["", " a b"]),
     ("MEMBERS", &["", " db limit=x", " db after=", " db x"]),
+    ("WAITERS", &["", " db limit=x", " db after=m", " db limit=1 limit=2"]),
     ("POOLS", &[" x"]),
 ];
 
