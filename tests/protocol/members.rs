@@ -130,7 +130,7 @@ fn ask(player: &mut Player, conn: usize, line: &str) -> String {
 
 #[test]
 fn a_member_of_a_lost_provider_is_not_handed_out_before_its_slice() {
-    for settings in ["", " order=fifo", " provider_grace=5"] {
+    for settings in [" provider_grace=0", " provider_grace=0 order=fifo", " provider_grace=5"] {
         let mut player = five(settings);
         player.close(PROVIDER);
         assert!(!ask(&mut player, OPERATOR, "UTILIZATION p").contains(" in_use 0 "), "their turn has not come");
@@ -138,10 +138,10 @@ fn a_member_of_a_lost_provider_is_not_handed_out_before_its_slice() {
         player.upgrade();
         assert!(ask(&mut player, OTHER, "TAKE p member=m5").contains("NO_"), "{settings}");
         let returned = ask(&mut player, CONSUMER, "RETURN 2");
-        let expected = if settings.contains("grace") { "RETURNED" } else { "!LOST 2 provider_lost" };
+        let expected = if settings.contains("grace=5") { "RETURNED" } else { "!LOST 2 provider_lost" };
         assert!(returned.contains(expected), "{settings}: {returned}");
         player.advance(TICK);
-        let grace = if settings.contains("grace") { 1 } else { 0 };
+        let grace = if settings.contains("grace=5") { 1 } else { 0 };
         let figures = ask(&mut player, OPERATOR, "UTILIZATION p");
         assert!(figures.contains(&format!(" in_use {grace} free 0 ")), "{settings}: {figures}");
         player.end();
@@ -299,6 +299,7 @@ fn random_settings(player: &mut Player) -> String {
         " clean_timeout=1 clean_parallel=1",
         " clean_timeout=0",
         " provider_grace=2",
+        " provider_grace=0",
         " repair_after=1",
     ];
     let mut text = String::new();

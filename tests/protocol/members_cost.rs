@@ -220,7 +220,7 @@ fn a_connection_holds_members_of_many_pools() {
 
 #[test]
 fn members_are_lost_with_their_provider() {
-    for settings in ["", " provider_grace=9"] {
+    for settings in [" provider_grace=0", " provider_grace=9"] {
         let mut timed = Timed::new();
         let members = 100_000;
         timed.say(OPERATOR, &format!("POOL p 0 {members} cull_interval=0 queue=100000{settings}"));

@@ -152,7 +152,7 @@ settings! {
     check_on_take: Span = Span::ZERO, Seconds, "A member idle for longer is checked before it is handed out; 0 = never.";
     clean_timeout: Span = Span::ZERO, Seconds, "A returned member is cleaned, and has failed if that takes longer; 0 = no cleaning.";
     clean_parallel: u32 = 10, Number, "How many are cleaned at once.";
-    provider_grace: Span = Span::ZERO, Seconds, "For so long the members of a lost provider stay.";
+    provider_grace: Span = Span::from_secs(15), Seconds, "For so long the members of a lost provider stay; 0 = they go at once.";
     repair_after: Span = Span::ZERO, Seconds, "A quarantined fixed member is free again after this; 0 = only by REPAIR.";
 }
 

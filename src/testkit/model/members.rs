@@ -229,7 +229,7 @@ impl Settings {
             check_timeout: 5 * SECOND,
             clean_timeout: 0,
             clean_parallel: 10,
-            provider_grace: 0,
+            provider_grace: 15 * SECOND,
             repair_after: 0,
         }
     }

@@ -5,9 +5,7 @@ use poolcounter_core::random::Random;
 use poolcounter_core::slices::PER_TICK;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
-use poolcounter_members::state::{
-    Event, Limits, Notice, Record, State, Step, Timer, Utilization, WaiterOrder, What,
-};
+use poolcounter_members::state::{Event, Limits, Notice, Record, State, Step, Timer, Utilization, WaiterOrder, What};
 use poolcounter_members::wire::{self, Line, Query};
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
