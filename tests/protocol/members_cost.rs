@@ -77,7 +77,10 @@ fn a_take_by_attributes_finds_the_one_that_has_them_among_many() {
 #[test]
 fn a_waiter_for_several_costs_others_little() {
     let mut timed = crowd(100_000);
-    let waiters = ["n=2 gpu=1", "n=2 side=left half=both", "n=500 gpu=1 os=linux"];
+    // One that is in use comes back some time.
+    timed.say(OPERATOR, "ADD p second os=linux side=left half=both gpu=1");
+    timed.say(MANY, "TAKE p 0 member=second");
+    let waiters = ["n=2 gpu=1", "n=2 side=left half=both", "n=2 gpu=1 os=linux"];
     for waiter in waiters {
         timed.say(OTHER, &format!("TAKE p 600 {waiter}"));
         for _ in 0..100 {
@@ -97,6 +100,27 @@ fn a_waiter_for_several_costs_others_little() {
         // It comes behind the others again.
         assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 id=99999"), "m99999");
     }
+}
+
+#[test]
+fn waiters_for_several_that_cannot_be_served_keep_nothing() {
+    let mut timed = crowd(100_000);
+    (0..100_000).for_each(|n| timed.say(MANY + n, &format!("TAKE p 600 n=2 id={n}")));
+    for n in [0, 5, 99_999] {
+        assert_eq!(borrow(&mut timed, CONSUMER, &format!("TAKE p 0 id={n}")), format!("m{n}"));
+    }
+    assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0"), "m99999");
+    // All but one of those that it could have are kept out.
+    let mut timed = crowd(100_000);
+    (0..100_000).filter(|n| n % 2 == 0).for_each(|n| timed.say(OPERATOR, &format!("HOLD p m{n} 600")));
+    timed.say(OTHER, "TAKE p 900 n=2 side=left");
+    for _ in 0..100 {
+        assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 side=left"), "first");
+        assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0"), "first");
+        assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 id=99999"), "m99999");
+    }
+    assert_eq!(ask(&mut timed, OPERATOR, "FREE p m500"), "OK");
+    assert!(told(&timed, OTHER).starts_with("MEMBERS 2"), "{:?}", timed.events);
 }
 
 #[test]

@@ -102,6 +102,8 @@ struct AgentMembers {
     members: List<MemberId>,
     /// Number of members, of any provider, that it is asked to clean.
     cleaning: u32,
+    /// Number of its members that stop.
+    stopping: u32,
 }
 
 impl PoolMembers {
@@ -122,6 +124,12 @@ impl PoolMembers {
     /// Returns the number of members that are not being stopped.
     pub fn live(&self) -> u64 {
         self.len() as u64 - u64::from(self.count(PhaseKind::Stopping))
+    }
+
+    /// Returns the number of members that are neither stopped nor kept out.
+    pub fn usable(&self) -> u64 {
+        let kept_out: u32 = PhaseKind::KEPT_OUT.iter().map(|kind| self.count(*kind)).sum();
+        self.live() - u64::from(kept_out)
     }
 
     /// Returns the number of members that are free, or are checked and will be.
@@ -192,6 +200,16 @@ impl MemberTable {
     /// Returns the number of members that an agent is asked to clean.
     pub fn cleaned_by(&self, agent: AgentId) -> u32 {
         self.by_agent.get(agent).cleaning
+    }
+
+    /// Returns the number of members of a provider that stop.
+    pub fn stopping_of(&self, agent: AgentId) -> u32 {
+        self.by_agent.get(agent).stopping
+    }
+
+    /// Returns the number of members of a pool with some attributes that are neither stopped nor kept out, but no more than `most`.
+    pub fn usable_with(&self, pool: PoolId, attributes: &Attributes, most: u64) -> u64 {
+        self.attributes.count_usable(pool, attributes, most)
     }
 
     /// Returns the span for which a member is held when it comes free, and why.

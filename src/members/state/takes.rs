@@ -261,9 +261,7 @@ impl State {
             waiter.until = step.now + starts_in.map_or(Span::ZERO, |pool| self.pool(pool).settings.check_timeout);
         }
         if waiter.filter.as_ref().is_none_or(|filter| filter.member.is_none()) {
-            let reserves = members > 1;
-            let pool = starts_in.filter(|pool| reserves && self.reserving_waiter(*pool, step.now).is_none());
-            waiter.want = members - pool.map_or(0, |pool| self.suiting(pool, waiter.filter.as_deref(), members));
+            waiter.want = members;
         }
         self.waiters.add(waiter, step);
         if members > 1 {

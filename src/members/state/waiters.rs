@@ -1,6 +1,7 @@
 //! Table of the waiters, their queues by pool and by group, and the starts that they need.
 
 use super::*;
+use poolcounter_core::meter::Metered as _;
 
 mod check;
 mod classes;
@@ -14,6 +15,17 @@ use placed::PlacedWaiters;
 /// A wait of this length has the first priority.
 const LONG_WAIT: Span = Span::from_secs(60);
 const PRIORITIES: usize = 10;
+/// Number of waiters of a priority that are looked at for one that can have several members.
+const MOST_LOOKED_AT: usize = 64;
+
+/// Result of a look at a waiter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Found,
+    Other,
+    /// No other is to be looked at.
+    End,
+}
 
 /// Position of a waiter in the order: lower comes first.
 pub type Rank = (u8, u64);
@@ -128,8 +140,10 @@ struct PoolWaiters {
     placed: PlacedWaiters,
     /// Waiters for the end of a check.
     no_wait: List<WaiterId>,
-    /// The first waiter for several members, when the pool was settled last.
+    /// The first waiter for several members that could have them, when that was looked at last.
     reserving: Option<WaiterId>,
+    /// Number of members that are neither stopped nor kept out, when that was looked at last.
+    usable: u64,
     /// The last class to which the free members were offered, while that goes on.
     cursor: Option<Cursor>,
 }
@@ -213,6 +227,38 @@ impl Waiters {
     /// Sets the number of the next arrival.
     pub fn number_from(&mut self, arrival: u64) {
         self.next_arrival = arrival;
+    }
+
+    /// Returns the first waiter for several members of a pool that `look` finds, of as many as are looked at.
+    pub fn first_for_several(
+        &self,
+        (pool, group): (PoolId, Option<GroupId>),
+        now: Time,
+        mut look: impl FnMut(WaiterId) -> Look,
+    ) -> Option<(Rank, WaiterId)> {
+        let lists = self.queues(pool, group).flat_map(|queue| queue.lists[Demand::Several as usize].iter());
+        let firsts = lists.filter(|list| !list.is_empty()).filter_map(|list| {
+            let looks = list.iter(&self.links).take(MOST_LOOKED_AT).metered().map(|id| (id, look(id)));
+            let (id, look) = looks.into_iter().find(|(_, look)| *look != Look::Other)?;
+            (look == Look::Found).then(|| (self.get(id).rank(now), id))
+        });
+        firsts.min()
+    }
+
+    /// Returns the waiter for several members for which those of a pool are reserved.
+    #[inline]
+    pub fn reserving(&self, pool: PoolId) -> Option<WaiterId> {
+        self.by_pool.get(pool).reserving
+    }
+
+    /// Returns the number of usable members of a pool when its waiters for several were looked at last.
+    pub fn usable(&self, pool: PoolId) -> u64 {
+        self.by_pool.get(pool).usable
+    }
+
+    /// Notes the number of usable members of a pool for which something waits.
+    pub fn set_usable(&mut self, pool: PoolId, usable: u64) {
+        self.by_pool.get_mut(pool).usable = usable;
     }
 
     /// Sets the waiter for several members for which those of a pool are reserved. Returns the one before if it was another one.

@@ -1,13 +1,17 @@
 //! Waits: the order in which waiters get members, the members that are reserved, and the starts that waiters cause.
 
 use super::lifecycle::Cause;
-use super::waiters::{Demand, Place, Rank};
+use super::waiters::{Demand, Look, Place, Rank};
 use super::*;
+use poolcounter_core::meter::Metered as _;
 
 /// Cost of an offer of a member to waiters: slices have fewer members where something waits.
 const OFFER_COST: usize = 4;
 /// Cost of each class of waiters that it suits.
 const COST_OF_A_CLASS: usize = 2;
+
+/// Number of kinds of waiters for several that are looked at for one that can have its members.
+const MOST_KINDS: usize = 16;
 
 /// Number of waiters for a check that are refused in a step.
 const MOST_REFUSED: usize = 512;
@@ -51,11 +55,60 @@ impl State {
         all
     }
 
-    /// Returns the first waiter for several members. The members that it can use are reserved for it.
+    /// Returns the waiter for several members for which those that it can use are reserved.
     #[inline]
     pub(super) fn reserving_waiter(&self, pool: PoolId, now: Time) -> Option<(Rank, WaiterId)> {
-        // Most takes find that nothing waits.
-        if self.queued(pool) == 0 { None } else { self.first(pool, Demand::Several, now) }
+        let waiter = self.waiters.reserving(pool).filter(|id| self.can_take_from(*id, pool))?;
+        Some((self.waiters.get(waiter).rank(now), waiter))
+    }
+
+    /// Returns the first waiter for several members that could have them. Behind many kinds of waiters that cannot, none is found.
+    fn first_to_reserve(&self, pool: PoolId, now: Time) -> Option<WaiterId> {
+        if self.queued(pool) == 0 || self.pool(pool).is_leaving {
+            return None;
+        }
+        let mut hopeless: Vec<Option<ClassId>> = Vec::new();
+        let first = self.waiters.first_for_several((pool, self.pool(pool).group), now, |id| {
+            let waiter = self.waiters.get(id);
+            if hopeless.len() == MOST_KINDS {
+                return Look::End;
+            }
+            if hopeless.contains(&waiter.class) || !self.can_take_from(id, pool) {
+                return Look::Other;
+            }
+            if self.could_fill(pool, waiter.filter.as_deref(), waiter.members()) {
+                return Look::Found;
+            }
+            hopeless.push(waiter.class);
+            Look::Other
+        });
+        first.map(|(_, waiter)| waiter)
+    }
+
+    /// Returns whether so many members that match could be had: those that are not kept out, starts under way, and what providers can
+    /// start now, as if those that stop were gone.
+    pub(super) fn could_fill(&self, pool: PoolId, filter: Option<&Filter>, members: u32) -> bool {
+        let (of_pool, starts) = (self.members.in_pool(pool), u64::from(self.starts.in_pool(pool)));
+        let lacking = u64::from(members).saturating_sub(starts);
+        let has = |most: u64| match filter {
+            None => of_pool.usable().min(most),
+            Some(filter) => self.members.usable_with(pool, &filter.attributes, most),
+        };
+        let found = has(lacking);
+        found == lacking || found + self.startable(pool) >= lacking
+    }
+
+    /// Returns the number of members that providers can start now, as if those that stop were gone.
+    fn startable(&self, pool: PoolId) -> u64 {
+        let taken = self.members.in_pool(pool).live() + u64::from(self.starts.in_pool(pool));
+        let room = |id: AgentId| {
+            let (_, capacity) = self.room_of(id);
+            let members = self.members.of_agent(id) - self.members.stopping_of(id);
+            capacity.saturating_sub(u64::from(members) + u64::from(self.starts.of_agent(id)))
+        };
+        let providers = self.agents.in_pool(pool).iter().copied().metered();
+        let room: u64 = providers.filter(|id| self.agents.get(*id).provides && self.is_able(*id)).map(room).sum();
+        room.min(u64::from(self.pool(pool).settings.max).saturating_sub(taken))
     }
 
     /// Returns whether the limits of a pool let a waiter take from it. Those of the pool alone were within them when they came.
@@ -82,6 +135,11 @@ impl State {
             return;
         }
         let now = step.now;
+        if self.members.in_pool(pool).usable() > self.waiters.usable(pool) {
+            // A waiter that could not have its members before may be able to now.
+            step.timers.spend(MOST_KINDS as u32);
+            self.settle_reserving_waiter(pool, now);
+        }
         let suited = self.suited(id, now);
         // Lossless: no more than the budget.
         let cost = (OFFER_COST + COST_OF_A_CLASS * suited.len()).min(step.timers.budget() as usize) as u32;
@@ -108,7 +166,13 @@ impl State {
                 self.serve_waiter(waiter, pool, &[id], step);
             }
             Some(_) => self.check_for_waiters(pool, vec![id], step),
-            None if cause == Cause::Start => self.use_start(pool),
+            // The first that waits for several needs no other in its place.
+            None if cause == Cause::Start => {
+                let several = self.first(pool, Demand::Several, now);
+                if !several.is_some_and(|(_, waiter)| self.suits(waiter, id)) {
+                    self.use_start(pool);
+                }
+            }
             None => {}
         }
     }
@@ -173,11 +237,24 @@ impl State {
 
     /// Settles for which waiter members are reserved, and the starts that it needs.
     pub(super) fn settle_reserving_waiter(&mut self, pool: PoolId, now: Time) {
-        let first = self.reserving_waiter(pool, now).map(|(_, waiter)| waiter);
-        if let Some(before) = self.waiters.set_reserving(pool, first).and_then(|before| self.waiters.find(before)) {
+        let first = self.first_to_reserve(pool, now);
+        if let Some(id) = self.waiters.set_reserving(pool, first)
+            && let Some(before) = self.waiters.find(id)
+        {
+            let (is_here, want) =
+                (before.starts_in() == Some(pool), before.members().saturating_sub(before.starts_used));
             self.pools.retry(pool, Retry::Reserved(before.filter.clone()));
+            if is_here {
+                self.waiters.set_want(id, want);
+            }
         }
         first.into_iter().for_each(|waiter| self.settle_want(waiter, pool));
+        if self.queued(pool) > 0 {
+            self.waiters.set_usable(pool, self.members.in_pool(pool).usable());
+            let oldest =
+                self.first(pool, Demand::Several, now).map(|(_, waiter)| waiter).filter(|id| Some(*id) != first);
+            oldest.into_iter().for_each(|waiter| self.settle_want(waiter, pool));
+        }
     }
 
     /// Returns the number of free members of the pool that suit a take for several, no more than `most`.
@@ -289,6 +366,7 @@ impl State {
             for pool in self.pools_of(waiter.source) {
                 if self.waiters.end_reserving(pool, id) {
                     self.pools.retry(pool, Retry::Reserved(waiter.filter.clone()));
+                    self.settle_reserving_waiter(pool, step.now);
                 }
             }
         }

@@ -909,11 +909,30 @@ impl Members {
         (if self.now >= waiter.since + AGED { 0 } else { waiter.priority }, waiter.arrival)
     }
 
-    /// The first who waits for several and does not have them.
+    /// The first who waits for several, does not have them and could.
     fn keeper(&self, p: usize) -> Option<(u64, u64)> {
         let name = &self.pools[p].name;
         let several = self.waiters.iter().filter(|waiter| waiter.pool == *name && waiter.members > 1);
-        several.map(|waiter| self.rank(waiter)).min()
+        several.filter(|waiter| self.could_fill(p, waiter.members)).map(|waiter| self.rank(waiter)).min()
+    }
+
+    /// Whether there could be so many members, now or later.
+    fn could_fill(&self, p: usize, members: u64) -> bool {
+        let (pool, starts) = (&self.pools[p], self.starts_in(p));
+        let is_out = |member: &Member| {
+            matches!(member.state, State::Quarantined(_) | State::Held(_) | State::Delayed(_) | State::Orphaned)
+        };
+        let room = |conn: &usize| {
+            let capacity = self.conns[conn].capacity.unwrap_or(pool.settings.max);
+            let is_own =
+                |member: &Member| member.owner == Owner::Provider(*conn) && !matches!(member.state, State::Stopping(_));
+            let starts = self.starts.iter().filter(|start| start.conn == *conn).count() as u64;
+            capacity.saturating_sub(pool.count(is_own) + starts)
+        };
+        let is_able = |conn: &usize| self.conns[conn].backoff.ends.is_none();
+        let startable: u64 = self.providers(p).iter().filter(|conn| is_able(conn)).map(room).sum();
+        let startable = startable.min(pool.settings.max.saturating_sub(pool.live() + starts));
+        pool.live() - pool.count(is_out) + starts + startable >= members
     }
 
     fn can_serve(&self, p: usize, asked: &Asked) -> bool {
@@ -1459,7 +1478,7 @@ impl Members {
                     self.serve(p, conn, &Asked { timeout: 0, members, counted, named, priority: 0, lease });
                     continue 'again;
                 }
-                if waiter.members > 1 {
+                if waiter.members > 1 && self.could_fill(p, waiter.members) {
                     return;
                 }
             }

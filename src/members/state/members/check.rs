@@ -72,6 +72,9 @@ impl MemberTable {
             let cleans = |member: &Member| matches!(member.phase, MemberPhase::Cleaning { agent, .. } if agent == id);
             let cleaning = self.members.iter().filter(|(_, member)| cleans(member)).count();
             assert_eq!(of_agent.cleaning as usize, cleaning, "members that an agent cleans");
+            let stops = |id: &MemberId| self.get(*id).phase.kind() == PhaseKind::Stopping;
+            let stopping = of_agent.members.iter(&self.agent_links).filter(stops).count();
+            assert_eq!(of_agent.stopping as usize, stopping, "members of a provider that stop");
         }
         let fixed: usize = self.by_pool.iter().map(|(_, of_pool)| of_pool.fixed as usize).sum();
         assert_eq!(owned + fixed, self.members.len(), "each member has one owner");

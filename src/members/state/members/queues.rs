@@ -41,6 +41,7 @@ impl MemberTable {
         let phase = std::mem::replace(&mut member.phase, MemberPhase::Orphaned);
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.move_count(phase.kind(), PhaseKind::Orphaned);
+        self.attributes.set_usable(id, false);
         match &phase {
             MemberPhase::Free(_) => {
                 of_pool.free.remove(&mut self.free_links, id);
@@ -57,6 +58,11 @@ impl MemberTable {
                 of_pool.cleaning.remove(&mut self.phase_links, id);
                 self.by_agent.get_mut(*agent).cleaning -= 1;
             }
+            MemberPhase::Stopping(_) => {
+                if let MemberOwner::Agent(agent) = member.owner {
+                    self.by_agent.get_mut(agent).stopping -= 1;
+                }
+            }
             MemberPhase::Quarantined(_) | MemberPhase::Held(_) | MemberPhase::Delayed(_) => {
                 self.reasons.remove(&id);
             }
@@ -70,7 +76,13 @@ impl MemberTable {
         let member = &mut self.members[id.index()];
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.move_count(PhaseKind::Orphaned, phase.kind());
+        self.attributes.set_usable(id, phase.kind().is_usable());
         match &phase {
+            MemberPhase::Stopping(_) => {
+                if let MemberOwner::Agent(agent) = member.owner {
+                    self.by_agent.get_mut(agent).stopping += 1;
+                }
+            }
             MemberPhase::Free(_) => {
                 of_pool.free.push_back(&mut self.free_links, id);
                 of_pool.idle.push_back(&mut self.phase_links, id);

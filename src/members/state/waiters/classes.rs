@@ -2,7 +2,6 @@
 //! of the attributes that it asks for: a member finds the classes that it suits by its own, without a look at the others.
 
 use super::*;
-use poolcounter_core::meter::Metered as _;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
