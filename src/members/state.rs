@@ -21,6 +21,7 @@ use std::sync::Arc;
 use super::stats::MemberStat as Stat;
 
 mod agents;
+mod awaited;
 mod background;
 mod catch_up;
 mod check;
@@ -64,6 +65,7 @@ pub use waiter_list::{WaiterOrder, WaiterRow};
 pub use waiters::Rank;
 
 use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
+use awaited::Awaited;
 use background::{Background, BackgroundTask};
 use leases::{Lease, Leases};
 use members::{Member, MemberOwner, MemberTable, Wanted};

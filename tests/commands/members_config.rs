@@ -229,3 +229,34 @@ fn faults_in_the_file_are_named_before_anything_starts() {
         assert!(told.contains(said), "{told:?} does not tell {said:?}");
     }
 }
+
+#[test]
+fn a_member_of_a_renamed_pool_is_handed_out_once() {
+    let mut world = World::with(settings(vec![pool("POOL old 0 2", &["o1", "o2"])]));
+    let [client, other] = [world.connect_to("members"), world.connect_to("members")];
+    assert!(say(&mut world, client, "IDENTIFY ann\nTAKE old").contains(" old o2"));
+    assert!(say(&mut world, client, "TAKE old").contains(" old o1"));
+    reload(&mut world, vec![pool("POOL new 0 2", &["o1", "o2"])]);
+    assert_eq!(members(&mut world, other, "new"), "o1 held, o2 held");
+    let why = "why=in%20use%20in%20a%20pool%20that%20is%20being%20removed by=ann";
+    assert_eq!(say(&mut world, other, "MEMBERS new").matches(why).count(), 2);
+    assert!(say(&mut world, other, "TAKE new 60").is_empty());
+    reload(&mut world, vec![pool("POOL new 0 2", &["o1", "o2"])]);
+    assert_eq!(members(&mut world, client, "old"), "o1 in_use, o2 in_use");
+    // One comes back, and an operator says that the other one is free.
+    assert_eq!(say(&mut world, client, "HOLD new o1 60"), "OK");
+    let lease = say(&mut world, client, "MEMBERS old");
+    let lease = lease.split("lease=").nth(2).and_then(|rest| rest.split(' ').next()).expect("it has a lease");
+    assert_eq!(say(&mut world, client, &format!("RETURN {lease}")), "RETURNED");
+    assert!(said(&mut world, other).contains(" new o2"));
+    assert_eq!(say(&mut world, client, "FREE new o1"), "OK");
+    assert_eq!(members(&mut world, client, "new"), "o1 held, o2 in_use", "the operator's hold follows");
+    assert_eq!(say(&mut world, client, "FREE new o1"), "OK");
+    assert_eq!(members(&mut world, client, "new"), "o1 free, o2 in_use");
+    assert_eq!(say(&mut world, client, "BYE").trim(), "BYE");
+    assert_eq!(members(&mut world, other, "new"), "o1 free, o2 in_use");
+}
+
+fn said(world: &mut World, client: usize) -> String {
+    String::from_utf8(world.take_received(client)).expect("the names are text")
+}

@@ -78,6 +78,9 @@ impl State {
         self.leave_state(member, step);
         self.members.set_since(member, step.now);
         self.pools.times(self.members.get(member).pool).hold.record(step.now.since(since));
+        if !self.members.awaited().is_empty() {
+            self.free_awaiting(member, step);
+        }
         member
     }
 

@@ -98,7 +98,7 @@ impl State {
     /// Puts a member that is in no queue into the hold of an operator.
     pub(super) fn hold_for(&mut self, id: MemberId, span: Span, reason: Reason, step: &mut Step<'_, '_>) {
         let timer = step.timers.arm(step.now + span, Timer::Phase(id));
-        self.members.keep_out(id, MemberPhase::Held(timer), step.now, reason);
+        self.members.keep_out(id, MemberPhase::Held(Some(timer)), step.now, reason);
     }
 
     /// Ends a member that may not be handed out again; returns the others.

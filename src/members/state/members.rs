@@ -73,6 +73,7 @@ pub(super) struct MemberTable {
     holds: BTreeMap<MemberId, (Span, Reason)>,
     /// Members that are kept out for other reasons than their provider, and since when.
     reasons: BTreeMap<MemberId, (Time, Reason)>,
+    awaited: Awaited,
     by_pool: SideTable<PoolId, PoolMembers>,
     by_agent: SideTable<AgentId, AgentMembers>,
     free_links: Links,
@@ -215,6 +216,16 @@ impl MemberTable {
     /// Returns the span for which a member is held when it comes free, and why.
     pub fn hold(&self, id: MemberId) -> Option<&(Span, Reason)> {
         self.holds.get(&id)
+    }
+
+    /// Returns the members that are held until others come back.
+    pub fn awaited(&mut self) -> &mut Awaited {
+        &mut self.awaited
+    }
+
+    /// Returns the members that are held until others come back, with these.
+    pub fn awaiting(&self) -> impl Iterator<Item = (MemberId, MemberId)> {
+        self.awaited.iter()
     }
 
     /// Returns since when a member is kept out for another reason than its provider, and why.

@@ -16,8 +16,8 @@ pub(super) enum MemberPhase {
     },
     /// The timer is armed when it is repaired by itself.
     Quarantined(Option<TimerId>),
-    /// An operator holds it.
-    Held(TimerId),
+    /// An operator holds it; without a timer, until a member of its name comes back in a pool that is being removed.
+    Held(Option<TimerId>),
     /// Its consumer has lost it, and it is kept out for `loss_delay`.
     Delayed(TimerId),
     /// Its provider is lost, or it is between two phases.
@@ -84,11 +84,10 @@ impl MemberPhase {
 
     pub fn timer(&self) -> Option<&TimerId> {
         match self {
-            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) => timer.as_ref(),
+            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) | MemberPhase::Held(timer) => timer.as_ref(),
             MemberPhase::Checking(timer)
             | MemberPhase::Stopping(timer)
             | MemberPhase::Cleaning { timer, .. }
-            | MemberPhase::Held(timer)
             | MemberPhase::Delayed(timer) => Some(timer),
             MemberPhase::InUse(_) | MemberPhase::Unclean | MemberPhase::Orphaned => None,
         }
@@ -96,11 +95,10 @@ impl MemberPhase {
 
     pub fn into_timer(self) -> Option<TimerId> {
         match self {
-            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) => timer,
+            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) | MemberPhase::Held(timer) => timer,
             MemberPhase::Checking(timer)
             | MemberPhase::Stopping(timer)
             | MemberPhase::Cleaning { timer, .. }
-            | MemberPhase::Held(timer)
             | MemberPhase::Delayed(timer) => Some(timer),
             MemberPhase::InUse(_) | MemberPhase::Unclean | MemberPhase::Orphaned => None,
         }

@@ -2,7 +2,7 @@
 
 use super::lifecycle::Cause;
 use super::*;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// A pool of the configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -211,13 +211,14 @@ impl State {
         }
         // This makes room for new ones.
         self.settle(step);
+        let used = self.used_in_leaving_pools();
         for pool in declared {
-            self.configure_pool(pool, step);
+            self.configure_pool(pool, &used, step);
         }
         self.settle(step);
     }
 
-    fn configure_pool(&mut self, declared: DeclaredPool, step: &mut Step<'_, '_>) {
+    fn configure_pool(&mut self, declared: DeclaredPool, used: &HashMap<Arc<[u8]>, MemberId>, step: &mut Step<'_, '_>) {
         let DeclaredPool { name, settings, fixed } = declared;
         let id = match self.pools.find(&name) {
             Ok(id) => {
@@ -236,7 +237,7 @@ impl State {
         self.withdraw_undeclared(id, &fixed, step);
         self.settle(step);
         for member in fixed {
-            if let Err(why) = self.configure_member(id, &member, step) {
+            if let Err(why) = self.configure_member(id, &member, used.get(&member.name).copied(), step) {
                 let pool = self.pool(id).name.clone();
                 step.notices.push(Notice::NotDeclared { pool, member: Some(member.name), why });
             }
@@ -268,6 +269,7 @@ impl State {
         &mut self,
         pool: PoolId,
         declared: &DeclaredMember,
+        used: Option<MemberId>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         let known = self.known_member(pool, &declared.name, step);
@@ -287,7 +289,11 @@ impl State {
                 self.check_room(pool, known)?;
                 let attributes = declared.attributes.clone();
                 let id = self.create_member(pool, &declared.name, attributes, MemberOwner::Fixed, step);
-                self.release_member(id, Cause::Other, step);
+                // A pool that was put back into the file keeps its own.
+                match used.filter(|used| self.pool(self.member(*used).pool).is_leaving) {
+                    Some(used) => self.await_member(id, used, step),
+                    None => self.release_member(id, Cause::Other, step),
+                }
                 id
             }
         };

@@ -373,6 +373,7 @@ impl State {
         let name = self.leases.name(conn).map(|name| String::from_utf8_lossy(name).into_owned());
         let reason = Reason::of_hold(note, name.unwrap_or_else(|| (step.peer)(conn)));
         match self.phase_of(id) {
+            PhaseKind::Held if self.member(id).phase.timer().is_none() => self.members.set_hold(id, span, reason),
             PhaseKind::Free | PhaseKind::Held => {
                 self.leave_state(id, step);
                 self.hold_for(id, span, reason, step);

@@ -116,6 +116,12 @@ impl<'a> Reading<'a> {
                 let (span, _) = state.members.take_hold(member)?;
                 state.members.set_hold(member, span, reason);
             }
+            Saved::Awaiting { held, used } => {
+                let (held, used) = (*self.ids.members.get(&held)?, *self.ids.members.get(&used)?);
+                let is_used = state.phase_of(used) == PhaseKind::InUse;
+                (is_used && matches!(state.member(held).phase, MemberPhase::Held(None))).then_some(())?;
+                state.members.awaited().add(held, used);
+            }
             Saved::Lost { agent, at, address } => {
                 state.agents.note_lost(*self.ids.agents.get(&agent)?, at, address).then_some(())?;
             }
@@ -200,7 +206,8 @@ impl<'a> Reading<'a> {
                 MemberPhase::Cleaning { agent: *self.ids.agents.get(&agent)?, timer: arm(at) }
             }
             SavedPhase::Quarantined(at) => MemberPhase::Quarantined(at.map(arm)),
-            SavedPhase::Held(at) => MemberPhase::Held(arm(at)),
+            SavedPhase::Held(at) => MemberPhase::Held(Some(arm(at))),
+            SavedPhase::Awaiting => MemberPhase::Held(None),
             SavedPhase::Delayed(at) => MemberPhase::Delayed(arm(at)),
             SavedPhase::InUse | SavedPhase::Orphaned => MemberPhase::Orphaned,
         };

@@ -76,6 +76,11 @@ pub(super) enum Saved {
         member: MemberId,
         reason: Reason,
     },
+    /// A member that is held until another one comes back, behind the leases.
+    Awaiting {
+        held: MemberId,
+        used: MemberId,
+    },
     /// When and where a provider was lost, behind the provider.
     Lost {
         agent: AgentId,
@@ -162,6 +167,8 @@ pub(super) enum SavedPhase {
     Held(Time),
     Delayed(Time),
     Orphaned,
+    /// Held until another member comes back. Versions 1 to 3 have none of these.
+    Awaiting,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -247,6 +254,7 @@ impl State {
             .chain(self.members.save_reasons())
             .chain(leases.into_iter().map(|id| self.save_lease(id)))
             .chain(rules)
+            .chain(self.members.awaiting().map(|(held, used)| Saved::Awaiting { held, used }))
             .chain(waiters.into_iter().map(|waiter| self.save_waiter(waiter)))
             .chain(self.starts.iter().map(|start| save_start(start, timers)))
             .chain(self.save_clients())
@@ -287,7 +295,9 @@ impl State {
             MemberPhase::Unclean => SavedPhase::Unclean(None),
             MemberPhase::Cleaning { agent, timer } => SavedPhase::Cleaning(*agent, at(timer)),
             MemberPhase::Quarantined(timer) => SavedPhase::Quarantined(timer.as_ref().map(at)),
-            MemberPhase::Held(timer) => SavedPhase::Held(at(timer)),
+            MemberPhase::Held(timer) => {
+                timer.as_ref().map_or(SavedPhase::Awaiting, |timer| SavedPhase::Held(at(timer)))
+            }
             MemberPhase::Delayed(timer) => SavedPhase::Delayed(at(timer)),
             MemberPhase::Orphaned => SavedPhase::Orphaned,
         };

@@ -17,6 +17,15 @@ impl MemberTable {
             let kind = self.members.get(id.index()).map(|member| member.phase.kind());
             kind.is_some_and(|kind| kind != PhaseKind::Orphaned && PhaseKind::KEPT_OUT.contains(&kind))
         };
+        for (held, used) in self.awaited.iter() {
+            assert!(
+                matches!(self.get(held).phase, MemberPhase::Held(None)),
+                "a member is held until another comes back"
+            );
+            assert_eq!(self.get(used).phase.kind(), PhaseKind::InUse, "a member that is awaited is in use");
+        }
+        let awaiting = self.members.iter().filter(|(_, member)| matches!(member.phase, MemberPhase::Held(None)));
+        assert_eq!(awaiting.count(), self.awaited.iter().count(), "each has one that it is held for");
         assert!(self.reasons.keys().all(is_out), "a reason is of a member that is kept out");
         self.check_agents();
     }

@@ -65,6 +65,7 @@ impl MemberTable {
             }
             MemberPhase::Quarantined(_) | MemberPhase::Held(_) | MemberPhase::Delayed(_) => {
                 self.reasons.remove(&id);
+                self.awaited.remove(id);
             }
             _ => {}
         }
