@@ -42,6 +42,7 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
         Request::Pool { name, changes } => (MemberCommand::Pool, keys_of_changes(name, changes)),
         Request::Reconfigure { name, changes } => (MemberCommand::Reconfigure, keys_of_changes(name, changes)),
         Request::RemovePool { name, graceful: _ } => (MemberCommand::RemovePool, keys_of_pool(name)),
+        Request::RemoveGroup { name, graceful: _ } => (MemberCommand::RemoveGroup, vec![group_key(name)]),
         Request::Add { named: Named { pool, member: _ }, attributes: _ } => (MemberCommand::Add, keys_of_pool(pool)),
         Request::Delete { named: Named { pool, member: _ }, now: _ } => (MemberCommand::Delete, keys_of_pool(pool)),
         Request::Repair(Named { pool, member: _ }) => (MemberCommand::Repair, keys_of_pool(pool)),

@@ -265,6 +265,7 @@ impl State {
             Request::Pool { name, changes } => return self.declare(conn, name, &changes, step),
             Request::Reconfigure { name, changes } => return self.reconfigure(conn, name, &changes, step),
             Request::RemovePool { name, graceful } => return self.remove_pool(conn, name, graceful, step),
+            Request::RemoveGroup { name, graceful } => return self.remove_group(conn, name, graceful, step),
             Request::Provide { pool, capacity, session } => return self.provide(conn, pool, capacity, session, step),
             Request::Clean { pool } => return self.clean(conn, pool, step),
             Request::Started { start, named } => return self.started(conn, start, named, step),

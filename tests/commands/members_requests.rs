@@ -37,7 +37,8 @@ fn each_request_does_what_its_word_says() {
     assert_eq!(members(&["del", "p", "m 1", "now"]), done);
     assert!(operator.line().ends_with(" withdrawn"));
     wait_for(&mut operator, "");
-    assert_eq!(members(&["rmpool", "acc", "graceful"]), done);
+    assert_eq!(members(&["reconfigure", "acc", "group=g"]), done);
+    assert_eq!(members(&["rmgroup", "g", "graceful"]), done);
     assert_eq!(operator.ask("UTILIZATION acc"), "ERROR NO_POOL");
     assert_eq!(members(&["rmpool", "p"]), done);
 }

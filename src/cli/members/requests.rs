@@ -124,6 +124,12 @@ pub const REQUESTS: &[MemberRequest] = &[
         summary: "removes a pool, at once or as its members come back",
         run: |members, words| Ok(members.operator().remove(words[0], flag(words.get(1), "graceful", None)?)?),
     },
+    MemberRequest {
+        word: "rmgroup",
+        parameters: &["GROUP", "[graceful]"],
+        summary: "removes the pools of a group, at once or as their members come back",
+        run: |members, words| Ok(members.operator().remove_group(words[0], flag(words.get(1), "graceful", None)?)?),
+    },
 ];
 
 impl MemberRequest {

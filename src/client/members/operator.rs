@@ -61,6 +61,16 @@ impl Operator<'_> {
         self.ask(pool.as_ref(), &Request::RemovePool { name: &name, graceful: is_graceful })
     }
 
+    /// Removes the pools of a group, at the server that is asked for the group: at once, or gracefully.
+    ///
+    /// # Errors
+    ///
+    /// See [`Operator`].
+    pub fn remove_group(&self, group: impl AsRef<[u8]>, is_graceful: bool) -> Result<(), Error> {
+        let name = sendable_pool(group.as_ref())?;
+        self.ask(group.as_ref(), &Request::RemoveGroup { name: &name, graceful: is_graceful })
+    }
+
     /// Adds a fixed member, which no provider starts or stops.
     ///
     /// # Errors

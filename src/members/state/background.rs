@@ -23,6 +23,8 @@ pub(super) enum BackgroundTask {
     Place(GroupId),
     /// Refuses the waiters of a group all pools of which are being removed, and removes it when it has none.
     EndGroup(GroupId),
+    /// Removes the first pools of a group, so many, gracefully or at once.
+    RemoveGroup(GroupId, bool, usize),
     /// Refuses the newest waiters of a pool, so many, because its queue is too long.
     Shorten(PoolId, u32),
     /// Settles a pool that has too many members, or some that wait to be cleaned and need not.
@@ -36,6 +38,7 @@ impl BackgroundTask {
             BackgroundTask::Holding(_)
             | BackgroundTask::Agent(_)
             | BackgroundTask::Place(_)
+            | BackgroundTask::RemoveGroup(..)
             | BackgroundTask::EndGroup(_) => None,
             BackgroundTask::Remove(id)
             | BackgroundTask::Retire(id, _)
@@ -120,9 +123,15 @@ impl Background {
             | BackgroundTask::Agent(_)
             | BackgroundTask::Remove(_)
             | BackgroundTask::Place(_)
+            | BackgroundTask::RemoveGroup(..)
             | BackgroundTask::EndGroup(_)
             | BackgroundTask::Shorten(..) => {}
         }
+    }
+
+    /// Returns the tasks that go on, first one first.
+    pub fn tasks(&self) -> impl Iterator<Item = &BackgroundTask> {
+        self.tasks.iter()
     }
 
     /// Returns the number of tasks about which `is_it` is true.

@@ -36,6 +36,10 @@ impl State {
             }
             BackgroundTask::Offer(id) => self.offer_free(id, step).then_some(task),
             BackgroundTask::Place(id) => self.place_waiters(id, step).then_some(task),
+            BackgroundTask::RemoveGroup(id, graceful, left) => {
+                let left = self.remove_pools(id, graceful, left, step);
+                (left > 0).then_some(BackgroundTask::RemoveGroup(id, graceful, left))
+            }
             BackgroundTask::EndGroup(id) => self.drain_group(id, step).then_some(task),
             BackgroundTask::Shorten(id, excess) => {
                 let rest = self.refuse_newest(id, excess, step);
@@ -116,7 +120,11 @@ impl State {
             self.refuse_wait(waiter, What::NoMembers(NoMembers::Removed), step);
         }
         if self.pools.group(id).pools.is_empty() {
-            self.background.remove(|task| matches!(task, BackgroundTask::Place(of) if *of == id));
+            let is_its = |of: GroupId| of == id;
+            self.background.remove(|task| match task {
+                BackgroundTask::Place(of) | BackgroundTask::RemoveGroup(of, ..) => is_its(*of),
+                _ => false,
+            });
             self.pools.remove_group(id);
         }
         false

@@ -123,6 +123,34 @@ impl State {
         Ok(())
     }
 
+    /// `RMGROUP group [GRACEFUL]`.
+    pub(super) fn remove_group(
+        &mut self,
+        conn: ConnId,
+        name: &[u8],
+        graceful: bool,
+        step: &mut Step<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let id = self.pools.find_group(name).ok_or(Refusal::NoPool)?;
+        step.tell(conn, What::Ok);
+        self.begin(BackgroundTask::RemoveGroup(id, graceful, self.pools.group(id).pools.len()), step);
+        Ok(())
+    }
+
+    /// Removes the first `left` pools of a group, last one first, as far as there is budget. Returns how many are left.
+    pub(super) fn remove_pools(&mut self, id: GroupId, graceful: bool, left: usize, step: &mut Step<'_, '_>) -> usize {
+        for left in (1..=left.min(self.pools.group(id).pools.len())).rev() {
+            if !step.timers.spend(background::COST) {
+                return left;
+            }
+            let pool = self.pools.group(id).pools[left - 1];
+            if !graceful || !self.pool(pool).is_leaving {
+                self.remove(pool, graceful, step);
+            }
+        }
+        0
+    }
+
     /// Removes a pool, at once or as its members come back.
     fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
         self.pools.set_leaving(id, true);

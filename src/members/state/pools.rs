@@ -259,7 +259,8 @@ impl Pools {
     pub fn leave_group(&mut self, pool: PoolId) -> Option<GroupId> {
         let id = self.pools[pool.index()].group.take()?;
         let group = &mut self.groups[id.index()];
-        group.pools.retain(|other| *other != pool);
+        // RMGROUP takes them from the end.
+        group.pools.iter().rposition(|other| *other == pool).into_iter().for_each(|at| _ = group.pools.remove(at));
         group.candidates.retain(|other| *other != pool);
         group.lasting -= usize::from(!self.pools[pool.index()].is_leaving);
         Some(id)

@@ -122,6 +122,9 @@ impl<'a> Reading<'a> {
                 (is_used && matches!(state.member(held).phase, MemberPhase::Held(None))).then_some(())?;
                 state.members.awaited().add(held, used);
             }
+            Saved::RemoveGroup { name, graceful, left } => {
+                self.tasks.push(BackgroundTask::RemoveGroup(state.pools.find_group(&name)?, graceful, left));
+            }
             Saved::Lost { agent, at, address } => {
                 state.agents.note_lost(*self.ids.agents.get(&agent)?, at, address).then_some(())?;
             }

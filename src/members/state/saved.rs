@@ -81,6 +81,12 @@ pub(super) enum Saved {
         held: MemberId,
         used: MemberId,
     },
+    /// The first pools of a group are being removed.
+    RemoveGroup {
+        name: Arc<[u8]>,
+        graceful: bool,
+        left: usize,
+    },
     /// When and where a provider was lost, behind the provider.
     Lost {
         agent: AgentId,
@@ -258,6 +264,7 @@ impl State {
             .chain(waiters.into_iter().map(|waiter| self.save_waiter(waiter)))
             .chain(self.starts.iter().map(|start| save_start(start, timers)))
             .chain(self.save_clients())
+            .chain(self.background.tasks().filter_map(|task| self.save_task(task)))
             .map(Record)
     }
 
@@ -357,6 +364,11 @@ impl State {
             starts_used: waiter.starts_used,
             no_wait: waiter.no_wait,
         }))
+    }
+
+    fn save_task(&self, task: &BackgroundTask) -> Option<Saved> {
+        let BackgroundTask::RemoveGroup(group, graceful, left) = *task else { return None };
+        Some(Saved::RemoveGroup { name: self.pools.group(group).name.clone(), graceful, left })
     }
 
     /// Returns the names of connections, and the stops that they may still answer.

@@ -41,6 +41,7 @@ commands! {
         Pool = "POOL", "<pool> <init> <max> [<setting>=<value>]...", Some(ADMIN), "Makes a pool.";
         Reconfigure = "RECONFIGURE", "<pool> <setting>=<value>...", Some(ADMIN), "Changes the settings of a pool.";
         RemovePool = "RMPOOL", "<pool> [GRACEFUL]", Some(ADMIN), "Removes a pool, at once or as its members come back.";
+        RemoveGroup = "RMGROUP", "<group> [GRACEFUL]", Some(ADMIN), "Removes the pools of a group, at once or as their members come back.";
         Add = "ADD", "<pool> <member> [<attribute>=<value>]...", Some(ADMIN), "Adds a fixed member.";
         Delete = "DEL", "<pool> <member> [NOW]", Some(ADMIN), "Removes a member, once it is returned or at once.";
         Repair = "REPAIR", "<pool> <member>", Some(ADMIN), "Uses a member again that had failed.";

@@ -71,6 +71,8 @@ pub enum Request<'a> {
     Reconfigure { name: &'a [u8], changes: Vec<Change> },
     /// `RMPOOL name [GRACEFUL]`.
     RemovePool { name: &'a [u8], graceful: bool },
+    /// `RMGROUP group [GRACEFUL]`.
+    RemoveGroup { name: &'a [u8], graceful: bool },
     /// `PROVIDE pool [capacity] [session=NAME]`.
     Provide { pool: &'a [u8], capacity: Option<u32>, session: Option<&'a [u8]> },
     /// `CLEAN pool`.
@@ -125,6 +127,7 @@ impl Request<'_> {
             Request::Pool { .. }
                 | Request::Reconfigure { .. }
                 | Request::RemovePool { .. }
+                | Request::RemoveGroup { .. }
                 | Request::Add { .. }
                 | Request::Delete { .. }
                 | Request::Repair(_)

@@ -118,6 +118,7 @@ fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a
             Request::Reconfigure { name: words.name()?, changes: parse_changes(Vec::new(), words)? }
         }
         MemberCommand::RemovePool => Request::RemovePool { name: words.name()?, graceful: words.flag(b"GRACEFUL")? },
+        MemberCommand::RemoveGroup => Request::RemoveGroup { name: words.name()?, graceful: words.flag(b"GRACEFUL")? },
         MemberCommand::Add => Request::Add { named: words.named()?, attributes: parse_attributes(words)? },
         MemberCommand::Delete => Request::Delete { named: words.named()?, now: words.flag(b"NOW")? },
         MemberCommand::Repair => Request::Repair(words.named()?),

@@ -104,6 +104,7 @@ fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> Str
         0 => format!("RECONFIGURE {pool} init={} max={}", choices.pick(&[0, 1, 2]), choices.pick(&[2, 3, 4, 1])),
         1 => format!("RECONFIGURE {pool} queue={}", choices.pick(&[0, 1, 50])),
         2 if choices.byte().is_multiple_of(8) => format!("RMPOOL {pool}{}", choices.pick(&["", " GRACEFUL"])),
+        2 if choices.byte().is_multiple_of(16) => format!("RMGROUP {}", choices.pick(&["g", "g GRACEFUL", "none"])),
         2 => format!("POOL {pool} 1 3 group=g"),
         3 | 4 => format!("PROVIDE {pool}{}", choices.pick(&["", "", " 1", " 2", " 0"])),
         5 => format!("CLEAN {pool}"),

@@ -344,6 +344,7 @@ impl Members {
             "POOL" => self.declare(words[1], &words[2..]),
             "RECONFIGURE" => self.reconfigure(words[1], &words[2..]),
             "RMPOOL" => self.remove_pool(conn, words[1], words.len() > 2),
+            "RMGROUP" => self.remove_group(conn, words[1], words.len() > 2),
             "PROVIDE" => self.work(conn, words[1], true, words.get(2).map(|n| n.parse().expect("a number"))),
             "CLEAN" => self.work(conn, words[1], false, None),
             "STARTED" => self.started(conn, words[1].parse().expect("a number"), words[2]),
@@ -475,6 +476,21 @@ impl Members {
                 }
                 self.pools[p].members.remove(m);
             }
+        }
+        Ok("")
+    }
+
+    fn remove_group(&mut self, conn: usize, group: &str, graceful: bool) -> Answer {
+        let of = |pool: &&Pool| pool.settings.group == group;
+        let names: Vec<String> = self.pools.iter().filter(of).map(|pool| pool.name.clone()).collect();
+        if names.is_empty() {
+            return Err("NO_POOL");
+        }
+        self.tell(conn, "OK");
+        for name in names {
+            let told = self.out.len();
+            _ = self.remove_pool(conn, &name, graceful);
+            self.out.remove(told);
         }
         Ok("")
     }
@@ -641,6 +657,10 @@ impl Members {
         }
         if matches!(known.state, State::Checking(_)) {
             (known.state, known.proved) = (State::Free, now);
+            if known.hold.is_some() {
+                let m = self.pools[p].at(member).expect("it is there");
+                self.come_free(p, m);
+            }
         }
         Ok("OK")
     }

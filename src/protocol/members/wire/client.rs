@@ -212,6 +212,10 @@ fn write_for_operator(bytes: &mut Vec<u8>, request: &Request<'_>) {
             write_words(bytes, &[b"RMPOOL", name]);
             bytes.extend_from_slice(if *graceful { b" GRACEFUL" } else { b"" });
         }
+        Request::RemoveGroup { name, graceful } => {
+            write_words(bytes, &[b"RMGROUP", name]);
+            bytes.extend_from_slice(if *graceful { b" GRACEFUL" } else { b"" });
+        }
         Request::Add { named, attributes } => {
             write_named(bytes, b"ADD", named);
             write_attributes(bytes, attributes);
@@ -422,6 +426,8 @@ mod tests {
             Request::Clean { pool: b"db" },
             Request::RemovePool { name: b"db", graceful: false },
             Request::RemovePool { name: b"db", graceful: true },
+            Request::RemoveGroup { name: b"g", graceful: false },
+            Request::RemoveGroup { name: b"g", graceful: true },
             Request::Add { named, attributes: attributes(&[("a", "1")]) },
             Request::Delete { named, now: false },
             Request::Delete { named, now: true },
