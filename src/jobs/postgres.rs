@@ -43,7 +43,7 @@ const FIRST_WORD: Duration = Duration::from_secs(2);
 /// that were just answered ask again. A commit of few changes costs the database about as much as one of many.
 const LOOKS_BEFORE_NEXT: u8 = 2;
 
-/// Difference of clocks that is worth a word.
+/// Difference of clocks that counts, and is worth a word.
 const CLOCK_TOLERANCE: Span = Span::from_secs(1);
 /// Time from the end of the trust to that of the lease, from when on another may have the queue.
 const LEASE_BEYOND_TRUST: Span = Span::from_micros(LEASE_SECONDS * 1_000_000 - TRUST.as_micros());
@@ -288,8 +288,10 @@ impl Postgres {
             Ok(forward) => micros_of(forward),
             Err(back) => -micros_of(back.duration()),
         };
-        let ahead_of_start = ahead.saturating_add(stepped);
-        self.epoch = Span::from_micros(self.own_epoch.as_micros().saturating_add_signed(ahead_of_start));
+        let apart = ahead.saturating_add(stepped);
+        // What is less than can be measured changes nothing.
+        let apart = if apart.unsigned_abs() > CLOCK_TOLERANCE.as_micros() { apart } else { 0 };
+        self.epoch = Span::from_micros(self.own_epoch.as_micros().saturating_add_signed(apart));
         if ahead.unsigned_abs() > CLOCK_TOLERANCE.as_micros() {
             let (seconds, how) = (ahead as f64 / 1e6, if ahead > 0 { "ahead of" } else { "behind" });
             log::warn!("the clock of {} is {:.1} s {how} this machine's; delays go by it", self.name, seconds.abs());
