@@ -76,9 +76,12 @@ async function main() {
       cards: [...document.querySelectorAll(".card")].map(card => [card.querySelector("h2").textContent, card.querySelector(".sub").textContent, card.className]),
       tables: Object.fromEntries([...document.querySelectorAll("#tables section")].map(it => [it.querySelector("table").id, [...it.querySelectorAll("tbody tr")].map(row => row.cells[0].textContent)])),
       frozen: [...document.querySelectorAll(".frozen table")].map(it => it.id),
+      off: document.querySelector("#off").hidden ? "" : document.querySelector("#off").textContent,
+      tooWide: [...document.querySelectorAll("#tables .scroll, #past-section .scroll")].filter(it => it.scrollWidth > it.clientWidth && !it.querySelector(".matrix")).map(it => it.querySelector("table").id),
       red: document.querySelectorAll("td.red").length,
       isWide: document.documentElement.scrollWidth > document.documentElement.clientWidth,
     }));
+    if (state.tooWide.length) complaints.push("tables scroll sideways: " + state.tooWide);
     if (state.isWide) complaints.push("the page is wider than the window");
   }
   if (options.picture) await page.screenshot({ path: options.picture });

@@ -23,7 +23,9 @@ const PHONE: (u32, u32) = (390, 2300);
 #[ignore = "needs a browser: make test-browser"]
 fn the_page_shows_what_there_is() {
     let (daemon, address) = start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
-    let url = format!("http://{address}/");
+    let home = format!("http://{address}/");
+    look(&home, "overview-light", DESKTOP, &[]);
+    let url = format!("{home}locks");
     let text = dump(&url);
     assert!(text.contains("Nobody has asked for a lock yet.") && text.contains("id=\"health-text\">live<"), "{text}");
     look(&url, "empty-light", DESKTOP, &[]);
@@ -38,6 +40,11 @@ fn the_page_shows_what_there_is() {
     look(&url, "busy-phone", PHONE, &[]);
     look(&url, "busy-phone-dark", PHONE, &[DARK]);
     look(&url, "busy-without-script", DESKTOP, &[NO_SCRIPT]);
+    look(&home, "busy-overview", DESKTOP, &[]);
+    look(&home, "busy-overview-without-script", DESKTOP, &[NO_SCRIPT]);
+    look(&format!("{home}daemon"), "busy-daemon", DESKTOP, &[]);
+    let off = look(&format!("{home}jobs"), "busy-off", DESKTOP, &[]);
+    assert_eq!(off["off"], "This service is off. The option --jobs turns it on.", "{off}");
 }
 
 /// One key is asked for by all, while the rest is as always: it is named wherever the eye goes first.
@@ -45,7 +52,8 @@ fn the_page_shows_what_there_is() {
 #[ignore = "needs a browser: make test-browser"]
 fn a_stampede_is_seen() {
     let (daemon, address) = start(&["--status-after", "1", "--warn-refusals", "1"]);
-    let url = format!("http://{address}/");
+    let home = format!("http://{address}/");
+    let url = format!("{home}locks");
     look(&url, "young-light", DESKTOP, &[]);
     let kinds = ["ArticleView", "Search", "FileRender", "parse-cache"];
     let calm = (0..40).map(|n| {
@@ -77,11 +85,15 @@ fn a_stampede_is_seen() {
         pointed(0).matches(':').count() == 2 && pointed(0) == pointed(4),
         "the plots are pointed at in step: {page}"
     );
+    look(&home, "incident-overview", DESKTOP, &[]);
+    look(&home, "incident-overview-phone", PHONE, &[DARK]);
     for (name, size, options) in [
         ("dark", DESKTOP, &[DARK][..]),
         ("forced", DESKTOP, &["forced"]),
         ("400", (400, 2600), &[]),
         ("800", (800, 2000), &[]),
+        ("1280", (1280, 1300), &[]),
+        ("1920", (1920, 1300), &[]),
         ("2560", (2560, 1300), &[]),
         ("filtered", DESKTOP, &["type=stampede"]),
         ("hour", DESKTOP, &["click=#ranges a:nth-child(3)"]),
@@ -89,11 +101,11 @@ fn a_stampede_is_seen() {
     ] {
         look(&url, &format!("incident-{name}"), size, options);
     }
-    let view = look(&format!("{url}pools/key/FileRender:Stampede"), "incident-key", DESKTOP, &[]);
+    let view = look(&format!("{home}pools/key/FileRender:Stampede"), "incident-key", DESKTOP, &[]);
     assert_eq!(view["tables"]["table-pools-claims"].as_array().map(Vec::len), Some(20), "the first ones");
-    look(&format!("{url}pools/type/FileRender"), "incident-type", DESKTOP, &[]);
-    look(&format!("{url}pools/client/127.0.0.1"), "incident-client", DESKTOP, &[]);
-    look(&format!("{url}find/stamp"), "incident-found", DESKTOP, &[]);
+    look(&format!("{home}pools/type/FileRender"), "incident-type", DESKTOP, &[]);
+    look(&format!("{home}pools/client/127.0.0.1"), "incident-client", DESKTOP, &[]);
+    look(&format!("{home}find/stamp"), "incident-found", DESKTOP, &[]);
     drop((calm, crowd));
     let stop = format!("stop={}", daemon.pid());
     let stale = look(&url, "stale-light", DESKTOP, &[&stop]);
@@ -106,7 +118,8 @@ fn a_stampede_is_seen() {
 #[ignore = "needs a browser: make test-browser"]
 fn a_great_many_are_folded() {
     let (daemon, address) = start(&["--max-locks", "200", "--counter", "--counter-listen", "127.0.0.1:0"]);
-    let url = format!("http://{address}/");
+    let home = format!("http://{address}/");
+    let url = format!("{home}locks");
     let mut clients: Vec<Client> = (0..100).map(|_| daemon.connect()).collect();
     for (n, client) in clients.iter_mut().enumerate() {
         let lines: String =
@@ -120,7 +133,7 @@ fn a_great_many_are_folded() {
     let page = look(&url, "many-unfolded", (1400, 2000), &["click=#tables section.wide button.fold"]);
     assert_eq!(rows(&page, "table-pools-types"), 257);
     look(&url, "many-without-script", DESKTOP, &[NO_SCRIPT]);
-    look(&format!("{url}find/item_7_"), "many-found", DESKTOP, &[]);
+    look(&format!("{home}find/item_7_"), "many-found", DESKTOP, &[]);
 }
 
 /// One of three is dead: it is named, and the others are shown.
@@ -153,7 +166,7 @@ fn several_daemons_are_one_page() {
 #[ignore = "needs a browser: make test-browser"]
 fn hostile_keys_are_only_text() {
     let (daemon, address) = start(&[]);
-    let url = format!("http://{address}/");
+    let url = format!("http://{address}/locks");
     let keys: [&[u8]; 5] = [
         b"<script>document.title='broken'</script>:x",
         b"</script><img/src=x/onerror=document.title='broken'>:y",
@@ -178,11 +191,10 @@ fn hostile_keys_are_only_text() {
 #[ignore = "needs a browser: make test-browser"]
 fn pools_of_members_are_shown() {
     let (daemon, address) = start(&["--members", "--members-listen", "127.0.0.1:0"]);
-    let url = format!("http://{address}/");
-    assert!(!dump(&url).contains("Pools of members"), "nobody has connected to it");
+    let url = format!("http://{address}/members");
     let clients = busy_members(&daemon);
     let text = dump(&url);
-    let all = format!("<dt>clients</dt><dd>{}</dd>", clients.len());
+    let all = format!("<dt>connections</dt><dd>{}</dd>", clients.len());
     assert!(text.contains(&all), "{all} is not in {text}");
     for shown in ["accounts", "phones", "browsers", "quarantined", "All figures of members"] {
         assert!(text.contains(shown), "{shown} is not in {text}");
@@ -197,7 +209,7 @@ fn pools_of_members_are_shown() {
 #[ignore = "needs a browser: make test-browser"]
 fn hostile_names_of_pools_are_only_text() {
     let (daemon, address) = start(&["--members", "--members-listen", "127.0.0.1:0"]);
-    let url = format!("http://{address}/");
+    let url = format!("http://{address}/members");
     let names: [&[u8]; 5] = [
         b"<script>document.title='broken'</script>",
         b"</script><img/src=x/onerror=document.title='broken'>",
@@ -235,7 +247,8 @@ fn hostile_names_of_pools_are_only_text() {
 fn a_farm_of_wikis_is_seen() {
     let options = ["--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", "memory", "--http-admin"];
     let (daemon, address) = start(&options);
-    let url = format!("http://{address}/");
+    let home = format!("http://{address}/");
+    let url = format!("{home}jobs");
     let farm = Farm::start(&daemon);
     // For the ages and the curves.
     thread::sleep(Duration::from_secs(75));
@@ -248,12 +261,12 @@ fn a_farm_of_wikis_is_seen() {
     assert!(text.matches("<button").count() > 20, "buried jobs have buttons");
     for (name, size, options) in [("light", DESKTOP, &[][..]), ("phone-dark", PHONE, &[DARK])] {
         look(&url, &format!("farm-{name}"), size, options);
-        look(&format!("{url}jobs/matrix"), &format!("farm-matrix-{name}"), size, options);
-        look(&format!("{url}jobs/wiki/enwiki"), &format!("farm-wiki-{name}"), size, options);
+        look(&format!("{home}jobs/matrix"), &format!("farm-matrix-{name}"), size, options);
+        look(&format!("{home}jobs/wiki/enwiki"), &format!("farm-wiki-{name}"), size, options);
     }
-    look(&format!("{url}jobs/runner/runner-3"), "farm-runner-light", DESKTOP, &[]);
+    look(&format!("{home}jobs/runner/runner-3"), "farm-runner-light", DESKTOP, &[]);
     look(&url, "farm-without-script", DESKTOP, &[NO_SCRIPT]);
-    let text = dump(&format!("{url}jobs/type/type10Update"));
+    let text = dump(&format!("{home}jobs/type/type10Update"));
     assert!(text.contains("Type type10Update") && text.contains("wiki/type10Update"), "{text}");
     farm.stop();
 }

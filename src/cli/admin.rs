@@ -22,7 +22,7 @@ use std::process::ExitCode;
 /// Where the socket is, if no option says where.
 const VARIABLE: &str = "POOLCOUNTER_ADMIN";
 /// The configuration file of the package.
-const USUAL_CONFIG: &str = "/etc/poolcounter.toml";
+pub(super) const USUAL_CONFIG: &str = "/etc/poolcounter.toml";
 
 /// Settings that the options make.
 struct AdminCommandSettings {

@@ -3,7 +3,9 @@
 use super::admin;
 use super::command::{Command, Failure};
 use super::completions;
+use super::config_command;
 use super::counter;
+use super::doctor;
 use super::exec;
 use super::holders;
 use super::jobs;
@@ -55,6 +57,26 @@ pub const COMMANDS: &[Command] = &[
         first_words: Vec::new,
         list: String::new,
         run: status::run,
+    },
+    Command {
+        name: "doctor",
+        usage: "[options]",
+        summary: "look for what keeps the daemon of this machine from serving well, and say what to do",
+        options: doctor::described,
+        words: WordsAllowed::None,
+        first_words: Vec::new,
+        list: String::new,
+        run: doctor::run,
+    },
+    Command {
+        name: "config",
+        usage: "[options]",
+        summary: "print the settings of a configuration file, each with where it comes from",
+        options: config_command::described,
+        words: WordsAllowed::None,
+        first_words: Vec::new,
+        list: String::new,
+        run: config_command::run,
     },
     Command {
         name: "stats",

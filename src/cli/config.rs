@@ -184,6 +184,28 @@ struct ConfigEntry<'a> {
     value: &'a Spanned<DeValue<'a>>,
 }
 
+/// A setting or a table of a file, and where it stands.
+pub struct Place {
+    /// Its key, with the sections around it.
+    pub key: String,
+    /// Its line, from 1 on.
+    pub line: usize,
+    /// Its value as it is written; empty for a table.
+    pub value: String,
+}
+
+/// Returns the settings and tables of a well-formed file, in its order.
+pub fn places(text: &str, tables: &[TableDoc]) -> Vec<Place> {
+    let document = DeTable::parse(text).ok();
+    let all = document.iter().flat_map(|document| entries(document.get_ref(), tables));
+    all.map(|ConfigEntry { key, at, value }| {
+        let is_table = tables.iter().any(|table| table.key == key);
+        let value = if is_table { String::new() } else { text[value.span()].into() };
+        Place { key, line: line_of(text, at.start), value }
+    })
+    .collect()
+}
+
 /// Returns whether a file says nothing at all.
 pub fn is_empty(text: &str) -> bool {
     DeTable::parse(text).is_ok_and(|document| document.get_ref().is_empty())

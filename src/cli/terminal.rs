@@ -4,7 +4,7 @@ use super::command::Failure;
 use super::logger;
 use log::Level;
 use poolcounter_core::text::is_visible;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 /// Says on the standard error what is wrong, though all goes on.
@@ -33,7 +33,11 @@ pub fn print(text: &str) -> Result<ExitCode, Failure> {
 ///
 /// When they cannot be written.
 pub fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Failure> {
-    std::io::stdout().write_all(bytes).map_err(|error| format!("cannot print: {error}"))?;
+    match std::io::stdout().write_all(bytes) {
+        // Its reader wants no more.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        printed => printed.map_err(|error| format!("cannot print: {error}"))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,7 +8,7 @@ use poolcounter_service::contract::{
     Context, Handover, IN_ONE_PIECE, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable,
 };
 use poolcounter_service::health::Look;
-use poolcounter_service::report::{Report, View};
+use poolcounter_service::report::{Report, Series, View};
 use serde::Deserialize;
 use std::io;
 
@@ -77,6 +77,10 @@ impl Observe for CountersService {
 
     fn report(&self, _: Time, traffic: &Traffic, _: &dyn Peers) -> Report {
         Report { figures: self.figures(traffic).rows().collect(), tables: self.tables(), ..Report::default() }
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        self.series().into_iter().for_each(note);
     }
 
     fn view(&self, path: &[u8], _: Time, peers: &dyn Peers) -> Option<View> {

@@ -6,7 +6,9 @@ use memchr::memmem::Finder;
 use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::top_keys;
 use poolcounter_service::contract::Peers;
-use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, TableInfo, View};
+use poolcounter_service::report::{
+    Cell, Column, ColumnUnit, Emphasis, Report, Series, SeriesInfo, Table, TableInfo, View,
+};
 use std::cmp::Reverse;
 
 /// How many counters a table has at most, and how many holders.
@@ -88,7 +90,31 @@ static HOLDERS: TableInfo = TableInfo {
     ],
 };
 
+static UNITS_HELD: SeriesInfo = SeriesInfo {
+    name: "holdings",
+    title: "Holdings of counters",
+    unit: "holdings",
+    is_rate: false,
+    emphasis: Emphasis::Work,
+};
+static REFUSED: SeriesInfo = SeriesInfo {
+    name: "refused",
+    title: "Refused by counters",
+    unit: "per second",
+    is_rate: true,
+    emphasis: Emphasis::Alarm,
+};
+
 impl CountersService {
+    /// Returns the values that are remembered for curves.
+    pub(super) fn series(&self) -> [Series; 2] {
+        let refusals = self.state.refusals();
+        [
+            (&UNITS_HELD, self.state.holdings()),
+            (&REFUSED, refusals.at_maximum.get().saturating_add(refusals.for_memory.get())),
+        ]
+    }
+
     /// Returns the tables, of [`MOST_ROWS`] rows at most each.
     pub(super) fn tables(&self) -> Vec<Table> {
         let share = |level: &LevelOf<'_>| u64::from(level.units) * 100 / u64::from(level.maximum.unwrap_or(0).max(1));

@@ -16,6 +16,7 @@ mod resource;
 mod rights;
 mod samples;
 mod snapshots;
+mod tabs;
 mod text;
 pub mod wire;
 
@@ -29,17 +30,15 @@ use poolcounter_core::id::ConnId;
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::Due;
-use poolcounter_service::access;
 use poolcounter_service::contract::{
     Caps, Context, Effect, Info, Input, Operations, Requester, Served, Service, Shown, Then, Wake, Wanted,
 };
 use poolcounter_service::operations::PendingOperations;
 use poolcounter_service::options::Opt;
 use poolcounter_service::output::MAX_BYTES;
-use poolcounter_service::report::snapshot::Moment;
 use poolcounter_service::settings::{self, Configure};
 use recent::Recent;
-use resource::{Extent, Form, PLAIN, Resource};
+use resource::{Extent, Form, PLAIN, Resource, value_in};
 use samples::{INTERVAL, KEPT, Samples};
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
@@ -138,6 +137,8 @@ const MISDIRECTED: &str = "This server does not know that name; the option --htt
 struct PendingPage {
     conn: ConnId,
     resource: Resource<'static>,
+    /// Word of the tab, for a part of everything; name of the service, for its health alone.
+    part: Option<Box<str>>,
     /// Question to the daemons of a fleet; `None` for a page about this daemon.
     target: Option<String>,
     extent: Extent,
@@ -165,6 +166,9 @@ impl Http {
                 self.operate(conn, service, thing, &request, context)
             }
             (None, _) | (Some(Resource::View(..)), Method::Post | Method::Other) => Err(Status::NotFound),
+            (Some(Resource::Tab(word, _)), Method::Post | Method::Other) if word != tabs::OVERVIEW => {
+                Err(Status::NotFound)
+            }
             (Some(_), Method::Post | Method::Other) => Err(Status::MethodNotAllowed),
             (Some(resource), Method::Get | Method::Head) => {
                 self.ask_for_page(conn, resource, &request, context);
@@ -201,7 +205,12 @@ impl Http {
             _ => Wanted::Reports,
         };
         let (method, connection) = (request.method, request.connection);
-        self.page = Some(PendingPage { conn, resource: resource.shape(), target, extent, method, connection });
+        let part = match resource {
+            Resource::Tab(word, _) => Some(word.into()),
+            Resource::Health => value_in(request.query, "service").map(Box::from),
+            _ => None,
+        };
+        self.page = Some(PendingPage { conn, resource: resource.shape(), part, target, extent, method, connection });
         let from = Requester { service: context.called.id, conn, number: 0 };
         context.effects.push(Effect::Show(from, wanted));
     }
@@ -213,10 +222,14 @@ impl Http {
             self.note_health(telemetry.unhealthy_reason);
         }
         let (status, body) = match (resource, &shown) {
-            (Resource::Health, Shown::Telemetry(telemetry)) => match telemetry.unhealthy_reason {
-                Some(reason) => (Status::ServiceUnavailable, format!("{reason}\n")),
-                None => (Status::Ok, "ok\n".into()),
-            },
+            (Resource::Health, Shown::Telemetry(telemetry)) => {
+                let part = page.part.as_deref();
+                match part.map_or(Some(telemetry.unhealthy_reason), |service| (telemetry.health_of)(service)) {
+                    Some(Some(reason)) => (Status::ServiceUnavailable, format!("{reason}\n")),
+                    Some(None) => (Status::Ok, "ok\n".into()),
+                    None => (Status::NotFound, text_of(Status::NotFound)),
+                }
+            }
             _ => match self.render(page, shown, context.time.now) {
                 Some(body) => (Status::Ok, body),
                 None => (Status::NotFound, text_of(Status::NotFound)),
@@ -249,11 +262,14 @@ impl Http {
                     let own = self.snapshot_of(moment, extent, telemetry);
                     fleet.merged(target, own, now)?.cut(extent.room())
                 }
-                _ if resource == Resource::Status => self.snapshot_of(in_use(moment), extent, telemetry),
                 _ => self.snapshot_of(moment, extent, telemetry),
             },
             Shown::Views(moment, views, telemetry) => self.snapshot_of_views(moment, views, extent, telemetry)?,
             Shown::Telemetry(_) => return None,
+        };
+        let snapshot = match &page.part {
+            Some(word) => tabs::part_of(snapshot, word)?,
+            None => snapshot,
         };
         Some(if resource.is_page() { page::render(&snapshot) } else { snapshot.to_json() })
     }
@@ -268,16 +284,6 @@ impl Http {
             _ => Readiness::Ready,
         }
     }
-}
-
-/// Leaves out the services to which no client has connected, all but the first, as the page does not show them.
-fn in_use(mut moment: Moment<'_>) -> Moment<'_> {
-    let services = &mut moment.overview.services;
-    let first = services.first().map(|service| service.name);
-    services.retain(|service| {
-        service.traffic.opened.get() > 0 || Some(service.name) == first || service.name == access::report::NAME
-    });
-    moment
 }
 
 /// Returns the text in place of a page.

@@ -51,7 +51,16 @@ pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
 
 pub fn of_overview(overview: Overview, loop_stats: &LoopStats) -> Moment<'_> {
     let (now, epoch) = (Time::START, Span::ZERO);
-    Moment { now, epoch, overview, loop_stats, health: Vec::new(), usage: NoProcessInfo.usage(), timers: 0 }
+    Moment {
+        now,
+        epoch,
+        overview,
+        loop_stats,
+        health: Vec::new(),
+        past: Vec::new(),
+        usage: NoProcessInfo.usage(),
+        timers: 0,
+    }
 }
 
 /// Clients read lines of 64 KiB at most, and an empty one is the end.
@@ -160,8 +169,8 @@ mod merged {
             (r#""acquired":3"#, r#""acquired":{"a":[]}"#),
             (r#""counts":["#, r#""counts":[18446744073709551615,"#),
             (r#""connections":0"#, r#""connections":18446744073709551615"#),
-            (r#""name":"pools","is_en"#, r#""name":"history","is_en"#),
-            (r#""name":"pools","is_en"#, r#""name":"http","is_en"#),
+            (r#""name":"pools","ti"#, r#""name":"history","ti"#),
+            (r#""name":"pools","ti"#, r#""name":"http","ti"#),
         ] {
             assert!(whole.contains(from), "{from}");
             let json = whole.replace(from, to);

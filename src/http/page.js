@@ -63,7 +63,10 @@ const linkTo = (path, name) => path === "http://" ? path + name + "/" : path + e
 const withRange = path => path + (range === "1m" ? "" : "?range=" + range);
 
 const TONES = { none: "", work: "", caution: "amber", alarm: "red" };
-const text = className => value => [{ text: value, className }];
+// A name that is long is cut in its middle.
+const MOST_CHARACTERS = 64;
+const cut = name => name.length <= MOST_CHARACTERS ? name : name.slice(0, 40) + "…" + name.slice(-20);
+const text = className => value => [{ text: cut(value), className, title: cut(value) === value ? "" : value }];
 const faint = show => (value, tone) => [{ text: show(value), className: value === 0 ? "none" : tone }];
 const quantile = (value, isOver) => value === null ? "–" : (isOver ? "over " : "") + duration(value);
 
@@ -260,8 +263,29 @@ function countCells(value, emphasis, recent, curves) {
   return [{ ...cell, text: value ? cell.text : "0", title: number(value) + " in " + duration(Math.round(recent.seconds)) }];
 }
 
+// Columns of a table that there was no room for, by their names, with the width for which that holds; tables that show all of them.
+const tight = {}, uncut = new Set();
+
+// Columns that say something, but for those that there is no room for.
+function columnsOf(id, heading, width) {
+  const columns = heading.columns.filter(column => !column.is_zero), key = width + " " + columns.map(column => column.name).join(" ");
+  if (tight[id]?.key !== key) tight[id] = { key, names: new Set() };
+  return uncut.has(id) ? columns : columns.filter(column => !tight[id].names.has(column.name));
+}
+
+// Leaves out a column more where a table is wider than its place: of those that only tell, the last one; what waits or is refused stays.
+function tighten(id, columns) {
+  const rank = ({ emphasis, unit }) => isText(unit) && emphasis === "none" ? 1 : { none: 0, work: 2, caution: 3, alarm: 4 }[emphasis] ?? 0;
+  const scroll = byId(id).closest(".scroll"), rest = columns.slice(1);
+  if (uncut.has(id) || scroll.scrollWidth <= scroll.clientWidth || !rest.length) return false;
+  const least = Math.min(...rest.map(rank));
+  tight[id].names.add(rest.findLast(column => rank(column) === least).name);
+  return true;
+}
+
 function rowsOf(service, heading, isForced) {
-  const { columns, recent } = heading, id = section(service, heading), root = byId(id).closest("section");
+  const { recent } = heading, id = section(service, heading), root = byId(id).closest("section");
+  const columns = columnsOf(id, heading, byId(id).closest(".scroll").clientWidth);
   if (frozen.has(id) && !isForced) return;
   const told = last[service.name][heading.name], curves = new Map(recent ? told.map((row, n) => [row, recent.curves[n]]) : []);
   const has = row => columns.some(({ name, unit }) => isText(unit) && String(row[name] ?? "").toLowerCase().includes(filter));
@@ -284,7 +308,7 @@ function rowsOf(service, heading, isForced) {
       : [{ text: title + (recent && is_counter ? "/s" : ""), title: help, className, sort }];
   });
   if (curves.size) heads.push({ text: "trend", title: "How much was done in each second, and in red how much was refused." });
-  const folded = heads.length > 6 ? FOLDED : FOLDED_NARROW, rows = open.has(id) ? all : all.slice(0, folded);
+  const folded = heading.columns.length > 6 ? FOLDED : FOLDED_NARROW, rows = open.has(id) ? all : all.slice(0, folded);
   const most = columns.map(({ name, emphasis }) => emphasis === "work" ? Math.max(1e-9, ...all.map(row => row[name])) : 0);
   byId(id).classList.toggle("many", heads.length > 12);
   const told_at = last.started_at + last.uptime;
@@ -298,19 +322,41 @@ function rowsOf(service, heading, isForced) {
     if (actions && last.is_admin) cells[0].actions = actions.map(name => ({ name, path: pathOf(service, name, value) }));
     return most[x] ? [{ ...cells[0], className: "share", share: value / most[x] }] : cells;
   }).concat(curves.size ? [{ curves: curves.get(row), className: "trend" }] : [])));
+  if (!root.hidden && tighten(id, columns)) return rowsOf(service, heading, true);
   unfold(id, all.length + (isPartial && !filter ? heading.more : 0), folded, again);
   root.hidden = all.length === 0 && heading.empty === "";
   say(root.querySelector("h2 small"), [timeOf(heading), filter ? "with “" + filter + "”: " + number(all.length) : ""].filter(Boolean).join(", "));
   const more = heading.more && !isPartial ? "There are " + number(heading.more) + " more." : "";
   const note = root.querySelector(".note");
-  say(note, [heading.help, heading.note, more].filter(Boolean).join(" "));
+  const titles = has => heading.columns.filter(has).map(column => column.title).join(", ");
+  const zero = titles(column => column.is_zero), cut = titles(column => tight[id].names.has(column.name));
+  say(note, [heading.help, heading.note, more, zero && "Zero everywhere: " + zero + ".", cut && !uncut.has(id) && "No room for: " + cut + "."].filter(Boolean).join(" "));
+  showCut(id, root, cut, again);
   note.hidden = rows.length === 0 || note.textContent === "";
+}
+
+// A button that shows the columns that there is no room for, or leaves them out again.
+function showCut(id, root, cut, again) {
+  let button = root.querySelector("button.cut");
+  if (!button && !cut) return;
+  if (!button) {
+    button = el("button", "cut");
+    root.append(button);
+    button.onclick = () => {
+      if (!uncut.delete(id)) uncut.add(id);
+      again();
+      focusable();
+    };
+  }
+  button.hidden = !cut;
+  say(button, uncut.has(id) ? "Fewer columns" : "All columns");
 }
 
 // From how many seconds on a cell of a matrix is how hot. The same stands in page.rs.
 const HEAT = [10, 60, 600, 3600, 21600];
 // What is chosen for the matrix, and all of it, if it was asked for.
-const chosen = { isAll: location.pathname !== "/", words: [], order: "server" };
+const isTab = location.pathname.lastIndexOf("/") === 0;
+const chosen = { isAll: !isTab, words: [], order: "server" };
 let whole;
 
 const ageOf = heat => heat ? heat[1] : 0, countOf = heat => heat ? heat[0] : 0;
@@ -405,16 +451,16 @@ function drawMatrix(service) {
   parts.bar.hidden = all[0] === 0;
   parts.search.placeholder = "search " + number(all[0]) + " " + rowWord + "s, " + number(all[1]) + " " + columnWord + "s";
   parts.search.setAttribute("aria-label", parts.search.placeholder);
-  parts.button.hidden = isSmall || location.pathname !== "/";
+  parts.button.hidden = isSmall || !isTab;
   say(parts.button, chosen.isAll ? "Show the worst" : "Show all");
   say(parts.note, isFound && !lines.length ? "Nothing has that name." : matrix.help);
   parts.note.hidden = all[0] === 0;
 }
 
 function matrixOf(service) {
-  if (location.pathname !== "/") whole = service.matrix;
+  if (!isTab) whole = service.matrix;
   drawMatrix(service);
-  if (location.pathname === "/" && (chosen.isAll || chosen.words.length)) fetchWhole(service);
+  if (isTab && (chosen.isAll || chosen.words.length)) fetchWhole(service);
 }
 
 const COLORS = { none: "blue", work: "green", caution: "amber", alarm: "red" };
@@ -581,15 +627,15 @@ function sentenceOf({ sentence, since, link, command }) {
   root.append(words);
   if (since) root.append(" ", el("small", "", "since " + clock(since, true)));
   if (command) {
-    const code = el("code", "", "poolcounter " + command), copy = el("button", "copy", "copy");
-    copy.onclick = () => navigator.clipboard?.writeText(code.textContent).then(() => say(copy, "copied"), () => {});
-    root.append(" ", code, ...(navigator.clipboard ? [copy] : []));
+    root.append(" ", ...commandOf(command));
   }
   return root;
 }
 
 function showHealth(status) {
   const lines = linesOf(status), root = byId("state"), told = JSON.stringify(lines);
+  // A tab has the conditions of its own service, and the worst one of each other.
+  const isWhole = line => !status.tab || status.tab === "overview" || status.tab === tabOf(line);
   const critical = lines.flatMap(line => line.conditions.filter(it => it.level === "critical"));
   const worst = lines.find(line => line.level === "critical");
   if (root.dataset.told !== told) {
@@ -597,7 +643,7 @@ function showHealth(status) {
     root.replaceChildren(...lines.map(line => {
       const row = el("div", "level " + line.level), list = el("ul");
       row.append(el("i"), el("b", "", line.title), el("span", "word", line.level), list);
-      const shown = line.conditions.slice(0, MOST_CONDITIONS), more = line.more + line.conditions.length - shown.length;
+      const shown = line.conditions.slice(0, isWhole(line) ? MOST_CONDITIONS : 1), more = line.more + line.conditions.length - shown.length;
       list.append(...(shown.length ? shown.map(sentenceOf) : [el("li", "", line.sentence)]), ...(more > 0 ? [el("li", "", "and " + number(more) + " more")] : []));
       return row;
     }));
@@ -616,10 +662,15 @@ function show(status, isPart) {
   const busy = passed > 0 ? (loop.busy - last.loop.busy) / passed : loop.busy / Math.max(status.uptime, .001);
   last = status;
   alarm = showHealth(status);
+  showTabs(status);
   byId("title").hidden = !status.title;
-  byId("loop").hidden = Boolean(status.title);
+  byId("loop").hidden = status.tab !== "daemon";
   if (status.title && byId("title").textContent !== status.title) byId("title").replaceChildren(el("h2", "", status.title));
-  status.history.series.filter(series => isUsed(services.find(it => it.name === series.service)))
+  const off = services.find(it => !it.is_enabled && tabOf(it) === status.tab);
+  byId("off").hidden = !off;
+  if (off) say(byId("off"), "This service is off. The option --" + off.option + " turns it on.");
+  showCommands(status.commands ?? []);
+  status.history.series.filter(series => isTab && status.tab !== "overview" || isUsed(services.find(it => it.name === series.service)))
     .forEach(series => plot(series, status.history, status.started_at + status.uptime));
   // Those who look at this page are none of them.
   const clients = services.filter(it => it.name !== "http").reduce((sum, it) => sum + it.connections, 0);
@@ -631,13 +682,13 @@ function show(status, isPart) {
     ["version", status.version],
   ] : [
     ["up", duration(status.uptime)],
-    [status.title ? "its clients" : "clients", number(clients)],
+    ...(status.title ? [] : [["connections", number(clients)]]),
     ["busy", (busy * 100).toLocaleString("en", { maximumFractionDigits: 1 }) + " %"],
     ["memory", bytes(process.resident_bytes)],
     ["version", status.version],
     ...reloaded(status.last_reload, status.started_at + status.uptime),
   ]);
-  const used = services.filter(isUsed);
+  const used = services.filter(it => it.is_enabled);
   used.filter(service => service.matrix).forEach(matrixOf);
   used.forEach(service => service.tables.forEach(heading => rowsOf(service, heading, isForced)));
   const heads = ["connections", "so far", "read", "written", "connect errors", "failed sends"];
@@ -646,8 +697,11 @@ function show(status, isPart) {
     bytes(it.received_bytes), bytes(it.sent_bytes), ...faint(number)(it.connect_errors, "red"),
     ...faint(number)(it.failed_sends, "red"),
   ]));
-  used.filter(service => service.figures.length).forEach(figures);
-  figures({ name: "the loop", figures: [
+  showPast(status);
+  const told = used.filter(service => service.figures.length);
+  byId("figures").hidden = !told.length && status.tab !== "daemon";
+  told.forEach(figures);
+  if (status.tab === "daemon") figures({ name: "the loop", figures: [
     { name: "ticks", value: loop.ticks, help: "Turns of the loop." },
     { name: "turns", value: loop.turns, help: "Turns of clients in them." },
     { name: "busy", value: loop.busy, is_seconds: true, help: "Time awake." },
@@ -658,6 +712,63 @@ function show(status, isPart) {
   ] });
 }
 
+// The word of a service in the path of its tab.
+const tabOf = service => service.title.toLowerCase();
+
+// Links to the tabs, each with the worst level of its service.
+function showTabs(status) {
+  const root = byId("tabs"), isOff = it => it.title && !it.is_enabled;
+  // A page of one thing knows of the other services by their health alone.
+  const titles = new Set([...status.services.filter(it => it.title && it.is_enabled), ...status.health].map(it => it.title));
+  const tabs = [
+    { text: "Overview", path: "/", word: "overview", className: "none" },
+    ...[...titles].filter(title => title !== "Daemon").map(title => ({ text: title, word: tabOf({ title }), className: status.health.find(line => line.title === title)?.level ?? "none" })),
+    ...status.services.filter(isOff).map(it => ({ text: it.title, word: tabOf(it), className: "none off", title: "off: --" + it.option })),
+    { text: "Daemon", word: "daemon", className: status.health.find(line => line.title === "Daemon")?.level ?? "none" },
+  ];
+  const told = JSON.stringify([tabs, range]);
+  if (root.dataset.told === told) return;
+  root.dataset.told = told;
+  root.replaceChildren(...tabs.map(({ text, word, className, title, path = linkTo("/", word) }) => {
+    const link = el("a", className, text);
+    link.href = withRange(path);
+    if (title) link.title = title;
+    if (word === status.tab) link.setAttribute("aria-current", "page");
+    return link;
+  }));
+}
+
+// The commands for the thing that the page is about.
+function showCommands(commands) {
+  const root = byId("acts"), list = root.querySelector("ul"), told = commands.join("\n");
+  root.hidden = !commands.length;
+  if (list.dataset.told === told) return;
+  list.dataset.told = told;
+  list.replaceChildren(...commands.map(command => {
+    const line = el("li");
+    line.append(...commandOf(command));
+    return line;
+  }));
+}
+
+// A command as it is typed, and a button that copies it.
+function commandOf(command) {
+  const code = el("code", "", "poolcounter " + command), copy = el("button", "copy", "copy");
+  copy.onclick = () => navigator.clipboard?.writeText(code.textContent).then(() => say(copy, "copied"), () => {});
+  return navigator.clipboard ? [code, " ", copy] : [code];
+}
+
+// Conditions that are over, on the overview.
+function showPast(status) {
+  const past = status.tab === "overview" ? status.past ?? [] : [];
+  byId("past-section").hidden = !past.length;
+  const text = text => ({ text, className: "text" });
+  fill("past", [text("service"), text("level"), text("state"), "until", "for"], past.map(over => [
+    text(over.title), text(over.level), { text: over.sentence, link: over.link, className: "text help" },
+    clock(over.until, true), duration(over.until - over.since),
+  ]));
+}
+
 // Those that a client has connected to; the first if there is none.
 function isUsed(service) {
   const isAny = last.services.some(it => it.name !== "http" && it.connections_opened > 0);
@@ -665,7 +776,7 @@ function isUsed(service) {
 }
 
 // Where what this page shows is as JSON.
-const source = () => (location.pathname === "/" ? "/status.json" : location.pathname + ".json") + "?range=" + range + (wantsAll() ? "" : "&rows=" + FOLDED);
+const source = () => (location.pathname === "/" ? "/overview" : location.pathname) + ".json" + "?range=" + range + (wantsAll() ? "" : "&rows=" + FOLDED);
 
 let heard = Date.now(), failing = false, timer;
 
@@ -724,7 +835,7 @@ async function refresh() {
 // What a tab tells of the page.
 function showTitle(isStale) {
   const state = isStale ? "(stale) " : alarm ? alarm + " – " : "";
-  const title = state + (last.title ? last.title + " – " : "") + location.host + " – poolcounter";
+  const title = state + (last.title ? last.title + " – " : isTab && last.tab !== "overview" ? last.tab[0].toUpperCase() + last.tab.slice(1) + " – " : "") + location.host + " – poolcounter";
   if (document.title !== title) document.title = title;
 }
 
@@ -745,7 +856,7 @@ function focusable() {
 
 byId("filter").oninput = event => {
   filter = event.target.value.trim().toLowerCase();
-  last.services.filter(isUsed).forEach(service => service.tables.forEach(heading => rowsOf(service, heading, true)));
+  last.services.filter(it => it.is_enabled).forEach(service => service.tables.forEach(heading => rowsOf(service, heading, true)));
   if (isPartial) refresh();
 };
 byId("filter").onkeydown = event => {

@@ -2,12 +2,13 @@
 //! again; whoever runs no scripts reads plain tables.
 
 use super::recent::RANGES;
+use super::tabs;
 use super::text::html;
 use poolcounter_service::health::Level;
 use poolcounter_service::report::matrix::{ShownHeat, ShownMatrix};
 use poolcounter_service::report::room::MOST_ROWS;
 use poolcounter_service::report::shown::{duration, grouped, path_to};
-use poolcounter_service::report::snapshot::{ShownCurve, ShownFigure, Snapshot};
+use poolcounter_service::report::snapshot::{ShownCurve, ShownFigure, ShownPast, Snapshot};
 use poolcounter_service::report::tables::{ColumnHead, ShownCell, ShownClient, ShownTable, ShownTimes};
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -18,8 +19,8 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-agn18MJbtw+RD1R6AZuluTjTp1twEp+XrExUSos6aVg='; ",
-            "style-src 'sha256-G5OoVsqS+RrWn3EsNQHPBc5Bk8898dM8ChWThxkO2hs='; ",
+            "script-src 'sha256-K88s28pHsIlhgjFwqquWli+bP5Wiahh9LwyMeM4JECs='; ",
+            "style-src 'sha256-b4zTihe6yxU1vElgyMGwsvXZScwqaMwATDIv+lvJ0MY='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )
@@ -53,18 +54,22 @@ fn basic(status: &Snapshot) -> String {
         "<h1><a href=\"/\">poolcounter</a> {}</h1>\n<p>This page refreshes itself every five seconds. With JavaScript it has plots, too.</p>\n",
         status.version
     );
+    write_tabs(&mut page, status);
     write_ranges(&mut page, status.range.as_deref());
     if let Some(title) = &status.title {
         page.extend(["<h2>", &html(title), "</h2>\n"]);
     }
     write_health(&mut page, status);
+    for command in &status.commands {
+        page.extend(["<p><code>poolcounter ", &html(command), "</code></p>\n"]);
+    }
     write_series(&mut page, status);
     if let Some(reload) = &status.last_reload {
         let age = duration((status.started_at + status.uptime - reload.at).max(0.0));
         let outcome = if reload.has_worked { "worked" } else { "has not worked: the log says why" };
         writeln!(page, "<p>The last reload was {age} ago and {outcome}.</p>").expect("a string takes every character");
     }
-    for service in &status.services {
+    for service in status.services.iter().filter(|service| service.is_enabled) {
         if let Some(matrix) = &service.matrix {
             write_matrix(&mut page, matrix);
         }
@@ -85,6 +90,19 @@ fn basic(status: &Snapshot) -> String {
         write_rows(&mut page, &title, heads, service.figures.iter().map(row));
     }
     page
+}
+
+/// Writes the links to the tabs. One of a service that is off says how it is turned on.
+fn write_tabs(page: &mut String, status: &Snapshot) {
+    page.push_str("<nav aria-label=\"Services\"><a href=\"/\">Overview</a>");
+    // A page of one thing knows of the other services by their health alone.
+    for title in status.health.iter().map(|line| &*line.title) {
+        page.extend([" <a href=\"", &path_to("/", &title.to_lowercase()), "\">", &html(title), "</a>"]);
+    }
+    for service in status.services.iter().filter(|service| !service.title.is_empty() && !service.is_enabled) {
+        page.extend([" ", &html(&service.title), " (off: --", &html(&service.option), ")"]);
+    }
+    page.push_str("</nav>\n");
 }
 
 /// The ranges of time that the page can tell of.
@@ -121,6 +139,16 @@ fn write_health(page: &mut String, status: &Snapshot) {
         let heads = [("service", ""), ("level", ""), ("state", ""), ("for", NUMBER), ("poolcounter ...", "")];
         write_rows(page, "Health", heads, rows);
     }
+    if !status.past.is_empty() && status.tab.as_deref() == Some(tabs::OVERVIEW) {
+        let row = |over: &ShownPast| {
+            let text = format!("<a href=\"{}\">{}</a>", over.link, html(&over.sentence));
+            let times = [at(over.until), duration(over.until - over.since)].map(|time| (time, NUMBER));
+            let [ago, span] = times;
+            [(html(&over.title).into_owned(), ""), (over.level.word().into(), ""), (text, ""), ago, span]
+        };
+        let heads = [("service", ""), ("level", ""), ("state", ""), ("ago", NUMBER), ("for", NUMBER)];
+        write_rows(page, "Over lately", heads, status.past.iter().map(row));
+    }
 }
 
 /// What is remembered, as numbers.
@@ -147,7 +175,8 @@ fn write_table(page: &mut String, service: &str, table: &ShownTable, range: Opti
         return page.extend(["<h2>", &html(&table.title), "</h2>\n<p>", &html(&table.empty), "</p>\n"]);
     }
     let class_of = |column: &ColumnHead| if column.is_text() { "" } else { NUMBER };
-    let heads = table.columns.iter().flat_map(|column| match (&*column.unit, &column.title) {
+    let columns = table.columns.iter().filter(|column| !column.is_zero);
+    let heads = columns.flat_map(|column| match (&*column.unit, &column.title) {
         ("times", title) => ["p50", "p99"].map(|share| Some((format!("{title} {share}"), NUMBER))),
         ("number", title) if column.is_counter && table.recent.is_some() => {
             [Some((format!("{title}/s"), NUMBER)), None]
@@ -170,13 +199,18 @@ fn write_table(page: &mut String, service: &str, table: &ShownTable, range: Opti
             texts_of(other).map(|text| text.map(|text| (text.into_owned(), class)))
         }
     };
-    let rows_of = table.rows.iter().map(|row| row.iter().zip(&table.columns).flat_map(markup).flatten());
+    let is_shown = |(_, column): &(&ShownCell, &ColumnHead)| !column.is_zero;
+    let rows_of =
+        table.rows.iter().map(|row| row.iter().zip(&table.columns).filter(is_shown).flat_map(markup).flatten());
     let title = match &table.recent {
         Some(recent) => format!("{}, last {}", table.title, duration(recent.seconds)),
         None => table.title.clone().into_owned(),
     };
     write_rows(page, &title, heads.flatten(), rows_of);
-    for sentence in [Some(&*table.help), table.note.as_deref()].into_iter().flatten() {
+    let zero = table.columns.iter().filter(|column| column.is_zero).map(|column| &*column.title);
+    let zero = zero.collect::<Vec<_>>().join(", ");
+    let zero = (!zero.is_empty()).then(|| format!("Zero everywhere: {zero}."));
+    for sentence in [Some(&*table.help), table.note.as_deref(), zero.as_deref()].into_iter().flatten() {
         if !sentence.is_empty() {
             writeln!(page, "<p>{}</p>", html(sentence)).expect("a string takes every character");
         }

@@ -308,7 +308,14 @@ mod tests {
             };
             let rows = self.0.borrow().iter().zip([b'a', b'b']).map(row).collect();
             let report = Report { tables: vec![Table { info: &TABLE, rows, note: None }], ..Report::default() };
-            let mut services = [ServiceReport { name: "one", traffic: Traffic::default(), is_enabled: true, report }];
+            let mut services = [ServiceReport {
+                name: "one",
+                title: "",
+                option: "",
+                traffic: Traffic::default(),
+                is_enabled: true,
+                report,
+            }];
             let range = Range::named(range).expect("is one");
             let narrowed = recent.narrow(range, at(s), &mut services, CURVES, |note| self.tell(note));
             let [(_, _, shown)] = &narrowed[..] else { panic!("one table") };

@@ -1,6 +1,7 @@
 //! Resources over HTTP: paths and queries.
 
 use super::recent::{RANGES, Range};
+use super::tabs::OVERVIEW;
 use poolcounter_service::report::room::{MOST_ROWS, Room};
 
 /// Type of text that is no page.
@@ -15,7 +16,9 @@ const PAGE_ROWS: usize = 20;
 /// Resource that a request can be for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource<'a> {
-    Status,
+    /// A tab of the page, by its word.
+    Tab(&'a str, Form),
+    /// Everything.
     Json,
     Metrics,
     Health,
@@ -41,27 +44,33 @@ pub enum Form {
     Json,
 }
 
+/// Returns the value of this name in a query.
+pub fn value_in<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    query.split('&').filter_map(|part| part.split_once('=')).find(|it| it.0 == name).map(|it| it.1)
+}
+
 impl Resource<'_> {
     pub fn at(path: &str) -> Option<Resource<'_>> {
         match path {
-            "/" => Some(Resource::Status),
+            "/" => Some(Resource::Tab(OVERVIEW, Form::Page)),
             "/status.json" => Some(Resource::Json),
             "/metrics" => Some(Resource::Metrics),
             "/healthz" => Some(Resource::Health),
             _ => {
-                let (service, thing) = path.strip_prefix('/')?.split_once('/')?;
-                Some(match thing.strip_suffix(".json") {
-                    Some(thing) => Resource::View(service, thing, Form::Json),
-                    None => Resource::View(service, thing, Form::Page),
-                })
+                let path = path.strip_prefix('/')?;
+                let (path, form) = path.strip_suffix(".json").map_or((path, Form::Page), |path| (path, Form::Json));
+                match path.split_once('/') {
+                    Some((service, thing)) => Some(Resource::View(service, thing, form)),
+                    None => path.bytes().all(|byte| byte.is_ascii_lowercase()).then_some(Resource::Tab(path, form)),
+                }
             }
         }
     }
 
     pub fn content_type(self) -> &'static str {
         match self {
-            Resource::Status | Resource::View(_, _, Form::Page) => "text/html; charset=utf-8",
-            Resource::Json | Resource::View(_, _, Form::Json) => "application/json",
+            Resource::Tab(_, Form::Page) | Resource::View(_, _, Form::Page) => "text/html; charset=utf-8",
+            Resource::Json | Resource::Tab(_, Form::Json) | Resource::View(_, _, Form::Json) => "application/json",
             Resource::Metrics => "text/plain; version=0.0.4; charset=utf-8",
             Resource::Health => PLAIN,
         }
@@ -71,7 +80,7 @@ impl Resource<'_> {
     pub fn target(self, range: Option<Range>) -> Option<String> {
         let query = format!("range={}&times=all", range.map_or("start", |range| range.name));
         match self {
-            Resource::Status | Resource::Json => Some(format!("/status.json?{query}")),
+            Resource::Tab(..) | Resource::Json => Some(format!("/status.json?{query}")),
             Resource::View(service, thing, _) => Some(format!("/{service}/{thing}.json?{query}")),
             Resource::Metrics | Resource::Health => None,
         }
@@ -80,7 +89,7 @@ impl Resource<'_> {
     /// Returns the same without names, which a response does not need.
     pub fn shape(self) -> Resource<'static> {
         match self {
-            Resource::Status => Resource::Status,
+            Resource::Tab(_, form) => Resource::Tab("", form),
             Resource::Json => Resource::Json,
             Resource::Metrics => Resource::Metrics,
             Resource::Health => Resource::Health,
@@ -89,7 +98,7 @@ impl Resource<'_> {
     }
 
     pub fn is_page(self) -> bool {
-        matches!(self, Resource::Status | Resource::View(_, _, Form::Page))
+        matches!(self, Resource::Tab(_, Form::Page) | Resource::View(_, _, Form::Page))
     }
 }
 
@@ -97,14 +106,14 @@ impl Extent {
     /// Returns the extent that a query asks for: `range=NAME`, without which pages tell of the shortest range, and the JSON of all since the start;
     /// `rows=N`; `times=all`.
     pub fn of(resource: Resource<'_>, query: &str) -> Extent {
-        let value = |name: &str| query.split('&').filter_map(|part| part.split_once('=')).find(|it| it.0 == name);
+        let value = |name| value_in(query, name);
         let range = match value("range") {
-            Some((_, name)) => Range::named(name),
+            Some(name) => Range::named(name),
             None => resource.is_page().then_some(RANGES[0]),
         };
-        let rows = value("rows").and_then(|(_, rows)| rows.parse::<usize>().ok());
+        let rows = value("rows").and_then(|rows| rows.parse::<usize>().ok());
         let rows = rows.unwrap_or(if resource.is_page() { PAGE_ROWS } else { MOST_ROWS }).min(MOST_ROWS);
-        Extent { range, rows, is_to_add: value("times") == Some(("times", "all")) }
+        Extent { range, rows, is_to_add: value("times") == Some("all") }
     }
 
     pub fn room(self) -> Room {

@@ -32,7 +32,10 @@ impl Http {
         telemetry: &Telemetry<'_>,
     ) -> Option<Snapshot> {
         // What is found in several services has no curves, and the same title.
-        let View { title, of, .. } = views.into_iter().next()?;
+        let is_one = views.len() == 1;
+        let View { title, of, commands, .. } = views.into_iter().next()?;
+        let tab = moment.overview.services.first().filter(|service| is_one && !service.title.is_empty());
+        let tab = tab.map(|service| service.title.to_lowercase().into());
         let (interval, most) = match moment.overview.services[0].report.series.is_empty() {
             true => (Span::ZERO, 0),
             false => (INTERVAL_OF_THINGS, KEPT_OF_THINGS - 1),
@@ -41,7 +44,7 @@ impl Http {
         let recent = self.narrow(&mut moment, extent, telemetry);
         let remembered = Remembered { interval, most, values: &values, recent: &recent };
         let snapshot = Snapshot::of(&moment, extent.room(), &remembered);
-        Some(Snapshot { title: Some(title), ..self.finished(snapshot, extent) })
+        Some(Snapshot { title: Some(title), tab, commands, ..self.finished(snapshot, extent) })
     }
 
     /// Restricts the tables to the range.

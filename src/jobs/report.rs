@@ -132,7 +132,7 @@ impl JobQueue {
     /// Returns what is remembered for curves.
     pub(super) fn series(&self) -> [Series; 3] {
         let [put, deleted, ready] = self.state.totals();
-        [(&PUT, put), (&DELETES, deleted), (&READY, ready)]
+        [(&READY, ready), (&DELETES, deleted), (&PUT, put)]
     }
 }
 

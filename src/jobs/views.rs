@@ -8,6 +8,7 @@ use super::tables::{BURIED, RUNNER};
 use poolcounter_core::text::title_of;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
+use poolcounter_service::health::quoted;
 use poolcounter_service::report::{Cell, Emphasis, Report, Series, SeriesInfo, Table, View};
 
 /// Largest matrix, in first parts and last parts: as much as a person can search through.
@@ -80,7 +81,8 @@ impl JobQueue {
             },
         ];
         let report = Report { tables, series: series_of(levels).into(), ..Report::default() };
-        Some(View { title: title_of(&capitalized(part), name), report, ..View::default() })
+        let commands = commands_for(by, name);
+        Some(View { title: title_of(&capitalized(part), name), report, commands, ..View::default() })
     }
 
     /// Notes the values of which the pages of sums show curves, by the paths of these pages.
@@ -103,6 +105,25 @@ impl JobQueue {
         let title = title_of("Runner", name);
         View { title, report: Report { tables, ..Report::default() }, ..View::default() }
     }
+}
+
+/// Returns the commands that help with the tubes of a first or a last part, if its name can be typed.
+fn commands_for(by: SumBy, name: &[u8]) -> Vec<String> {
+    let pattern = match by {
+        SumBy::FirstPart => [name, b"/*"].concat(),
+        SumBy::LastPart => [b"*/", name].concat(),
+    };
+    let Some(pattern) = quoted(&pattern) else { return Vec::new() };
+    ["run", "kick", "pause"]
+        .map(|word| {
+            let behind = match word {
+                "run" => " -- COMMAND",
+                "pause" => " 600",
+                _ => "",
+            };
+            format!("jobs {word} {pattern}{behind}")
+        })
+        .into()
 }
 
 fn series_of(levels: Levels) -> [Series; 4] {

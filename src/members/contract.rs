@@ -11,7 +11,7 @@ use poolcounter_service::contract::{
     Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable,
 };
 use poolcounter_service::health::Look;
-use poolcounter_service::report::{Counted, Report, View};
+use poolcounter_service::report::{Counted, Report, Series, View};
 use std::io;
 use std::sync::Arc;
 
@@ -87,6 +87,10 @@ impl Observe for Members {
         let figures = self.state.counted_in_all();
         let figures = self.levels(traffic).rows().chain(figures.rows()).collect();
         Report { figures, tables: self.tables(), ..Report::default() }
+    }
+
+    fn sample(&self, note: &mut dyn FnMut(Series)) {
+        self.series().into_iter().for_each(note);
     }
 
     fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {

@@ -287,7 +287,8 @@ impl Members {
                 return Ok(false);
             }
             let next = self.state.next_waiter(&mut listing.waiters, now, |conn| peers.peer(conn));
-            let Some((rank, row)) = next else { return Ok(true) };
+            let Some(next) = next else { return Ok(true) };
+            let Some((rank, row)) = next else { continue };
             place += 1;
             context.output.reply_lines(conn, |bytes| wire::write_waiter(bytes, place, &row));
             listing.left -= 1;

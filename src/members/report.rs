@@ -8,8 +8,9 @@ use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::time::Time;
 use poolcounter_core::top_keys;
 use poolcounter_service::contract::{Peers, Traffic};
+use poolcounter_service::health::quoted;
 use poolcounter_service::report::{
-    Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Report, Table, TableInfo, View,
+    Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Report, Series, SeriesInfo, Table, TableInfo, View,
 };
 use std::sync::LazyLock;
 
@@ -138,7 +139,22 @@ static MEMBERS: TableInfo = TableInfo {
     ],
 };
 
+static IN_USE: SeriesInfo =
+    SeriesInfo { name: "in_use", title: "Members in use", unit: "members", is_rate: false, emphasis: Emphasis::Work };
+static WAITING: SeriesInfo = SeriesInfo {
+    name: "waiting",
+    title: "Takes that wait",
+    unit: "takes",
+    is_rate: false,
+    emphasis: Emphasis::Caution,
+};
+
 impl Members {
+    /// Returns the values that are remembered for curves.
+    pub(super) fn series(&self) -> [Series; 2] {
+        [(&IN_USE, self.state.in_use() as u64), (&WAITING, self.state.waiting() as u64)]
+    }
+
     /// What was counted, and the levels as they are now.
     pub(super) fn levels(&self, traffic: &Traffic) -> Figures<Levels> {
         let mut levels = Figures::default();
@@ -176,7 +192,10 @@ impl Members {
             Table { info: &HISTORY, rows: vec![history_of(&pool)], note: None },
         ];
         let title = title_of("Pool", &name);
-        Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
+        let command = |words: &str, behind: &str| quoted(&name).map(|pool| format!("members {words}{pool}{behind}"));
+        let commands = [command("", ""), command("", " --waiting"), command("repair ", " MEMBER")];
+        let commands = commands.into_iter().flatten().collect();
+        Some(View { title, report: Report { tables, ..Report::default() }, commands, ..View::default() })
     }
 
     /// Notes what was counted in each pool; nothing if not all pools are told of, as others would come and go among these.

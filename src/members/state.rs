@@ -28,6 +28,7 @@ mod check;
 mod demand;
 mod events;
 mod health;
+mod keeping;
 mod leases;
 mod lending;
 mod lifecycle;

@@ -247,9 +247,9 @@ impl PoolsService {
         let state = &self.state;
         [
             (&ACQUIRED, state.count_of(Stat::TotalAcquired)),
+            (&REFUSED, state.count_of(Stat::FullQueues)),
             (&HELD, state.working()),
             (&WAITERS, state.waiting()),
-            (&REFUSED, state.count_of(Stat::FullQueues)),
             (&TIMEOUTS, state.timeouts()),
         ]
     }

@@ -8,6 +8,7 @@ use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::time::Time;
 use poolcounter_core::top_keys;
 use poolcounter_service::contract::Peers;
+use poolcounter_service::health::quoted;
 use poolcounter_service::report::tables::client_of;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Report, Table, TableInfo, View};
 
@@ -49,6 +50,17 @@ static CLAIMS: TableInfo = TableInfo {
     ],
 };
 
+/// Returns the commands that help with a key or a type, if its name can be typed.
+fn commands_for(kind: &[u8], name: &[u8]) -> Vec<String> {
+    let ceiling = |keys: String| format!("admin CEILING {keys} max_queue=20,timeout=2");
+    match kind {
+        b"key" => quoted(name).map(|key| vec![format!("holders {key}"), format!("watch {key}"), ceiling(key)]),
+        b"type" => quoted(&[name, b":*"].concat()).map(|keys| vec![ceiling(keys)]),
+        _ => None,
+    }
+    .unwrap_or_default()
+}
+
 impl PoolsService {
     /// Returns what there is to tell of one thing: `key/KEY`, `type/NAME`, `client/CLIENT` or `find/TEXT`, in text as it is shown
     /// elsewhere. A client is an address with or without its port, or who it says to be.
@@ -66,7 +78,8 @@ impl PoolsService {
             _ => return None,
         };
         let title = title_of(word, &name);
-        Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
+        let commands = commands_for(kind, &name);
+        Some(View { title, report: Report { tables, ..Report::default() }, commands, ..View::default() })
     }
 
     /// Returns who holds a key and who waits for it. Of a name that was cut, it is the busiest key that begins so.

@@ -185,8 +185,8 @@ impl Dispatch {
             self;
         services.with_telemetry(from.service, |entry, telemetry| {
             let (epoch, timers) = (*epoch, wheel.len());
-            let health = health.board.lines();
-            let moment = || Moment { now, epoch, overview, loop_stats, health, usage: process.usage(), timers };
+            let (health, past) = (health.board.lines(), health.board.past());
+            let moment = || Moment { now, epoch, overview, loop_stats, health, past, usage: process.usage(), timers };
             let shown = match wanted {
                 Wanted::Telemetry => Shown::Telemetry(telemetry),
                 Wanted::Reports => Shown::Reports(moment(), telemetry),

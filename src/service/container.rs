@@ -142,6 +142,13 @@ impl Services {
         let others = || before.iter().chain(after);
         let telemetry = Telemetry {
             unhealthy_reason: others().find_map(|entry| entry.service.unhealthy_reason()),
+            health_of: &|name| {
+                let of = others().find(|entry| entry.info.name == name)?;
+                // What is no service for clients, as the administration, speaks for all.
+                let counts = |entry: &&Entry| entry.info.name == name || entry.info.title.is_empty();
+                let reason = || others().filter(counts).find_map(|entry| entry.service.unhealthy_reason());
+                Some(if of.is_enabled { reason() } else { Some("it is off") })
+            },
             at_risk: &|| others().map(|entry| (entry.info.name, entry.service.at_risk())).collect(),
             sample: &|note| {
                 others().for_each(|entry| entry.service.sample(&mut |series| note(entry.info.name, series)));
@@ -252,7 +259,9 @@ impl Services {
 
 impl Entry {
     fn with_report(&self, report: Report) -> ServiceReport {
-        ServiceReport { name: self.info.name, traffic: self.traffic, is_enabled: self.is_enabled, report }
+        let Entry { info, traffic, is_enabled, .. } = *self;
+        let option = info.listening.first().map_or("", |option| option.long);
+        ServiceReport { name: info.name, title: info.title, option, traffic, is_enabled, report }
     }
 }
 

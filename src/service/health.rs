@@ -10,7 +10,7 @@ mod growth;
 mod sweep;
 
 pub use crate::report::shown::grouped;
-pub use board::{Board, ConditionOn, HealthLine};
+pub use board::{Board, ConditionOn, ConditionOver, HealthLine};
 pub use growth::Growth;
 pub use sweep::Sweep;
 

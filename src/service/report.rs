@@ -59,6 +59,7 @@ pub mod matrix;
 pub mod merge;
 pub mod room;
 pub mod shown;
+mod shown_health;
 pub mod snapshot;
 pub mod tables;
 pub mod told;
@@ -84,6 +85,10 @@ pub struct Overview {
 pub struct ServiceReport {
     /// Its name.
     pub name: &'static str,
+    /// Its title; empty if it has none.
+    pub title: &'static str,
+    /// Option that turns it on, without its dashes.
+    pub option: &'static str,
     /// What happened to its connections.
     pub traffic: Traffic,
     /// Whether clients can connect to it.
@@ -164,6 +169,8 @@ pub struct View {
     pub title: String,
     /// What there is to tell, without figures.
     pub report: Report,
+    /// Commands for it, without the name of the program.
+    pub commands: Vec<String>,
     /// The name of the service, a slash and the path of the thing; set where the page is asked for.
     pub of: Vec<u8>,
 }

@@ -408,7 +408,7 @@ fn top_is_printed_where_there_is_no_terminal() {
     for look in &looks[1..] {
         let lines: Vec<&str> = look.lines().collect();
         let line =
-            "pools: 2 connections, 0 Locks granted/s, 1 Working, 0 Waiting, 0 Refused, queue full/s, 0 Timeouts/s";
+            "pools: 2 connections, 0 Locks granted/s, 0 Refused, queue full/s, 1 Working, 0 Waiting, 0 Timeouts/s";
         assert_eq!(lines[2], line);
         assert!(
             lines[4] == "Types of work" && lines[5].starts_with("type ") && lines[6].starts_with("Article "),

@@ -4,6 +4,7 @@ mod admin;
 mod commands;
 mod completions;
 mod docs;
+mod doctor;
 mod documents;
 mod exec;
 mod jobs_batch;

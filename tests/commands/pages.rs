@@ -17,7 +17,10 @@ pub const PAGES: [Page; 5] = [
     Page { path: "man/poolcounter-exec.1", commands: &["exec", "holders", "watch"] },
     Page { path: "man/poolcounter-jobs.1", commands: &["jobs"] },
     Page { path: "man/poolcounter-members.1", commands: &["take", "provide", "members"] },
-    Page { path: "man/poolcounter-admin.1", commands: &["admin", "status", "stats", "top", "page", "tls"] },
+    Page {
+        path: "man/poolcounter-admin.1",
+        commands: &["admin", "status", "doctor", "config", "stats", "top", "page", "tls"],
+    },
 ];
 
 /// Returns the paths of all pages.

@@ -1007,7 +1007,7 @@ fn refusals_are_counted_and_shown() {
     ] {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
-    assert!(look("/").contains("Access"));
+    assert!(look("/daemon").contains("Access"));
     assert!(look("/status.json").contains("\"denied_rights\":1"));
     stage.daemon.upgrade();
     assert!(look("/metrics").contains("poolcounter_access_denied_rights_total{rule=\"web\"} 1\n"), "it is counted on");

@@ -169,7 +169,7 @@ fn a_page_about_many_tubes_has_a_bound() {
     // A set of watches covers so many tubes slice by slice.
     world.send(runner, b"watch */*\r\nreserve-many 1000 0\r\n");
     (0..500).for_each(|_| world.tick_unchecked_after(Span::from_millis(2)));
-    for path in ["/metrics", "/status.json", "/"] {
+    for path in ["/metrics", "/status.json", "/jobs"] {
         let least = (0..5).map(|_| {
             let start = Instant::now();
             let page = fetch_with(&mut world, path, settle);
@@ -260,7 +260,7 @@ fn a_wiki_and_a_type_have_a_page_with_their_last_hour() {
     let told = ["name", "tube", "busy", "failures"].map(|name| &now[name]);
     assert_eq!(told, [&json!("host-1"), &json!("enwiki/mail"), &json!(5.0), &json!(1)]);
     assert_eq!(json(&mut world, "/jobs/runner/host-1.json")["jobs"]["connections"][0]["state"], "works");
-    for path in ["/jobs/wiki/nowiki", "/jobs/nothing", "/jobs", "/nothing/wiki/enwiki", "/jobs/wiki/%65nwiki/x"] {
+    for path in ["/jobs/wiki/nowiki", "/jobs/nothing", "/nothing", "/nothing/wiki/enwiki", "/jobs/wiki/%65nwiki/x"] {
         let page = request(&mut world, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"), settle);
         assert!(page.starts_with("HTTP/1.1 404 "), "{path}: {page}");
     }
@@ -343,7 +343,7 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
     let runner = bury(&mut world);
     let refused = request(&mut world, &post("/jobs/kick/1", own), World::settle);
     assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
-    assert!(!fetch(&mut world, "/").contains("<form"));
+    assert!(!fetch(&mut world, "/jobs").contains("<form"));
     assert!(ask(&mut world, runner, "stats-job 1|").contains("state: buried"));
 
     let settings = AllSettings::defaults(poolcounter::SERVICES).with(JobsSettings::default());
@@ -368,7 +368,7 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
         assert!(refused.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {refused}");
     }
     assert!(ask(&mut world, runner, "stats-job 1|").contains("state: buried"));
-    let page = fetch(&mut world, "/");
+    let page = fetch(&mut world, "/jobs");
     assert!(page.contains("<form method=\"post\" action=\"/jobs/kick/1\">") && page.contains("form-action 'self'"));
 
     for (path, status, words) in [

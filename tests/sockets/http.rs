@@ -24,8 +24,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-const PAGES: [(&str, &str); 4] = [
+const PAGES: [(&str, &str); 6] = [
     ("/", "text/html; charset=utf-8"),
+    ("/locks", "text/html; charset=utf-8"),
+    ("/overview.json", "application/json"),
     ("/status.json", "application/json"),
     ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
     ("/healthz", "text/plain; charset=utf-8"),
@@ -48,6 +50,10 @@ fn every_page_is_served() {
         assert!(lengths[0].abs_diff(lengths[1]) < 500, "{path}: {lengths:?}");
     }
     assert_eq!(web.get("/healthz").text(), "ok\n");
+    for (service, status, text) in [("pools", 200, "ok\n"), ("jobs", 503, "it is off\n"), ("x", 404, "Not Found\n")] {
+        let health = web.get(&format!("/healthz?service={service}"));
+        assert_eq!((health.status, health.text()), (status, text), "{service}");
+    }
 }
 
 #[test]
@@ -366,9 +372,10 @@ fn hostile_keys_are_text_in_every_page() {
     assert_eq!((&heading["name"], &heading["columns"][3]["unit"]), (&"busiest".into(), &"seconds".into()));
     let series = status["history"]["series"].as_array().expect("is a list");
     let now: Vec<_> = series.iter().map(|it| (it["name"].as_str(), it["now"].as_u64())).collect();
-    let jobs = [("put", 0), ("deletes", 0), ("ready", 0)];
-    let wanted =
-        [("acquired", 8), ("working", 8), ("waiting", 0), ("refused", 8), ("timeouts", 0)].into_iter().chain(jobs);
+    let pools = [("acquired", 8), ("refused", 8), ("working", 8), ("waiting", 0), ("timeouts", 0)];
+    let others =
+        [("holdings", 0), ("refused", 0), ("in_use", 0), ("waiting", 0), ("ready", 0), ("deletes", 0), ("put", 0)];
+    let wanted = pools.into_iter().chain(others);
     assert_eq!(now, wanted.map(|(name, now)| (Some(name), Some(now))).collect::<Vec<_>>());
     for shown in [
         "<script>alert(1)</script>:x",
@@ -378,7 +385,7 @@ fn hostile_keys_are_text_in_every_page() {
     ] {
         assert!(busiest.contains(shown), "{shown} is not in {busiest:#?}");
     }
-    let page = fetch(address, "/");
+    let page = fetch(address, "/locks");
     assert_eq!(page.text().matches("<script").count(), 2, "the page's own");
     assert!(!page.text().contains("<img") && !page.text().contains("<b>") && !page.text().contains('\u{202e}'));
     let link = "<a href=\"/pools/key/%3Cscript%3Ealert%281%29%3C%2Fscript%3E%3Ax\">&lt;script&gt;alert(1)&lt;/script&gt;:x</a>";
@@ -561,7 +568,9 @@ fn hostile_names_of_every_kind_are_text_in_every_page() {
         assert!(texts.iter().any(|text| text.contains(shown)), "{shown} is shown nowhere");
     }
     let known = ["counters/client", "counters/counter", "jobs/runner", "jobs/type", "jobs/wiki", "members/pool"];
-    let known = known.into_iter().chain(["pools/client", "pools/key", "pools/type"]).map(|kind| format!("/{kind}"));
+    let known = known.into_iter().chain(["pools/client", "pools/key", "pools/type"]);
+    let tabs = ["locks", "counters", "members", "jobs", "daemon"];
+    let known = known.chain(tabs).map(|kind| format!("/{kind}"));
     assert_eq!(kinds, known.collect(), "kinds of pages that links lead to");
     let (_, metrics) = ask("/metrics");
     assert!(!metrics.contains(UNSEEN) && metrics.ends_with('\n'));
@@ -659,11 +668,11 @@ fn a_page_with_many_types_is_light() {
     let mut client = daemon.connect();
     (0..300).for_each(|n| assert_eq!(client.ask(&format!("ACQ4ME Type{n}:item 1 1 0")), "LOCKED"));
     let rows = |page: &str| page.matches("<td><a href=\"/pools/type/").count();
-    let page = fetch(address, "/");
+    let page = fetch(address, "/locks");
     assert!(page.body.len() < 100 * 1024, "{} bytes", page.body.len());
     assert_eq!(rows(page.text()), 20);
     assert!(page.text().contains("<p>There are 237 more. <a href=\"?range=1m&amp;rows=300\">Show all.</a></p>"));
-    assert_eq!(rows(fetch(address, "/?range=1m&rows=300").text()), 257);
+    assert_eq!(rows(fetch(address, "/locks?range=1m&rows=300").text()), 257);
     for (query, count) in [("", 257), ("?rows=7", 7), ("?rows=9999", 257), ("?rows=x", 257)] {
         let status = json(address, &format!("/status.json{query}"));
         let heading = &status["services"][0]["tables"][0];

@@ -72,7 +72,7 @@ fn daemons_are_added_up() {
     assert_eq!(fetch(page.address, "/healthz").text(), "ok\n");
 
     // A person sees the same page as of one daemon, with the same policy, and a name that ends like JSON has one.
-    let document = fetch(page.address, "/");
+    let document = fetch(page.address, "/locks");
     let own = fetch(at_one, "/");
     assert_eq!(document.headers["content-security-policy"], own.headers["content-security-policy"]);
     assert!(document.text().contains(&format!("<a href=\"http://{at_other}/\">{at_other}</a>")));

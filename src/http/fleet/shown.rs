@@ -24,9 +24,12 @@ pub fn shown(path: &str, services: &[&'static str], answers: &[&[u8]]) -> Option
     }
     let (traffic, is_enabled) = (Traffic::default(), true);
     let report = Report { tables: vec![fleet.table(now)], ..Report::default() };
-    let overview = Overview { services: vec![ServiceReport { name: INFO.name, traffic, is_enabled, report }] };
+    let overview = Overview {
+        services: vec![ServiceReport { name: INFO.name, title: "", option: "", traffic, is_enabled, report }],
+    };
     let (loop_stats, usage) = (&LoopStats::default(), NoProcessInfo.usage());
-    let moment = Moment { now, epoch: Span::ZERO, overview, loop_stats, health: Vec::new(), usage, timers: 0 };
+    let moment =
+        Moment { now, epoch: Span::ZERO, overview, loop_stats, health: Vec::new(), past: Vec::new(), usage, timers: 0 };
     let own = Snapshot::of(&moment, extent.room(), &Remembered::NOTHING);
     let merged = fleet.merged(&target, own, now)?.cut(extent.room());
     Some([page::render(&merged), merged.to_json(), metrics::render(&moment)])

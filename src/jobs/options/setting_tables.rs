@@ -8,7 +8,7 @@ use poolcounter_service::options::{
     Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, flag, number, seconds,
 };
 
-/// How many settings of tubes there may be: after a reload each is compared with what is set, in one step.
+/// Most settings of tubes: after a reload each is compared with what is set, in one step.
 const MOST_SETTINGS: usize = 1000;
 
 /// The tables.

@@ -25,13 +25,13 @@ use tokio_postgres::types::ToSql;
 
 /// How long an answer may take of which much must be read or written.
 const LONG_ANSWER_TIME: Duration = Duration::from_secs(120);
-/// How many jobs are read at a time at most.
+/// Most jobs that are read at a time.
 const MOST_JOBS: i64 = 4096;
-/// How many bytes of jobs are read at a time: at first, then what comes in [`PAGE_TIME`], in these bounds.
+/// Bytes of jobs that are read at a time: at first, then as many as come in [`PAGE_TIME`], in these bounds.
 const FIRST_PAGE: usize = 1 << 20;
 const PAGE_BYTES: Range<usize> = 64 << 10..8 << 20;
 const PAGE_TIME: Duration = Duration::from_millis(500);
-/// What is said again at once when the server has undone it because of another transaction, so often at most.
+/// Most attempts to say a transaction again at once that the server has undone because of another one.
 const CONFLICTS: usize = 5;
 
 /// A connection, or none.
@@ -45,11 +45,11 @@ pub struct Link {
     is_rewriting: bool,
     /// True once it is known that a connection has a session of its own.
     has_own_sessions: bool,
-    /// How fast bytes come, or go.
+    /// Rate at which bytes come, or go.
     rate: Arc<Rate>,
-    /// How many bytes of jobs are read at a time.
+    /// Bytes of jobs that are read at a time.
     page_bytes: usize,
-    /// How long a page may take.
+    /// Time that a page may take.
     page_time: Duration,
     /// The least and the greatest number of a job when the reading began.
     range: (u64, u64),

@@ -1,4 +1,4 @@
-//! How fast bytes reach the database: what a batch may have follows from that, and how long it may take.
+//! Rate at which bytes reach the database: the most bytes of a batch, and the time that it may take, follow from it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Rate {
         }
     }
 
-    /// What was sent took longer than it should.
+    /// Notes that bytes took longer than they should.
     pub fn halve(&self) {
         let rate = self.0.load(Ordering::Relaxed);
         self.0.store((rate / 2).max(LEAST), Ordering::Relaxed);

@@ -28,7 +28,7 @@ pub const NO_TABLES: &str = "it has no tables of this program; poolcounter jobs 
 /// Fault of a place that is a PgBouncer with another `pool_mode` than `session`, or the like.
 pub const SHARED_SESSIONS: &str = "it gives each transaction another session, as PgBouncer does with pool_mode = transaction; \
     name the server itself, or a pool with pool_mode = session";
-/// How long the end of a session may take.
+/// Time that the end of a session may take.
 const END_TIME: Duration = Duration::from_secs(1);
 /// The class of the codes of warnings.
 const WARNINGS: &str = "01";
@@ -37,12 +37,12 @@ const WARNINGS: &str = "01";
 pub struct SqlSession {
     pub client: Client,
     warning: Warning,
-    /// Those that were used.
+    /// Statements that were used.
     statements: RefCell<HashMap<&'static str, Statement>>,
-    /// What carries its messages.
+    /// Task that carries its messages.
     carrier: JoinHandle<()>,
     tls: MakeRustlsConnect,
-    /// How far the server's clock is ahead of this machine's, in microseconds.
+    /// Microseconds by which the server's clock is ahead of this machine's.
     pub ahead: i64,
 }
 

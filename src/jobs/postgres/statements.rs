@@ -106,7 +106,7 @@ pub const JOBS: &str = "SELECT id, tube, pri, delay, ttr, created, delayed_until
 /// Reads which format the tables have.
 pub const FORMAT: &str = "SELECT format FROM meta WHERE one = 1";
 
-/// What the server says of a commit that is not replicated is a warning, which must be heard.
+/// Lets warnings through: the server says by one that a commit is not replicated.
 pub const GREETING: &str = "SET client_min_messages = warning";
 /// Bounds of what a session may hold up, which a server need not know. Nothing must stay locked by a transaction whose daemon has
 /// stopped in the middle, and no session wait in the server for longer than its daemon.
@@ -126,7 +126,7 @@ pub const CLOCK: &str = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 100
 /// Which session of the server serves the connection.
 pub const SESSION: &str = "SELECT pg_backend_pid()";
 /// Begins a transaction.
-pub const BEGIN: &str = "BEGIN";
+pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 /// Ends the transaction.
 pub const COMMIT: &str = "COMMIT";
 /// Undoes the transaction.
@@ -134,11 +134,12 @@ pub const ROLLBACK: &str = "ROLLBACK";
 /// Checks what would be checked with the commit.
 pub const CHECK_AT_ONCE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 /// Begins a transaction in which nothing is left.
-pub const BEGIN_ANEW: &str = "BEGIN; DELETE FROM job; DELETE FROM root; DELETE FROM setting";
+pub const BEGIN_ANEW: &str =
+    "BEGIN ISOLATION LEVEL READ COMMITTED; DELETE FROM job; DELETE FROM root; DELETE FROM setting";
 
-/// Those that need no more than the row of the owner, each prepared when it is first used.
+/// Statements that need no more than the row of the owner, each prepared when it is first used.
 pub const OF_OWNER: &[&str] = &[LOOK, TAKE_OVER, GO_ON, RETAKE, RENEW, RELEASE];
-/// Those of a batch, prepared together before the first.
+/// Statements of a batch, prepared together before the first.
 pub const OF_BATCH: &[&str] = &[FENCE, PUT_PLAIN, PUT, UPDATE, DELETE, ROOT_GONE, ROOT, SETTING_GONE, SETTING];
 /// The others.
 pub const SIMPLE: &[&str] = &[

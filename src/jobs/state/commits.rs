@@ -33,7 +33,7 @@ pub(super) enum SettingKind {
     Retry,
     DeadLetter,
     Pause,
-    /// What the configuration file had.
+    /// Settings that the configuration file had.
     File,
 }
 
@@ -144,7 +144,7 @@ impl State {
         self.commits.most = (changes, bytes);
     }
 
-    /// Has a batch be full with so many bytes of changes.
+    /// Sets the bytes of changes with which a batch is full.
     pub fn set_batch_bytes(&mut self, bytes: usize) {
         self.commits.batch_bytes = bytes;
     }

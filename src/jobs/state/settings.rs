@@ -21,7 +21,7 @@ pub(super) struct Settings {
     pub backoffs: PatternMap<Backoff>,
     pub dead_letters: PatternMap<Box<[u8]>>,
     pub pauses: PatternMap<Paused>,
-    /// What of the configuration file was set last: names of settings, and their values.
+    /// Settings of the configuration file that were set last: their names and values.
     pub from_file: BTreeMap<Box<[u8]>, Box<[u8]>>,
     /// True once the present file was compared with that.
     pub has_file: bool,

@@ -41,7 +41,7 @@ pub(super) enum PhaseKind {
 
 impl PhaseKind {
     pub const COUNT: usize = PhaseKind::Orphaned as usize + 1;
-    /// Those in which a member is kept out: it is neither used nor free.
+    /// Phases in which a member is kept out: it is neither used nor free.
     pub const KEPT_OUT: [PhaseKind; 4] =
         [PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Orphaned];
 

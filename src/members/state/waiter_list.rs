@@ -80,18 +80,17 @@ impl State {
         Ok(next == conns)
     }
 
-    /// Takes the next waiter of a list, with its place in the order. Those that have left meanwhile are passed over.
+    /// Takes the next waiter of a list, with its place in the order: nothing of one that has left meanwhile. `None` behind the last.
     pub fn next_waiter(
         &self,
         order: &mut WaiterOrder,
         now: Time,
         peer: impl Fn(ConnId) -> String,
-    ) -> Option<(Rank, WaiterRow<'_>)> {
-        loop {
-            let Reverse((rank, conn)) = order.found.pop()?;
-            poolcounter_core::meter::visit();
-            let waiter = self.waiters.of_conn(conn).map(|id| self.waiters.get(id));
-            let Some(waiter) = waiter.filter(|waiter| waiter.arrival == rank.1) else { continue };
+    ) -> Option<Option<(Rank, WaiterRow<'_>)>> {
+        let Reverse((rank, conn)) = order.found.pop()?;
+        poolcounter_core::meter::visit();
+        let waiter = self.waiters.of_conn(conn).map(|id| self.waiters.get(id));
+        let row = waiter.filter(|waiter| waiter.arrival == rank.1).map(|waiter| {
             let name = self.leases.name(conn).map(|name| String::from_utf8_lossy(name).into_owned());
             let row = WaiterRow {
                 who: name.unwrap_or_else(|| peer(conn)),
@@ -100,7 +99,8 @@ impl State {
                 count: waiter.members(),
                 filter: waiter.filter.as_deref(),
             };
-            return Some((rank, row));
-        }
+            (rank, row)
+        });
+        Some(row)
     }
 }

@@ -1,9 +1,8 @@
 //! Waits: the order in which waiters get members, the members that are reserved, and the starts that waiters cause.
 
 use super::lifecycle::Cause;
-use super::waiters::{Demand, Look, Place, Rank};
+use super::waiters::{Demand, Place, Rank};
 use super::*;
-use poolcounter_core::meter::Metered as _;
 
 /// Cost of an offer of a member to waiters: slices have fewer members where something waits.
 const OFFER_COST: usize = 4;
@@ -11,7 +10,7 @@ const OFFER_COST: usize = 4;
 const COST_OF_A_CLASS: usize = 2;
 
 /// Number of kinds of waiters for several that are looked at for one that can have its members.
-const MOST_KINDS: usize = 16;
+pub(super) const MOST_KINDS: usize = 16;
 
 /// Number of waiters for a check that are refused in a step.
 const MOST_REFUSED: usize = 512;
@@ -60,55 +59,6 @@ impl State {
     pub(super) fn reserving_waiter(&self, pool: PoolId, now: Time) -> Option<(Rank, WaiterId)> {
         let waiter = self.waiters.reserving(pool).filter(|id| self.can_take_from(*id, pool))?;
         Some((self.waiters.get(waiter).rank(now), waiter))
-    }
-
-    /// Returns the first waiter for several members that could have them. Behind many kinds of waiters that cannot, none is found.
-    fn first_to_reserve(&self, pool: PoolId, now: Time) -> Option<WaiterId> {
-        if self.queued(pool) == 0 || self.pool(pool).is_leaving {
-            return None;
-        }
-        let mut hopeless: Vec<Option<ClassId>> = Vec::new();
-        let first = self.waiters.first_for_several((pool, self.pool(pool).group), now, |id| {
-            let waiter = self.waiters.get(id);
-            if hopeless.len() == MOST_KINDS {
-                return Look::End;
-            }
-            if hopeless.contains(&waiter.class) || !self.can_take_from(id, pool) {
-                return Look::Other;
-            }
-            if self.could_fill(pool, waiter.filter.as_deref(), waiter.members()) {
-                return Look::Found;
-            }
-            hopeless.push(waiter.class);
-            Look::Other
-        });
-        first.map(|(_, waiter)| waiter)
-    }
-
-    /// Returns whether so many members that match could be had: those that are not kept out, starts under way, and what providers can
-    /// start now, as if those that stop were gone.
-    pub(super) fn could_fill(&self, pool: PoolId, filter: Option<&Filter>, members: u32) -> bool {
-        let (of_pool, starts) = (self.members.in_pool(pool), u64::from(self.starts.in_pool(pool)));
-        let lacking = u64::from(members).saturating_sub(starts);
-        let has = |most: u64| match filter {
-            None => of_pool.usable().min(most),
-            Some(filter) => self.members.usable_with(pool, &filter.attributes, most),
-        };
-        let found = has(lacking);
-        found == lacking || found + self.startable(pool) >= lacking
-    }
-
-    /// Returns the number of members that providers can start now, as if those that stop were gone.
-    fn startable(&self, pool: PoolId) -> u64 {
-        let taken = self.members.in_pool(pool).live() + u64::from(self.starts.in_pool(pool));
-        let room = |id: AgentId| {
-            let (_, capacity) = self.room_of(id);
-            let members = self.members.of_agent(id) - self.members.stopping_of(id);
-            capacity.saturating_sub(u64::from(members) + u64::from(self.starts.of_agent(id)))
-        };
-        let providers = self.agents.in_pool(pool).iter().copied().metered();
-        let room: u64 = providers.filter(|id| self.agents.get(*id).provides && self.is_able(*id)).map(room).sum();
-        room.min(u64::from(self.pool(pool).settings.max).saturating_sub(taken))
     }
 
     /// Returns whether the limits of a pool let a waiter take from it. Those of the pool alone were within them when they came.

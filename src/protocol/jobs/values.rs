@@ -164,7 +164,7 @@ const LONGEST: f64 = u32::MAX as f64;
 impl Backoff {
     /// As beanstalkd: at once, and without end.
     pub const NONE: Backoff = Backoff { attempts: 0, first: 0.0, factor: 1.0, max: 0.0 };
-    /// That of a job whose runner says that it failed, or has said who it is, where no other is set.
+    /// Retry of a job whose runner says that it failed, or has said who it is, where no other is set.
     pub const DEFAULT: Backoff = Backoff { attempts: 10, first: 10.0, factor: 2.0, max: 3600.0 };
 
     /// Returns the delay after the `attempt`-th attempt.

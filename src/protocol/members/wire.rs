@@ -43,14 +43,14 @@ pub enum Query<'a> {
         pool: &'a [u8],
         /// Only members behind this name.
         after: Option<&'a [u8]>,
-        /// How many at most.
+        /// Most of them.
         limit: Option<u32>,
     },
     /// `WAITERS pool [limit=N]`.
     Waiters {
         /// The pool's name.
         pool: &'a [u8],
-        /// How many at most.
+        /// Most of them.
         limit: Option<u32>,
     },
     /// `POOLS`.

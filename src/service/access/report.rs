@@ -95,7 +95,7 @@ impl Access {
         let names = self.rules.iter().map(|rule| rule.name.as_bytes()).chain([STRANGERS]);
         let rows = names.zip(&self.counts).map(|(name, counts)| row(name, counts)).collect();
         let report = Report { tables: vec![Table { info: &RULES, rows, note: None }], ..Report::default() };
-        Some(ServiceReport { name: NAME, traffic: Traffic::default(), is_enabled: true, report })
+        Some(ServiceReport { name: NAME, title: "", option: "", traffic: Traffic::default(), is_enabled: true, report })
     }
 }
 

@@ -71,6 +71,8 @@ pub type NoteCounted<'a> = dyn FnMut(&'static str, Counted<'_>) + 'a;
 pub struct Telemetry<'a> {
     /// First reason why the health check fails; `None` when healthy.
     pub unhealthy_reason: Option<&'static str>,
+    /// Returns the same of one service, by its name; that it is off is a reason, too. `None` if there is no such service.
+    pub health_of: &'a dyn Fn(&str) -> Option<Option<&'static str>>,
     /// Number of things that would be lost if the daemon ended now, by service.
     pub at_risk: &'a dyn Fn() -> Vec<(&'static str, u64)>,
     /// Passes on all series, in the order of the services: [`Observe::sample`](crate::contract::Observe::sample).

@@ -4,16 +4,21 @@ use super::{Condition, HealthSettings, Level, Look, MOST_CONDITIONS};
 use log::{Level as LogLevel, log};
 use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::time::{Span, Time, earliest};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Time from one look to the next where nothing but time can bring a condition.
 const SLOW_INTERVAL: Span = Span::from_secs(10);
 /// Most lines of the log in a minute.
 const MOST_LINES: u32 = 20;
 
+/// Most conditions that are remembered after they are over.
+const MOST_PAST: usize = 20;
+
 /// Conditions of all services, and of the daemon itself.
 pub struct Board {
     services: Vec<OfService>,
+    /// Conditions that are over, the last one first.
+    past: VecDeque<ConditionOver>,
     /// When conditions are on, and when they are over.
     pub settings: HealthSettings,
     /// Time of the next look that may be taken.
@@ -49,6 +54,19 @@ pub struct ConditionOn {
     pub since: Time,
 }
 
+/// A condition that is over.
+#[derive(Clone, Debug)]
+pub struct ConditionOver {
+    /// Title of its service.
+    pub title: &'static str,
+    /// The condition as it held last.
+    pub condition: Condition,
+    /// Time since which it held.
+    pub since: Time,
+    /// Time at which it held last.
+    pub until: Time,
+}
+
 /// One line about a service: its worst condition, or how it stands.
 #[derive(Clone, Debug)]
 pub struct HealthLine {
@@ -68,6 +86,7 @@ impl Default for Board {
     fn default() -> Self {
         Board {
             services: Vec::new(),
+            past: VecDeque::new(),
             settings: HealthSettings::default(),
             next: Time::START,
             wake_at: None,
@@ -100,7 +119,7 @@ impl Board {
         });
         let Look { now, standing, conditions, is_moving, more, .. } = look;
         let HealthSettings { after, over, interval, .. } = self.settings;
-        let OfService { kept, .. } = &mut self.services[place];
+        let (OfService { kept, .. }, past) = (&mut self.services[place], &mut self.past);
         let mut turned = Vec::new();
         for condition in conditions {
             let key = (condition.info.name, condition.subject.clone());
@@ -124,8 +143,11 @@ impl Board {
         kept.retain(|_, entry| {
             let is_over = now.since(entry.held_at) >= if entry.is_on { over } else { Span::from_micros(1) };
             if is_over && entry.is_on {
-                let after = super::in_words(entry.held_at.since(entry.since));
-                turned.push((LogLevel::Info, format!("over after {after}: {}", entry.condition.sentence)));
+                let Kept { condition, since, held_at: until, .. } = entry;
+                let after = super::in_words(until.since(*since));
+                turned.push((LogLevel::Info, format!("over after {after}: {}", condition.sentence)));
+                past.truncate(MOST_PAST - 1);
+                past.push_front(ConditionOver { title, condition: condition.clone(), since: *since, until: *until });
             }
             !is_over
         });
@@ -138,6 +160,11 @@ impl Board {
                 log!(level, "{}: {text}{left_out}", title.to_lowercase());
             }
         }
+    }
+
+    /// Returns conditions that are over, the last one first.
+    pub fn past(&self) -> Vec<ConditionOver> {
+        self.past.iter().cloned().collect()
     }
 
     /// Returns a line for each service that was looked at, in the order of the looks.
@@ -213,6 +240,10 @@ mod tests {
         assert_eq!(look(&mut board, 72, &full), (Level::Ok, "well".into()));
         look(&mut board, 73, &[]);
         assert_eq!(look(&mut board, 82, &full), (Level::Ok, "well".into()), "it did not hold all the time");
+        let past = board.past();
+        let times =
+            |over: &ConditionOver| [over.since, over.until].map(|at| at.since(Time::START).as_micros() / 1_000_000);
+        assert_eq!(past.iter().map(times).collect::<Vec<_>>(), [[1, 11]]);
     }
 
     #[test]

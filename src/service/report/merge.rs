@@ -15,6 +15,7 @@ const SERVER: ColumnHead = ColumnHead {
     unit: Text::Borrowed("text"),
     is_counter: false,
     emphasis: Text::Borrowed("none"),
+    is_zero: false,
     link: None,
     actions: &[],
 };
@@ -68,6 +69,7 @@ impl Merged {
             (&mut sums.max_fds, more.max_fds),
         ]);
         own.title = own.title.take().or(told.title);
+        own.tab = own.tab.take().or(told.tab);
         told.health.into_iter().for_each(|health| own.add_health(server, health));
         if own.history.series.is_empty() {
             (own.history.interval, own.history.most) = (told.history.interval, told.history.most);
@@ -87,6 +89,9 @@ impl Merged {
             services.len() - 1
         });
         let own = &mut services[place];
+        if own.title.is_empty() {
+            (own.title, own.option) = (told.title, told.option);
+        }
         own.is_enabled |= told.is_enabled;
         add_to([
             (&mut own.connections, told.connections),
@@ -296,6 +301,8 @@ impl ShownService {
     fn named(name: Text) -> ShownService {
         ShownService {
             name,
+            title: Text::default(),
+            option: Text::default(),
             is_enabled: false,
             connections: 0,
             connections_opened: 0,

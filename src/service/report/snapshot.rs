@@ -6,13 +6,13 @@
 use super::matrix::ShownMatrix;
 use super::room::{Room, fit};
 use super::shown::{ShownRecent, Text, seconds};
-use super::tables::{NAME_BYTES, ShownTable, word_of};
+pub use super::shown_health::{ShownCondition, ShownHealth, ShownPast};
+use super::tables::{ShownTable, word_of};
 use super::{Overview, Series, SeriesInfo, ServiceReport};
-use crate::health::{ConditionOn, HealthLine, Level};
+use crate::health::{ConditionOver, HealthLine};
 use crate::loop_stats::{Budget, LoopStats};
 use crate::peer::ProcessUsage;
 use poolcounter_core::stats::Unit;
-use poolcounter_core::text::visible;
 use poolcounter_core::time::{Span, Time};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -21,9 +21,6 @@ use std::io::{self, Write};
 
 /// What a matrix may take in the status page. Where there are tables beside it, it is much smaller.
 const MATRIX_BYTES: usize = 700_000;
-
-/// Most conditions of a service that are listed.
-const MOST_SHOWN: usize = 20;
 
 /// Everything that there is to tell at one moment, but for what was remembered.
 pub struct Moment<'a> {
@@ -37,6 +34,8 @@ pub struct Moment<'a> {
     pub loop_stats: &'a LoopStats,
     /// Health of the services that were looked at.
     pub health: Vec<HealthLine>,
+    /// Conditions that are over, the last one first.
+    pub past: Vec<ConditionOver>,
     /// Usage of the process.
     pub usage: ProcessUsage,
     /// Timers that are armed.
@@ -68,6 +67,12 @@ pub struct Snapshot {
     /// What this is about, where it is not about everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// Word of the tab that it is for; absent where it is about everything, or about what is found in several services.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tab: Option<Text>,
+    /// Commands for the thing that it is about, without the name of the program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
     /// The range of which it tells: `1m`, `5m` or `1h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Text>,
@@ -78,6 +83,9 @@ pub struct Snapshot {
     /// Health of each service; releases before 0.10 do not say.
     #[serde(default)]
     pub health: Vec<ShownHealth>,
+    /// Conditions that are over, the last one first.
+    #[serde(default)]
+    pub past: Vec<ShownPast>,
     /// The services, in the order of the list.
     pub services: Vec<ShownService>,
     /// Curves of the last minutes.
@@ -107,6 +115,12 @@ fn yes() -> bool {
 pub struct ShownService {
     /// Its name.
     pub name: Text,
+    /// Its title; empty if it has no tab.
+    #[serde(default)]
+    pub title: Text,
+    /// Option that turns it on, without its dashes.
+    #[serde(default)]
+    pub option: Text,
     /// Whether clients can connect to it; releases before 0.10 do not say.
     #[serde(default = "yes")]
     pub is_enabled: bool,
@@ -129,40 +143,6 @@ pub struct ShownService {
     /// Two kinds of names against each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrix: Option<ShownMatrix>,
-}
-
-/// Health of one service.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct ShownHealth {
-    /// Its title.
-    pub title: Text,
-    /// The level of its worst condition.
-    pub level: Level,
-    /// The worst condition, or how the service stands.
-    pub sentence: String,
-    /// Conditions that are on, the worst first.
-    pub conditions: Vec<ShownCondition>,
-    /// Number of conditions that are on and not listed.
-    pub more: usize,
-}
-
-/// A condition that is on.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct ShownCondition {
-    /// Its name.
-    pub name: Text,
-    /// Severity.
-    pub level: Level,
-    /// The thing that it is about; empty if it is about the service.
-    pub subject: String,
-    /// The cause.
-    pub sentence: String,
-    /// Since when, in seconds since 1970.
-    pub since: f64,
-    /// Path of the page about it.
-    pub link: String,
-    /// Command that helps; empty if there is none.
-    pub command: String,
 }
 
 /// A line of a service's table of statistics.
@@ -291,6 +271,8 @@ impl Snapshot {
             uptime: seconds(moment.now.since(Time::START)),
             started_at: seconds(moment.epoch),
             title: None,
+            tab: None,
+            commands: Vec::new(),
             range: None,
             is_admin: false,
             last_reload: loop_stats.reload.map(|reload| ShownReload {
@@ -298,6 +280,7 @@ impl Snapshot {
                 has_worked: reload.has_worked,
             }),
             health: moment.health.iter().map(|line| ShownHealth::of(line, moment)).collect(),
+            past: moment.past.iter().map(|over| ShownPast::of(over, moment)).collect(),
             services: services.collect(),
             history: ShownHistory::of(moment, remembered),
             loop_: ShownLoop {
@@ -345,28 +328,6 @@ impl Snapshot {
     }
 }
 
-impl ShownHealth {
-    fn of(line: &HealthLine, moment: &Moment<'_>) -> ShownHealth {
-        let condition = |on: &ConditionOn| ShownCondition {
-            name: on.condition.info.name.into(),
-            level: on.condition.info.level,
-            subject: visible(&on.condition.subject, NAME_BYTES),
-            sentence: on.condition.sentence.clone(),
-            since: seconds(moment.time_of_day(on.since)),
-            link: on.condition.link.clone(),
-            command: on.condition.command.clone(),
-        };
-        let listed = line.conditions.iter().take(MOST_SHOWN).map(condition);
-        ShownHealth {
-            title: line.title.into(),
-            level: line.level,
-            sentence: line.sentence(),
-            more: line.more + line.conditions.len().saturating_sub(MOST_SHOWN),
-            conditions: listed.collect(),
-        }
-    }
-}
-
 impl ShownService {
     fn of(service: &ServiceReport, room: Room, recent: &[(&'static str, &'static str, ShownRecent)]) -> ShownService {
         let traffic = &service.traffic;
@@ -384,6 +345,8 @@ impl ShownService {
         });
         ShownService {
             name: service.name.into(),
+            title: service.title.into(),
+            option: service.option.into(),
             is_enabled: service.is_enabled,
             connections: traffic.open,
             connections_opened: traffic.opened.get(),

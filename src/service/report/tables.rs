@@ -64,6 +64,9 @@ pub struct ColumnHead {
     pub is_counter: bool,
     /// How a page emphasises its values.
     pub emphasis: Text,
+    /// True when every row has zero or nothing there: pages leave it out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_zero: bool,
     /// The path below which there is a page about each name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<Text>,
@@ -146,6 +149,13 @@ impl ShownTable {
     pub fn cut(&mut self, rows: usize) {
         self.more += self.rows.len().saturating_sub(rows);
         self.rows.truncate(rows);
+        // The name and the first figure are always there.
+        let first = self.columns.iter().position(|column| !column.is_text()).unwrap_or(0);
+        for (n, column) in self.columns.iter_mut().enumerate() {
+            let is_zero =
+                !self.rows.is_empty() && self.rows.iter().all(|row| row.get(n).is_none_or(ShownCell::is_zero));
+            column.is_zero = is_zero && n > 0 && n != first;
+        }
     }
 
     /// Leaves of times only what is shown.
@@ -188,6 +198,7 @@ impl ColumnHead {
             unit: unit.into(),
             is_counter: column.unit.is_counter(),
             emphasis: word_of(emphasis).into(),
+            is_zero: false,
             link: link.map(Text::from),
             actions,
         }
@@ -195,6 +206,17 @@ impl ColumnHead {
 }
 
 impl ShownCell {
+    /// Returns whether it is zero, or says nothing.
+    pub fn is_zero(&self) -> bool {
+        match self {
+            ShownCell::Nothing | ShownCell::Number(0) => true,
+            ShownCell::Text(text) => text.is_empty(),
+            ShownCell::Seconds(seconds) => *seconds == 0.0,
+            ShownCell::Times(times) => times.p50.is_none(),
+            ShownCell::Number(_) | ShownCell::Client(_) => false,
+        }
+    }
+
     fn of(cell: &Cell, has_all_times: bool) -> ShownCell {
         match cell {
             Cell::Nothing => ShownCell::Nothing,
@@ -210,11 +232,6 @@ impl ShownCell {
                 ..ShownTimes::of(histogram)
             }),
         }
-    }
-
-    /// Returns whether it says that there is nothing.
-    pub fn is_zero(&self) -> bool {
-        matches!(self, ShownCell::Nothing | ShownCell::Number(0)) || *self == ShownCell::Seconds(0.0)
     }
 
     /// Returns how many bytes it takes in the status page, at most.

@@ -31,6 +31,9 @@ impl Snapshot {
         snapshot.history.series.retain(|series| services.contains(&&*series.service));
         snapshot.version = shortened(&snapshot.version);
         snapshot.title = snapshot.title.map(|title| shortened(&title.into()).into_owned());
+        snapshot.tab = snapshot.tab.map(|tab| shortened(&tab));
+        // Conditions that are over and commands are those of one daemon.
+        (snapshot.past, snapshot.commands) = (Vec::new(), Vec::new());
         snapshot.services.truncate(services.len());
         snapshot.health.truncate(MOST_OF_EACH);
         snapshot.health.iter_mut().for_each(ShownHealth::read);
@@ -41,6 +44,7 @@ impl Snapshot {
             series.now = series.now.min(LARGEST);
         }
         for service in &mut snapshot.services {
+            [&mut service.title, &mut service.option].into_iter().for_each(|text| *text = shortened(text));
             service.figures.truncate(MOST_OF_EACH);
             for figure in &mut service.figures {
                 [&mut figure.name, &mut figure.help].into_iter().for_each(|text| *text = shortened(text));

@@ -23,7 +23,7 @@ pub fn greeting(number: usize) -> [String; 2] {
     ["watch work/*".into(), format!("watch pause/{number}")]
 }
 
-/// What is set before any actor begins, and stays: a job that fails is ready at once where nothing else is said.
+/// Settings that are made before any actor begins, and stay: a job that fails is ready at once where nothing else is said.
 pub const SETUP: [&str; 5] = [
     "retry work/dies 2 1 1 1",
     "dead-letter work/dies work/dead",

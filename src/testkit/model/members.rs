@@ -936,7 +936,7 @@ impl Members {
         several.filter(|waiter| self.could_fill(p, waiter.members)).map(|waiter| self.rank(waiter)).min()
     }
 
-    /// Whether there could be so many members, now or later.
+    /// Returns whether there could be so many members, now or later.
     fn could_fill(&self, p: usize, members: u64) -> bool {
         let (pool, starts) = (&self.pools[p], self.starts_in(p));
         let is_out = |member: &Member| {

@@ -189,7 +189,8 @@ impl Player {
                 let mut order = WaiterOrder::default();
                 let is_whole = self.state.collect_waiters(pool, None, &mut order, self.now);
                 let next = || self.state.next_waiter(&mut order, self.now, address);
-                let rows: Vec<_> = iter::from_fn(next).take(limit.map_or(usize::MAX, |limit| limit as usize)).collect();
+                let rows: Vec<_> =
+                    iter::from_fn(next).flatten().take(limit.map_or(usize::MAX, |limit| limit as usize)).collect();
                 assert!(rows.is_sorted_by_key(|(rank, _)| *rank), "waiters are listed in their order");
                 (1..).zip(rows).for_each(|(place, (_, row))| wire::write_waiter(&mut bytes, place, &row));
                 is_whole.map(|_| bytes.push(b'\n')).err()

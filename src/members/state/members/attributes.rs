@@ -28,7 +28,7 @@ pub(super) struct MemberAttributes {
     links: Links,
     /// The free members among them, as bits.
     free: Vec<u64>,
-    /// Those that are neither stopped nor kept out, as bits.
+    /// Members that are neither stopped nor kept out, as bits.
     usable: Vec<u64>,
 }
 

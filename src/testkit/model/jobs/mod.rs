@@ -94,7 +94,7 @@ struct Backoff {
     max: f64,
 }
 
-/// That of jobs that fail, and of runners that have said who they are.
+/// Retry of jobs that fail, and of runners that have said who they are.
 const USUAL: Backoff = Backoff { attempts: 10, first: 10.0, factor: 2.0, max: 3600.0 };
 
 impl Conn {
