@@ -50,7 +50,8 @@ fn every_page_is_served() {
         assert!(lengths[0].abs_diff(lengths[1]) < 500, "{path}: {lengths:?}");
     }
     assert_eq!(web.get("/healthz").text(), "ok\n");
-    for (service, status, text) in [("pools", 200, "ok\n"), ("jobs", 503, "it is off\n"), ("x", 404, "Not Found\n")] {
+    for (service, status, text) in [("pools", 200, "ok\n"), ("jobs", 503, "it is off\n"), ("x", 404, "404 Not Found\n")]
+    {
         let health = web.get(&format!("/healthz?service={service}"));
         assert_eq!((health.status, health.text()), (status, text), "{service}");
     }
