@@ -1,7 +1,7 @@
 # Builds, tests and installs the daemon. `make help` lists the targets.
 #
-# Everything needs cargo and a C compiler for linking; what a target needs beyond that, it installs with rustup, cargo or apt.
-# Tests that compare with other programs are skipped where these are missing; `make test` lists them at its end.
+# Every target needs cargo and a C compiler for linking; further requirements are installed with rustup, cargo or apt.
+# Tests that compare with other programs are skipped without these; `make test` lists the skipped ones at its end.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -9,24 +9,28 @@ CARGO_TARGET_DIR ?= target
 BINARY = $(CARGO_TARGET_DIR)/release/poolcounter
 SHARE = $(DESTDIR)$(PREFIX)/share
 SYSCONFDIR ?= /etc
-# Where systemd looks for units of what is not from a package.
+# Directory of systemd for units that are not from a package.
 UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
 
-# What `make fuzz` runs, and for how many seconds.
+# Target of `make fuzz`, and its duration in seconds.
 TARGET ?= pools_stream
 TIME ?= 60
-# How long `make soak` runs.
+# Duration of each part of `make soak`, in minutes.
 MINUTES ?= 20
 
-# What `make static` builds for.
-STATIC = $(shell uname -m)-unknown-linux-musl
-# What Debian needs to make a package, and to try it out.
+# Architectures of `make static`, `make image` and `make release`, as words of Rust and of images.
+STATIC ?= x86_64 aarch64
+IMAGES = x86_64:amd64 aarch64:arm64
+static_program = $(abspath $(CARGO_TARGET_DIR))/$(1)-unknown-linux-musl/dist/poolcounter
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+IMAGE = $(CARGO_TARGET_DIR)/poolcounter-$(VERSION)-oci.tar
+# Packages of Debian to build the package, and to test it.
 PACKAGING = build-essential debhelper fakeroot
 PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container openssl
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check docs python test-browser test-mediawiki test-postgres test-upgrade golden bench fuzz sim farm soak soak-jobs static deb test-package install clean help
+.PHONY: all test check docs python test-browser pictures test-mediawiki test-postgres test-upgrade golden bench bench-tables bench-compare fuzz sim farm soak soak-jobs soak-postgres static test-static image test-image deb test-package test-crates test-reproducible release install install-documents clean help
 
 ## all: the daemon, optimised
 all:
@@ -45,16 +49,22 @@ check:
 	$(CARGO) clippy --workspace -- -D warnings
 	$(CARGO) clippy -p poolcounter-client -- -D warnings
 	$(CARGO) clippy -p poolcounter --no-default-features --features daemon -- -D warnings
+	for target in $(ELSEWHERE); do \
+		if rustup target add $$target >/dev/null 2>&1; then $(CARGO) check -p poolcounter-client --target $$target || exit; \
+		else echo "not checked here: the client library for $$target"; fi; \
+	done
 	test $$($(CARGO) tree -p poolcounter-client -e normal --prefix none --no-dedupe | sort -u | wc -l) -le $(CLIENT_CRATES)
 	$(test)
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	if [ -f fuzz/Cargo.toml ]; then cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) check; fi
 	@$(tell_skipped)
 
-# How many crates the client library may consist of, itself included.
+# Platforms besides Linux on which the client library compiles.
+ELSEWHERE = x86_64-unknown-freebsd aarch64-apple-darwin
+# Limit of the crates of the client library, including itself.
 CLIENT_CRATES = 12
 
-# The tests note there what they cannot do on this machine.
+# File in which the tests record their skipped parts.
 SKIPPED = $(abspath $(CARGO_TARGET_DIR))/skipped
 tell_skipped = sort -u $(SKIPPED) | sed 's/^/not tested here: /'
 define test
@@ -70,15 +80,28 @@ docs:
 python:
 	PYTHONDONTWRITEBYTECODE=1 python3 contrib/python/backend.py $(CARGO_TARGET_DIR)/python
 
-# What looks at the page and complains: outside of the repository.
+# Checkers of the status page, installed outside of the repository.
 NPM = $(abspath $(CARGO_TARGET_DIR))/tmp/npm
 PAGE_CHECKS = axe-core@4.14.1 html-validate@10.17.0 puppeteer-core@24.43.1
 ## test-browser: the status page in a browser, which it installs on Debian; leaves pictures in $(CARGO_TARGET_DIR)/tmp/pictures
 test-browser:
+	$(call browse,)
+
+# Runs the tests of the page whose names contain one of these words, or all.
+define browse
 	command -v chromium chromium-browser >/dev/null || { $(call apt_install,chromium); }
 	command -v npm >/dev/null || { $(call apt_install,npm); }
 	npm install --silent --no-audit --no-fund --no-save --prefix $(NPM) $(PAGE_CHECKS)
-	NODE_PATH=$(NPM)/node_modules $(CARGO) test --test browser -- --ignored --nocapture --test-threads=1
+	NODE_PATH=$(NPM)/node_modules $(CARGO) test --test browser -- --ignored --nocapture --test-threads=1 $(1)
+endef
+
+## pictures: the pictures of README and docs, taken anew in a browser
+pictures:
+	$(call browse,stampede farm)
+	$(call with_debian,pngquant)
+	for picture in page farm; do \
+		pngquant --force --strip --output src/http/$$picture.png 64 $(CARGO_TARGET_DIR)/tmp/pictures/$$picture.png || exit; \
+	done
 
 ## test-postgres: jobs in PostgreSQL, whose server fails in every way; installs Debian's package
 test-postgres:
@@ -87,17 +110,29 @@ test-postgres:
 	$(CARGO) test --test crash jobs_store::suite -- --nocapture
 	$(CARGO) test --test crash jobs_owners:: -- --nocapture
 
-MEDIAWIKI = mediawiki php-cli php-sqlite3
-# A newer one of Debian's archive, which is unpacked there and not installed.
+# For how many seconds `make soak-postgres` runs.
+SECONDS ?= 7200
+
+## soak-postgres: histories of jobs in PostgreSQL under random faults: make soak-postgres SECONDS=7200 [SOAK_SEED=1]
+soak-postgres:
+	$(call with_debian,postgresql)
+	SOAK_SECONDS=$(SECONDS) $(CARGO) test --test postgres soak:: -- --ignored --nocapture
+
+MEDIAWIKI = mediawiki php-cli php-sqlite3 phpunit php-hamcrest
+# A newer one of Debian's archive, and the source of the installed one, which has tests. They are unpacked there and not installed.
 NEWER_MEDIAWIKI = $(abspath $(CARGO_TARGET_DIR))/tmp/mediawiki
+MEDIAWIKI_SOURCE = $(abspath $(CARGO_TARGET_DIR))/tmp/mediawiki-source
 ## test-mediawiki: MediaWiki with its job queue in the daemon, beside its own queue; installs Debian's package, and fetches a newer release
 test-mediawiki:
 	$(call with_debian,$(MEDIAWIKI))
 	$(CARGO) test --test mediawiki -- --ignored --nocapture --test-threads=1
 	tests/mediawiki/fetch.sh $(NEWER_MEDIAWIKI)
+	tests/mediawiki/fetch.sh $(MEDIAWIKI_SOURCE) $$(. /etc/os-release && echo $$VERSION_CODENAME)
+	MEDIAWIKI=$(MEDIAWIKI_SOURCE)/mediawiki $(CARGO) test --test mediawiki mediawikis_own -- --ignored --nocapture
+	MEDIAWIKI=$(NEWER_MEDIAWIKI)/mediawiki $(CARGO) test --test mediawiki mediawikis_own -- --ignored --nocapture
 	MEDIAWIKI=$(NEWER_MEDIAWIKI)/mediawiki $(CARGO) test --test mediawiki mediawiki_has_its_jobs_here -- --ignored --nocapture
 
-# Version 0.9.0. A shallow clone does not have it: git fetch --unshallow.
+# Commit of version 0.9.0. A shallow clone lacks it: git fetch --unshallow.
 RELEASE = 3da2f0631cc1506396831217a506796b040b1189
 RELEASED = $(CARGO_TARGET_DIR)/released/$(RELEASE)/debug/poolcounter
 
@@ -115,9 +150,17 @@ $(RELEASED):
 golden:
 	$(CARGO) test --test upgrade golden:: -- --ignored --nocapture
 
-## bench: the benchmarks
+## bench: the benchmarks, with the values of all rounds in target/bench/*.json
 bench:
 	$(CARGO) bench
+
+## bench-tables: the tables of benches/README.md, from a run: make bench-tables RUN=target/bench/FILE.json
+bench-tables:
+	$(CARGO) bench --bench daemon -- --tables $(RUN) benches/README.md
+
+## bench-compare: the differences between two runs: make bench-compare OLD=FILE.json NEW=FILE.json
+bench-compare:
+	$(CARGO) bench --bench daemon -- --compare $(OLD) $(NEW)
 
 ## fuzz: one fuzz target for a while: make fuzz TARGET=pools_stream TIME=60
 fuzz:
@@ -138,31 +181,105 @@ soak:
 	SOAK_MINUTES=$(MINUTES) $(CARGO) test --release --test sockets soak:: -- --ignored --nocapture
 	STORM_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test --release --test sockets storm:: -- --nocapture
 
-# How often `make soak-jobs` kills the daemon.
+# Number of times that `make soak-jobs` kills the daemon.
 ROUNDS ?= 200
 
 ## soak-jobs: the daemon killed under load, over and over, and jobs on disks that fail: make soak-jobs ROUNDS=200
 soak-jobs:
 	SOAK_ROUNDS=$(ROUNDS) SIM_SEEDS=$(ROUNDS) $(CARGO) test --release --test crash jobs_crash:: -- --include-ignored --nocapture
 
-## static: the daemon as one file that needs no libraries, for containers
+## static: the daemon as one file that needs no libraries, for each architecture: make static [STATIC=aarch64]
 static:
-	command -v musl-gcc >/dev/null || { $(call apt_install,musl-tools); }
-	rustup target list --installed | grep -qx $(STATIC) || rustup target add $(STATIC)
-	$(CARGO) build --profile dist --target $(STATIC)
-	@echo "built $(CARGO_TARGET_DIR)/$(STATIC)/dist/poolcounter"
+	$(call with_debian,$(STATIC_PACKAGES))
+	for arch in $(STATIC); do contrib/static.sh $$arch || exit; done
+
+STATIC_PACKAGES = gcc libc6-dev $(foreach arch,$(filter-out $(shell uname -m),$(STATIC)),gcc-$(subst _,-,$(arch))-linux-gnu)
+
+## test-static: the static program for aarch64, under qemu-user: conversations of all services, jobs in a file, upgrades
+test-static:
+	$(MAKE) static STATIC=aarch64
+	$(call with_debian,qemu-user-static binfmt-support)
+	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
+	if $(call static_program,aarch64) --version; then \
+		export TESTED_PROGRAM=$(call static_program,aarch64); \
+		$(CARGO) test --test protocol -- $(STATIC_CONVERSATIONS) && $(CARGO) test --test upgrade -- $(STATIC_UPGRADES); \
+	else echo "not tested here: the static program for aarch64, which this kernel does not run with qemu-user"; fi
+
+# Without those that need more memory, or are more exact in time, than the emulator is.
+STATIC_CONVERSATIONS = $(addprefix conversations::,of_the_documents_over_tcp counters jobs members over_a_local_socket)
+STATIC_UPGRADES = $(addprefix upgrade::,a_local_socket a_rehearsed the_process_keeps unsent_output) members_upgrade:: reload::settings_of_tubes
+
+## image: an OCI archive with the static programs, without docker: podman load -i or skopeo copy oci-archive:
+image: static
+	python3 contrib/image/archive.py $(IMAGE) \
+		$(foreach image,$(IMAGES),$(if $(filter $(word 1,$(subst :, ,$(image))),$(STATIC)),$(word 2,$(subst :, ,$(image))):$(call static_program,$(word 1,$(subst :, ,$(image))))))
+
+# Checkers of files for containers, and of the bill of materials, installed outside of the repository.
+PYTHON = $(abspath $(CARGO_TARGET_DIR))/tmp/python
+CHECKERS = check-jsonschema==0.39.0 kubernetes-validate==1.37.0 cyclonedx-python-lib[json-validation]==11.12.0
+## test-image: the OCI archive, unpacked and run, and the files for compose and Kubernetes with their linters; needs root
+test-image: image checkers
+	python3 tests/image.py $(IMAGE)
+	$(PYTHON)/bin/check-jsonschema --builtin-schema vendor.compose-spec contrib/compose.yaml
+	$(PYTHON)/bin/kubernetes-validate --strict contrib/kubernetes.yaml
+
+.PHONY: checkers
+checkers:
+	python3 -m venv $(PYTHON) && $(PYTHON)/bin/pip install --quiet --disable-pip-version-check $(CHECKERS)
 
 ## deb: the Debian package, in the directory above this one
 deb:
 	$(call with_debian,$(PACKAGING))
 	dpkg-buildpackage -us -uc -b
 
-## test-package: the Debian package from its installation to its purge, in scratch systems; needs root
+## test-package: the Debian package from its installation to its purge, in scratch systems of bookworm and trixie; needs root
 test-package:
 	$(call with_debian,$(PACKAGE_TESTS))
-	tests/package.sh $(CARGO_TARGET_DIR)/package
+	tests/package.sh $(CARGO_TARGET_DIR)/package $(RELEASE)
 
-# Installs the packages that are missing, which an ordinary user needs sudo for.
+## test-crates: each crate as it would be published, in order, and the oldest versions of what it depends on
+test-crates:
+	$(CARGO) publish --workspace --dry-run --locked --allow-dirty --target-dir $(CARGO_TARGET_DIR)/crates
+	rm -rf $(CARGO_TARGET_DIR)/minimal && mkdir -p $(CARGO_TARGET_DIR)/minimal
+	$(call copy_to,$(CARGO_TARGET_DIR)/minimal)
+	cd $(CARGO_TARGET_DIR)/minimal && RUSTC_BOOTSTRAP=1 $(CARGO) update -Z direct-minimal-versions && \
+		$(CARGO) check --workspace --all-features --target-dir $(abspath $(CARGO_TARGET_DIR))/crates
+
+# Copies what is in the repository, with changes that are not committed.
+copy_to = git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C $(1)
+
+## test-reproducible: two builds in two folders give the same bytes: make test-reproducible [STATIC=x86_64]
+test-reproducible: STATIC = x86_64
+test-reproducible:
+	for copy in one two/of; do \
+		rm -rf $(CARGO_TARGET_DIR)/same/$$copy && mkdir -p $(CARGO_TARGET_DIR)/same/$$copy || exit; \
+		$(call copy_to,$(CARGO_TARGET_DIR)/same/$$copy) || exit; \
+		$(MAKE) -C $(CARGO_TARGET_DIR)/same/$$copy image CARGO_TARGET_DIR=target || exit; \
+	done
+	cd $(CARGO_TARGET_DIR)/same && sha256sum one/target/*-oci.tar two/of/target/*-oci.tar
+	cmp $(CARGO_TARGET_DIR)/same/one/target/*-oci.tar $(CARGO_TARGET_DIR)/same/two/of/target/*-oci.tar
+
+# A release while it is made.
+PARTS = $(abspath $(CARGO_TARGET_DIR))/release-parts
+## release: static programs, the image, packages, a bill of materials and checksums, of a commit, in dist/
+release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+release:
+	@[ -z "$$(git status --porcelain)" ] || { echo "a release is that of a commit, and there are other changes: git status" >&2; exit 1; }
+	$(call with_debian,$(PACKAGING))
+	rm -rf $(PARTS) && mkdir -p $(PARTS)/dist $(PARTS)/poolcounter
+	$(MAKE) image checkers
+	for arch in $(STATIC); do cp $(call static_program,$$arch) $(PARTS)/dist/poolcounter-$(VERSION)-$$arch-linux || exit; done
+	cp $(IMAGE) $(PARTS)/dist
+	PYTHONDONTWRITEBYTECODE=1 python3 contrib/python/backend.py $(PARTS)/dist
+	$(call copy_to,$(PARTS)/poolcounter)
+	cd $(PARTS)/poolcounter && CARGO_TARGET_DIR=$(abspath $(CARGO_TARGET_DIR)) dpkg-buildpackage -us -uc -b
+	mv $(PARTS)/*.deb $(PARTS)/dist
+	python3 contrib/sbom.py >$(PARTS)/dist/poolcounter-$(VERSION).cdx.json
+	$(PYTHON)/bin/python tests/sbom.py $(PARTS)/dist/poolcounter-$(VERSION).cdx.json
+	cd $(PARTS)/dist && sha256sum -- * >SHA256SUMS
+	rm -rf dist && mv $(PARTS)/dist dist && rm -rf $(PARTS)
+
+# Installs missing packages; users other than root need sudo.
 with_debian = dpkg -s $(1) >/dev/null 2>&1 || { $(call apt_install,$(1)); }
 define apt_install
 if [ "$$(id -u)" = 0 ]; then sudo=; \
@@ -185,10 +302,7 @@ install: $(BINARY)
 	$(BINARY) completions bash > $(SHARE)/bash-completion/completions/poolcounter
 	$(BINARY) completions zsh > $(SHARE)/zsh/site-functions/_poolcounter
 	$(BINARY) completions fish > $(SHARE)/fish/vendor_completions.d/poolcounter.fish
-	install -d $(SHARE)/doc/poolcounter/docs/protocols
-	install -m 644 README.md CHANGELOG.md SECURITY.md $(SHARE)/doc/poolcounter
-	install -m 644 docs/*.md $(SHARE)/doc/poolcounter/docs
-	install -m 644 docs/protocols/*.md $(SHARE)/doc/poolcounter/docs/protocols
+	$(MAKE) install-documents DOCUMENTS_DIRECTORY=$(SHARE)/doc/poolcounter
 	install -d $(SHARE)/poolcounter $(DESTDIR)$(SYSCONFDIR)
 	install -m 644 debian/poolcounter.toml $(SHARE)/poolcounter/poolcounter.toml
 	[ -e $(DESTDIR)$(SYSCONFDIR)/poolcounter.toml ] || \
@@ -198,10 +312,17 @@ install: $(BINARY)
 	$(call unit,debian/poolcounter.socket,poolcounter.socket)
 	$(call unit,debian/poolcounter.poolcounter-tls.service,poolcounter-tls.service)
 
+# Documents, and the files that they link to, at the same relative paths. The package has them, too.
+DOCUMENTS = $(wildcard *.md docs/*.md docs/protocols/*.md benches/*.md contrib/*.yaml contrib/*.json src/http/*.png) \
+	src/README.md debian/poolcounter.toml contrib/Dockerfile \
+	$(shell find contrib/mediawiki contrib/python -type f -size +0 ! -path '*/tests/*' ! -name '*.pyc')
+install-documents:
+	for file in $(DOCUMENTS); do install -D -m 644 $$file $(DOCUMENTS_DIRECTORY)/$$file || exit; done
+
 # Installs a unit of the package, with the paths of this installation.
 unit = sed 's|/usr/bin/poolcounterd\{0,1\} |$(PREFIX)/sbin/poolcounter |; s|/etc/poolcounter\.toml|$(SYSCONFDIR)/poolcounter.toml|' $(1) > $(UNITS)/$(2)
 
-# Only where nothing is built yet, so that root may install without cargo what somebody else has built.
+# Builds only if there is no program yet, so that root can install the build of another user without cargo.
 $(BINARY):
 	$(CARGO) build --release
 

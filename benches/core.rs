@@ -1,5 +1,5 @@
-//! What the daemon's insides cost without sockets, at few and at very many keys, waiters, timers and members: nanoseconds per
-//! operation against size. The cost may grow with what the caches hold, and with nothing else.
+//! Cost of the daemon's internals without sockets, at few and at very many keys, waiters, timers and members:
+//! nanoseconds per operation by size. The cost may grow by cache misses, and for no other reason.
 //!
 //! `BENCH_SECONDS` is the time for each cell of the table, `BENCH_CASES` chooses lines by words of their names.
 
@@ -7,6 +7,7 @@
 mod members;
 #[path = "daemon/random.rs"]
 mod random;
+mod results;
 
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::names::{Hash, Names};
@@ -15,20 +16,22 @@ use poolcounter_core::wheel::{Owner, TimerId, Wheel};
 use poolcounter_pools::{AcquireLock, PoolEvent, PoolsSettings, PoolsState, PoolsStep, Purpose, Reply, WhichKeys};
 use poolcounter_protocol::pools::wire;
 use random::Random;
+use results::{CaseResult, FigureResult, Run};
 use std::env;
 use std::hint::black_box;
+use std::io;
 use std::time::{Duration, Instant};
 
 const OWNER: Owner = Owner(0);
-/// Operations between two looks at the clock.
+/// Operations between two readings of the clock.
 const BATCH: usize = 1_000;
 
-/// When all waits end: later than any benchmark comes, with a microsecond for each step.
+/// Time at which all waits end: later than any benchmark comes, with a microsecond for each step.
 const WAITS_END: Time = Time::from_micros(3_600_000_000);
-/// How long after one step of the pools the next is.
+/// Time between two steps of the pools.
 const STEP: Span = Span::from_micros(1);
 
-/// A line of the table: what is done, and its nanoseconds at a size.
+/// Line of a table: its name, and a function from a size to nanoseconds.
 type Line = (&'static str, fn(usize, Duration) -> f64);
 
 const LINES: [Line; 12] = [
@@ -46,53 +49,49 @@ const LINES: [Line; 12] = [
     ("find the 20 busiest of all keys", busiest),
 ];
 
-/// The tables: their lines, and their sizes.
-const TABLES: [(&str, &[Line], &[usize]); 2] = [
-    ("pools, names and timers", &LINES, &[1_000, 100_000, 1_000_000]),
-    ("members", &members::LINES, &[10, 1_000, 100_000]),
-];
+/// Tables with their lines and their sizes.
+const TABLES: [(&str, &[Line], &[usize]); 2] =
+    [("core", &LINES, &[1_000, 100_000, 1_000_000]), ("core members", &members::LINES, &[10, 1_000, 100_000])];
 
-fn main() {
+fn main() -> io::Result<()> {
     let is_rehearsal = !env::args().any(|argument| argument == "--bench");
     let seconds = env::var("BENCH_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
-    let time = Duration::from_secs_f64(seconds.unwrap_or(if is_rehearsal { 0.0 } else { 0.3 }));
+    let seconds = seconds.unwrap_or(if is_rehearsal { 0.0 } else { 0.3 });
     let filter = env::var("BENCH_CASES").unwrap_or_default();
-    let mut count = 0;
+    let mut run = Run::begin(format!("Nanoseconds, the median batch of {seconds} s"));
+    if !is_rehearsal {
+        println!("{}\n", run.conditions.describe());
+    }
     for (table, lines, sizes) in TABLES {
         let is_wanted = |name: &str| filter.split(',').any(|word| table.contains(word) || name.contains(word));
-        let lines: Vec<&Line> = lines.iter().filter(|(name, _)| is_wanted(name)).collect();
-        count += lines.len();
-        if is_rehearsal {
-            // What it comes to means nothing.
-            for (_, measure) in lines {
-                [1, 100].iter().for_each(|size| _ = measure(*size, time));
+        for (name, measure) in lines.iter().filter(|(name, _)| is_wanted(name)) {
+            // The results of a rehearsal mean nothing.
+            let sizes = if is_rehearsal { &[1, 100] } else { sizes };
+            let time = Duration::from_secs_f64(seconds);
+            let columns = sizes.iter().map(|size| (size.to_string(), vec![Some(measure(*size, time))])).collect();
+            let figure =
+                FigureResult { name: "ns".into(), wanted: String::new(), is_met: None, against: None, columns };
+            let case = CaseResult { table: table.into(), name: (*name).into(), figures: vec![figure] };
+            if !is_rehearsal {
+                case.print();
             }
-        } else if !lines.is_empty() {
-            print(table, &lines, sizes, time);
+            run.cases.push(case);
         }
     }
     if is_rehearsal {
-        println!("rehearsed {count} benchmarks; make bench measures");
+        println!("rehearsed {} benchmarks; make bench measures", run.cases.len());
+    } else if !run.cases.is_empty() {
+        println!("\nResults: {}", run.save("core")?.display());
     }
+    Ok(())
 }
 
-fn print(table: &str, lines: &[&Line], sizes: &[usize], time: Duration) {
-    let head: String = sizes.iter().map(|size| format!(" {size:>9} |")).collect();
-    println!("| {:<40} |{head}", format!("ns, {table}, by size"));
-    println!("|{}|{}", "-".repeat(42), format!("{}|", "-".repeat(11)).repeat(sizes.len()));
-    for (name, measure) in lines {
-        let cells: String = sizes.iter().map(|size| format!(" {:>9.1} |", measure(*size, time))).collect();
-        println!("| {name:<40} |{cells}");
-    }
-    println!();
-}
-
-/// Nanoseconds of an operation that leaves everything as it was: the median batch.
+/// Returns the nanoseconds of an operation that leaves everything as it was: the median batch.
 fn steady(time: Duration, mut operation: impl FnMut()) -> f64 {
     whole(time, BATCH, || (), |()| (0..BATCH).for_each(|_| operation()))
 }
 
-/// Nanoseconds of one of the `count` operations of `run`: the median run. `prepare` is not counted.
+/// Returns the nanoseconds of one of the `count` operations of `run`: the median run. `prepare` is not measured.
 fn whole<T>(time: Duration, count: usize, mut prepare: impl FnMut() -> T, mut run: impl FnMut(T)) -> f64 {
     let start = Instant::now();
     let mut runs = Vec::new();
@@ -134,7 +133,7 @@ fn insert_name(size: usize, time: Duration) -> f64 {
     })
 }
 
-/// A table of these names, and their hashes.
+/// Returns a table of these names, and their hashes.
 fn table_of(names: &[Vec<u8>]) -> (Names<ConnId>, Vec<Hash>) {
     let mut table = Names::default();
     let hashes: Vec<Hash> = names.iter().map(|name| table.hash(name)).collect();
@@ -223,7 +222,7 @@ fn busiest(size: usize, time: Duration) -> f64 {
     whole(time, 1, || (), |()| assert_eq!(black_box(rig.state.busiest(20, WhichKeys::All)).len(), size.min(20)))
 }
 
-/// The pools, with what they need of the loop.
+/// The pools, with the parts of the loop that they need.
 struct Rig {
     state: PoolsState,
     wheel: Wheel,
@@ -239,14 +238,14 @@ impl Rig {
         Rig { state, wheel, replies: Vec::new(), events: Vec::new(), now: Time::START, workers: 1 }
     }
 
-    /// Each of `size` connections holds a key of its own.
+    /// Returns pools in which each of `size` connections holds a key of its own.
     fn with_keys(size: usize) -> Rig {
         let mut rig = Rig::new();
         names(size).enumerate().for_each(|(n, key)| rig.acquire(n, &key, Purpose::Me));
         rig
     }
 
-    /// Connection 0 holds a key for which `size` others wait.
+    /// Returns pools in which connection 0 holds a key for which `size` others wait.
     fn with_waiters(size: usize, purpose: Purpose) -> Rig {
         let mut rig = Rig::new();
         (0..=size).for_each(|n| rig.acquire(n, b"Article:hot", purpose));
@@ -269,7 +268,7 @@ impl Rig {
         self.step(|state, step| state.acquire(id(conn), Ok(&mut request), step));
     }
 
-    /// Goes on with the timers of the moment at which all waits end, and returns whether one is left.
+    /// Fires the next timer of the time at which all waits end, and returns whether one is left.
     fn time_out_one(&mut self) -> bool {
         self.now = WAITS_END;
         if let Some(due) = self.wheel.expire(WAITS_END) {
@@ -292,7 +291,7 @@ impl Rig {
     }
 }
 
-/// A timer that is due within the next minute, as most are.
+/// Arms a timer that is due within the next minute, as most are.
 fn arm(wheel: &mut Wheel, random: &mut Random, n: usize) -> TimerId {
     wheel.of(OWNER).arm(Time::from_micros((random.fraction() * 60e6) as u64), id(n))
 }

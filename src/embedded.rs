@@ -1,16 +1,16 @@
-//! A server within another program.
+//! Server embedded in another program.
 
 use crate::services::SERVICES;
 use poolcounter_server as net;
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-/// A server with the services of the daemon, for use within another program.
+/// Server with the services of the daemon, embedded in another program.
 pub struct Server(net::Server);
 
 impl Server {
-    /// Returns a server with the default limits, for one service such as `pools`, on one address to begin with, such as `127.0.0.1:0` for a
-    /// port that is free. It touches no signals and no files; a [`crate::Stopper`] ends it.
+    /// Returns a server with the default limits, for one service such as `pools`, on one address to begin with, such as
+    /// `127.0.0.1:0` for a free port. It uses no signals and no files; a [`crate::Stopper`] ends it.
     ///
     /// ```
     /// use poolcounter::Server;
@@ -26,7 +26,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` when this is no [`crate::Address`] with a port, or there is no such service; else the system's, such as an address in use.
+    /// `InvalidInput` if `address` is not an [`crate::Address`] with a port, or the service does not exist; else the
+    /// error of the system, for example for an address in use.
     pub fn bind(address: &str, service: &str) -> io::Result<Self> {
         net::Server::bind(SERVICES, address, service).map(Server)
     }

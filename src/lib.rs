@@ -1,11 +1,11 @@
-//! Keeps a fleet of servers from doing the same work at the same time: the client library of the PoolCounter daemon, and the daemon
-//! itself, to be run within another program.
+//! Keeps a fleet of servers from doing the same work at the same time: client library of the PoolCounter daemon, and
+//! the daemon itself, for use within another program.
 //!
 //! # Asking a daemon
 //!
-//! [`client::Client`] acquires locks in pools and [`client::Counters`] units of counters, of one daemon or of several that share
-//! the keys. What is held is given back when it is dropped, or when the process ends in whatever way. A [`client::Producer`] puts
-//! jobs into a queue, and a [`client::Runner`] does them.
+//! [`client::Client`] acquires locks in pools and [`client::Counters`] units of counters, from one daemon or several
+//! that share the keys. Both are released on drop, and whenever the process ends. A [`client::Producer`] puts jobs into
+//! a queue, and a [`client::Runner`] runs them.
 //!
 //! ```no_run
 //! use poolcounter::client::{Client, Limits, MediaWiki, Outcome, Purpose};
@@ -15,10 +15,10 @@
 //! let two_at_a_time = Limits { workers: 2, max_queue: 100, timeout: Duration::from_secs(15), hold: None };
 //! match client.acquire(Purpose::Anyone, "page:Main", &two_at_a_time)? {
 //!     Outcome::Locked(lock) => {
-//!         // Render the page, store it, and tell those who wait.
+//!         // Render the page, store it, and release the lock: the waiters get DONE.
 //!         lock.release()?;
 //!     }
-//!     // Somebody else has rendered it meanwhile.
+//!     // Another client has rendered it meanwhile.
 //!     Outcome::Done => {}
 //!     // Serve the stale page.
 //!     _ => {}
@@ -28,7 +28,7 @@
 //!
 //! # A server of one's own
 //!
-//! A test, or a program that brings its own server, runs `Server::bind` in a thread:
+//! A test, or a program with a server of its own, runs `Server::bind` in a thread:
 //!
 //! ```
 //! # #[cfg(feature = "daemon")] {
@@ -43,7 +43,7 @@
 //! let client = Client::new(MediaWiki::new([address]));
 //! let one_at_a_time = Limits { workers: 1, max_queue: 100, timeout: Duration::from_secs(5), hold: None };
 //! if let Outcome::Locked(lock) = client.acquire(Purpose::Me, "invoices", &one_at_a_time)? {
-//!     // Nobody else who asks this server works on the invoices now.
+//!     // No other client of this server works on the invoices now.
 //!     lock.release()?;
 //! }
 //!
@@ -55,18 +55,18 @@
 //!
 //! # Features
 //!
-//! | feature | what it has |
+//! | feature | content |
 //! |---|---|
 //! | `daemon`, a default | the library, the server and the program |
 //! | `postgres`, a default | jobs in a database of PostgreSQL |
-//! | `top`, a default | the command of that name |
+//! | `top`, a default | the command `top` |
 //! | `client` | the library alone, with few dependencies: `default-features = false, features = ["client"]` |
 //! | `tls` | the library speaks TLS to servers, too; a part of `daemon` |
 //!
 //! # The crates of the daemon
 //!
-//! One thread serves every connection: an event loop, the state of each service, and a timer wheel. Each crate uses those below it
-//! alone. `src/README.md` has the way of a byte through them.
+//! One thread serves every connection: an event loop, the state of each service, and a timer wheel. Each crate uses
+//! only those below it. `src/README.md` describes the way of a byte through them.
 //!
 //! | crate | content |
 //! |---|---|
@@ -76,7 +76,7 @@
 //! | [`http`](../poolcounter_http/index.html), [`admin`](../poolcounter_admin/index.html) | metrics and the status page; commands of operators |
 //! | [`pools`](../poolcounter_pools/index.html), [`counters`](../poolcounter_counters/index.html), [`members`](../poolcounter_members/index.html), [`jobs`](../poolcounter_jobs/index.html) | a pure state machine each, its adapter to the protocol, its report |
 //! | [`service`](../poolcounter_service/index.html) | the contract between the loop and a service; settings, output, access, reports |
-//! | [`client`](../poolcounter_client/index.html) | the library for those who ask |
+//! | [`client`](../poolcounter_client/index.html) | the client library |
 //! | [`protocol`](../poolcounter_protocol/index.html) | requests and replies of each protocol, read and written, for both sides |
 //! | [`core`](../poolcounter_core/index.html) | ids, time, timer wheel, queues, names, counts, numbers and text |
 

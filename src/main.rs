@@ -1,4 +1,4 @@
-//! The poolcounter daemon. Everything is in the crates.
+//! The poolcounter daemon. All code is in the crates.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
-//! The services of the daemon. All that the loop, the options and the pages know of services, they know from this list.
+//! Services of the daemon. The loop, the options and the pages know services only through this list.
 
 use poolcounter_service::contract::Info;
 
-/// Every service of the daemon. The first is always on; the log names its addresses last.
+/// All services of the daemon. The first is always enabled; the log names its addresses last.
 pub const SERVICES: &[&Info] = &[
     &poolcounter_pools::INFO,
     &poolcounter_counters::INFO,

@@ -1,16 +1,16 @@
-// Opens the status page in a browser and says as JSON how it stands: node page.cjs URL [option...]
+// Opens the status page in a browser and prints its state as JSON: node page.cjs URL [option...]
 //
-// Fails with the complaints of axe-core and html-validate, with errors of its script, and with requests to elsewhere.
-//   width=N height=N   the window
-//   dark, forced       what the reader has the system set
+// Fails with the complaints of axe-core and html-validate, with errors of its script, and with requests to other hosts.
+//   width=N height=N   size of the window
+//   dark, forced       preferences of the reader's system
 //   noscript           scripts are off
-//   wait=MS            for so long
+//   wait=MS            waits this long
 //   stop=PID           stops that process once the page is there, and waits until the page says that it is stale
 //   type=TEXT          types into the filter
 //   press=KEY,KEY      presses keys with the focus on the first plot
-//   hover=SELECTOR     points at that
-//   click=SELECTOR     clicks that, and waits a moment
-//   picture=FILE       leaves a picture
+//   hover=SELECTOR     points at that element
+//   click=SELECTOR     clicks that element, and waits a moment; several with " | " between them
+//   picture=FILE       writes a screenshot
 "use strict";
 const { readFileSync } = require("fs"), puppeteer = require("puppeteer-core"), { HtmlValidate } = require("html-validate"), axe = require.resolve("axe-core");
 
@@ -18,11 +18,11 @@ const [url, ...words] = process.argv.slice(2);
 const options = Object.fromEntries(words.map(word => [word.split("=")[0], word.slice(word.indexOf("=") + 1)]));
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
 
-// Off are the rules of style, which a program's output need not have, and the one against pages that refresh themselves: without
-// scripts, this one is there to do so.
+// Rules of style are off, which a program's output need not obey, and so is the one against pages that refresh
+// themselves: without scripts, this page refreshes itself on purpose.
 const RULES = {
   extends: ["html-validate:recommended", "html-validate:a11y"],
-  rules: { "require-sri": "off", "no-inline-style": "off", "long-title": "off", "attr-quotes": "off", "no-trailing-whitespace": "off", "prefer-native-element": "off", "attribute-empty-style": "off", "meta-refresh": "off" },
+  rules: { "require-sri": "off", "no-inline-style": "off", "long-title": "off", "attr-quotes": "off", "no-trailing-whitespace": "off", "prefer-native-element": "off", "attribute-empty-style": "off", "attribute-boolean-style": "off", "meta-refresh": "off" },
 };
 
 async function validate(markup, what) {
@@ -46,8 +46,10 @@ async function main() {
   complaints.push(...await validate(await response.text(), "source"));
   await sleep(Number(options.wait || 300));
   if (options.click) {
-    await page.click(options.click);
-    await sleep(500);
+    for (const selector of options.click.split(" | ")) {
+      await page.click(selector);
+      await sleep(500);
+    }
   }
   if (options.type) await page.type("#filter", options.type);
   if (options.press) {
@@ -64,7 +66,7 @@ async function main() {
   if (!("noscript" in options)) {
     complaints.push(...await validate("<!DOCTYPE html>\n" + await page.evaluate(() => document.documentElement.outerHTML), "document"));
     if (!options.stop) {
-      // The page's policy does not hold for the debugger.
+      // The page's content security policy does not apply to the debugger.
       await page.evaluate(readFileSync(axe, "utf8"));
       const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
       complaints.push(...violations.flatMap(it => it.nodes.slice(0, 3).map(node => `axe: ${it.id}: ${it.help}: ${node.html.slice(0, 160)} ${node.any.map(any => any.message).join("; ").slice(0, 200)}`)));

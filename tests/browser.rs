@@ -1,6 +1,6 @@
-//! The status page in a browser: `make test-browser`. It leaves pictures of what it saw in the directory of the tests' files.
+//! The status page in a browser: `make test-browser`. It leaves screenshots in the directory of the tests' files.
 //!
-//! What a browser makes of the page is asked for in its own words: the document after the script ran, as text.
+//! The checks compare the text of the document after the script has run.
 
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::jobs_client::JobsClient;
@@ -14,20 +14,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What the page is looked at with.
+/// Names of the browser's program.
 const BROWSERS: [&str; 2] = ["chromium", "chromium-browser"];
 const DESKTOP: (u32, u32) = (1280, 1500);
 const PHONE: (u32, u32) = (390, 2300);
+/// Sizes of the pictures of README and documents.
+const PICTURE: (u32, u32) = (1280, 880);
+const PICTURE_OF_FARM: (u32, u32) = (1280, 1300);
 
 #[test]
 #[ignore = "needs a browser: make test-browser"]
-fn the_page_shows_what_there_is() {
+fn the_page_shows_all_services() {
     let (daemon, address) = start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
     let home = format!("http://{address}/");
     look(&home, "overview-light", DESKTOP, &[]);
     let url = format!("{home}locks");
     let text = dump(&url);
-    assert!(text.contains("Nobody has asked for a lock yet.") && text.contains("id=\"health-text\">live<"), "{text}");
+    assert!(
+        text.contains("No lock has been asked for since the start.") && text.contains("id=\"health-text\">live<"),
+        "{text}"
+    );
     look(&url, "empty-light", DESKTOP, &[]);
 
     let _clients = busy_clients(&daemon);
@@ -47,7 +53,7 @@ fn the_page_shows_what_there_is() {
     assert_eq!(off["off"], "This service is off. The option --jobs turns it on.", "{off}");
 }
 
-/// One key is asked for by all, while the rest is as always: it is named wherever the eye goes first.
+/// All clients request one key, while the rest is as always: the page names it in the most visible places.
 #[test]
 #[ignore = "needs a browser: make test-browser"]
 fn a_stampede_is_seen() {
@@ -66,7 +72,7 @@ fn a_stampede_is_seen() {
     assert_eq!(before["frozen"], serde_json::json!(["table-pools-busiest"]));
     let mut crowd: Vec<Client> = (0..60).map(|_| daemon.connect()).collect();
     for _ in 0..5 {
-        crowd.iter_mut().for_each(|client| client.send(b"ACQ4ANY FileRender:Stampede 2 30 60\n"));
+        crowd.iter_mut().for_each(|client| client.send(b"ACQ4ANY FileRender:Stampede 2 30 600\n"));
         thread::sleep(Duration::from_millis(1_000));
     }
     let page = look(&url, "incident-light", DESKTOP, &["press=ArrowLeft,ArrowLeft"]);
@@ -85,6 +91,7 @@ fn a_stampede_is_seen() {
         pointed(0).matches(':').count() == 2 && pointed(0) == pointed(4),
         "the plots are pointed at in step: {page}"
     );
+    take_picture_of_crowd(&url, &mut crowd);
     look(&home, "incident-overview", DESKTOP, &[]);
     look(&home, "incident-overview-phone", PHONE, &[DARK]);
     for (name, size, options) in [
@@ -114,6 +121,23 @@ fn a_stampede_is_seen() {
     assert!(resumed.success() && stale["title"].as_str().is_some_and(|title| title.starts_with("(stale) ")), "{stale}");
 }
 
+/// Takes the picture of the README while the crowd still makes requests.
+fn take_picture_of_crowd(url: &str, crowd: &mut [Client]) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // The bound is that of a look that fails.
+            for _ in (0..60).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                crowd.iter_mut().for_each(|client| client.send(b"ACQ4ANY FileRender:Stampede 2 30 600\n"));
+                thread::sleep(Duration::from_millis(500));
+            }
+        });
+        thread::sleep(Duration::from_secs(5));
+        look(url, "page", PICTURE, &[]);
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
 #[test]
 #[ignore = "needs a browser: make test-browser"]
 fn a_great_many_are_folded() {
@@ -136,7 +160,7 @@ fn a_great_many_are_folded() {
     look(&format!("{home}find/item_7_"), "many-found", DESKTOP, &[]);
 }
 
-/// One of three is dead: it is named, and the others are shown.
+/// One of three daemons is dead: the page names it, and shows the others.
 #[test]
 #[ignore = "needs a browser: make test-browser"]
 fn several_daemons_are_one_page() {
@@ -222,7 +246,7 @@ fn hostile_names_of_pools_are_only_text() {
         client.send(&[b"POOL ", name, b" 0 2 group=", name, b"\nADD ", name, b" ", name, b"\n"].concat());
         assert_eq!((client.line(), client.line()), ("OK".into(), "OK".into()));
         client.send(&[b"TAKE ", name, b"\n"].concat());
-        // The names are no text.
+        // The names are not valid text.
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
             let mut byte = [0];
@@ -250,7 +274,7 @@ fn a_farm_of_wikis_is_seen() {
     let home = format!("http://{address}/");
     let url = format!("{home}jobs");
     let farm = Farm::start(&daemon);
-    // For the ages and the curves.
+    // The ages and the curves need this time.
     thread::sleep(Duration::from_secs(75));
     let text = dump(&url);
     for shown in
@@ -264,7 +288,18 @@ fn a_farm_of_wikis_is_seen() {
         look(&format!("{home}jobs/matrix"), &format!("farm-matrix-{name}"), size, options);
         look(&format!("{home}jobs/wiki/enwiki"), &format!("farm-wiki-{name}"), size, options);
     }
+    look(&format!("{home}jobs/matrix"), "farm", PICTURE_OF_FARM, &[]);
     look(&format!("{home}jobs/runner/runner-3"), "farm-runner-light", DESKTOP, &[]);
+    let buried = format!("{home}jobs/buried");
+    for (name, click, wanted) in [
+        ("asked", "click=#table-jobs-buried button + button", "This cannot be undone."),
+        ("done", "click=#table-jobs-buried button + button | .confirm button", "is deleted"),
+    ] {
+        let page = look(&buried, &format!("farm-buried-{name}"), DESKTOP, &[click]);
+        let first = page["tables"]["table-jobs-buried"][0].as_str().unwrap_or_default();
+        assert!(first.contains(wanted), "{name}: {page}");
+    }
+    look(&format!("{home}jobs/tube/dewiki%2FThumbnailRender"), "farm-tube", DESKTOP, &[]);
     look(&url, "farm-without-script", DESKTOP, &[NO_SCRIPT]);
     let text = dump(&format!("{home}jobs/type/type10Update"));
     assert!(text.contains("Type type10Update") && text.contains("wiki/type10Update"), "{text}");
@@ -322,7 +357,7 @@ impl Farm {
     }
 }
 
-/// Reserves a job, if there is one soon.
+/// Reserves a job, if one is ready soon.
 fn take(client: &mut JobsClient) -> Option<String> {
     let reply = client.ask("reserve-with-timeout 1");
     let (id, len) = reply.strip_prefix("RESERVED ")?.split_once(' ').expect("a number and a length");
@@ -330,7 +365,7 @@ fn take(client: &mut JobsClient) -> Option<String> {
     Some(id.into())
 }
 
-/// Puts some jobs: into the tubes of some wikis at the beginning, later now here, now there.
+/// Puts some jobs: into the tubes of some wikis at the beginning, into changing ones later.
 fn put_some(producer: &mut JobsClient, round: usize) {
     let (mut lines, mut count) = (String::new(), 0);
     for tube in 0..700 * 60 {
@@ -372,7 +407,7 @@ fn kind_of(n: usize) -> String {
     KNOWN.get(n).map_or_else(|| format!("type{n}Update"), ToString::to_string)
 }
 
-/// Pools of all kinds, some of whose members are in use, started, cleaned, kept out or waited for.
+/// Declares pools of all kinds, some of whose members are in use, started, cleaned, in quarantine or waited for.
 fn busy_members(daemon: &Daemon) -> Vec<Client> {
     let connect = || Client::to(daemon.members());
     let mut operator = connect();
@@ -414,7 +449,7 @@ fn busy_members(daemon: &Daemon) -> Vec<Client> {
 const DARK: &str = "dark";
 const NO_SCRIPT: &str = "noscript";
 
-/// Clients of several types of work, some of whom wait or were refused. It takes some seconds, for the plots.
+/// Connects clients of several types of work, some of whom wait or were refused. It takes some seconds, for the plots.
 fn busy_clients(daemon: &Daemon) -> Vec<Client> {
     let mut clients = Vec::new();
     for n in 0..6 {
@@ -435,7 +470,7 @@ fn busy_clients(daemon: &Daemon) -> Vec<Client> {
     clients
 }
 
-/// A client that asked for a lock, and got it or did not.
+/// Returns a client after its request for a lock, which may have been refused.
 fn ask(daemon: &Daemon, key: &[u8]) -> Client {
     let mut client = daemon.connect();
     client.send(&[b"ACQ4ME ", key, b" 1 2 0\n"].concat());
@@ -443,14 +478,14 @@ fn ask(daemon: &Daemon, key: &[u8]) -> Client {
     client
 }
 
-/// The document after its script has run for some seconds.
+/// Returns the document after its script has run for some seconds.
 fn dump(url: &str) -> String {
     let output = browse(&["--virtual-time-budget=5000", "--dump-dom", url]);
     String::from_utf8(output.stdout).expect("documents are text")
 }
 
-/// Looks at the page in a window of this size, leaves a picture of it, and returns how it stands. Nobody may complain of it: neither
-/// axe-core nor html-validate, nor the browser of its script.
+/// Opens the page in a window of this size, takes a screenshot, and returns its state. Fails with any complaint: of
+/// axe-core, of html-validate, or of the browser about the script.
 fn look(url: &str, name: &str, (width, height): (u32, u32), options: &[&str]) -> serde_json::Value {
     let file = pictures().join(name).with_extension("png");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/browser.cjs");
@@ -470,7 +505,7 @@ fn pictures() -> PathBuf {
 }
 
 fn browse(arguments: &[&str]) -> Output {
-    // Whoever is root, in a container for tests, has no sandbox.
+    // Root, in a container for tests, has no sandbox.
     let fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
     let output = Command::new(browser()).args(fixed).args(arguments).output().expect("the browser runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

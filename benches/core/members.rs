@@ -1,6 +1,7 @@
-//! What the members cost without sockets: nanoseconds for each member, take or wait, by how many there are.
+//! Cost of the members without sockets: nanoseconds for each member, take or wait, by their number.
 
 use super::{Random, id, pick, steady, whole};
+use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_members::state::{
@@ -10,14 +11,14 @@ use poolcounter_protocol::members::wire::{Line, parse};
 use std::time::Duration;
 
 const OWNER: Owner = Owner(0);
-/// The connections that are not consumers.
+/// Connections that are not consumers.
 const OPERATOR: usize = 0;
 const PROVIDER: usize = 1;
-/// The first consumer.
+/// First consumer.
 const FIRST: usize = 2;
 
-/// The lines of the table.
-pub const LINES: [super::Line; 11] = [
+/// Lines of the table.
+pub const LINES: [super::Line; 13] = [
     ("take and return, all are free", take_among_free),
     ("take and return, the others are held", take_the_last),
     ("hand over, and wait again", hand_over),
@@ -29,6 +30,8 @@ pub const LINES: [super::Line; 11] = [
     ("drop one of all of a lost provider", lose_provider),
     ("take one of two by an attribute", take_every_second),
     ("take the only one by an attribute", take_the_only),
+    ("hand over one of all at an upgrade", save),
+    ("take over one of all at an upgrade", restore),
 ];
 
 fn take_among_free(size: usize, time: Duration) -> f64 {
@@ -48,7 +51,7 @@ fn take_the_last(size: usize, time: Duration) -> f64 {
     })
 }
 
-/// One member goes around among all.
+/// Passes one member from waiter to waiter.
 fn hand_over(size: usize, time: Duration) -> f64 {
     let mut rig = Rig::with_members(1, "");
     let (mut holder, mut lease) = (0, rig.take(FIRST));
@@ -146,7 +149,7 @@ fn take_the_only(size: usize, time: Duration) -> f64 {
     by_attribute(size, time, |n| n, pick)
 }
 
-/// Each member has a number as its attribute, and takes want one of these.
+/// Measures takes by attribute: each member has a number as its attribute, and each take wants one of these.
 fn by_attribute(
     size: usize,
     time: Duration,
@@ -164,7 +167,24 @@ fn by_attribute(
     })
 }
 
-/// The members, with what they need of the loop.
+fn save(size: usize, time: Duration) -> f64 {
+    let mut rig = Rig::with_started(size, "");
+    whole(time, size, || (), |()| drop(rig.saved()))
+}
+
+fn restore(size: usize, time: Duration) -> f64 {
+    let saved = Rig::with_started(size, "").saved();
+    // The tables of a successor are in memory that is new, and end with its process.
+    let mut ended = Vec::new();
+    whole(time, size, Rig::empty, |mut rig| {
+        let mut saved = &saved[..];
+        let mut saved = Reader::new(&mut saved);
+        rig.run(|state, step| state.restore(&mut saved, true, step).expect("it was saved"));
+        ended.push(rig);
+    })
+}
+
+/// The members service, with the parts of the loop that it needs.
 struct Rig {
     state: State,
     wheel: Wheel,
@@ -172,16 +192,22 @@ struct Rig {
     events: Vec<Event>,
     notices: Vec<Notice>,
     now: Time,
-    /// The lease that was given last.
+    /// Number of the last lease.
     newest: u64,
-    /// What the provider was asked and has not answered.
+    /// Unanswered requests to the provider.
     asked: Vec<What>,
 }
 
 impl Rig {
-    /// A pool `p` that may have so many members.
+    /// Returns a service with a pool `p` of at most `max` members.
     fn new(max: usize, settings: &str) -> Rig {
-        let mut rig = Rig {
+        let mut rig = Rig::empty();
+        rig.say(OPERATOR, &format!("POOL p 0 {max} queue=4000000000 {settings}"));
+        rig
+    }
+
+    fn empty() -> Rig {
+        Rig {
             state: State::new(Limits { most: usize::MAX }, 1),
             wheel: Wheel::default(),
             random: poolcounter_core::random::Random::from_seed(1),
@@ -190,19 +216,25 @@ impl Rig {
             now: Time::START,
             newest: 0,
             asked: Vec::new(),
-        };
-        rig.say(OPERATOR, &format!("POOL p 0 {max} queue=4000000000 {settings}"));
-        rig
+        }
     }
 
-    /// The same with so many fixed members.
+    /// Returns the handover of its state.
+    fn saved(&mut self) -> Vec<u8> {
+        let mut saved = Vec::new();
+        let written = self.state.save(&mut Writer::new(&mut saved), self.now, &self.wheel.of(OWNER));
+        written.expect("memory takes all");
+        saved
+    }
+
+    /// Returns such a service with `count` fixed members.
     fn with_members(count: usize, settings: &str) -> Rig {
         let mut rig = Rig::new(count, settings);
         (0..count).for_each(|n| rig.say(OPERATOR, &format!("ADD p m{n}")));
         rig
     }
 
-    /// The same with so many members of a provider.
+    /// Returns such a service with `count` members of a provider.
     fn with_started(count: usize, settings: &str) -> Rig {
         let mut rig = Rig::new(count, settings);
         rig.say(PROVIDER, "PROVIDE p");
@@ -246,10 +278,10 @@ impl Rig {
         self.run(|state, step| state.serve(id(conn), request, step));
     }
 
-    /// Lets time go by, with all that is due.
+    /// Lets time pass, and fires the due timers.
     fn pass(&mut self, span: Span) {
         self.now = self.now + span;
-        // Very many that are due come a part at a time, as one turn of the loop takes them.
+        // Very many due timers fire in parts, as many as one turn of the loop takes.
         while self.wheel.next().is_some_and(|next| next <= self.now) {
             while let Some(due) = self.wheel.expire(self.now) {
                 let timer: Timer = due.key();
@@ -258,7 +290,7 @@ impl Rig {
         }
     }
 
-    /// Lets time go by until the rest is done of what is too much for one turn of the loop.
+    /// Lets time pass, with all background work, until the condition is true.
     fn pass_until(&mut self, is_so: impl Fn(&Utilization) -> bool) {
         for _ in 0..1_000_000 {
             if is_so(&self.utilization()) {
@@ -270,7 +302,7 @@ impl Rig {
         panic!("it does not come true");
     }
 
-    /// Answers all that the provider was asked, and what it is asked thereupon.
+    /// Answers all requests to the provider, and those that follow from the answers.
     fn answer_all(&mut self) {
         while !self.asked.is_empty() {
             for what in std::mem::take(&mut self.asked) {

@@ -1,4 +1,4 @@
-//! The table of cases: which servers take part, what is measured, and what is wanted of our daemon.
+//! The table of cases: programs that take part, measurements, and goals for our daemon.
 
 use super::memory::Idleness;
 use super::players::{Mixed, Turns};
@@ -18,7 +18,12 @@ use Wanted::{AtMost, Nothing, RatioAtLeast, RatioAtMost};
 /// Rounds of the cases that take several seconds each.
 const FEW_ROUNDS: usize = 3;
 
-/// All cases, in the order of the table. Their sizes are what the system allows.
+/// Rule that allows what the clients do, and one with every limit.
+const RULE: &str = "[[access]]\nname = \"all\"\nwho = [\"all\"]\nmay = [\"pools:Article:*\"]\n";
+const EVERY_LIMIT: &str = "[[access]]\nname = \"all\"\nwho = [\"all\"]\nmay = [\"pools:Article:*\"]
+max_connections = 20000\nmax_locks = 1000\nmax_waits = 10000\nmax_requests = 1000000\nmax_memory = 100000000\n";
+
+/// Returns all cases, in the order of the table. Their sizes are limited by the system.
 pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     let mut cases: Vec<Case<'_>> = [1, 64, 1_000, 10_000].map(|clients| pair(clients, settings)).into();
     cases.push(churn(settings));
@@ -30,7 +35,16 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     cases.extend([64, 10_000].map(|clients| scraped(clients, settings)));
     cases.extend([Due::Spread, Due::AtOnce].map(|due| timers(due, settings)));
     cases.extend([Idleness::Idle, Idleness::WaitForOne, Idleness::WaitForOwn].map(|what| memory(what, settings)));
-    cases.extend(is_installed("valgrind").then(|| instructions(settings)));
+    let load = |depth, rules| instructions::Load { protocol: Protocol::Lines, depth, rules };
+    let loads = [
+        ("pair, 1 client", load(1, "")),
+        ("32 pairs a packet", load(32, "")),
+        ("a rule", load(1, RULE)),
+        ("a rule, 32 pairs", load(32, RULE)),
+        ("every limit", load(1, EVERY_LIMIT)),
+        ("every limit, 32 pairs", load(32, EVERY_LIMIT)),
+    ];
+    cases.extend(loads.into_iter().filter_map(|(what, load)| instructions::case(what, load, settings)));
     cases
 }
 
@@ -152,25 +166,12 @@ fn memory(idleness: Idleness, settings: &Settings) -> Case<'_> {
     Case { rounds, ..case(Protocol::Lines, format!("{count} {what}"), programs, figures, settings, measure) }
 }
 
-fn instructions(settings: &Settings) -> Case<'_> {
-    let pairs = if settings.is_rehearsal { 10 } else { 5_000 };
-    // The C daemon does not end when it is asked to under callgrind, which then tells nothing.
-    let programs = if settings.is_rehearsal { vec![Ours] } else { vec![Ours, Limit] };
-    Case {
-        name: "user space, pair, 1 client".into(),
-        programs,
-        rounds: 1,
-        figures: vec![Figure { name: "instructions/reply", wanted: Nothing, against: Some(Limit) }],
-        measure: Box::new(move |program| instructions::measure(program, Protocol::Lines, pairs, settings)),
-    }
-}
-
-/// How fast, and at what cost.
+/// Returns the figures for a speed and its cost.
 fn speed(fast: &'static str, wanted: Wanted, cost: &'static str, wanted_cost: Wanted) -> Vec<Figure> {
     [(fast, wanted), (cost, wanted_cost)].map(|(name, wanted)| Figure { name, wanted, against: Some(Limit) }).into()
 }
 
-/// A case with a new server for each round.
+/// Returns a case with a new server for each round.
 pub fn case<'a>(
     protocol: Protocol,
     name: String,
@@ -184,12 +185,12 @@ pub fn case<'a>(
     Case { name, programs, rounds: settings.rounds, figures, measure: Box::new(measure) }
 }
 
-/// Those of the programs that can take part.
+/// Returns those of the programs that are installed.
 pub fn installed(programs: &[Program]) -> Vec<Program> {
     programs.iter().copied().filter(|program| program.path().is_some()).collect()
 }
 
-/// Whether a program that is no server is there.
+/// Returns whether a program that is no server is installed.
 pub fn is_installed(program: &str) -> bool {
     Command::new(Path::new(program)).arg("--version").output().is_ok()
 }

@@ -1,23 +1,23 @@
-//! How long clients wait for a put while the log of the store is brought into its file again and again, beside the time that a
-//! commit takes.
+//! Latency of puts while the log of the store is checkpointed again and again, compared with the time of a commit.
 
 use super::disk::Directory;
 use super::load::{self, Player};
 use super::queues;
-use super::report::{Values, median, p99};
+use super::report::{Values, p99};
+use super::results::median;
 use super::scraping;
 use super::server::Server;
 use super::settings::Settings;
 use std::io;
 use std::time::Instant;
 
-/// Bodies of this length fill the log every few commits, so that far more than one put in a hundred meets a checkpoint.
+/// Body that fills the log every few commits, so that far more than one put in a hundred meets a checkpoint.
 const BODY: [u8; 4096] = [b'x'; 4096];
 
-/// Clients that put one job after the other, and how long each put took.
+/// Clients that put one job after the other, and the latency of each put.
 struct Timed {
     asked: Vec<Instant>,
-    /// In milliseconds.
+    /// Latencies in milliseconds.
     took: Vec<f64>,
 }
 
@@ -34,8 +34,8 @@ impl Player for Timed {
     }
 }
 
-/// The median commit in milliseconds, the median put, the 99th put of a hundred, how many commits that is, and the median
-/// checkpoint.
+/// Returns the median commit in milliseconds, the median put, the 99th percentile of the puts, its ratio to the median
+/// commit, and the median checkpoint.
 pub fn measure(clients: usize, settings: &Settings) -> io::Result<Values> {
     let (directory, http) = (Directory::new()?, scraping::unused_address()?);
     let server = Server::start_durable_with_http(directory.path(), http, settings)?;
@@ -51,8 +51,8 @@ pub fn measure(clients: usize, settings: &Settings) -> io::Result<Values> {
     let commit = middle_of("commits");
     // A rehearsal may be over before the first reply.
     timed.took.extend(timed.took.is_empty().then_some(f64::NAN));
-    let middle = median(&mut timed.took);
-    // It is sorted now.
+    let middle = median(&mut timed.took).unwrap_or(f64::NAN);
+    // The median has sorted the values.
     let late = p99(&timed.took);
     Ok(vec![commit, middle, late, late / commit, middle_of("checkpoints")])
 }

@@ -1,4 +1,4 @@
-//! Connections that live for one lock: connect, ACQ4ANY, RELEASE, close. It is what a PHP process does for each page.
+//! Connections that live for one lock: connect, ACQ4ANY, RELEASE, close, as a PHP process does for each page.
 
 use super::clients::Clients;
 use super::report::Values;
@@ -23,8 +23,8 @@ enum Stage {
     Releasing,
 }
 
-/// Connections per second, the server's processor time for each in microseconds, and the slowest connect and the slowest
-/// time from there to LOCKED, in milliseconds.
+/// Returns the connections per second, the server's processor time for each in microseconds, and the slowest connect
+/// and the slowest time from there to LOCKED, in milliseconds.
 pub fn measure(server: &Server, count: usize, settings: &Settings) -> io::Result<Values> {
     let mut churn = Churn {
         clients: Clients::new(server, count)?,

@@ -10,12 +10,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Connections made before the server is given time to accept them: fewer than the C daemon's backlog holds.
+/// Connections made before the server gets time to accept them: fewer than the C daemon's backlog holds.
 const CONNECTS_AT_ONCE: usize = 16;
 const EVENTS: usize = 1024;
-/// Addresses from which short connections come.
+/// Number of source addresses of short connections.
 const SOURCES: usize = 64;
-/// How long a server may be silent before the run is given up.
+/// Longest silence of a server before the run fails.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connections by number.
@@ -29,7 +29,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// `count` clients that are not connected yet.
+    /// Returns `count` clients that are not connected yet.
     pub fn new(server: &Server, count: usize) -> io::Result<Clients> {
         Ok(Clients {
             address: server.address,
@@ -41,7 +41,7 @@ impl Clients {
         })
     }
 
-    /// `count` connected clients, which the server has accepted.
+    /// Returns `count` connected clients, which the server has accepted.
     pub fn connect(server: &Server, count: usize) -> io::Result<Clients> {
         let mut clients = Clients::new(server, count)?;
         let greeting = server.greeting();
@@ -58,12 +58,12 @@ impl Clients {
         Ok(clients)
     }
 
-    /// How many there are.
+    /// Returns the number of clients.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Begins to connect a client. It is ready, and [`Clients::is_connected`], when that is done.
+    /// Starts to connect a client. When that is done, the client is ready, and [`Clients::is_connected`].
     pub fn open(&mut self, client: usize) -> io::Result<()> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), None)?;
         socket.set_tcp_nodelay(true)?;
@@ -86,13 +86,13 @@ impl Clients {
         self.streams[client] = None;
     }
 
-    /// Sends all of `bytes`, which the socket's buffer must have room for.
+    /// Sends all of `bytes`. The socket's buffer must have room for them.
     pub fn send(&mut self, client: usize, bytes: &[u8]) -> io::Result<()> {
         let sent = self.stream(client)?.write(bytes)?;
         if sent == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
     }
 
-    /// What a client has received; nothing if there is nothing.
+    /// Returns the bytes that a client has received; empty if there are none.
     pub fn receive(&mut self, client: usize) -> io::Result<&[u8]> {
         let stream = self.streams[client].as_mut().ok_or(ErrorKind::NotConnected)?;
         match stream.read(&mut self.buffer) {
@@ -110,7 +110,7 @@ impl Clients {
         Ok(reply)
     }
 
-    /// Sends requests that have so many replies, and waits for these, apart from everything else.
+    /// Sends requests that have this number of replies, and waits for these, apart from everything else.
     pub fn ask_for(
         &mut self,
         client: usize,
@@ -149,13 +149,13 @@ impl Clients {
         Err(io::Error::other(format!("{} instead of {wanted}", reply.escape_ascii())))
     }
 
-    /// Waits until some clients are ready, and tells how many; [`Clients::ready`] says which.
+    /// Waits until some clients are ready, and returns their number; [`Clients::ready`] returns each.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<usize> {
         let timeout = EpollTimeout::try_from(timeout).map_err(io::Error::other)?;
         Ok(self.epoll.wait(&mut self.events, timeout)?)
     }
 
-    /// As [`Clients::wait`], but for a server that has something to say.
+    /// Waits like [`Clients::wait`], but fails if the server is silent for too long.
     pub fn wait_for_some(&mut self) -> io::Result<usize> {
         match self.wait(PATIENCE)? {
             0 => Err(io::Error::other("the server is silent")),
@@ -163,7 +163,7 @@ impl Clients {
         }
     }
 
-    /// A client that is ready, and whether there is something to read.
+    /// Returns a client that is ready, and whether it is readable.
     pub fn ready(&self, n: usize) -> (usize, bool) {
         let event = &self.events[n];
         (event.data() as usize, !(event.events() & !EpollFlags::EPOLLOUT).is_empty())

@@ -1,6 +1,6 @@
-//! The cases of the counters: against the bare limit, and against yrmcds, which made the protocol.
+//! Cases of the counters, compared with the bare limit and with yrmcds, which has the same protocol.
 
-use super::cases::{case, is_installed};
+use super::cases::case;
 use super::million::{self, Holders};
 use super::players::Turns;
 use super::protocol::Protocol;
@@ -17,10 +17,10 @@ use Wanted::{AtMost, Nothing, RatioAtLeast, RatioAtMost};
 const FEW_ROUNDS: usize = 3;
 /// Requests that a pipelining client has under way.
 const DEPTH: usize = 32;
-/// The lengths of names: shorter and longer than what a pointer to one would take, and one that malloc rounds up most.
+/// Lengths of names: shorter and longer than a pointer to one, and one that malloc rounds up most.
 const NAMES_BYTES: [usize; 4] = [8, 16, 25, 32];
 
-/// All cases, in the order of the table.
+/// Returns all cases, in the order of the table.
 pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     let mut cases: Vec<Case<'_>> = [1, 64, 1_000].map(|clients| pair(clients, settings)).into();
     cases.extend([1, 64, 1_000].map(|clients| pipeline(clients, settings)));
@@ -32,7 +32,8 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     cases.extend(
         [(1, 15_000), (2, 15_000), (4, 15_000), (1_000, 1_000)].map(|(each, clients)| holders(each, clients, settings)),
     );
-    cases.extend(is_installed("valgrind").then(|| instructions(settings)));
+    let load = instructions::Load { protocol: Protocol::Frames, depth: 1, rules: "" };
+    cases.extend(instructions::case("counters, 1 client", load, settings));
     cases
 }
 
@@ -52,7 +53,7 @@ fn pipeline(clients: usize, settings: &Settings) -> Case<'_> {
     })
 }
 
-/// Replies per second against both, and the processor time for each against both.
+/// Returns the figures for replies per second and for the processor time of each, against both.
 fn speed(wanted: Wanted) -> Vec<Figure> {
     [
         ("replies/s", wanted, Limit),
@@ -123,14 +124,6 @@ fn holders(each: usize, clients: usize, settings: &Settings) -> Case<'_> {
         settings,
         measure,
     ))
-}
-
-fn instructions(settings: &Settings) -> Case<'_> {
-    let pairs = if settings.is_rehearsal { 10 } else { 5_000 };
-    let programs = if settings.is_rehearsal { vec![Ours] } else { vec![Ours, Limit] };
-    let measure = move |program| instructions::measure(program, Protocol::Frames, pairs, settings);
-    let figures = vec![Figure { name: "instructions/reply", wanted: Nothing, against: Some(Limit) }];
-    Case { name: "user space, counters, 1 client".into(), programs, rounds: 1, figures, measure: Box::new(measure) }
 }
 
 fn against_yrmcds<const N: usize>(figures: [(&'static str, Wanted); N]) -> Vec<Figure> {

@@ -1,4 +1,4 @@
-//! Many clients that wait for one key, which one client has.
+//! Many clients that wait for one key, which one client holds.
 
 use super::clients::{Clients, PATIENCE};
 use super::server::{Program, Server};
@@ -6,15 +6,15 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The client that has the lock. The waiters are all the others.
+/// Number of the client that holds the lock. All others are waiters.
 pub const HOLDER: usize = 0;
 
-/// A holder and `waiters` others, connected.
+/// Connects a holder and `waiters` others.
 pub fn gather(server: &Server, waiters: usize) -> io::Result<Clients> {
     Clients::connect(server, waiters + 1)
 }
 
-/// Returns when as many wait as are to.
+/// Returns once this number of clients wait.
 pub fn await_waiters(clients: &mut Clients, waiters: usize) -> io::Result<()> {
     let wanted = format!("waiting_workers: {waiters}");
     let deadline = Instant::now() + PATIENCE;
@@ -30,7 +30,7 @@ pub fn await_waiters(clients: &mut Clients, waiters: usize) -> io::Result<()> {
     }
 }
 
-/// What has a client of the stampede wait, and what wakes all of them.
+/// Returns the request that makes a client of the stampede wait, and the one that wakes all of them.
 pub fn words(program: Program) -> (&'static [u8], &'static [u8]) {
     match program {
         Program::Limit => (b"W\n", b"D\n"),

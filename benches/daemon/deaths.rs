@@ -1,5 +1,5 @@
-//! Thousands of connections with a lock each that end at once, as when a machine of the fleet loses its power supply: how long
-//! another client waits meanwhile.
+//! Thousands of connections with a lock each that end at once, as when a machine of the fleet loses power: latency of
+//! another client meanwhile.
 
 use super::clients::Clients;
 use super::report::{Values, p99};
@@ -8,8 +8,8 @@ use std::io;
 use std::thread;
 use std::time::Instant;
 
-/// The time to a reply of a client that asks all the while, in milliseconds: what 99 of 100 take at most, and the longest. The load's core
-/// is shared by that client and by the one that closes the connections.
+/// Returns the latency of a client that sends requests all the while, in milliseconds: the 99th percentile and the
+/// maximum. The load's core is shared by that client and by the one that closes the connections.
 pub fn measure(server: &Server, count: usize) -> io::Result<Values> {
     let mut crowd = Clients::connect(server, count)?;
     let mut other = Clients::connect(server, 1)?;
@@ -20,7 +20,7 @@ pub fn measure(server: &Server, count: usize) -> io::Result<Values> {
     let mut times = Vec::new();
     let mut is_over = false;
     while !is_over {
-        // What is asked when all are closed is answered when the server has found it.
+        // A request sent after all were closed is answered once the server has noticed that.
         is_over = end.is_finished();
         for (request, reply) in [(&b"ACQ4ME Article:other 1 2 60\n"[..], "LOCKED"), (b"RELEASE\n", "RELEASED")] {
             let asked = Instant::now();

@@ -1,5 +1,5 @@
-//! The bare limit of durable jobs: what a disk can do. It appends the same bytes to a file that is there in full length
-//! already, one batch after the other, each synced. Nothing is parsed, scheduled or told to anybody.
+//! The bare limit of durable jobs: the speed of the disk. It appends the same bytes to a preallocated file, one batch
+//! after the other, each synced. Nothing is parsed, scheduled or answered.
 
 use super::report::Values;
 use super::settings::Settings;
@@ -10,16 +10,16 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The file's length. When it is full, the next batch goes to its beginning.
+/// Length of the file. When it is full, the next batch goes to its beginning.
 const FILE_BYTES: u64 = 64 << 20;
-/// What a job takes there: its body and its numbers.
+/// Bytes of a job there: its body and its numbers.
 const JOB_BYTES: usize = 140;
 
-/// A directory for the files of one server, which goes with it.
+/// Directory for the files of one server, which is removed with it.
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// An empty directory where `BENCH_DIRECTORY` says, else among the temporary files of the build.
+    /// Creates an empty directory in `BENCH_DIRECTORY`, else among the temporary files of the build.
     pub fn new() -> io::Result<Directory> {
         let parent = env::var_os("BENCH_DIRECTORY").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
         let path = parent.join(format!("bench-{}", std::process::id()));
@@ -28,7 +28,7 @@ impl Directory {
         Ok(Directory(path))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -36,12 +36,13 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // The next one with this name is emptied first.
+        // The next directory with this name is emptied first.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Jobs a second in batches of so many, no processor time to speak of, batches a second, and jobs in each.
+/// Returns the jobs a second in batches of `outstanding`, a negligible processor time, batches a second, and jobs in
+/// each.
 pub fn measure(outstanding: usize, settings: &Settings) -> io::Result<Values> {
     let directory = Directory::new()?;
     let file = File::create(directory.path().join("log"))?;

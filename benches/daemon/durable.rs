@@ -1,5 +1,5 @@
-//! The cases of jobs that outlive the server: against what the disk can do, and against beanstalkd with a log that it syncs for
-//! each job (`-f0`), or now and then (`-f50`, its default).
+//! Cases of jobs that outlive the server: against the speed of the disk, and against beanstalkd with a log that it
+//! syncs for each job (`-f0`), or now and then (`-f50`, its default).
 
 use super::checkpoints;
 use super::clients::Clients;
@@ -17,13 +17,13 @@ use Wanted::{AtLeast, AtMost, Nothing, RatioAtLeast};
 
 /// More jobs than are reserved in one round.
 pub const STOCK: usize = 150_000;
-/// The name of the thread that commits.
+/// Name of the thread that commits.
 const THREAD: &str = "jobs-store";
 
-/// What is wanted of one case.
+/// Goals of one case.
 #[derive(Clone, Copy)]
 struct Goal {
-    /// How many times as fast as beanstalkd with `-f0`, and as the disk.
+    /// Speed as a multiple of that of beanstalkd with `-f0`, and of the disk.
     ratios: [Wanted; 2],
     jobs: Wanted,
     thread: Wanted,
@@ -31,7 +31,7 @@ struct Goal {
 
 const NO_GOAL: Goal = Goal { ratios: [Nothing; 2], jobs: Nothing, thread: Nothing };
 
-/// All cases, in the order of the table.
+/// Returns all cases, in the order of the table.
 pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     let at_64 = Goal { ratios: [RatioAtLeast(10.0), Nothing], ..NO_GOAL };
     let at_1000 = Goal { ratios: [Nothing, RatioAtLeast(0.5)], ..NO_GOAL };
@@ -86,7 +86,7 @@ fn checkpoints(clients: usize, settings: &Settings) -> Case<'_> {
     few(Case { name, programs: vec![Ours], rounds: settings.rounds, figures, measure: Box::new(measure) })
 }
 
-/// A case with so many clients, requests under way, and replies a job.
+/// Returns a case with this number of clients, requests under way, and replies a job.
 fn durable<'a, P: Player + 'a>(
     name: String,
     (clients, outstanding, replies): (usize, usize, u32),
@@ -101,7 +101,7 @@ fn durable<'a, P: Player + 'a>(
             return Ok([&values[..1], &values].concat());
         }
         let directory = Directory::new()?;
-        // To sync for each job of the stock would take minutes, so that it is put before.
+        // To sync for each job of the stock would take minutes, so another server fills it.
         let filler = if program == Beanstalkd { BeanstalkdLazy } else { program };
         if stock > 0 {
             let server = Server::start_durable(filler, directory.path(), settings)?;
@@ -132,19 +132,19 @@ fn durable<'a, P: Player + 'a>(
     few(Case { name, programs, rounds: settings.rounds, figures, measure: Box::new(measure) })
 }
 
-/// What a steady load came to.
+/// Result of a steady load.
 pub struct Done {
     /// Jobs a second.
     pub speed: f64,
-    /// The server's processor time for each, in microseconds.
+    /// Server's processor time for each job, in microseconds.
     pub cost: f64,
-    /// How many jobs there were, also before the measured time.
+    /// Number of jobs, including those before the measured time.
     pub jobs: f64,
-    /// What the store has done for them.
+    /// Work of the store for these jobs.
     pub store: Store,
 }
 
-/// Plays a load of so many clients and replies a job.
+/// Plays a load of this number of clients and replies a job.
 pub fn play(
     server: &Server,
     (clients, replies): (usize, u32),
@@ -158,10 +158,10 @@ pub fn play(
     Ok(Done { speed: speed[0] / replies, cost: speed[1] * replies, jobs: store.jobs(), store })
 }
 
-/// What a store has done, as far as the server tells.
+/// Work of a store, as far as the server reports it.
 #[derive(Clone, Copy)]
 pub struct Store {
-    /// Jobs put, and jobs deleted.
+    /// Number of jobs put, and of jobs deleted.
     jobs: [f64; 2],
     pub batches: f64,
     pub changes: f64,
@@ -197,7 +197,7 @@ impl Store {
         }
     }
 
-    /// How many jobs it was: each job of a case is put, deleted, or both.
+    /// Returns the number of jobs: each job of a case is put, deleted, or both.
     fn jobs(&self) -> f64 {
         self.jobs[0].max(self.jobs[1])
     }

@@ -1,6 +1,9 @@
-//! The known ways in which one client could make others wait, or fill the memory: what each costs the daemon now.
+//! Known ways in which one client could delay others, or fill the memory, and their present cost to the daemon.
 //!
-//! Costs are its processor time, so that other load does not count; requests come in batches, so that the kernel's part is small.
+//! Costs are its processor time, so that other load does not count; requests come in batches, so that the kernel's part
+//! is small.
+
+mod floods;
 
 use super::cases::installed;
 use super::disk::Directory;
@@ -9,7 +12,6 @@ use super::report::{Case, Figure, Values, Wanted, p99};
 use super::scraping::unused_address;
 use super::server::{Program, Server};
 use super::settings::Settings;
-use socket2::SockRef;
 use std::io::{self, BufRead, BufReader, Error, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -26,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Time in which memory is to come back, and in which an upgrade or a start is watched.
 const AFTERWARDS: Duration = Duration::from_secs(10);
 
-/// All cases, in the order of the table.
+/// Returns all cases, in the order of the table.
 pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     let mut cases: Vec<Case<'_>> = [1, 10_000].map(|sets| watch_sets(sets, settings)).into();
     cases.extend([1, 100_000].map(|groups| groups_of_a_tube(groups, false, settings)));
@@ -34,13 +36,17 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     cases.extend([49, 500].map(|waiters| takes_of_several(waiters, settings)));
     cases.push(leaving_waiters(settings));
     cases.push(leaving_holder(settings));
-    cases.extend(FLOODS.iter().map(|flood| memory(flood, settings)));
+    cases.push(woken_waiters(settings));
+    cases.push(metrics_of_keys(settings));
+    cases.extend(floods::FLOODS.iter().map(|flood| floods::memory(flood, settings)));
+    cases.push(floods::unheld_counters(settings));
     cases.push(counters(settings));
-    cases.extend([jobs_in_a_file(settings)]);
+    cases.push(members(settings));
+    cases.push(jobs_in_a_file(settings));
     cases
 }
 
-/// The daemon with every service, and where each listens.
+/// The daemon with every service, and their addresses.
 struct Daemon {
     server: Server,
     counters: SocketAddr,
@@ -61,7 +67,7 @@ impl Daemon {
         Ok(Daemon { server, counters, members, jobs })
     }
 
-    /// Returns what `act` costs the daemon in microseconds, divided by the number of requests.
+    /// Returns the daemon's processor time for `act` in microseconds, divided by the number of requests.
     fn cost(&self, requests: usize, act: impl FnOnce() -> io::Result<()>) -> io::Result<f64> {
         let before = self.server.cpu_time()?;
         act()?;
@@ -73,7 +79,7 @@ impl Daemon {
     }
 }
 
-/// A connection that sends lines and waits for lines.
+/// Connection that sends and receives lines.
 struct Line(BufReader<TcpStream>);
 
 impl Line {
@@ -101,7 +107,7 @@ impl Line {
         Ok(line)
     }
 
-    /// Sends requests, and waits for so many lines.
+    /// Sends requests, waits for this number of lines, and returns the last.
     fn ask(&mut self, text: &str, lines: usize) -> io::Result<String> {
         self.send(text)?;
         let mut last = String::new();
@@ -111,7 +117,7 @@ impl Line {
         Ok(last)
     }
 
-    /// Sends requests made by `request`, with so many lines for each reply, in parts that fit into the socket.
+    /// Sends requests made by `request`, with `lines` lines for each reply, in parts that fit into the socket.
     fn ask_many(&mut self, count: usize, lines: usize, request: impl Fn(usize) -> String) -> io::Result<()> {
         for first in (0..count).step_by(BATCH) {
             let last = count.min(first + BATCH);
@@ -122,7 +128,7 @@ impl Line {
     }
 }
 
-/// A client of the pools that asks all the while.
+/// Client of the pools that sends requests all the while.
 struct Witness {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<io::Result<Vec<f64>>>,
@@ -145,7 +151,7 @@ impl Witness {
         Ok(Witness { is_over, thread })
     }
 
-    /// Returns the time that 99 of 100 requests took at most, and the longest, in milliseconds.
+    /// Returns the latency of the requests in milliseconds: the 99th percentile and the maximum.
     fn end(self) -> io::Result<[f64; 2]> {
         self.is_over.store(true, Ordering::Relaxed);
         let mut times = self.thread.join().map_err(|_| Error::other("the witness panics"))??;
@@ -154,7 +160,7 @@ impl Witness {
     }
 }
 
-/// A put to a tube that so many sets of watches share, and what it takes to make one of these.
+/// Measures a put to a tube that `sets` sets of watches share, and the creation of one such set.
 fn watch_sets(sets: usize, settings: &Settings) -> Case<'_> {
     let sets = settings.connections(size(sets, settings));
     let figures = vec![figure("CPU us/put", AtMost(20.0)), figure("CPU us/set", Nothing)];
@@ -174,7 +180,8 @@ fn watch_sets(sets: usize, settings: &Settings) -> Case<'_> {
     })
 }
 
-/// A reserve and a delete in a tube with so many groups, through a pattern or under a limit, and a look at the first job.
+/// Measures a reserve and a delete in a tube with `groups` groups, through a pattern or under a limit, and a peek at
+/// the first job.
 fn groups_of_a_tube(groups: usize, is_limited: bool, settings: &Settings) -> Case<'_> {
     let groups = size(groups, settings);
     let figures = vec![figure("CPU us/job", AtMost(20.0)), figure("CPU us/peek-ready", AtMost(20.0))];
@@ -200,7 +207,7 @@ fn groups_of_a_tube(groups: usize, is_limited: bool, settings: &Settings) -> Cas
     })
 }
 
-/// A pool with members of one kind, and waiters for another.
+/// Starts a daemon with a pool that has members of one kind, and waiters for another.
 fn pool_with_waiters(waiters: usize, several: bool, settings: &Settings) -> io::Result<(Daemon, Vec<Line>)> {
     let daemon = Daemon::start("memory", &[], settings)?;
     let mut provider = Line::connect(daemon.members)?;
@@ -250,82 +257,63 @@ fn leaving_holder(settings: &Settings) -> Case<'_> {
     })
 }
 
-/// A way to fill the memory: its name, the bound in MiB, and what is to be there before, connections included.
-type Flood = (
-    &'static str,
-    usize,
-    fn(&Daemon, &Settings) -> io::Result<Vec<Line>>,
-    fn(&Daemon, &Settings) -> io::Result<Vec<Line>>,
-);
-
-const FLOODS: [Flood; 3] = [
-    ("600 unfinished put-many", 16, |_, _| Ok(Vec::new()), unfinished_puts),
-    ("100 do not read list-tubes", 16, many_tubes, unread_lists),
-    ("60 weights on */*", 64, many_patterned, weighted_patterns),
-];
-
-fn unfinished_puts(daemon: &Daemon, settings: &Settings) -> io::Result<Vec<Line>> {
-    let (tube, key, group) = ("a".repeat(190), "k".repeat(200), "g".repeat(60));
-    let line =
-        format!("put-job 1 0 60 0 tube={tube} key={key} group={group} root={} root-ts=1\r\n\r\n", "1".repeat(200));
-    let text = format!("put-many 1000\r\n{}", line.repeat(size(999, settings)));
-    let each = |_| {
-        let mut client = Line::connect(daemon.jobs)?;
-        client.send(&text).map(|()| client)
-    };
-    (0..settings.connections(600)).map(each).collect()
-}
-
-fn many_tubes(daemon: &Daemon, settings: &Settings) -> io::Result<Vec<Line>> {
-    let name = "x".repeat(180);
-    let each = |n| {
-        let mut client = Line::connect(daemon.jobs)?;
-        client.ask_many(size(1_000, settings), 1, |m| format!("watch {name}/{n}/{m}\r\n"))?;
-        Ok(client)
-    };
-    (0..30).map(each).collect()
-}
-
-fn unread_lists(daemon: &Daemon, settings: &Settings) -> io::Result<Vec<Line>> {
-    let each = |_| {
-        let mut client = Line::connect(daemon.jobs)?;
-        SockRef::from(client.0.get_ref()).set_recv_buffer_size(4096)?;
-        client.send("list-tubes\r\n").map(|()| client)
-    };
-    (0..settings.connections(100)).map(each).collect()
-}
-
-fn many_patterned(daemon: &Daemon, settings: &Settings) -> io::Result<Vec<Line>> {
-    let mut producer = Line::connect(daemon.jobs)?;
-    producer.ask_many(size(100_000, settings), 1, |n| format!("put-job 1 0 600 1 tube=w{n}/t\r\na\r\n"))?;
-    Ok(vec![producer])
-}
-
-fn weighted_patterns(daemon: &Daemon, settings: &Settings) -> io::Result<Vec<Line>> {
-    let each = |n| {
-        let mut client = Line::connect(daemon.jobs)?;
-        client.send(&format!("watch */* {n}\r\nignore default\r\nreserve-many 1 0\r\n")).map(|()| client)
-    };
-    (1..=settings.connections(60)).map(each).collect()
-}
-
-/// Growth of the resident memory, and the part of it that is left when the clients have gone.
-fn memory<'a>((name, bound, before, flood): &'a Flood, settings: &'a Settings) -> Case<'a> {
-    let figures = vec![figure("MiB more", AtMost(*bound as f64 + 64.0)), figure("MiB left, of these", Nothing)];
-    hostile((*name).into(), figures, move || {
-        let daemon = Daemon::start("memory", &["--jobs-max-memory", &bound.to_string()], settings)?;
-        let _kept = before(&daemon, settings)?;
-        let empty = daemon.resident_mib()?;
-        let clients = flood(&daemon, settings)?;
-        thread::sleep(Duration::from_secs(if settings.is_rehearsal { 0 } else { 4 }));
-        let full = daemon.resident_mib()?;
-        drop(clients);
-        thread::sleep(if settings.is_rehearsal { Duration::ZERO } else { 3 * AFTERWARDS });
-        Ok(vec![full - empty, daemon.resident_mib()? - empty])
+/// Measures the latency of other clients while very many waiters get DONE.
+fn woken_waiters(settings: &Settings) -> Case<'_> {
+    let figures = vec![figure("others wait ms, p99", AtMost(5.0)), figure("others wait ms at most", Nothing)];
+    hostile("15000 wait for one result".into(), figures, move || {
+        let daemon = Daemon::start("memory", &[], settings)?;
+        let mut worker = Line::connect(daemon.server.address)?;
+        worker.ask("ACQ4ME Article:hot 1 65535 60\n", 1)?;
+        let count = settings.connections(size(15_000, settings));
+        let mut waiters = (0..count).map(|_| Line::connect(daemon.server.address)).collect::<io::Result<Vec<_>>>()?;
+        waiters.iter_mut().try_for_each(|waiter| waiter.send("ACQ4ANY Article:hot 1 65535 600\n"))?;
+        thread::sleep(Duration::from_millis(500));
+        let witness = Witness::start(daemon.server.address)?;
+        worker.ask("RELEASE\n", 1)?;
+        waiters.iter_mut().try_for_each(|waiter| waiter.hear().map(drop))?;
+        Ok(witness.end()?.into())
     })
 }
 
-/// Longest wait of a client of the pools over an upgrade with very many counters.
+/// Measures the latency of others while the metrics of very many keys are scraped.
+fn metrics_of_keys(settings: &Settings) -> Case<'_> {
+    let keys = size(1_000_000, settings);
+    let figures = vec![figure("others wait ms, p99", AtMost(5.0)), figure("others wait ms at most", Nothing)];
+    hostile(format!("/metrics with {keys} keys"), figures, move || {
+        let http = unused_address()?;
+        let options = ["--max-locks", "65535", "--http", &http.to_string()];
+        let daemon = Daemon::start("memory", &options, settings)?;
+        let mut holders = Vec::new();
+        for first in (0..keys).step_by(50_000) {
+            let mut holder = Line::connect(daemon.server.address)?;
+            let count = (keys - first).min(50_000);
+            holder.ask_many(count, 1, |n| format!("ACQ4ME Article:{} 1 2 0\n", first + n))?;
+            holders.push(holder);
+        }
+        let witness = Witness::start(daemon.server.address)?;
+        for _ in 0..size(20, settings) {
+            let mut scraper = Line::connect(http)?;
+            scraper.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+            while !scraper.hear()?.is_empty() {}
+        }
+        Ok(witness.end()?.into())
+    })
+}
+
+/// Measures the longest latency of a client of the pools over an upgrade with very many members.
+fn members(settings: &Settings) -> Case<'_> {
+    let count = size(1_000_000, settings);
+    let figures = vec![figure("others wait ms at most", AtMost(190.0))];
+    hostile(format!("upgrade with {count} members"), figures, move || {
+        let daemon = Daemon::start("memory", &[], settings)?;
+        let mut provider = Line::connect(daemon.members)?;
+        provider.ask("POOL db 0 1000000\nPROVIDE db 1000000\n", 2)?;
+        provider.ask_many(count, 1, |n| format!("OFFER db member-{n:07}\n"))?;
+        Ok(vec![over_an_upgrade(&daemon, settings)?])
+    })
+}
+
+/// Measures the longest latency of a client of the pools over an upgrade with very many counters.
 fn counters(settings: &Settings) -> Case<'_> {
     let count = size(3_000_000, settings);
     let figures = vec![figure("others wait ms at most", AtMost(270.0))];
@@ -344,8 +332,8 @@ fn over_an_upgrade(daemon: &Daemon, settings: &Settings) -> io::Result<f64> {
     Ok(witness.end()?[1])
 }
 
-/// Waits of a client of the pools over an upgrade, after a start, and while a runner leaves that held very many: with jobs in
-/// SQLite.
+/// Measures the latencies of a client of the pools over an upgrade, after a start, and while a runner with very many
+/// reserved jobs closes: with jobs in SQLite.
 fn jobs_in_a_file(settings: &Settings) -> Case<'_> {
     let jobs = size(2_000_000, settings);
     let figures = vec![
@@ -388,7 +376,7 @@ fn figure(name: &'static str, wanted: Wanted) -> Figure {
     Figure { name, wanted, against: None }
 }
 
-/// A case that starts its own daemon, once.
+/// Returns a case that starts its own daemon, once.
 fn hostile<'a>(name: String, figures: Vec<Figure>, measure: impl Fn() -> io::Result<Values> + 'a) -> Case<'a> {
     Case { name, programs: installed(&[Program::Ours]), rounds: 1, figures, measure: Box::new(move |_| measure()) }
 }

@@ -1,6 +1,6 @@
-//! The cases of the jobs: against the bare limit, and against beanstalkd, whose protocol they speak.
+//! Cases of the jobs, compared with the bare limit and with beanstalkd, which has the same protocol.
 
-use super::cases::{case, is_installed};
+use super::cases::case;
 use super::protocol::Protocol;
 use super::queues::{self, Cycle, Filling};
 use super::report::{Case, Figure, Values, Wanted};
@@ -14,22 +14,24 @@ use Wanted::{AtMost, Nothing, RatioAtLeast, RatioAtMost};
 
 /// Rounds of the cases that take several seconds each.
 const FEW_ROUNDS: usize = 3;
-/// Tubes of a service that has one for each wiki and type.
+/// Number of tubes of a service that has one for each wiki and type.
 const TUBES: usize = 20_000;
 /// More jobs than are reserved in one round.
 const STOCK: usize = 250_000;
 const MILLION: usize = 1_000_000;
 
-/// All cases, in the order of the table.
+/// Returns all cases, in the order of the table.
 pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     let mut cases: Vec<Case<'_>> = [1, 16, 64].map(|clients| put(clients, settings)).into();
     cases.extend([1, 16, 64].map(|clients| reserve(clients, settings)));
     cases.push(tubes(settings));
     cases.push(priorities(settings));
+    cases.push(pipeline(settings));
     cases.push(delayed(settings));
     cases.push(waiting(settings));
     cases.extend([0, 100].map(|body_bytes| memory(body_bytes, settings)));
-    cases.extend(is_installed("valgrind").then(|| instructions(settings)));
+    let load = instructions::Load { protocol: Protocol::Jobs, depth: 1, rules: "" };
+    cases.extend(instructions::case("jobs, 1 client", load, settings));
     cases
 }
 
@@ -69,6 +71,19 @@ fn priorities(settings: &Settings) -> Case<'_> {
     })
 }
 
+fn pipeline(settings: &Settings) -> Case<'_> {
+    let clients = settings.connections(64);
+    let figures = vec![
+        Figure { name: "jobs/s", wanted: RatioAtLeast(0.6), against: Some(Limit) },
+        Figure { name: "CPU us/job", wanted: Nothing, against: Some(Limit) },
+    ];
+    let measure = move |server: &Server| {
+        let mut cycle = Cycle::with_priorities(clients).pipelined(32);
+        Ok(per_job(&load::play(server, clients, &mut cycle, settings)?, 3))
+    };
+    case(Protocol::Jobs, format!("jobs, 32 in a packet, {clients}"), &[Ours, Limit], figures, settings, measure)
+}
+
 fn delayed(settings: &Settings) -> Case<'_> {
     let count = size(MILLION, settings);
     let figures = against_beanstalkd(["ms until all are ready", "others wait ms at most", "CPU us/job"], [Nothing; 3]);
@@ -95,15 +110,7 @@ fn memory(body_bytes: usize, settings: &Settings) -> Case<'_> {
     }))
 }
 
-fn instructions(settings: &Settings) -> Case<'_> {
-    let pairs = if settings.is_rehearsal { 10 } else { 5_000 };
-    let programs = if settings.is_rehearsal { vec![Ours] } else { vec![Ours, Limit] };
-    let measure = move |program| instructions::measure(program, Protocol::Jobs, pairs, settings);
-    let figures = vec![Figure { name: "instructions/request", wanted: Nothing, against: Some(Limit) }];
-    Case { name: "user space, jobs, 1 client".into(), programs, rounds: 1, figures, measure: Box::new(measure) }
-}
-
-/// A case with a bare limit.
+/// Returns a case with a bare limit.
 fn jobs<'a>(
     name: String,
     figures: Vec<Figure>,
@@ -113,7 +120,8 @@ fn jobs<'a>(
     case(Protocol::Jobs, name, &[Ours, Limit, Beanstalkd], figures, settings, measure)
 }
 
-/// How fast against either, of which one will do, and at what cost. The first value of a measurement is that, the second this.
+/// Returns the figures for the speed, compared with the bare limit and with beanstalkd, one of which must be met, and
+/// for its cost. They are the first figures of a measurement.
 fn speed(fast: &'static str, cost: &'static str) -> Vec<Figure> {
     vec![
         Figure { name: fast, wanted: RatioAtLeast(1.5), against: Some(Beanstalkd) },
@@ -122,7 +130,8 @@ fn speed(fast: &'static str, cost: &'static str) -> Vec<Figure> {
     ]
 }
 
-/// Jobs a second, as they are compared twice, and the time for each, of a load with so many replies a job.
+/// Returns the jobs a second, twice for the two comparisons, and the time for each, of a load with `replies` replies a
+/// job.
 pub fn per_job(values: &[f64], replies: u32) -> Values {
     let (speed, cost) = (values[0] / f64::from(replies), values[1] * f64::from(replies));
     vec![speed, speed, cost]

@@ -1,9 +1,10 @@
-//! Those who take members and return them, and what is measured of a pool with very many.
+//! Clients that take members and return them, and measurements of a pool with very many.
 
 use super::clients::{Clients, PATIENCE};
 use super::load::Player;
 use super::random::Random;
-use super::report::{Values, median, p99};
+use super::report::{Values, p99};
+use super::results::median;
 use super::server::{Program, Server};
 use super::settings::Settings;
 use std::collections::VecDeque;
@@ -13,12 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Lines that are sent before their replies are read.
+/// Number of lines that are sent before their replies are read.
 const BATCH: usize = 500;
-/// Those who wait longer have found a server that does not hand over.
+/// Longest wait; if it is exceeded, the server does not hand over.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Declares the pool `p` with so many fixed members, whose attribute `kind` has so many values. The bare limit has no pools.
+/// Declares the pool `p` with `members` fixed members, whose attribute `kind` has `kinds` values. The bare limit has no
+/// pools.
 pub fn declare(server: &Server, members: usize, kinds: usize) -> io::Result<()> {
     if server.program == Program::Limit {
         return Ok(());
@@ -31,9 +33,9 @@ pub fn declare(server: &Server, members: usize, kinds: usize) -> io::Result<()> 
 /// Clients that take a member and return it, over and over.
 pub struct Takers {
     leases: Vec<Option<Vec<u8>>>,
-    /// Whether a client returns its member and waits for the next in one packet.
+    /// True if a client returns its member and waits for the next in one packet.
     is_in_a_queue: bool,
-    /// How many values the attribute has that each client wants one of, or one for no such wish.
+    /// Number of values of the attribute, one of which each client wants; 1 for no such wish.
     kinds: usize,
     random: Random,
 }
@@ -91,7 +93,7 @@ fn lease_of(reply: &[u8]) -> Option<&[u8]> {
     reply.strip_prefix(b"MEMBER ")?.split(|byte| *byte == b' ').next()
 }
 
-/// Takes and returns one after another, so many times.
+/// Takes and returns a member `pairs` times, one after another.
 pub fn take_and_return(server: &Server, clients: &mut Clients, pairs: usize) -> io::Result<()> {
     declare(server, 1, 1)?;
     for _ in 0..pairs {
@@ -102,7 +104,7 @@ pub fn take_and_return(server: &Server, clients: &mut Clients, pairs: usize) -> 
     Ok(())
 }
 
-/// How long it takes from a return until the next of those who wait has the member: the median and the 99th percentile in
+/// Returns the time from a return until the next waiter has the member: the median and the 99th percentile in
 /// microseconds. There is one such hand-over at a time, so that none waits for another.
 pub fn hand_over(server: &Server, count: usize, members: usize, settings: &Settings) -> io::Result<Values> {
     let members = members.min(count - 1);
@@ -125,11 +127,11 @@ pub fn hand_over(server: &Server, count: usize, members: usize, settings: &Setti
         times.push(begun.elapsed().as_secs_f64() * 1e6);
         clients.send(holder, b"TAKE p 600\n")?;
     }
-    let middle = median(&mut times);
+    let middle = median(&mut times).unwrap_or(f64::NAN);
     Ok(vec![middle, p99(&times)])
 }
 
-/// Waits until some client has a member, and adds each that has, with its lease.
+/// Waits until some client has a member, and adds each such client, with its lease.
 fn await_holders(clients: &mut Clients, holders: &mut VecDeque<(usize, Vec<u8>)>) -> io::Result<()> {
     let (begun, before) = (Instant::now(), holders.len());
     while holders.len() == before {
@@ -146,9 +148,9 @@ fn await_holders(clients: &mut Clients, holders: &mut VecDeque<(usize, Vec<u8>)>
     Ok(())
 }
 
-/// Of so many members that a provider has and that are culled: resident bytes for each besides its name, how long somebody else
-/// waits at most, how long it takes from the first to the last, both in milliseconds, and the processor time for each in
-/// microseconds.
+/// Culls this number of members of a provider. Returns resident bytes for each besides its name, the longest latency of
+/// another client and the time from the first to the last stop, both in milliseconds, and the processor time for each
+/// in microseconds.
 pub fn cull(server: &Server, members: usize) -> io::Result<Values> {
     const NAME_BYTES: usize = 16;
     let (mut operator, mut provider) = (Line::connect(server)?, Line::connect(server)?);
@@ -173,7 +175,7 @@ pub fn cull(server: &Server, members: usize) -> io::Result<Values> {
     Ok(vec![bytes, ms(slowest), ms(took), used])
 }
 
-/// One connection on which much is said.
+/// One connection for many requests.
 struct Line {
     reader: BufReader<TcpStream>,
 }
@@ -196,7 +198,7 @@ impl Line {
         if line.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(line) }
     }
 
-    /// Sends requests to which each of so many replies must be this line.
+    /// Sends requests to which each of the replies must be this line.
     fn expect(&mut self, requests: &str, replies: usize, wanted: &str) -> io::Result<()> {
         self.send(requests.as_bytes())?;
         for _ in 0..replies {
@@ -208,7 +210,7 @@ impl Line {
         Ok(())
     }
 
-    /// The same with OK to each of very many.
+    /// Sends very many requests in batches, to each of which the reply must be OK.
     fn expect_each(&mut self, count: usize, request: impl Fn(usize) -> String) -> io::Result<()> {
         for first in (0..count).step_by(BATCH) {
             let last = count.min(first + BATCH);
@@ -218,7 +220,7 @@ impl Line {
         Ok(())
     }
 
-    /// Stops each member that it is asked to stop, and tells how long that took from the first on.
+    /// Confirms the stop of each member, and returns the time since the first request to stop one.
     fn stop_all(&mut self, members: usize) -> io::Result<Duration> {
         let (mut stopped, mut confirmed) = (0, 0);
         let mut begun = None;
@@ -234,7 +236,7 @@ impl Line {
                 None if line == b"OK\n" => confirmed += 1,
                 None => return Err(unexpected(&line)),
             }
-            // Answers go out when nothing more is there to be read, or there are many.
+            // Answers go out when nothing more is readable, or there are many.
             if self.reader.buffer().is_empty() || answers.len() > 32 * 1024 || stopped == members {
                 self.reader.get_mut().write_all(&std::mem::take(&mut answers))?;
             }
@@ -242,7 +244,7 @@ impl Line {
         Ok(begun.map_or(Duration::ZERO, |begun| begun.elapsed()))
     }
 
-    /// How long the slowest of many requests takes until it is over.
+    /// Returns the latency of the slowest of many requests until `is_over` is true.
     fn slowest_until(&mut self, is_over: &AtomicBool) -> io::Result<Duration> {
         let mut slowest = Duration::ZERO;
         while !is_over.load(Ordering::Relaxed) {

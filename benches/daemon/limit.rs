@@ -1,4 +1,4 @@
-//! The bare limit: what an event loop costs that does nothing but answer. One `recv` and one `send` for each wake of a
+//! The bare limit: the cost of an event loop that does nothing but answer. One `recv` and one `send` for each wake of a
 //! connection, one `accept` for each wake of the listener, and no state but the unfinished line's first letter.
 
 use super::protocol::{self, Protocol};
@@ -12,30 +12,30 @@ const LISTENER: u64 = u64::MAX;
 
 struct Limit {
     epoll: Epoll,
-    /// By descriptor.
+    /// Connections by descriptor.
     peers: Vec<Option<Peer>>,
-    /// Who said `W` or `Q`, in that order.
+    /// Connections that sent `W` or `Q`, in that order.
     waiting: VecDeque<usize>,
-    /// Somebody was told LOCKED for a `Q`, and has not said `H`.
+    /// True between the LOCKED for a `Q` and the following `H`.
     is_held: bool,
-    /// The answer to `S`.
+    /// Reply to `S`.
     stats: Vec<u8>,
     buffer: Vec<u8>,
     replies: Vec<u8>,
 }
 
 struct Peer {
-    /// Blocking, for it is read once for each event and its send buffer never fills: that saves a system call.
+    /// Blocking socket: it is read once for each event and its send buffer never fills, which saves a system call.
     stream: TcpStream,
-    /// The first letter of a line whose end has not come yet, or zero.
+    /// First letter of an incomplete line, or zero.
     letter: u8,
-    /// A request whose end has not come yet, of those that are no single lines.
+    /// Incomplete request of a protocol whose requests are not single lines.
     partial: Vec<u8>,
 }
 
-/// Serves the socket on the standard input until the process is killed. `A` is answered with LOCKED, `T` with a member, `R` with
-/// RELEASED, `S` with one line of statistics; `W` waits for the DONE that `D` has everyone sent. `Q` is told LOCKED in
-/// turn, when the one before says `H`. In frames and of jobs, every request is granted.
+/// Serves the socket on the standard input until the process is killed. `A` is answered with LOCKED, `T` with a member,
+/// `R` with RELEASED, `S` with one line of statistics; `W` waits for the DONE that `D` sends to all. `Q` gets LOCKED in
+/// turn, after the `H` of the one before. In frames and of jobs, every request is granted.
 pub fn serve(protocol: Protocol) -> io::Result<()> {
     let listener = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -138,16 +138,16 @@ impl Limit {
         let next = self.waiting.pop_front();
         self.is_held = next.is_some();
         if let Some(peer) = next.and_then(|slot| self.peers[slot].as_mut()) {
-            // Whoever is gone needs no reply.
+            // A closed connection needs no reply.
             let _ = peer.stream.write(b"LOCKED\n");
         }
     }
 
-    /// The bare loop of sends.
+    /// Sends DONE to all waiters, in a bare loop.
     fn wake_everyone(&mut self) {
         for slot in self.waiting.drain(..) {
             if let Some(peer) = &mut self.peers[slot] {
-                // Whoever is gone needs no reply.
+                // A closed connection needs no reply.
                 let _ = peer.stream.write(b"DONE\n");
             }
         }

@@ -1,4 +1,4 @@
-//! A steady load in a closed loop: every client sends, waits for its replies, and sends again.
+//! Steady load in a closed loop: every client sends, waits for its replies, and sends again.
 
 use super::clients::Clients;
 use super::protocol::Protocol;
@@ -8,12 +8,12 @@ use super::settings::Settings;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Decides what the clients say.
+/// Source of the clients' requests.
 pub trait Player {
-    /// Appends a client's next requests, and tells how many replies they have.
+    /// Appends a client's next requests, and returns the number of their replies.
     fn speak(&mut self, client: usize, requests: &mut Vec<u8>) -> usize;
 
-    /// Hears a reply, and tells whether it makes sense.
+    /// Handles a reply, and returns whether it is valid.
     fn hear(&mut self, client: usize, reply: &[u8]) -> bool;
 }
 
@@ -28,13 +28,13 @@ struct Loop<'a, P> {
 
 #[derive(Clone, Default)]
 struct Talk {
-    /// Replies that are to come.
+    /// Number of replies that are to come.
     awaited: usize,
-    /// The beginning of a reply whose end has not come yet.
+    /// Beginning of an incomplete reply.
     partial: Vec<u8>,
 }
 
-/// Plays until the time is over: replies per second, and the server's processor time per reply in microseconds.
+/// Plays until the time is over: returns replies per second, and the server's processor time per reply in microseconds.
 pub fn play(server: &Server, count: usize, player: &mut impl Player, settings: &Settings) -> io::Result<Values> {
     let clients = Clients::connect(server, count)?;
     let (protocol, talks) = (server.protocol, vec![Talk::default(); count]);

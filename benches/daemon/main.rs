@@ -1,9 +1,14 @@
-//! The daemon against the bare limit of an event loop, the C daemon, redis, yrmcds and beanstalkd, in one run: `cargo bench --bench daemon`.
+//! The daemon against the bare limit of an event loop, the C daemon, redis, yrmcds and beanstalkd, in one run: `cargo
+//! bench --bench daemon`.
 //!
-//! Each case has rounds in which the servers take turns; the table shows the medians, and the median of the rounds' ratios.
-//! `BENCH_SECONDS`, `BENCH_ROUNDS` and `BENCH_CASES` (words of the cases' names, between commas) say how much is measured,
-//! `BENCH_OPTIONS` with which options the daemon runs, `BENCH_DIRECTORY` where durable jobs are kept.
-//! The C daemon (`poolcounterd`), `redis-server`, `yrmcdsd`, `beanstalkd`, PostgreSQL, `haproxy`, `stunnel` and `valgrind` take part where they are installed.
+//! Each case has rounds in which the servers take turns; the median of each is printed, and the median of the rounds'
+//! ratios. The values of all rounds are in a file, whose path comes last: `--tables FILE benches/README.md` makes the
+//! tables of that document from it, and `--compare OLD NEW` prints the differences between two.
+//!
+//! `BENCH_SECONDS` and `BENCH_ROUNDS` set the amount of measuring, `BENCH_CASES` (words of the cases' names, between
+//! commas) chooses cases, `BENCH_OPTIONS` has options of the daemon, `BENCH_DIRECTORY` the directory of durable jobs. The C
+//! daemon (`poolcounterd`), `redis-server`, `yrmcdsd`, `beanstalkd`, PostgreSQL, `haproxy`, `stunnel` and
+//! `valgrind` take part if they are installed.
 
 mod cases;
 mod checkpoints;
@@ -30,15 +35,20 @@ mod protocol;
 mod queues;
 mod random;
 mod report;
+#[path = "../results/mod.rs"]
+mod results;
 mod scraping;
 mod server;
 mod settings;
 mod skip_locked;
 mod stampede;
+#[path = "../results/tables.rs"]
+mod tables;
 mod timers;
 mod tls;
 
 use protocol::Protocol;
+use results::Run;
 use settings::Settings;
 use std::cell::OnceCell;
 use std::env;
@@ -55,48 +65,58 @@ fn main() -> io::Result<ExitCode> {
             (false, false) => Protocol::Lines,
         })?;
     }
-    let settings = Settings::read(&arguments)?;
-    if !settings.is_rehearsal {
-        print_conditions(&settings);
-        report::print_head();
-    }
-    let (mut has_failed, mut count) = (false, 0);
-    let services = counters::all(&settings).into_iter().chain(members::all(&settings)).chain(jobs::all(&settings));
-    let database = OnceCell::new();
-    let services = services
-        .chain(durable::all(&settings))
-        .chain(postgres::all(&database, &settings))
-        .chain(hostile::all(&settings));
-    let cases = cases::all(&settings).into_iter().chain(services).chain(tls::all(&settings));
-    for case in cases.filter(|case| settings.wants(&case.name)) {
-        let outcome = case.run();
-        // What a rehearsal comes to means nothing.
-        if !settings.is_rehearsal {
-            outcome.print();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).filter(|argument| *argument != "--bench").collect();
+    match words[..] {
+        ["--tables", run, document] => tables::write_tables(&tables::read(run.as_ref())?, document.as_ref())?,
+        ["--compare", old, new] => {
+            print!("{}", tables::compare(&tables::read(old.as_ref())?, &tables::read(new.as_ref())?));
         }
-        has_failed |= outcome.has_failed();
-        count += 1;
+        _ => return measure(&Settings::read(&arguments)?),
     }
-    if settings.is_rehearsal {
-        println!("rehearsed {count} benchmarks; make bench measures");
-    } else {
-        println!("\nLoad average at the end: {}", machine::load_average());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(settings: &Settings) -> io::Result<ExitCode> {
+    let place = if settings.cores.is_some() { "servers on one core, load on another" } else { "all on one core" };
+    let mut run =
+        Run::begin(format!("Medians of {} rounds of {} s, {place}", settings.rounds, settings.time.as_secs_f64()));
+    let database = OnceCell::new();
+    let all = [
+        ("pools", cases::all(settings)),
+        ("counters", counters::all(settings)),
+        ("members", members::all(settings)),
+        ("jobs", jobs::all(settings)),
+        ("durable", durable::all(settings)),
+        ("postgres", postgres::all(&database, settings)),
+        ("hostile", hostile::all(settings)),
+        ("tls", tls::all(settings)),
+    ];
+    if !settings.is_rehearsal {
+        println!("{}\n", run.conditions.describe());
+    }
+    let (mut has_failed, mut file) = (false, None);
+    for (table, cases) in all {
+        for case in cases.into_iter().filter(|case| settings.wants(&case.name)) {
+            let (result, failed) = case.run(table);
+            has_failed |= failed;
+            // The results of a rehearsal mean nothing.
+            if !settings.is_rehearsal {
+                result.print();
+            }
+            run.cases.push(result);
+            if !settings.is_rehearsal {
+                file = Some(run.save("daemon")?);
+            }
+        }
+    }
+    match file {
+        Some(path) => println!("\n{}\nResults: {}", run.conditions.describe(), path.display()),
+        None => println!("rehearsed {} benchmarks; make bench measures", run.cases.len()),
     }
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Tells of what is not measured, for those who share the tests' code.
+/// Reports a skipped measurement, for code that is shared with the tests.
 fn skipped(what: &str) {
     eprintln!("skipped: {what}");
-}
-
-fn print_conditions(settings: &Settings) {
-    println!("{}", machine::describe());
-    let place = match settings.cores {
-        Some(_) => "servers on one core, load on another",
-        None => "servers and load on one core",
-    };
-    let seconds = settings.time.as_secs_f64();
-    println!("Medians of {} rounds of {seconds} s, {place}.", settings.rounds);
-    println!("Load average at the start: {}\n", machine::load_average());
 }

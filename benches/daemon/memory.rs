@@ -1,4 +1,4 @@
-//! What a connection costs the server in resident memory, once it has said something and is idle, and while it waits.
+//! Resident memory of the server per connection that is idle after a request, or that waits.
 
 use super::clients::Clients;
 use super::crowd::{self, HOLDER};
@@ -7,21 +7,21 @@ use super::server::Server;
 use super::settings::Settings;
 use std::io;
 
-/// What the connections do.
+/// State of the connections.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Idleness {
-    /// They have had a lock and given it back.
+    /// Idle, after a lock and its release.
     Idle,
-    /// They wait for the same key.
+    /// Waiting for the same key.
     WaitForOne,
-    /// Each waits for a key of its own.
+    /// Each waiting for a key of its own.
     WaitForOwn,
 }
 
-/// Locks that one connection may have: so many keys does one holder keep busy.
+/// Number of locks that one connection may have, and so of keys that one holder keeps busy.
 const LOCKS_PER_HOLDER: usize = 4;
 
-/// Resident bytes per connection.
+/// Returns the resident bytes per connection.
 pub fn measure(server: &Server, wanted: usize, idleness: Idleness, settings: &Settings) -> io::Result<Values> {
     let (holders, count) = population(wanted, idleness, settings);
     let mut clients = Clients::connect(server, holders)?;
@@ -47,7 +47,7 @@ pub fn measure(server: &Server, wanted: usize, idleness: Idleness, settings: &Se
     Ok(vec![grown as f64 / others.len() as f64])
 }
 
-/// How many connections hold, and how many of the wanted ones the descriptors allow beside them.
+/// Returns the number of holders, and of wanted connections that the descriptors allow beside them.
 pub fn population(wanted: usize, idleness: Idleness, settings: &Settings) -> (usize, usize) {
     match idleness {
         Idleness::Idle | Idleness::WaitForOne => (HOLDER + 1, settings.connections(wanted)),

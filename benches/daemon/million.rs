@@ -1,4 +1,4 @@
-//! Very many counters, and very many holdings: what they take in memory, and how long what goes through all of them takes.
+//! Very many counters, and very many holdings: their memory, and the time of requests that go through all of them.
 
 use super::clients::Clients;
 use super::protocol::{self, Protocol};
@@ -9,32 +9,32 @@ use std::io::{self, Error, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Counters, except where memory for as many is too much to ask for.
+/// Number of counters, except in cases whose memory would be too large.
 const MILLION: usize = 1_000_000;
 const REHEARSAL: usize = 1_000;
 /// Pairs of requests in one write.
 const BATCH: usize = 1_000;
-/// Counters that are looked at to see whether all are given back.
+/// Number of counters that are checked to see whether all are released.
 const SEEN: usize = 64;
-/// How long what a connection holds may take to come back.
+/// Longest time until the holdings of a closed connection are released.
 const LONGEST_CLOSE: Duration = Duration::from_secs(10);
 
 /// Connections that hold counters.
 #[derive(Clone, Copy)]
 pub struct Holders {
-    /// How many there are.
+    /// Number of connections.
     pub clients: usize,
-    /// Of how many counters each holds a unit.
+    /// Number of counters of which each holds a unit.
     pub each: usize,
 }
 
-/// How many counters are very many.
+/// Returns the number of counters for "very many".
 pub fn size(settings: &Settings) -> usize {
     if settings.is_rehearsal { REHEARSAL } else { MILLION }
 }
 
-/// How long a Dump of so many counters takes, the processor time for it, both in milliseconds, and by how many KiB the
-/// resident memory grows meanwhile.
+/// Returns the time of a Dump of this number of counters and its processor time, both in milliseconds, and the growth
+/// of the resident memory meanwhile, in KiB.
 pub fn dump(server: &Server, count: usize) -> io::Result<Values> {
     let mut line = Line::connect(server)?;
     line.fill(count, 16, Unit::GivenBack)?;
@@ -53,7 +53,8 @@ pub fn dump(server: &Server, count: usize) -> io::Result<Values> {
     Ok(vec![ms(time), ms(used), grown as f64 / 1024.0])
 }
 
-/// The slowest thousand pairs of requests for counters that are not there yet, in milliseconds, and pairs per second.
+/// Returns the slowest thousand pairs of requests for counters that are not there yet, in milliseconds, and pairs per
+/// second.
 pub fn grow(server: &Server, count: usize) -> io::Result<Values> {
     let mut line = Line::connect(server)?;
     let start = Instant::now();
@@ -61,8 +62,8 @@ pub fn grow(server: &Server, count: usize) -> io::Result<Values> {
     Ok(vec![ms(slowest), count as f64 / start.elapsed().as_secs_f64()])
 }
 
-/// How long somebody else waits at most while a connection closes that holds units of so many counters, and how long it is
-/// until the last is given back: both in milliseconds.
+/// Closes a connection that holds units of this number of counters. Returns the longest latency of another client
+/// meanwhile, and the time until the last unit is released, both in milliseconds.
 pub fn close(server: &Server, count: usize) -> io::Result<Values> {
     let (mut holder, mut other) = (Line::connect(server)?, Line::connect(server)?);
     holder.fill(count, 16, Unit::Kept)?;
@@ -75,13 +76,13 @@ pub fn close(server: &Server, count: usize) -> io::Result<Values> {
         other.stream.write_all(&protocol::get(&name(next, 16)))?;
         let is_back = other.hear(protocol::is_zero)?;
         slowest = slowest.max(asked.elapsed());
-        // One is waited for after the other, so that in the end all of them were seen to be back.
+        // The counters are awaited one after the other, so that in the end all were seen to be released.
         next += if is_back { count.div_ceil(SEEN) } else { 0 };
     }
     Ok(vec![ms(slowest), ms(start.elapsed())])
 }
 
-/// Resident bytes per counter, less the name.
+/// Returns the resident bytes per counter, less the name.
 pub fn memory(server: &Server, count: usize, name_bytes: usize) -> io::Result<Values> {
     let mut line = Line::connect(server)?;
     let before = server.resident()?;
@@ -90,7 +91,7 @@ pub fn memory(server: &Server, count: usize, name_bytes: usize) -> io::Result<Va
     Ok(vec![grown as f64 / count as f64 - name_bytes as f64])
 }
 
-/// Resident bytes per connection that has had a unit and given it back.
+/// Returns the resident bytes per connection that has acquired and released a unit.
 pub fn idle(server: &Server, count: usize) -> io::Result<Values> {
     let mut clients = Clients::connect(server, 1)?;
     use_once(&mut clients, 0)?;
@@ -101,7 +102,7 @@ pub fn idle(server: &Server, count: usize) -> io::Result<Values> {
     Ok(vec![grown as f64 / count as f64])
 }
 
-/// Resident bytes per holding, beyond what a connection takes that has held once.
+/// Returns the resident bytes per holding, beyond those of a connection that has held once.
 pub fn holdings(server: &Server, holders: Holders) -> io::Result<Values> {
     let mut line = Line::connect(server)?;
     line.fill(holders.each, 16, Unit::GivenBack)?;
@@ -122,11 +123,16 @@ pub fn holdings(server: &Server, holders: Holders) -> io::Result<Values> {
     Ok(vec![grown as f64 / (holders.clients * holders.each) as f64])
 }
 
-/// Returns a connection that holds a unit of each of so many counters.
+/// Returns a connection that holds a unit of each of this number of counters.
 pub fn fill(address: SocketAddr, count: usize) -> io::Result<Line> {
     let mut line = Line::connect_to(address, Protocol::Frames)?;
     line.fill(count, 16, Unit::Kept)?;
     Ok(line)
+}
+
+/// Acquires and releases a unit of each of this number of counters.
+pub fn use_each_once(address: SocketAddr, count: usize) -> io::Result<()> {
+    Line::connect_to(address, Protocol::Frames)?.fill(count, 16, Unit::GivenBack).map(drop)
 }
 
 fn use_once(clients: &mut Clients, client: usize) -> io::Result<()> {
@@ -139,25 +145,25 @@ fn ask_for_success(clients: &mut Clients, client: usize, request: &[u8]) -> io::
     if protocol::is_success(&reply) { Ok(()) } else { Err(Error::other(format!("refused: {}", reply.escape_ascii()))) }
 }
 
-/// What becomes of a unit that was acquired.
+/// Fate of an acquired unit.
 #[derive(Clone, Copy, PartialEq)]
 enum Unit {
     GivenBack,
     Kept,
 }
 
-/// One connection that asks for very much and reads the replies as they come.
+/// One connection that sends very many requests and reads the replies as they come.
 pub struct Line {
-    /// Where to ask.
+    /// Socket of the connection.
     pub stream: TcpStream,
     protocol: Protocol,
     buffer: Vec<u8>,
-    /// What of the buffer was received and not heard.
+    /// Range of the buffer with received bytes that are not handled yet.
     unheard: std::ops::Range<usize>,
 }
 
 impl Line {
-    /// Connects.
+    /// Connects to a server.
     pub fn connect(server: &Server) -> io::Result<Line> {
         Line::connect_to(server.address, server.protocol)
     }
@@ -169,7 +175,7 @@ impl Line {
         Ok(Line { stream, protocol, buffer: vec![0; 256 * 1024], unheard: 0..0 })
     }
 
-    /// Acquires a unit of each of so many counters, and tells how long the slowest batch took.
+    /// Acquires a unit of each of this number of counters, and returns the time of the slowest batch.
     fn fill(&mut self, count: usize, name_bytes: usize, unit: Unit) -> io::Result<Duration> {
         let mut slowest = Duration::ZERO;
         for first in (0..count).step_by(BATCH) {
@@ -193,7 +199,7 @@ impl Line {
         Ok(slowest)
     }
 
-    /// Waits for the next reply, and tells what `judge` says of it.
+    /// Waits for the next reply, and returns the verdict of `judge` on it.
     pub fn hear(&mut self, judge: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         loop {
             let unheard = &self.buffer[self.unheard.clone()];
@@ -212,7 +218,7 @@ impl Line {
     }
 }
 
-/// A name of this length, different for each number.
+/// Returns a name of this length, different for each number.
 fn name(number: usize, name_bytes: usize) -> Vec<u8> {
     format!("{number:0name_bytes$}").into_bytes()
 }

@@ -1,15 +1,15 @@
-//! What the clients of the steady loads say.
+//! Requests of the clients of the steady loads.
 
 use super::load::Player;
 use super::protocol::{self, Protocol};
 use super::random::Random;
 use super::server::Program;
 
-/// Each client takes and gives back, over and over, whatever it is told.
+/// Clients that acquire and release over and over, whatever the replies.
 pub struct Turns {
-    /// By client: what it sends in turn.
+    /// Requests of each client, sent in turn.
     batches: Vec<[Batch; 2]>,
-    /// Whose turn is the second.
+    /// True for each client whose next turn is the second.
     second: Vec<bool>,
     replies: usize,
     protocol: Protocol,
@@ -18,7 +18,7 @@ pub struct Turns {
 type Batch = Vec<u8>;
 
 impl Turns {
-    /// One acquire and one release of a key of the client's own.
+    /// Returns clients that each acquire and release a key of their own.
     pub fn pairs(program: Program, clients: usize) -> Turns {
         Turns::of(clients, 1, |client| match program {
             Program::Redis => {
@@ -30,7 +30,7 @@ impl Turns {
         })
     }
 
-    /// The same, `depth` pairs in one write.
+    /// Returns such clients that send `depth` pairs in one write.
     pub fn pipelines(clients: usize, depth: usize) -> Turns {
         Turns::of(clients, 2 * depth, |client| {
             let pairs = format!("ACQ4ME Article:{client} 1 100 5\nRELEASE\n").repeat(depth);
@@ -38,7 +38,7 @@ impl Turns {
         })
     }
 
-    /// One key for all, which one client has at a time.
+    /// Returns clients of one key for all, which one client holds at a time.
     pub fn hot(program: Program, clients: usize) -> Turns {
         let [acquire, release] = match program {
             Program::Limit => ["Q\n", "H\n"],
@@ -47,7 +47,7 @@ impl Turns {
         Turns::of(clients, 1, |_| [acquire.into(), release.into()])
     }
 
-    /// One acquire and one release of a counter of the client's own, or `depth` of each in one write.
+    /// Returns clients that each acquire and release a counter of their own, once or `depth` times in one write.
     pub fn counters(clients: usize, depth: usize) -> Turns {
         let batches = (0..clients).map(|client| {
             let name = format!("Resource:{client}");
@@ -81,17 +81,17 @@ impl Player for Turns {
     }
 }
 
-/// Keys of very different popularity, and now and then a question about the server.
+/// Keys of very different popularity, and now and then a request for a statistic.
 pub struct Mixed {
     requests: Vec<Vec<u8>>,
-    /// By key, the share of requests that are for it or a more popular one.
+    /// Share of requests, by key, that are for it or a more popular one.
     shares: Vec<f64>,
     holds: Vec<bool>,
     random: Random,
 }
 
 impl Mixed {
-    /// `keys` keys, the n-th of which has 1/n of the first one's popularity.
+    /// Returns a load on `keys` keys, the n-th of which has 1/n of the first one's popularity.
     pub fn new(clients: usize, keys: usize) -> Mixed {
         let total: f64 = (1..=keys).map(|n| 1.0 / n as f64).sum();
         let shares = (1..=keys).scan(0.0, |sum, n| {
@@ -125,7 +125,7 @@ impl Player for Mixed {
         match reply[0] {
             b'L' => self.holds[client] = true,
             b'R' => self.holds[client] = false,
-            // DONE leaves nothing to give back; a statistic changes nothing.
+            // After DONE there is no lock to release; a statistic changes nothing.
             b'D' | b'u' | b'w' => {}
             _ => return false,
         }

@@ -1,5 +1,5 @@
-//! The cases of jobs in a database of PostgreSQL: against the same daemon with a file of its own, and against the field's usual
-//! queue on the same server. All servers share one core, and what asks them has the other.
+//! Cases of jobs in a PostgreSQL database: against the same daemon with a file of its own, and against the field's
+//! usual queue on the same server. All servers share one core; the load has the other.
 
 use super::cases;
 use super::clients::Clients;
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use Program::{Ours, OursInSqlite, SkipLocked};
 use Wanted::{Nothing, RatioAtLeast, RatioAtMost};
 
-/// What a server of this size is given by those who tune it; what is promised is not weakened. Tables that grow and shrink so
-/// fast want to be vacuumed more often than once a minute.
+/// Usual tuning of a server of this size; durability is not weakened. Tables that grow and shrink so fast need to be
+/// vacuumed more often than once a minute.
 const SETTINGS: [&str; 5] = [
     "shared_buffers=1GB",
     "max_wal_size=8GB",
@@ -31,11 +31,11 @@ const SETTINGS: [&str; 5] = [
     "autovacuum_naptime=5s",
     "autovacuum_vacuum_cost_delay=0",
 ];
-/// How long the daemon may take until it has the jobs.
+/// Longest time until the daemon owns the jobs.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// All cases, in the order of the table.
+/// Returns all cases, in the order of the table.
 pub fn all<'a>(database: &'a Database, settings: &'a Settings) -> Vec<Case<'a>> {
     if programs().is_none() {
         super::skipped("jobs in PostgreSQL: Debian's package postgresql is not installed");
@@ -53,7 +53,8 @@ fn case<'a>(
     settings: &'a Settings,
 ) -> Case<'a> {
     let clients = settings.connections(clients);
-    let stock = if is_put { 0 } else { size(STOCK, settings) };
+    // A rehearsal of clients that reserve many at once needs more jobs than the others.
+    let stock = if is_put { 0 } else { size(STOCK, settings).max(1_000 * depth) };
     let load = Load { is_put, clients, depth, stock, body_bytes: BODY.len() };
     let what = if is_put { "put" } else { "reserve + delete" };
     let many = if depth == 1 { clients.to_string() } else { format!("{clients} x {depth}") };
@@ -72,7 +73,7 @@ fn case<'a>(
     few(Case { name, programs, rounds: settings.rounds, figures, measure: Box::new(measure) })
 }
 
-/// The database of all cases, which the first of them starts.
+/// Database of all cases, which the first of them starts.
 pub type Database = OnceCell<Cluster>;
 
 fn measure(program: Program, load: Load, database: &Database, settings: &Settings) -> io::Result<Values> {
@@ -117,7 +118,7 @@ fn start<'a>(database: &'a Database, settings: &Settings) -> io::Result<&'a Clus
     Ok(database.get_or_init(|| cluster))
 }
 
-/// Waits until the daemon has the jobs; until then it ends each connection.
+/// Waits until the daemon owns the jobs; until then it closes each connection.
 fn await_owner(server: &Server) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,5 @@
-//! What the clients and the servers of a case speak: lines of text, as the pools and the members do, or the frames of the counters.
+//! Protocols of the clients and the servers of a case: lines of text, as of the pools and the members, the frames of
+//! the counters, or those of the jobs.
 
 /// Bytes of a frame before its body.
 const HEADER_BYTES: usize = 12;
@@ -9,28 +10,28 @@ const GET: u8 = 0x01;
 const ACQUIRE: u8 = 0x02;
 const RELEASE: u8 = 0x03;
 const DUMP: u8 = 0x11;
-/// The replies of the jobs that are followed by a body.
+/// Replies of the jobs that are followed by a body.
 const WITH_BODY: [&[u8]; 3] = [b"RESERVED ", b"FOUND ", b"OK "];
-/// What the bare limit gives to a reserve: as long as what the cases put.
+/// Reply of the bare limit to a reserve, with a body as long as those of the cases.
 const RESERVED: &[u8] = b"RESERVED 1000000 100\r\n";
-/// More than any counter of a case has.
+/// Maximum of each counter: more than any case acquires.
 const MAXIMUM: u32 = 1_000_000;
 
-/// How requests and replies are told apart.
+/// Framing of requests and replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// A line each.
+    /// One line each, of the pools.
     Lines,
-    /// A line each, of the members.
+    /// One line each, of the members.
     Members,
-    /// A header, with the length of the body that follows.
+    /// Header, with the length of the body that follows.
     Frames,
-    /// A line, whose last word is the length of the body that follows if it is one of those that have a body.
+    /// Line, whose last word is the length of the body that follows if there is one.
     Jobs,
 }
 
 impl Protocol {
-    /// The length of the reply, or frame, that the bytes begin with; None when it is not all there.
+    /// Returns the length of the reply, or frame, at the front of the bytes; None when it is incomplete.
     pub fn len(self, bytes: &[u8]) -> Option<usize> {
         match self {
             Protocol::Lines | Protocol::Members => Some(bytes.iter().position(|byte| *byte == b'\n')? + 1),
@@ -45,7 +46,7 @@ impl Protocol {
         }
     }
 
-    /// The length of the request that the bytes begin with; None when it is not all there.
+    /// Returns the length of the request at the front of the bytes; None when it is incomplete.
     pub fn request_len(self, bytes: &[u8]) -> Option<usize> {
         match self {
             Protocol::Jobs => {
@@ -57,7 +58,7 @@ impl Protocol {
     }
 }
 
-/// The length of a line with its body, if it has one and all is there.
+/// Returns the length of a line with its body, if it has one; None when it is incomplete.
 fn with_body(line: &[u8], there: usize, has_body: bool) -> Option<usize> {
     if !has_body {
         return Some(line.len());
@@ -67,48 +68,48 @@ fn with_body(line: &[u8], there: usize, has_body: bool) -> Option<usize> {
     Some(line.len() + body_bytes + 2).filter(|len| *len <= there)
 }
 
-/// A request that changes nothing.
+/// Returns a request that changes nothing.
 pub fn noop() -> Vec<u8> {
     request(NOOP, &[])
 }
 
-/// A request for a unit.
+/// Returns a request for a unit.
 pub fn acquire(name: &[u8]) -> Vec<u8> {
     let (resources, name) = (1_u32.to_be_bytes(), text(name));
     request(ACQUIRE, &[&resources, &MAXIMUM.to_be_bytes(), &name])
 }
 
-/// A request that gives a unit back.
+/// Returns a request that releases a unit.
 pub fn release(name: &[u8]) -> Vec<u8> {
     request(RELEASE, &[&1_u32.to_be_bytes(), &text(name)])
 }
 
-/// A question for a counter's consumption.
+/// Returns a request for a counter's consumption.
 pub fn get(name: &[u8]) -> Vec<u8> {
     request(GET, &[&text(name)])
 }
 
-/// A request for every counter.
+/// Returns a request for every counter.
 pub fn dump() -> Vec<u8> {
     request(DUMP, &[])
 }
 
-/// Whether a reply says that the request succeeded.
+/// Returns whether a reply has the status of success.
 pub fn is_success(reply: &[u8]) -> bool {
     reply[0] == REPLY_MAGIC && reply[2] == 0
 }
 
-/// Whether the number that was asked for is zero.
+/// Returns whether the number in a reply is zero.
 pub fn is_zero(reply: &[u8]) -> bool {
     is_success(reply) && reply[HEADER_BYTES..] == [0; 4]
 }
 
-/// Whether a reply has no body, as the last one of a Dump.
+/// Returns whether a reply has no body, as the last one of a Dump.
 pub fn is_empty(reply: &[u8]) -> bool {
     reply.len() == HEADER_BYTES
 }
 
-/// Adds the reply that the bare limit gives to a request for jobs.
+/// Adds the reply of the bare limit to a request for jobs.
 pub fn answer_job(request: &[u8], replies: &mut Vec<u8>) {
     match request[0] {
         b'p' => replies.extend_from_slice(b"INSERTED 1000000\r\n"),
@@ -123,7 +124,7 @@ pub fn answer_job(request: &[u8], replies: &mut Vec<u8>) {
     }
 }
 
-/// Adds the reply to an acquire or a release that the bare limit gives to anything.
+/// Adds the reply of the bare limit to any frame, as to a successful acquire or release.
 pub fn answer(request: &[u8], replies: &mut Vec<u8>) {
     let body_bytes = if request[1] == ACQUIRE { 4 } else { 0 };
     replies.extend_from_slice(&[REPLY_MAGIC, request[1], 0, 0, 0, 0, 0, body_bytes]);

@@ -1,4 +1,4 @@
-//! What the clients of the jobs do: put, reserve and delete in turns, fill queues, and wait.
+//! Actions of the clients of the jobs: put, reserve and delete in turns, fill queues, and wait.
 
 use super::clients::Clients;
 use super::load::{self, Player};
@@ -10,24 +10,24 @@ use super::settings::Settings;
 use std::io::{self, Error, Write};
 use std::time::{Duration, Instant};
 
-/// Bodies of the steady loads, as long as the bare limit's.
+/// Body of the steady loads, as long as the bare limit's.
 pub const BODY: [u8; 100] = [b'x'; 100];
-/// Puts in one write.
+/// Number of puts in one write.
 const BATCH: usize = 1_000;
-/// Between two questions of the one who waits for others.
+/// Pause between two requests of a client that polls.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long a flood of jobs may take to become ready.
+/// Longest time until a flood of jobs is ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Requests in turns, each of which has one reply.
 pub struct Cycle {
-    /// By client, what it does next.
+    /// Next step of each client.
     steps: Vec<Step>,
-    /// What the clients do.
+    /// Kind of the cycle.
     kind: Kind,
-    /// So many requests go out in one write.
+    /// Number of requests in one write.
     depth: usize,
-    /// By client, what deletes the jobs that it has.
+    /// Requests of each client that delete its reserved jobs.
     deletes: Vec<Vec<u8>>,
     random: Random,
 }
@@ -46,17 +46,17 @@ enum Kind {
     All,
 }
 
-/// Jobs to be put before something is measured.
+/// Jobs to be put before a measurement.
 pub struct Filling {
-    /// How many.
+    /// Number of jobs.
     pub jobs: usize,
-    /// How long their bodies are.
+    /// Length of their bodies, in bytes.
     pub body_bytes: usize,
-    /// In so many tubes, in turn; 0 for `default`.
+    /// Number of tubes for them, in turn; 0 for `default`.
     pub tubes: usize,
-    /// Whether they have priorities at random.
+    /// True if they have random priorities.
     pub has_priorities: bool,
-    /// When they are ready, if not at once.
+    /// Time at which they are ready, if not at once.
     pub due: Option<Instant>,
 }
 
@@ -67,22 +67,22 @@ impl Default for Filling {
 }
 
 impl Cycle {
-    /// Each puts one job after the other.
+    /// Returns clients that each put one job after the other.
     pub fn puts(clients: usize) -> Cycle {
         Cycle::of(clients, Kind::Puts, Step::Put)
     }
 
-    /// Each reserves a job and deletes it.
+    /// Returns clients that each reserve a job and delete it.
     pub fn reserves(clients: usize) -> Cycle {
         Cycle::of(clients, Kind::Reserves, Step::Reserve)
     }
 
-    /// Each puts a job with a priority at random, reserves one and deletes it.
+    /// Returns clients that each put a job with a random priority, reserve one and delete it.
     pub fn with_priorities(clients: usize) -> Cycle {
         Cycle::of(clients, Kind::All, Step::Put)
     }
 
-    /// The same, so many jobs in one write, for all of whose replies it waits.
+    /// Returns such clients that handle `depth` jobs in one write, and wait for all its replies.
     pub fn pipelined(self, depth: usize) -> Cycle {
         Cycle { depth, ..self }
     }
@@ -128,7 +128,7 @@ impl Player for Cycle {
 
 /// Fills queues by one connection.
 pub fn fill(server: &Server, filling: &Filling) -> io::Result<()> {
-    // The bare limit reads once for each wake, so it is not for floods; and it has jobs without end.
+    // The bare limit reads once for each wake, so it cannot take floods; and it has jobs without end.
     if server.program == Program::Limit {
         return Ok(());
     }
@@ -158,8 +158,8 @@ pub fn fill(server: &Server, filling: &Filling) -> io::Result<()> {
     Ok(())
 }
 
-/// Jobs a second that are put, reserved and deleted while there are so many tubes with a job each, the processor time for each,
-/// and how much slower that is than without them, in percent.
+/// Returns the jobs a second that are put, reserved and deleted while there are `tubes` tubes with a job each, the
+/// processor time for each, and the slowdown compared with none of these tubes, in percent.
 pub fn with_tubes(server: &Server, tubes: usize, clients: usize, settings: &Settings) -> io::Result<Values> {
     let alone = load::play(server, clients, &mut Cycle::with_priorities(clients), settings)?;
     fill(server, &Filling { jobs: tubes, tubes, ..Filling::default() })?;
@@ -167,8 +167,8 @@ pub fn with_tubes(server: &Server, tubes: usize, clients: usize, settings: &Sett
     Ok(vec![among[0] / 3.0, among[1] * 3.0, (1.0 - among[0] / alone[0]) * 100.0])
 }
 
-/// How long after they are due so many delayed jobs are all ready, how long another client waits for a reply meanwhile, both in
-/// milliseconds, and the processor time for each job.
+/// Returns the time from the due time of `count` delayed jobs until all are ready, the longest latency of another
+/// client meanwhile, both in milliseconds, and the processor time for each job.
 pub fn delayed(server: &Server, count: usize, settings: &Settings) -> io::Result<Values> {
     let delay = if settings.is_rehearsal { 2 } else { 20 };
     let due = Instant::now() + Duration::from_secs(delay);
@@ -201,8 +201,8 @@ pub fn delayed(server: &Server, count: usize, settings: &Settings) -> io::Result
     Ok(vec![late, slowest.as_secs_f64() * 1e3, cost])
 }
 
-/// How long it takes until each of so many waiting clients has one of as many jobs that are put at once, in milliseconds, and the
-/// processor time for each.
+/// Returns the time until `count` waiting clients have reserved a job each of `count` jobs that are put at once, in
+/// milliseconds, and the processor time for each.
 pub fn waiting(server: &Server, count: usize) -> io::Result<Values> {
     let mut clients = Clients::connect(server, count)?;
     for client in 0..count {
@@ -230,14 +230,14 @@ pub fn waiting(server: &Server, count: usize) -> io::Result<Values> {
     Ok(vec![time.as_secs_f64() * 1e3, used.as_secs_f64() * 1e6 / count as f64])
 }
 
-/// Adds a put.
+/// Adds a put to the requests.
 pub fn write_put(requests: &mut Vec<u8>, pri: u32, delay: u32, body: &[u8]) {
     write!(requests, "put {pri} {delay} 120 {}\r\n", body.len()).expect("a vector takes every byte");
     requests.extend_from_slice(body);
     requests.extend_from_slice(b"\r\n");
 }
 
-/// The request of a put.
+/// Returns the request of a put.
 pub fn put() -> Vec<u8> {
     let mut request = Vec::new();
     write_put(&mut request, 1_000, 0, &BODY);

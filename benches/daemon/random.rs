@@ -1,15 +1,15 @@
-//! Numbers that look random and are the same in every run.
+//! Pseudo-random numbers that are the same in every run.
 
-/// A sequence of numbers (splitmix64).
+/// Sequence of numbers (splitmix64).
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence with this seed.
+    /// Returns the sequence with this seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number, from 0 up to 1.
+    /// Returns the next number, from 0 up to 1.
     pub fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

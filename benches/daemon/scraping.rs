@@ -1,4 +1,4 @@
-//! What it costs the clients of the pools that somebody looks at the metrics and the status page all the time.
+//! Cost to the clients of the pools of a constant scraping of the metrics and the status page.
 
 use super::load;
 use super::players::Turns;
@@ -11,12 +11,12 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How often every page is fetched.
+/// Time between two fetches of every page.
 const INTERVAL: Duration = Duration::from_secs(1);
 const PAGES: [&str; 3] = ["/metrics", "/status.json", "/"];
 
-/// Replies per second without and with scraping, by how many percent they become fewer, and by how many percent the server
-/// needs more processor time for each. Both are measured twice and in turns, so that what changes with time falls out.
+/// Returns the replies per second without and with scraping, the decrease in percent, and the increase of the server's
+/// processor time for each in percent. Both are measured twice and in turns, so that changes over time cancel out.
 pub fn measure(clients: usize, settings: &Settings) -> io::Result<Values> {
     let http = unused_address()?;
     let server = Server::start_with(Program::Ours, &["--http".into(), http.to_string()], settings)?;
@@ -58,7 +58,7 @@ pub fn fetch(address: SocketAddr, page: &str) -> io::Result<String> {
     if response.starts_with("HTTP/1.1 200 ") { Ok(response) } else { Err(io::Error::other("a page is missing")) }
 }
 
-/// An address that was free a moment ago.
+/// Returns an address that was free a moment ago.
 pub fn unused_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

@@ -1,4 +1,4 @@
-//! The servers that are compared, each a process of its own on a loopback address.
+//! The compared servers, each a process of its own on a loopback address.
 
 use super::machine;
 use super::protocol::{Protocol, noop};
@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The argument that makes this very program the limit server, and the one that has it speak in frames.
+/// Argument that makes this very program the limit server, and those that select its protocol.
 pub const LIMIT_ARGUMENT: &str = "--limit-server";
 pub const FRAMES_ARGUMENT: &str = "--frames";
 pub const JOBS_ARGUMENT: &str = "--jobs";
-/// The backlog of the sockets that are handed to our daemon and to the limit: our daemon's default.
+/// Backlog of the sockets that are passed to our daemon and to the limit: our daemon's default.
 const BACKLOG: i32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 const POOLS_PORT: u16 = 7531;
@@ -29,7 +29,7 @@ const COUNTERS_PORT: u16 = 11215;
 const MEMBERS_PORT: u16 = 7532;
 const JOBS_PORT: u16 = 11300;
 
-/// What can be started.
+/// Program that can be started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Program {
     /// Our daemon.
@@ -42,48 +42,33 @@ pub enum Program {
     Redis,
     /// The original of the counters.
     Yrmcds,
-    /// Whose protocol the jobs speak. It keeps them in memory, or syncs its log for each job.
+    /// The original of the jobs' protocol. It keeps them in memory, or syncs its log for each job.
     Beanstalkd,
-    /// The same, which syncs its log now and then.
+    /// beanstalkd, which syncs its log now and then.
     BeanstalkdLazy,
-    /// Our daemon with jobs in a file, where ours has them in a database.
+    /// Our daemon with jobs in a file, in cases where `Ours` has them in a database.
     OursInSqlite,
     /// The field's usual queue, in the same database.
     SkipLocked,
-    /// Before our daemon, where ours is our terminator of TLS.
+    /// HAProxy before our daemon, in cases where `Ours` is our TLS terminator.
     HaProxy,
-    /// The same.
+    /// stunnel before our daemon, in the same cases.
     Stunnel,
 }
 
-/// A running server; dropping it kills it.
+/// Running server; dropping it kills it.
 pub struct Server {
     child: Child,
-    /// What it is.
+    /// Program of the server.
     pub program: Program,
-    /// What it speaks at its address.
+    /// Protocol at its address.
     pub protocol: Protocol,
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: SocketAddr,
 }
 
 impl Program {
-    /// Every program, in the order of the table's columns.
-    pub const ALL: [Program; 11] = [
-        Program::Ours,
-        Program::Limit,
-        Program::C,
-        Program::Redis,
-        Program::Yrmcds,
-        Program::Beanstalkd,
-        Program::BeanstalkdLazy,
-        Program::OursInSqlite,
-        Program::SkipLocked,
-        Program::HaProxy,
-        Program::Stunnel,
-    ];
-
-    /// The head of its column.
+    /// Returns the head of its column.
     pub fn name(self) -> &'static str {
         match self {
             Program::Ours => "ours",
@@ -100,7 +85,7 @@ impl Program {
         }
     }
 
-    /// Its file, if it is installed.
+    /// Returns the path of its file, if it is installed.
     pub fn path(self) -> Option<PathBuf> {
         match self {
             Program::Ours | Program::OursInSqlite => Some(env!("CARGO_BIN_EXE_poolcounter").into()),
@@ -137,7 +122,8 @@ impl Program {
         words.iter().copied().chain(further.split_whitespace()).map(String::from).collect()
     }
 
-    /// Whether it takes its listening socket on the standard input, so that it is ready before it has started.
+    /// Returns whether it takes its listening socket on the standard input, so that clients can connect before it has
+    /// started.
     fn inherits_socket(self) -> bool {
         matches!(self, Program::Ours | Program::Limit)
     }
@@ -146,7 +132,7 @@ impl Program {
 impl Server {
     /// Starts a server on its core.
     pub fn start(program: Program, protocol: Protocol, settings: &Settings) -> io::Result<Server> {
-        Server::start_under(&[], program, protocol, settings)
+        Server::run(&[], program, protocol, &[], settings)
     }
 
     /// Starts a server of the pools with further options.
@@ -160,13 +146,13 @@ impl Server {
         let options = match program {
             Program::Ours => return Server::start_with_store(&format!("sqlite:{path}/jobs.db"), settings),
             Program::Beanstalkd => vec!["-b".into(), path.to_string(), "-f0".into()],
-            // It says what it does if nothing is said.
+            // These are the defaults of its options.
             _ => vec!["-b".into(), path.to_string(), "-f50".into()],
         };
         Server::run(&[], program, Protocol::Jobs, &options, settings)
     }
 
-    /// Starts our daemon, which keeps jobs there.
+    /// Starts our daemon with jobs in this store.
     pub fn start_with_store(store: &str, settings: &Settings) -> io::Result<Server> {
         Server::run(&[], Program::Ours, Protocol::Jobs, &["--jobs-store".into(), store.into()], settings)
     }
@@ -183,9 +169,10 @@ impl Server {
         wrapper: &[&str],
         program: Program,
         protocol: Protocol,
+        options: &[String],
         settings: &Settings,
     ) -> io::Result<Server> {
-        Server::run(wrapper, program, protocol, &[], settings)
+        Server::run(wrapper, program, protocol, options, settings)
     }
 
     fn run(
@@ -223,7 +210,7 @@ impl Server {
             Some(cores) => cores.on_server_core(|| command.spawn())??,
             None => command.spawn()?,
         };
-        // Until it is dropped, the command keeps the listening socket open in this process too.
+        // The command keeps the listening socket open in this process too, until it is dropped.
         drop(command);
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(yrmcds_settings(address)?.as_bytes())?;
@@ -233,7 +220,7 @@ impl Server {
         Ok(server)
     }
 
-    /// A request that has one reply and changes nothing.
+    /// Returns a request that has one reply and changes nothing.
     pub fn greeting(&self) -> Vec<u8> {
         match (self.program, self.protocol) {
             (_, Protocol::Frames) => noop(),
@@ -244,32 +231,32 @@ impl Server {
         }
     }
 
-    /// The processor time that it has used.
+    /// Returns the processor time that it has used.
     pub fn cpu_time(&self) -> io::Result<Duration> {
         machine::cpu_time(self.child.id())
     }
 
-    /// The processor time that its threads of this name have used.
+    /// Returns the processor time that its threads of this name have used.
     pub fn thread_time(&self, name: &str) -> io::Result<Duration> {
         machine::thread_time(self.child.id(), name)
     }
 
-    /// Its resident memory in bytes.
+    /// Returns its resident memory in bytes.
     pub fn resident(&self) -> io::Result<u64> {
         machine::resident(self.child.id())
     }
 
-    /// The most resident memory in bytes that it had since the last call.
+    /// Returns its highest resident memory in bytes since the last call.
     pub fn peak(&self) -> io::Result<u64> {
         machine::peak(self.child.id())
     }
 
-    /// Asks it to let the program on the disk take over.
+    /// Starts an upgrade to the program on the disk.
     pub fn upgrade(&self) -> io::Result<()> {
         Ok(kill(Pid::from_raw(self.child.id() as i32), Signal::SIGUSR1)?)
     }
 
-    /// Asks it to end, and tells what it and its wrapper wrote on the standard error.
+    /// Asks it to end, and returns the standard error of it and its wrapper.
     pub fn stop(mut self) -> io::Result<String> {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM)?;
         let deadline = Instant::now() + PATIENCE;
@@ -300,13 +287,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A socket on a free port. The options that connections inherit are the same for whoever takes it.
+/// Returns a socket on a free port. The options that connections inherit are the same for every program.
 fn listen() -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None)?;
     socket.set_tcp_nodelay(true)?;
@@ -315,15 +302,15 @@ fn listen() -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A loopback address of this process's own: the C daemon's port is fixed.
+/// Returns a loopback address of this process's own: the C daemon's port is fixed.
 fn unused_ip() -> Ipv4Addr {
     static STARTED: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high.max(1), low, STARTED.fetch_add(1, Ordering::Relaxed).clamp(1, 254))
 }
 
-/// What yrmcds reads at its start. It binds both addresses, which must differ, with three ports each; the counters' is that
-/// of `address`. The number of workers is Debian's.
+/// Returns the settings of yrmcds. It binds both addresses, which must differ, with three ports each; the counters' is
+/// that of `address`. The number of workers is Debian's.
 fn yrmcds_settings(address: SocketAddr) -> io::Result<String> {
     let [port, repl_port] = [listen()?, listen()?].map(|listener| listener.local_addr().map(|address| address.port()));
     let lines = [

@@ -1,4 +1,4 @@
-//! How much to measure: read from the environment and the command line.
+//! Amount of measuring: read from the environment and the command line.
 
 use super::machine::{self, Cores};
 use std::env;
@@ -7,24 +7,24 @@ use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Descriptors that are left for other things than connections.
+/// Descriptors that are left for other uses than connections.
 const SPARE_DESCRIPTORS: usize = 200;
-/// Connections of a case in a run that only shows that the case works.
+/// Number of connections of a case in a rehearsal.
 const FEW: usize = 8;
 
-/// How much to measure.
+/// Amount of measuring.
 pub struct Settings {
-    /// Only show that every case works, as quickly as that goes.
+    /// True to run every case as quickly as possible, only to show that it works.
     pub is_rehearsal: bool,
-    /// How long a case with a steady load is measured in each round.
+    /// Time of measuring for a case with a steady load, in each round.
     pub time: Duration,
-    /// How often each server has its turn.
+    /// Number of rounds of each server.
     pub rounds: usize,
     /// Words of which a case's name must contain one, if there are any.
     filter: Vec<String>,
-    /// Where to run.
+    /// Cores of the servers and of the load.
     pub cores: Option<Cores>,
-    /// How many connections one process can have.
+    /// Maximum number of connections of one process.
     most_connections: usize,
 }
 
@@ -36,7 +36,7 @@ impl Settings {
         let words = arguments.iter().filter(|argument| !argument.starts_with('-')).cloned();
         let cases: String = variable("BENCH_CASES", String::new())?;
         let filter = words.chain(cases.split(',').filter(|word| !word.is_empty()).map(String::from)).collect();
-        let seconds = variable("BENCH_SECONDS", if is_rehearsal { 0.01 } else { 1.0 })?;
+        let seconds = variable("BENCH_SECONDS", if is_rehearsal { 0.01 } else { 0.3 })?;
         let most_connections = machine::raise_descriptor_limit()?.saturating_sub(SPARE_DESCRIPTORS);
         Ok(Settings {
             is_rehearsal,
@@ -48,12 +48,12 @@ impl Settings {
         })
     }
 
-    /// Whether a case is to be run.
+    /// Returns whether a case is to be run.
     pub fn wants(&self, case: &str) -> bool {
         self.filter.is_empty() || self.filter.iter().any(|word| case.contains(word.as_str()))
     }
 
-    /// As many connections as are wanted, or as the system allows.
+    /// Returns the wanted number of connections, or as many as the system allows.
     pub fn connections(&self, wanted: usize) -> usize {
         wanted.min(self.most_connections)
     }

@@ -1,14 +1,15 @@
 //! The field's usual queue in a database: a table from which each worker deletes the first row that no other has locked
-//! (`SELECT ... FOR UPDATE SKIP LOCKED`). It is tuned as its users tune it, and where they differ, as is best for it:
+//! (`SELECT ... FOR UPDATE SKIP LOCKED`). It is tuned as its users do, and in the fastest way where they differ:
 //!
-//! - everything is prepared, and an index has the order in which jobs are claimed;
-//! - a claim is a DELETE in a transaction that stays open while the job is done. That is one
-//!   commit for a job. The other usual way, a column that says who has the job, costs two, and a dead row more;
-//! - BEGIN goes out with the claim, so that a job is two round trips;
+//! - everything is prepared, and an index has the order of the claims;
+//! - a claim is a DELETE in a transaction that stays open while the job is done. That is one commit for a job. The
+//!   other usual way, a column with the owner of the job, costs two, and another dead row;
+//! - BEGIN is sent with the claim, so that a job is two round trips;
 //! - a client that does ten jobs at a time puts, claims and ends them by one statement each;
-//! - the rows have no columns but those that such a queue cannot do without. The table is logged.
+//! - the rows have only the columns that such a queue needs. The table is logged.
 //!
-//! More clients than the database has connections for share a pool: each job has a connection from its claim to its end.
+//! Clients share a pool of connections if the database allows fewer: each job has a connection from its claim to its
+//! end.
 
 use super::machine;
 use super::settings::Settings;
@@ -24,15 +25,15 @@ use tokio_postgres::{Client, Error};
 
 /// Connections of the pool. More make it slower on two cores.
 const POOL: usize = 64;
-/// The work of a round.
+/// Work of a round.
 #[derive(Clone, Copy)]
 pub struct Load {
-    /// Whether jobs are put; else they are reserved and deleted.
+    /// True if jobs are put; else they are reserved and deleted.
     pub is_put: bool,
     pub clients: usize,
-    /// Jobs at a time.
+    /// Number of jobs at a time.
     pub depth: usize,
-    /// Jobs that are there before.
+    /// Number of jobs at the start.
     pub stock: usize,
     pub body_bytes: usize,
 }
@@ -53,7 +54,7 @@ const CLAIM: &str = "DELETE FROM queue WHERE id = (SELECT id FROM queue WHERE tu
 const CLAIM_MANY: &str = "DELETE FROM queue WHERE id = ANY (ARRAY(SELECT id FROM queue WHERE tube = 'default' \
     ORDER BY pri, id LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING id, body";
 
-/// Jobs a second, and the database's processor time for each in microseconds.
+/// Returns the jobs a second, and the database's processor time for each in microseconds.
 pub fn measure(cluster: &Cluster, schema: &str, load: Load, settings: &Settings) -> io::Result<[f64; 2]> {
     let say = |sql: &str| cluster.try_query(schema, sql).map_err(io::Error::other);
     say(&format!("CREATE SCHEMA {schema}"))?;
@@ -94,7 +95,7 @@ async fn play(cluster: &Cluster, schema: &str, load: Load, settings: &Settings) 
     Ok([jobs / time.as_secs_f64(), used.as_secs_f64() * 1e6 / jobs])
 }
 
-/// What a client does, over and over.
+/// Repeats the client's statements without end.
 async fn work(client: &Client, load: Load, done: &AtomicU64) -> Result<(), Error> {
     let statement = match (load.is_put, load.depth) {
         (true, 1) => PUT,

@@ -1,14 +1,15 @@
-//! Thousands wait for the result of one client's work: how long after its RELEASE the last of them is told.
+//! Thousands wait for the result of one client's work: time from its RELEASE until the last of them is notified.
 
 use super::clients::Clients;
 use super::crowd::{self, HOLDER};
-use super::report::{Values, median};
+use super::report::Values;
+use super::results::median;
 use super::server::Server;
 use super::settings::Settings;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// The time to the last DONE in milliseconds, and the server's processor time per DONE in microseconds.
+/// Returns the time to the last DONE in milliseconds, and the server's processor time per DONE in microseconds.
 pub fn measure(server: &Server, waiters: usize, settings: &Settings) -> io::Result<Values> {
     let mut clients = crowd::gather(server, waiters)?;
     let start = Instant::now();
@@ -23,10 +24,10 @@ pub fn measure(server: &Server, waiters: usize, settings: &Settings) -> io::Resu
         used += server.cpu_time()?.saturating_sub(before);
     }
     let dones = (times.len() * waiters) as f64;
-    Ok(vec![median(&mut times), used.as_secs_f64() * 1e6 / dones])
+    Ok(vec![median(&mut times).unwrap_or(f64::NAN), used.as_secs_f64() * 1e6 / dones])
 }
 
-/// Has everyone woken, and tells when the last was.
+/// Wakes all waiters, and returns the time until the last DONE.
 fn wake(server: &Server, clients: &mut Clients, waiters: usize) -> io::Result<Duration> {
     let (_, wake) = crowd::words(server.program);
     let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Waits that end by their timeouts: how late the clients are told, and that none is told early. A wait begins, for this
-//! count, before the request is sent.
+//! Waits that end by their timeouts: their delays, and a check that none ends early. A wait begins, for this count,
+//! before the request is sent.
 
 use super::clients::Clients;
 use super::crowd::{self, HOLDER};
@@ -9,12 +9,12 @@ use super::settings::Settings;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// When the waits end.
+/// End of the waits.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Due {
-    /// Spread over a second, because they begin so; all have the same timeout.
+    /// Spread over a second like their starts; all have the same timeout.
     Spread,
-    /// All in the same millisecond, for which each asks with its own timeout.
+    /// All in the same millisecond, with a timeout of each wait's own.
     AtOnce,
 }
 
@@ -23,7 +23,8 @@ struct Wait {
     timeout: Duration,
 }
 
-/// How many ended early, and the median, the 99th percentile and the most of how late they ended, in milliseconds.
+/// Returns the number of waits that ended early, and the median, the 99th percentile and the maximum of the delays of
+/// their ends, in milliseconds.
 pub fn measure(server: &Server, waiters: usize, due: Due, settings: &Settings) -> io::Result<Values> {
     let mut clients = crowd::gather(server, waiters)?;
     clients.expect(HOLDER, b"ACQ4ME Article:crowd 1 100000 60\n", "LOCKED")?;
@@ -68,7 +69,7 @@ fn begin_for(clients: &mut Clients, waiters: usize, end: Instant) -> io::Result<
     Ok(waits)
 }
 
-/// How late each was told, in milliseconds; less than nothing if it was told early.
+/// Returns the delay of each reply, in milliseconds; negative if it came early.
 fn await_ends(clients: &mut Clients, waits: &[Wait]) -> io::Result<Vec<f64>> {
     let mut lateness = Vec::new();
     while lateness.len() < waits.len() {

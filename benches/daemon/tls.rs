@@ -1,4 +1,4 @@
-//! What TLS costs before the pools: through our terminator, through others, and, as the limit, without any.
+//! Cost of TLS before the pools: through our terminator, through others, and, as the limit, without any.
 
 use super::cases::{installed, is_installed};
 use super::load::Player;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The cases; none without openssl, which makes the certificates.
+/// Returns the cases; none without openssl, which makes the certificates.
 pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     if !is_installed("openssl") {
         return Vec::new();
@@ -49,7 +49,7 @@ fn tls(clients: usize, settings: &Settings) -> Case<'_> {
     }
 }
 
-/// Replies and connections a second, each with the terminator's processor time.
+/// Returns replies and connections a second, each with the terminator's processor time.
 fn measure(program: Program, clients: usize, settings: &Settings) -> io::Result<Values> {
     let place = Place::new()?;
     let daemon_at = unused_address()?;
@@ -73,7 +73,7 @@ fn measure(program: Program, clients: usize, settings: &Settings) -> io::Result<
             Some(Running::start(program, &["-db", "-f", &place.file("conf")], settings)?)
         }
         Program::Stunnel => {
-            // Its headers are of version 1, so it goes where none are expected.
+            // Its headers are of version 1, so it connects to the address where none are expected.
             let text = format!(
                 "foreground = yes\nsyslog = no\ndebug = err\npid =\nsocket = l:TCP_NODELAY=1\n[tls]\naccept = {at}\nconnect = {plain}\n\
                  cert = {certificate}\nkey = {key}\n"
@@ -108,7 +108,7 @@ fn measure(program: Program, clients: usize, settings: &Settings) -> io::Result<
     Ok(vec![speed, none * cost, count / time.as_secs_f64(), none * spent.as_secs_f64() * 1e6 / count])
 }
 
-/// Waits until something listens.
+/// Waits until the address accepts connections.
 fn connected(address: SocketAddr) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = TcpStream::connect(address) {
@@ -120,7 +120,7 @@ fn connected(address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// A program on the servers' core; dropping it kills it.
+/// Program on the servers' core; dropping it kills it.
 struct Running(Child);
 
 impl Running {
@@ -136,7 +136,7 @@ impl Running {
 }
 
 impl Running {
-    /// The processor time that it has used, with that of threads that have ended: stunnel has one for each connection.
+    /// Returns the processor time that it has used, including ended threads: stunnel has one for each connection.
     fn cpu_time(&self) -> io::Result<Duration> {
         Ok(ClockId::pid_cpu_clock_id(Pid::from_raw(self.0.id() as i32))?.now()?.into())
     }
@@ -144,13 +144,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A directory with sockets, settings and certificates.
+/// Directory with sockets, settings and certificates.
 struct Place(PathBuf);
 
 impl Place {
@@ -190,7 +190,7 @@ impl Place {
         self.0.join(name).display().to_string()
     }
 
-    /// What clients trust. They resume no sessions: each handshake is a whole one.
+    /// Returns the TLS settings of clients. They resume no sessions: each handshake is a whole one.
     fn client(&self) -> io::Result<Arc<ClientConfig>> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let mut roots = RootCertStore::empty();
@@ -205,12 +205,12 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A leftover in the temporary directory harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A connection, in TLS or not.
+/// Connection, in TLS or not.
 struct Client {
     stream: TcpStream,
     tls: Option<ClientConnection>,
@@ -271,14 +271,14 @@ impl Client {
     }
 }
 
-/// A closed loop: each client locks and releases, over and over.
+/// Closed loop: each client locks and releases, over and over.
 struct Load {
     clients: Vec<Client>,
     replies: u64,
 }
 
 impl Load {
-    /// Replies a second, and the processor time of each in microseconds.
+    /// Returns the replies a second, and the processor time of each in microseconds.
     fn play(&mut self, time: Duration, used: &dyn Fn() -> io::Result<Duration>) -> io::Result<(f64, f64)> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let mut turns = Turns::pairs(Program::Ours, self.clients.len());

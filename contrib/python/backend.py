@@ -1,4 +1,4 @@
-"""Builds the package with Python alone: for pip and build as their backend, and as a command: `python3 backend.py DIRECTORY`."""
+"""Builds the package with the standard library alone: as backend of pip and build, or as `python3 backend.py DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENTRY_POINTS = "[pytest11]\npoolcounter = poolcounter.pytest_plugin\n"
 
 
 def package() -> Dict[str, bytes]:
-    """The files of the package itself."""
+    """Returns the files of the package by path."""
     files = sorted(path for path in (HERE / "poolcounter").iterdir() if path.suffix == ".py" or path.name == "py.typed")
     return {f"poolcounter/{path.name}": path.read_bytes() for path in files}
 
@@ -56,7 +56,7 @@ def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_dire
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
     with zipfile.ZipFile(Path(wheel_directory) / name, "w", zipfile.ZIP_DEFLATED) as wheel:
         for path, content in files.items():
-            # The same date each time, so that the same sources give the same file.
+            # A fixed date makes the build reproducible.
             entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED

@@ -1,4 +1,4 @@
-//! Operations of the administration itself. The commands of services stand in the tables of these.
+//! Operations of the administration itself. The commands of services are in the services' own tables.
 
 use super::Admin;
 use poolcounter_service::contract::{Context, Operation, OperationRequest, OperationResult};
@@ -12,7 +12,7 @@ const TABLE: [(Operation, Run); 3] = [
         Operation {
             name: "drain",
             parameters: &[],
-            summary: "grant nothing new, wait until all is given back, and end the daemon",
+            summary: "refuse new claims, wait until all are given back, and end the daemon",
             is_on_pages: false,
             command: Some("DRAIN"),
         },
@@ -25,7 +25,7 @@ const TABLE: [(Operation, Run); 3] = [
         Operation {
             name: "undrain",
             parameters: &[],
-            summary: "grant again, and go on",
+            summary: "cancel a drain",
             is_on_pages: false,
             command: Some("UNDRAIN"),
         },
@@ -35,7 +35,7 @@ const TABLE: [(Operation, Run); 3] = [
         Operation {
             name: "log",
             parameters: &["warn|info|debug|trace|default"],
-            summary: "what is logged until a restart",
+            summary: "set the log level until a restart",
             is_on_pages: false,
             command: Some("LOG"),
         },

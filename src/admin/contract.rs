@@ -1,4 +1,4 @@
-//! The administration's part in the contract beside the tick.
+//! Handover, lifecycle and reports of the administration.
 
 use super::drain::Drain;
 use super::stats::AdminStat as Stat;
@@ -13,7 +13,7 @@ use poolcounter_service::contract::{
 use poolcounter_service::report::Report;
 use std::io;
 
-/// Version of what is written.
+/// Version of the saved format.
 const SAVED_VERSION: u16 = 1;
 
 impl Lifecycle for Admin {
@@ -22,7 +22,7 @@ impl Lifecycle for Admin {
         Ok(())
     }
 
-    /// A process that takes over does not know which connection waits for which operation.
+    /// The handover does not contain pending operations, so it waits for them.
     fn is_quiet(&self) -> bool {
         self.pending.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The drain: nothing new is granted, and the daemon ends once nothing is left.
+//! Drain: refuses new requests, and ends the daemon once no locks, members or jobs are held or waited for.
 
 use super::stats::AdminStat as Stat;
 use super::{Admin, AdminTimer, who_is, wire, write_answer};
@@ -9,26 +9,26 @@ use poolcounter_service::contract::{Context, Effect, OperationError, OperationRe
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Time from one look at what is left to the next.
+/// Time between two counts of the remaining things.
 const LOOK_INTERVAL: Span = Span::from_millis(100);
-/// Looks from one line to those who wait for the end of a drain to the next: one second.
+/// Number of counts per progress line to the connections that wait for a drain: one line per second.
 const LOOKS_PER_LINE: u64 = 10;
-/// Looks from one line of the log to the next.
+/// Number of counts per line of the log.
 const LOOKS_PER_LOG_LINE: u64 = 100;
 
-/// Number of a look whose result is for the connection that asks for it.
+/// Request number of a count whose result is for the requesting connection.
 const FOR_CONNECTION: u64 = 1;
 
-/// Drain that is under way.
+/// Drain in progress.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Drain {
-    /// Operator who asked for it.
+    /// Operator who started it.
     by: String,
-    /// Number of looks at what is left.
+    /// Number of counts so far.
     looks: u64,
 }
 
-/// Number of things that are left, of each service that has some.
+/// Number of remaining things, by service.
 struct Left(Vec<(&'static str, u64)>);
 
 impl Left {
@@ -37,7 +37,7 @@ impl Left {
     }
 }
 
-/// A number, and the services: `3 (pools 2, jobs 1)`.
+/// Formats the total and the services: `3 (pools 2, jobs 1)`.
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<String> = self.0.iter().map(|(name, held)| format!("{name} {held}")).collect();
@@ -48,7 +48,7 @@ impl fmt::Display for Left {
     }
 }
 
-/// Asks for what is left: for a connection, or to see whether the drain is over.
+/// Requests a count of the remaining things: for a connection, or for the drain itself.
 pub(super) fn look(conn: Option<ConnId>, context: &mut Context<'_>) {
     let number = conn.map_or(0, |_| FOR_CONNECTION);
     let conn = conn.unwrap_or(ConnId::from_index(0));
@@ -57,7 +57,7 @@ pub(super) fn look(conn: Option<ConnId>, context: &mut Context<'_>) {
 }
 
 impl Admin {
-    /// `DRAIN`: begins one unless there is one, and reports its progress to the connection.
+    /// Handles `DRAIN`: starts a drain unless one is in progress, and reports its progress to the connection.
     pub(super) fn drain_for(&mut self, from: Requester, context: &mut Context<'_>) {
         if let Some((_, asked)) = self.pending.end(from.number) {
             warn!("{asked}");
@@ -70,7 +70,7 @@ impl Admin {
         look(Some(from.conn), context);
     }
 
-    /// Refuses new requests in all services, and looks at what is left from time to time.
+    /// Refuses new requests in all services, and schedules the counts.
     pub(super) fn go_on_draining(&mut self, context: &mut Context<'_>) {
         context.effects.push(Effect::RefuseNew(true));
         self.arm_look(context);
@@ -80,7 +80,7 @@ impl Admin {
         self.look_timer = Some(context.timers.typed().arm(context.time.now + LOOK_INTERVAL, AdminTimer::Look));
     }
 
-    /// Takes what is left: ends the daemon if that is nothing, and else reports it, if it is time for that.
+    /// Handles a count: ends the daemon at zero, else reports the number if a line is due.
     pub(super) fn note_left(&mut self, from: Requester, telemetry: &Telemetry<'_>, context: &mut Context<'_>) {
         let left = Left((telemetry.at_risk)().into_iter().filter(|(_, count)| *count > 0).collect());
         if from.number == FOR_CONNECTION {
@@ -95,10 +95,10 @@ impl Admin {
         }
         drain.looks += 1;
         if drain.looks % LOOKS_PER_LOG_LINE == 0 {
-            warn!("what clients hold or wait for before the daemon ends: {left}");
+            warn!("draining: clients still hold or wait for {left}");
         }
         if drain.looks % LOOKS_PER_LINE == 0 {
-            // A connection that does not read gets the line once it does.
+            // A connection with unsent output gets its next line once that is sent.
             for conn in self.watchers.iter().copied() {
                 if context.output.len(conn) == 0 {
                     context.output.reply_lines(conn, |bytes| wire::write_left(bytes, &left));
@@ -108,7 +108,7 @@ impl Admin {
         self.arm_look(context);
     }
 
-    /// Answers the connections that wait for the end of the drain.
+    /// Replies to the connections that wait for the end of the drain.
     fn end_watch(&mut self, result: &OperationResult, context: &mut Context<'_>) {
         for conn in self.watchers.drain(..) {
             write_answer(conn, result, context);
@@ -116,15 +116,14 @@ impl Admin {
         }
     }
 
-    /// `UNDRAIN`: ends the drain.
+    /// Handles `UNDRAIN`: ends the drain.
     pub(super) fn undrain(&mut self, context: &mut Context<'_>) -> OperationResult {
-        let Some(timer) = self.look_timer.take() else {
-            return Err(OperationError::Refused("nothing is drained".into()));
-        };
+        // A signal, or a service's own command, may have begun a drain of which this service does not know.
+        context.effects.push(Effect::RefuseNew(false));
+        let Some(timer) = self.look_timer.take() else { return Ok("new requests are granted".into()) };
         context.timers.typed::<AdminTimer>().cancel(timer);
         self.drain = None;
         self.figures.set(Stat::Left, 0);
-        context.effects.push(Effect::RefuseNew(false));
         self.end_watch(&Err(OperationError::Refused("the drain was ended by UNDRAIN".into())), context);
         Ok("new requests are granted again".into())
     }

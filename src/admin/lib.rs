@@ -1,7 +1,8 @@
-//! The administration: commands of operators, over a Unix socket that is the daemon's own user's. It reads commands and answers them;
-//! services run those that stand in their tables of operations.
+//! Administration: commands of operators, over a Unix socket owned by the daemon's user. Parses commands and replies to
+//! them; the services run the operations in their tables.
 //!
-//! A drain belongs to the daemon and not to the connection that asks for it: it goes on when that is closed, and after an upgrade.
+//! A drain belongs to the daemon and not to the connection that started it: it continues after that is closed, and
+//! after an upgrade.
 
 mod commands;
 mod contract;
@@ -33,7 +34,7 @@ use wire::{MOST_LINE_BYTES, words};
 
 /// Limit of open connections: operators are few, and must not take descriptors from clients.
 const MAX_CONNECTIONS: u64 = 16;
-/// Longest time without a command or a line of progress.
+/// Time limit without a command or a progress line.
 const IDLE_LIMIT: Span = Span::from_secs(600);
 
 /// Entry in the list of services.
@@ -55,7 +56,7 @@ pub const INFO: Info = Info {
     operations: commands::OPERATIONS,
 };
 
-/// Permission for commands in rules of access: keys are the names of commands.
+/// Permission for commands in access rules: keys are the names of commands.
 const COMMAND: Verb = Verb(0);
 
 impl Configure for AdminSettings {
@@ -69,30 +70,30 @@ impl Configure for AdminSettings {
 timer_keys! {
     /// Timers of the administration.
     enum AdminTimer {
-        /// Next look of the drain at what is left.
+        /// Next count of the drain.
         Look,
     }
 }
 
-/// The service.
+/// The administration, as a service.
 #[derive(Default)]
 pub struct Admin {
     drain: Option<Drain>,
-    /// Timer of the next look; armed while there is a drain that has not ended.
+    /// Timer of the next count; armed during a drain.
     look_timer: Option<TimerId>,
     /// Connections that wait for the end of the drain.
     watchers: Vec<ConnId>,
     /// Operations of all services.
     operations: Operations,
-    /// Operations under way, each with its line of the log.
+    /// Operations in progress, each with its line of the log.
     pending: PendingOperations<String>,
-    /// Level that an operator has set; `None`: as the process was started.
+    /// Log level set by an operator; `None`: that of the start of the process.
     log_level: Option<LevelFilter>,
     figures: Figures<Stat>,
 }
 
 impl Admin {
-    /// Runs the command of one line. The answer comes with the result.
+    /// Runs the command of one line. The reply follows with the result.
     fn run_command(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Progress {
         self.figures.count(Stat::Commands);
         let words = words(line);
@@ -111,7 +112,7 @@ impl Admin {
         }
     }
 
-    /// Returns the operation that the words of a line ask for, if there is one, and it is allowed.
+    /// Returns the operation for a line, if it exists and is allowed.
     fn command_of(&self, conn: ConnId, words: &[&[u8]], context: &mut Context<'_>) -> Result<Offered, OperationError> {
         let name = words.first().copied().unwrap_or_default();
         let found = self.operations.commands().find(|(command, _)| name.eq_ignore_ascii_case(command.as_bytes()));
@@ -124,19 +125,19 @@ impl Admin {
         let parameters = offered.about.parameters;
         if words.len() != 1 + parameters.len() {
             let usage = [&[command], parameters].concat().join(" ");
-            return Err(OperationError::Malformed(format!("this is {usage}")));
+            return Err(OperationError::Malformed(format!("usage: {usage}")));
         }
         Ok(offered)
     }
 
-    /// Returns the error for a command that no service has.
+    /// Returns the error for an unknown command.
     fn unknown(&self, name: &[u8]) -> OperationError {
         let name = String::from_utf8_lossy(name).to_ascii_uppercase();
         let near = did_you_mean(&name, self.operations.commands().map(|(command, _)| command));
-        OperationError::Malformed(format!("there is no such command{near}"))
+        OperationError::Malformed(format!("unknown command{near}"))
     }
 
-    /// `LOG`: sets the level of the log.
+    /// Handles `LOG`: sets the log level.
     fn set_log_level(&mut self, name: &[u8], context: &mut Context<'_>) -> OperationResult {
         self.log_level = level_of(name)?;
         context.effects.push(Effect::SetLogLevel(self.log_level));
@@ -144,7 +145,7 @@ impl Admin {
     }
 }
 
-/// Logs a command with its result, and writes the answer.
+/// Logs a command with its result, and writes the reply.
 fn answer(conn: ConnId, asked: &str, result: &OperationResult, context: &mut Context<'_>) {
     match result {
         Ok(done) if done.is_empty() => warn!("{asked}"),
@@ -159,8 +160,8 @@ fn write_answer(conn: ConnId, result: &OperationResult, context: &mut Context<'_
     context.output.reply_lines(conn, |bytes| wire::write_answer(bytes, result));
 }
 
-/// Returns the level of that name; `None` for the one that the daemon was started with. Less than warnings is none of them: a log
-/// without these helps nobody.
+/// Returns the log level of this name; `None` for the one at the start of the process. Levels below `warn` are not
+/// offered, because a log without warnings is useless.
 fn level_of(name: &[u8]) -> Result<Option<LevelFilter>, OperationError> {
     match name {
         b"warn" => Ok(Some(LevelFilter::Warn)),
@@ -168,7 +169,7 @@ fn level_of(name: &[u8]) -> Result<Option<LevelFilter>, OperationError> {
         b"debug" => Ok(Some(LevelFilter::Debug)),
         b"trace" => Ok(Some(LevelFilter::Trace)),
         b"default" => Ok(None),
-        _ => Err(OperationError::Malformed("the level is warn, info, debug, trace or default".into())),
+        _ => Err(OperationError::Malformed("the level must be warn, info, debug, trace or default".into())),
     }
 }
 

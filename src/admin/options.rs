@@ -1,21 +1,21 @@
-//! The option of the administration: where it listens.
+//! Option of the administration: its addresses.
 
 use poolcounter_service::options::{Endpoint, Opt};
 
-/// Settings of the administration: there are none.
+/// Settings of the administration; empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AdminSettings;
 
-/// Where it listens: nowhere, until a path is named.
+/// Option of its addresses; none by default.
 pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
     long: "admin",
     key: "admin",
     default: "[]",
     hint: "unix:PATH",
-    doc_short: "take the commands of poolcounter admin on such a socket, for this user and root alone; repeatable (default: off)",
+    doc_short: "accept commands of poolcounter admin on this socket, from the daemon's user and root only; repeatable (default: off)",
     doc_long: "
-            Take the commands of
-            .Sx ADMINISTRATION
+            Accept the commands of
+            .Xr poolcounter-admin 1
             on a socket at
             .Ar path ,
             which only the daemon's own user and root can open, whatever

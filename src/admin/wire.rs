@@ -1,15 +1,15 @@
-//! The lines of the administration: a command in words, and answers. It knows no single command.
+//! Lines of the administration: commands and replies. Independent of any particular command.
 
 use std::fmt::Display;
 use std::io::Write;
 
 /// Longest line, without its end, in bytes: room for the longest key of the pools and an address.
 pub const MOST_LINE_BYTES: usize = 16 * 1024;
-/// First word of the last line of an answer when the command was done.
+/// First word of the last line of a successful reply.
 pub const OK: &str = "OK";
-/// First word of the last line when the command was refused.
+/// First word of the last line of a refusal.
 pub const ERROR: &str = "ERROR";
-/// First word of the lines before the answer to `DRAIN`.
+/// First word of the progress lines before the reply to `DRAIN`.
 pub const LEFT: &str = "LEFT";
 
 /// Returns the words of a line.
@@ -17,7 +17,7 @@ pub fn words(line: &[u8]) -> Vec<&[u8]> {
     line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect()
 }
 
-/// Writes the last line of an answer.
+/// Writes the last line of a reply.
 pub fn write_answer(bytes: &mut Vec<u8>, answer: Result<&str, &str>) {
     match answer {
         Ok("") => bytes.extend_from_slice(format!("{OK}\n").as_bytes()),
@@ -26,7 +26,7 @@ pub fn write_answer(bytes: &mut Vec<u8>, answer: Result<&str, &str>) {
     }
 }
 
-/// Writes a line with the number of things that are left.
+/// Writes a progress line with the number of remaining things.
 pub fn write_left(bytes: &mut Vec<u8>, left: &dyn Display) {
     write_line(bytes, LEFT, left);
 }

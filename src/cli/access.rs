@@ -1,4 +1,4 @@
-//! The rules of access in the configuration file: each `[[access]]` as a value that cannot be wrong.
+//! Access rules in the configuration file: each `[[access]]` table, parsed and checked.
 
 use crate::services::SERVICES;
 use nix::unistd::{Group, User};
@@ -9,11 +9,21 @@ use poolcounter_service::options::{
 };
 use std::net::IpAddr;
 
-/// The tables.
+/// Tables of access rules.
 pub const TABLES: &[TableOpt<Vec<Rule>>] = &[TableOpt {
     about: TableDoc {
         key: "access",
-        doc_short: "Who may ask for what, and have how much; the first that is for a connection counts, and with one of them there, what none allows is refused. There can be several.",
+        doc_short: "Rule of access: clients, their rights and their limits. The first rule that matches a connection applies. With any rule set, requests that no rule allows are refused. There can be several.",
+        doc_long: "
+            .Va name
+            is what the log and metrics call the rule: the first entry of
+            .Va who
+            without it.
+            .Va who
+            and
+            .Va may
+            are required; what they may list, and what the limits count, is in
+            .Pa docs/access.md .",
         example: "name = \"web\"\nwho = [\"net:10.0.0.0/8\", \"user:www-data\", \"cn:web*.example.org\"]\nmay = [\"pools:ArticleView:*\", \"counters:read\", \"jobs:put:enwiki/*\", \"http\"]\nmax_connections = 20000\nmax_locks = 1000\nmax_waits = 10000\nmax_requests = 50000\nmax_memory = 100000000\n",
     },
     add: |rules, table| {
@@ -58,7 +68,7 @@ fn read_rule(table: &Table) -> Result<Rule, Misplaced> {
     Ok(Rule { name, who, rights: rights.ok_or_else(|| missing("may"))?, limits })
 }
 
-/// Returns the texts of a list, or the place of what is none.
+/// Returns the texts of a list, or the position of an element that is not text.
 fn texts(values: &[(usize, TableValue)]) -> Result<Vec<(usize, &str)>, usize> {
     let texts = values.iter().map(|(at, value)| match value {
         TableValue::Text(text) => Ok((*at, &**text)),
@@ -67,7 +77,7 @@ fn texts(values: &[(usize, TableValue)]) -> Result<Vec<(usize, &str)>, usize> {
     texts.collect()
 }
 
-/// Reads one whom a rule is for. The error is what it should have been.
+/// Parses a subject of a rule. The error describes valid values.
 fn read_who(text: &str) -> Result<Who, &'static str> {
     if text == "all" {
         return Ok(Who::All);
@@ -84,7 +94,7 @@ fn read_who(text: &str) -> Result<Who, &'static str> {
     }
 }
 
-/// How many of the first bits of an IPv4 address in IPv6 form say that it is one.
+/// Length of the prefix of IPv6 addresses that stand for IPv4 addresses, in bits.
 const MAPPED_BITS: u8 = 96;
 
 fn read_net(text: &str) -> Option<Who> {
@@ -92,7 +102,7 @@ fn read_net(text: &str) -> Option<Who> {
     let address: IpAddr = address.parse().ok()?;
     let most = if address.is_ipv4() { 32 } else { 128 };
     let bits = bits.map_or(Some(most), |bits| number(bits, 0..=most).ok())?;
-    // Peers have IPv4 addresses as such, whatever the form in which the socket tells them.
+    // Normalises to IPv4, because the addresses of peers are IPv4 even if the socket reports them as IPv6.
     Some(match address.to_canonical() {
         canonical if canonical == address => Who::Net { address, bits },
         canonical => Who::Net { address: canonical, bits: bits.checked_sub(MAPPED_BITS)? },
@@ -103,7 +113,7 @@ fn uid_of(name: &str) -> Option<u32> {
     name.parse().ok().or_else(|| Some(User::from_name(name).ok()??.uid.as_raw()))
 }
 
-/// The system lists as members those for whom it is not the first group.
+/// Returns the group of this name or id. The system lists as members only users for whom it is not the primary group.
 fn read_group(name: &str) -> Option<Who> {
     if let Ok(gid) = name.parse() {
         return Some(Who::Group { gid, uids: Vec::new() });
@@ -112,8 +122,8 @@ fn read_group(name: &str) -> Option<Who> {
     Some(Who::Group { gid: group.gid.as_raw(), uids: group.mem.iter().filter_map(|name| uid_of(name)).collect() })
 }
 
-/// Allows what one text says: `SERVICE`, `SERVICE:VERB`, `SERVICE:VERB:PATTERN`, or `SERVICE:PATTERN` for all verbs. The error is what is
-/// wrong.
+/// Adds the right in a text: `SERVICE`, `SERVICE:VERB`, `SERVICE:VERB:PATTERN`, or `SERVICE:PATTERN` for all verbs. The
+/// error describes the fault.
 fn allow(rights: &mut [Rights], text: &str) -> Result<(), String> {
     let (service, rest) = text.split_once(':').map_or((text, None), |(service, rest)| (service, Some(rest)));
     let Some(id) = ServiceId::named(SERVICES, service) else {
@@ -137,7 +147,7 @@ fn allow(rights: &mut [Rights], text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a rule can have.
+/// Keys of a rule.
 const NAMES: [&str; 8] =
     ["name", "who", "may", "max_connections", "max_locks", "max_waits", "max_requests", "max_memory"];
 
@@ -175,7 +185,7 @@ mod tests {
         ServiceId::named(SERVICES, service).expect("is in the registry")
     }
 
-    /// Returns what the rule says of a request.
+    /// Returns the decision of a rule with these rights about a request.
     fn asked(may: &[&str], service: &str, verb: &str, keys: &[&str]) -> Result<(), Denial> {
         let mut access = Access::new(vec![rule(&["all"], may).expect("is well-formed")]);
         let conn = ConnId::from_index(0);
@@ -207,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_for_those_whom_it_names() {
+    fn a_rule_applies_to_its_subjects_only() {
         let ip = |text: &str| Identity { ip: Some(text.parse().expect("an address")), ..Identity::default() };
         let process = |uid, gid| Identity {
             credentials: Some(Credentials { uid: Some(uid), gid: Some(gid), pid: 1 }),

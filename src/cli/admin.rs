@@ -1,4 +1,4 @@
-//! `admin`: sends a command of the administration to the daemon on this machine, and prints its answer.
+//! `admin`: sends a command of the administration to the daemon on this machine, and prints the reply.
 
 use super::command::{FAILURE, Failure};
 use super::options::DaemonSettings;
@@ -13,37 +13,52 @@ use poolcounter_service::options::{Opt, assign};
 use serde_json::json;
 use std::env;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::fs;
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// Where the socket is, if no option says where.
+/// Environment variable with the path of the socket, if no option sets it.
 const VARIABLE: &str = "POOLCOUNTER_ADMIN";
-/// The configuration file of the package.
+/// Configuration file of the package.
 pub(super) const USUAL_CONFIG: &str = "/etc/poolcounter.toml";
+/// Directory of the package's sockets.
+const USUAL_DIRECTORY: &str = "/run/poolcounter";
 
-/// Settings that the options make.
+/// Time limit of a reply.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit of a further line of a drain: more than an upgrade takes meanwhile.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Settings of the command.
 struct AdminCommandSettings {
     socket: Option<String>,
-    config: String,
+    config: Option<String>,
     is_json: bool,
 }
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<AdminCommandSettings>] = &[
     Opt {
         short: "a",
         long: "admin",
         hint: "unix:PATH",
-        doc_short: "the daemon's administration socket (default: $POOLCOUNTER_ADMIN, or what the configuration file says)",
+        doc_short: "administration socket of the daemon (default: $POOLCOUNTER_ADMIN, the one in the configuration file, or /run/poolcounter/admin.sock)",
         doc_long: "
-            The socket where the daemon takes such commands: what it was given as
+            Administration socket of the daemon: the value of its option
             .Fl -admin .
             The default is the value of
             .Ev POOLCOUNTER_ADMIN ,
-            or what the configuration file says.",
+            the one in the configuration file,
+            .Pa admin.sock
+            in
+            .Ev RUNTIME_DIRECTORY ,
+            or
+            .Pa /run/poolcounter/admin.sock ,
+            whichever is found first.",
         set: |settings, value| assign(&mut settings.socket, Ok(Some(value.into()))),
         ..Opt::BLANK
     },
@@ -56,14 +71,14 @@ const OPTIONS: &[Opt<AdminCommandSettings>] = &[
             The daemon's configuration file, where its socket is looked up.
             The default is
             .Pa /etc/poolcounter.toml .",
-        set: |settings, value| assign(&mut settings.config, Ok(value.into())),
+        set: |settings, value| assign(&mut settings.config, Ok(Some(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         doc_short: "print each line as a JSON object",
         ..json_option(
             "
-            Print each line of the answer as a JSON object:
+            Print each line of the reply as a JSON object:
             .Va left ,
             .Va ok
             or
@@ -76,20 +91,26 @@ const OPTIONS: &[Opt<AdminCommandSettings>] = &[
     Opt::HELP,
 ];
 
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// When the daemon does not answer, or refuses.
+/// Fails if the daemon does not answer, or refuses.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = AdminCommandSettings { socket: None, config: USUAL_CONFIG.into(), is_json: false };
+    let mut settings = AdminCommandSettings { socket: None, config: None, is_json: false };
     given.apply(OPTIONS, &mut settings)?;
     let request = request_of(&given.words)?;
     let path = settings.path()?;
     let socket = UnixStream::connect(&path).map_err(|error| format!("unix:{}: {error}", path.display()))?;
-    (&socket).write_all(&request).map_err(|error| format!("unix:{}: {error}", path.display()))?;
-    for line in BufReader::new(socket).split(b'\n') {
-        let line = printable(&line.map_err(|error| format!("unix:{}: {error}", path.display()))?);
+    let failed = |error: io::Error| match error.kind() {
+        ErrorKind::WouldBlock => format!("unix:{}: the daemon does not answer", path.display()),
+        _ => format!("unix:{}: {error}", path.display()),
+    };
+    socket.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+    socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    (&socket).write_all(&request).map_err(failed)?;
+    for line in BufReader::new(&socket).split(b'\n') {
+        let line = printable(&line.map_err(failed)?);
         let (word, text) = line.split_once(' ').unwrap_or((&line, ""));
         if settings.is_json {
             let object = json!({ word.to_ascii_lowercase(): text }).to_string();
@@ -100,18 +121,27 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             OK => return print(&format!("{text}\n")),
             ERROR if settings.is_json => return Ok(ExitCode::from(FAILURE)),
             ERROR => return Err(text.to_string().into()),
-            LEFT if !settings.is_json => drop(print(&format!("left: {text}\n"))?),
+            LEFT => {
+                socket.set_read_timeout(Some(DRAIN_PATIENCE)).map_err(failed)?;
+                if !settings.is_json {
+                    print(&format!("left: {text}\n"))?;
+                }
+            }
             _ => {}
         }
     }
     Err(format!("unix:{}: the daemon has gone without an answer", path.display()).into())
 }
 
-/// Returns the line that asks for it. A space in a key goes over the wire as in requests for locks.
+/// Returns the request line. A space in a key is escaped as in requests for locks.
 fn request_of(words: &[OsString]) -> Result<Vec<u8>, Failure> {
     let names = || first_words().join(", ");
     if words.is_empty() {
         return Err(Failure::misuse(format!("admin needs a command: {} (see poolcounter help admin)", names())));
+    }
+    let first = words[0].to_string_lossy();
+    if !first_words().iter().any(|known| known.eq_ignore_ascii_case(&first)) {
+        return Err(Failure::unknown("command", &first, first_words(), "poolcounter help admin"));
     }
     let words: Vec<Vec<u8>> = words
         .iter()
@@ -126,7 +156,7 @@ fn request_of(words: &[OsString]) -> Result<Vec<u8>, Failure> {
 }
 
 impl AdminCommandSettings {
-    /// Returns where the daemon listens for administrators.
+    /// Returns the path of the administration socket.
     fn path(&self) -> Result<PathBuf, Failure> {
         let named = self.socket.clone().or_else(|| env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
         let address = match named {
@@ -137,19 +167,41 @@ impl AdminCommandSettings {
                     return Err(Failure::misuse(format!("the socket \"{name}\" is not {wanted}")));
                 }
             },
-            None => DaemonSettings::of_file(&self.config)?.addresses_of("admin").into_iter().next(),
+            None => self.address_in_file()?.or_else(usual_address),
         };
         match address {
             Some(Address::Unix(path)) => Ok(path),
             Some(Address::Tcp(_) | Address::Proxied(_)) => Err(Failure::misuse("the administration is at unix:PATH")),
             None => {
-                Err(format!("no socket is named: neither by --admin nor by {VARIABLE}, nor by {}", self.config).into())
+                let advice =
+                    "start it with --admin unix:/run/poolcounter/admin.sock, or see admin in poolcounter.toml(5)";
+                Err(format!("the daemon has no administration socket that is known here; {advice}").into())
             }
         }
     }
+
+    /// Returns the address of the socket in the configuration file, if that can be read and names one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file is malformed, or if it was named on the command line and cannot be read.
+    fn address_in_file(&self) -> Result<Option<Address>, Failure> {
+        if self.config.is_none() && fs::metadata(USUAL_CONFIG).is_err() {
+            return Ok(None);
+        }
+        let config = self.config.as_deref().unwrap_or(USUAL_CONFIG);
+        Ok(DaemonSettings::of_file(config)?.addresses_of("admin").into_iter().next())
+    }
 }
 
-/// The table's rows, without what they set.
+/// Returns the address of the socket where packages have it, if it is there.
+fn usual_address() -> Option<Address> {
+    let own = env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from);
+    let places = own.into_iter().chain([PathBuf::from(USUAL_DIRECTORY)]).map(|directory| directory.join("admin.sock"));
+    places.filter(|path| path.exists()).map(Address::Unix).next()
+}
+
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }
@@ -159,7 +211,7 @@ pub fn first_words() -> Vec<&'static str> {
     Operations::of(SERVICES).commands().map(|(name, _)| name).collect()
 }
 
-/// Returns the commands for the help, a line each.
+/// Returns the commands for the help, one per line.
 pub fn list() -> String {
     let line = |(name, Offered { about, .. }): (&str, Offered)| {
         let usage = [&[name], about.parameters].concat().join(" ");

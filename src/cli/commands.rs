@@ -1,4 +1,4 @@
-//! The commands of the program: one table, which the start, `help` and the tests read.
+//! Commands of the program: one table, used by the start, `help` and the tests.
 
 use super::admin;
 use super::command::{Command, Failure};
@@ -26,7 +26,7 @@ use poolcounter_service::options::Opt;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The table. The first is for those who name none.
+/// Table of commands. The first is the default.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "serve",
@@ -51,7 +51,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "status",
         usage: "[options]",
-        summary: "print whether something is wrong, for people and for monitoring: the status is 0, 1 or 2",
+        summary: "print the health of servers; the exit status for monitoring is 0, 1 or 2",
         options: status::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
@@ -61,7 +61,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "doctor",
         usage: "[options]",
-        summary: "look for what keeps the daemon of this machine from serving well, and say what to do",
+        summary: "check the local daemon and machine for problems, and print remedies",
         options: doctor::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
@@ -71,7 +71,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "config",
         usage: "[options]",
-        summary: "print the settings of a configuration file, each with where it comes from",
+        summary: "print the settings of a configuration file and the origin of each",
         options: config_command::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
@@ -81,7 +81,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "stats",
         usage: "[options] [SERVICE | FULL | NAME | KEYS [N] | TYPES | HOLDERS KEY | FIELDS]",
-        summary: "print what servers report of all services, or of one",
+        summary: "print the reports of servers, of all services or of one",
         options: stats::described,
         words: WordsAllowed::Anywhere,
         first_words: stats::first_words,
@@ -102,7 +102,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "holders",
         usage: "[options] KEY",
-        summary: "print who holds the locks of a pool, and who waits",
+        summary: "print the holders and waiters of a pool of locks",
         options: holders::described,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
@@ -112,7 +112,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "watch",
         usage: "[options] KEY",
-        summary: "follow who holds the locks of a pool, and who waits",
+        summary: "follow the holders and waiters of a pool of locks",
         options: holders::described_watch,
         words: WordsAllowed::Anywhere,
         first_words: Vec::new,
@@ -121,14 +121,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "counter",
-        usage: "[options] REQUEST\n\n\
-                Requests:\n    \
-                noop\n    \
-                get NAME\n    \
-                acquire NAME RESOURCES MAXIMUM [-- COMMAND [ARGUMENT ...]]\n    \
-                release NAME RESOURCES\n    \
-                stats\n    \
-                dump",
+        usage: counter::USAGE,
         summary: "make a request to servers of the yrmcds counter protocol",
         options: counter::described,
         words: WordsAllowed::Anywhere,
@@ -168,7 +161,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "members",
         usage: "[options] [POOL]\n       poolcounter members [options] REQUEST\n\nRequests:\n",
-        summary: "print the pools of members, or the members of one, and look after them",
+        summary: "list, inspect and manage pools of members",
         options: members::described,
         words: WordsAllowed::Anywhere,
         first_words: members::first_words,
@@ -177,26 +170,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "jobs",
-        usage: "[options] REQUEST\n\n\
-                Requests:\n    \
-                put TUBE [BODY]              the body is an argument, or the standard input\n    \
-                run PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]\n    \
-                peek ID | TUBE [STATE]       the body of a job, or of a tube's next\n    \
-                show ID                      a job with its history, error and body\n    \
-                kick ID | PATTERN | --all    buried and delayed jobs are ready again\n    \
-                bury ID\n    \
-                delete ID\n    \
-                summary [wiki | type | tube | runner]\n    \
-                list TUBE [STATE]\n    \
-                stats [ID | TUBE]\n    \
-                clear PATTERN [STATE]        delete all jobs that nobody has reserved\n    \
-                pause PATTERN SECONDS        nothing is reserved for so long; 0 ends that\n    \
-                retry PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]\n    \
-                limit PATTERN N [each | all], or limit group:NAME N\n    \
-                dead-letter PATTERN [TUBE]\n    \
-                init-db URL                  print (or with --run, execute) the SQL for --jobs-store postgres:URL\n\n\
-                A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.",
-        summary: "put jobs into a queue, run a command for each, or look after them",
+        usage: jobs::USAGE,
+        summary: "put jobs into a queue, run a command for each, inspect and manage them",
         options: jobs::described,
         words: WordsAllowed::Anywhere,
         first_words: jobs::first_words,
@@ -226,7 +201,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "tls",
         usage: "--listen IP:PORT --to ADDRESS --cert FILE --key FILE [options]",
-        summary: "take TLS connections, and pass on what is in them to a server",
+        summary: "accept TLS connections, and pass their content on to a server",
         options: tls::described,
         words: WordsAllowed::None,
         first_words: Vec::new,
@@ -236,7 +211,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "completions",
         usage: "bash | zsh | fish",
-        summary: "print what a shell completes",
+        summary: "print the completion script of a shell",
         options: completions::described,
         words: WordsAllowed::Anywhere,
         first_words: completions::first_words,
@@ -246,7 +221,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "help",
         usage: "[command]",
-        summary: "print the help, of a command if one is named",
+        summary: "print this help, or the help of a command",
         options: || vec![Opt::HELP, Opt::VERSION],
         words: WordsAllowed::Anywhere,
         first_words: || COMMANDS.iter().map(|command| command.name).collect(),
@@ -255,18 +230,36 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Does what the arguments say, which are without the program's name.
+/// Groups of commands in the overview.
+const GROUPS: [(&str, &[&str]); 7] = [
+    ("Locks", &["exec", "holders", "watch"]),
+    ("Members", &["take", "provide", "members"]),
+    ("Jobs", &["jobs"]),
+    ("Counters", &["counter"]),
+    ("See", &["status", "top", "stats", "page"]),
+    ("Operate", &["serve", "admin", "config", "doctor", "tls"]),
+    ("Shell", &["completions", "help"]),
+];
+
+/// Examples in the overview; the first is the daemon's.
+const EXAMPLES: [(&str, &str); 3] = [
+    ("poolcounter --jobs --http 127.0.0.1", "run the daemon, with a job queue and its status page"),
+    ("poolcounter exec --key backup -- ./backup", "run a command on one machine at a time"),
+    ("poolcounter jobs run '*/sendMail' -- ./send-mail", "run a command for each job of these tubes"),
+];
+
+/// Runs the command in the arguments (without the name of the program).
 ///
 /// # Errors
 ///
-/// When it cannot.
+/// Fails if it cannot.
 pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
-    let (command, arguments) = choose(arguments)?;
+    let (command, arguments, is_named) = choose(arguments)?;
     let options = (command.options)();
     let given = Given::read(&options, command.words, arguments).map_err(|sentence| misused(command, &sentence))?;
     let asks = |long| options.iter().position(|option| option.long == long).is_some_and(|row| given.has(row));
     if asks("help") {
-        print(&help_of(command))
+        print(&if is_named { help_of(command) } else { overview() })
     } else if asks("version") {
         print(concat!("poolcounter ", env!("CARGO_PKG_VERSION"), "\n"))
     } else {
@@ -274,11 +267,11 @@ pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The command that the first argument names, and the arguments for it.
-fn choose(arguments: &[OsString]) -> Result<(&'static Command, &[OsString]), Failure> {
+/// Returns the command, its arguments, and true if the first argument names it.
+fn choose(arguments: &[OsString]) -> Result<(&'static Command, &[OsString], bool), Failure> {
     match arguments {
-        [name, rest @ ..] if !name.as_encoded_bytes().starts_with(b"-") => Ok((find(name)?, rest)),
-        _ => Ok((&COMMANDS[0], arguments)),
+        [name, rest @ ..] if !name.as_encoded_bytes().starts_with(b"-") => Ok((find(name)?, rest, true)),
+        _ => Ok((&COMMANDS[0], arguments, false)),
     }
 }
 
@@ -290,44 +283,70 @@ fn find(name: &OsString) -> Result<&'static Command, Failure> {
 
 fn help(given: &Given) -> Result<ExitCode, Failure> {
     match given.words.as_slice() {
-        [] => print(&help_of(&COMMANDS[0])),
+        [] => print(&overview()),
         [name] => print(&help_of(find(name)?)),
+        [name, request] if (find(name)?.first_words)().iter().any(|word| request == word) => {
+            print(&help_of(find(name)?))
+        }
         [_, extra, ..] => {
             Err(Failure::misuse(format!("unexpected argument \"{}\" (see poolcounter help)", extra.to_string_lossy())))
         }
     }
 }
 
-/// Returns the text of a command's help.
+/// Returns the text of a command's help. The options of the daemon stand under headings.
 fn help_of(command: &Command) -> String {
-    let brief = match is_first(command) {
-        true => format!(
-            "Usage: poolcounter {}\n       poolcounter COMMAND ...\n\n\
-             Keeps a fleet of servers from stampeding: a PoolCounter daemon.\n\n{}",
-            command.usage,
-            overview()
-        ),
-        false => {
-            let Command { name, usage, summary, list, .. } = command;
-            format!("Usage: poolcounter {name} {usage}{}\n\n{}.", list(), capitalise(summary))
-        }
-    };
-    table::usage(&(command.options)(), &brief)
+    let Command { name, usage, summary, list, .. } = command;
+    let brief = format!("Usage: poolcounter {name} {usage}{}\n\n{}.", list(), capitalise(summary));
+    if !is_first(command) {
+        return table::usage(&(command.options)(), &brief);
+    }
+    let group = |(name, options): &(&str, Vec<Opt<()>>)| format!("\n{}:\n{}", heading_of(name), table::lines(options));
+    let groups: String = options::groups().iter().filter(|(_, options)| !options.is_empty()).map(group).collect();
+    format!("{brief}\n\nExample:\n{}{groups}", example(&EXAMPLES[0]))
+}
+
+/// Returns the heading of a group of the daemon's options.
+fn heading_of(name: &str) -> &str {
+    match name {
+        "pools" => "Locks",
+        "counters" => "Counters",
+        "members" => "Members",
+        "jobs" => "Jobs",
+        "http" => "Pages",
+        "admin" => "Administration",
+        _ => "Network, status, file",
+    }
 }
 
 fn misused(command: &Command, sentence: &str) -> Failure {
-    let help = if is_first(command) { "--help".into() } else { format!("poolcounter help {}", command.name) };
-    Failure::misuse(format!("{sentence} (see {help})"))
+    Failure::misuse(format!("{sentence} (see poolcounter help {})", command.name))
 }
 
-/// Returns whether it is the command of those who name none.
+/// Returns true if it is the default command.
 fn is_first(command: &Command) -> bool {
     command.name == COMMANDS[0].name
 }
 
+/// Returns the text of `help`: examples, and all commands in groups.
 fn overview() -> String {
-    let lines = COMMANDS.iter().map(|command| format!("    {:<14}{}\n", command.name, command.summary));
-    format!("Commands:\n{}", lines.collect::<String>().trim_end_matches('\n'))
+    let examples: String = EXAMPLES.iter().map(example).collect();
+    let line = |command: &Command| format!("    {:<12}{}\n", command.name, command.summary);
+    let group = |(heading, names): &(&str, &[&str])| {
+        let commands = names.iter().filter_map(|name| COMMANDS.iter().find(|command| command.name == *name));
+        format!("{heading}:\n{}", commands.map(line).collect::<String>())
+    };
+    format!(
+        "Usage: poolcounter [serve] [options]\n       poolcounter COMMAND ...\n\n\
+         Locks, counters, members and jobs for a fleet of servers: the daemon, and commands for its clients.\n\n\
+         Examples:\n{examples}\n{}\n\
+         \"poolcounter help COMMAND\" prints the options of a command, \"poolcounter help serve\" those of the daemon.\n",
+        GROUPS.iter().map(group).collect::<String>()
+    )
+}
+
+fn example((line, purpose): &(&str, &str)) -> String {
+    format!("    {line:<50}{purpose}\n")
 }
 
 fn capitalise(text: &str) -> String {

@@ -1,105 +1,77 @@
-//! `completions`: what shells complete behind `poolcounter`, made from the tables of commands and options.
+//! `completions`: prints the completion script of a shell, made from the tables of commands and options.
+
+mod names;
+mod parameters;
+mod scripts;
 
 use super::command::{Command, Failure};
 use super::table::{Given, WordsAllowed};
 use super::terminal::print;
+use names::{KEYS, MEMBERS, POOLS, TUBES, print_names};
+use parameters::{Completed, Parameter, parameters_of};
 use poolcounter_service::options::Opt;
+use scripts::{BASH, FISH, ZSH, ZSH_DASHES};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-/// A shell, and who writes for it.
+/// Shell, with the function that writes its script.
 type Shell = (&'static str, fn(&[Command]) -> String);
 
 const SHELLS: [Shell; 3] = [("bash", bash), ("zsh", zsh), ("fish", fish)];
 
-/// The hint of options whose value is a file.
-const FILE: &str = "FILE";
-
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// When the shell is not known.
+/// Fails if the shell is not known.
 pub fn run(given: &Given, commands: &[Command]) -> Result<ExitCode, Failure> {
     let named = given.words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let mut words = named.split(' ');
+    let kind = words.next().and_then(|word| [KEYS, POOLS, MEMBERS, TUBES].into_iter().find(|kind| word == *kind));
+    if let Some(kind) = kind {
+        return print_names(kind, words.next().unwrap_or_default());
+    }
+    if named.is_empty() {
+        return Err(Failure::misuse("completions needs a shell: bash, zsh or fish"));
+    }
     let shell = SHELLS.iter().find(|(shell, _)| *shell == named);
     let (_, write) = shell.ok_or_else(|| Failure::misuse(format!("\"{named}\" is not bash, zsh or fish")))?;
     print(&write(commands))
 }
 
-/// The options.
+/// Returns the options.
 pub fn described() -> Vec<Opt<()>> {
     vec![Opt::VERSION, Opt::HELP]
 }
 
-/// The shells.
+/// Returns the names of the shells.
 pub fn first_words() -> Vec<&'static str> {
     SHELLS.iter().map(|(shell, _)| *shell).collect()
 }
 
-const BASH: &str = r#"# What bash completes behind poolcounter; made by "poolcounter completions bash".
-_poolcounter() {
-    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} prefix=
-    local command=serve at=1 word words= options= valued= runs= other=
-    COMPREPLY=()
-    if [[ $COMP_CWORD -gt 1 && ${COMP_WORDS[1]} != -* ]]; then
-        command=${COMP_WORDS[1]} at=2
-    fi
-    case "$command" in
-WORDS    esac
-    # Where the options end. In some commands, another command begins there.
-    for (( ; at < COMP_CWORD; at++ )); do
-        word=${COMP_WORDS[at]}
-        if [[ $word = -- ]]; then
-            other=$(( at + 1 ))
-        elif [[ " $valued " = *" $word "* ]]; then
-            (( at++ ))
-            [[ ${COMP_WORDS[at]} = "=" ]] && (( at++ ))
-        elif [[ $runs = last && $word != -* ]]; then
-            other=$at
-        fi
-        [[ $other ]] && break
-    done
-    [[ ! $other && $runs = last && $at = "$COMP_CWORD" && $current != -* ]] && other=$COMP_CWORD
-    if [[ $other && $runs ]]; then
-        if declare -F _command_offset >/dev/null; then
-            _command_offset "$other"
-        elif [[ $other = "$COMP_CWORD" ]]; then
-            mapfile -t COMPREPLY < <(compgen -c -- "$current" | sort -u)
-        else
-            compopt -o default 2>/dev/null
-        fi
-        return
-    fi
-    # Most shells take --option=value for three words.
-    if [[ $current = "=" ]]; then
-        current=
-    elif [[ $previous = "=" && $COMP_CWORD -gt 1 ]]; then
-        previous=${COMP_WORDS[COMP_CWORD-2]}
-    elif [[ $current = --*=* ]]; then
-        previous=${current%%=*} current=${current#*=}
-        prefix=$previous=
-    fi
-    if [[ ! $other ]]; then
-        words="$options $words"
-        case "$command $previous" in
-VALUES        esac
-    fi
-    [[ $COMP_CWORD = 1 ]] && words="$words COMMANDS"
-    mapfile -t COMPREPLY < <(compgen -P "$prefix" -W "$words" -- "$current")
-}
-complete -F _poolcounter poolcounter poolcounterd
-"#;
-
 fn bash(commands: &[Command]) -> String {
-    let (mut values, mut words) = (String::new(), String::new());
+    let (mut values, mut words, mut parameters) = (String::new(), String::new(), String::new());
     for command in commands {
+        for Parameter { word, place, completed } in parameters_of(command) {
+            let action = match completed {
+                Completed::OneOf(words) => format!("words+=\" {words}\""),
+                Completed::Names(MEMBERS) => format!("names=\"{MEMBERS} ${{rest[1]}}\""),
+                Completed::Names(kind) => format!("names={kind}"),
+                Completed::File | Completed::Anything => continue,
+            };
+            let pattern = |word: &str| format!("\"{} {place} {word}\"", command.name);
+            let (pattern, lower) = (pattern(&word), pattern(&word.to_lowercase()));
+            let patterns = if pattern == lower { pattern } else { format!("{pattern}|{lower}") };
+            parameters += &format!("            {patterns}) {action} ;;\n");
+        }
         let options = command.shown_options();
         for option in options.iter().filter(|option| !option.hint.is_empty()) {
             let patterns: Vec<String> = names_of(option).map(|name| format!("\"{} {name}\"", command.name)).collect();
             let action = match Completed::of(option) {
-                // Only readline's own completion knows how file names are quoted.
+                // Only readline's own completion quotes file names correctly.
                 Completed::File => "compopt -o default 2>/dev/null; return".to_string(),
                 Completed::OneOf(words) => format!("words=\"{words}\""),
+                Completed::Names(kind) => format!("words= names={kind}"),
                 Completed::Anything => "return".to_string(),
             };
             values += &format!("            {}) {action} ;;\n", patterns.join("|"));
@@ -115,51 +87,35 @@ fn bash(commands: &[Command]) -> String {
         );
     }
     BASH.replace("VALUES    ", &format!("{values}    "))
+        .replace("PARAMETERS    ", &format!("{parameters}    "))
         .replace("WORDS    ", &format!("{words}    "))
         .replace("COMMANDS", &all_commands(commands).join(" "))
 }
 
-const ZSH: &str = r#"#compdef poolcounter poolcounterd
-# What zsh completes behind poolcounter; made by "poolcounter completions zsh".
-_poolcounter() {
-    local -a subcommands
-    local subcommand=serve
-    integer dashes
-    subcommands=(
-COMMANDS    )
-    if (( CURRENT > 2 )) && [[ ${words[2]} != -* ]]; then
-        subcommand=${words[2]}
-        shift words
-        (( CURRENT-- ))
-    elif (( CURRENT == 2 )) && [[ ${words[2]} != -* ]]; then
-        _describe command subcommands
-        return
-    fi
-    case $subcommand in
-ARGUMENTS    esac
-}
-_poolcounter "$@"
-"#;
-
-/// In zsh, for a command behind whose `--` another one begins.
-const ZSH_DASHES: &str = "dashes=${words[(i)--]}
-            if (( dashes < CURRENT )); then
-                shift $dashes words
-                (( CURRENT -= dashes ))
-                _normal
-                return
-            fi
-            ";
-
 fn zsh(commands: &[Command]) -> String {
-    let (mut names, mut arguments) = (String::new(), String::new());
+    let (mut names, mut arguments, mut parameters) = (String::new(), String::new(), String::new());
     for command in commands {
         names += &format!("        {}\n", quoted(&format!("{}:{}", command.name, command.summary)));
         let mut specs: Vec<String> = command.shown_options().iter().flat_map(zsh_specs).collect();
-        let first_words = (command.first_words)();
-        if !first_words.is_empty() {
-            specs.push(quoted(&format!("1:word:({})", first_words.join(" "))));
+        let first_words = (command.first_words)().join(" ");
+        let mut places = BTreeSet::new();
+        for Parameter { word, place, completed } in parameters_of(command) {
+            let action = match completed {
+                Completed::OneOf(words) => format!("compadd {words}"),
+                Completed::Names(MEMBERS) => format!("_poolcounter_names {MEMBERS} ${{words[at+1]}}"),
+                Completed::Names(kind) if place == 0 => format!("compadd -- {first_words}; _poolcounter_names {kind}"),
+                Completed::Names(kind) => format!("_poolcounter_names {kind}"),
+                Completed::File | Completed::Anything => continue,
+            };
+            places.insert(place);
+            // Without a request, the name of the command is the word that matches.
+            let word = if word.is_empty() { command.name.to_string() } else { format!("(#i){word}") };
+            parameters += &format!("            \"{place} {} \"{word}) {action}; return ;;\n", command.name);
         }
+        if !first_words.is_empty() && !places.contains(&0) {
+            specs.push(quoted(&format!("1:word:({first_words})")));
+        }
+        specs.extend(places.iter().map(|place| format!("'{}:word:_poolcounter_parameter {place}'", place + 1)));
         let (before, ends) = match command.runs() {
             LAST => ("", " -A '-*'"),
             DASHES => (ZSH_DASHES, ""),
@@ -171,7 +127,7 @@ fn zsh(commands: &[Command]) -> String {
         let (name, specs) = (command.name, specs.join(" \\\n            "));
         arguments += &format!("        {name}) {before}_arguments -s -S{ends} \\\n            {specs} ;;\n");
     }
-    ZSH.replace("COMMANDS", &names).replace("ARGUMENTS", &arguments)
+    ZSH.replace("COMMANDS", &names).replace("ARGUMENTS", &arguments).replace("PARAMETERS", &parameters)
 }
 
 fn zsh_specs(option: &Opt<()>) -> Vec<String> {
@@ -180,11 +136,12 @@ fn zsh_specs(option: &Opt<()>) -> Vec<String> {
         _ if option.hint.is_empty() => String::new(),
         Completed::File => ":file:_files".into(),
         Completed::OneOf(words) => format!(":value:({words})"),
+        Completed::Names(kind) => format!(":name:_poolcounter_names {kind}"),
         Completed::Anything => format!(":{}: ", escape(option.hint)),
     };
     let repeats = if option.repeats { "*" } else { "" };
     let spec = |name: String| {
-        // The value may stand in the same word: -kKEY, --key=KEY.
+        // The value may be in the same word: -kKEY, --key=KEY.
         let joint = match name.starts_with("--") {
             _ if option.hint.is_empty() => "",
             true => "=",
@@ -194,44 +151,6 @@ fn zsh_specs(option: &Opt<()>) -> Vec<String> {
     };
     names_of(option).map(spec).collect()
 }
-
-const FISH: &str = r#"# What fish completes behind poolcounter; made by "poolcounter completions fish".
-function __poolcounter_command
-    set -l words (commandline -opc)
-    if set -q words[2]; and not string match -q -- '-*' $words[2]
-        echo $words[2]
-    else
-        echo serve
-    end
-end
-# The words before the cursor of another command, which is to be run. The status is 0 if it has begun and 1 if it may begin
-# here. The arguments are "last" if the first word that is no option begins it, and the options that have a value.
-function __poolcounter_other
-    set -l words (commandline -opc)
-    set -e words[1..2]
-    while set -q words[1]
-        if test "$words[1]" = --
-            set -q words[2]; and string join \n -- $words[2..-1]
-            return 0
-        else if contains -- "$words[1]" $argv[2..-1]
-            set -q words[2]; or return 2
-            set -e words[1]
-        else if test $argv[1] = last; and not string match -q -- '-*' "$words[1]"
-            string join \n -- $words
-            return 0
-        end
-        set -e words[1]
-    end
-    test $argv[1] = last; and return 1
-    return 2
-end
-function __poolcounter_complete_other
-    set -l words (string escape -- (__poolcounter_other $argv))
-    complete -C (string join ' ' -- $words (commandline -ct))
-end
-complete -c poolcounterd -w poolcounter
-complete -c poolcounter -f
-"#;
 
 fn fish(commands: &[Command]) -> String {
     let mut text = FISH.to_string();
@@ -253,13 +172,26 @@ fn fish(commands: &[Command]) -> String {
                 _ if option.hint.is_empty() => String::new(),
                 Completed::File => " -r -F".into(),
                 Completed::OneOf(words) => format!(" -x -a {}", quoted(&words)),
+                Completed::Names(kind) => format!(" -x -a '(__poolcounter_names {kind})'"),
                 Completed::Anything => " -x".into(),
             };
             add(&not_begun, format!("{short}-l {}{value} -d {}", option.long, quoted(option.doc_short)));
         }
+        let at = |place: usize, word: &str| {
+            format!("{not_begun}; and __poolcounter_at {place} {} {}", quoted(word), valued(command).join(" "))
+        };
         let first_words = (command.first_words)().join(" ");
         if !first_words.is_empty() {
-            add(&not_begun, format!("-a {}", quoted(&first_words)));
+            add(&at(0, ""), format!("-a {}", quoted(&first_words)));
+        }
+        for Parameter { word, place, completed } in parameters_of(command) {
+            let words = match completed {
+                Completed::OneOf(words) => words,
+                Completed::Names(MEMBERS) => format!("(__poolcounter_names {MEMBERS} $__poolcounter_rest[2])"),
+                Completed::Names(kind) => format!("(__poolcounter_names {kind})"),
+                Completed::File | Completed::Anything => continue,
+            };
+            add(&at(place, &word), format!("-a {}", quoted(&words)));
         }
         if !command.runs().is_empty() {
             let may_begin = format!("; and begin; __poolcounter_other {other} >/dev/null; or test $status = 1; end");
@@ -269,36 +201,18 @@ fn fish(commands: &[Command]) -> String {
     text
 }
 
-/// The names of the options that have a value.
+/// Returns the names of the options that have a value.
 fn valued(command: &Command) -> Vec<String> {
     command.shown_options().iter().filter(|option| !option.hint.is_empty()).flat_map(names_of).collect()
 }
 
-/// What the value of an option can be.
-enum Completed {
-    File,
-    /// One of these, with blanks between them.
-    OneOf(String),
-    Anything,
-}
-
-impl Completed {
-    fn of(option: &Opt<()>) -> Completed {
-        match option.hint {
-            FILE => Completed::File,
-            hint if hint.contains('|') => Completed::OneOf(hint.replace('|', " ")),
-            _ => Completed::Anything,
-        }
-    }
-}
-
-/// How the scripts call a command whose first word that is no option begins another command.
+/// Argument of the scripts for a command whose first word that is not an option starts another command.
 const LAST: &str = "last";
-/// How they call one behind whose `--` another command begins.
+/// Argument of the scripts for a command that runs another one after `--`.
 const DASHES: &str = "dashes";
 
 impl Command {
-    /// Where another command may stand in its words, if it may.
+    /// Returns the argument for the position of another command in its words; empty if it runs none.
     fn runs(&self) -> &'static str {
         match self.words {
             WordsAllowed::Last => LAST,
@@ -317,7 +231,7 @@ fn all_commands(commands: &[Command]) -> Vec<&'static str> {
     commands.iter().map(|command| command.name).collect()
 }
 
-/// In quotes, for every shell: single ones within are left and entered again.
+/// Quotes a text for every shell; a single quote inside ends the quotes and starts them again.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,7 +1,8 @@
-//! The configuration file: TOML whose keys are the names of options. It knows no single option, and reads each value with
-//! what reads it on the command line.
+//! Configuration file: TOML whose keys derive from the names of options. Independent of any particular option; values
+//! are parsed by the setters of the command line.
 
 use super::table::{self, Given};
+use super::terminal::printable;
 use poolcounter_service::options::{Misplaced, Opt, Table, TableDoc, TableEntry, TableValue, nearest};
 use std::borrow::Cow;
 use std::fs;
@@ -10,18 +11,17 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// No settings need as much; a device or a log that was named by mistake is not read to its end.
+/// Limit of the file's size, in bytes: bounds the read of a device or log given by mistake.
 const MAX_LEN: u64 = 1024 * 1024;
 
-/// Most mistakes of a file that are named one by one.
+/// Limit of reported mistakes per file.
 const MOST_MISTAKES: usize = 20;
 
-/// Sets in `settings` what the file at `path` says, whose content is `text`, except for the options that the command line has
-/// given.
+/// Applies the file at `path` with the content `text` to `settings`, except for options given on the command line.
 ///
 /// # Errors
 ///
-/// A line for each mistake, with the file, the line in it and the key; and how many there are, if several.
+/// One line per mistake, with the file, the line in it and the key; and their number, if there are several.
 pub fn apply<S: Clone>(
     path: &str,
     text: &str,
@@ -36,19 +36,19 @@ pub fn apply<S: Clone>(
     if lines.is_empty() { Ok(()) } else { Err(lines.join("\n")) }
 }
 
-/// What a file can set in an `S`.
+/// Options and tables that a file may contain, with their setters for an `S`.
 pub struct Schema<'a, S> {
-    /// The options.
+    /// Options.
     pub rows: &'a [Opt<()>],
-    /// Sets what the row of an option is about. The error is what the value should have been.
+    /// Sets the option at an index. The error describes valid values.
     pub set: fn(&mut S, usize, &str) -> Result<(), String>,
-    /// The tables of which there can be several.
+    /// Tables that may occur several times.
     pub tables: &'a [TableDoc],
-    /// Sets what one of them says.
+    /// Applies one of them.
     pub add: fn(&mut S, usize, &Table) -> Result<(), Misplaced>,
 }
 
-/// The same without the file's name. Returns a line and a sentence for each mistake, in the order of the lines.
+/// Applies a text without the name of the file. Returns line and sentence of each mistake, in the order of the lines.
 pub fn apply_text<S: Clone>(
     text: &str,
     schema: &Schema<'_, S>,
@@ -59,7 +59,7 @@ pub fn apply_text<S: Clone>(
     if !errors.is_empty() {
         let mut mistakes: Vec<_> = errors.iter().map(|error| syntax_mistake(text, error, schema)).collect();
         mistakes.sort_by_key(|(line, _)| *line);
-        // What follows in a line is of the first.
+        // Further mistakes in the same line follow from the first.
         mistakes.dedup_by_key(|(line, _)| *line);
         return mistakes;
     }
@@ -71,21 +71,22 @@ pub fn apply_text<S: Clone>(
     file.mistakes
 }
 
-/// A file that is being applied.
+/// File during its application.
 struct File<'a, S> {
     text: &'a str,
     schema: &'a Schema<'a, S>,
     given: &'a Given,
-    /// The rows of the options that are set.
+    /// Indices of the options set so far.
     seen: Vec<usize>,
-    /// What the command line overrules must be well-formed all the same.
+    /// Receives values that the command line overrides, which must be valid as well.
     overruled: S,
     mistakes: Vec<(usize, String)>,
 }
 
 impl<S: Clone> File<'_, S> {
-    fn note(&mut self, at: usize, sentence: String) {
-        self.mistakes.push((line_of(self.text, at), sentence));
+    fn note(&mut self, at: usize, sentence: &str) {
+        // Names and values of the file may have line ends and control characters.
+        self.mistakes.push((line_of(self.text, at), printable(sentence.as_bytes())));
     }
 
     fn apply(&mut self, ConfigEntry { key, at, value }: ConfigEntry<'_>, settings: &mut S) {
@@ -93,40 +94,38 @@ impl<S: Clone> File<'_, S> {
         if let Some(row) = schema.tables.iter().position(|table| table.key == key) {
             return match tables_of(value, self.text) {
                 Ok(tables) => tables.into_iter().for_each(|table| self.add(row, &key, table, settings)),
-                Err((at, what)) => self.note(at.start, format!("{key}: {what}")),
+                Err((at, what)) => self.note(at.start, &format!("{key}: {what}")),
             };
         }
         let Some(row) = schema.rows.iter().position(|option| option.is_called(&key)) else {
-            return self.note(at.start, unknown(&key, schema));
+            return self.note(at.start, &unknown(&key, schema));
         };
         if self.seen.contains(&row) {
-            return self.note(at.start, format!("{key}: this is set twice, under two names"));
+            return self.note(at.start, &format!("{key}: this is set twice, under two names"));
         }
         self.seen.push(row);
         let values = match values_of(value, self.text, schema.rows[row].repeats) {
             Ok(values) => values,
-            Err(what) => return self.note(value.span().start, format!("{key}: {what}")),
+            Err(what) => return self.note(value.span().start, &format!("{key}: {what}")),
         };
         for (value, at) in values {
             let target = if self.given.has(row) { &mut self.overruled } else { &mut *settings };
             if let Err(wanted) = (schema.set)(target, row, &value) {
-                self.note(at.start, table::not(&key, &value, &wanted));
+                self.note(at.start, &table::not(&key, &value, &wanted));
             }
         }
     }
 
-    /// Sets what a table says. Where an entry is wrong, the others are looked at without it.
+    /// Applies a table. After a mistake, the rest is checked without the faulty entry.
     fn add(&mut self, row: usize, key: &str, mut table: Table, settings: &mut S) {
         let mut scratch = settings.clone();
         let mut result = (self.schema.add)(settings, row, &table);
         let mut left_out: Vec<String> = Vec::new();
         while let Err(Misplaced { at, what }) = result {
-            let is_about =
-                |key: &String| what.starts_with(&format!("{key}: ")) || what.ends_with(&format!("needs \"{key}\""));
-            if left_out.iter().any(is_about) {
+            if left_out.iter().any(|key| follows_from(&what, key)) {
                 return;
             }
-            self.note(at, format!("{key}: {what}"));
+            self.note(at, &format!("{key}: {what}"));
             let Some(place) = table.entries.iter().rposition(|entry| entry.at <= at) else { return };
             left_out.push(table.entries.remove(place).key);
             result = (self.schema.add)(&mut scratch, row, &table);
@@ -134,7 +133,16 @@ impl<S: Clone> File<'_, S> {
     }
 }
 
-/// Returns the sentence about a setting that there is not, with what would be right where that is known.
+/// Returns whether a mistake in a table is only that this entry was left out: it is missing, or another contradicts its
+/// default.
+fn follows_from(what: &str, key: &str) -> bool {
+    let ends = [format!(" needs \"{key}\""), format!(" less than {key}"), format!(" together with {key}")];
+    what.starts_with(&format!("{key}: "))
+        || what == format!("{key} is required")
+        || ends.iter().any(|end| what.ends_with(end))
+}
+
+/// Returns the sentence about an unknown setting, with a suggestion if possible.
 fn unknown<S>(key: &str, schema: &Schema<'_, S>) -> String {
     let keys = || schema.rows.iter().map(|row| row.key).filter(|key| !key.is_empty());
     let section_of = |key: &'static str| key.strip_suffix(".enable");
@@ -159,7 +167,7 @@ fn unknown<S>(key: &str, schema: &Schema<'_, S>) -> String {
     format!("there is no setting {key}{hint}")
 }
 
-/// Returns the line of an error of the syntax, and a sentence.
+/// Returns line and sentence of a syntax error.
 fn syntax_mistake<S>(text: &str, error: &toml::de::Error, schema: &Schema<'_, S>) -> (usize, String) {
     let line = line_of(text, error.span().unwrap_or_default().start);
     let name_in =
@@ -177,24 +185,24 @@ fn syntax_mistake<S>(text: &str, error: &toml::de::Error, schema: &Schema<'_, S>
     }
 }
 
-/// A key with the sections around it, and its value.
+/// Entry: the key with its sections, and the value.
 struct ConfigEntry<'a> {
     key: String,
     at: Range<usize>,
     value: &'a Spanned<DeValue<'a>>,
 }
 
-/// A setting or a table of a file, and where it stands.
+/// Position of a setting or table in a file.
 pub struct Place {
-    /// Its key, with the sections around it.
+    /// Key, with its sections.
     pub key: String,
-    /// Its line, from 1 on.
+    /// Line, from 1.
     pub line: usize,
-    /// Its value as it is written; empty for a table.
+    /// Value as written in the file; empty for a table.
     pub value: String,
 }
 
-/// Returns the settings and tables of a well-formed file, in its order.
+/// Returns the positions of the settings and tables of a well-formed file, in its order.
 pub fn places(text: &str, tables: &[TableDoc]) -> Vec<Place> {
     let document = DeTable::parse(text).ok();
     let all = document.iter().flat_map(|document| entries(document.get_ref(), tables));
@@ -206,16 +214,16 @@ pub fn places(text: &str, tables: &[TableDoc]) -> Vec<Place> {
     .collect()
 }
 
-/// Returns whether a file says nothing at all.
+/// Returns true if a file sets nothing.
 pub fn is_empty(text: &str) -> bool {
     DeTable::parse(text).is_ok_and(|document| document.get_ref().is_empty())
 }
 
-/// The content of the file at `path`.
+/// Returns the content of the file at `path`.
 ///
 /// # Errors
 ///
-/// One sentence that names the file.
+/// One sentence with the name of the file.
 pub fn read(path: &str) -> Result<String, String> {
     let mut text = String::new();
     let read = fs::File::open(path).and_then(|file| file.take(MAX_LEN + 1).read_to_string(&mut text));
@@ -226,7 +234,7 @@ pub fn read(path: &str) -> Result<String, String> {
     }
 }
 
-/// All entries, in the order of the file. What is to be a list of tables is one entry, whatever it is.
+/// Returns all entries, in the order of the file. A list of tables is one entry, even if its value has another type.
 fn entries<'a>(document: &'a DeTable<'a>, tables: &[TableDoc]) -> Vec<ConfigEntry<'a>> {
     let mut entries = Vec::new();
     let mut sections = vec![(String::new(), document)];
@@ -245,7 +253,7 @@ fn entries<'a>(document: &'a DeTable<'a>, tables: &[TableDoc]) -> Vec<ConfigEntr
     entries
 }
 
-/// The values as text: a string as it is meant, everything else as it is written.
+/// Returns the values as text: the contents of strings, and the source text of anything else.
 fn values_of<'a>(
     value: &'a Spanned<DeValue<'a>>,
     text: &str,
@@ -262,7 +270,7 @@ fn values_of<'a>(
     }
 }
 
-/// The tables of a list of tables. The error is a place, and what is wrong there.
+/// Returns the tables of a list of tables. The error is a position and a description.
 fn tables_of<'a>(value: &'a Spanned<DeValue<'a>>, text: &str) -> Result<Vec<Table>, (Range<usize>, &'static str)> {
     let DeValue::Array(values) = value.get_ref() else {
         return Err((value.span(), "this is not a list of tables, each of which begins with its name in [[ and ]]"));
@@ -316,7 +324,7 @@ mod tests {
         names: Vec<String>,
     }
 
-    /// Takes what a table says as one name; `bad` may not stand in it.
+    /// Stores a table as one name; `bad` is not allowed in it.
     fn add_row(settings: &mut Settings, table: &Table) -> Result<(), Misplaced> {
         if let Some(bad) = table.entries.iter().find(|entry| entry.key == "bad") {
             return Err(Misplaced::new(bad.at, "bad: this is bad"));
@@ -370,7 +378,7 @@ mod tests {
         let schema = Schema {
             rows: &rows,
             set: |settings, row, value| (TABLE[row].set)(settings, value),
-            tables: &[TableDoc { key: "seats.row", doc_short: "", example: "" }],
+            tables: &[TableDoc { key: "seats.row", doc_short: "", doc_long: "", example: "" }],
             add: |settings, _, table| add_row(settings, table),
         };
         if let Some(first) = apply_text(text, &schema, &given, &mut settings).into_iter().next() {
@@ -380,7 +388,7 @@ mod tests {
         Ok(settings)
     }
 
-    /// The lines are those of an existing yrmcds.conf.
+    /// The lines are from an existing yrmcds.conf.
     #[test]
     fn sections_are_dots() {
         let expected = Settings { enable: true, port: 11215, interval: 86400, names: Vec::new() };
@@ -413,7 +421,7 @@ mod tests {
         let schema = Schema {
             rows: &rows,
             set: |settings: &mut Settings, row, value| (TABLE[row].set)(settings, value),
-            tables: &[TableDoc { key: "seats.row", doc_short: "", example: "" }],
+            tables: &[TableDoc { key: "seats.row", doc_short: "", doc_long: "", example: "" }],
             add: |settings, _, table| match table.entries.iter().find(|entry| entry.key.starts_with("bad")) {
                 Some(bad) => Err(Misplaced::new(bad.at, format!("{}: this is bad", bad.key))),
                 None => add_row(settings, table),
@@ -479,6 +487,7 @@ mod tests {
             ("conter.enable = true", 1, "there is no setting conter.enable; did you mean counter.enable?"),
             ("couter = true", 1, "did you mean counter.enable?"),
             ("nmae = 'a'", 1, "did you mean name?"),
+            ("\"\\u001b[31mred\\nOK\" = 1", 1, "there is no setting \\u{1b}[31mred\\u{a}OK"),
             ("[[seat.row]]\na = 1", 1, "there is no setting seat.row; did you mean seats.row?"),
         ] {
             let (found, sentence) = read_with("", text).expect_err(text);

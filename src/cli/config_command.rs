@@ -1,4 +1,4 @@
-//! `config`: prints the settings of a configuration file, each with where it comes from.
+//! `config`: prints the settings of a configuration file, each with its origin.
 
 use super::admin::USUAL_CONFIG;
 use super::command::Failure;
@@ -6,21 +6,22 @@ use super::config::{self, Place};
 use super::options::{DaemonSettings, described as rows, tables};
 use super::table::Given;
 use super::terminal::{print, printable};
+use poolcounter_core::text::without_passwords;
 use poolcounter_service::options::{Opt, assign};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Column of the comments that say where settings come from.
+/// Column of the comments with the origins.
 const ORIGIN_COLUMN: usize = 40;
 
-/// Settings that the options make.
+/// Settings of the command.
 #[derive(Default)]
 struct ConfigSettings {
     config: Option<String>,
     is_changed_only: bool,
 }
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<ConfigSettings>] = &[
     file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into())))),
     Opt {
@@ -34,7 +35,7 @@ const OPTIONS: &[Opt<ConfigSettings>] = &[
     Opt::HELP,
 ];
 
-/// Returns the option that names the configuration file of a daemon on this machine.
+/// Returns the option for the configuration file of a daemon on this machine.
 pub(super) const fn file_option<S>(set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
     Opt {
         short: "c",
@@ -51,16 +52,16 @@ pub(super) const fn file_option<S>(set: fn(&mut S, &str) -> Result<(), String>) 
     }
 }
 
-/// Returns the path of that file: the one that is named, or the usual one if it is there.
+/// Returns the path of that file: the given one, or the default if it exists.
 pub(super) fn path_of(named: Option<String>) -> Option<String> {
     named.or_else(|| Path::new(USUAL_CONFIG).exists().then(|| USUAL_CONFIG.into()))
 }
 
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// When the file cannot be read, or has a mistake.
+/// Fails if the file cannot be read, or has a mistake.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = ConfigSettings::default();
     given.apply(OPTIONS, &mut settings)?;
@@ -72,7 +73,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     print(&text_of(path.as_deref().unwrap_or_default(), &text, settings.is_changed_only))
 }
 
-/// Returns the settings in TOML: what the file sets as it stands there, and the defaults as comments.
+/// Returns the settings in TOML: those of the file as written there, and the defaults as comments.
 fn text_of(path: &str, text: &str, is_changed_only: bool) -> String {
     let (rows, tables) = (rows(), tables());
     let places = config::places(text, &tables);
@@ -82,7 +83,7 @@ fn text_of(path: &str, text: &str, is_changed_only: bool) -> String {
         let set = places.iter().find(|place| row.is_called(&place.key));
         match set {
             Some(Place { value, line: at, .. }) => {
-                let value = without_password(&value.split_whitespace().collect::<Vec<_>>().join(" "));
+                let value = without_passwords(&value.split_whitespace().collect::<Vec<_>>().join(" "));
                 all += &line(format!("{} = {}", row.key, printable(value.as_bytes())), format!("{path}:{at}"));
             }
             None if !is_changed_only => all += &line(format!("# {} = {}", row.key, row.default), "default".into()),
@@ -90,22 +91,14 @@ fn text_of(path: &str, text: &str, is_changed_only: bool) -> String {
         }
     }
     for place in places.iter().filter(|place| tables.iter().any(|table| table.key == place.key)) {
-        all += &line(format!("# [[{}]]", place.key), format!("{path}:{}", place.line));
+        all += &line(format!("[[{}]]", place.key), format!("{path}:{}", place.line));
+        let own = text.lines().skip(place.line).take_while(|line| !line.starts_with('['));
+        own.filter(|line| !line.trim().is_empty()).for_each(|line| all += &format!("{}\n", without_passwords(line)));
     }
     all
 }
 
-/// Returns a value with stars for the password in a URL.
-fn without_password(value: &str) -> String {
-    let Some((scheme, rest)) = value.split_once("://") else { return value.into() };
-    let end = rest.find(['/', '"', '\'']).unwrap_or(rest.len());
-    match rest[..end].rfind('@').and_then(|at| Some((rest[..at].find(':')?, at))) {
-        Some((colon, at)) => format!("{scheme}://{}:***{}", &rest[..colon], &rest[at..]),
-        None => value.into(),
-    }
-}
-
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }
@@ -125,23 +118,12 @@ mod tests {
                 "max_hold = 1_0 # f.toml:1",
                 "jobs.enable = true # f.toml:3",
                 "jobs.store = \"postgres://me:***@db/q\" # f.toml:4",
-                "# [[pools.ceiling]] # f.toml:5",
+                "[[pools.ceiling]] # f.toml:5",
+                "key = \"a\"",
             ]
         );
         let all = text_of("f.toml", text, false);
         assert!(all.contains("# backlog = 4096 ") && all.contains("max_hold = 1_0 "), "{all}");
         assert_eq!(all.matches("# default\n").count(), rows().iter().filter(|row| !row.key.is_empty()).count() - 3);
-    }
-
-    #[test]
-    fn passwords_are_not_printed() {
-        for (value, shown) in [
-            ("\"sqlite:/d/jobs.db\"", "\"sqlite:/d/jobs.db\""),
-            ("'postgres://u:p:w@h:5432/d'", "'postgres://u:***@h:5432/d'"),
-            ("\"postgres://u@h/d\"", "\"postgres://u@h/d\""),
-            ("\"postgres:postgresql://u:p@h\"", "\"postgres:postgresql://u:***@h\""),
-        ] {
-            assert_eq!(without_password(value), shown);
-        }
     }
 }

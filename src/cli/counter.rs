@@ -1,11 +1,11 @@
-//! `counter`: what a client of the yrmcds counter protocol can do, as a command.
+//! `counter`: requests of the yrmcds counter protocol, as a command.
 
-use super::command::Failure;
+use super::command::{Failure, requests_of, usage_of};
 use super::exec::WaitProgress;
 use super::run_child::{self, HeldResource, OnLost};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, in_words, print_answers};
 use super::table::Given;
-use super::terminal::{print, printable};
+use super::terminal::{aligned, print, printable};
 use poolcounter_client::{Counters, Error, Units, Usage};
 use poolcounter_counters::CounterRefusal;
 use poolcounter_protocol::counters::wire::client::describe;
@@ -17,23 +17,32 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long it waits before it asks for units again; doubled each time, up to the longest.
+/// Usage of the command.
+pub const USAGE: &str = "[options] REQUEST\n\n\
+    Requests:\n    \
+    noop\n    \
+    get NAME\n    \
+    acquire NAME RESOURCES MAXIMUM [-- COMMAND [ARGUMENT ...]]\n    \
+    release NAME RESOURCES\n    \
+    stats\n    \
+    dump";
+/// Pauses before units are requested again; each is twice as long as the one before.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The exit status when the server refuses.
+/// Exit status for a refusal by the server.
 const REFUSED: u8 = 2;
 
-/// Settings that the options make.
+/// Settings of the command.
 #[derive(Default)]
 struct CounterSettings {
     servers: Servers,
     on_lost: OnLost,
-    /// How long `acquire` waits for units.
+    /// Time limit of the wait in `acquire`.
     wait: Duration,
 }
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<CounterSettings>] = &[
     Opt {
         doc_long: "
@@ -51,12 +60,12 @@ const OPTIONS: &[Opt<CounterSettings>] = &[
         short: "w",
         long: "wait",
         hint: "SECONDS",
-        doc_short: "how long acquire waits until there are units enough (default: 0)",
+        doc_short: "time for which acquire waits for units (default: 0)",
         doc_long: "
-            How long
+            Time for which
             .Cm acquire
-            waits until there are units enough.
-            The protocol has no queue: it asks over and over, at least once a second, and who comes later may be served earlier.
+            waits for units.
+            The protocol has no queue: the command asks again at least once a second, and a later client may be served earlier.
             The default is 0: it does not wait.",
         set: |settings, value| assign(&mut settings.wait, seconds(value)),
         ..Opt::BLANK
@@ -64,7 +73,7 @@ const OPTIONS: &[Opt<CounterSettings>] = &[
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        doc_short: "when the units are lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_short: "when the units are lost while the command runs: only warn, or also terminate or kill it (default: warn)",
         doc_long: "
             As for
             .Cm exec ,
@@ -78,18 +87,18 @@ const OPTIONS: &[Opt<CounterSettings>] = &[
     Opt::HELP,
 ];
 
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// When the command line is wrong, or no server answers.
+/// Fails if the command line is wrong, or no server answers.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = CounterSettings::default();
     given.apply(OPTIONS, &mut settings)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let counters = Counters::with(settings.servers.placement(), TIMEOUTS);
     let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    // Names are bytes; the rest is text.
+    // Names may be any bytes; the other words are text.
     let name = words.get(1).map(|word| word.as_bytes()).unwrap_or_default();
     match texts.iter().map(|text| &**text).collect::<Vec<_>>().as_slice() {
         ["acquire", _, resources, maximum] => {
@@ -112,16 +121,16 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         ["stats"] => print_answers(in_words(counters.stats()), |stats| {
             stats.rows().map(|(row, value)| format!("{}: {value}", row.name)).collect()
         }),
-        ["dump"] => print_answers(in_words(counters.dump()), |usages| usages.iter().map(line_of).collect()),
+        ["dump"] => print_answers(in_words(counters.dump()), table_of),
         [word, ..] if !first_words().contains(word) => {
             Err(Failure::unknown("request", word, first_words(), "poolcounter help counter"))
         }
-        [request, ..] => Err(misuse(&format!("this is not how to {request}"))),
+        [request, ..] => Err(misuse(&usage_of("counter", USAGE, request))),
         [] => Err(misuse("no request is named")),
     }
 }
 
-/// Acquires units, and asks again for so long.
+/// Acquires units, and repeats the request until the time limit.
 fn acquire<'a>(
     counters: &'a Counters,
     name: &[u8],
@@ -144,7 +153,7 @@ fn acquire<'a>(
     }
 }
 
-/// Runs the command while the units are held; without one, they are given back at once.
+/// Runs the command while the units are held; without a command, releases them at once.
 fn run_with(units: &Units<'_>, settings: &CounterSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
     if command.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -158,7 +167,7 @@ fn run_with(units: &Units<'_>, settings: &CounterSettings, command: &[OsString])
     Ok(ExitCode::from(run_child::run(command, &[], Some(&held))?.status))
 }
 
-/// Goes on with what the server answered, or tells what it or the client has against it.
+/// Continues with the reply of the server, or prints the error of server or client.
 fn finish<T>(
     answer: Result<T, Error>,
     go_on: impl FnOnce(T) -> Result<ExitCode, Failure>,
@@ -166,18 +175,21 @@ fn finish<T>(
     match answer {
         Ok(answer) => go_on(answer),
         Err(Error::Refused(words)) => Ok(refused(&words)),
+        Err(error @ Error::BadName) => Err(Failure::misuse(error.to_string())),
         Err(error) => Err(error.to_string().into()),
     }
 }
 
 fn refused(words: &str) -> ExitCode {
-    // Whoever has closed the standard error has the exit status.
+    // If the standard error is closed, the exit status still reports the error.
     let _ = writeln!(stderr(), "ERROR: {}", printable(words.as_bytes()));
     ExitCode::from(REFUSED)
 }
 
-fn line_of(Usage { name, consumption, peak }: &Usage) -> String {
-    format!("{} {consumption} {peak}", printable(name))
+fn table_of(usages: Vec<Usage>) -> Vec<String> {
+    let row = |Usage { name, consumption, peak }| vec![printable(&name), consumption.to_string(), peak.to_string()];
+    let heads = ["COUNTER", "UNITS", "MOST"].map(String::from).into();
+    aligned(&[heads].into_iter().chain(usages.into_iter().map(row)).collect::<Vec<_>>())
 }
 
 fn amount(text: &str) -> Result<u32, Failure> {
@@ -194,12 +206,12 @@ impl AsMut<Servers> for CounterSettings {
     }
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }
 
-/// The requests.
+/// Returns the names of the requests.
 pub fn first_words() -> Vec<&'static str> {
-    vec!["noop", "get", "acquire", "release", "stats", "dump"]
+    requests_of(USAGE)
 }

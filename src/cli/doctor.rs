@@ -1,9 +1,9 @@
-//! `doctor`: looks for what keeps the daemon of this machine from serving well, and says what to do.
+//! `doctor`: checks for faults that keep the daemon of this machine from serving well, and prints remedies.
 
 use super::command::Failure;
 use super::config_command::{file_option, path_of};
 use super::options::DaemonSettings;
-use super::report::{self, Answer};
+use super::report::{self, Answer, ToldCondition, ToldHealth};
 use super::servers::{Servers, TIMEOUTS};
 use super::services::SERVICES;
 use super::table::Given;
@@ -11,13 +11,15 @@ use super::terminal::{aligned, print, printable};
 use nix::sys::statvfs::statvfs;
 use poolcounter_client::Client;
 use poolcounter_core::address::Address;
+use poolcounter_core::text::plain;
 use poolcounter_jobs::options::{JobsSettings, StoreKind};
 use poolcounter_service::container::ServiceId;
 use poolcounter_service::health::{Level, grouped};
 use poolcounter_service::options::{Opt, assign};
+use serde::Deserialize;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -25,29 +27,34 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time that a connection may take.
+/// Time limit of a connection attempt.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Descriptors that are enough for a busy day.
+/// Number of descriptors that suffices for a busy day.
 const ENOUGH_DESCRIPTORS: u64 = 65_535;
-/// Free space of a disk below which jobs may soon not be kept, in bytes.
+/// Free disk space in bytes below which jobs may soon not be stored.
 const LITTLE_SPACE: u64 = 1 << 30;
-/// Writes of which the median is told, and the time above which each durable put is slow.
+/// Free disk space in bytes up to which jobs cannot be stored.
+const NO_SPACE: u64 = (1 << 20) - 1;
+/// Number of writes for the median, and the time above which a durable put counts as slow.
 const SYNCS: usize = 9;
 const SLOW_SYNC: Duration = Duration::from_millis(20);
-/// Difference of two clocks from which on delays of jobs and ages are wrong, in seconds.
+/// Clock difference in seconds from which delays of jobs and ages are wrong.
 const CLOCK_SKEW: f64 = 2.0;
 
-/// Settings that the options make.
+/// Remedy for a missing permission.
+const AS_USER: &str = ": run this as the daemon's user or as root";
+
+/// Settings of the command.
 #[derive(Default)]
 struct DoctorSettings {
     config: Option<String>,
 }
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<DoctorSettings>] =
     &[file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into())))), Opt::VERSION, Opt::HELP];
 
-/// One thing that was looked at.
+/// Result of one check.
 struct Finding(Level, &'static str, String);
 
 fn ok(about: &'static str, sentence: impl Into<String>) -> Finding {
@@ -62,56 +69,79 @@ fn critical(about: &'static str, sentence: impl Into<String>) -> Finding {
     Finding(Level::Critical, about, sentence.into())
 }
 
-/// The command. The status is 0 when all is well, 1 with a warning, and 2 when something is critical.
+/// Runs the command. The status is 0 if all is well, 1 after a warning, and 2 after a critical one.
 ///
 /// # Errors
 ///
-/// When nothing can be printed.
+/// Fails if the result cannot be printed.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut options = DoctorSettings::default();
     given.apply(OPTIONS, &mut options)?;
     let path = path_of(options.config);
-    let (settings, first) = match path.as_deref().map(|path| (path, DaemonSettings::of_file(path))) {
+    let (settings, mut findings) = match path.as_deref().map(|path| (path, DaemonSettings::of_file(path))) {
         None => {
-            (DaemonSettings::default(), ok("settings", "there is no configuration file: the defaults are looked at"))
+            let settings = DaemonSettings::default();
+            let first = ok("settings", "there is no configuration file: the defaults are looked at");
+            let findings = of_daemon(first, &settings);
+            (settings, findings)
         }
-        Some((path, Ok(settings))) => (settings, ok("settings", format!("{path} has no mistake"))),
-        Some((_, Err(sentence))) => (DaemonSettings::default(), critical("settings", sentence.replace('\n', "; "))),
+        Some((path, Ok(settings))) => {
+            let findings = of_daemon(ok("settings", format!("{path} has no mistake")), &settings);
+            (settings, findings)
+        }
+        Some((_, Err(sentence))) => {
+            let rest = warning("settings", "the other checks need a file without mistakes");
+            (DaemonSettings::default(), vec![critical("settings", sentence.replace('\n', "; ")), rest])
+        }
     };
-    let mut findings = vec![first];
-    findings.extend(listeners(&settings));
-    findings.push(administration(&settings));
-    findings.extend(daemon(&settings));
     findings.push(backlog(settings.net.backlog, fs::read_to_string("/proc/sys/net/core/somaxconn").ok()));
-    findings.extend(store(&settings));
     let row = |Finding(level, about, sentence): &Finding| {
-        vec![level.word().to_string(), (*about).to_string(), printable(sentence.as_bytes())]
+        vec![level.word().to_string(), (*about).to_string(), printable(plain(sentence).as_bytes())]
     };
     print(&(aligned(&findings.iter().map(row).collect::<Vec<_>>()).join("\n") + "\n"))?;
     Ok(ExitCode::from(findings.iter().map(|finding| finding.0).max().unwrap_or_default() as u8))
 }
 
-/// Looks whether something listens at each address of the settings.
-fn listeners(settings: &DaemonSettings) -> Vec<Finding> {
-    let addresses = ServiceId::all(SERVICES).flat_map(|id| {
-        let name = id.info(SERVICES).name;
-        settings.endpoints[id].addresses().into_iter().map(move |address| (name, address))
-    });
-    let look = |(name, address): (&str, Address)| {
-        let connected = connect(&address);
-        match connected {
-            Ok(()) => ok("port", format!("{name} listen at {address}")),
-            Err(error) => critical(
-                "port",
-                format!("{name} cannot be reached at {address}: {error}: is the daemon started with these settings?"),
-            ),
-        }
-    };
-    addresses.map(look).collect()
+/// Checks the daemon with these settings, and the disk of its jobs.
+fn of_daemon(first: Finding, settings: &DaemonSettings) -> Vec<Finding> {
+    let ports = ports(settings);
+    let (told, drains) = daemon(&ports);
+    let mut findings = vec![first];
+    findings.extend(ports.iter().map(|port| about_port(port, drains)));
+    findings.push(administration(settings));
+    findings.extend(told);
+    findings.extend(store(settings));
+    findings
 }
 
-/// Connects to an address, and says nothing there.
-fn connect(address: &Address) -> std::io::Result<()> {
+/// Address of the settings: the name of its service, and the result of a connection attempt.
+struct Port {
+    service: &'static str,
+    address: Address,
+    connected: io::Result<()>,
+}
+
+/// Connects to each address of the settings.
+fn ports(settings: &DaemonSettings) -> Vec<Port> {
+    let addresses = ServiceId::all(SERVICES).flat_map(|id| {
+        let service = id.info(SERVICES).name;
+        settings.endpoints[id].addresses().into_iter().map(move |address| (service, address))
+    });
+    addresses.map(|(service, address)| Port { service, connected: connect(&address), address }).collect()
+}
+
+fn about_port(Port { service, address, connected }: &Port, drains: bool) -> Finding {
+    let Err(error) = connected else { return ok("port", format!("{service} listen at {address}")) };
+    let fault = format!("{service} cannot be reached at {address}: {error}");
+    match error.kind() {
+        ErrorKind::PermissionDenied => warning("port", fault + AS_USER),
+        _ if drains => critical("port", fault + ": the daemon drains"),
+        _ => critical("port", fault + ": is the daemon started with these settings, or does it drain?"),
+    }
+}
+
+/// Connects to an address, and sends nothing.
+fn connect(address: &Address) -> io::Result<()> {
     match address {
         Address::Unix(path) => UnixStream::connect(path).map(drop),
         Address::Tcp(address) => TcpStream::connect_timeout(address, PATIENCE).map(drop),
@@ -119,7 +149,7 @@ fn connect(address: &Address) -> std::io::Result<()> {
     }
 }
 
-/// Looks at the socket for administrators.
+/// Checks the administration socket.
 fn administration(settings: &DaemonSettings) -> Finding {
     let Some(Address::Unix(path)) = settings.addresses_of("admin").into_iter().next() else {
         return warning(
@@ -132,24 +162,59 @@ fn administration(settings: &DaemonSettings) -> Finding {
             warning("admin", format!("{} can be opened by others: chmod 600 it", path.display()))
         }
         Ok(_) => ok("admin", format!("{} is for its user and root alone", path.display())),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            warning("admin", format!("{}: {error}{AS_USER}", path.display()))
+        }
         Err(error) => critical("admin", format!("{}: {error}", path.display())),
     }
 }
 
-/// Asks the daemon about itself.
-fn daemon(settings: &DaemonSettings) -> Vec<Finding> {
-    let is_plain = |address: &Address| !matches!(address, Address::Proxied(_));
-    let Some(address) = settings.addresses_of("pools").into_iter().find(is_plain) else { return Vec::new() };
-    let servers = Servers::default().only(&address.to_string());
-    let client = Client::with(servers.placement(), TIMEOUTS);
-    match report::ask(&client, 0).into_iter().next() {
-        Some((_, Ok(Answer::Report(report)))) => about_report(&report),
-        Some((_, Ok(Answer::Refused))) => {
-            vec![warning("daemon", "it tells nothing of itself: it is another daemon, or an older release")]
+/// Asks the daemon for its status, at the first address that replies. Returns whether it drains, too.
+fn daemon(ports: &[Port]) -> (Vec<Finding>, bool) {
+    let is_asked = |port: &&Port| {
+        // The check of the port reports the others.
+        port.service == "pools" && port.connected.is_ok() && !matches!(port.address, Address::Proxied(_))
+    };
+    let mut findings = Vec::new();
+    for Port { address, .. } in ports.iter().filter(is_asked) {
+        let servers = Servers::default().only(&address.to_string());
+        let client = Client::with(servers.placement(), TIMEOUTS);
+        match report::ask(&client, 0).pop() {
+            Some((_, Ok(Answer::Report(report)))) => {
+                findings.extend(about_report(&report));
+                return (findings, is_draining(&report));
+            }
+            Some((_, Ok(Answer::Refused))) => {
+                let sentence = "it tells nothing of itself: it is another daemon, or an older release";
+                findings.push(warning("daemon", sentence));
+                return (findings, false);
+            }
+            Some((_, Err(reason))) if reason == report::DENIED => {
+                findings.push(warning("daemon", format!("{reason} at {address}")));
+            }
+            Some((_, Err(reason))) => findings.push(critical("daemon", format!("{reason} at {address}"))),
+            None => {}
         }
-        // The port says why.
-        _ => Vec::new(),
     }
+    (findings, false)
+}
+
+/// Returns true if the administration tells of a drain.
+fn is_draining(report: &Value) -> bool {
+    let figures =
+        report["services"].as_array().into_iter().flatten().filter_map(|service| service["figures"].as_array());
+    figures.flatten().any(|figure| figure["name"] == "draining" && figure["value"].as_f64() > Some(0.0))
+}
+
+/// Returns the critical conditions of a report.
+fn critical_conditions(report: &Value) -> Vec<Finding> {
+    let told = Vec::<ToldHealth>::deserialize(&report["health"]).unwrap_or_default();
+    let all = told.iter().flat_map(|health| health.conditions.iter().map(|condition| (&health.title, condition)));
+    let finding = |(title, condition): (&String, &ToldCondition)| {
+        let help = if condition.command.is_empty() { "" } else { ": poolcounter " };
+        critical("health", format!("{title}: {}{help}{}", condition.sentence, condition.command))
+    };
+    all.filter(|(_, condition)| condition.level == Level::Critical).map(finding).collect()
 }
 
 fn about_report(report: &Value) -> Vec<Finding> {
@@ -182,10 +247,15 @@ fn about_report(report: &Value) -> Vec<Finding> {
         ),
         false => ok("clock", "the daemon's clock is right"),
     };
-    vec![version, descriptors, clock]
+    let mut findings = vec![version, descriptors, clock];
+    if is_draining(report) {
+        findings.push(warning("daemon", "it drains: new requests are refused until poolcounter admin UNDRAIN"));
+    }
+    findings.extend(critical_conditions(report));
+    findings
 }
 
-/// Compares the queue of connections with the limit of the system.
+/// Compares the backlog with the limit of the system.
 fn backlog(wanted: i32, system: Option<String>) -> Finding {
     let Some(most) = system.and_then(|text| text.trim().parse::<i32>().ok()) else {
         return ok("backlog", "the limit of the system is not known");
@@ -199,7 +269,7 @@ fn backlog(wanted: i32, system: Option<String>) -> Finding {
     }
 }
 
-/// Looks at the disk of the jobs.
+/// Checks the disk of the jobs.
 fn store(settings: &DaemonSettings) -> Vec<Finding> {
     let is_enabled = ServiceId::named(SERVICES, "jobs").is_some_and(|id| settings.endpoints[id].is_enabled);
     let Some(jobs) = settings.services.get::<JobsSettings>().filter(|_| is_enabled) else { return Vec::new() };
@@ -215,26 +285,37 @@ fn store(settings: &DaemonSettings) -> Vec<Finding> {
 fn disk(path: &Path) -> Vec<Finding> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let space = match statvfs(folder) {
-        Ok(about) => {
-            let free = about.blocks_available().saturating_mul(about.fragment_size());
-            let sentence = format!("{} MiB are free in {}", grouped(free >> 20), folder.display());
-            if free < LITTLE_SPACE { warning("space", sentence + ": make room") } else { ok("space", sentence) }
-        }
+        Ok(about) => space(about.blocks_available().saturating_mul(about.fragment_size()), folder),
         Err(error) => critical("space", format!("{}: {error}", folder.display())),
     };
-    let sync = match sync_time(folder) {
+    vec![space, sync(sync_time(folder), folder)]
+}
+
+fn space(free: u64, folder: &Path) -> Finding {
+    let sentence = format!("{} MiB are free in {}", grouped(free >> 20), folder.display());
+    match free {
+        0..=NO_SPACE => critical("space", sentence + ": make room"),
+        _ if free < LITTLE_SPACE => warning("space", sentence + ": make room"),
+        _ => ok("space", sentence),
+    }
+}
+
+fn sync(time: io::Result<Duration>, folder: &Path) -> Finding {
+    match time {
         Ok(time) if time > SLOW_SYNC => warning(
             "sync",
             format!("a write takes {} ms to be on the disk: each durable put waits for one", time.as_millis()),
         ),
         Ok(time) => ok("sync", format!("a write takes {:.1} ms to be on the disk", time.as_secs_f64() * 1e3)),
-        Err(error) => warning("sync", format!("{}: {error}: run this as the daemon's user", folder.display())),
-    };
-    vec![space, sync]
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            warning("sync", format!("{}: {error}{AS_USER}", folder.display()))
+        }
+        Err(error) => critical("sync", format!("{}: {error}", folder.display())),
+    }
 }
 
-/// Returns the median time that a small write takes to be durable. Its file is removed.
-fn sync_time(folder: &Path) -> std::io::Result<Duration> {
+/// Returns the median time of a small durable write. Removes its file.
+fn sync_time(folder: &Path) -> io::Result<Duration> {
     let path: PathBuf = folder.join(format!(".poolcounter-doctor-{}", std::process::id()));
     let measure = || {
         let mut file = File::create_new(&path)?;
@@ -253,7 +334,7 @@ fn sync_time(folder: &Path) -> std::io::Result<Duration> {
     time
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }
@@ -263,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_queue_is_told() {
+    fn a_short_queue_is_reported() {
         assert_eq!(backlog(4096, Some("4096\n".into())).0, Level::Ok);
         let Finding(level, _, sentence) = backlog(4096, Some("128\n".into()));
         assert_eq!(level, Level::Warning);
@@ -272,9 +353,48 @@ mod tests {
     }
 
     #[test]
-    fn an_older_daemon_with_few_descriptors_is_told() {
+    fn an_older_daemon_with_few_descriptors_is_reported() {
         let report = serde_json::json!({"version": "0.1", "process": {"open_fds": 9, "max_fds": 1024}, "started_at": 1.0, "uptime": 1.0});
         let levels: Vec<_> = about_report(&report).iter().map(|finding| (finding.0, finding.1)).collect();
         assert_eq!(levels, ["version", "descriptors", "clock"].map(|about| (Level::Warning, about)));
+    }
+
+    #[test]
+    fn a_drain_and_critical_conditions_of_a_report_are_findings() {
+        let condition =
+            |level, command| serde_json::json!({"level": level, "sentence": "s", "command": command, "since": 1.0});
+        let conditions = [condition("critical", "jobs summary"), condition("warning", ""), condition("critical", "")];
+        let report = serde_json::json!({
+            "services": [{"figures": [{"name": "left", "value": 3}, {"name": "draining", "value": 1}]}],
+            "health": [{"title": "Jobs", "level": "critical", "sentence": "", "conditions": conditions, "more": 0}],
+        });
+        let told: Vec<_> =
+            about_report(&report).into_iter().skip(3).map(|Finding(level, _, told)| (level, told)).collect();
+        let critical = |told: &str| (Level::Critical, told.to_string());
+        assert_eq!(told[1..], [critical("Jobs: s: poolcounter jobs summary"), critical("Jobs: s")]);
+        assert!(told[0].0 == Level::Warning && told[0].1.starts_with("it drains"), "{told:?}");
+        assert!(!is_draining(&serde_json::json!({"services": [{"figures": [{"name": "draining", "value": 0}]}]})));
+    }
+
+    #[test]
+    fn a_remedy_fits_the_fault() {
+        let error = |kind| Err(io::Error::from(kind));
+        let port = |kind| Port { service: "admin", address: Address::Unix("/s".into()), connected: error(kind) };
+        for (kind, drains, level, remedy) in [
+            (ErrorKind::PermissionDenied, false, Level::Warning, AS_USER),
+            (ErrorKind::ConnectionRefused, true, Level::Critical, ": the daemon drains"),
+            (ErrorKind::ConnectionRefused, false, Level::Critical, "with these settings, or does it drain?"),
+        ] {
+            let Finding(found, _, sentence) = about_port(&port(kind), drains);
+            assert!(found == level && sentence.ends_with(remedy), "{sentence}");
+        }
+        let synced = |kind| sync(Err(io::Error::from(kind)), Path::new("/d"));
+        assert!(synced(ErrorKind::PermissionDenied).2.ends_with(AS_USER));
+        let Finding(level, _, sentence) = synced(ErrorKind::StorageFull);
+        assert!(level == Level::Critical && !sentence.contains("run this"), "{sentence}");
+        assert_eq!(
+            [0, 5 << 20, 5 << 30].map(|free| space(free, Path::new("/d")).0),
+            [Level::Critical, Level::Warning, Level::Ok]
+        );
     }
 }

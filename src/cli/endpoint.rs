@@ -1,4 +1,4 @@
-//! Where each service listens: what the options say of it, and whether that can be.
+//! Addresses of services: the options for them, and their check.
 
 use crate::services::SERVICES;
 use poolcounter_core::address::Address;
@@ -6,24 +6,24 @@ use poolcounter_service::container::{PerService, ServiceId};
 use poolcounter_service::contract::Info;
 use poolcounter_service::options::Endpoint;
 
-/// Each address can be listened on once, by one service.
+/// Checks that no two services, and no service twice, listen on the same address.
 ///
 /// # Errors
 ///
-/// One sentence that names the address.
+/// One sentence with the address.
 pub fn check(endpoints: &PerService<Endpoint>) -> Result<(), String> {
     let mut seen: Vec<Address> = Vec::new();
     for address in ServiceId::all(SERVICES).flat_map(|service| endpoints[service].addresses()) {
         match seen.iter().find(|other| address.overlaps(other)) {
-            Some(other) if *other == address => return Err(format!("{address} is to be listened on twice")),
-            Some(other) => return Err(format!("{address} cannot be listened on beside {other}")),
+            Some(other) if *other == address => return Err(format!("{address} is listed twice")),
+            Some(other) => return Err(format!("cannot listen on both {other} and {address}")),
             None => seen.push(address),
         }
     }
     Ok(())
 }
 
-/// Returns where the service listens unless it is told otherwise.
+/// Returns the default addresses and limits of a service.
 pub fn default_of(info: &Info) -> Endpoint {
     Endpoint { is_enabled: info.is_enabled, listen: Vec::new(), port: info.port, max_connections: info.max_connections }
 }

@@ -1,7 +1,7 @@
-//! `exec`: asks for a lock in a pool, runs a command, and gives the lock back.
+//! `exec`: acquires a lock in a pool, runs a command, and releases the lock.
 //!
-//! The lock hangs on the connection, which no other program has: whatever ends this process gives it back. Until there is a
-//! place, signals do to this process what they do to any.
+//! The lock belongs to the connection, which no other process inherits, so the end of this process releases it in any
+//! case. Until the lock is held, signals have their default effect.
 
 mod options;
 
@@ -14,7 +14,7 @@ use super::table::Given;
 use super::terminal;
 use super::terminal::printable;
 use options::{ExecSettings, OPTIONS, key};
-use poolcounter_client::{Client, Error, KeyLimits, Limits, Lock, Outcome, Purpose, ToldClaim};
+use poolcounter_client::{Client, Error, KeyLimits, Limits, ListedClaim, Lock, Outcome, Purpose};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr};
 use std::os::unix::ffi::OsStrExt;
@@ -22,25 +22,25 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-/// The pool, if no option names it.
+/// Environment variable with the key, if no option sets it.
 const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
-/// How long it waits before it asks again if no server answers.
+/// Pause before another request if no server replies.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-// The statuses of sysexits.h for what went wrong, as far as possible from those that commands use.
+// Exit statuses from sysexits.h, chosen to differ from those of usual commands.
 
-/// No server answers.
+/// No server replied.
 pub const UNAVAILABLE: u8 = 69;
-/// There is no lock, but there may be one later.
+/// The lock is not available now, but may be later.
 pub const TRY_LATER: u8 = 75;
-/// A server answers in its own way.
+/// The server violated the protocol.
 pub const PROTOCOL: u8 = 76;
 
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// When the command was not run.
+/// Fails if the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = ExecSettings::default();
     given.apply(OPTIONS, &mut settings)?;
@@ -54,7 +54,6 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     if given.words.is_empty() {
         return Err(Failure::misuse("there is no command to run (see poolcounter help exec)"));
     }
-    settings.servers = settings.servers.or_environment();
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     let client = if let Some(who) = &settings.who { client.named(who) } else { client };
     match wait(&client, &settings) {
@@ -62,7 +61,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         Ok(Outcome::Done) => Ok(ExitCode::from(settings.done_exit)),
         Ok(Outcome::QueueFull) => {
             let why = match settings.queue {
-                // It was not this client that bounded the queue.
+                // The limit of the queue was the server's, not this client's.
                 u32::MAX => "the server takes no more".into(),
                 queue => format!("{queue} run or wait already"),
             };
@@ -81,7 +80,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Waits for a lock, and shows on a terminal that it does.
+/// Waits for a lock, and shows the progress on a terminal.
 fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, Error> {
     let begun = Instant::now();
     let limit = (!settings.waits_without_limit()).then_some(settings.timeout);
@@ -102,7 +101,7 @@ fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, 
     outcome
 }
 
-/// Asks, with the time since the call, and again while no server answers if it `retries` and the time is not over.
+/// Calls `ask` with the time since the start, and if `retries` again while no server replies, until the timeout.
 pub fn retrying<T>(
     retries: bool,
     timeout: Duration,
@@ -119,7 +118,7 @@ pub fn retrying<T>(
     }
 }
 
-/// Asks for a lock, for the rest of the time.
+/// Requests a lock with the rest of the timeout.
 fn ask<'a>(
     client: &'a Client,
     settings: &ExecSettings,
@@ -127,7 +126,7 @@ fn ask<'a>(
     show: &mut dyn FnMut(Duration),
 ) -> Result<Outcome<'a>, Error> {
     let purpose = if settings.is_for_anyone { Purpose::Anyone } else { Purpose::Me };
-    // The first time it is whole seconds if that is what was said: the C daemon knows no others.
+    // The first request keeps a timeout in whole seconds, which is all that the C daemon supports.
     let timeout = if waited < RETRY_EVERY { settings.timeout } else { settings.timeout.saturating_sub(waited) };
     let limits = Limits { workers: settings.workers, max_queue: settings.queue, timeout, hold: settings.hold };
     let also = settings.also.iter().map(|(key, workers, max_queue)| KeyLimits {
@@ -138,7 +137,7 @@ fn ask<'a>(
     client.acquire_several(purpose, &settings.key, &limits, &also.collect::<Vec<_>>(), show)
 }
 
-/// Runs the command while the lock is held. Others who wait for its work are told that it is done only if it succeeded.
+/// Runs the command while the lock is held. Waiters for the same work get DONE only if it succeeded.
 fn run_with(lock: Lock<'_>, settings: &ExecSettings, words: &[OsString]) -> Result<ExitCode, Failure> {
     let until = settings.hold.and_then(|hold| Instant::now().checked_add(hold));
     let check = || match until {
@@ -161,7 +160,7 @@ fn run_with(lock: Lock<'_>, settings: &ExecSettings, words: &[OsString]) -> Resu
 }
 
 impl ExecSettings {
-    /// There is no lock: says why, and who has those that there are.
+    /// Reports that there is no lock, with the reason and the holders.
     fn turned_away(&self, client: &Client, why: &str) -> Result<ExitCode, Failure> {
         if self.is_quiet {
             return Ok(ExitCode::from(self.conflict_exit));
@@ -173,17 +172,17 @@ impl ExecSettings {
         Failure { status, sentence: format!("{}: {what}", self.name()) }
     }
 
-    /// The key as text.
+    /// Returns the key as text.
     fn name(&self) -> String {
         printable(&self.key)
     }
 }
 
-/// Says who holds locks of the pool, as far as the server tells.
+/// Returns the holders of the pool as text, as far as the server reports them.
 fn holders_in_words(client: &Client, key: &[u8]) -> String {
     let claims = client.claims(key).unwrap_or_default();
     let mut holders = claims.iter().filter(|claim| claim.waits_for.is_none());
-    let Some(ToldClaim { peer, who, age, .. }) = holders.next() else { return String::new() };
+    let Some(ListedClaim { peer, who, age, .. }) = holders.next() else { return String::new() };
     let name = if who.is_empty() { peer.clone() } else { format!("{who} at {peer}") };
     let others = match holders.count() {
         0 => String::new(),
@@ -193,28 +192,28 @@ fn holders_in_words(client: &Client, key: &[u8]) -> String {
     format!("; {name} has held it for {:.1} s{others}", Duration::from(*age).as_secs_f64())
 }
 
-/// A line on the terminal that tells for how long it has waited. It is gone with this.
+/// Line on the terminal with the time waited. Removed on drop.
 pub struct WaitProgress {
     name: String,
-    /// How long it waits at most, if there is a limit.
+    /// Time limit of the wait, if any.
     timeout: Option<Duration>,
     is_shown: bool,
 }
 
 impl WaitProgress {
-    /// A line that is not shown yet, about the wait for what has this name.
+    /// Returns a line, not shown yet, for the wait for the thing of this name.
     pub fn new(name: String, timeout: Option<Duration>) -> Self {
         WaitProgress { name, timeout, is_shown: false }
     }
 
-    /// Shows for how long it has waited, on a terminal and from the first second on.
+    /// Shows the time waited, from the first second on, if standard error is a terminal.
     pub fn show(&mut self, waited: Duration) {
         if waited < Duration::from_secs(1) || !stderr().is_terminal() {
             return;
         }
         let of = self.timeout.map(|timeout| format!(" of {}", timeout.as_secs_f64())).unwrap_or_default();
         self.is_shown = true;
-        // A terminal that is gone has other ways to say so.
+        // Ignores an error: the terminal may be gone.
         let _ = write!(stderr(), "\r\x1b[Kwaiting for {}, {} s{of}", self.name, waited.as_secs());
     }
 }

@@ -11,18 +11,18 @@ pub struct Failure {
     pub sentence: String,
 }
 
-/// The exit status of a command that has none of its own for what went wrong.
+/// Exit status of a failure without a status of its own.
 pub const FAILURE: u8 = 1;
-/// The exit status of every command, and of the daemon, when the command line is wrong: `EX_USAGE`.
+/// Exit status of every command, and of the daemon, for a wrong command line: `EX_USAGE`.
 pub const MISUSE: u8 = 64;
 
 impl Failure {
-    /// Returns the failure of a command line that is wrong.
+    /// Returns the failure for a wrong command line.
     pub fn misuse(sentence: impl Into<String>) -> Failure {
         Failure { status: MISUSE, sentence: sentence.into() }
     }
 
-    /// Returns the failure of a command line with a word that is none of those known.
+    /// Returns the failure for an unknown word on the command line.
     pub fn unknown<'a>(what: &str, word: &str, known: impl IntoIterator<Item = &'a str>, help: &str) -> Failure {
         let near = did_you_mean(word, known);
         Failure::misuse(format!("unknown {what} \"{word}\"{near} (see {help})"))

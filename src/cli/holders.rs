@@ -1,13 +1,13 @@
-//! `holders` prints who holds the locks of a pool and who waits for them, and `watch` follows that.
+//! `holders` prints holders and waiters of the locks of a pool, and `watch` follows their changes.
 
 mod watch;
 
 use super::command::Failure;
-use super::rows::{PrintedRow, show};
-use super::servers::{ServerOptions, Servers, TIMEOUTS, json_option};
+use super::rows::{PrintedRow, flat, show, table};
+use super::servers::{ServerOptions, Servers, TIMEOUTS, json_option, print_answers};
 use super::table::Given;
-use super::terminal::printable;
-use poolcounter_client::{Client, Purpose, ToldClaim};
+use super::terminal::{self, in_words, printable};
+use poolcounter_client::{Client, ListedClaim, Purpose};
 use poolcounter_service::options::{Opt, assign, seconds};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
@@ -15,14 +15,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 use watch::Watch;
 
-/// What the options of both say.
+/// Settings of both commands.
 struct HoldersSettings {
     servers: Servers,
     is_json: bool,
     interval: Duration,
 }
 
-/// The options of `holders`.
+/// Options of `holders`.
 const HOLDERS: &[Opt<HoldersSettings>] = &[
     json_option(
         "
@@ -40,17 +40,20 @@ const HOLDERS: &[Opt<HoldersSettings>] = &[
     Opt::HELP,
 ];
 
-/// The options of `watch`.
+/// Options of `watch`.
 const WATCH: &[Opt<HoldersSettings>] = &[
     Opt {
         short: "i",
         long: "interval",
         hint: "SECONDS",
-        doc_short: "how often to look (default: 1)",
+        doc_short: "time between two polls (default: 1)",
         doc_long: "
-            How often to look.
+            Time between two polls.
             The default is 1.",
-        set: |settings, value| assign(&mut settings.interval, seconds(value)),
+        set: |settings, value| {
+            let interval = seconds(value).ok().filter(|interval| *interval >= Duration::from_millis(10));
+            assign(&mut settings.interval, interval.ok_or("a number of seconds from 0.01".into()))
+        },
         ..Opt::BLANK
     },
     Opt {
@@ -67,24 +70,35 @@ const WATCH: &[Opt<HoldersSettings>] = &[
     Opt::HELP,
 ];
 
-/// `holders`.
+/// Runs `holders`.
 ///
 /// # Errors
 ///
-/// When it cannot be printed. A server that does not answer is told of, and makes the status 1.
+/// Fails if the result cannot be printed. A server that does not reply is reported, and makes the status 1.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let (settings, client, key) = begin(given, HOLDERS, "holders")?;
     match client.claims_of_each(key) {
-        Ok(answers) => show(answers, settings.is_json),
+        Ok(answers) if settings.is_json => show(answers, true),
+        Ok(answers) => {
+            let (is_one, key) = (answers.len() == 1, printable(key));
+            for (server, claims) in &answers {
+                if matches!(claims, Ok(Ok(claims)) if claims.is_empty()) {
+                    let server = if is_one { String::new() } else { format!("{server}: ") };
+                    terminal::warn(&format!("{server}no holders or waiters of {key}"));
+                }
+            }
+            let lines = |claims: Vec<ListedClaim>| if claims.is_empty() { Vec::new() } else { table(&claims) };
+            print_answers(flat(answers, ListedClaim::refusal), lines)
+        }
         Err(error) => Err(Failure::misuse(error.to_string())),
     }
 }
 
-/// `watch`.
+/// Runs `watch`.
 ///
 /// # Errors
 ///
-/// When it cannot be printed, or no server answers at first.
+/// Fails if the result cannot be printed, or no server replies at first.
 pub fn run_watch(given: &Given) -> Result<ExitCode, Failure> {
     let (settings, client, key) = begin(given, WATCH, "watch")?;
     Watch::new(client, key, settings.is_json).run(settings.interval)
@@ -98,9 +112,10 @@ fn begin<'a>(
     let mut settings =
         HoldersSettings { servers: Servers::default(), is_json: false, interval: Duration::from_secs(1) };
     given.apply(options, &mut settings)?;
-    settings.servers = settings.servers.or_environment();
     let [key] = given.words.as_slice() else {
-        return Err(Failure::misuse(format!("{command} needs one key (see poolcounter help {command})")));
+        return Err(Failure::misuse(format!(
+            "{command} needs one key, as an argument (see poolcounter help {command})"
+        )));
     };
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     Ok((settings, client, key.as_bytes()))
@@ -111,8 +126,8 @@ fn set_json(settings: &mut HoldersSettings, _: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a claim does, in a word.
-pub fn state_of(claim: &ToldClaim) -> &'static str {
+/// Returns the state of a claim in a word.
+pub fn state_of(claim: &ListedClaim) -> &'static str {
     match claim.waits_for {
         None => "working",
         Some(Purpose::Me) => "waiting for me",
@@ -120,21 +135,20 @@ pub fn state_of(claim: &ToldClaim) -> &'static str {
     }
 }
 
-impl PrintedRow for ToldClaim {
+impl PrintedRow for ListedClaim {
     const LIST: &'static str = "claims";
 
     fn heads() -> Vec<String> {
-        ["STATE", "SECONDS", "CLIENT", "WHO"].map(String::from).into()
+        ["STATE", "FOR", "CLIENT", "WHO"].map(String::from).into()
     }
 
     fn cells(&self) -> Vec<String> {
-        let seconds = Duration::from(self.age).as_secs_f64();
         let [peer, who] = [&self.peer, &self.who].map(|text| printable(text.as_bytes()));
-        vec![state_of(self).into(), format!("{seconds:.3}"), peer, if who.is_empty() { "-".into() } else { who }]
+        vec![state_of(self).into(), in_words(self.age.into()), peer, if who.is_empty() { "-".into() } else { who }]
     }
 
     fn object(&self) -> Value {
-        let ToldClaim { peer, who, age, .. } = self;
+        let ListedClaim { peer, who, age, .. } = self;
         json!({ "state": state_of(self), "age": Duration::from(*age).as_secs_f64(), "client": peer, "who": who })
     }
 }
@@ -145,12 +159,12 @@ impl AsMut<Servers> for HoldersSettings {
     }
 }
 
-/// The rows of the table of `holders`, without what they set.
+/// Returns the options of `holders` without their setters.
 pub fn described() -> Vec<Opt<()>> {
     HOLDERS.iter().map(Opt::describe).collect()
 }
 
-/// Those of `watch`.
+/// Returns the options of `watch` without their setters.
 pub fn described_watch() -> Vec<Opt<()>> {
     WATCH.iter().map(Opt::describe).collect()
 }

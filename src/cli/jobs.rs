@@ -1,5 +1,5 @@
-//! `jobs`: what producers, runners and operators of a job queue do, as commands. A plain beanstalkd will do as the server for all
-//! that it can.
+//! `jobs`: requests of producers, runners and operators of a job queue, as commands. A plain beanstalkd works as the
+//! server as far as it supports the request.
 
 mod allowed;
 mod batch;
@@ -21,11 +21,10 @@ mod words;
 
 pub use options::described;
 
-use super::command::Failure;
-use super::command::MISUSE;
+use super::command::{Failure, MISUSE, requests_of, usage_of};
 use super::exec::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
-use super::terminal::{self, print, printable};
+use super::terminal::{print, printable};
 use options::OPTIONS;
 use poolcounter_client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, SummaryBy};
 #[cfg(feature = "postgres")]
@@ -36,49 +35,50 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What can be asked for, in the order of the help.
-const REQUESTS: [&str; 16] = [
-    "put",
-    "run",
-    "peek",
-    "show",
-    "kick",
-    "bury",
-    "delete",
-    "summary",
-    "list",
-    "stats",
-    "clear",
-    "pause",
-    "retry",
-    "limit",
-    "dead-letter",
-    "init-db",
-];
-/// How many jobs of lines are put at once, and how many bytes: what one `put-many` may have.
+/// Usage of the command.
+pub const USAGE: &str = "[options] REQUEST\n\n\
+    Requests:\n    \
+    put TUBE [BODY]              the body is an argument, or the standard input\n    \
+    run PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]\n    \
+    peek ID | TUBE [STATE]       the body of a job, or of a tube's next\n    \
+    show ID                      a job with its history, error and body\n    \
+    kick ID | PATTERN [STATE]    make a job, or all buried or delayed ones ready; --all: of every tube\n    \
+    bury ID\n    \
+    delete ID\n    \
+    summary [wiki | type | tube | runner]\n    \
+    list TUBE [STATE]\n    \
+    stats [ID | TUBE]\n    \
+    clear PATTERN [STATE]        delete all jobs that are not reserved\n    \
+    pause PATTERN SECONDS        hand out no job for this time; 0 ends the pause\n    \
+    retry PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]\n    \
+    limit PATTERN N [each | all], or limit group:NAME N\n    \
+    dead-letter PATTERN [TUBE]\n    \
+    init-db URL                  print (or with --run, execute) the SQL for --jobs-store postgres:URL\n\n\
+    A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.";
+/// Limits of one `put-many` for jobs from lines: their number, and the bytes of their bodies.
 const LINES_AT_ONCE: usize = 1000;
 const BYTES_AT_ONCE: usize = 16 << 20;
 
-/// The requests.
+/// Returns the names of the requests.
 pub fn first_words() -> Vec<&'static str> {
-    REQUESTS.into()
+    requests_of(USAGE)
 }
 
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// When the command line is wrong, no server answers, or the server refuses.
+/// Fails if the command line is wrong, no server replies, or the server refuses.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = JobCommandSettings::default();
     given.apply(OPTIONS, &mut settings)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let texts: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
-    let request = texts.first().copied().filter(|word| REQUESTS.contains(word));
+    let request = texts.first().copied().filter(|word| first_words().contains(word));
     let Some(request) = request else {
         return Err(match texts.first() {
-            Some(word) => Failure::unknown("request", word, REQUESTS, "poolcounter help jobs"),
+            Some(word) => Failure::unknown("request", word, first_words(), "poolcounter help jobs"),
             None => misuse("no request is named"),
         });
     };
@@ -99,41 +99,77 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let job = NewJob { body: words[2].as_bytes().into(), ..settings.job(tube) };
             told(producer.put(&job).map_err(failure)?)
         }
-        ["peek", what] => peek(&producer, what, JobState::Ready),
-        ["peek", what, state] => peek(&producer, what, state_of(state)?),
-        ["show", id] => show::job(&producer, &settings, id_of(id)?),
-        ["kick"] if settings.is_all => {
-            let tubes = producer.tubes().map_err(failure)?;
-            count("KICKED", tubes.iter().try_fold(0, |kicked, tube| Ok(kicked + kick_tube(&producer, tube)?)))
+        ["peek" | "show" | "summary" | "list" | "stats", ..] => {
+            let looked = look(&producer, &settings, &texts);
+            if settings.is_json { show::error_as_json(&producer, looked) } else { looked }
         }
-        ["kick", pattern] if settings.is_all => count("KICKED", kick_tube(&producer, pattern)),
-        ["kick", what] => kick(&producer, what),
-        ["bury", id] => bury(&settings, id_of(id)?),
-        ["delete", id] => found(id, producer.delete(id_of(id)?).map_err(failure)?),
-        ["summary"] => show::summary(&producer, &settings, SummaryBy::Wiki),
+        ["kick" | "bury" | "delete" | "clear", ..] => change_jobs(&producer, &settings, &texts),
+        ["init-db", url] => init_db(url, settings.is_run),
+        _ => change_tubes(&producer, &texts),
+    }
+}
+
+/// Serves the requests that show jobs.
+fn look(producer: &Producer, settings: &JobCommandSettings, words: &[&str]) -> Result<ExitCode, Failure> {
+    match *words {
+        ["peek", what] => peek(producer, what, JobState::Ready),
+        ["peek", what, state] => peek(producer, what, state_of(state)?),
+        ["show", id] => show::job(producer, settings, id_of(id)?),
+        ["summary"] => show::summary(producer, settings, SummaryBy::Wiki),
         ["summary", by] => {
             let by = SummaryBy::ALL.into_iter().find(|known| known.word() == by);
-            show::summary(&producer, &settings, by.ok_or_else(|| misuse("not wiki, type, tube or runner"))?)
+            show::summary(producer, settings, by.ok_or_else(|| misuse("summary is by wiki, type, tube or runner"))?)
         }
-        ["list", tube] => show::list(&producer, &settings, tube, JobState::Ready),
-        ["list", tube, state] => show::list(&producer, &settings, tube, state_of(state)?),
-        ["stats"] => show::stats(&producer, &settings, None),
-        ["stats", what] => show::stats(&producer, &settings, Some(what)),
+        ["list", tube] if settings.has_errors => show::list(producer, settings, tube, &show::STATES),
+        ["list", tube] => show::list(producer, settings, tube, &[JobState::Ready]),
+        ["list", tube, state] => show::list(producer, settings, tube, &[state_of(state)?]),
+        ["stats"] => show::stats(producer, settings, None),
+        ["stats", what] => show::stats(producer, settings, Some(what)),
+        _ => Err(wrong_form(words)),
+    }
+}
+
+/// Serves the requests that move or delete jobs.
+fn change_jobs(producer: &Producer, settings: &JobCommandSettings, words: &[&str]) -> Result<ExitCode, Failure> {
+    match *words {
+        ["kick"] if settings.is_all => {
+            let tubes = producer.tubes().map_err(failure)?;
+            let kick = |tube: &String| kick_tube(producer, tube, JobState::Buried);
+            let kicked = tubes.iter().try_fold(0, |kicked, tube| Ok::<u64, Failure>(kicked + kick(tube)?))?;
+            count("KICKED", Ok(kicked))
+        }
+        ["kick", id] if !settings.is_all && as_id(id).is_some() => {
+            found(id, producer.kick_job(id_of(id)?).map_err(failure)?)
+        }
+        ["kick", pattern] => count("KICKED", Ok(kick_tube(producer, pattern, JobState::Buried)?)),
+        ["kick", pattern, state] => count("KICKED", Ok(kick_tube(producer, pattern, state_of(state)?)?)),
+        ["bury", id] => bury(settings, id_of(id)?),
+        ["delete", id] => found(id, producer.delete(id_of(id)?).map_err(failure)?),
         ["clear", pattern] => count("CLEARED", producer.clear(pattern, None)),
         ["clear", pattern, state] => count("CLEARED", producer.clear(pattern, Some(state_of(state)?))),
+        _ => Err(wrong_form(words)),
+    }
+}
+
+/// Serves the requests that set something for tubes.
+fn change_tubes(producer: &Producer, words: &[&str]) -> Result<ExitCode, Failure> {
+    match *words {
         ["pause", pattern, seconds] => {
             let time = poolcounter_service::options::seconds(seconds)
                 .map_err(|wanted| misuse(&format!("{seconds} is not {wanted}")))?;
             found(pattern, producer.pause(pattern, time).map_err(failure)?)
         }
-        ["retry", pattern, ref how @ ..] if (1..=4).contains(&how.len()) => tubes::retry(&producer, pattern, how),
-        ["limit", what, number] => tubes::limit(&producer, what, number, None),
-        ["limit", what, number, scope] => tubes::limit(&producer, what, number, Some(scope)),
+        ["retry", pattern, ref how @ ..] if (1..=4).contains(&how.len()) => tubes::retry(producer, pattern, how),
+        ["limit", what, number] => tubes::limit(producer, what, number, None),
+        ["limit", what, number, scope] => tubes::limit(producer, what, number, Some(scope)),
         ["dead-letter", pattern] => tubes::set(producer.dead_letter(pattern, None)),
         ["dead-letter", pattern, tube] => tubes::set(producer.dead_letter(pattern, Some(tube))),
-        ["init-db", url] => init_db(url, settings.is_run),
-        _ => Err(misuse(&format!("this is not how to {request}"))),
+        _ => Err(wrong_form(words)),
     }
+}
+
+fn wrong_form(words: &[&str]) -> Failure {
+    misuse(&usage_of("jobs", USAGE, words[0]))
 }
 
 #[cfg(not(feature = "postgres"))]
@@ -141,10 +177,10 @@ fn init_db(_: &str, _: bool) -> Result<ExitCode, Failure> {
     Err(misuse("this program is built without PostgreSQL"))
 }
 
-/// Prints what makes the tables in a database, or makes them.
+/// Prints the SQL that creates the tables in a database, or executes it.
 #[cfg(feature = "postgres")]
 fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
-    // As the option of the daemon has it.
+    // Accepts the same form as the daemon's option.
     let url = url.strip_prefix("postgres:").filter(|rest| !rest.starts_with("//")).unwrap_or(url);
     let url = PostgresUrl::parse(url).map_err(|sentence| misuse(&sentence))?;
     if !is_run {
@@ -155,7 +191,7 @@ fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
     print(&format!("{name} has the tables now\n"))
 }
 
-/// Puts what is on the standard input: as one job, or each line as one.
+/// Puts the standard input as one job, or each of its lines as one.
 fn put_input(producer: &Producer, settings: &JobCommandSettings, tube: &str) -> Result<ExitCode, Failure> {
     let cannot_read = |error: std::io::Error| Failure::from(format!("cannot read the standard input: {error}"));
     if !settings.by_line {
@@ -166,7 +202,7 @@ fn put_input(producer: &Producer, settings: &JobCommandSettings, tube: &str) -> 
     let mut input = BufReader::with_capacity(1 << 16, stdin().lock());
     loop {
         let (mut jobs, mut bytes) = (Vec::new(), 0);
-        // What is there already goes together; nothing waits for a line that may come later.
+        // Batches the lines available now; no job waits for a later line.
         while jobs.is_empty()
             || jobs.len() < LINES_AT_ONCE && bytes < BYTES_AT_ONCE / 2 && input.buffer().contains(&b'\n')
         {
@@ -217,21 +253,28 @@ fn peek(producer: &Producer, what: &str, state: JobState) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-/// Kicks a job, or all of a pattern.
-fn kick(producer: &Producer, what: &str) -> Result<ExitCode, Failure> {
-    if let Some(id) = as_id(what) {
-        return found(what, producer.kick_job(id).map_err(failure)?);
+/// Kicks the jobs of a pattern that are in this state, and returns their number.
+fn kick_tube(producer: &Producer, pattern: &str, state: JobState) -> Result<u64, Failure> {
+    if !matches!(state, JobState::Delayed | JobState::Buried) {
+        return Err(misuse("only delayed and buried jobs are kicked"));
     }
-    count("KICKED", kick_tube(producer, what))
-}
-
-fn kick_tube(producer: &Producer, pattern: &str) -> Result<u64, Error> {
-    if pattern.contains('*') || producer.is_extended()? {
-        return producer.kick_all(pattern);
+    if pattern.contains('*') || producer.is_extended().map_err(failure)? {
+        return producer.kick_all(pattern, Some(state)).map_err(failure);
     }
-    producer.use_tube(pattern)?;
-    // It kicks the delayed ones only when none is buried.
-    Ok(producer.kick(u32::MAX)? + producer.kick(u32::MAX)?)
+    // beanstalkd kicks delayed jobs only if none is buried.
+    let stats = producer.stats_tube(pattern).map_err(failure)?;
+    let is_buried = |(name, _): &&(String, String)| name == "current-jobs-buried";
+    let stats = stats.unwrap_or_default();
+    let buried = stats.iter().find(is_buried).and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
+    let most = match state {
+        JobState::Buried => buried,
+        _ if buried > 0 => return Err(misuse("this server kicks delayed jobs only if none is buried")),
+        _ => u32::MAX,
+    };
+    if most == 0 {
+        return Ok(0);
+    }
+    producer.use_tube(pattern).and_then(|()| producer.kick(most)).map_err(failure)
 }
 
 fn bury(settings: &JobCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
@@ -249,11 +292,10 @@ fn found(what: &str, is_there: bool) -> Result<ExitCode, Failure> {
     if is_there {
         return Ok(ExitCode::SUCCESS);
     }
-    terminal::warn(&format!("{what}: NOT_FOUND"));
-    Ok(ExitCode::FAILURE)
+    Err(Failure::from(format!("{what}: NOT_FOUND")))
 }
 
-/// Returns the number of a job; a tube may be called so too, and is not meant.
+/// Returns the number of a job; a tube with a number as its name is not considered.
 fn as_id(what: &str) -> Option<JobId> {
     what.bytes().all(|byte| byte.is_ascii_digit()).then(|| what.parse().ok().map(JobId)).flatten()
 }
@@ -270,7 +312,7 @@ fn misuse(sentence: &str) -> Failure {
     Failure::misuse(format!("{sentence} (see poolcounter help jobs)"))
 }
 
-/// What a server or the client has against it, with the status for that.
+/// Returns the failure for an error of server or client, with its exit status.
 fn failure(error: Error) -> Failure {
     let sentence = error.to_string();
     let status = match error {
@@ -282,5 +324,5 @@ fn failure(error: Error) -> Failure {
     Failure { status, sentence }
 }
 
-/// As long as `--timeout` and `--grace` can be, where that is forever.
+/// Longest `--timeout` and `--grace`, which count as no limit.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);

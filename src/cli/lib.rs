@@ -1,4 +1,4 @@
-//! The command line: reads it, does what it says, and turns what went wrong into one sentence and an exit status.
+//! Command line: parses it, runs the command, and turns a failure into one sentence and an exit status.
 
 mod access;
 mod admin;
@@ -42,7 +42,7 @@ mod watchdog;
 pub use command::{Command, Failure};
 pub use commands::COMMANDS;
 pub use members::REQUESTS as MEMBER_REQUESTS;
-pub use options::{DaemonSettings, tables};
+pub use options::{DaemonSettings, groups as daemon_options, tables};
 pub use poolcounter_service::options::Opt;
 pub use table::{Given, WordsAllowed};
 

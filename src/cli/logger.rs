@@ -1,12 +1,14 @@
-//! The log of the daemon: lines on the standard error, written without waiting for whoever reads them. It knows no service.
+//! Log of the daemon: lines on the standard error, written without waiting for the reader. Independent of services.
 //!
-//! Invariant: the standard error keeps its flags. Other processes share it, and do not expect that a write fails.
+//! Invariant: the flags of the standard error stay unchanged. Other processes share it, and do not expect failing
+//! writes.
 
 use env_logger::fmt::Formatter;
 use log::{Level, LevelFilter, Log, Metadata, Record, error};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
+use poolcounter_core::text::plain;
 use poolcounter_server as net;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;
@@ -21,14 +23,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The crate whose lines are logged; RUST_LOG can ask for those of libraries.
+/// Prefix of the crates whose lines are logged by default; RUST_LOG can enable those of libraries.
 const OURS: &str = "poolcounter";
-/// The module that logs what administrators do.
+/// Module that logs the actions of administrators.
 const ADMINISTRATION: &str = "poolcounter::admin";
-/// Written at once: the kernel takes as much of PIPE_BUF, which is this, or nothing.
+/// Bytes written at once, equal to PIPE_BUF: the kernel takes all of them or none.
 const PIECE: usize = 4096;
 
-/// Has the log written from now on, and panics too.
+/// Installs the logger and the panic hook.
 pub fn start(verbosity: u8) {
     let level = match verbosity {
         0 => LevelFilter::Info,
@@ -48,18 +50,15 @@ pub fn start(verbosity: u8) {
     let (is_journal, has_colours) = (is_journal(), has_colours());
     let write = move |formatter: &mut Formatter, record: &Record<'_>| {
         let level = record.level();
+        let line = record.args().to_string();
+        let line = plain(&line);
         match (is_journal, has_colours) {
-            (true, _) => writeln!(formatter, "{}{}", priority(level), record.args()),
+            (true, _) => writeln!(formatter, "{}{line}", priority(level)),
             (false, true) => {
                 let colour = colour(level);
-                writeln!(
-                    formatter,
-                    "\x1b[90m[\x1b[0m{} {colour}{level:<5}\x1b[0m\x1b[90m]\x1b[0m {}",
-                    Utc::now(),
-                    record.args()
-                )
+                writeln!(formatter, "\x1b[90m[\x1b[0m{} {colour}{level:<5}\x1b[0m\x1b[90m]\x1b[0m {line}", Utc::now())
             }
-            (false, false) => writeln!(formatter, "[{} {level:<5}] {}", Utc::now(), record.args()),
+            (false, false) => writeln!(formatter, "[{} {level:<5}] {line}", Utc::now()),
         }
     };
     builder.format(move |formatter, record| {
@@ -74,7 +73,7 @@ pub fn start(verbosity: u8) {
     log::set_max_level(usual_filter.filter().max(LevelFilter::Warn));
     let leveled = Leveled { usual_filter, writer: builder.build() };
     log::set_boxed_logger(Box::new(leveled)).expect("the program starts its log once");
-    // The usual one would wait for a reader, and with it the locks of those who could go elsewhere.
+    // The default hook would wait for a reader, and with it all clients.
     panic::set_hook(Box::new(|panic| {
         let backtrace = Backtrace::capture();
         error!("{}", panic.to_string().replace('\n', " "));
@@ -84,16 +83,16 @@ pub fn start(verbosity: u8) {
     }));
 }
 
-/// The log, whose level an administrator can change. What administrators do is logged whatever the level is.
+/// Logger whose level an administrator can change. Actions of administrators are logged at any level.
 struct Leveled {
-    /// Only asked what is logged while nobody has changed that.
+    /// Filter, as long as no level was set.
     usual_filter: env_logger::Logger,
-    /// Writes all that it is given.
+    /// Writes every line that it is given.
     writer: env_logger::Logger,
 }
 
 impl Leveled {
-    /// Returns whether such a line is logged, if that is not for the usual filter to say.
+    /// Returns true or false if the level alone decides about a line; None if the usual filter does.
     fn decided(&self, metadata: &Metadata<'_>) -> Option<bool> {
         let target = documented(metadata.target());
         let is_below = |module: &str| {
@@ -131,8 +130,8 @@ impl Log for Leveled {
     }
 }
 
-/// Returns the module that RUST_LOG has for the origin of a line: `poolcounter::net` for the crate `poolcounter_server`, and
-/// `poolcounter::pools` for `poolcounter_pools`. The crates beneath the services stand for themselves no more than their modules do.
+/// Returns the name of a line's origin in RUST_LOG: `poolcounter::net` for the crate `poolcounter_server`, and
+/// `poolcounter::pools` for `poolcounter_pools`. Crates beneath the services are left out of the name.
 fn documented(target: &str) -> Cow<'_, str> {
     let Some(path) = target.strip_prefix("poolcounter_") else { return target.into() };
     let (name, rest) = path.find("::").map_or((path, ""), |end| path.split_at(end));
@@ -143,8 +142,7 @@ fn documented(target: &str) -> Cow<'_, str> {
     }
 }
 
-/// What a line for the journal begins with, so that it has its priority there; nothing if the standard error is not the
-/// journal.
+/// Returns the priority prefix of a line for the journal; empty if the standard error is not the journal.
 pub fn prefix(level: Level) -> &'static str {
     if is_journal() { priority(level) } else { "" }
 }
@@ -158,8 +156,8 @@ fn priority(level: Level) -> &'static str {
     }
 }
 
-/// Whether the standard error is the journal's socket, which a supervisor names by device and inode. A process that was
-/// started with another standard error inherits the name too.
+/// Returns true if the standard error is the journal's socket, which the supervisor identifies by device and inode. A
+/// process started with another standard error inherits the variable, too.
 fn is_journal() -> bool {
     let is_named = |name: &str| {
         let (device, inode) = name.split_once(':')?;
@@ -169,7 +167,7 @@ fn is_journal() -> bool {
     env::var("JOURNAL_STREAM").is_ok_and(|name| is_named(&name) == Some(true))
 }
 
-/// Escape sequence of a terminal for lines of a level.
+/// Returns the escape sequence of a terminal for lines of a level.
 fn colour(level: Level) -> &'static str {
     match level {
         Level::Error => "\x1b[1m\x1b[31m",
@@ -194,12 +192,12 @@ impl Utc {
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// From the first of March of the year 0 to 1970. Years that begin in March have their leap day at the end.
+        /// Days from 1 March of the year 0 to 1970. Years that begin in March have their leap day at the end.
         const DAYS_BEFORE_1970: u64 = 719_468;
         const DAYS_OF_400_YEARS: u64 = 146_097;
         let (days, second) = (self.seconds / 86_400 + DAYS_BEFORE_1970, self.seconds % 86_400);
         let day = days % DAYS_OF_400_YEARS;
-        // Counted without leap days, every year has 365.
+        // Without leap days every year has 365 days.
         let year = (day - day / 1_460 + day / 36_524 - day / (DAYS_OF_400_YEARS - 1)) / 365;
         let day = day - (365 * year + year / 4 - year / 100);
         // From March on, five months in a row have 153 days.
@@ -212,28 +210,29 @@ impl fmt::Display for Utc {
     }
 }
 
-/// Returns whether lines have colours.
+/// Returns true if lines are coloured.
 fn has_colours() -> bool {
     let is = |name, value: &str| env::var(name).is_ok_and(|other| other == value);
     let is_plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is("TERM", "dumb");
     is("RUST_LOG_STYLE", "always") || !is("RUST_LOG_STYLE", "never") && stderr().is_terminal() && !is_plain
 }
 
-/// The standard error. A line that it cannot take at once is lost, and counted.
+/// Standard error. A line that it cannot take at once is lost, and counted.
 struct Outlet {
     way: Way,
     lost: Arc<AtomicU64>,
-    /// The last line was written in part.
+    /// True if the last line was written in part.
     is_torn: bool,
 }
 
-/// How to write without waiting.
+/// Method of writing without waiting.
 enum Way {
-    /// A socket, where each send can say so.
+    /// Socket: each send can be non-blocking.
     Socket,
-    /// A pipe or a terminal that could be opened once more, with flags of its own.
+    /// Pipe or terminal that could be reopened, with its own flags.
     Reopened(File),
-    /// Anything else is asked before. Of a pipe, that tells whether a piece fits, unless another process fills it meanwhile.
+    /// Anything else is polled before each write. For a pipe, the poll tells if a piece fits, unless another process
+    /// fills it first.
     Asked,
 }
 
@@ -242,7 +241,7 @@ impl Outlet {
         Outlet { way: Way::of_stderr().unwrap_or(Way::Asked), lost, is_torn: false }
     }
 
-    /// Writes as much as goes at once, and tells how much that was.
+    /// Writes as many bytes as possible without waiting, and returns their number.
     fn put(&self, bytes: &[u8]) -> usize {
         let mut written = 0;
         while written < bytes.len() {
@@ -258,7 +257,7 @@ impl Outlet {
 }
 
 impl Write for Outlet {
-    /// Takes one line, behind the notice of those that were lost, if any were.
+    /// Writes one line, after the notice about lost ones, if any.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.is_torn && self.put(b"\n") == 1 {
             self.is_torn = false;
@@ -270,7 +269,7 @@ impl Write for Outlet {
         }
         self.is_torn |= written > 0;
         if line[..written].contains(&b'\n') {
-            // The notice is out, but not the line.
+            // The notice was written, but not the line.
             self.lost.store(1, Ordering::Relaxed);
         } else {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -290,7 +289,7 @@ impl Way {
             return Ok(Way::Socket);
         }
         if !kind.is_fifo() && !stderr().is_terminal() {
-            // A file opened once more would be written to from its begin.
+            // A reopened file would be written from its start.
             return Ok(Way::Asked);
         }
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;

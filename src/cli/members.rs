@@ -1,5 +1,5 @@
-//! `members`: prints the pools of members, the members of one or its waiters, as a table or as JSON, and makes the requests of
-//! operators and of those who hold a lease by its token.
+//! `members`: prints the pools of members, or the members or waiters of one, as a table or as JSON, and sends the
+//! requests of operators and of holders of lease tokens.
 
 mod requests;
 
@@ -10,7 +10,7 @@ use super::exec::{PROTOCOL, UNAVAILABLE};
 use super::rows::{PrintedRow, show};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, json_option};
 use super::table::Given;
-use super::terminal::printable;
+use super::terminal::{self, printable};
 use poolcounter_client::{Error, KeptOut, ListedMember, ListedPool, ListedWaiter, Members};
 use poolcounter_protocol::members::wire::client::describe_refusal;
 use poolcounter_service::options::{Opt, assign};
@@ -18,18 +18,21 @@ use requests::MemberRequest;
 use serde_json::{Map, Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::time::Duration;
 
-/// Settings that the options make.
+/// Settings of the command.
 #[derive(Default)]
 struct MembersCommandSettings {
     servers: Servers,
     is_json: bool,
-    /// Prints the waiters of a pool in place of its members.
+    /// True if the waiters of a pool are printed instead of its members.
     is_about_waiters: bool,
+    /// True if a request is about all members of the pool.
+    is_all: bool,
+    /// Member that a request is about.
+    member: Option<Vec<u8>>,
 }
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     json_option(
         "
@@ -56,23 +59,53 @@ const OPTIONS: &[Opt<MembersCommandSettings>] = &[
         set: |settings, _| assign(&mut settings.is_about_waiters, Ok(true)),
         ..Opt::BLANK
     },
+    Opt {
+        long: "all",
+        doc_short: "repair all members of the pool that are in quarantine",
+        doc_long: "
+            With
+            .Cm repair :
+            take all members of the pool out of quarantine, and print their number.",
+        set: |settings, _| assign(&mut settings.is_all, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "member",
+        hint: "MEMBER",
+        doc_short: "take back the lease of this member of the pool",
+        doc_long: "
+            With
+            .Cm takeback :
+            take this member of the pool away from its holder, instead of the member of a lease.",
+        set: |settings, text| assign(&mut settings.member, Ok(Some(text.into()))),
+        ..Opt::BLANK
+    },
     Opt::SERVER,
     Opt::TLS,
     Opt::VERSION,
     Opt::HELP,
 ];
 
-/// The command. A single word is a pool, whatever its name: each request has a parameter.
+/// Runs the command. A single word is a pool, whatever its name: each request has a parameter.
 ///
 /// # Errors
 ///
-/// When what was asked for cannot be printed or done. A server that does not answer is told of, and makes the status 1.
+/// Fails if the result cannot be printed or the request fails. A server that does not reply is reported, and makes the
+/// status 1.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = MembersCommandSettings::default();
     given.apply(OPTIONS, &mut settings)?;
     let members = Members::with(settings.servers.placement(), TIMEOUTS);
     let words: Vec<&[u8]> = given.words.iter().map(|word| word.as_bytes()).collect();
     let bad_name = |error: Error| refused(&words, &error);
+    match (words.as_slice(), settings.is_all, &settings.member) {
+        (_, false, None) => {}
+        ([b"repair", pool], true, None) => return requests::repair_all(&members, pool, settings.is_json),
+        ([b"takeback", pool, note @ ..], false, Some(member)) if note.len() < 2 => {
+            return requests::take_back_member(&members, pool, member, note.first(), settings.is_json);
+        }
+        _ => return Err(Failure::misuse("--all is for \"repair POOL\", and --member for \"takeback POOL [NOTE]\"")),
+    }
     match (words.as_slice(), settings.is_about_waiters) {
         ([], true) => Err(Failure::misuse("--waiting needs a pool (see poolcounter help members)")),
         ([], false) => show(members.pools(), settings.is_json),
@@ -105,7 +138,7 @@ fn in_words(error: &Error) -> String {
     }
 }
 
-/// The figures of a pool that are shown, by their names on the wire.
+/// Figures of a pool that are shown, by their names in the protocol.
 const FIGURES: [&str; 9] =
     ["max", "in_use", "free", "starting", "stopping", "cleaning", "quarantined", "queued", "queue_max"];
 
@@ -155,10 +188,10 @@ impl PrintedRow for ListedMember {
             printable(&self.name),
             printable(state.as_bytes()),
             self.holder.as_ref().map_or("-".into(), |holder| printable(holder)),
-            seconds(self.age),
-            seconds(self.idle),
+            terminal::in_words(self.age),
+            terminal::in_words(self.idle),
             self.uses.to_string(),
-            self.held.map_or("-".into(), seconds),
+            self.held.map_or("-".into(), terminal::in_words),
             self.lease.map_or("-".into(), |lease| lease.to_string()),
             self.kept_out.as_ref().map_or("-".into(), why),
         ]
@@ -199,7 +232,7 @@ impl PrintedRow for ListedWaiter {
         vec![
             self.place.to_string(),
             printable(&self.who),
-            seconds(self.waited),
+            terminal::in_words(self.waited),
             self.priority.to_string(),
             self.count.to_string(),
             if attributes.is_empty() { "-".into() } else { attributes.join(" ") },
@@ -219,14 +252,10 @@ impl PrintedRow for ListedWaiter {
     }
 }
 
-/// Returns the reason why a member is kept out, with the peer that caused it and the seconds since then.
+/// Returns the reason for which a member is out of use, with the peer that caused it and the time since then.
 fn why(kept: &KeptOut) -> String {
     let by = if matches!(&*kept.by, b"" | b"-") { String::new() } else { format!("by {}, ", printable(&kept.by)) };
-    format!("{} ({by}{} s ago)", printable(&kept.why), seconds(kept.since))
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.3}", time.as_secs_f64())
+    format!("{} ({by}{} ago)", printable(&kept.why), terminal::in_words(kept.since))
 }
 
 fn text(bytes: &[u8]) -> Value {
@@ -239,7 +268,7 @@ impl AsMut<Servers> for MembersCommandSettings {
     }
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }

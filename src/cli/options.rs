@@ -1,5 +1,5 @@
-//! The daemon's options: those of each service in the registry, and those of the loop. Parsing, `--help`, the configuration file
-//! and the manual's test read them as one table.
+//! Options of the daemon: those of each service, and those of the loop. Parsing, `--help`, the configuration file and
+//! the manual's test use them as one table.
 
 use super::access;
 use super::command::Failure;
@@ -12,42 +12,43 @@ use poolcounter_core::time::Span;
 use poolcounter_server::{self as net, Keepalive};
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{AllSettings, PerService, ServiceId};
+use poolcounter_service::contract::Info;
 use poolcounter_service::health::HealthSettings;
 use poolcounter_service::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number, seconds};
 use std::time::Duration;
 
-/// The permissions of sockets that only the daemon's own user and root can open.
+/// Permissions of sockets that only the daemon's own user and root can open.
 const PRIVATE_MODE: u32 = 0o600;
 
-/// Settings that the options make.
+/// Settings of the daemon.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DaemonSettings {
-    /// Where more settings are.
+    /// Path of the configuration file.
     config: Option<String>,
-    /// The content of that file.
+    /// Content of the configuration file.
     pub config_text: Option<String>,
-    /// Where each service listens.
+    /// Addresses and limits of each service.
     pub endpoints: PerService<Endpoint>,
-    /// What each service is told.
+    /// Settings of each service.
     pub services: AllSettings,
-    /// How to listen.
+    /// Options of listeners.
     pub net: net::Options,
-    /// How long to look for requests before sleeping.
+    /// Time for which the loop polls for requests before it sleeps.
     pub busy_poll: Span,
-    /// Settings of conditions.
+    /// Settings of the health conditions.
     pub health: HealthSettings,
-    /// Only tell whether the settings are well-formed.
+    /// True if the settings are only to be checked.
     pub is_check: bool,
-    /// Only tell whether this program could take over from a running daemon.
+    /// True if only to check whether this program could take over from a running daemon.
     pub is_rehearsal: bool,
-    /// How often `-v` was given.
+    /// Number of `-v` options.
     pub verbosity: u8,
-    /// Who may ask for what.
+    /// Access rules.
     pub rules: Vec<Rule>,
 }
 
-/// The options of the loop. A name in the file is that of the option with underscores, and in a section if it belongs to a
-/// service that has a prefix of its own.
+/// Options of the loop. Keys in the file are the names of options with underscores, in a section for options that start
+/// with the name of a service.
 const LOOP: &[Opt<DaemonSettings>] = &[
     Opt {
         short: "c",
@@ -67,12 +68,12 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "backlog",
         default: "4096",
         hint: "N",
-        doc_short: "connections that may wait to be accepted (default: 4096)",
+        doc_short: "maximum connections that wait to be accepted (default: 4096)",
         doc_long: "
-            How many connections may wait to be accepted, from 1 to 2147483647.
+            Maximum number of connections that wait to be accepted, from 1 to 2147483647.
             The system's own limit,
             .Va net.core.somaxconn ,
-            holds as well.
+            applies as well.
             The default is 4096.",
         set: |settings, value| assign(&mut settings.net.backlog, number(value, 1..=i32::MAX)),
         ..Opt::BLANK
@@ -80,15 +81,19 @@ const LOOP: &[Opt<DaemonSettings>] = &[
     Opt {
         long: "socket-mode",
         key: "socket_mode",
-        default: "600",
+        default: r#""umask""#,
         hint: "MODE",
-        doc_short: "permissions of unix: sockets, in octal; without it the umask decides",
+        doc_short: "permissions of unix: sockets, in octal, or umask (default: umask)",
         doc_long: "
             The permissions of
             .Cm unix :
-            sockets, in octal, from 0 to 777.
-            By default the umask decides.",
-        set: |settings, value| assign(&mut settings.net.mode, mode(value).map(Some)),
+            sockets, in octal, from 0 to 777, or
+            .Cm umask ,
+            the default, which gives those of the process's umask.",
+        set: |settings, value| {
+            let mode = if value == "umask" { Ok(None) } else { mode(value).map(Some) };
+            assign(&mut settings.net.mode, mode)
+        },
         ..Opt::BLANK
     },
     Opt {
@@ -105,7 +110,7 @@ const LOOP: &[Opt<DaemonSettings>] = &[
             seconds, and close the connection when
             .Ar probes
             of them went unanswered.
-            So a machine that died gives back what it held.
+            In this way a machine that died gives back its locks.
             A peer that leaves a reply unacknowledged, or does not read although its side of the connection is full, is given up
             after the same time in all.
             The seconds go from 1 to 32767, the probes from 1 to 127; what is left out keeps its default.
@@ -120,11 +125,11 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "busy_poll",
         default: "0",
         hint: "MICROSECONDS",
-        doc_short: "look for requests so long before sleeping: faster answers for a busy processor (default: 0)",
+        doc_short: "poll for requests for this time before sleeping: faster replies, but a busy processor (default: 0)",
         doc_long: "
-            Look for requests for so long before sleeping, from 0 to 1000000.
-            Answers come faster, because nobody has to wake the daemon up, and a processor is busy with looking.
-            It is worth that where a core is free and few clients hand a lock around quickly.
+            Time for which the daemon polls for requests before it sleeps, from 0 to 1000000.
+            Replies are faster, because the daemon need not be woken up, but a processor is always busy.
+            This pays off where a core is free and few clients pass a lock around quickly.
             The default is 0: sleep at once.",
         set: |settings, value| assign(&mut settings.busy_poll, number(value, 0..=1_000_000).map(Span::from_micros)),
         ..Opt::BLANK
@@ -132,12 +137,12 @@ const LOOP: &[Opt<DaemonSettings>] = &[
     Opt {
         long: "status-after",
         key: "status.after",
-        default: "10",
+        default: "5",
         hint: "SECONDS",
-        doc_short: "how long something is wrong before the status says so (default: 10)",
+        doc_short: "time for which a condition must hold before the status shows it (default: 5)",
         doc_long: "
-            How long a condition of the status must hold before it is on.
-            The default is 10.",
+            Time for which a condition must hold before the status shows it.
+            The default is 5.",
         set: |settings, value| assign(&mut settings.health.after, seconds(value).map(Span::from)),
         ..Opt::BLANK
     },
@@ -146,9 +151,9 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "status.over",
         default: "60",
         hint: "SECONDS",
-        doc_short: "how long nothing is wrong before the status says so (default: 60)",
+        doc_short: "time for which a condition must not hold before the status ends it (default: 60)",
         doc_long: "
-            How long a condition of the status must not hold before it is over.
+            Time for which a condition must not hold before the status ends it.
             The default is 60.",
         set: |settings, value| assign(&mut settings.health.over, seconds(value).map(Span::from)),
         ..Opt::BLANK
@@ -158,7 +163,7 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "status.busy",
         default: "80",
         hint: "PERCENT",
-        doc_short: "share of the time for which the daemon may be busy; 100 is always (default: 80)",
+        doc_short: "share of busy time, in percent, above which the status is critical; 100: never (default: 80)",
         doc_long: "
             The status is critical when the daemon was busy for a larger share of the last minute than this, in percent.
             100 turns that off.
@@ -168,7 +173,7 @@ const LOOP: &[Opt<DaemonSettings>] = &[
     },
     Opt {
         long: "check",
-        doc_short: "only check the options and the configuration file, and say what is wrong",
+        doc_short: "only check the options and the configuration file, and print the mistakes",
         doc_long: "
             Only check the other options and the configuration file.
             Prints all mistakes of the file, 20 at most, each with its line and what would be right where that is known, and exits 1, or
@@ -179,7 +184,7 @@ const LOOP: &[Opt<DaemonSettings>] = &[
     },
     Opt {
         long: "check-handover",
-        doc_short: "only check that the state on standard input can be taken over; an upgrade does this first",
+        doc_short: "only check that the state on standard input can be taken over, as an upgrade does first",
         is_hidden: true,
         set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
         ..Opt::BLANK
@@ -189,7 +194,7 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         long: "verbose",
         key: "verbose",
         default: "0",
-        doc_short: "log connections; twice, or 2 in a file: every line in and out. RUST_LOG works too",
+        doc_short: "log connections; twice, or 2 in a file: also every line in and out. RUST_LOG overrides it",
         doc_long: "
             Log connections, with peer and service; when given twice, also each line in and out.",
         set: |settings, value| {
@@ -221,11 +226,11 @@ impl Default for DaemonSettings {
 }
 
 impl DaemonSettings {
-    /// What a command line says, and the configuration file that it may name.
+    /// Returns the settings of a command line and of the configuration file in it.
     ///
     /// # Errors
     ///
-    /// A line for each mistake. The status is that of misuse if one is in the command line.
+    /// One line per mistake. The status is that of misuse if any is on the command line.
     pub fn of(given: &Given) -> Result<DaemonSettings, Failure> {
         let mut settings = DaemonSettings::default();
         settings.apply(given);
@@ -233,7 +238,8 @@ impl DaemonSettings {
         DaemonSettings::with_file(given, text)
     }
 
-    /// What a command line says, and the configuration file that it may name, whose content is `text`. Fails as [`DaemonSettings::of`] does.
+    /// Returns the settings of a command line and of a configuration file with the content `text`. Fails as
+    /// [`DaemonSettings::of`] does.
     pub fn with_file(given: &Given, text: Option<String>) -> Result<DaemonSettings, Failure> {
         let (mut settings, mut options) = (DaemonSettings::default(), DaemonSettings::default());
         let mut mistakes = options.apply(given);
@@ -255,52 +261,52 @@ impl DaemonSettings {
         Ok(settings)
     }
 
-    /// What a configuration file says.
+    /// Returns the settings of a configuration file.
     ///
     /// # Errors
     ///
-    /// One sentence that names what is wrong.
+    /// One sentence about the fault.
     pub fn of_file(path: &str) -> Result<DaemonSettings, String> {
         let (text, mut settings) = (config::read(path)?, DaemonSettings::default());
         config::apply(path, &text, &schema(&described(), &tables()), &Given::default(), &mut settings)?;
         Ok(settings)
     }
 
-    /// Returns where a service is to listen.
+    /// Returns the addresses of a service.
     pub fn addresses_of(&self, service: &str) -> Vec<Address> {
         ServiceId::named(SERVICES, service).map_or(Vec::new(), |id| self.endpoints[id].addresses())
     }
 
-    /// What a command line says, whatever is in the configuration file.
+    /// Returns the settings of a command line without the configuration file.
     ///
     /// # Errors
     ///
-    /// A line for each value that is wrong.
+    /// One line per invalid value.
     pub fn without_file(given: &Given) -> Result<DaemonSettings, Failure> {
         let mut settings = DaemonSettings::default();
         let mistakes = settings.apply(given);
         if mistakes.is_empty() { Ok(settings) } else { Err(Failure::misuse(mistakes.join("\n"))) }
     }
 
-    /// Returns what is wanted of the loop.
+    /// Returns the policy of the loop.
     pub fn policy(&self) -> net::Policy {
         let max_connections = self.endpoints.map(|endpoint| endpoint.max_connections);
         net::Policy { max_connections, busy_poll: self.busy_poll, health: self.health, rules: Some(self.rules.clone()) }
     }
 
-    /// Returns how to listen for the clients of a service.
+    /// Returns the options of listeners for a service.
     pub fn net_of(&self, service: ServiceId) -> net::Options {
         let mode = if service.info(SERVICES).is_private { Some(PRIVATE_MODE) } else { self.net.mode };
         net::Options { mode, ..self.net }
     }
 
-    /// Sets what a command line says, and returns a sentence for each value that is wrong.
+    /// Applies a command line, and returns a sentence for each invalid value.
     fn apply(&mut self, given: &Given) -> Vec<String> {
         let rows = described();
         given.apply_with(|row| rows[row].long, |row, value| self.set(row, &value.to_string_lossy()))
     }
 
-    /// Sets what the row of this number of [`described`] is about. The error is what the value should have been.
+    /// Sets the option at this index of [`described`]. The error describes valid values.
     fn set(&mut self, mut row: usize, value: &str) -> Result<(), String> {
         for id in ServiceId::all(SERVICES) {
             let listening = id.info(SERVICES).listening;
@@ -317,7 +323,7 @@ impl DaemonSettings {
         (LOOP[row].set)(self, value)
     }
 
-    /// Sets what a table says that is described by the row of this number of [`tables`].
+    /// Applies a table, described by this index of [`tables`].
     fn add(&mut self, mut row: usize, table: &Table) -> Result<(), Misplaced> {
         for id in ServiceId::all(SERVICES) {
             let own = self.services[id].tables().len();
@@ -330,32 +336,40 @@ impl DaemonSettings {
     }
 }
 
-/// Returns what a configuration file can set.
+/// Returns the schema of the configuration file.
 fn schema<'a>(rows: &'a [Opt<()>], tables: &'a [TableDoc]) -> config::Schema<'a, DaemonSettings> {
     config::Schema { rows, set: DaemonSettings::set, tables, add: DaemonSettings::add }
 }
 
-/// Returns the tables of which a configuration file may have several: those of each service, then those of the loop.
+/// Returns the tables that a configuration file may contain several times: those of each service, then those of the
+/// loop.
 pub fn tables() -> Vec<TableDoc> {
     let services = SERVICES.iter().flat_map(|info| (info.settings)().tables());
     services.chain(access::TABLES.iter().map(|table| table.about)).collect()
 }
 
-/// Returns the rows of the whole table, without what they set: those of each service, then those of the loop.
+/// Returns all options without their setters: those of each service, then those of the loop.
 pub fn described() -> Vec<Opt<()>> {
-    let services = SERVICES.iter().flat_map(|info| {
+    groups().into_iter().flat_map(|(_, options)| options).collect()
+}
+
+/// Returns the options by service, each with its name, then those of the loop as `daemon`.
+pub fn groups() -> Vec<(&'static str, Vec<Opt<()>>)> {
+    let of_service = |info: &&'static Info| {
         let listening = info.listening.iter().map(Opt::describe);
-        listening.chain((info.settings)().rows())
-    });
-    services.chain(LOOP.iter().map(Opt::describe)).collect()
+        (info.name, listening.chain((info.settings)().rows()).collect())
+    };
+    let services = SERVICES.iter().map(of_service);
+    services.chain([("daemon", LOOP.iter().map(Opt::describe).collect())]).collect()
 }
 
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| "an octal mode from 0 to 777".into())
+    mode.ok_or_else(|| "an octal mode from 0 to 777, or umask".into())
 }
 
-/// On the command line each time makes it one more; in a file, where each name stands once, it can be a number.
+/// Returns the verbosity. Each option on the command line adds one; in a file, where a key is unique, the value can be
+/// a number.
 fn verbosity(text: &str, more: u8) -> Result<u8, String> {
     match flag(text) {
         Ok(true) => Ok(more),
@@ -387,7 +401,7 @@ mod tests {
     use crate::WordsAllowed;
     use poolcounter_counters::CountersSettings;
     use poolcounter_jobs::JobsSettings;
-    use poolcounter_jobs::options::{PartNames, Queue, StoreKind, Warnings};
+    use poolcounter_jobs::options::{PartNames, Queue, ShowBodies, Standby, StoreKind, Warnings};
     use poolcounter_pools::PoolsSettings;
     use std::ffi::OsString;
 
@@ -413,14 +427,15 @@ mod tests {
     }
 
     #[test]
-    fn options_set_what_they_say() {
+    fn options_set_their_settings() {
         let line = "-l 10.0.0.1 --listen unix:/run/p -p 99 --backlog 7 --socket-mode 660 --keepalive 5,2 \
                     --max-connections 10 --busy-poll 50 --status-after 1 --status-over 2 --status-busy 3 --max-locks 2 --max-hold 1.5 --max-line 100 -v -vv \
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 --counter-warn-refusals 15 \
                     --jobs --jobs-listen ::1 --jobs-port 97 --jobs-max-connections 15 --jobs-store sqlite:/d/j \
-                    --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
+                    --jobs-required --jobs-name wiki --jobs-standby cold --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
+                    --jobs-show-bodies none --jobs-bury-ttl 23 \
                     --jobs-warn-age 21 --jobs-alarm-age 22 --jobs-warn-hold 0 --jobs-warn-failures 0.25 --http ::1 --http 10.0.0.1:80";
         let settings = parse(line).expect("is well-formed");
         assert_eq!(texts(&settings), ["10.0.0.1:99", "unix:/run/p"]);
@@ -432,14 +447,19 @@ mod tests {
         let counters =
             CountersSettings { buckets: 12, interval: Span::from_secs(13), max_memory: 14 << 20, warn_refusals: 15 };
         let jobs = JobsSettings {
+            required: true,
             max_size: 16,
             max_memory: 17 << 20,
             max_tubes: 18,
             admin: true,
             store: StoreKind::Sqlite(Some("/d/j".into())),
+            name: "wiki".into(),
+            standby: Standby::Cold,
             store_timeout: Span::from_millis(1_500),
             queue: Queue { changes: 19, bytes: 20 << 20 },
             part_names: PartNames::parse("app,task").expect("are two words"),
+            show_bodies: ShowBodies::None,
+            bury_ttl: Span::from_secs(23),
             warnings: Warnings {
                 age: Span::from_secs(21),
                 alarm_age: Span::from_secs(22),
@@ -466,10 +486,10 @@ mod tests {
     #[test]
     fn wrong_options_are_named() {
         for (line, named) in [
-            ("-l 10.0.0.1 -l 10.0.0.1", "10.0.0.1:7531 is to be listened on twice"),
-            ("--counter --counter-port 7531", "127.0.0.1:7531 is to be listened on twice"),
-            ("-l 10.0.0.1 -l 0.0.0.0", "0.0.0.0:7531 cannot be listened on beside 10.0.0.1:7531"),
-            ("-l unix:/a -l unix:/a", "unix:/a is to be listened on twice"),
+            ("-l 10.0.0.1 -l 10.0.0.1", "10.0.0.1:7531 is listed twice"),
+            ("--counter --counter-port 7531", "127.0.0.1:7531 is listed twice"),
+            ("-l 10.0.0.1 -l 0.0.0.0", "cannot listen on both 10.0.0.1:7531 and 0.0.0.0:7531"),
+            ("-l unix:/a -l unix:/a", "unix:/a is listed twice"),
             ("-l nowhere", "--listen: \"nowhere\" is not an address"),
             ("--port 65536", "--port: \"65536\" is not a number from 0 to 65535"),
             ("--backlog 0", "--backlog: \"0\""),
@@ -520,7 +540,7 @@ mod tests {
         assert!(of_length(108).expect_err("is too long").ends_with("is not a path of at most 107 bytes"));
     }
 
-    /// Whoever knows an option's name knows what to write into the file, and the other way round.
+    /// Option names and configuration keys correspond one to one.
     #[test]
     fn names_in_the_file_follow_from_those_of_options() {
         let only_given = ["config", "check", "check-handover", "version", "help"];
@@ -539,11 +559,11 @@ mod tests {
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n"
             + "jobs.enable = true\njobs.listen = '::1'\njobs.port = 96\njobs.max_connections = 15\n"
             + "jobs.store = 'memory'\njobs.store_timeout = 1.5\njobs.store_queue = '19,20'\njobs.max_size = 16\njobs.max_memory = 17\njobs.max_tubes = 18\n"
-            + "jobs.admin = true\njobs.part_names = ['app', 'task']\n"
+            + "jobs.name = 'wiki'\njobs.required = true\njobs.standby = 'cold'\njobs.admin = true\njobs.part_names = ['app', 'task']\n"
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
             + "members.max = 16\nmembers.admin = false\nmembers.warn_wait = 23\ncounter.warn_refusals = 15\n"
             + "status.after = 1\nstatus.over = 2\nstatus.busy = 3\n"
-            + "jobs.warn_age = 21\njobs.alarm_age = 22\njobs.warn_hold = 0\njobs.warn_failures = 0.25\n";
+            + "jobs.show_bodies = \"none\"\njobs.bury_ttl = 23\njobs.warn_age = 21\njobs.alarm_age = 22\njobs.warn_hold = 0\njobs.warn_failures = 0.25\n";
         let mut settings = DaemonSettings::default();
         let mistakes = config::apply_text(&text, &schema(&described(), &tables()), &Given::default(), &mut settings);
         assert_eq!(mistakes, []);
@@ -552,9 +572,10 @@ mod tests {
                     --warn-hold 0 --warn-refusals 7 \
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 --counter-warn-refusals 15 --members-warn-wait 23 \
+                    --jobs-show-bodies none --jobs-bury-ttl 23 \
                     --jobs-warn-age 21 --jobs-alarm-age 22 --jobs-warn-hold 0 --jobs-warn-failures 0.25 \
                     --jobs --jobs-listen ::1 --jobs-port 96 --jobs-max-connections 15 --jobs-store memory \
-                    --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
+                    --jobs-required --jobs-name wiki --jobs-standby cold --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
                     --members --members-listen ::1 --members-port 97 --members-max-connections 15 --members-max 16 \
                     --members-admin false";
         assert_eq!(settings, parse(line).expect("is well-formed"));

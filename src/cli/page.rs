@@ -1,4 +1,4 @@
-//! `page`: one status page of several daemons, which it asks for theirs.
+//! `page`: status page of several daemons, made from their own pages.
 
 use super::command::Failure;
 use super::logger;
@@ -17,28 +17,28 @@ use std::process::ExitCode;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The services of this program: the pages alone.
+/// Services of this program: only the status page.
 const SERVICES: &[&Info] = &[&http::INFO];
 
-/// Settings that the options make.
+/// Settings of the command.
 struct PageSettings {
     endpoint: Endpoint,
     http: HttpSettings,
 }
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<PageSettings>] = &[
     Opt {
         short: "s",
         long: "server",
         hint: "HOST[:PORT]",
-        doc_short: "where a daemon has its status page (its --http), or the URL of that; repeatable",
+        doc_short: "address or URL of the status page of a daemon (its --http); repeatable",
         doc_long: "
-            Where a daemon has its status page: what it was given as
+            Status page of a daemon: the address that it has as
             .Fl -http ,
             or the URL of that page, which begins with
             .Li http:// .
-            The port of those that name none is 7580.
+            The port of addresses without one is 7580.
             May be given several times, and is needed at least once.",
         repeats: true,
         set: |settings, value| {
@@ -54,7 +54,7 @@ const OPTIONS: &[Opt<PageSettings>] = &[
     Opt {
         long: "http",
         hint: "ADDRESS",
-        doc_short: "serve the page there; repeatable (default: 127.0.0.1; the port is 7580)",
+        doc_short: "serve the page on this address; repeatable (default: 127.0.0.1; the port is 7580)",
         doc_long: "
             Serve the page on
             .Ar address :
@@ -71,9 +71,9 @@ const OPTIONS: &[Opt<PageSettings>] = &[
     Opt {
         long: "http-host",
         hint: "NAME",
-        doc_short: "a name under which browsers ask for the page, besides localhost, this machine's name and IP addresses; repeatable",
+        doc_short: "host name that browsers may use for the page, besides localhost, this machine's name and IP addresses; repeatable",
         doc_long: "
-            A name under which browsers ask for the page, as for the daemon itself.
+            Host name that browsers may use for the page, as for the daemon itself.
             May be given several times.",
         repeats: true,
         set: |settings, value| (HTTP_OPTIONS[0].set)(&mut settings.http, value),
@@ -83,11 +83,11 @@ const OPTIONS: &[Opt<PageSettings>] = &[
     Opt::HELP,
 ];
 
-/// The command: serves until a signal ends it.
+/// Runs the command: serves until a signal ends it.
 ///
 /// # Errors
 ///
-/// When it cannot.
+/// Fails if it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let (port, max_connections) = (http::INFO.port, http::INFO.max_connections);
     let services = crate::services::SERVICES.iter().map(|info| info.name).collect();
@@ -125,7 +125,7 @@ fn cannot_wait(error: &io::Error) -> String {
     format!("cannot wait for events: {error}")
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }

@@ -1,4 +1,4 @@
-//! One command of many that a provider or a runner has: a process group with a deadline, of whose output a part is kept.
+//! Process of a command of a provider or a runner: a process group with a deadline and captured output.
 
 use crate::spawn::{Spawn, Stdio, Variable, status_of};
 use crate::watchdog::Watchdog;
@@ -9,76 +9,75 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A first line that is longer is none: no line of the protocol is.
+/// Longest first line, in bytes; the protocol allows no longer one.
 const LONGEST_LINE: usize = 8192;
-/// How much of the output is read in a round. What floods its output waits for the others then.
+/// Bytes of an output read in a round; an output beyond it waits for the others.
 const READ_PER_ROUND: usize = 64 * 1024;
-/// What is asked to end has so long for it, and is killed then.
+/// Time between a request to end and a kill.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What commands need to be started.
+/// Starter of commands, with their shared resources.
 pub struct Launcher {
     mask: SigSet,
     null: File,
     watchdog: Option<Arc<Watchdog>>,
 }
 
-/// A command that is to be started.
+/// Command to be started.
 #[derive(Default)]
 pub struct Launch<'a> {
-    /// Its name and its arguments.
+    /// Name and arguments.
     pub words: &'a [OsString],
-    /// Added to its environment.
+    /// Additions to its environment.
     pub variables: &'a [Variable],
-    /// What it reads; nothing if there is none.
+    /// Standard input; empty if None.
     pub input: Option<BorrowedFd<'a>>,
-    /// What becomes of its output.
+    /// Use of its output.
     pub keep: Keep,
     /// Use of its standard error.
     pub errors: Errors,
-    /// True when it has descriptor 3, on which it writes lines.
+    /// True if it has descriptor 3, on which it writes answer lines.
     pub has_answers: bool,
-    /// It must have ended within this time, or have printed a line if that is wanted.
+    /// Time limit of the process. A start that has printed its line gets none ([`Process::let_run`]).
     pub timeout: Option<Duration>,
 }
 
-/// What is kept of an output.
+/// Part of an output that is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Keep {
-    /// There is none.
+    /// Nothing: the output is discarded.
     #[default]
     Nothing,
-    /// Its first line.
+    /// The first line.
     FirstLine,
-    /// Each of its lines, until it is taken.
+    /// Each line, until it is taken.
     Lines,
-    /// Its first line, and so many bytes of its end.
+    /// The first line, and this many bytes of the end.
     Ends(usize),
 }
 
 /// Use of a standard error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Errors {
-    /// It is that of this process.
+    /// Inherited from this process.
     #[default]
     Inherited,
-    /// The first line, and so many bytes of its end, are kept.
+    /// Kept: the first line, and this many bytes of the end.
     Kept(usize),
-    /// The same, and all is written to that of this process.
+    /// Kept in the same way, and copied to the standard error of this process.
     PassedOn(usize),
 }
 
-/// A process.
+/// Process group of a command.
 pub struct Process {
-    /// None once it has ended.
+    /// Process group; None after its end.
     group: Option<Pid>,
-    /// When it is ended, or killed if it was asked to end already.
+    /// Time at which it is asked to end, or killed if it was asked already.
     deadline: Option<Instant>,
-    /// Whether it was asked to end.
+    /// True if it was asked to end.
     is_ending: bool,
     output: Capture,
     errors: Capture,
@@ -86,39 +85,39 @@ pub struct Process {
     watchdog: Option<Arc<Watchdog>>,
 }
 
-/// An output of a process, and what is kept of it.
+/// Output of a process, with the part that is kept.
 struct Capture {
     pipe: Option<PipeReader>,
     keep: Keep,
-    /// What is kept; of an end, up to twice as much; of lines, the beginning of the next.
+    /// Bytes kept: twice the kept length of an end at most; for lines, the start of the next one.
     kept: Vec<u8>,
     lines: Vec<Vec<u8>>,
-    /// True when the first line is whole.
+    /// True if the first line is complete.
     has_line: bool,
-    /// Bytes of its beginning that are not kept any more: some of the first line.
+    /// Start of the output that is no longer in `kept`: a part of the first line.
     beginning: Vec<u8>,
-    /// True when it is written to the standard error of this process.
+    /// True if it is copied to the standard error of this process.
     is_passed_on: bool,
 }
 
-/// How far the first line is.
+/// Progress of the first line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FirstLine {
-    /// It may come.
+    /// Not complete yet.
     Open,
-    /// It is here, without its end.
+    /// Complete, without its end.
     Whole(Vec<u8>),
-    /// It is longer than any.
+    /// Longer than [`LONGEST_LINE`].
     TooLong,
 }
 
 impl Launcher {
-    /// Commands get this signal mask.
+    /// Returns a launcher of commands with this signal mask.
     pub fn new(mask: SigSet) -> io::Result<Launcher> {
         Ok(Launcher { mask, null: File::options().read(true).write(true).open("/dev/null")?, watchdog: None })
     }
 
-    /// The same, and commands end with this process, in whatever way that ends.
+    /// Returns a launcher like [`Launcher::new`], whose commands end with this process, even if it is killed.
     pub fn guarded(mask: SigSet) -> io::Result<Launcher> {
         let launcher = Launcher::new(mask)?;
         let watchdog = Some(Arc::new(Watchdog::start(&launcher.null)?));
@@ -129,7 +128,7 @@ impl Launcher {
     ///
     /// # Errors
     ///
-    /// When there is no such command, or it cannot be run.
+    /// Fails if there is no such command, or it cannot be run.
     pub fn start(&self, launch: &Launch<'_>) -> io::Result<Process> {
         let null = self.null.as_raw_fd();
         let input = launch.input.map_or(null, |input| input.as_raw_fd());
@@ -160,15 +159,10 @@ impl Launcher {
     }
 }
 
-/// Returns the words of a command for the shell.
-pub fn shell(command: &[u8]) -> [OsString; 3] {
-    [b"sh".to_vec(), b"-c".to_vec(), command.to_vec()].map(OsStringExt::from_vec)
-}
-
 impl Process {
-    /// Returns its status if it has ended since this was called last.
+    /// Returns the exit status once, after its end.
     pub fn status(&mut self) -> Option<u8> {
-        // It is a child that nobody else waits for, so there is no error.
+        // It is a child of this process, waited for only here, so there is no error.
         let group = self.group?;
         let status = status_of(group).unwrap_or(Some(u8::MAX))?;
         self.watchdog.iter().for_each(|watchdog| watchdog.remove(group));
@@ -176,44 +170,43 @@ impl Process {
         Some(status)
     }
 
-    /// Whether it runs.
+    /// Returns true while it runs.
     pub fn is_running(&self) -> bool {
         self.group.is_some()
     }
 
-    /// Reads some of its outputs. What is not kept is thrown away.
+    /// Reads some of its outputs. Discards the parts not kept.
     pub fn read(&mut self) {
         [&mut self.output, &mut self.errors, &mut self.answers].into_iter().for_each(Capture::read);
     }
 
-    /// Returns the first line and the end of its standard error; those of its output, if there is nothing on the standard error.
+    /// Returns the first line and the end of its standard error, or those of its output if that is empty.
     pub fn tail(&self) -> Vec<u8> {
         let errors = self.errors.ends();
         if errors.trim_ascii().is_empty() { self.output.ends() } else { errors }
     }
 
-    /// Keeps what comes on its standard error from now on, and nothing of what came.
+    /// Discards the standard error kept so far.
     pub fn forget_errors(&mut self) {
         self.errors.forget();
     }
 
-    /// Returns the lines that it has written since this was called last, without their ends; what is beyond 8192 bytes of one is
-    /// left out.
+    /// Returns the lines written since the last call, without their ends, cut at 8192 bytes.
     pub fn take_lines(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.output.lines)
     }
 
-    /// Returns what is left of its output after its end: a line that has none.
+    /// Returns the rest of its output after its end: a line without a line end.
     pub fn take_rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output.kept)
     }
 
-    /// Returns the lines that it has written on descriptor 3 since this was called last.
+    /// Returns the lines written on descriptor 3 since the last call.
     pub fn take_answers(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.answers.lines)
     }
 
-    /// Returns its first line, which may lack its end once it has ended.
+    /// Returns its first line, which may lack its line end after the end of the process.
     pub fn first_line(&self) -> FirstLine {
         let Capture { kept, has_line, .. } = &self.output;
         if kept.len() > LONGEST_LINE {
@@ -223,12 +216,12 @@ impl Process {
         if is_whole { FirstLine::Whole(kept.trim_ascii_end().to_vec()) } else { FirstLine::Open }
     }
 
-    /// The descriptor of its output, while there is some.
+    /// Returns the descriptor of its output, while that is open.
     pub fn output(&self) -> Option<BorrowedFd<'_>> {
         self.output.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// The descriptors of all that it writes and that has not ended.
+    /// Returns the descriptors of its open outputs.
     pub fn outputs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         [&self.output, &self.errors, &self.answers]
             .into_iter()
@@ -236,24 +229,24 @@ impl Process {
             .map(AsFd::as_fd)
     }
 
-    /// When there is something to do about it.
+    /// Returns its deadline.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Gives it this time from now on, unless it was asked to end.
+    /// Sets its deadline to `timeout` from now on, unless it was asked to end.
     pub fn renew(&mut self, timeout: Duration) {
         if !self.is_ending && self.is_running() {
             self.deadline = Instant::now().checked_add(timeout);
         }
     }
 
-    /// Lets it run for as long as it likes.
+    /// Removes its deadline.
     pub fn let_run(&mut self) {
         self.deadline = None;
     }
 
-    /// Ends it if it has taken too long, and returns whether it has.
+    /// Ends it if its deadline has passed, and returns true in that case.
     pub fn expire(&mut self, now: Instant) -> bool {
         let is_due = self.deadline.is_some_and(|deadline| deadline <= now);
         match (is_due, self.is_ending) {
@@ -264,7 +257,7 @@ impl Process {
         is_due
     }
 
-    /// Asks it to end, with all that it has started, and kills it later.
+    /// Sends SIGTERM to its process group; SIGKILL follows later.
     pub fn terminate(&mut self) {
         if !self.is_ending {
             (self.is_ending, self.deadline) = (true, Instant::now().checked_add(GRACE));
@@ -272,14 +265,14 @@ impl Process {
         }
     }
 
-    /// Kills it, with all that it has started.
+    /// Sends SIGKILL to its process group.
     pub fn kill(&mut self) {
         (self.is_ending, self.deadline) = (true, None);
         self.send(Signal::SIGKILL);
     }
 
     fn send(&self, signal: Signal) {
-        // Until it is waited for, its number is its own, and so is that of its group.
+        // Until the process is waited for, its id and that of its group are not reused.
         if let Some(group) = self.group {
             let _ = killpg(group, signal);
         }
@@ -287,7 +280,7 @@ impl Process {
 }
 
 impl Capture {
-    /// Returns a capture, and what the process is to have: nothing, if nothing is kept.
+    /// Returns a capture, and the process's end of its pipe; None if nothing is kept.
     fn begin(keep: Keep) -> io::Result<(Capture, Option<PipeWriter>)> {
         let (pipe, writer) = match keep {
             Keep::Nothing => (None, None),
@@ -308,7 +301,7 @@ impl Capture {
         Ok((capture, writer))
     }
 
-    /// Reads some of it.
+    /// Reads some of the output.
     fn read(&mut self) {
         let mut chunk = [0; 4096];
         for _ in 0..READ_PER_ROUND / chunk.len() {
@@ -359,7 +352,7 @@ impl Capture {
         }
     }
 
-    /// Returns all if that is short, else the first line, cut if it is long, and the end.
+    /// Returns the whole output if it is short, else the first line (cut if it is long) and the end.
     fn ends(&self) -> Vec<u8> {
         let Keep::Ends(most) = self.keep else { return Vec::new() };
         if self.beginning.is_empty() && self.kept.len() <= most {

@@ -21,40 +21,41 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use work::Work;
 
-/// The signals that it takes: all but the last, which drains it, end it.
+/// Signals that it handles: the last one drains it, the others end it.
 const SIGNALS: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR2];
-/// It waits for an answer as long as its members stay by default when it is lost: to give up before would be to lose them.
+/// Timeouts of the provider. It waits for a reply as long as its members stay after a loss by default: to give up
+/// earlier would lose them.
 const PATIENT: Timeouts = Timeouts { answer: Duration::from_secs(15), ..TIMEOUTS };
-/// How long it waits before it connects again; doubled each time that this fails, up to the longest.
+/// Pauses before a new connection; each is twice as long as the one before, up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The status when nothing can be run at all.
+/// Exit status if no command can be run at all.
 const CANNOT_RUN: u8 = 126;
 
-/// Settings that the options make.
+/// Settings of the command.
 pub struct ProvideSettings {
-    /// The commands, for `sh -c`; empty if there is none.
+    /// Commands, for `sh -c`; empty if not set.
     start: Vec<u8>,
     stop: Vec<u8>,
     check: Vec<u8>,
     clean: Vec<u8>,
     capacity: Option<u32>,
-    /// How long a command may take.
+    /// Time limit of a command.
     timeout: Duration,
     servers: Servers,
 }
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<ProvideSettings>] = &[
     Opt {
         long: "start",
         hint: "COMMAND",
-        doc_short: "starts a member, and prints its name and its attributes as NAME=VALUE on its first line",
+        doc_short: "command that starts a member, and prints its name and attributes (NAME=VALUE) in its first line",
         doc_long: "
             Starts a member.
-            Its first line is the member's name and its attributes:
+            Its first line of output is the name and the attributes of the member:
             .Ql 10.0.0.5:9001 kind=firefox .
-            With that the member is there; the rest of the output is thrown away.
+            With that the member has started; the rest of the output is discarded.
             The command may end with status 0 and leave the member running, or be its process: if it ends with another status later, the
             member is dead.",
         set_bytes: Some(|settings, value| assign(&mut settings.start, Ok(value.into()))),
@@ -63,9 +64,9 @@ const OPTIONS: &[Opt<ProvideSettings>] = &[
     Opt {
         long: "stop",
         hint: "COMMAND",
-        doc_short: "stops the member POOL_MEMBER (default: what --start has left running is terminated)",
+        doc_short: "command that stops the member POOL_MEMBER (default: the process group of --start is terminated)",
         doc_long: "
-            Stops a member, also one that is dead.
+            Stops a member, or one that is dead.
             Whatever its status, the member counts as stopped.
             If the process of
             .Fl -start
@@ -76,20 +77,20 @@ const OPTIONS: &[Opt<ProvideSettings>] = &[
     Opt {
         long: "check",
         hint: "COMMAND",
-        doc_short: "fails if the member POOL_MEMBER is dead (default: it is alive until --start fails)",
+        doc_short: "command that fails if the member POOL_MEMBER is dead (default: members are alive until --start fails)",
         doc_long: "
-            Tells by status 0 that a member is alive.
-            Without it members are alive.",
+            Checks a member: status 0 means that it is alive.
+            Without it, members are alive until their process ends.",
         set_bytes: Some(|settings, value| assign(&mut settings.check, Ok(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "clean",
         hint: "COMMAND",
-        doc_short: "cleans the member POOL_MEMBER, or fails; without --start, also members of others",
+        doc_short: "command that cleans the member POOL_MEMBER; without --start, for members of other providers and fixed ones",
         doc_long: "
-            Cleans a member that was used; it is dead if this fails.
-            Without it nothing is cleaned.
+            Cleans a member after its use; if this fails, the member is dead.
+            Without it, members are not cleaned.
             With it and without
             .Fl -start
             the command cleans the members of others, such as fixed ones, and provides none.",
@@ -99,9 +100,9 @@ const OPTIONS: &[Opt<ProvideSettings>] = &[
     Opt {
         long: "capacity",
         hint: "N",
-        doc_short: "start at most so many members (default: as many as the pool may have)",
+        doc_short: "maximum number of members to start (default: as many as the pool may have)",
         doc_long: "
-            Start at most so many members.
+            Maximum number of members to start.
             The default is as many as the pool may have.",
         set: |settings, value| assign(&mut settings.capacity, number(value, 1..=u32::MAX).map(Some)),
         ..Opt::BLANK
@@ -111,10 +112,10 @@ const OPTIONS: &[Opt<ProvideSettings>] = &[
         hint: "SECONDS",
         doc_short: "end a command that takes longer; --start only until its first line (default: 60)",
         doc_long: "
-            How long a command may take,
+            Time limit of a command; of
             .Fl -start
             until its first line.
-            Its process group is terminated then, and killed 5 seconds later, and it has failed.
+            After that its process group is terminated, and killed 5 seconds later, and it has failed.
             The default is 60.
             It should be no longer than the times that the pool sets.",
         set: |settings, value| {
@@ -129,11 +130,11 @@ const OPTIONS: &[Opt<ProvideSettings>] = &[
     Opt::HELP,
 ];
 
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// When the command line is wrong, the server refuses, or the system lets nothing be run.
+/// Fails if the command line is wrong, the server refuses, or the system cannot run commands.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let misused = |sentence: &str| Failure::misuse(format!("{sentence} (see poolcounter help provide)"));
     let mut settings = ProvideSettings::default();
@@ -164,22 +165,22 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     })
 }
 
-/// A provider from its start to its end.
+/// State of a provider from its start to its end.
 struct Session<'a> {
     settings: &'a ProvideSettings,
     role: Role,
     pool: &'a [u8],
-    /// Name of its session, which it keeps over its connections.
+    /// Name of its session, the same on all its connections.
     name: String,
     signals: SignalFd,
     link: Link,
     work: Work<'a>,
-    /// What was last said about the connection, so that it is said once.
+    /// Last message about the connection, to print each only once.
     complaint: String,
 }
 
 impl ProvideSettings {
-    /// Returns what it does for the pool; the error says what is wrong with the options.
+    /// Returns the role of the provider; the error describes a fault of the options.
     fn role(&self) -> Result<Role, &'static str> {
         let for_members = self.capacity.is_some() || !self.stop.is_empty() || !self.check.is_empty();
         match (self.start.is_empty(), self.clean.is_empty()) {
@@ -191,19 +192,19 @@ impl ProvideSettings {
     }
 }
 
-/// The connection to the server.
+/// Connection to the server.
 enum Link {
     Up(Provider),
-    /// To be made again at this time.
+    /// Not connected; connects again at this time.
     Down {
         until: Instant,
         pause: Duration,
     },
-    /// It is over.
+    /// Ended.
     Closed,
 }
 
-/// Why it ends without being asked to.
+/// Reason for which it ends by itself.
 enum Stop {
     Refused(Error),
     System(io::Error),
@@ -248,14 +249,14 @@ impl Session<'_> {
         }
     }
 
-    /// Takes its members out of the pool, and has them stopped. The connection is kept until members of others are cleaned that it has
-    /// begun with: another would be asked to clean them at the same time.
+    /// Withdraws its members from the pool, and stops them. The connection stays open until the cleanings in progress
+    /// of others' members are done; otherwise the server would have them cleaned by another cleaner at the same time.
     fn end(&mut self) {
         if self.role == Role::Cleaner {
             return self.work.end();
         }
         if let Link::Up(provider) = &mut self.link {
-            // Nothing is started in place of what it takes away. A connection that is lost has no members any more.
+            // Prevents new starts in place of the withdrawn members. On a lost connection there are no members left.
             let _ = provider.set_capacity(Some(0));
             let _ = self.work.members().try_for_each(|member| match provider.withdraw(member, true) {
                 Err(Error::Lost) => Err(()),
@@ -266,7 +267,7 @@ impl Session<'_> {
         self.close_if_done();
     }
 
-    /// Closes the connection of a provider that ends, once nobody waits for it there.
+    /// Closes the connection of an ending provider, once the server waits for no cleaning.
     fn close_if_done(&mut self) {
         let is_needed = matches!(self.link, Link::Up(_)) && self.work.is_cleaning_for_others();
         if self.role != Role::Cleaner && self.work.is_ending() && !is_needed {
@@ -294,7 +295,7 @@ impl Session<'_> {
                     self.try_later(&Error::Lost, pause);
                 }
             }
-            // The server may not run yet, nor the pool be declared.
+            // The server may not run yet, or the pool may not be declared yet.
             Err(error @ (Error::Unavailable(_) | Error::Lost)) => self.try_later(&error, pause),
             Err(Error::Refused(words)) if words.starts_with("NO_POOL") => {
                 self.try_later(&Error::Refused(words), pause);
@@ -316,7 +317,7 @@ impl Session<'_> {
         }
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is work.
     fn wait(&mut self) -> io::Result<()> {
         let mut until = self.work.next_deadline();
         let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
@@ -329,7 +330,7 @@ impl Session<'_> {
         }
         polled.extend(self.work.outputs().map(|output| PollFd::new(output, PollFlags::POLLIN)));
         let timeout = until.map_or(PollTimeout::NONE, |until| {
-            // A millisecond more, so that the deadline is past then.
+            // One millisecond more, so that the deadline is past by then.
             let ms = until.saturating_duration_since(Instant::now()).as_millis() + 1;
             PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
         });
@@ -360,7 +361,7 @@ impl AsMut<Servers> for ProvideSettings {
     }
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }

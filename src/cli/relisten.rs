@@ -1,4 +1,4 @@
-//! Opens and closes listeners after a reload, so that the daemon listens where the settings say now. Connections live on.
+//! Opens and closes listeners after a reload, to match the settings. Connections stay open.
 
 use super::options::DaemonSettings;
 use crate::services::SERVICES;
@@ -8,7 +8,8 @@ use poolcounter_server::{Address, Listener, Server};
 use poolcounter_service::container::{PerService, ServiceId};
 use std::io::{self, ErrorKind};
 
-/// Has the server listen where the settings say, and returns whether it does. What cannot change is logged, and stays as it was.
+/// Makes the listeners match the settings, and returns true on success. Logs what cannot change and leaves it as it
+/// was.
 pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
     let old = match server.take_listeners() {
         Ok(old) => old,
@@ -25,7 +26,7 @@ pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
             Err(error) if settings.endpoints[service].is_default() && is_unsupported(&error) => {}
             Err(error) => {
                 warn!(
-                    "cannot listen on {address}: {error}; the {} are also served where they were",
+                    "cannot listen on {address}: {error}; the {} are still served at their old addresses",
                     service.info(SERVICES).name
                 );
                 succeeds[service] = false;
@@ -52,7 +53,7 @@ pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
     ServiceId::all(SERVICES).all(|service| succeeds[service])
 }
 
-/// A listener that the settings ask for and that was not there, if it could be opened.
+/// Listener that the settings require in addition, if it could be opened.
 struct Opened {
     service: ServiceId,
     address: Address,
@@ -76,7 +77,7 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec
         let mut there: Vec<&Address> = own().flatten().collect();
         for address in settings.endpoints[service].addresses() {
             match there.iter().position(|bound| bound.socket() == address.socket()) {
-                // Each counts once: with port 0, two that are alike are not the same.
+                // Each matches once: with port 0, two equal entries are different listeners.
                 Some(at) => drop(there.swap_remove(at)),
                 None => {
                     let result = Listener::bind_beside(&address, &settings.net_of(service), &others);
@@ -88,7 +89,7 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec
     opened
 }
 
-/// Goes on with a listener that was there before, and returns whether it listens as the settings say.
+/// Keeps a listener, and returns true if it matches the settings.
 fn keep(mut listener: Listener, service: ServiceId, server: &mut Server, settings: &DaemonSettings) -> bool {
     let adjusted = listener.adjust(&settings.net_of(service));
     if let Err(error) = &adjusted {
@@ -107,7 +108,7 @@ fn add(listener: Listener, service: ServiceId, server: &mut Server) -> bool {
         .is_ok()
 }
 
-/// Returns true when the machine has no such family of addresses.
+/// Returns true if the machine lacks this address family.
 pub(super) fn is_unsupported(error: &io::Error) -> bool {
     let no_such_family = error.raw_os_error() == Some(Errno::EAFNOSUPPORT as i32);
     no_such_family || error.kind() == ErrorKind::AddrNotAvailable

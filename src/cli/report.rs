@@ -1,62 +1,65 @@
-//! What a server reports of its services, as `STATS REPORT` tells it: `stats` prints it and `top` shows it. It knows no service.
+//! Reports of servers, as sent by `STATS REPORT`: `stats` prints them and `top` shows them. Independent of services.
 
 #![cfg_attr(not(feature = "top"), allow(dead_code, reason = "`top` shows all of a report, `stats` a part"))]
 
 mod health;
 mod tone;
 
-pub use health::ToldHealth;
+pub use health::{ToldCondition, ToldHealth};
 pub use tone::Tone;
 
 use super::servers::{AnswerOf, in_words};
 use super::terminal::printable;
 use poolcounter_client::{Client, Error, Lines};
-use poolcounter_core::time::Span;
+use poolcounter_service::shown;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 use std::fmt;
 
-/// What a server that was asked for its report has answered.
+/// Text about a server whose rules of access do not let this client ask.
+pub const DENIED: &str = "no rule of access allows this (DENIED)";
+
+/// Reply of a server to a request for its report.
 pub enum Answer {
     /// The report.
     Report(Value),
-    /// It knows no reports: the C daemon, or a release before them.
+    /// The server does not support reports: the C daemon, or an older release.
     Refused,
 }
 
-/// What a server tells of all its services.
+/// Report of a server about all its services.
 #[derive(Deserialize)]
 pub struct ToldReport {
     pub version: String,
-    /// In seconds.
+    /// Time since the start, in seconds.
     pub uptime: f64,
-    /// Seconds since 1970 at the start.
+    /// Start, in seconds since 1970.
     #[serde(default)]
     started_at: f64,
-    /// Older releases do not tell.
+    /// Health of the services; missing from older releases.
     #[serde(default)]
     pub health: Vec<ToldHealth>,
     pub services: Vec<ToldService>,
     history: ToldHistory,
-    /// The rows of the tables of each service, beside what is not looked at.
+    /// Rows of the tables of each service, with other unused values.
     #[serde(flatten)]
     rows: Map<String, Value>,
 }
 
-/// What it tells of one of them.
+/// Report about one service.
 #[derive(Deserialize)]
 pub struct ToldService {
     pub name: String,
-    /// Older releases do not say.
+    /// True if it is enabled; missing from older releases.
     #[serde(default = "yes")]
     pub is_enabled: bool,
     pub connections: u64,
     pub connections_opened: u64,
     pub figures: Vec<ToldFigure>,
     tables: Vec<ToldHeading>,
-    /// What most of them have not, and older releases have nowhere.
+    /// Heat map; most services and older releases have none.
     matrix: Option<ToldMatrix>,
 }
 
@@ -64,7 +67,7 @@ fn yes() -> bool {
     true
 }
 
-/// Two kinds of names against each other.
+/// Heat map of two kinds of names.
 #[derive(Deserialize)]
 struct ToldMatrix {
     title: String,
@@ -78,7 +81,7 @@ struct ToldMatrix {
 #[derive(Deserialize)]
 struct ToldLine {
     name: String,
-    /// For each column how much waits, and how many seconds; or 0. Those behind are sums.
+    /// For each column, a pair of number and seconds, or 0. The sums follow at the end.
     values: Vec<Value>,
 }
 
@@ -94,7 +97,7 @@ struct ToldHistory {
     series: Vec<ToldSeries>,
 }
 
-/// A value that is remembered, as it is now.
+/// Current value of a curve.
 #[derive(Deserialize)]
 pub struct ToldSeries {
     service: String,
@@ -121,7 +124,7 @@ struct ToldColumn {
     title: String,
     unit: String,
     is_counter: bool,
-    /// Older releases do not tell.
+    /// Emphasis; missing from older releases.
     #[serde(default)]
     emphasis: String,
 }
@@ -134,55 +137,56 @@ struct ToldTimes {
     p99_is_over: bool,
 }
 
-/// A table with a column for each value that it shows: two for times.
+/// Table with a column for each value that it shows: two for durations.
 pub struct Grid {
-    /// Its name among those of all services.
+    /// Name, unique among all services.
     pub id: String,
     pub title: String,
-    /// What is said in place of no rows.
+    /// Text shown if there are no rows.
     pub empty: String,
-    /// What is to be said of the rows.
+    /// Sentence about the rows.
     pub note: Option<String>,
-    /// How many rows are left out.
+    /// Number of rows left out.
     pub more: u64,
     pub heads: Vec<GridHead>,
     pub rows: Vec<Vec<GridCell>>,
 }
 
-/// The head of a column.
+/// Head of a column.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GridHead {
     pub title: String,
-    /// Whether it says what a row is about.
+    /// True if it identifies the row.
     pub is_text: bool,
-    /// Whether its values only grow.
+    /// True if its values only grow.
     pub is_counter: bool,
-    /// What its values are for whoever looks.
+    /// Meaning of its values for the reader.
     pub tone: Tone,
 }
 
-/// What stands in a table.
+/// Cell of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub enum GridCell {
-    /// There is nothing to say.
+    /// No value.
     Nothing,
-    /// Text that does no harm.
+    /// Text, safe for a terminal.
     Text(String),
     /// A number.
     Number(f64),
-    /// So much in each second.
+    /// Rate per second.
     Rate(f64),
-    /// So many seconds, or more than that.
+    /// Duration in seconds, or longer than that.
     Time { seconds: f64, is_over: bool },
 }
 
-/// Asks each server for its report, with so many rows of each table at most. Returns what is wrong with one in words that stand
-/// behind its name.
+/// Asks each server for its report, with at most `rows` rows of each table. Errors are phrased to follow the name of
+/// the server.
 pub fn ask(client: &Client, rows: usize) -> Vec<AnswerOf<Answer>> {
     let answers = in_words(client.query(format!("REPORT {rows}")));
     let read = |(server, answer): AnswerOf<Lines>| {
         let answer = answer.and_then(|answer| match answer {
             Ok(lines) => parse(&lines.concat()).map(Answer::Report),
+            Err(Error::Refused(words)) if words.contains("DENIED") => Err(DENIED.into()),
             Err(Error::Refused(_)) => Ok(Answer::Refused),
             Err(error) => Err(error.to_string()),
         });
@@ -205,11 +209,11 @@ impl ToldReport {
         self.started_at + self.uptime
     }
 
-    /// Returns the report in what a server answered.
+    /// Parses the report in a server's reply.
     ///
     /// # Errors
     ///
-    /// One sentence: it is no such report.
+    /// One sentence, if it is not a valid report.
     pub fn read(report: Value) -> Result<ToldReport, String> {
         serde_json::from_value(report).map_err(|error| unreadable(&error))
     }
@@ -219,7 +223,7 @@ impl ToldReport {
         self.history.series.iter().filter(|series| series.service == service.name)
     }
 
-    /// Returns the tables of a service that people are shown, with its matrix as one.
+    /// Returns the visible tables of a service, with its matrix as one.
     pub fn tables(&self, service: &ToldService) -> Vec<Grid> {
         let rows = self.rows.get(&service.name);
         let grid = |heading: &ToldHeading| Grid::of(service, heading, rows.and_then(|rows| rows.get(&heading.name)));
@@ -230,21 +234,21 @@ impl ToldReport {
 }
 
 impl ToldService {
-    /// Returns whether there is anything to say of it, with these tables: it was asked for something, or has something to do.
+    /// Returns true if the service was used or has rows in these tables.
     pub fn is_used(&self, tables: &[Grid]) -> bool {
         self.connections_opened > 0 && !self.figures.is_empty() || tables.iter().any(|table| !table.rows.is_empty())
     }
 }
 
 impl ToldSeries {
-    /// Returns what its value is for whoever looks.
+    /// Returns the meaning of its value for the reader.
     pub fn tone(&self) -> Tone {
         Tone::of(&self.emphasis)
     }
 }
 
 impl ToldFigure {
-    /// Returns its value, to be shown.
+    /// Returns its value as a cell.
     pub fn cell(&self) -> GridCell {
         if self.is_seconds { GridCell::seconds(self.value) } else { GridCell::Number(self.value) }
     }
@@ -305,7 +309,7 @@ impl ToldColumn {
         }
     }
 
-    /// Returns the cells of a value of the column, as many as it has heads.
+    /// Returns the cells for a value of the column, as many as it has heads.
     fn cells(&self, value: &Value) -> Vec<GridCell> {
         let time = |seconds: Option<f64>, is_over| {
             seconds.map_or(GridCell::Nothing, |seconds| GridCell::Time { seconds, is_over })
@@ -327,12 +331,12 @@ impl ToldColumn {
 }
 
 impl GridCell {
-    /// Returns the cell of a span.
+    /// Returns the cell for a duration.
     pub fn seconds(seconds: f64) -> GridCell {
         GridCell::Time { seconds, is_over: false }
     }
 
-    /// Returns the number in it, if there is one.
+    /// Returns the number in the cell, if any.
     pub fn value(&self) -> Option<f64> {
         match self {
             GridCell::Nothing | GridCell::Text(_) => None,
@@ -340,11 +344,11 @@ impl GridCell {
         }
     }
 
-    /// Compares in the usual order: names up, numbers down.
+    /// Compares in the default order: names ascending, numbers descending.
     pub fn compare(&self, other: &GridCell) -> Ordering {
         match (self, other) {
             (GridCell::Text(a), GridCell::Text(b)) => a.cmp(b),
-            // What is not known is less than any number.
+            // An unknown value is less than any number.
             (a, b) => b.value().unwrap_or(-1.0).total_cmp(&a.value().unwrap_or(-1.0)),
         }
     }
@@ -361,29 +365,15 @@ impl fmt::Display for GridCell {
             GridCell::Rate(rate) => write!(f, "{rate:.0}"),
             GridCell::Time { seconds, is_over } => {
                 let over = if *is_over { "over " } else { "" };
-                write!(f, "{over}{}", brief(Span::from_micros((seconds * 1e6) as u64)))
+                write!(f, "{over}{}", shown::duration(seconds.max(0.0)))
             }
         }
     }
 }
 
-/// Returns text of a server that does no harm on a terminal.
+/// Returns the text of a server, safe for a terminal.
 fn visible(text: &str) -> String {
     printable(text.as_bytes())
-}
-
-/// Returns a span in two units at most.
-fn brief(span: Span) -> String {
-    let us = span.as_micros();
-    let s = us / 1_000_000;
-    match s {
-        0 if us < 1_000 => format!("{us} us"),
-        0 => format!("{} ms", us / 1_000),
-        1..60 => format!("{s}.{} s", us % 1_000_000 / 100_000),
-        60..3_600 => format!("{} m {} s", s / 60, s % 60),
-        3_600..86_400 => format!("{} h {} m", s / 3_600, s / 60 % 60),
-        _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),
-    }
 }
 
 #[cfg(test)]
@@ -391,18 +381,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_brief() {
-        for (us, text) in [(0, "0 us"), (999, "999 us"), (5_400, "5 ms"), (3_999_999, "3.9 s")] {
-            assert_eq!(brief(Span::from_micros(us)), text);
-        }
-        for (s, text) in [(1, "1.0 s"), (59, "59.0 s"), (61, "1 m 1 s"), (7_260, "2 h 1 m"), (90_000, "1 d 1 h")] {
-            assert_eq!(brief(Span::from_secs(s)), text);
-        }
+    fn times_are_those_of_the_pages() {
         let over = GridCell::Time { seconds: 300.0, is_over: true };
-        assert_eq!(over.to_string(), "over 5 m 0 s");
+        assert_eq!([over, GridCell::seconds(61.0)].map(|cell| cell.to_string()), ["over 5 min", "1 min 1 s"]);
     }
 
-    /// A server may be of another release, and may mean harm.
+    /// A server may be of another release, or malicious.
     #[test]
     fn unexpected_values_are_left_out() {
         let column = |unit: &str| ToldColumn {
@@ -418,7 +402,7 @@ mod tests {
             ("number", "3", "3"),
             ("number", r#""3""#, "-"),
             ("seconds", "null", "-"),
-            ("seconds", "-3e300", "0 us"),
+            ("seconds", "-3e300", "0 s"),
             ("seconds", "1e300", " d "),
             ("times", r#"{"p50":1}"#, "-"),
             ("times", r#"{"p50":1,"p99":null,"p50_is_over":true,"p99_is_over":false}"#, "over 1.0 s"),

@@ -1,4 +1,4 @@
-//! Rows that servers tell, as a table or as JSON.
+//! Rows sent by servers, as a table or as JSON.
 
 use super::command::Failure;
 use super::servers::{AnswerOf, in_words, print_answers, print_objects};
@@ -7,43 +7,46 @@ use poolcounter_client::{Error, Rows, RowsOfEach};
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// A row of a table that is printed.
+/// Row of a printed table.
 pub trait PrintedRow {
-    /// What a list of them is called in JSON.
+    /// Name of a list of them in JSON.
     const LIST: &'static str;
 
-    /// The heads of the columns.
+    /// Returns the heads of the columns.
     fn heads() -> Vec<String>;
 
-    /// What stands in them.
+    /// Returns the cells.
     fn cells(&self) -> Vec<String>;
 
-    /// The same in JSON.
+    /// Returns the row as JSON.
     fn object(&self) -> Value;
 
-    /// Says why a server has told none.
+    /// Returns the text for a server's refusal.
     fn refusal(error: &Error) -> String {
         error.to_string()
     }
 }
 
-/// The rows of servers by name, or what is wrong in words.
+/// Returns the rows of servers by name, or the error as text.
 pub fn flat<T>(answers: RowsOfEach<T>, refusal: fn(&Error) -> String) -> Vec<AnswerOf<Vec<T>>> {
     let flat = |answer: Result<Rows<T>, String>| answer?.map_err(|error| refusal(&error));
     in_words(answers).into_iter().map(|(server, answer)| (server, flat(answer))).collect()
 }
 
-/// Prints what servers told as a table, or as JSON.
+/// Prints the rows of servers as a table, or as JSON.
 ///
 /// # Errors
 ///
-/// When nothing can be printed.
+/// Fails if nothing can be printed.
 pub fn show<R: PrintedRow>(answers: RowsOfEach<R>, is_json: bool) -> Result<ExitCode, Failure> {
     let answers = flat(answers, R::refusal);
     match is_json {
         true => print_objects(answers, |rows| (R::LIST, rows.iter().map(R::object).collect())),
-        false => print_answers(answers, |rows| {
-            aligned(&[R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect::<Vec<_>>())
-        }),
+        false => print_answers(answers, |rows| table(&rows)),
     }
+}
+
+/// Returns the lines of a table.
+pub fn table<R: PrintedRow>(rows: &[R]) -> Vec<String> {
+    aligned(&[R::heads()].into_iter().chain(rows.iter().map(R::cells)).collect::<Vec<_>>())
 }

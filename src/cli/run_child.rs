@@ -1,8 +1,8 @@
-//! Runs a command as a child while a lock or units are held for it: forwards signals to it, and reacts when what is held is
-//! lost. It does not know what that is.
+//! Runs a command as a child while a lock, units or members are held for it: forwards signals, and reacts to the loss
+//! of the resource. Independent of its kind.
 //!
-//! No signal has a handler here. Signals are blocked and read from a descriptor, so the command finds their actions as they
-//! were; one that is ignored, as under nohup, stays ignored.
+//! Signals have no handlers here. They are blocked and read from a descriptor, so the command inherits their
+//! dispositions unchanged; an ignored one, as under nohup, stays ignored.
 
 use super::command::Failure;
 use super::spawn::{Spawn, Stdio, Variable, block_signals, status_of};
@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 
-/// The signals that are forwarded to the command. The others stop or end this process, or mean nothing to it.
+/// Signals that are forwarded to the command. The others stop or end this process, or have no meaning for it.
 const FORWARDED: [Signal; 8] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -28,47 +28,48 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGALRM,
     Signal::SIGWINCH,
 ];
-/// The status of a command that is there and cannot be run, as shells have it.
+/// Exit status of a command that exists but cannot be run, as in shells.
 const CANNOT_RUN: u8 = 126;
-/// The status of a command that is not there.
+/// Exit status of a command that does not exist.
 const NOT_FOUND: u8 = 127;
 
-/// What is held while the command runs.
+/// Resource held while the command runs.
 pub struct HeldResource<'a> {
-    /// Returns the socket that is readable when there is news of it, with the number of its connection: it may be replaced.
+    /// Returns the socket that is readable when the resource has news, with the number of its connection, which may
+    /// change.
     pub connection: &'a dyn Fn() -> Option<(u64, RawFd)>,
-    /// Looks after it: called when the socket is readable, and when it says. Returns when that is next, if ever. The error says
-    /// that it is lost, and why: `the lock is lost, because its time is over`. It is not called again then.
+    /// Checks and maintains the resource: called when the socket is readable, and at the returned time, if any. The
+    /// error is the reason of the loss (`the lock is lost, because its time is over`); it is not called after that.
     pub check: &'a dyn Fn() -> Result<Option<Instant>, String>,
-    /// What becomes of the command then.
+    /// Effect of the loss on the command.
     pub on_lost: OnLost,
 }
 
-/// What becomes of the command when what is held for it is lost.
+/// Effect on the command when its resource is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnLost {
-    /// It runs on.
+    /// The command runs on.
     #[default]
     Warn,
-    /// It is sent SIGTERM.
+    /// SIGTERM is sent to the command.
     Term,
-    /// It is sent SIGKILL.
+    /// SIGKILL is sent to the command.
     Kill,
 }
 
-/// How the command ended.
+/// End of the command.
 pub struct Ended {
-    /// Its exit status, or 128 and the number of the signal that ended it.
+    /// Exit status, or 128 plus the number of the signal that ended it.
     pub status: u8,
-    /// What was held for it was lost meanwhile.
+    /// True if the resource was lost before the end.
     pub was_lost: bool,
 }
 
-/// Runs a command until it ends. The words are its name and arguments; the variables are added to its environment.
+/// Runs a command until it ends. `words` are its name and arguments; `variables` are added to its environment.
 ///
 /// # Errors
 ///
-/// When it cannot be run, with the status that shells have for that.
+/// Fails if it cannot be run, with the exit status that shells use for that.
 pub fn run(words: &[OsString], variables: &[Variable], held: Option<&HeldResource<'_>>) -> Result<Ended, Failure> {
     let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
     let name = words.first().expect("the caller has checked that there is a command");
@@ -85,7 +86,7 @@ pub fn run(words: &[OsString], variables: &[Variable], held: Option<&HeldResourc
 }
 
 impl OnLost {
-    /// Reads an option's value; the error says what is allowed.
+    /// Parses the value of an option; the error describes valid values.
     pub fn parse(text: &str) -> Result<OnLost, String> {
         match text {
             "warn" => Ok(OnLost::Warn),
@@ -120,7 +121,7 @@ impl ChildRun<'_> {
             let timeout = self.check_held().map(|next| next.saturating_duration_since(Instant::now()));
             let present = self.held.and_then(connection);
             if present != watched {
-                // A closed descriptor is not watched any more, and its number may have been given to the new one.
+                // A closed descriptor is no longer watched, and its number may have been reused for the new one.
                 (poll, watched) = (self.watch(present)?, present);
             }
             match poll.poll(&mut events, timeout) {
@@ -130,7 +131,7 @@ impl ChildRun<'_> {
         }
     }
 
-    /// Returns what waits for signals and for news of this connection.
+    /// Returns a poll for the signals and for input on this connection.
     fn watch(&self, connection: Option<(u64, RawFd)>) -> io::Result<Poll> {
         let poll = Poll::new()?;
         poll.registry().register(&mut SourceFd(&self.signals.as_raw_fd()), Token(0), Interest::READABLE)?;
@@ -142,14 +143,14 @@ impl ChildRun<'_> {
 
     fn forward(&self, info: &siginfo) {
         let signal = Signal::try_from(info.ssi_signo as i32).ok().filter(|signal| FORWARDED.contains(signal));
-        // The terminal sends what is typed to the command as well; a second one would mean something else to it.
+        // The terminal sends typed signals to the command as well; a second one could have another effect.
         let is_typed = info.ssi_code > 0 && matches!(signal, Some(Signal::SIGINT | Signal::SIGQUIT));
         if let (Some(signal), false) = (signal, is_typed) {
             self.send(signal);
         }
     }
 
-    /// Looks after what is held, and returns when to do so again.
+    /// Checks the resource, and returns the time of the next check.
     fn check_held(&mut self) -> Option<Instant> {
         let held = self.held.filter(|_| !self.was_lost)?;
         let loss = match (held.check)() {
@@ -162,14 +163,14 @@ impl ChildRun<'_> {
             OnLost::Term => ("the command is terminated", Some(Signal::SIGTERM)),
             OnLost::Kill => ("the command is killed", Some(Signal::SIGKILL)),
         };
-        // The signal first: the message may have to wait for its reader.
+        // The signal comes first, because the message may wait for its reader.
         signal.into_iter().for_each(|signal| self.send(signal));
         terminal::warn(&format!("{loss}; {consequence}"));
         None
     }
 
     fn send(&self, signal: Signal) {
-        // Until it is waited for, the child has its number for itself, even if it has ended.
+        // Until the child is waited for, its id is not reused, even after its end.
         let _ = kill(self.child, signal);
     }
 }

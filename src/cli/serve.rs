@@ -1,4 +1,4 @@
-//! Starts the daemon: logs, descriptors, listeners, and then the loop.
+//! Start of the daemon: log, descriptors, listeners, and then the loop.
 
 use super::command::Failure;
 use super::config;
@@ -16,16 +16,16 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-/// A fleet's daemon with fewer descriptors than this will turn clients away on a busy day.
+/// Number of descriptors below which the daemon of a fleet turns clients away on a busy day.
 const ENOUGH_DESCRIPTORS: u64 = 65_535;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The command: serves until a signal ends it, or only tells whether it could serve, or take over.
+/// Runs the command: serves until a signal ends it, or only checks whether it could serve, or take over.
 ///
 /// # Errors
 ///
-/// When it cannot.
+/// Fails if it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     if let Some(handover) = Handover::inherited() {
         go_on(handover?, given)?;
@@ -45,9 +45,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves in place of the process that left `handover`, with the settings that were rehearsed, whatever is in the
-/// configuration file by now. Version 0.9.0 did not tell them. If the file is not well-formed any more, that is no reason to
-/// drop every lock.
+/// Serves in place of the process that left `handover`, with the settings that were rehearsed, even if the
+/// configuration file has changed since. Version 0.9.0 did not pass them on; then the file is read, and a fault in it
+/// must not cost the locks.
 fn go_on(handover: Handover, given: &Given) -> Result<(), Failure> {
     let settings = match handover.config() {
         Some(text) => DaemonSettings::with_file(given, text),
@@ -60,7 +60,7 @@ fn go_on(handover: Handover, given: &Given) -> Result<(), Failure> {
     logger::start(settings.verbosity);
     let mut policy = settings.policy();
     if complaint.is_some() {
-        // Rules that cannot be read must not let everybody in.
+        // Unreadable rules must not give everyone access.
         policy.rules = None;
     }
     warn_of_rules(&settings);
@@ -72,12 +72,12 @@ fn go_on(handover: Handover, given: &Given) -> Result<(), Failure> {
         }
         Some(sentence) => {
             warn!(
-                "the configuration file counts for nothing until the next reload, and if it had rules nobody may ask for anything: {sentence}"
+                "the configuration file counts for nothing until the next reload; if there were rules of access, no request is allowed until then: {sentence}"
             );
             false
         }
     };
-    // What cannot be opened must not cost the locks of those who are connected.
+    // A service that cannot start must not cost the locks of connected clients.
     let has_begun = server.begin().inspect_err(|sentence| error!("{sentence}")).is_ok();
     server.note_reload(has_worked && has_begun);
     announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
@@ -109,16 +109,16 @@ fn take_over(handover: Handover, settings: &DaemonSettings, policy: Policy) -> R
     Ok(server)
 }
 
-/// Warns where rules are for users or groups of which this process cannot know all.
+/// Warns about rules for users or groups if this process cannot see all of them.
 fn warn_of_rules(settings: &DaemonSettings) {
     if !net::tells_all_users() && settings.rules.iter().any(Rule::is_for_users) {
         warn!(
-            "rules of access for user: and group: are for nobody but those whose ids are mapped: this process runs in a user namespace without the others"
+            "rules of access for user: and group: match only ids that are mapped in this user namespace, and not all are"
         );
     }
 }
 
-/// Tells that it listens, last of all where the pools' clients find it. `before` is what it did before that.
+/// Logs the addresses, those of the pools last. `before` is the text before them.
 fn announce(server: &Server, before: &str) {
     let (first, others) = SERVICES.split_first().expect("there are services");
     for service in others.iter().rev() {
@@ -133,12 +133,14 @@ fn announce(server: &Server, before: &str) {
     }
 }
 
-/// Done before the start is announced, so that a signal sent upon the announcement finds its handler.
+/// Installs the signal handlers. Called before the start is announced, so that signals sent in reaction to that are
+/// handled.
 fn handle_signals(server: &mut Server) -> Result<(), String> {
     server.handle_signals().map_err(|error| format!("cannot handle signals: {error}"))
 }
 
-/// Takes as many descriptors as the system gives, and returns how many: every connection needs one. Whoever takes over keeps the limit.
+/// Raises the descriptor limit as far as the system allows, and returns it: every connection needs a descriptor. The
+/// limit survives an upgrade.
 pub(super) fn raise_descriptor_limit() -> u64 {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| {
         setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
@@ -154,7 +156,7 @@ pub(super) fn raise_descriptor_limit() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(ENOUGH_DESCRIPTORS, |(most, _)| most)
 }
 
-/// Listens on the sockets that the supervisor has opened, and for services that got none where the settings say.
+/// Listens on the sockets of the supervisor, and for services without one on the addresses of the settings.
 fn listen(server: &mut Server, settings: &DaemonSettings) -> Result<(), String> {
     for (name, fd) in net::sockets_from_supervisor()? {
         let socket = format!("the socket \"{name}\" of LISTEN_FDS");
@@ -176,7 +178,7 @@ fn listen(server: &mut Server, settings: &DaemonSettings) -> Result<(), String> 
     Ok(())
 }
 
-/// Listens on what somebody else has opened, instead of where the settings say.
+/// Listens on an inherited socket instead of the addresses of the settings.
 fn listen_instead(
     listener: Listener,
     service: ServiceId,
@@ -190,7 +192,7 @@ fn listen_instead(
     server.listen(listener, service).map_err(|error| format!("cannot listen on {socket}: {error}"))
 }
 
-/// The service that a socket of this name is for. One without a name of its own is for the first.
+/// Returns the service for a socket of this name. A socket without a specific name is for the first service.
 fn service_called(name: &str) -> Option<ServiceId> {
     let is_unnamed = name.is_empty() || name == "unknown" || name.ends_with(".socket");
     let singular = |name: &str| name.trim_end_matches('s').to_string();
@@ -205,7 +207,7 @@ fn listen_for(service: ServiceId, server: &mut Server, settings: &DaemonSettings
             Listener::bind(&address, &settings.net_of(service)).and_then(|listener| server.listen(listener, service));
         match bound {
             Ok(()) => {}
-            // A machine without IPv6 is served all the same, if nobody asked for it by name.
+            // Without IPv6 on the machine, the default addresses are served as far as possible.
             Err(error)
                 if endpoint.is_default()
                     && !server.addresses(service.info(SERVICES).name).is_empty()
@@ -216,7 +218,7 @@ fn listen_for(service: ServiceId, server: &mut Server, settings: &DaemonSettings
     Ok(())
 }
 
-/// Returns the addresses in a sentence.
+/// Returns the addresses as an enumeration.
 pub(super) fn enumerate(addresses: &[Address]) -> String {
     let texts: Vec<String> = addresses.iter().map(Address::to_string).collect();
     match texts.as_slice() {

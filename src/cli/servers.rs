@@ -1,74 +1,72 @@
-//! The servers that a command asks, and the option that names them.
+//! Servers of a command, and the options for them.
 
 use super::command::Failure;
 use super::terminal::{self, ascii_where_invisible};
 use poolcounter_client::{self as client, MediaWiki, Producer, Runner, Timeouts, Tls};
 use poolcounter_service::options::Opt;
 use serde_json::{Value, json};
+use std::net::Ipv6Addr;
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Where to ask, if nobody says where.
+/// Default server.
 const LOCALHOST: &str = "localhost";
-/// Where to ask for locks, if no option says where: names as for the option, with commas or spaces between them.
+/// Environment variable with the default servers, if no option sets them: names as for the option, separated by commas
+/// or spaces.
 const VARIABLE: &str = "POOLCOUNTER_SERVERS";
-/// Whom to trust, if no option says so: files as for the option.
+/// Environment variable with the default TLS files, if no option sets them: as for the option.
 const TLS_VARIABLE: &str = "POOLCOUNTER_TLS";
 
-/// For commands that people and scripts start: patient with a server that is far away or busy, and at most four seconds late for one
-/// that is back.
+/// Timeouts of commands started by people and scripts: patient with a distant or busy server, and at most four seconds
+/// late for one that is back.
 pub const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(2), answer: Duration::from_secs(5), retry: Duration::from_millis(500) };
 
-/// Servers as they were named, in that order.
+/// Servers in the order given.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Servers {
     names: Vec<String>,
-    /// How to speak to those that speak TLS, if an option says so.
+    /// TLS settings, if an option sets them.
     tls: Option<Tls>,
 }
 
 impl Servers {
-    /// The servers; the machine itself if none was named.
+    /// Returns the servers; those of the environment if none was given, or else the local machine.
     pub fn list(&self) -> Vec<String> {
-        if self.names.is_empty() { vec![LOCALHOST.into()] } else { self.names.clone() }
-    }
-
-    /// The same servers; those of the environment if none was named.
-    pub fn or_environment(self) -> Servers {
         if !self.names.is_empty() {
-            return self;
+            return self.names.clone();
         }
         let servers = std::env::var(VARIABLE).unwrap_or_default();
-        let names = servers.split([',', ' ']).filter(|server| !server.is_empty()).map(String::from).collect();
-        Servers { names, ..self }
+        let names: Vec<String> = servers.split([',', ' ']).filter(|name| !name.is_empty()).map(String::from).collect();
+        if names.is_empty() { vec![LOCALHOST.into()] } else { names }
     }
 
-    /// The servers in the order of MediaWiki for each key.
+    /// Returns the placement on the servers in the order of MediaWiki.
     pub fn placement(&self) -> MediaWiki {
         let placement = MediaWiki::new(self.list());
         if let Some(tls) = self.tls() { placement.with_tls(tls) } else { placement }
     }
 
-    /// One of these servers.
+    /// Returns a single one of these servers.
     pub fn only(&self, server: &str) -> Servers {
         Servers { names: vec![server.into()], tls: self.tls.clone() }
     }
 
-    /// A producer of jobs at the first that answers.
+    /// Returns a producer for the first server that replies.
     pub fn producer(&self) -> Producer {
         let producer = Producer::new(self.list(), TIMEOUTS);
         if let Some(tls) = self.tls() { producer.with_tls(tls) } else { producer }
     }
 
-    /// A runner of jobs of the first that answers among some of these.
+    /// Returns a runner for the first of these servers that replies.
     pub fn runner_of(&self, servers: &[String]) -> Runner {
         let runner = Runner::new(servers.iter().cloned(), TIMEOUTS);
         if let Some(tls) = self.tls() { runner.with_tls(tls) } else { runner }
     }
 
-    /// How to speak to those that speak TLS: as the option says, or the environment.
+    /// Returns the TLS settings of the option, or of the environment.
     fn tls(&self) -> Option<Tls> {
         let from_environment = || {
             let files = std::env::var(TLS_VARIABLE).ok().filter(|files| !files.is_empty())?;
@@ -78,7 +76,7 @@ impl Servers {
     }
 }
 
-/// Reads `CA[,CERT,KEY]`. The error is one sentence.
+/// Parses `CA[,CERT,KEY]`. The error is one sentence.
 fn tls_of(files: &str) -> Result<Tls, String> {
     match files.split(',').map(Path::new).collect::<Vec<_>>()[..] {
         [ca] => Tls::from_files(ca, None),
@@ -87,7 +85,24 @@ fn tls_of(files: &str) -> Result<Tls, String> {
     }
 }
 
-/// Returns the option of commands that can print what the servers say as JSON.
+/// Checks the form of a server's name; the port is the end of it.
+///
+/// # Errors
+///
+/// Fails with the right form, to follow "is not".
+fn check_server(name: &str) -> Result<(), String> {
+    let server = name.strip_prefix("tls:").unwrap_or(name);
+    let is_in_brackets = |host: &str| host.starts_with('[') && host.ends_with(']');
+    let is_host = |host: &str| !host.is_empty() && !host.contains(':') || is_in_brackets(host);
+    let is_port = |port: &str| port.parse::<NonZeroU16>().is_ok();
+    let has_port = || server.rsplit_once(':').is_some_and(|(host, port)| is_host(host) && is_port(port));
+    match is_host(server) || name.starts_with("unix:") || server.parse::<Ipv6Addr>().is_ok() || has_port() {
+        true => Ok(()),
+        false => Err("a host, HOST:PORT with a port from 1 to 65535, or unix:PATH".into()),
+    }
+}
+
+/// Returns the option of commands that can print the replies of servers as JSON.
 pub const fn json_option<S>(doc_long: &'static str, set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
     Opt {
         short: "j",
@@ -99,13 +114,13 @@ pub const fn json_option<S>(doc_long: &'static str, set: fn(&mut S, &str) -> Res
     }
 }
 
-/// The options of commands that ask servers.
+/// Options of commands that ask servers.
 pub trait ServerOptions {
-    /// The option of all commands that ask servers.
+    /// Option for the servers.
     const SERVER: Self;
-    /// The option of commands that ask each of several servers.
+    /// Option for the servers of commands that ask each of them.
     const EACH_SERVER: Self;
-    /// The option that says how to speak to servers that speak TLS.
+    /// Option for the TLS settings.
     const TLS: Self;
 }
 
@@ -116,13 +131,11 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
         hint: "HOST[:PORT]",
         doc_short: "the server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost)",
         doc_long: "
-            A server.
+            A server, as in poolcounter(1).
             May be given several times.",
         repeats: true,
         set: |settings, value| {
-            if value.is_empty() {
-                return Err("a host".into());
-            }
+            check_server(value)?;
             settings.as_mut().names.push(value.into());
             Ok(())
         },
@@ -141,15 +154,7 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
         hint: "CA[,CERT,KEY]",
         doc_short: "for servers tls:HOST: files with the authorities to trust, and a certificate to show with its key",
         doc_long: "
-            How to speak to servers that are named
-            .Cm tls : Ns Ar host Ns Op : Ns Ar port .
-            The file
-            .Ar ca
-            has the authorities in PEM whose servers are trusted;
-            .Ar cert
-            is the certificate to show, and
-            .Ar key
-            its private key.",
+            Authorities that are trusted to name servers, and the certificate to show to these, as in poolcounter(1).",
         set: |settings, value| {
             let tls = tls_of(value).map_err(|sentence| format!("what can be used: {sentence}"))?;
             settings.as_mut().tls = Some(tls);
@@ -159,10 +164,10 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
     };
 }
 
-/// What a server answered, or what is wrong in words that stand behind its name.
+/// Reply of a server, or an error phrased to follow its name.
 pub type AnswerOf<T> = (String, Result<T, String>);
 
-/// The answers of servers by name, with what is wrong in words that stand behind the name.
+/// Returns the replies of servers by name, with errors phrased to follow the name.
 pub fn in_words<T>(answers: Vec<(String, Result<T, client::Failure>)>) -> Vec<AnswerOf<T>> {
     let in_words = |(server, answer): (String, Result<T, client::Failure>)| {
         let answer = answer.map_err(|failure| failure.behind(&server));
@@ -171,12 +176,11 @@ pub fn in_words<T>(answers: Vec<(String, Result<T, client::Failure>)>) -> Vec<An
     answers.into_iter().map(in_words).collect()
 }
 
-/// Prints the answer of each server, behind its name if there are several. One that gave none is told of, and makes the
-/// status 1.
+/// Prints the reply of each server, after its name if there are several. Errors are reported, and make the status 1.
 ///
 /// # Errors
 ///
-/// When nothing can be printed.
+/// Fails if the result cannot be printed.
 pub fn print_answers<T>(answers: Vec<AnswerOf<T>>, lines_of: impl Fn(T) -> Vec<String>) -> Result<ExitCode, Failure> {
     let is_one = answers.len() == 1;
     let (mut text, mut is_complete) = (String::new(), true);
@@ -194,12 +198,12 @@ pub fn print_answers<T>(answers: Vec<AnswerOf<T>>, lines_of: impl Fn(T) -> Vec<S
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints a list of JSON objects: for each server what it answered, under the name that `value_of` returns with it, or why it gave
-/// no answer, which makes the status 1.
+/// Prints a list of JSON objects: for each server its reply, under the name that `value_of` returns with it, or the
+/// error, which makes the status 1.
 ///
 /// # Errors
 ///
-/// When nothing can be printed.
+/// Fails if the result cannot be printed.
 pub fn print_objects<T>(
     answers: Vec<AnswerOf<T>>,
     value_of: impl Fn(T) -> (&'static str, Value),

@@ -1,4 +1,4 @@
-//! Starts commands as children, and tells how they ended. It does not know what they are for.
+//! Starts commands as children, and returns their exit statuses. Independent of their purpose.
 
 use nix::errno::Errno;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
@@ -10,61 +10,62 @@ use std::env;
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::RawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A variable of the environment, as its name and value.
+/// Variable of the environment: name and value.
 pub type Variable = (Vec<u8>, Vec<u8>);
 
-/// What the names of variables begin with that tell of a member. A command that is told of one does not inherit those of another.
+/// Prefixes of the variables about members. A command with variables about a member does not inherit those about
+/// another.
 const OF_MEMBERS: [&[u8]; 6] =
     [b"POOL_NAME", b"POOL_MEMBER", b"POOL_LEASE", b"POOL_TOKEN", b"POOL_ATTR_", b"POOL_START_ID"];
 
-/// How a command is started.
+/// Parameters for starting a command.
 pub struct Spawn<'a> {
-    /// Its signal mask. The standard library would have it inherit ours.
+    /// Signal mask. The standard library would pass on that of this process.
     pub mask: &'a SigSet,
-    /// Added to its environment.
+    /// Additions to its environment.
     pub variables: &'a [Variable],
-    /// What it reads and writes.
+    /// Standard input, output and error.
     pub stdio: Stdio,
 }
 
-/// What a command reads and writes.
+/// Standard input, output and error of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stdio {
-    /// What this process does.
+    /// The three streams of this process.
     Inherited,
-    /// These descriptors. It leads a process group of its own, so that it can be ended with all that it has started, and nothing
-    /// typed at a terminal reaches it.
+    /// These descriptors. The command leads its own process group, so that it can be ended with all its children, and
+    /// signals typed at a terminal do not reach it.
     Apart {
         input: RawFd,
         output: RawFd,
-        /// None for that of this process.
+        /// Standard error; None for that of this process.
         errors: Option<RawFd>,
-        /// Its descriptor 3, if it has one.
+        /// Descriptor 3, if it has one.
         answers: Option<RawFd>,
     },
 }
 
 impl Spawn<'_> {
-    /// Starts a command: its name, which is looked for as shells do, and its arguments.
+    /// Starts a command: `words` are its name, looked up in PATH, and its arguments.
     ///
     /// # Errors
     ///
-    /// When there is no such command, or it cannot be run.
+    /// Fails if the command does not exist or cannot be run.
     pub fn spawn(&self, words: &[OsString]) -> io::Result<Pid> {
         let mut attributes = PosixSpawnAttr::init()?;
         let mut actions = PosixSpawnFileActions::init()?;
         attributes.set_sigmask(self.mask)?;
-        // The runtime ignores this one before `main`, which is not meant for commands.
+        // The runtime ignores this signal before `main`, which commands must not inherit.
         attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
         let mut flags = PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF;
         if let Stdio::Apart { input, output, errors, answers } = self.stdio {
             attributes.set_pgroup(Pid::from_raw(0))?;
             flags |= PosixSpawnFlags::POSIX_SPAWN_SETPGROUP;
-            // The last one, as 3 may be one of the others in this process.
+            // Descriptor 3 comes last, because 3 may be one of the others in this process.
             for (own, its) in [(Some(input), 0), (Some(output), 1), (errors, 2), (answers, 3)] {
                 own.map_or(Ok(()), |own| actions.add_dup2(own, its))?;
             }
@@ -86,10 +87,10 @@ impl Spawn<'_> {
     }
 }
 
-/// Blocks these signals and that of the end of children, and returns the descriptor from which they are read. One that comes
-/// before a command runs is read once it does.
+/// Blocks these signals and SIGCHLD, and returns the descriptor to read them from. A signal that arrives before a
+/// command starts is read once it runs.
 pub fn block_signals(signals: &[Signal]) -> io::Result<SignalFd> {
-    // Where SIGCHLD is ignored, the system would neither send it nor let the child be waited for.
+    // If SIGCHLD is ignored, the system neither sends it nor keeps exit statuses.
     signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::new(AtomicBool::new(false)))?;
     let mut signals: SigSet = signals.iter().copied().collect();
     signals.add(Signal::SIGCHLD);
@@ -97,13 +98,18 @@ pub fn block_signals(signals: &[Signal]) -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
-/// Returns the exit status of a child as shells have it; None while it has not ended. Asked again after its end, that is an error.
+/// Returns the words that run a command in the shell.
+pub fn shell(command: &[u8]) -> [OsString; 3] {
+    [b"sh".to_vec(), b"-c".to_vec(), command.to_vec()].map(OsStringExt::from_vec)
+}
+
+/// Returns the exit status of a child as shells do; None while it runs. Fails if called again after its end.
 pub fn status_of(child: Pid) -> io::Result<Option<u8>> {
     Ok(match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
-        // It was ended by a real-time signal, for which nix has no name.
+        // The child was ended by a real-time signal, for which nix has no name.
         Err(Errno::EINVAL) => Some(u8::MAX),
         Err(errno) => return Err(errno.into()),
-        // A status has 8 bits, and no signal has a number above 64.
+        // An exit status has 8 bits, and signal numbers are at most 64.
         Ok(WaitStatus::Exited(_, code)) => Some(u8::try_from(code).unwrap_or(u8::MAX)),
         Ok(WaitStatus::Signaled(_, signal, _)) => Some(128 + signal as u8),
         Ok(_) => None,

@@ -1,4 +1,4 @@
-//! `stats`: prints what servers tell of themselves, as lines or as JSON.
+//! `stats`: prints the reports of servers, as lines or as JSON.
 
 use super::command::Failure;
 use super::report::{self, Answer, Grid, GridCell, ToldReport, ToldService};
@@ -15,19 +15,19 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-/// Settings that the options make.
+/// Settings of the command.
 struct StatsSettings {
     servers: Servers,
     is_json: bool,
     rows: usize,
 }
 
-/// What a server says of a statistic that it does not know.
+/// Reply of a server to an unknown statistic.
 const WRONG_STAT: &str = "WRONG_STAT";
-/// How many rows of each table are printed by default.
+/// Default number of printed rows per table.
 const USUAL_ROWS: usize = 10;
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<StatsSettings>] = &[
     json_option(
         "
@@ -36,9 +36,9 @@ const OPTIONS: &[Opt<StatsSettings>] = &[
             and
             .Va report ,
             which is like
-            .Pa /status.json
-            of
-            .Xr poolcounter 8 ;
+            .Pa /status.json ,
+            as in
+            .Pa docs/status-page.md ;
             or
             .Va lines
             if a single answer was asked for, or the server knows no reports; or
@@ -52,9 +52,9 @@ const OPTIONS: &[Opt<StatsSettings>] = &[
         short: "r",
         long: "rows",
         hint: "N",
-        doc_short: "how many rows of each table to print (default: 10)",
+        doc_short: "number of rows of each table to print (default: 10)",
         doc_long: "
-            How many rows of each table to print, 300 at most.
+            Number of rows of each table to print, 300 at most.
             The default is 10.",
         set: |settings, value| assign(&mut settings.rows, number(value, 0..=300)),
         ..Opt::BLANK
@@ -65,25 +65,24 @@ const OPTIONS: &[Opt<StatsSettings>] = &[
     Opt::HELP,
 ];
 
-/// What a server has answered.
+/// Reply of a server.
 enum Printed {
     Report(Value),
     Lines(Vec<Vec<u8>>),
 }
 
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// When what was asked for cannot be printed. A server that does not answer is told of, and makes the status 1.
+/// Fails if the result cannot be printed. A server that does not reply is reported, and makes the status 1.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = StatsSettings { servers: Servers::default(), is_json: false, rows: USUAL_ROWS };
     given.apply(OPTIONS, &mut settings)?;
-    settings.servers = settings.servers.or_environment();
     let service = match given.words.as_slice() {
         [] => None,
         [word] if is_service(word) => word.to_str(),
-        words => return print_all(query(&settings.servers, words), None, settings.is_json),
+        words => return print_query(&settings, words),
     };
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     let answers = report::ask(&client, settings.rows).into_iter();
@@ -97,30 +96,47 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     print_all(answers.collect(), service, settings.is_json)
 }
 
+/// Prints what servers answer to some words. Words that none of them knows are a misuse.
+fn print_query(settings: &StatsSettings, words: &[OsString]) -> Result<ExitCode, Failure> {
+    let answers = query(&settings.servers, words);
+    let sentence = no_such(&in_a_line(&on_wire(words)));
+    match answers.iter().all(|(_, answer)| answer.as_ref().is_err_and(|error| *error == sentence)) {
+        true => Err(Failure::misuse(sentence)),
+        false => print_all(answers, None, settings.is_json),
+    }
+}
+
 fn is_service(word: &OsString) -> bool {
     SERVICES.iter().any(|info| word == info.name)
 }
 
-/// Asks for something else than the report.
-fn query(servers: &Servers, words: &[OsString]) -> Vec<AnswerOf<Printed>> {
-    // Keys are bytes, in which a space is sent so.
+/// Returns words as they are sent. Keys are bytes, in which a space is sent as `%20`.
+fn on_wire(words: &[OsString]) -> Vec<Vec<u8>> {
     let escaped = |word: &OsString| word.as_bytes().split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..]);
-    let words: Vec<Vec<u8>> = words.iter().map(escaped).collect();
+    words.iter().map(escaped).collect()
+}
+
+fn in_a_line(words: &[Vec<u8>]) -> String {
+    words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// Requests a statistic other than the report.
+fn query(servers: &Servers, words: &[OsString]) -> Vec<AnswerOf<Printed>> {
+    let words = on_wire(words);
     let answers =
         flat(Client::with(servers.placement(), TIMEOUTS).query(words.join(&b' ')), Error::to_string).into_iter();
-    let unknown = || words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" ");
-    let explained = |error: String| if error.ends_with(WRONG_STAT) { no_such(&unknown()) } else { error };
+    let explained = |error: String| if error.ends_with(WRONG_STAT) { no_such(&in_a_line(&words)) } else { error };
     answers.map(|(server, answer)| (server, answer.map(Printed::Lines).map_err(explained))).collect()
 }
 
-/// Returns what is said of a word that is neither a service nor a statistic.
+/// Returns the sentence about a word that is neither a service nor a statistic.
 fn no_such(word: &str) -> String {
     let known = first_words();
     let near = did_you_mean(word, known.iter().copied());
     format!("there is no statistic \"{word}\"; a service or a list is one of {}{near}", known.join(", "))
 }
 
-/// Asks a server that knows no reports for what it does know: its own statistics.
+/// Asks a server without reports for its own statistics.
 fn older(server: &Servers) -> Result<Printed, String> {
     let answers = query(server, &["FULL".into()]);
     answers.into_iter().map(|(_, answer)| answer).collect::<Result<Vec<_>, _>>().map(|mut one| one.remove(0))
@@ -145,7 +161,7 @@ fn print_all(answers: Vec<AnswerOf<Printed>>, service: Option<&str>, is_json: bo
     print_answers(lines.collect(), |lines| lines)
 }
 
-/// Returns the report as JSON, of one service if one is named.
+/// Returns the report as JSON, of a single service if one is given.
 fn of_service(report: Value, service: Option<&str>) -> Value {
     let Some(name) = service else { return report };
     let services = report["services"].as_array().into_iter().flatten();
@@ -156,7 +172,7 @@ fn of_service(report: Value, service: Option<&str>) -> Value {
     }
 }
 
-/// Returns the report as lines, of one service if one is named, and else of all that were ever used.
+/// Returns the report as lines, of a single service if one is given, else of all used ones.
 fn lines_of(report: &ToldReport, service: Option<&str>) -> Vec<String> {
     let up = GridCell::seconds(report.uptime);
     let mut lines = vec![format!("poolcounter {}, up {up}", printable(report.version.as_bytes()))];
@@ -196,12 +212,12 @@ impl AsMut<Servers> for StatsSettings {
     }
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }
 
-/// What can be asked for, but for single statistics.
+/// Returns the possible requests, without single statistics.
 pub fn first_words() -> Vec<&'static str> {
     SERVICES.iter().map(|info| info.name).chain(LISTS).collect()
 }

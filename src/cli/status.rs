@@ -1,4 +1,4 @@
-//! `status`: prints in a line for each service whether something is wrong, with the exit statuses of monitoring plugins.
+//! `status`: prints a line for each service about its health, with the exit statuses of monitoring plugins.
 
 use super::command::Failure;
 use super::report::{self, Answer, ToldHealth, ToldReport};
@@ -12,13 +12,13 @@ use poolcounter_service::options::Opt;
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// Settings that the options make.
+/// Settings of the command.
 struct StatusSettings {
     servers: Servers,
     is_json: bool,
 }
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<StatusSettings>] = &[
     json_option(
         "
@@ -27,9 +27,9 @@ const OPTIONS: &[Opt<StatusSettings>] = &[
             and
             .Va health ,
             which is like that in
-            .Pa /status.json
-            of
-            .Xr poolcounter 8 ;
+            .Pa /status.json ,
+            as in
+            .Pa docs/status-page.md ;
             or
             .Va error .",
         |settings, _| {
@@ -43,27 +43,27 @@ const OPTIONS: &[Opt<StatusSettings>] = &[
     Opt::HELP,
 ];
 
-/// One line: a condition that is on, or a service that is well.
+/// Line of the output: a condition that is on, or a healthy service.
 struct Line {
     level: Level,
     server: String,
     title: String,
-    /// Time for which the condition has been on; empty if there is none.
+    /// Time for which the condition has been on; empty without a condition.
     span: String,
     sentence: String,
     /// Command that helps, without the name of the program; empty if there is none.
     command: String,
 }
 
-/// The command. The status is 0 when all is well, 1 with a warning, and 2 when something is critical or a server does not answer.
+/// Runs the command. The status is 0 if all is well, 1 after a warning, and 2 if a condition is critical or a server
+/// does not reply.
 ///
 /// # Errors
 ///
-/// When nothing can be printed.
+/// Fails if the result cannot be printed.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = StatusSettings { servers: Servers::default(), is_json: false };
     given.apply(OPTIONS, &mut settings)?;
-    settings.servers = settings.servers.or_environment();
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     let answers = report::ask(&client, 0).into_iter();
     let answers: Vec<AnswerOf<Value>> = answers
@@ -122,7 +122,7 @@ fn lines_of_service(server: &str, health: &ToldHealth, now: f64) -> Vec<Line> {
     if health.conditions.is_empty() {
         return vec![line(health.level, String::new(), &health.sentence, "")];
     }
-    // A time of day is far less than what a span can be.
+    // A time of day is far below the limit of a span.
     let span = |since: f64| in_words(Span::from_micros(((now - since).max(0.0) * 1e6) as u64));
     let mut lines: Vec<Line> =
         health.conditions.iter().map(|on| line(on.level, span(on.since), &on.sentence, &on.command)).collect();
@@ -132,7 +132,7 @@ fn lines_of_service(server: &str, health: &ToldHealth, now: f64) -> Vec<Line> {
     lines
 }
 
-/// Returns a first line for monitoring, and a table in which the command that helps stands below its condition.
+/// Returns a first line for monitoring, and a table with the helpful command below each condition.
 fn text_of(lines: &[Line], has_several: bool) -> Vec<String> {
     let count = |level| lines.iter().filter(|line| line.level == level).count();
     let worst = lines.first();
@@ -164,7 +164,7 @@ impl AsMut<Servers> for StatusSettings {
     }
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }

@@ -1,39 +1,40 @@
-//! Command lines, read by a table of options. It knows no single option.
+//! Parser of command lines by a table of options. Independent of any particular option.
 
 use super::failure::Failure;
 use getopts::{Fail, HasArg, Occur, ParsingStyle};
+use poolcounter_core::text::without_passwords;
 use poolcounter_service::options::{Opt, nearest};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// What a command line says, in the terms of a table whose rows it numbers.
+/// Parsed command line, in terms of a table of options.
 #[derive(Default, Debug)]
 pub struct Given {
-    /// The rows and values of the options, by rows.
+    /// Index and value of each option given, by index.
     values: Vec<(usize, OsString)>,
-    /// What is no option, as it was given.
+    /// Words other than options, in order.
     pub words: Vec<OsString>,
-    /// How many of the words stand before `--`; all of them if there is none.
+    /// Number of words before `--`; all of them without one.
     pub words_before_dashes: usize,
 }
 
-/// What may stand on a command line beside options.
+/// Words allowed on a command line beside options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WordsAllowed {
-    /// Nothing.
+    /// No words.
     None,
     /// Words, among the options.
     Anywhere,
-    /// Words after the options: the first ends these.
+    /// Words after the options: the first word ends the options.
     Last,
 }
 
 impl Given {
-    /// Reads a command line, without the names of program and command.
+    /// Parses a command line, without the names of program and command.
     ///
     /// # Errors
     ///
-    /// One sentence that names what is wrong.
+    /// One sentence about the fault.
     pub fn read(table: &[Opt<()>], words: WordsAllowed, arguments: &[OsString]) -> Result<Given, String> {
         let texts: Vec<_> = arguments.iter().map(|argument| text_of(argument)).collect();
         let style =
@@ -59,16 +60,16 @@ impl Given {
         Ok(given)
     }
 
-    /// Whether the option in this row was given.
+    /// Returns true if the option at this index was given.
     pub fn has(&self, row: usize) -> bool {
         self.values.iter().any(|(given, _)| *given == row)
     }
 
-    /// Sets in `settings` all that was given. `table` has the rows that the command line was read with.
+    /// Applies the command line to `settings`. `table` must have the rows of the one it was parsed with.
     ///
     /// # Errors
     ///
-    /// A line for each value that is wrong, with the name of the option.
+    /// One line per invalid value, with the name of the option.
     pub fn apply<S>(&self, table: &[Opt<S>], settings: &mut S) -> Result<(), Failure> {
         let mistakes = self.apply_with(
             |row| table[row].long,
@@ -80,8 +81,8 @@ impl Given {
         if mistakes.is_empty() { Ok(()) } else { Err(Failure::misuse(mistakes.join("\n"))) }
     }
 
-    /// Sets all that was given by a function that takes the number of a row and the value, and whose error is what the value
-    /// should have been. `name_of` returns the name of a row. Returns a sentence for each value that is wrong.
+    /// Applies the command line with a function that takes the index and value of an option, and whose error describes
+    /// valid values. `name_of` returns the name of an option. Returns a sentence for each invalid value.
     pub fn apply_with(
         &self,
         name_of: impl Fn(usize) -> &'static str,
@@ -95,7 +96,7 @@ impl Given {
     }
 }
 
-/// Returns what is wrong with an option, and which one may be meant.
+/// Returns the sentence about a fault, with a suggestion if possible.
 fn sentence_of(fail: &Fail, table: &[Opt<()>]) -> String {
     let dashed = |name: &str| format!("{}{name}", if name.chars().count() == 1 { "-" } else { "--" });
     match fail {
@@ -110,16 +111,16 @@ fn sentence_of(fail: &Fail, table: &[Opt<()>]) -> String {
     }
 }
 
-/// Returns the sentence that a value of something is not what it should be.
+/// Returns the sentence about an invalid value, without a password in it.
 pub fn not(name: &str, value: &str, wanted: &str) -> String {
-    format!("{name}: \"{value}\" is not {wanted}")
+    format!("{name}: \"{}\" is not {wanted}", without_passwords(value))
 }
 
-/// The first of 256 characters that stand for bytes. Nobody writes them, as they mean nothing; one that is written all the
-/// same stands for its bytes.
+/// First of 256 code points that stand for bytes. They have no meaning in Unicode; one in an argument stands for its
+/// own bytes.
 const FIRST_BYTE: u32 = 0x10_ff00;
 
-/// An argument as text, from which [`argument_of`] makes the same argument again: what reads command lines reads text only.
+/// Returns an argument as text that [`argument_of`] reverses, because the parser of command lines accepts only text.
 fn text_of(argument: &OsStr) -> String {
     let stand_in = |byte: &u8| char::from_u32(FIRST_BYTE + u32::from(*byte)).expect("the last is U+10FFFF");
     let mut text = String::new();
@@ -147,7 +148,13 @@ fn argument_of(text: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// The part of the help that a table is, behind `brief`.
+/// Returns the lines of a table of options.
+pub fn lines(table: &[Opt<()>]) -> String {
+    let usage = usage(table, "");
+    usage.split_once("Options:\n").map(|(_, lines)| lines.trim_end().to_string() + "\n").unwrap_or_default()
+}
+
+/// Returns the help for a table of options, after `brief`.
 pub fn usage(table: &[Opt<()>], brief: &str) -> String {
     getopts_of(table.iter().filter(|option| !option.is_hidden)).usage(brief) + "\n"
 }

@@ -1,6 +1,6 @@
 //! `take`: takes members of a pool, runs a command with them, and returns them.
 //!
-//! They hang on the connection, which the command does not have, unless they are taken with a lease.
+//! The members belong to the connection, which the command does not inherit, unless they are taken with a lease.
 
 mod options;
 
@@ -13,26 +13,27 @@ use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
 use super::spawn::Variable;
 use super::table::Given;
-use super::terminal::{self, ascii_where_invisible, print, print_bytes, printable};
+use super::terminal::{self, ascii_where_invisible, printable};
 use options::{Format, NO_LIMIT, OPTIONS, TakeSettings};
 use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, TakeOutcome, Wanted};
 use serde_json::Value;
 use std::cell::Cell;
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// A lease is renewed so often before it runs out: one renewal may be lost and the server be gone for a while.
+/// Number of renewals per lease duration: allows for a failed renewal and a short outage of the server.
 const RENEWALS: u32 = 3;
-/// A renewal that failed is tried again after this, unless the next is due before.
+/// Pause after a failed renewal, unless the next one is due earlier.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// When there is no member, or the command was not run.
+/// Fails if no member is available, or the command was not run.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = TakeSettings::default();
     given.apply(OPTIONS, &mut settings)?;
@@ -58,7 +59,10 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         Ok(TakeOutcome::Taken(taken)) if settings.keeps => keep(taken, &settings),
         Ok(TakeOutcome::Taken(taken)) => run_with(taken, &settings, command),
         Ok(TakeOutcome::NoMembers(reason)) => {
-            Err(failure(TRY_LATER, &in_words(reason, quarantined(&members, &settings, source))))
+            let wanted = &settings.wanted;
+            let is_choosy =
+                wanted.count.is_some_and(|count| count > 1) || wanted.member.is_some() || !wanted.attributes.is_empty();
+            Err(failure(TRY_LATER, &in_words(reason, is_choosy, quarantined(&members, &settings, source))))
         }
         Ok(TakeOutcome::QueueFull) => Err(failure(TRY_LATER, "too many wait already")),
         Ok(TakeOutcome::Limit) => Err(failure(TRY_LATER, "no client may hold so many members")),
@@ -70,7 +74,7 @@ fn misused(sentence: &str) -> Failure {
     Failure::misuse(format!("{sentence} (see poolcounter help take)"))
 }
 
-/// Waits for members. Shows on a terminal that it does; where some are kept out, that is said once.
+/// Waits for members, and shows the progress on a terminal. Reports members in quarantine once.
 fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Result<TakeOutcome<'a>, Error> {
     let timeout = settings.wanted.timeout;
     let mut progress = WaitProgress::new(printable(source), (timeout < NO_LIMIT).then_some(timeout));
@@ -78,7 +82,7 @@ fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Res
     let mut show = |waited: Duration| {
         if waited >= Duration::from_secs(1) && !is_told {
             is_told = true;
-            // The connection that waits is in use, so this is another.
+            // The waiting connection is in use, so this is another one.
             let others = Members::with(settings.servers.placement(), TIMEOUTS);
             if let count @ 1.. = quarantined(&others, settings, source) {
                 terminal::warn(&format!("{}: waiting; {count} in quarantine", printable(source)));
@@ -97,7 +101,7 @@ fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Res
     })
 }
 
-/// Returns how many members of the pool or group are kept out; 0 where the server does not tell.
+/// Returns the number of quarantined members of the pool or group; 0 if the server does not report it.
 fn quarantined(members: &Members, settings: &TakeSettings, source: &[u8]) -> u64 {
     let of = |figures: &PoolFigures| {
         figures.iter().filter(|(name, _)| name == "quarantined").map(|(_, value)| *value).sum::<u64>()
@@ -109,29 +113,29 @@ fn quarantined(members: &Members, settings: &TakeSettings, source: &[u8]) -> u64
     pools.filter(|pool| pool.group.as_deref() == Some(source)).map(|pool| of(&pool.figures)).sum()
 }
 
-/// Prints what a command would find in its environment. The members stay taken.
+/// Prints the variables that a command would get. The members stay taken.
 fn keep(taken: Vec<Member<'_>>, settings: &TakeSettings) -> Result<ExitCode, Failure> {
     let variables = variables(&taken, settings.wanted.count.is_some());
-    let printed = match settings.format.unwrap_or_default() {
+    let text = match settings.format.unwrap_or_default() {
         Format::Env => {
             let lines = variables.iter().map(|(name, value)| [name, &b"="[..], value, b"\n"].concat());
-            print_bytes(&lines.collect::<Vec<_>>().concat())
+            lines.collect::<Vec<_>>().concat()
         }
         Format::Json => {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let object = variables.iter().map(|(name, value)| (text(name), Value::from(text(value))));
-            print(&format!("{}\n", ascii_where_invisible(&Value::Object(object.collect()).to_string())))
+            format!("{}\n", ascii_where_invisible(&Value::Object(object.collect()).to_string())).into_bytes()
         }
     };
-    // A token that nobody has read is of no use: the members are given back then.
-    let status = printed?;
+    // A token that could not be printed is useless, also if its reader is gone: the members are returned in that case.
+    std::io::stdout().write_all(&text).map_err(|error| format!("cannot print: {error}"))?;
     for member in taken {
         member.keep();
     }
-    Ok(status)
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the command while the members are held, and returns them as its status says.
+/// Runs the command while the members are held, and returns them in the condition that its exit status means.
 fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString]) -> Result<ExitCode, Failure> {
     let watch = LeaseWatch::new(&taken, settings.wanted.lease);
     let check = || watch.check();
@@ -147,7 +151,7 @@ fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString
     let ended = run_child::run(command, &variables, Some(&held));
     let condition = match &ended {
         Ok(Ended { status, .. }) if settings.is_failure(*status) => Condition::Fail,
-        // A command that did not run has not touched them.
+        // A command that did not run has not used them.
         _ => Condition::Ok,
     };
     let was_lost = ended.as_ref().is_ok_and(|ended| ended.was_lost);
@@ -161,12 +165,12 @@ fn run_with(taken: Vec<Member<'_>>, settings: &TakeSettings, command: &[OsString
     Ok(ExitCode::from(ended?.status))
 }
 
-/// Looks after members while the command runs.
+/// Renewal and check of the members' leases while the command runs.
 struct LeaseWatch<'a> {
     taken: &'a [Member<'a>],
-    /// How often their leases are renewed.
+    /// Time between two renewals.
     interval: Option<Duration>,
-    /// When they are renewed next.
+    /// Time of the next renewal.
     next: Cell<Option<Instant>>,
     /// Time of the last renewal.
     last: Cell<Instant>,
@@ -179,8 +183,8 @@ impl<'a> LeaseWatch<'a> {
         LeaseWatch { taken, interval, next: Cell::new(next), last: Cell::new(now) }
     }
 
-    /// Renews what is due, and returns when the next is; the error says what is lost. A lease whose connection is gone is due at once:
-    /// the server tells of its loss where it was renewed last.
+    /// Renews the leases if due, and returns the time of the next renewal; the error names the loss. After the loss of
+    /// a connection the renewal is due at once: the server reports a later loss on the connection of the last renewal.
     fn check(&self) -> Result<Option<Instant>, String> {
         let is_cut = self.taken.iter().any(|member| member.loss().is_none() && member.descriptor().is_none());
         let next = match self.next.get() {
@@ -207,7 +211,7 @@ impl<'a> LeaseWatch<'a> {
     }
 }
 
-/// Returns what the command is told of the members. With a count, each has its number in the names, too.
+/// Returns the variables about the members. With a count, the names also exist with a number for each member.
 fn variables(taken: &[Member<'_>], is_counted: bool) -> Vec<Variable> {
     let mut variables = Vec::new();
     if let Some(member) = taken.first() {
@@ -237,17 +241,19 @@ fn describe(member: &Member<'_>, number: &str, variables: &mut Vec<Variable>) {
         variables.push((named("TOKEN"), token.to_string().into()));
     }
     for (name, value) in member.attributes() {
-        // Shells know no other names.
+        // Names of variables in shells allow no other characters.
         let letter = |byte: &u8| if byte.is_ascii_alphanumeric() { *byte } else { b'_' };
         let name: Vec<u8> = name.iter().map(letter).collect();
         variables.push(([b"POOL_ATTR_", number.as_bytes(), &name].concat(), value.to_vec()));
     }
 }
 
-fn in_words(reason: NoMembers, quarantined: u64) -> String {
+fn in_words(reason: NoMembers, is_choosy: bool, quarantined: u64) -> String {
     let sentence = match reason {
-        NoMembers::AtCapacity if quarantined > 0 => "all members are in use or kept out",
-        NoMembers::AtCapacity => "all members are in use",
+        NoMembers::AtCapacity if is_choosy => {
+            "not enough of the members that are wanted are free, or the daemon drains"
+        }
+        NoMembers::AtCapacity => "no member is free, or the daemon drains",
         NoMembers::Starting => "no member is free, but one is being started",
         NoMembers::NoProvider => "no member is free, and there is no provider to start one",
         NoMembers::Timeout => "no member came free in time",

@@ -1,47 +1,40 @@
-//! What commands say to the person who started them.
+//! Output of commands to the terminal.
 
 use super::command::Failure;
 use super::logger;
 use log::Level;
-use poolcounter_core::text::is_visible;
+use poolcounter_core::text::{is_visible, plain};
+use poolcounter_service::shown;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// Says on the standard error what is wrong, though all goes on.
+/// Prints a warning on the standard error.
 pub fn warn(sentence: &str) {
     say(Level::Warn, sentence);
 }
 
-/// Says something on the standard error, which may be closed. Some of it may be the words of servers.
+/// Prints a line on the standard error, which may be closed. Escapes text of servers.
 pub fn say(level: Level, sentence: &str) {
     let prefix = logger::prefix(level);
-    let _ = writeln!(std::io::stderr(), "{prefix}poolcounter: {}", printable(sentence.as_bytes()));
+    let _ = writeln!(std::io::stderr(), "{prefix}poolcounter: {}", printable(plain(sentence).as_bytes()));
 }
 
-/// Prints to the standard output, whose reader may have gone.
+/// Prints to the standard output.
 ///
 /// # Errors
 ///
-/// When it cannot be written.
+/// Fails if it cannot be written.
 pub fn print(text: &str) -> Result<ExitCode, Failure> {
-    print_bytes(text.as_bytes())
-}
-
-/// Prints bytes that need not be text to the standard output.
-///
-/// # Errors
-///
-/// When they cannot be written.
-pub fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Failure> {
-    match std::io::stdout().write_all(bytes) {
-        // Its reader wants no more.
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // The reader is gone, which is no error.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         printed => printed.map_err(|error| format!("cannot print: {error}"))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The same JSON with escapes for what could do harm on a terminal. Outside of strings there is nothing of that kind.
+/// Returns the JSON with invisible characters escaped, which could harm a terminal. Outside of strings there are none.
 pub fn ascii_where_invisible(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -52,6 +45,11 @@ pub fn ascii_where_invisible(json: &str) -> String {
         }
     }
     text
+}
+
+/// Returns a time for people, in the form of the pages: `2.5 s`, `12 min 3 s`.
+pub fn in_words(time: Duration) -> String {
+    shown::duration(time.as_secs_f64())
 }
 
 /// Returns lines with columns as wide as their widest cell. All rows have as many cells as the first.
@@ -65,7 +63,7 @@ pub fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Returns text of peers for a terminal, where characters that are not visible could do harm.
+/// Returns text of peers for a terminal, with invisible characters escaped, because they could do harm.
 pub fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|c| if is_visible(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()

@@ -1,4 +1,4 @@
-//! `tls`: a terminator of TLS before a server, in a process of its own.
+//! `tls`: a TLS terminator in front of a server, in its own process.
 
 use super::command::Failure;
 use super::logger;
@@ -15,12 +15,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// How many connections there are at a time, unless an option says otherwise.
+/// Default limit of connections.
 const MAX_CONNECTIONS: usize = 10_000;
-/// Descriptors that are left for what is no connection: listeners, signals, an upgrade.
+/// Number of descriptors reserved for other uses: listeners, signals, an upgrade.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// Settings that the options make.
+/// Settings of the command.
 struct TlsSettings {
     listen: Vec<SocketAddr>,
     to: Option<Address>,
@@ -33,15 +33,15 @@ struct TlsSettings {
     verbosity: u8,
 }
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<TlsSettings>] = &[
     Opt {
         short: "l",
         long: "listen",
         hint: "IP:PORT",
-        doc_short: "where clients connect; repeatable",
+        doc_short: "address for clients to connect to; repeatable",
         doc_long: "
-            Where clients connect.
+            Address on which clients connect.
             May be given several times.",
         repeats: true,
         set: |settings, value| {
@@ -54,13 +54,13 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
         short: "t",
         long: "to",
         hint: "ADDRESS",
-        doc_short: "the server behind it: unix:PATH or IP:PORT, which it listens on as proxy:ADDRESS",
+        doc_short: "server to pass connections to: unix:PATH or IP:PORT, where it must listen as proxy:ADDRESS",
         doc_long: "
-            The server behind it:
+            Server to which connections are passed:
             .Cm unix : Ns Ar path
             or
             .Ar ip : Ns Ar port .
-            It must be one that reads the header of the PROXY protocol there, as
+            It must read the header of the PROXY protocol there, as
             .Xr poolcounter 8
             does where it listens on
             .Cm proxy : Ns Ar address .",
@@ -74,38 +74,38 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
     Opt {
         long: "cert",
         hint: "FILE",
-        doc_short: "its certificate in PEM, and the authorities between it and one that clients know",
+        doc_short: "certificate chain in PEM: the certificate, then intermediate authorities",
         doc_long: "
-            Its certificate in PEM, followed by the authorities between it and one that clients know.",
+            Certificate chain in PEM: the certificate, followed by the intermediate authorities.",
         set: |settings, value| assign(&mut settings.files.certificate, file(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "key",
         hint: "FILE",
-        doc_short: "the certificate's private key in PEM",
+        doc_short: "private key of the certificate in PEM",
         doc_long: "
-            The certificate's private key in PEM.",
+            Private key of the certificate, in PEM.",
         set: |settings, value| assign(&mut settings.files.key, file(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "client-ca",
         hint: "FILE",
-        doc_short: "let in only clients with a certificate of these authorities, and tell the server their names",
+        doc_short: "accept only clients with a certificate of these authorities, and pass their names to the server",
         doc_long: "
-            Let in only clients that show a certificate of one of these authorities, in PEM.
-            The server receives its common name; if it has none, the first host that it is for.
-            If an authority of the certificate has name constraints, it is the host in any case, and without one the client is not let in:
+            Accept only clients that show a certificate of one of these authorities, in PEM.
+            The server receives the common name of the certificate, or else its first host name.
+            If an authority of the certificate has name constraints, it is the host in any case, and without one the client is refused:
             constraints do not bind common names.
-            A client whose certificate has several common names, or one that is longer than 64 bytes or no text, is not let in.",
+            A client whose certificate has several common names, or one that is longer than 64 bytes or no text, is refused.",
         set: |settings, value| assign(&mut settings.files.client_ca, file(value).map(Some)),
         ..Opt::BLANK
     },
     Opt {
         long: "max-connections",
         hint: "N",
-        doc_short: "connections at a time (default: 10000)",
+        doc_short: "maximum number of connections (default: 10000)",
         doc_long: "
             Keep at most
             .Ar n
@@ -121,9 +121,9 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
     Opt {
         long: "setup-timeout",
         hint: "SECONDS",
-        doc_short: "how long a client may take for its handshake, and the server to take the connection (default: 10)",
+        doc_short: "time limit of a client's handshake, and of the server to accept the connection (default: 10)",
         doc_long: "
-            How long a client may take for its handshake, and the server after that to take the connection.
+            Time limit of a client's handshake, and then of the server to accept the connection.
             The default is 10.",
         set: |settings, value| assign(&mut settings.setup_time, seconds(value).map(Span::from)),
         ..Opt::BLANK
@@ -131,9 +131,9 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
     Opt {
         long: "keepalive",
         hint: "IDLE[,INTERVAL[,PROBES]]",
-        doc_short: "as for the daemon (default: 60,10,6)",
+        doc_short: "keepalive probes, as for the daemon (default: 60,10,6)",
         doc_long: "
-            When a client that is silent counts as dead, as for
+            Probes of silent clients, and the time after which they count as dead, as for
             .Xr poolcounter 8 .
             The default is 60,10,6.",
         set: |settings, value| assign(&mut settings.net.keepalive, keepalive(value)),
@@ -141,16 +141,16 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
     },
     Opt {
         long: "check",
-        doc_short: "only check the options and the certificates, and say what is wrong",
+        doc_short: "only check the options and the certificates, and print the mistakes",
         doc_long: "
             Only check the other options and read the certificates.
-            If something is wrong, one line on the standard error says what, and the status is 1.",
+            If one cannot be used, prints the reason and exits 1.",
         set: |settings, _| assign(&mut settings.is_check, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "check-handover",
-        doc_short: "only check that the listeners on standard input can be taken over; an upgrade does this first",
+        doc_short: "only check that the listeners on standard input can be taken over, as an upgrade does first",
         is_hidden: true,
         set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
         ..Opt::BLANK
@@ -158,7 +158,7 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
     Opt {
         short: "v",
         long: "verbose",
-        doc_short: "log connections. RUST_LOG works too",
+        doc_short: "log connections. RUST_LOG overrides it",
         doc_long: "
             Log connections.",
         set: |settings, _| {
@@ -187,15 +187,15 @@ impl Default for TlsSettings {
     }
 }
 
-/// The command: serves until a signal ends it, or only tells whether it could serve, or take over.
+/// Runs the command: serves until a signal ends it, or only checks whether it could serve, or take over.
 ///
 /// # Errors
 ///
-/// When it cannot.
+/// Fails if it cannot.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings = TlsSettings::default();
     given.apply(OPTIONS, &mut settings)?;
-    // The key must not be readable by other processes of the same user. A program that an upgrade has run is another until then.
+    // Hides the key from other processes of the same user. An upgraded program starts without this protection.
     prctl::set_dumpable(false).map_err(|error| format!("cannot hide the key: {error}"))?;
     let handover = Handover::inherited().transpose()?;
     let terminator = terminator(&settings)?;
@@ -208,7 +208,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the terminator that the options ask for, with its certificates, which listens nowhere yet.
+/// Returns the terminator for the options, with its certificates, not listening yet.
 fn terminator(settings: &TlsSettings) -> Result<Terminator, Failure> {
     let missing = |option| Failure::misuse(format!("--{option} is needed (see poolcounter help tls)"));
     let to = settings.to.clone().ok_or_else(|| missing("to"))?;
@@ -246,7 +246,7 @@ fn serve(mut terminator: Terminator, settings: &TlsSettings, handover: Option<Ha
     terminator.limit_connections(raise_descriptor_limit().saturating_sub(OTHER_DESCRIPTORS) / 2);
     let (addresses, to) = (enumerate(&terminator.addresses()), settings.to.iter().next());
     let to = to.map(Address::to_string).unwrap_or_default();
-    info!("poolcounter {VERSION} {what}listens on {addresses} for TLS, which goes on to {to}");
+    info!("poolcounter {VERSION} {what}listens on {addresses} for TLS, and passes connections on to {to}");
     let result = terminator.run();
     info!("poolcounter tls stops (process {})", std::process::id());
     result.map_err(|error| format!("cannot wait for events: {error}"))
@@ -256,7 +256,7 @@ fn file(value: &str) -> Result<PathBuf, String> {
     if value.is_empty() { Err("a file".into()) } else { Ok(value.into()) }
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }

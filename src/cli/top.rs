@@ -1,4 +1,4 @@
-//! `top`: shows what servers report, over and over: how every service stands, what has happened by second, and the tables.
+//! `top`: shows the reports of servers, updated continuously: the state of every service, its rates, and the tables.
 
 mod controls;
 mod sample;
@@ -29,23 +29,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 use view::{Orders, View};
 
-/// A dead server must not delay the screen, except now and then.
+/// Timeouts: a dead server must not delay the screen, except occasionally.
 const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_millis(500), answer: Duration::from_secs(2), retry: Duration::from_secs(1) };
-/// How soon a signal or the end of the terminal is noticed while no key is pressed.
+/// Time limit for noticing a signal or the end of the terminal while no key is pressed.
 const SLICE: Duration = Duration::from_millis(200);
 
-/// Settings that the options make.
+/// Settings of the command.
 struct TopSettings {
     servers: Servers,
-    /// The only service that is shown, if one is named.
+    /// Service to show; None for all.
     service: Option<String>,
     interval: Duration,
-    /// How often to show something; without limit if it is not said and there is a terminal.
+    /// Number of updates; None on a terminal for no limit.
     count: Option<u64>,
 }
 
-/// The options.
+/// Options of the command.
 const OPTIONS: &[Opt<TopSettings>] = &[
     Opt::EACH_SERVER,
     Opt::TLS,
@@ -72,9 +72,9 @@ const OPTIONS: &[Opt<TopSettings>] = &[
         short: "i",
         long: "interval",
         hint: "SECONDS",
-        doc_short: "how often to ask the servers (default: 2)",
+        doc_short: "time between two polls of the servers (default: 2)",
         doc_long: "
-            How often to ask the servers, at least 0.1.
+            Time between two polls of the servers, at least 0.1.
             The default is 2.",
         set: |settings, value| {
             let interval = seconds(value).ok().filter(|interval| *interval >= Duration::from_millis(100));
@@ -96,16 +96,15 @@ const OPTIONS: &[Opt<TopSettings>] = &[
     Opt::HELP,
 ];
 
-/// The command.
+/// Runs the command.
 ///
 /// # Errors
 ///
-/// When the terminal cannot be used.
+/// Fails if the terminal cannot be used.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let mut settings =
         TopSettings { servers: Servers::default(), service: None, interval: Duration::from_secs(2), count: None };
     given.apply(OPTIONS, &mut settings)?;
-    settings.servers = settings.servers.or_environment();
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return print_plainly(&client, &settings);
@@ -113,7 +112,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |error: io::Error| format!("cannot use the terminal: {error}");
     for signal in [SIGTERM, SIGHUP, SIGINT] {
-        // The second signal, of whichever kind, does what it does to any program.
+        // The second signal of any kind has its default effect.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop)).map_err(failed)?;
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
     }
@@ -121,13 +120,14 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let events = read_events();
     let result = Top { client, settings, controls: Controls::default(), events, stop }.run(&mut terminal);
     if terminal.show_cursor().and_then(|()| ratatui::try_restore()).is_err() {
-        // A terminal that is gone needs nothing. It would complain of that on the standard error, and panic if that is gone.
+        // A terminal that is gone needs no restoring, which would report an error on the standard error, and panic if
+        // that is gone as well.
         std::mem::forget(terminal);
     }
     Ok(result.map_err(failed)?)
 }
 
-/// Prints plain lines, without a terminal: takes two samples, so that there are rates, and then as many as wanted.
+/// Prints plain lines, without a terminal: takes a first sample for the rates, and then as many as requested.
 fn print_plainly(client: &Client, settings: &TopSettings) -> Result<ExitCode, Failure> {
     let mut before = Sample::take(client, settings.service.as_deref(), None);
     let mut status = ExitCode::SUCCESS;
@@ -147,15 +147,15 @@ struct Top {
     client: Client,
     settings: TopSettings,
     controls: Controls,
-    /// The terminal's events.
+    /// Events of the terminal.
     events: Receiver<Event>,
-    /// A signal has come.
+    /// True after a signal.
     stop: Arc<AtomicBool>,
 }
 
 impl Top {
-    /// Shows sample after sample. If a number of samples was asked for, the status is a failure when a server did not answer each
-    /// time.
+    /// Shows one sample after the other. With a number of samples, the exit status is a failure if a server did not
+    /// reply to one.
     fn run(mut self, terminal: &mut DefaultTerminal) -> io::Result<ExitCode> {
         let mut before = None;
         let mut now = self.sample();
@@ -178,13 +178,13 @@ impl Top {
         Sample::take(&self.client, self.settings.service.as_deref(), self.controls.key.as_deref())
     }
 
-    /// Shows the samples, as the controls say, until it is time for the next. Returns false when the command is to end.
+    /// Shows the samples, as the controls select, until the next is due. Returns false at the end of the command.
     fn look(&mut self, terminal: &mut DefaultTerminal, now: &Sample, before: Option<&Sample>) -> io::Result<bool> {
         let end = now.at + self.settings.interval;
         loop {
             let view = View::of(now, before, &self.controls.filter, &self.controls.orders);
             terminal.draw(|frame| screen::draw(frame, &view, &self.controls))?;
-            // The next turn is for a key, for the next sample, or for a terminal of another size.
+            // Redraws after a key, a new sample or a change of the terminal's size.
             loop {
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(false);
@@ -213,20 +213,20 @@ impl Top {
     }
 }
 
-/// Reads the terminal's events in a thread of their own. The library may block for ever where a terminal has ended, or half a key
-/// has come: that must not keep the program from ending.
+/// Reads the terminal's events in a thread of its own. The library may block for ever after the end of the terminal or
+/// after half a key, which must not keep the program from ending.
 fn read_events() -> Receiver<Event> {
     let (sender, events) = channel();
     thread::spawn(move || while event::read().is_ok_and(|event| sender.send(event).is_ok()) {});
     events
 }
 
-/// Returns true when the other side of the terminal is closed.
+/// Returns true if the other side of the terminal is closed.
 fn is_terminal_gone() -> io::Result<bool> {
     let stdin = io::stdin();
     let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
     match poll(&mut polled, PollTimeout::ZERO) {
-        // Without events asked for, the system reports only errors and hangups.
+        // Without requested events, the system reports only errors and hangups.
         Ok(gone) => Ok(gone > 0),
         Err(Errno::EINTR) => Ok(false),
         Err(errno) => Err(errno.into()),
@@ -239,7 +239,7 @@ impl AsMut<Servers> for TopSettings {
     }
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }

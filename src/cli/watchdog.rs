@@ -1,18 +1,17 @@
-//! A child that ends process groups when this process is gone, in whatever way: even if it is killed, which no handler notices.
+//! Child that ends process groups after this process is gone, even if it was killed, which no handler can notice.
 //!
-//! It reads the groups from a pipe, and acts when the pipe ends. It has a group of its own and blocks all signals, so that what ends
-//! this process does not end it as well.
+//! It reads the groups from a pipe, and acts at the end of the pipe. It has its own group and blocks all signals, so
+//! that a signal that ends this process does not end it as well.
 
-use crate::process::shell;
-use crate::spawn::{Spawn, Stdio};
+use crate::spawn::{Spawn, Stdio, shell};
 use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{self, PipeWriter, Write};
 use std::os::fd::AsRawFd;
 
-/// Notes the groups that begin and end. When there is no more to read, each that is left is terminated, and killed 5 seconds later if
-/// it has been there all the time.
+/// Records the groups that start and end. At the end of the input it terminates each group that is left, and kills it 5
+/// seconds later if it still exists.
 const SCRIPT: &[u8] = br#"
 groups=
 while read -r sign group; do
@@ -35,7 +34,7 @@ while [ -n "$groups" ]; do
 done
 "#;
 
-/// The child, which ends with this.
+/// Watchdog child. It acts once this is dropped.
 pub struct Watchdog {
     pipe: PipeWriter,
 }
@@ -45,7 +44,7 @@ impl Watchdog {
     ///
     /// # Errors
     ///
-    /// When the system lets none be started.
+    /// Fails if the system cannot start it.
     pub fn start(null: &File) -> io::Result<Watchdog> {
         let (reader, pipe) = io::pipe()?;
         let (input, output) = (reader.as_raw_fd(), null.as_raw_fd());
@@ -54,18 +53,18 @@ impl Watchdog {
         Ok(Watchdog { pipe })
     }
 
-    /// Lets a group be ended when this process is gone.
+    /// Adds a group to be ended with this process.
     pub fn add(&self, group: Pid) {
         self.say('+', group);
     }
 
-    /// Forgets a group: its number may be given to another.
+    /// Removes a group, whose id may be reused.
     pub fn remove(&self, group: Pid) {
         self.say('-', group);
     }
 
     fn say(&self, sign: char, group: Pid) {
-        // Without the child, groups are as they are without this process: there is nothing better to do.
+        // Without the child, groups are left running, which cannot be helped.
         let _ = (&self.pipe).write_all(format!("{sign} {group}\n").as_bytes());
     }
 }

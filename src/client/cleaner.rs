@@ -1,4 +1,4 @@
-//! The cleaner's side of the members protocol: a connection that is asked to clean the members of others.
+//! Cleaner of the members protocol: a connection on which the server requests that members be cleaned.
 
 use super::Timeouts;
 use super::error::Error;
@@ -9,8 +9,9 @@ use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// A cleaner of one pool whose members are cleaned between two uses (`clean_timeout`), above all of fixed ones, which have no provider.
-/// What it is cleaning when this is dropped, another cleaner or provider is asked to clean, or else it has failed in the end.
+/// Cleaner of one pool whose members are cleaned between two uses (`clean_timeout`), usually one of fixed members,
+/// which have no provider. If it is dropped during a cleaning, the server asks another cleaner or provider; without
+/// one, the cleaning fails.
 #[derive(Debug)]
 pub struct Cleaner {
     provider: Provider,
@@ -31,9 +32,8 @@ impl Cleaner {
         Ok(Cleaner { provider })
     }
 
-    /// Cleans what the server asks for, until the connection ends: calls `clean` with the name of each member, which returns whether
-    /// the member is clean. One that is not, is dead. While `clean` takes its time, nothing else is cleaned: for several at a time
-    /// there are several cleaners.
+    /// Handles clean requests until the connection ends: calls `clean` with the name of each member. A member for which
+    /// `clean` returns false is dead. Members are cleaned one at a time; several cleaners clean several at a time.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Cleaner {
         })
     }
 
-    /// Returns the name of the next member to be cleaned; None when there is none within the time.
+    /// Returns the name of the next member to clean; None if the server requests none within `timeout`.
     ///
     /// # Errors
     ///
@@ -57,23 +57,24 @@ impl Cleaner {
         })
     }
 
-    /// Tells the server whether a member is clean now; if not, it is dead.
+    /// Reports the result of a cleaning: the member is clean or dead.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]; [`Error::BadName`]; [`Error::Refused`] with `NO_SUCH_MEMBER` when the server has waited too long for this.
+    /// [`Error::Lost`]; [`Error::BadName`]; [`Error::Refused`] with `NO_SUCH_MEMBER` after the server's
+    /// `clean_timeout`.
     pub fn answer(&mut self, member: &[u8], is_clean: bool) -> Result<(), Error> {
         let result = if is_clean { TaskResult::Done } else { TaskResult::Dead };
         self.provider.answer(&Task::Clean(member.into()), &result)
     }
 
-    /// Where the server was found.
+    /// Returns the address of the connected server.
     pub fn address(&self) -> &str {
         self.provider.address()
     }
 }
 
-/// When it is readable, there may be a member to clean.
+/// Becomes readable when there may be a member to clean.
 impl AsFd for Cleaner {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.provider.as_fd()

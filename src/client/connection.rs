@@ -1,7 +1,7 @@
-//! One connection to a server: sends a request and waits for the answer, within a deadline. It knows no protocol.
+//! One connection to a server: sends a request and waits for the reply, within a deadline. Independent of the protocol.
 //!
-//! Invariant: a caller that gets a [`Fault`] drops the connection. So an answer that comes late is never taken for that to the
-//! next request.
+//! Invariant: a caller that gets a [`Fault`] drops the connection, so that a late reply is never taken for the reply to
+//! the next request.
 
 use super::LONGEST;
 use super::error::Fault;
@@ -10,36 +10,36 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// The longest line of a server is one of `STATS`. Anything longer is garbage.
+/// Longest line of a server, in bytes; longer ones are garbage. The longest in use is one of `STATS`.
 const LONGEST_LINE: usize = 64 * 1024;
-/// The most that is kept of what a server sends by itself. A provider of a thousand members can be asked to stop and check each of
-/// them while a command of its own takes its time: 600 bytes a line, at most.
+/// Limit of the buffer for lines that a server sends unasked, in bytes. A provider of a thousand members can receive a
+/// stop and a check for each while one of its own commands runs, of at most 600 bytes a line.
 const MOST_PENDING: usize = 4 << 20;
-/// How often a caller is called back during a wait.
+/// Interval of progress callbacks during a wait.
 const TICK: Duration = Duration::from_secs(1);
-/// How much is read at a time.
+/// Bytes of one read.
 const CHUNK: usize = 4096;
-/// The shortest timeout of a socket: zero would mean none.
+/// Shortest timeout of a socket; zero would mean no timeout.
 pub(super) const SHORTEST: Duration = Duration::from_micros(1);
 
-/// A connection.
+/// Connection to a server, blocking.
 #[derive(Debug)]
 pub(super) struct ClientConnection {
     stream: ClientStream,
     /// The server's address, with the port.
     address: String,
-    /// What was received.
+    /// Received bytes.
     input: Vec<u8>,
-    /// How much of it was read.
+    /// Number of bytes of `input` already read.
     read: usize,
-    /// How long the server may take to answer, without the wait that the request asks for.
+    /// Time limit of a reply, without the wait that the request asks for.
     answer_timeout: Duration,
-    /// The deadline of the present answer.
+    /// Deadline of the current reply.
     deadline: Instant,
 }
 
 impl ClientConnection {
-    /// Returns the connection on a stream that is connected to this address.
+    /// Returns the connection on a connected stream.
     pub fn new(stream: ClientStream, address: String, answer_timeout: Duration) -> ClientConnection {
         ClientConnection { stream, address, input: Vec::new(), read: 0, answer_timeout, deadline: Instant::now() }
     }
@@ -52,20 +52,20 @@ impl ClientConnection {
     /// Sends a request that may wait at the server for as long as `wait`.
     pub fn send(&mut self, request: &[u8], wait: Duration) -> Result<(), Fault> {
         if self.read < self.input.len() {
-            // It has sent more than one answer.
+            // The server has sent more than one reply.
             return Err(Fault::Garbled);
         }
         self.send_amid_notices(request, wait)
     }
 
-    /// Sends a request like [`ClientConnection::send`] to a server that also sends lines by itself, some of which may not be read yet.
+    /// Sends a request like [`ClientConnection::send`], but allows unread input: the server also sends lines unasked.
     pub fn send_amid_notices(&mut self, request: &[u8], wait: Duration) -> Result<(), Fault> {
         self.stream.write_all(request)?;
         self.deadline = Instant::now() + wait.min(LONGEST) + self.answer_timeout;
         Ok(())
     }
 
-    /// Returns the lines that have come without being asked for. Does not wait.
+    /// Returns the complete lines that the server has sent unasked. Does not wait.
     pub fn pending_lines(&mut self) -> Result<Vec<Vec<u8>>, Fault> {
         self.stream.set_nonblocking(true)?;
         let received = self.receive_pending();
@@ -79,7 +79,7 @@ impl ClientConnection {
         Ok(lines)
     }
 
-    /// Returns the next line that comes without being asked for; None when none comes within the time.
+    /// Returns the next line that the server sends unasked; None after `timeout`.
     pub fn line_within(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, Fault> {
         self.deadline = Instant::now() + timeout.min(LONGEST);
         match self.line() {
@@ -89,22 +89,23 @@ impl ClientConnection {
         }
     }
 
-    /// Renews the deadline for the next part of an answer in many parts.
+    /// Renews the deadline for the next part of a reply in many parts.
     pub fn renew(&mut self) {
         self.deadline = Instant::now() + self.answer_timeout;
     }
 
-    /// Returns the next line of the answer, without its line feed.
+    /// Returns the next line of the reply, without its line feed.
     pub fn line(&mut self) -> Result<Vec<u8>, Fault> {
         self.line_with_progress(&mut || {})
     }
 
-    /// The same, and calls `on_tick` about each second until it is here.
+    /// Returns the next line like [`ClientConnection::line`], and calls `on_tick` about every second until then.
     pub fn line_with_progress(&mut self, on_tick: &mut dyn FnMut()) -> Result<Vec<u8>, Fault> {
         self.next_line(None, on_tick)
     }
 
-    /// Returns the next line, or `unended` when that is all that has come: some servers end it with nothing.
+    /// Returns the next line, or `unended` as soon as the input equals it: some servers send that line without a line
+    /// feed.
     pub fn line_or(&mut self, unended: &[u8]) -> Result<Vec<u8>, Fault> {
         self.next_line(Some(unended), &mut || {})
     }
@@ -132,23 +133,23 @@ impl ClientConnection {
         }
     }
 
-    /// Returns its descriptor, to be polled.
+    /// Returns the descriptor, for polling.
     pub fn descriptor(&self) -> RawFd {
         self.stream.as_fd().as_raw_fd()
     }
 
-    /// Its descriptor, for as long as it is borrowed.
+    /// Returns the borrowed descriptor.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 
-    /// Returns true when the server has closed it or said something that was not asked for, as one does that takes a lock away, or the
-    /// network has failed. To be called between requests. Does not wait.
+    /// Returns true if the connection has unread input (as when a server revokes a lock), is closed or has failed. For
+    /// use between requests. Does not wait.
     pub fn is_closed(&self) -> bool {
         self.stream.has_news()
     }
 
-    /// Returns the next `len` bytes of the answer.
+    /// Returns the next `len` bytes of the reply.
     pub fn bytes(&mut self, len: usize) -> Result<Vec<u8>, Fault> {
         while self.input.len() - self.read < len {
             self.receive()?;
@@ -158,7 +159,7 @@ impl ClientConnection {
         Ok(bytes)
     }
 
-    /// Receives all that is there, so that the next to come is news to whoever polls the descriptor.
+    /// Receives everything available, so that a poll of the descriptor reports only new input.
     fn receive_pending(&mut self) -> Result<(), Fault> {
         self.input.drain(..self.read);
         self.read = 0;
@@ -175,7 +176,7 @@ impl ClientConnection {
         Err(Fault::Garbled)
     }
 
-    /// Discards the bytes that were read, and waits for more, but not longer than a tick. Returns true when some came.
+    /// Discards the bytes already read and waits for more, at most one [`TICK`]. Returns true if some were received.
     fn receive(&mut self) -> Result<bool, Fault> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -1,4 +1,4 @@
-//! Units of counters: the client of the yrmcds counter protocol.
+//! Client of the yrmcds counter protocol: acquires and releases units of counters.
 
 use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
@@ -6,6 +6,7 @@ use super::fleet::{Fleet, HeldOn};
 use super::placement::Placement;
 use super::{Said, Timeouts};
 use poolcounter_core::stats::Figures;
+use poolcounter_protocol::counters::DEFAULT_PORT;
 use poolcounter_protocol::counters::request::{AcquireUnits, CounterRefusal, ReleaseUnits};
 use poolcounter_protocol::counters::stats::CounterStat as Stat;
 use poolcounter_protocol::counters::wire::client::{self as wire, CounterReply, ReplyHeader};
@@ -14,9 +15,7 @@ use std::cell::RefCell;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// The port of a server that is named without one.
-const DEFAULT_PORT: u16 = 11215;
-/// The most bytes of a dump: a server that never ends it must not take all memory.
+/// Limit of a dump, in bytes: a dump without an end must not use up the memory.
 const LONGEST_DUMP: usize = 1 << 30;
 
 /// A client of the counters of one or several servers. Servers, connections and threads are as with the
@@ -27,30 +26,31 @@ pub struct Counters {
     placement: Placement,
 }
 
-/// Units of a counter. They are given back when this is dropped, or when the connection or the process ends.
+/// Units of a counter. Released on drop, and by the server when the connection or the process ends.
 #[derive(Debug)]
 #[must_use = "units that are dropped are given back"]
 pub struct Units<'a> {
     counters: &'a Counters,
-    /// None once they were given back.
+    /// None after the release.
     held: Option<HeldOn>,
     name: Vec<u8>,
     resources: u32,
 }
 
-/// How much of a counter is in use.
+/// Usage of a counter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Usage {
-    /// The counter's name.
+    /// Name of the counter.
     pub name: Vec<u8>,
-    /// How many units are held.
+    /// Number of units held.
     pub consumption: u32,
-    /// The most that were held at a time in the server's present interval, a day unless its operator has chosen otherwise.
+    /// Largest number of units held at a time in the server's current interval (one day by default).
     pub peak: u32,
 }
 
 impl Counters {
-    /// Returns a client that asks the servers in the order that `placement` has for each counter. It connects when it is first used.
+    /// Returns a client that tries the servers in the order that `placement` gives for each counter. Connects on first
+    /// use.
     pub fn new(placement: impl Into<Placement>) -> Self {
         Counters::with(placement, Timeouts::default())
     }
@@ -61,12 +61,12 @@ impl Counters {
         Counters { fleet: RefCell::new(Fleet::new(&placement, DEFAULT_PORT, timeouts)), placement }
     }
 
-    /// Takes `resources` units of a counter. Returns None when more than `maximum` would be held then. It never waits.
+    /// Takes `resources` units of a counter. Returns None if more than `maximum` would be held. Never waits.
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for a name that is empty or longer than 65535 bytes; [`Error::Unavailable`]; [`Error::Refused`],
-    /// for one when `resources` is zero or more than `maximum`.
+    /// [`Error::BadName`] for a name that is empty or longer than 65535 bytes; [`Error::Unavailable`];
+    /// [`Error::Refused`], for example when `resources` is zero or more than `maximum`.
     pub fn acquire(&self, name: impl AsRef<[u8]>, resources: u32, maximum: u32) -> Result<Option<Units<'_>>, Error> {
         let name = checked(name.as_ref())?;
         let request = CounterRequest::Acquire(AcquireUnits { name, resources, maximum });
@@ -79,8 +79,8 @@ impl Counters {
         Ok(granted.then(units))
     }
 
-    /// Asks to give units back without [`Units`], and returns the server's refusal, if it refuses: it takes back only what was
-    /// acquired on the same connection.
+    /// Releases units without [`Units`], and returns the server's refusal if it refuses: the server accepts only units
+    /// that were acquired on the same connection.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Counters {
         Ok(released)
     }
 
-    /// Returns how many units of a counter are held; None when there is no such counter.
+    /// Returns the number of units held of a counter; None if the counter does not exist.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Counters {
         Ok(consumption)
     }
 
-    /// Returns Ok for each server that answers, by its address.
+    /// Pings each server; returns Ok or the failure by address.
     pub fn noop(&self) -> Vec<(String, Result<(), Failure>)> {
         self.ask_each(&CounterRequest::Noop, |connection| receive(connection, &CounterRequest::Noop, |_| Some(())))
     }
@@ -128,7 +128,7 @@ impl Counters {
         self.ask_each(&CounterRequest::Dump, receive_dump)
     }
 
-    /// Asks the first server that answers.
+    /// Asks the servers in the order of the name until one replies.
     fn ask<T>(
         &self,
         name: &[u8],
@@ -170,23 +170,24 @@ impl Counters {
 }
 
 impl Units<'_> {
-    /// Gives the units back. Succeeds when they were held until now.
+    /// Releases the units. Succeeds if they were held until now.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`], or [`Error::Expired`] if the server has them as free: another client may have held them, too.
+    /// [`Error::Lost`]; [`Error::Expired`] if the server had already freed them, so that another client may have held
+    /// them.
     pub fn release(mut self) -> Result<(), Error> {
         let held = self.held.take().ok_or(Error::Lost)?;
         self.counters.give_back(held, &self.name, self.resources)
     }
 
-    /// Returns true when the connection, and so the units, are lost. Does not wait, and so does not notice that the server's
-    /// machine has just died.
+    /// Returns true if the connection, and with it the units, is lost. Does not wait, so a crash of the server's
+    /// machine goes unnoticed until keepalive fails.
     pub fn is_lost(&self) -> bool {
         self.held.is_none_or(|held| self.counters.fleet.borrow().is_lost(held))
     }
 
-    /// Returns the descriptor of the connection, if there still is one: it is readable when the connection may be lost.
+    /// Returns the descriptor of the connection, if it is open; it is readable when the connection may be lost.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.counters.fleet.borrow().descriptor(self.held?)
     }
@@ -195,13 +196,13 @@ impl Units<'_> {
 impl Drop for Units<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            // If this fails the connection is closed, so the units are given back in any case.
+            // A failure closes the connection, which releases the units as well.
             let _ = self.counters.give_back(held, &self.name, self.resources);
         }
     }
 }
 
-/// Returns the name if a request can carry it.
+/// Returns the name if it fits into a request.
 fn checked(name: &[u8]) -> Result<&[u8], Error> {
     let fits = !name.is_empty() && name.len() <= usize::from(u16::MAX);
     fits.then_some(name).ok_or(Error::BadName)
@@ -213,7 +214,7 @@ fn send(connection: &mut ClientConnection, request: &CounterRequest<'_>) -> Resu
     connection.send(&bytes, Duration::ZERO)
 }
 
-/// Receives one reply, and returns what `read` makes of it.
+/// Receives one reply and parses it with `read`.
 fn receive_answer<T>(
     connection: &mut ClientConnection,
     request: &CounterRequest<'_>,
@@ -225,7 +226,7 @@ fn receive_answer<T>(
     read(header.answer(&body))
 }
 
-/// Receives one reply that can only be a success.
+/// Receives one reply; anything but a success is a fault.
 fn receive<T>(
     connection: &mut ClientConnection,
     request: &CounterRequest<'_>,
@@ -253,7 +254,7 @@ fn receive_dump(connection: &mut ClientConnection) -> Result<Vec<Usage>, Fault> 
     Err(Fault::Garbled)
 }
 
-/// Returns the server's refusal, if it is one that any request can have.
+/// Returns the refusals that any request can get as an error; other replies are a fault.
 fn refusal<T>(answer: CounterReply<'_>) -> Said<T> {
     match answer {
         CounterReply::Refusal(CounterRefusal::OutOfMemory) => {

@@ -1,41 +1,44 @@
-//! How a connection to a server is made: its addresses are tried one after the other, while the caller waits or in the background of
-//! its later calls. It knows neither protocol nor what becomes of a server that cannot be reached.
+//! Connection setup: tries the addresses of a server one after the other, blocking or in the background of later calls.
+//! Independent of the protocol and of the handling of unreachable servers.
 
 use super::connection::{ClientConnection, SHORTEST};
 use super::error::{Failure, Fault};
 use super::stream::ClientStream;
 use super::{Timeouts, Tls};
-use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+use poolcounter_core::text::plain;
+use socket2::{SockAddr, Socket, TcpKeepalive, Type};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use std::vec;
 
-/// How long an attempt in the background is waited for when it begins: in one data centre, a server that is there takes less.
+/// Time that a new background attempt blocks; within one data centre, a running server connects sooner.
 const GRACE: Duration = Duration::from_millis(1);
-/// How long an attempt in the background may take, unless the caller would wait for longer: a request to connect that got lost is
-/// repeated by the system after one second, and after two more.
+/// Time limit of a background attempt, unless the caller's timeout is longer. The system repeats a lost connection
+/// request after one second, and again after two more.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Keepalive: a server whose machine died sends nothing. The holder of a lock notices after this silence and as many probes.
+/// Keepalive: a crashed machine sends nothing. A lock holder notices it after this silence and that many probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
 /// The prefix of a server's name that is a path.
 const UNIX: &str = "unix:";
-/// What stands before a host that speaks TLS.
+/// Prefix of a server's name for TLS.
 const TLS: &str = "tls:";
 
-/// A connection that is being made.
+/// Connection attempt in progress, over all addresses of a server.
 #[derive(Debug)]
 pub(super) struct Dial {
-    /// The addresses that are still to be tried.
+    /// Addresses not yet tried.
     rest: vec::IntoIter<Peer>,
-    /// What is under way in the background.
+    /// Attempt in the background.
     attempt: Option<Attempt>,
     timeouts: Timeouts,
-    /// How to speak TLS, and to what host; None if it does not.
+    /// Port of the service, unless a server has another.
+    default_port: u16,
+    /// TLS settings and host name to verify; None without TLS.
     tls: Option<(Tls, String)>,
-    /// What was wrong with the address that was tried last.
+    /// Failure of the last address tried.
     failure: Failure,
 }
 
@@ -43,7 +46,7 @@ pub(super) struct Dial {
 #[derive(Debug)]
 struct Peer {
     address: SockAddr,
-    /// The same in words.
+    /// Text of the address.
     name: String,
 }
 
@@ -55,8 +58,8 @@ struct Attempt {
 }
 
 impl Dial {
-    /// Looks up `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT`, one of these with `tls:` before it, or `unix:PATH`. That may take some time,
-    /// unless it is an address.
+    /// Resolves `HOST`, `HOST:PORT`, `IP6`, `[IP6]:PORT`, one of these with the prefix `tls:`, or `unix:PATH`. A host
+    /// name blocks until the resolver replies.
     pub fn begin(server: &str, default_port: u16, timeouts: &Timeouts, tls: Option<&Tls>) -> Result<Dial, Failure> {
         let (server, tls) = match (server.strip_prefix(TLS), tls.cloned()) {
             (None, _) => (server, None),
@@ -73,12 +76,12 @@ impl Dial {
             None => look_up(server, default_port),
         };
         let unresolved = |words| Failure { address: named.clone(), fault: Fault::Unresolved(words) };
-        let peers = found.map_err(|error| unresolved(error.to_string()))?;
+        let peers = found.map_err(|error| unresolved(plain(&error.to_string()).into_owned()))?;
         let failure = unresolved("the name has no address".into());
-        Ok(Dial { rest: peers.into_iter(), attempt: None, timeouts: *timeouts, tls, failure })
+        Ok(Dial { rest: peers.into_iter(), attempt: None, timeouts: *timeouts, default_port, tls, failure })
     }
 
-    /// Waits for each address in turn until one is connected.
+    /// Tries each address in turn and waits, until one is connected.
     pub fn finish(mut self) -> Result<ClientConnection, Failure> {
         while let Some(peer) = self.rest.next() {
             let connected = peer.connect(self.timeouts.connect).and_then(|(socket, is_connected)| match is_connected {
@@ -93,8 +96,8 @@ impl Dial {
         Err(self.failure)
     }
 
-    /// Goes on in the background, and returns the connection once there is one. Waits no longer than [`GRACE`], and not at all for
-    /// what was begun in an earlier call.
+    /// Continues in the background and returns the connection once it is made. Waits at most [`GRACE`] for each new
+    /// attempt, and not at all for earlier ones.
     pub fn advance(&mut self) -> Result<Option<ClientConnection>, Failure> {
         loop {
             let Some(Attempt { peer, socket, begun }) = self.attempt.take().or_else(|| self.next_attempt()) else {
@@ -117,21 +120,21 @@ impl Dial {
         }
     }
 
-    /// Begins to connect to the next address that does not refuse at once.
+    /// Starts to connect to the next address that does not refuse at once.
     fn next_attempt(&mut self) -> Option<Attempt> {
         loop {
             let peer = self.rest.next()?;
             let begun = Instant::now();
             match peer.connect(GRACE) {
                 Ok((socket, _)) => return Some(Attempt { peer, socket, begun }),
-                Err(error) => self.failure = Failure { address: peer.name, fault: Fault::unreachable(&error) },
+                Err(error) => self.failure = self.failure_of(peer.name, &error),
             }
         }
     }
 
     fn prepared(&self, name: String, connected: io::Result<Socket>) -> Result<ClientConnection, Failure> {
         let prepared = connected.and_then(|socket| {
-            if socket.domain()? != Domain::UNIX {
+            if !socket.local_addr()?.is_unix() {
                 socket.set_tcp_nodelay(true)?;
                 socket.set_tcp_keepalive(&keepalive())?;
             }
@@ -143,8 +146,12 @@ impl Dial {
         });
         match prepared {
             Ok(stream) => Ok(ClientConnection::new(stream, name, self.timeouts.answer)),
-            Err(error) => Err(Failure { address: name, fault: Fault::unreachable(&error) }),
+            Err(error) => Err(self.failure_of(name, &error)),
         }
+    }
+
+    fn failure_of(&self, address: String, error: &io::Error) -> Failure {
+        Failure { address, fault: Fault::unconnected(error, self.default_port) }
     }
 }
 
@@ -153,11 +160,12 @@ impl Peer {
         Peer { address: address.into(), name: address.to_string() }
     }
 
-    /// Begins to connect and waits so long. Returns whether the socket is connected; if it is not, that goes on.
+    /// Starts to connect and waits up to `wait`. Returns true if the socket is connected; otherwise the attempt
+    /// continues.
     fn connect(&self, wait: Duration) -> io::Result<(Socket, bool)> {
-        let socket = Socket::new(self.address.domain(), Type::STREAM.cloexec(), None)?;
+        let socket = Socket::new(self.address.domain(), Type::STREAM, None)?;
         if self.address.is_unix() {
-            // This bounds the wait for room in the backlog, too.
+            // Limits the wait for a place in the backlog, too.
             socket.set_write_timeout(Some(wait.max(SHORTEST)))?;
             socket.connect(&self.address)?;
             return Ok((socket, true));
@@ -170,7 +178,7 @@ impl Peer {
     }
 }
 
-/// Shakes hands, which is waited for.
+/// Performs the TLS handshake; blocks up to `within`.
 #[cfg(feature = "tls")]
 fn secure(socket: Socket, tls: &Tls, host: &str, within: Duration) -> io::Result<ClientStream> {
     let stream = super::tls::TlsStream::shake_hands(socket, tls, host, within)?;
@@ -182,7 +190,7 @@ fn secure(_: Socket, tls: &Tls, _: &str, _: Duration) -> io::Result<ClientStream
     match *tls {}
 }
 
-/// Returns true when the socket is connected, and false while it is under way.
+/// Returns true if the socket is connected, false while it is still connecting.
 fn progress(socket: &Socket) -> io::Result<bool> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
@@ -202,7 +210,7 @@ fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES)
 }
 
-/// Returns the server with its port, and its addresses.
+/// Returns the server as host and port, and its addresses.
 fn look_up(server: &str, default_port: u16) -> (String, io::Result<Vec<Peer>>) {
     let (host, port) = host_and_port(server, default_port);
     let named = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -223,6 +231,7 @@ fn host_and_port(server: &str, default_port: u16) -> (&str, u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use socket2::Domain;
 
     #[test]
     fn a_server_is_a_host_and_perhaps_a_port() {
@@ -240,7 +249,7 @@ mod tests {
         }
     }
 
-    /// A listener whose backlog has no room, and what fills it.
+    /// Returns a listener with a full backlog, and the sockets that fill it.
     fn full() -> (Socket, SocketAddr, Vec<Socket>) {
         let new_socket = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("there are sockets");
         let listener = new_socket();
@@ -258,7 +267,7 @@ mod tests {
         let peers: Vec<Peer> = addresses.map(Peer::of).into();
         let failure = Failure { address: String::new(), fault: Fault::Closed };
         let timeouts = Timeouts { connect, ..Timeouts::default() };
-        Dial { rest: peers.into_iter(), attempt: None, timeouts, tls: None, failure }
+        Dial { rest: peers.into_iter(), attempt: None, timeouts, default_port: 7531, tls: None, failure }
     }
 
     #[test]
@@ -273,7 +282,7 @@ mod tests {
         for _ in 0..3 {
             assert!(dial.advance().expect("nothing has failed").is_none(), "the first does not answer");
         }
-        // As if it had been under way for so long.
+        // Simulates an attempt that began [`PATIENCE`] ago.
         let attempt = dial.attempt.as_mut().expect("it is under way");
         attempt.begun = Instant::now().checked_sub(PATIENCE).expect("the machine is up for longer");
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -287,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn when_no_address_is_left_the_last_failure_is_told() {
+    fn the_failure_of_the_last_address_is_reported() {
         let free =
             || std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port is free");
         let (one, other) = (free(), free());

@@ -1,69 +1,84 @@
-//! The errors of the client, and their texts.
+//! Errors of the client, and their texts.
 
+use poolcounter_core::text::plain;
 use poolcounter_protocol::members::request::Lost;
 use poolcounter_protocol::members::wire::client::describe_loss;
+use poolcounter_protocol::{counters, jobs, members};
 use std::fmt;
 use std::io::{self, ErrorKind};
 
-/// Why a request came to nothing.
+/// Error of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// The name of the pool or counter cannot be sent: it is empty or too long, or has a byte that the protocol forbids.
-    /// Nothing was sent.
+    /// The name of the pool or counter is empty, too long or has a byte that the protocol forbids. Nothing was sent.
     BadName,
-    /// No server answers; each with its failure, in the order in which they were asked. A caller that protects a resource from
-    /// load goes on without a lock then, as MediaWiki does: an outage of the locks must not become one of the site.
+    /// No server replied; the failure of each by server, in the order tried. A caller that uses locks only against
+    /// overload continues without one, as MediaWiki does: an outage of the locks must not become an outage of the site.
     Unavailable(Vec<(String, Failure)>),
-    /// The connection was lost, and with it what it held. The server may have granted that to another client already. Of a
-    /// request that was under way it is not known whether the server has done it.
+    /// The connection was lost, and with it everything held on it, which other clients may hold by now. The server may
+    /// have executed a request that was in progress.
     Lost,
-    /// The server has taken this back: the longest time to hold it was over.
+    /// The server has revoked this: the longest time to hold it is over.
     Expired,
-    /// The connection holds as many locks as the server allows; four, unless its operator has chosen otherwise.
+    /// The connection holds as many locks as the server allows (four by default).
     LockHeld,
-    /// The server refuses, in these words. The request is at fault and not the server.
+    /// The server refused with this text. The request is wrong, not the server.
     Refused(String),
-    /// The server of jobs is a plain beanstalkd, or one that is too old to know this; nothing was sent.
+    /// The server of jobs is a plain beanstalkd, or too old for this request; nothing was sent.
     NoExtension(&'static str),
-    /// The server says that the holder no longer has the member.
+    /// The server reports that the holder no longer has the member.
     MemberLost(Lost),
-    /// There is no such lease of a member: it was returned, has run out or was taken back.
+    /// The lease of the member does not exist: it was returned, has expired or was revoked.
     NotTaken,
 }
 
-/// What is wrong with a server, and where.
+/// Fault of a server, with its address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The address that was asked: `10.0.0.5:7531`, or `unix:/run/p.sock`; its name with the port if that leads to no address.
+    /// Address tried: `10.0.0.5:7531`, or `unix:/run/p.sock`; the name with the port if it could not be resolved.
     pub address: String,
-    /// What is wrong with it.
+    /// Fault at this address.
     pub fault: Fault,
 }
 
-/// What is wrong with a server.
+/// Services that are off by default: port, and option of the daemon.
+const OPTIONS: [(u16, &str); 3] =
+    [(counters::DEFAULT_PORT, "--counter"), (members::DEFAULT_PORT, "--members"), (jobs::DEFAULT_PORT, "--jobs")];
+
+/// Fault of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Its name leads to no address, in the words of the system.
+    /// The name could not be resolved; text of the system.
     Unresolved(String),
-    /// It refused the connection, or the network failed; with the words of the system.
+    /// The server refused the connection, or the network failed; text of the system.
     Unreachable(ErrorKind, String),
-    /// It closed the connection.
+    /// The server closed the connection.
     Closed,
-    /// It accepted the connection and did not answer in time.
+    /// The server accepted the connection but did not reply in time.
     Silent,
-    /// What it sent is no answer to the request: it is some other server, or another protocol.
+    /// The server's input is not a reply to the request: another server or another protocol.
     Garbled,
 }
 
 impl Fault {
-    /// Returns the fault of a server that cannot be connected to.
-    pub(super) fn unreachable(error: &io::Error) -> Fault {
-        Fault::Unreachable(error.kind(), error.to_string())
+    /// Returns the fault for a failed connection attempt.
+    fn unreachable(error: &io::Error) -> Fault {
+        Fault::Unreachable(error.kind(), plain(&error.to_string()).into_owned())
+    }
+
+    /// Returns the fault for a failed attempt to connect to a service, which has this default port.
+    pub(super) fn unconnected(error: &io::Error, default_port: u16) -> Fault {
+        if error.kind() != ErrorKind::ConnectionRefused {
+            return Fault::unreachable(error);
+        }
+        let option = OPTIONS.iter().find(|(port, _)| *port == default_port);
+        let hint = option.map(|(_, option)| format!(" (is the daemon started with {option}?)")).unwrap_or_default();
+        Fault::Unreachable(error.kind(), format!("nothing listens there{hint}"))
     }
 }
 
 impl From<io::Error> for Fault {
-    /// Returns the fault that a failed read or write means.
+    /// Returns the fault for a failed read or write.
     fn from(error: io::Error) -> Self {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Silent,
@@ -74,7 +89,7 @@ impl From<io::Error> for Fault {
 }
 
 impl Failure {
-    /// Returns the text to follow the name of the server: the fault, and the address unless that is the name.
+    /// Returns the text that follows the name of the server: the fault, with the address unless that equals the name.
     pub fn behind(&self, server: &str) -> String {
         if server == self.address { self.fault.to_string() } else { self.to_string() }
     }
@@ -100,7 +115,9 @@ impl fmt::Display for Fault {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::BadName => f.write_str("the name cannot be sent"),
+            Error::BadName => f.write_str(
+                "a name cannot be sent: it is empty, too long or has a byte that the protocol does not allow",
+            ),
             Error::Unavailable(servers) => {
                 f.write_str("no server answers")?;
                 servers.iter().try_for_each(|(server, failure)| write!(f, "; {server}: {}", failure.behind(server)))

@@ -1,4 +1,4 @@
-//! The servers of a client, and the connections to them. It knows no protocol.
+//! Servers of a client, and the connections to them. Independent of the protocol.
 
 use super::Timeouts;
 use super::connection::ClientConnection;
@@ -8,21 +8,21 @@ use super::remote::Remote;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// Servers, by index.
+/// Servers of a client, by index.
 #[derive(Debug)]
 pub(super) struct Fleet {
     servers: Vec<FleetServer>,
-    /// How many connections were opened, so that each has a number of its own.
+    /// Number of connections opened so far; the source of their numbers.
     opened: u64,
     greeting: Option<Greeting>,
 }
 
-/// What each new connection begins with.
+/// First exchange on every new connection.
 #[derive(Debug)]
 pub(super) struct Greeting {
-    /// The line that is sent.
+    /// Line to send.
     pub request: Vec<u8>,
-    /// The line that comes back, without its end.
+    /// Expected reply, without its line end.
     pub answer: &'static [u8],
 }
 
@@ -30,33 +30,33 @@ pub(super) struct Greeting {
 #[derive(Debug)]
 struct FleetServer {
     remote: Remote,
-    /// None before the first use, and after a failure.
+    /// None before the first use and after a failure.
     connection: Option<NumberedConnection>,
 }
 
-/// A connection with a number, which an earlier or later one to the same server does not have.
+/// Connection with a number that no other connection of the fleet has had.
 #[derive(Debug)]
 struct NumberedConnection {
     connection: ClientConnection,
     number: u64,
 }
 
-/// The connection on which a lock or units are held.
+/// Identifies the connection on which a lock or units are held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct HeldOn {
-    /// The index of the server.
+    /// Index of the server.
     server: usize,
     number: u64,
 }
 
 impl HeldOn {
-    /// Returns the number of the connection: a later one has a higher number.
+    /// Returns the number of the connection; later connections have higher numbers.
     pub fn number(self) -> u64 {
         self.number
     }
 }
 
-/// What a server answered, and on which connection.
+/// Reply of a server, with its connection.
 type Asked<T> = Result<(T, HeldOn), Failure>;
 
 impl Fleet {
@@ -68,12 +68,12 @@ impl Fleet {
         Fleet { servers: servers.collect(), opened: 0, greeting: None }
     }
 
-    /// Has each connection from now on begin with this.
+    /// Sets the first exchange of every new connection.
     pub fn greet(&mut self, greeting: Greeting) {
         self.greeting = Some(greeting);
     }
 
-    /// Asks the servers in `order` until one answers, and returns the answer and the connection.
+    /// Asks the servers in `order` until one replies, and returns the reply and the connection.
     pub fn ask_first<T>(
         &mut self,
         order: &[usize],
@@ -89,7 +89,7 @@ impl Fleet {
         Err(Error::Unavailable(failures))
     }
 
-    /// Asks each server, and returns the answers by address.
+    /// Asks each server, and returns the replies by address.
     pub fn ask_each<T>(
         &mut self,
         ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
@@ -98,7 +98,7 @@ impl Fleet {
         self.ask_each_on(ask).into_iter().map(without_connection).collect()
     }
 
-    /// The same, and tells on which connection each was asked.
+    /// Asks each server like [`Fleet::ask_each`], and returns the connection with each reply.
     pub fn ask_each_on<T>(
         &mut self,
         mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
@@ -111,8 +111,8 @@ impl Fleet {
         self.servers[server].remote.address().into()
     }
 
-    /// Asks one server on the open connection, or a new one. If the server has closed the open one, it may have been restarted
-    /// since, so it is asked once more.
+    /// Asks one server on the open connection, or on a new one. If the server has closed the open one, perhaps by a
+    /// restart, it is asked once more.
     fn ask<T>(&mut self, server: usize, mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>) -> Asked<T> {
         if let Some(kept) = self.servers[server].connection.take() {
             match self.ask_on(server, kept, &mut ask) {
@@ -133,7 +133,7 @@ impl Fleet {
         asked
     }
 
-    /// Asks on the connection where something is held. After a failure nothing is held there any more.
+    /// Asks on the connection of `held`. A failure closes it, so that nothing is held there any more.
     pub fn ask_holder<T>(
         &mut self,
         held: HeldOn,
@@ -144,7 +144,7 @@ impl Fleet {
         answer.map(|(answer, _)| answer).ok_or(Error::Lost)
     }
 
-    /// Asks the server where something was held, on whatever connection there is to it, and tells which.
+    /// Asks the server of `held` on its current connection or a new one, and returns which.
     pub fn ask_same_server<T>(
         &mut self,
         held: HeldOn,
@@ -153,7 +153,7 @@ impl Fleet {
         self.ask(held.server, ask).map_err(|failure| Error::Unavailable(vec![(self.address(held.server), failure)]))
     }
 
-    /// Returns the lines that have come by themselves on the connection where something is held; None when it is lost. Does not
+    /// Returns the lines that the server has sent unasked on the connection of `held`; None if it is lost. Does not
     /// wait.
     pub fn pending_lines(&mut self, held: HeldOn) -> Option<Vec<Vec<u8>>> {
         let mut holder = self.servers[held.server].connection.take_if(|kept| kept.number == held.number)?;
@@ -162,12 +162,12 @@ impl Fleet {
         Some(lines)
     }
 
-    /// Returns true when the connection where something is held is lost. Does not wait.
+    /// Returns true if the connection of `held` is lost. Does not wait.
     pub fn is_lost(&self, held: HeldOn) -> bool {
         self.holder(held).is_none_or(ClientConnection::is_closed)
     }
 
-    /// Returns the descriptor of the connection where something is held, if it has not failed since.
+    /// Returns the descriptor of the connection of `held`, unless that has failed.
     pub fn descriptor(&self, held: HeldOn) -> Option<RawFd> {
         self.holder(held).map(ClientConnection::descriptor)
     }
@@ -177,12 +177,12 @@ impl Fleet {
         (kept.number == held.number).then_some(&kept.connection)
     }
 
-    /// Closes the connection where something is held.
+    /// Closes the connection of `held`.
     pub fn close(&mut self, held: HeldOn) {
         self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
     }
 
-    /// Asks on this connection, and keeps it if it does not fail.
+    /// Asks on this connection, and keeps it on success.
     fn ask_on<T>(
         &mut self,
         server: usize,
@@ -199,7 +199,7 @@ impl Fleet {
             }
             Err(fault) => {
                 let failure = Failure { address: numbered.connection.address().into(), fault };
-                // One that closes a connection may only have been restarted.
+                // A closed connection may only mean a restart.
                 if failure.fault != Fault::Closed {
                     remote.has_failed(&failure);
                 }

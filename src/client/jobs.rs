@@ -1,4 +1,4 @@
-//! Jobs: both sides of the beanstalkd protocol. A [`Producer`] puts jobs and looks after queues, a [`Runner`] does the jobs.
+//! Client of the beanstalkd protocol: a [`Producer`] puts jobs and administers queues, a [`Runner`] runs jobs.
 
 mod producer;
 mod runner;
@@ -12,163 +12,165 @@ use poolcounter_protocol::jobs::request::{JobId, JobState, Until};
 use poolcounter_protocol::jobs::wire::client::{self as wire, PutLine, PutWords, YamlMap};
 use std::time::Duration;
 
-/// A job to be put. [`NewJob::new`] has the defaults.
+/// Job to put. [`NewJob::new`] sets the defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewJob {
-    /// What the runner gets: at most 65535 bytes, unless the server's operator has chosen otherwise.
+    /// Body of the job: at most 65535 bytes, unless the server's `jobs.max_size` differs.
     pub body: Vec<u8>,
-    /// The tube; None for the one that the producer uses.
+    /// Tube; None for the one that the producer uses.
     pub tube: Option<String>,
-    /// Jobs with a lower one are reserved first; below 1024 they count as urgent.
+    /// Priority: jobs with a lower number are reserved first; below 1024 they count as urgent.
     pub pri: u32,
-    /// How long nobody can reserve it. Like all times here it is sent in whole seconds, rounded up.
+    /// Time until it can be reserved. Like all times here, sent in whole seconds, rounded up.
     pub delay: Duration,
-    /// How long a runner has for it, unless it touches it.
+    /// Time that a runner has for it, renewed by a touch.
     pub ttr: Duration,
-    /// What the server adds to beanstalkd's protocol.
+    /// Extensions to beanstalkd's protocol.
     pub extras: JobExtras,
 }
 
-/// What a plain beanstalkd does not know of a job.
+/// Properties of a job that a plain beanstalkd does not support.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JobExtras {
-    /// A job is not put when one with the same key waits in its tube: 1 to 200 bytes without spaces and control bytes.
+    /// Deduplication key: 1 to 200 bytes without spaces and control bytes. A job is not put if one with the same key
+    /// waits in its tube.
     pub key: Option<Vec<u8>>,
-    /// How long the key keeps others out.
+    /// End of the key's effect.
     pub until: Until,
-    /// The signature and the timestamp of its root job, as [`Producer::root`] registers them: a leaf of an older root is dropped.
+    /// Signature and timestamp of its root job, as registered by [`Producer::root`]: leaves of an older root are
+    /// dropped.
     pub root: Option<(Vec<u8>, u64)>,
-    /// The group that [`Producer::limit_group`] counts: 1 to 64 bytes without spaces and control bytes.
+    /// Group that [`Producer::limit_group`] limits: 1 to 64 bytes without spaces and control bytes.
     pub group: Option<Vec<u8>>,
 }
 
-/// What came of a put.
+/// Result of a put.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PutOutcome {
-    /// It waits.
+    /// The job was inserted and waits.
     Inserted(JobId),
-    /// It is there, but buried, because the server had no memory to queue it. Only a beanstalkd says so.
+    /// The job was put but buried, because the server had no memory to queue it. Sent only by beanstalkd.
     Buried(JobId),
-    /// This job with the same key waits already, and nothing was put.
+    /// This job with the same key is already waiting; nothing was put.
     Duplicate(JobId),
-    /// Its root job was replaced by a newer one, and nothing was put.
+    /// A newer root job has replaced its own; nothing was put.
     Superseded,
 }
 
-/// What came of a reserve.
+/// Result of a reserve.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reservation<T = ReservedJob> {
-    /// What was reserved.
+    /// Reserved job or jobs.
     Reserved(T),
-    /// There was nothing in time.
+    /// No job was available before the timeout.
     TimedOut,
-    /// There is nothing, and less than a second is left for a job that this runner has.
+    /// No job is available, and less than a second of TTR is left for a job that this runner holds.
     DeadlineSoon,
 }
 
-/// A job that a [`Runner`] has, until it says what became of it, its TTR runs out, or the connection ends.
+/// Job reserved by a [`Runner`], until it is deleted, released or buried, its TTR runs out, or the connection ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReservedJob {
-    /// Its number.
+    /// Number of the job.
     pub id: JobId,
-    /// What it is about.
+    /// Body of the job.
     pub body: Vec<u8>,
-    /// The connection that it is reserved on.
+    /// Number of the connection on which it is reserved.
     connection: u64,
 }
 
-/// What the server tells of a job.
+/// Status of a job at the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobStatus {
-    /// The tube that it is in.
+    /// Tube of the job.
     pub tube: String,
-    /// Where it is there.
+    /// State of the job in the tube.
     pub state: JobState,
-    /// Its priority.
+    /// Priority.
     pub pri: u32,
-    /// Since when it exists, in whole seconds as all times here.
+    /// Time since the put, in whole seconds as all times here.
     pub age: Duration,
-    /// The delay that it was last given.
+    /// Delay of the last put or release.
     pub delay: Duration,
-    /// How long a runner has for it.
+    /// Time that a runner has for it.
     pub ttr: Duration,
-    /// What is left of the delay or the TTR.
+    /// Remaining time of the delay or the TTR.
     pub time_left: Duration,
-    /// How often it was reserved.
+    /// Number of reserves.
     pub reserves: u64,
-    /// How often its TTR ran out.
+    /// Number of times its TTR ran out.
     pub timeouts: u64,
-    /// How often it was released.
+    /// Number of releases.
     pub releases: u64,
-    /// How often it was buried.
+    /// Number of times it was buried.
     pub buries: u64,
-    /// How often it was kicked.
+    /// Number of kicks.
     pub kicks: u64,
 }
 
-/// A job of a list.
+/// Job of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedJob {
-    /// Its number.
+    /// Number of the job.
     pub id: JobId,
-    /// Since when it exists, in whole seconds.
+    /// Time since the put, in whole seconds.
     pub age: Duration,
-    /// Its priority.
+    /// Priority.
     pub pri: u32,
-    /// How many attempts at it have ended badly.
+    /// Number of failed attempts.
     pub attempts: u64,
-    /// Its key; empty if it has none. What is no text is replaced in all three.
+    /// Key; empty if it has none. In key, group and error, bytes that are not valid text are replaced.
     pub key: String,
-    /// Its group.
+    /// Group; empty if it has none.
     pub group: String,
-    /// What was said when it last failed.
+    /// Reason of the last failure.
     pub error: String,
-    /// Whether it is dropped when its turn comes, because there is a newer root job.
+    /// True if the job will be dropped when its turn comes, because a newer root job exists.
     pub is_superseded: bool,
 }
 
-/// A row of a summary.
+/// Row of a summary.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SummaryRow {
-    /// The wiki, type, tube or runner.
+    /// Name of the wiki, type, tube or runner.
     pub name: String,
-    /// Its figures by name: jobs by state; seconds in `oldest-ready` and `pickup-delay-...`; jobs a second in `put-rate-1`, over the
-    /// last minute, and the like; what was dropped in `duplicates` and `superseded`.
+    /// Figures by name: jobs by state; seconds in `oldest-ready` and `pickup-delay-...`; jobs per second in rates such
+    /// as `put-rate-1` (over the last minute); dropped jobs in `duplicates` and `superseded`.
     pub figures: Vec<(String, f64)>,
 }
 
-/// How jobs are tried again.
+/// Retry rule of failed jobs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Retry {
-    /// After so many attempts a job is buried, or moved to the dead-letter tube; 0 for never.
+    /// Number of attempts after which a job is buried or moved to the dead-letter tube; 0 for no limit.
     pub attempts: u32,
-    /// How long it waits after the first. A tenth is added or taken away at random.
+    /// Delay after the first failure. Each delay varies at random by up to a tenth.
     pub first: Duration,
-    /// By what each wait is longer than the one before.
+    /// Factor by which each delay exceeds the previous one.
     pub factor: f64,
-    /// The longest wait.
+    /// Longest delay.
     pub max: Duration,
 }
 
 impl Default for Retry {
-    /// Returns what holds for jobs that fail where nothing else is set.
+    /// Returns the server's default rule.
     fn default() -> Self {
         Retry { attempts: 10, first: Duration::from_secs(10), factor: 2.0, max: Duration::from_secs(3600) }
     }
 }
 
-/// What a limit counts.
+/// Scope of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LimitScope {
-    /// Each tube that matches, for itself.
+    /// Each matching tube separately.
     #[default]
     Each,
-    /// All tubes together that match.
+    /// All matching tubes together.
     All,
 }
 
 impl NewJob {
-    /// Returns a job for the tube that the producer uses, of priority 65536, without delay, with a minute for its runner.
+    /// Returns a job for the producer's tube, with priority 65536, no delay and a TTR of one minute.
     pub fn new(body: impl Into<Vec<u8>>) -> NewJob {
         NewJob {
             body: body.into(),
@@ -180,7 +182,8 @@ impl NewJob {
         }
     }
 
-    /// Writes it for a server that knows the extensions, or one that does not. The error is what cannot be sent.
+    /// Writes the put request. Fails with [`Error::NoExtension`] if it needs an extension that the server lacks, and
+    /// with [`Error::BadName`] for an invalid name.
     fn write(&self, bytes: &mut Vec<u8>, is_extended: bool) -> Result<(), Error> {
         let JobExtras { key, until, root, group } = &self.extras;
         let words = PutWords {
@@ -221,7 +224,7 @@ impl JobStatus {
             age: seconds("age")?,
             delay: seconds("delay")?,
             ttr: seconds("ttr")?,
-            // A beanstalkd whose clock has jumped may tell a negative one.
+            // After a jump of the clock, beanstalkd may report a negative one.
             time_left: seconds("time-left").unwrap_or_default(),
             reserves: figure("reserves")?,
             timeouts: figure("timeouts")?,
@@ -269,7 +272,7 @@ fn number_in(map: &YamlMap, name: &str) -> Option<u64> {
     wire::number(text_in(map, name)?.as_bytes())
 }
 
-/// Returns the value, or nothing if there is none, if it can be sent.
+/// Returns the value, or an empty one if absent; fails if it is invalid.
 fn checked(value: Option<&[u8]>, is_right: fn(&[u8]) -> bool) -> Result<&[u8], Error> {
     match value {
         Some(value) if !is_right(value) => Err(Error::BadName),
@@ -277,13 +280,13 @@ fn checked(value: Option<&[u8]>, is_right: fn(&[u8]) -> bool) -> Result<&[u8], E
     }
 }
 
-/// Returns a time in whole seconds, rounded up; as long as can be sent, if it is longer.
+/// Returns a time in whole seconds, rounded up and capped at `u32::MAX`.
 fn whole_seconds(time: Duration) -> u32 {
     let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
     seconds.try_into().unwrap_or(u32::MAX)
 }
 
-/// Returns the reply to a put.
+/// Parses the reply to a put.
 fn put_outcome(line: &[u8]) -> Result<Result<PutOutcome, Error>, Fault> {
     let (word, rest) = wire::split(line);
     let id = || wire::number(rest).map(JobId).ok_or(Fault::Garbled);

@@ -1,15 +1,15 @@
-//! Client library of the PoolCounter daemon: locks, units of counters, members of pools, and jobs. Calls block. The library has no
-//! threads of its own, and few dependencies.
+//! Client library of the PoolCounter daemon: locks, counters, members of pools and jobs. Calls block. The library
+//! starts no threads and has few dependencies. It is tested on Linux, and compiles for macOS and FreeBSD.
 //!
 //! | to | use | of a server |
 //! |---|---|---|
 //! | do a piece of work once, however many processes need it | [`Client`] | [PoolCounter](#pools) |
 //! | bound how much is done at a time, over many machines | [`Counters`] | [yrmcds](#counters), too |
-//! | borrow something that only one process may use | [`Members`], [`Provider`], [`Cleaner`] | [the daemon](#members-of-pools) |
+//! | use something that only one process may use | [`Members`], [`Provider`], [`Cleaner`] | [the daemon](#members-of-pools) |
 //! | queue work and have it done | [`Producer`], [`Runner`] | [beanstalkd](#jobs), too |
 //!
-//! [`MediaWiki`] and [`Ring`] say which of several servers keeps a key; what happens [when servers fail](#when-servers-fail) is at the
-//! end of this page. Each example begins with a server of its own, which the page leaves out after the first.
+//! [`MediaWiki`] and [`Ring`] define which of several servers has a key; the end of this page describes [failures of
+//! servers](#when-servers-fail). Each example starts its own server, which is hidden after the first.
 //!
 //! # Pools
 //!
@@ -49,7 +49,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A lock is given back when it is dropped. Locks nest, in one connection to each server:
+//! A lock is released when it is dropped. Locks nest, on one connection to each server:
 //!
 //! ```
 //! # use poolcounter_client::{Client, Error, Limits, MediaWiki, Outcome, Purpose};
@@ -100,8 +100,8 @@
 //!
 //! # Members of pools
 //!
-//! [`Members`] takes members of pools, each for itself alone, and gives them back. What a pool is like and which fixed members it has,
-//! an [`Operator`] says, or the configuration of the server.
+//! [`Members`] takes members of pools for exclusive use, and returns them. Pools and their fixed members are declared
+//! by an [`Operator`] or in the configuration of the server.
 //!
 //! ```
 //! # use poolcounter::Server;
@@ -129,7 +129,7 @@
 //!     TakeOutcome::Taken(mut taken) => {
 //!         let phone = taken.remove(0);
 //!         assert_eq!(phone.name(), b"phone-1");
-//!         // What goes on for long looks from time to time whether the phone is still its own.
+//!         // Long work checks from time to time that the phone is still held.
 //!         assert_eq!(phone.loss(), None);
 //!         phone.give_back(Condition::Ok)?;
 //!     }
@@ -141,8 +141,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Provider`] brings members, here named after the start that asked for them, and takes them with it when it ends. A
-//! [`Cleaner`] cleans those of others between two uses.
+//! A [`Provider`] starts and stops members, here named after their start requests; they leave the pool when it ends. A
+//! [`Cleaner`] cleans members between two uses.
 //!
 //! ```
 //! # use poolcounter::Server;
@@ -176,8 +176,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! With [`Wanted::lease`] a member outlives the connection it was taken on, until the lease runs out or its token gives it back from
-//! anywhere:
+//! With [`Wanted::lease`] a member stays taken after its connection, until the lease ends or its token returns it, from
+//! any process:
 //!
 //! ```
 //! # use poolcounter::Server;
@@ -205,8 +205,8 @@
 //!
 //! # Jobs
 //!
-//! A [`Producer`] puts jobs, a [`Runner`] does them; a beanstalkd will do as the server, as long as nothing is asked for that it
-//! does not have. That is [`Error::NoExtension`] then, and nothing was sent.
+//! A [`Producer`] puts jobs, a [`Runner`] runs them. A plain beanstalkd also works as the server; requests that need an
+//! extension then fail with [`Error::NoExtension`] before anything is sent.
 //!
 //! ```
 //! # use poolcounter::Server;
@@ -241,27 +241,32 @@
 //!
 //! # TLS
 //!
-//! With the feature `tls`, a server that is named `tls:HOST:PORT` is spoken to in TLS, and must show a certificate for that host. A
-//! placement, a producer and a runner are told by `with_tls` whom to trust and what to show. The handshake is waited for, for as long
-//! as [`Timeouts::connect`], even where the connection itself is made in the background.
+//! With the feature `tls`, the client uses TLS for servers named `tls:HOST:PORT`, which must present a certificate for
+//! that host. `with_tls` of a placement, a producer or a runner sets the trusted authorities and the client's
+//! certificate. The handshake blocks for up to [`Timeouts::connect`], even if the connection was made in the
+//! background.
 //!
 //! # When servers fail
 //!
-//! - A server that cannot be connected to within [`Timeouts::connect`], is silent for [`Timeouts::answer`], closes the connection or
-//!   talks nonsense is dead, and the next one of the [`Placement`] is asked. When none is left, that is [`Error::Unavailable`], at
-//!   once as long as all are known to be dead.
-//! - A dead server is passed over for [`Timeouts::retry`], and for twice as long each time that it fails again, up to eight times as
-//!   long. After that the next request begins to connect to it, in the background: it waits a millisecond at most, and goes on to
-//!   the next server. Later requests look whether the connection stands. So a machine that is down costs [`Timeouts::connect`] once,
-//!   and one that accepts connections and says nothing costs [`Timeouts::answer`] after each pause.
-//! - A [`Producer`] and a [`Runner`] of jobs have one connection each; when it is lost, they ask all their servers anew, in their order.
-//! - A connection on which anything went wrong is closed and never used again. The server gives back what it held, and no
-//!   answer can come late.
-//! - A connection that the server has closed since its last use says nothing of the server: it is connected once more.
-//! - What was held on a lost connection is lost. Its release says so, and touches nothing that was acquired since.
+//! - A server is dead if it does not accept a connection within [`Timeouts::connect`], does not reply within
+//!   [`Timeouts::answer`], closes the connection or sends garbage. The client then tries the next one of the
+//!   [`Placement`]. When none is left, the request fails with [`Error::Unavailable`]: at once while all are known to be
+//!   dead.
+//! - A dead server is skipped for [`Timeouts::retry`], which doubles with each further failure up to eight times that.
+//!   The next request after that starts to connect in the background: it waits at most a millisecond and goes on to the
+//!   next server. Later requests check whether the connection is made. So a machine that is down costs
+//!   [`Timeouts::connect`] once, and a server that accepts connections without replying costs [`Timeouts::answer`]
+//!   after each pause.
+//! - A [`Producer`] and a [`Runner`] of jobs have one connection each; when it is lost, they try all their servers in
+//!   order.
+//! - After a failure a connection is closed and never used again. The server releases everything held on it, and no
+//!   reply can arrive late.
+//! - A connection that the server has closed since its last use does not count as a failure: the client connects once
+//!   more.
+//! - Everything held on a lost connection is lost. Its release fails, and does not affect later acquisitions.
 //!
-//! When a server is lost, or seems so to one client and not to another, its keys are granted elsewhere while other clients still
-//! work under its locks. Where that is wrong and not merely wasteful, use something with consensus and fencing.
+//! When a server is lost, or unreachable for some clients only, other servers grant its keys while its clients still
+//! work under their locks. Where that is wrong and not merely wasteful, use a system with consensus and fencing.
 
 mod cleaner;
 mod connection;
@@ -287,7 +292,7 @@ pub use jobs::{
     JobExtras, JobStatus, LimitScope, ListedJob, NewJob, Producer, PutOutcome, Reservation, ReservedJob, Retry, Runner,
     SummaryRow,
 };
-pub use members::{LeaseToken, Member, MemberLoss, Members, Operator, Rows, RowsOfEach, TakeOutcome, Wanted};
+pub use members::{LeaseToken, Member, MemberLoss, Members, Offered, Operator, Rows, RowsOfEach, TakeOutcome, Wanted};
 pub use placement::{MediaWiki, Placement, Ring};
 pub use poolcounter_core::stats::{Figures, Row, Stat, Unit};
 pub use poolcounter_protocol::counters::request::CounterRefusal;
@@ -299,33 +304,33 @@ pub use poolcounter_protocol::members::wire::client::{
 };
 pub use poolcounter_protocol::pools::request::{KeyLimits, MOST_LIMITS, Purpose};
 pub use poolcounter_protocol::pools::stats::PoolStat;
-pub use pools::{Client, Limits, Lines, Lock, Outcome, ToldClaim};
-pub use provider::{Offered, Provider, Role, TaskResult};
+pub use pools::{Client, Limits, Lines, ListedClaim, Lock, Outcome};
+pub use provider::{Provider, Role, TaskResult};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use who::own_name;
 
 use std::time::Duration;
 
-/// Nothing: TLS is in no build without its feature.
+/// Placeholder without values for builds without the feature `tls`.
 #[cfg(not(feature = "tls"))]
 #[derive(Clone, Debug)]
 enum Tls {}
 
-/// What a server has answered, or its refusal; or the fault that kept it from either.
+/// Reply of a server or its refusal, or the fault that prevented both.
 type Said<T> = Result<Result<T, Error>, Fault>;
 
-/// The longest time that the protocol can express, 136 years: sums of times that are cut to it do not overflow.
+/// Longest time that the protocol can express, 136 years; sums of times capped to it do not overflow.
 const LONGEST: Duration = Duration::from_secs(u32::MAX as u64 + 1);
 
-/// How long a client waits for a server. With zero for `answer`, no server is fast enough.
+/// Timeouts for servers. With zero for `answer`, every request fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// Until a connection is made. Each address of a host has as long; looking the host up is not counted.
+    /// Time limit of a connection attempt, for each address of a host; without the name lookup.
     pub connect: Duration,
-    /// Until the answer is here, on top of what a request may wait by its own timeout.
+    /// Time limit of a reply, in addition to the timeout of the request itself.
     pub answer: Duration,
-    /// How long a server that failed is not asked again; each time that it fails once more for twice as long, up to eight times this.
+    /// Time for which a failed server is skipped; doubles with each further failure, up to eight times this.
     pub retry: Duration,
 }
 
@@ -337,7 +342,7 @@ impl Timeouts {
 }
 
 impl Default for Timeouts {
-    /// A tenth of a second, half a second and two seconds: for servers in the same data centre.
+    /// Returns a tenth of a second, half a second and two seconds: for servers in the same data centre.
     fn default() -> Self {
         Timeouts {
             connect: Duration::from_millis(100),

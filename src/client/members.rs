@@ -1,9 +1,10 @@
-//! Members of pools: the consumer's side of the members protocol.
+//! Client of the members protocol: takes and returns members of pools.
 
 pub(super) mod exchange;
 mod member;
 mod operator;
 
+pub use exchange::Offered;
 pub use member::{LeaseToken, Member, MemberLoss};
 pub use operator::Operator;
 
@@ -14,6 +15,7 @@ use super::placement::Placement;
 use exchange::{
     TakeAnswer, ask, ask_figures, ask_line, pool_request, read_done, read_list, read_taken, sendable_attributes,
 };
+use poolcounter_protocol::members::DEFAULT_PORT;
 use poolcounter_protocol::members::pool_settings::Filter;
 use poolcounter_protocol::members::request::{
     Condition, From as Source, LeaseName, Lost, NoMembers, Request, Take, Taken,
@@ -24,86 +26,85 @@ use poolcounter_protocol::members::wire::client::{
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-/// Where a server listens that is named without a port.
-pub(super) const DEFAULT_PORT: u16 = 7532;
-/// A member may be checked before it is handed out, even to a take that does not wait. The server answers within its
-/// `check_timeout`, which is 5 seconds unless its operator has chosen otherwise.
+/// Extra wait for a check of the member before it is handed out, which even a take without timeout may need. The
+/// server's `check_timeout` is 5 seconds by default.
 const CHECK: Duration = Duration::from_secs(6);
 
-/// The rows of a list, or a refusal.
+/// Rows of a list, or a refusal.
 pub type Rows<T> = Result<Vec<T>, Error>;
-/// The list of each server by its address, or what is wrong with the server.
+/// List or failure of each server, by its address.
 pub type RowsOfEach<T> = Vec<(String, Result<Rows<T>, Failure>)>;
 
-/// A client of the members of one or several servers. Servers, connections and threads are as with the
+/// Client of the members of one or several servers. Servers, connections and threads behave as with the
 /// [`Client`](super::Client) of pools; the name of a pool or group takes the place of the key.
 #[derive(Debug)]
 pub struct Members {
     fleet: RefCell<Fleet>,
     placement: Placement,
-    /// What is taken, and what became of it.
+    /// Current leases, with the loss of each.
     leases: RefCell<Vec<Lease>>,
 }
 
-/// A lease of this client.
+/// Lease of this client.
 #[derive(Debug)]
 struct Lease {
     held: HeldOn,
     number: u64,
-    /// Why it is lost, once the server has said so.
+    /// Reason of its loss, once the server has reported one.
     lost: Option<Lost>,
 }
 
-/// What is wanted of a pool or group. The default is any one member, at once or not at all.
+/// Request for members of a pool or group. The default is any one member, without waiting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// How long to wait.
+    /// Time limit of the wait.
     pub timeout: Duration,
-    /// Only members that have these attributes, as `(name, value)`.
+    /// Attributes that the members must have, as `(name, value)`.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Only the member of this name.
+    /// Name of the member, if only that one will do.
     pub member: Option<Vec<u8>>,
-    /// So many members, all or none; None for one.
+    /// Number of members, all or none; None for one.
     pub count: Option<u32>,
-    /// 0 to 9; waiters with a lower one are served first.
+    /// Priority, 0 to 9; waiters with a lower one are served first.
     pub priority: u8,
-    /// How long the lease lasts, even without its connection, unless it is renewed; None for as long as the connection.
+    /// Duration of the lease, renewable and independent of the connection; None: the lease ends with the connection.
     pub lease: Option<Duration>,
 }
 
-/// What came of a take.
+/// Result of a take.
 #[derive(Debug)]
 #[must_use = "a member that is dropped is given back"]
 pub enum TakeOutcome<'a> {
-    /// The members, as many as were wanted.
+    /// The members, as many as requested.
     Taken(Vec<Member<'a>>),
-    /// There are none.
+    /// No members are available.
     NoMembers(NoMembers),
-    /// Too many wait already.
+    /// The queue of the pool is full.
     QueueFull,
-    /// The connection holds as many members of the pool as it may.
+    /// The connection holds as many members of the pool as the server allows.
     Limit,
 }
 
 impl Members {
-    /// A client that asks for each pool or group the servers in this order. It connects when it is first used.
+    /// Returns a client that tries the servers in the order that `placement` gives for each pool or group. Connects on
+    /// first use.
     pub fn new(placement: impl Into<Placement>) -> Self {
         Members::with(placement, Timeouts::default())
     }
 
-    /// A client with other timeouts.
+    /// Returns a client with other timeouts.
     pub fn with(placement: impl Into<Placement>, timeouts: Timeouts) -> Self {
         let placement = placement.into();
         let fleet = RefCell::new(Fleet::new(&placement, DEFAULT_PORT, timeouts));
         Members { fleet, placement, leases: RefCell::default() }
     }
 
-    /// The same client under a name: who looks at a pool sees it as the holder of what is taken from now on, in place of an
-    /// address. It is told to each server when a connection is made.
+    /// Sets the name that lists show as the holder of members taken from now on, instead of an address. Sent to each
+    /// server at the start of a connection.
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for one that cannot be sent.
+    /// [`Error::BadName`] for an invalid name.
     pub fn named(self, name: impl AsRef<[u8]>) -> Result<Self, Error> {
         let name = wire::escape_name(name.as_ref()).ok_or(Error::BadName)?;
         let mut request = Vec::new();
@@ -112,26 +113,26 @@ impl Members {
         Ok(self)
     }
 
-    /// What operators may ask for.
+    /// Returns the requests of operators.
     pub fn operator(&self) -> Operator<'_> {
         Operator::of(self)
     }
 
-    /// Takes members of a pool, and waits for them as long as is wanted.
+    /// Takes members of a pool, and waits for them up to the requested timeout.
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for a name or value that cannot be sent; [`Error::Unavailable`]; [`Error::Refused`], for one with
+    /// [`Error::BadName`] for an invalid name or value; [`Error::Unavailable`]; [`Error::Refused`], for example with
     /// `NO_POOL`, `NO_SUCH_MEMBER` or `TOO_MANY`.
     pub fn take(&self, pool: impl AsRef<[u8]>, wanted: &Wanted) -> Result<TakeOutcome<'_>, Error> {
         self.take_watched(pool, wanted, |_| {})
     }
 
-    /// The same, for whoever shows that it waits: `watch` is called each second with the time since the call.
+    /// Takes members like [`Members::take`], and calls `watch` every second of the wait with the time since the call.
     ///
     /// # Errors
     ///
-    /// Those of [`Members::take`].
+    /// The errors of [`Members::take`].
     pub fn take_watched(
         &self,
         pool: impl AsRef<[u8]>,
@@ -141,21 +142,21 @@ impl Members {
         self.take_from(Source::Pool(pool.as_ref()), wanted, watch)
     }
 
-    /// Takes members of that pool of a group which has the most free ones, or else of the first to have enough. A group is of one
-    /// server: where several share the pools, it is that of the group's name, and only its pools are looked at.
+    /// Takes members of the pool in a group that has the most free ones, or else of the first that has enough. Only the
+    /// pools of one server are considered: with several servers, the one that the placement gives for the group's name.
     ///
     /// # Errors
     ///
-    /// Those of [`Members::take`].
+    /// The errors of [`Members::take`].
     pub fn take_from_group(&self, group: impl AsRef<[u8]>, wanted: &Wanted) -> Result<TakeOutcome<'_>, Error> {
         self.take_from_group_watched(group, wanted, |_| {})
     }
 
-    /// The same, for whoever shows that it waits, as [`Members::take_watched`].
+    /// Takes members like [`Members::take_from_group`], and calls `watch` as [`Members::take_watched`] does.
     ///
     /// # Errors
     ///
-    /// Those of [`Members::take`].
+    /// The errors of [`Members::take`].
     pub fn take_from_group_watched(
         &self,
         group: impl AsRef<[u8]>,
@@ -213,22 +214,22 @@ impl Members {
         Member::new(self, held, taken, lease.map(|lease| (lease, sent)))
     }
 
-    /// Has a lease last for `span` from now on, or as long as it was asked for. It is one of `pool`, or of a group that is named
-    /// instead.
+    /// Renews a lease for `span` from now on, or for its original duration. `pool` is its pool, or the group it was
+    /// taken from.
     ///
     /// # Errors
     ///
-    /// [`Error::NotTaken`] when there is no such lease, and those of [`Members::take`].
+    /// [`Error::NotTaken`] if the lease does not exist, and those of [`Members::take`].
     pub fn renew(&self, pool: impl AsRef<[u8]>, token: LeaseToken, span: Option<Duration>) -> Result<(), Error> {
         let request = Request::Renew { token: token.0, span: span.map(Into::into) };
         self.ask_for_token(pool.as_ref(), &request, &Reply::Renewed)
     }
 
-    /// Gives the member of a lease back, which is one of `pool`, or of a group that is named instead.
+    /// Returns the member of a lease. `pool` is its pool, or the group it was taken from.
     ///
     /// # Errors
     ///
-    /// Those of [`Members::renew`].
+    /// The errors of [`Members::renew`].
     pub fn give_back(&self, pool: impl AsRef<[u8]>, token: LeaseToken, condition: Condition) -> Result<(), Error> {
         let request = Request::Return { lease: LeaseName::Token(token.0), condition };
         self.ask_for_token(pool.as_ref(), &request, &Reply::Returned)
@@ -240,7 +241,7 @@ impl Members {
         self.ask_server_of(pool, &bytes, success)
     }
 
-    /// Asks the server of a pool or group something that it does at once.
+    /// Sends a request that needs no wait to the server of a pool or group.
     fn ask_server_of(&self, pool: &[u8], request: &[u8], success: &Reply<'_>) -> Result<(), Error> {
         let mut notices = Vec::new();
         let (done, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), |connection| {
@@ -251,36 +252,36 @@ impl Members {
         done
     }
 
-    /// The pools of each server, by its address.
+    /// Returns the pools of each server, by its address.
     pub fn pools(&self) -> RowsOfEach<ListedPool> {
         self.list(b"POOLS\n", wire::parse_pool)
     }
 
-    /// The members of a pool at each server, by its address.
+    /// Returns the members of a pool at each server, by its address.
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for a name that cannot be sent.
+    /// [`Error::BadName`] for an invalid name.
     pub fn members(&self, pool: impl AsRef<[u8]>) -> Result<RowsOfEach<ListedMember>, Error> {
         let pool = wire::escape_name(pool.as_ref()).ok_or(Error::BadName)?;
         Ok(self.list(&pool_request("MEMBERS", &pool), wire::parse_member))
     }
 
-    /// The waiters of a pool at each server, by its address, in the order in which they are served.
+    /// Returns the waiters of a pool at each server, by its address, in the order in which they are served.
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for a name that cannot be sent.
+    /// [`Error::BadName`] for an invalid name.
     pub fn waiters(&self, pool: impl AsRef<[u8]>) -> Result<RowsOfEach<ListedWaiter>, Error> {
         let pool = wire::escape_name(pool.as_ref()).ok_or(Error::BadName)?;
         Ok(self.list(&pool_request("WAITERS", &pool), wire::parse_waiter))
     }
 
-    /// Returns the figures of a pool at the server that is asked for its members.
+    /// Returns the figures of a pool at the server of the pool.
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], for one with `NO_POOL`.
+    /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], for example with `NO_POOL`.
     pub fn utilization(&self, pool: impl AsRef<[u8]>) -> Result<Figures, Error> {
         let pool = pool.as_ref();
         let request = pool_request("UTILIZATION", &wire::escape_name(pool).ok_or(Error::BadName)?);
@@ -311,7 +312,7 @@ impl Members {
         answers.into_iter().map(noted).collect()
     }
 
-    /// Notes which leases of a connection are lost.
+    /// Records the leases of a connection that the server reports as lost.
     fn note(&self, held: HeldOn, notices: Vec<Notice>) {
         let mut leases = self.leases.borrow_mut();
         for notice in notices {

@@ -1,16 +1,15 @@
-//! The placement of keys on servers: pure functions of the configuration and the key. It knows no connections.
+//! Placement of keys on servers: pure functions of the configuration and the key. Independent of connections.
 
 use super::Tls;
 
-/// Which server keeps a key: the servers, and for each key the order in which they are asked. Servers know nothing of each
-/// other; clients that place keys in the same way meet at the same server.
+/// Placement of keys: the servers, and for each key the order in which they are tried. Servers do not know each other;
+/// clients with the same placement find a key on the same server.
 ///
-/// [`MediaWiki`] is the order of MediaWiki's PHP client, and [`Ring`] the consistent hashing of Wikimedia's Python library: of
-/// 600 keys on four rings, each has the server that the library itself chooses. The two place keys differently, so all
-/// clients that share keys must use the same one.
+/// [`MediaWiki`] is the order of MediaWiki's PHP client, and [`Ring`] the consistent hashing of Wikimedia's Python
+/// library (compared with the library for 600 keys on four rings). The two place keys differently, so all clients that
+/// share keys must use the same one.
 ///
-/// How many of the 10,000 keys `key 0` to `key 9999` change their server when one joins or leaves, and how many keys the
-/// servers have before:
+/// Number of the 10,000 keys `key 0` to `key 9999` that move when a server joins or leaves, and keys per server before:
 ///
 /// | | servers | keys of each | one joins | fair share | the second leaves | fair share |
 /// |---|---|---|---|---|---|---|
@@ -19,14 +18,13 @@ use super::Tls;
 /// | `MediaWiki` | 10 | 953 to 1049 | 895 move | 909 | 1002 move | 1000 |
 /// | `Ring` | 10 | 860 to 1282 | 997 move | 909 | 977 move | 1000 |
 ///
-/// In both, the keys that move are those that the new server takes, or those of the server that leaves; all others stay.
-/// MediaWiki's order draws a lot for each key and server, and so spreads keys more evenly than the ring, whose arcs differ
-/// in length.
+/// In both, only the keys that the new server takes, or those of the server that leaves, move. MediaWiki's order hashes
+/// each key with each server, and so spreads keys more evenly than the ring, whose arcs differ in length.
 #[derive(Clone, Debug)]
 pub enum Placement {
-    /// As MediaWiki does it.
+    /// Order of MediaWiki's PHP client.
     MediaWiki(MediaWiki),
-    /// As Wikimedia's Python library does it.
+    /// Order of Wikimedia's Python library.
     Ring(Ring),
 }
 
@@ -34,17 +32,17 @@ pub enum Placement {
 #[derive(Clone, Debug)]
 pub struct MediaWiki {
     servers: Vec<String>,
-    /// How to speak to those of the servers that speak TLS.
+    /// TLS settings for servers with the prefix `tls:`.
     pub(super) tls: Option<Tls>,
 }
 
-/// Servers around a ring of the numbers below 2^128. Each has 100 points for each unit of its weight: for `i` from 0 to 99
-/// and `j` below the weight, `md5("label:i:j")` as a number. A key belongs to the first point above `md5(key)`, and is
-/// then taken by the next servers around the ring.
+/// Servers on a ring of the numbers below 2^128. Each has 100 points for each unit of its weight: for `i` from 0 to 99
+/// and `j` below the weight, `md5("label:i:j")` as a number. A key belongs to the first point above `md5(key)`; the
+/// next servers around the ring follow in order.
 #[derive(Clone, Debug)]
 pub struct Ring {
     servers: Vec<String>,
-    /// How to speak to those of the servers that speak TLS.
+    /// TLS settings for servers with the prefix `tls:`.
     pub(super) tls: Option<Tls>,
     /// The points in order, each with the index of its server.
     points: Vec<(u128, usize)>,
@@ -61,14 +59,14 @@ impl Placement {
         }
     }
 
-    /// Returns how to speak to those of the servers that speak TLS, if that was said.
+    /// Returns the TLS settings for servers with the prefix `tls:`, if set.
     pub(super) fn tls(&self) -> Option<&Tls> {
         match self {
             Placement::MediaWiki(MediaWiki { tls, .. }) | Placement::Ring(Ring { tls, .. }) => tls.as_ref(),
         }
     }
 
-    /// Returns the indices of all servers, in the order in which they are asked for `key`.
+    /// Returns the indices of all servers, in the order in which they are tried for `key`.
     pub fn order(&self, key: &[u8]) -> Vec<usize> {
         match self {
             Placement::MediaWiki(order) => order.order(key),
@@ -90,23 +88,25 @@ impl From<Ring> for Placement {
 }
 
 impl MediaWiki {
-    /// Returns the placement on these servers, each as `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`, written as in the configuration of MediaWiki: `10.0.0.5` and
-    /// `10.0.0.5:7531` are the same server, but not the same order.
+    /// Returns the placement on these servers, each as `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`, written as
+    /// in the configuration of MediaWiki: `10.0.0.5` and `10.0.0.5:7531` are the same server, but give different
+    /// orders.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
         MediaWiki { servers: servers.into_iter().map(Into::into).collect(), tls: None }
     }
 
     fn order(&self, key: &[u8]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.servers.len()).collect();
-        // Numbers in the order of their hexadecimal text, as all have 32 digits.
+        // The numbers sort like their hexadecimal text, because all have 32 digits.
         order.sort_by_cached_key(|index| digest(&[self.servers[*index].as_bytes(), key]));
         order
     }
 }
 
 impl Ring {
-    /// Returns the placement on these servers, each as a label, `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`, and its weight. Only labels and weights place the keys, so a server
-    /// may move to another address and keep its keys.
+    /// Returns the placement on these servers, each as label, address (`HOST`, `HOST:PORT`, `tls:HOST:PORT` or
+    /// `unix:PATH`) and weight. Keys are placed by labels and weights only, so a server can change its address and keep
+    /// its keys.
     pub fn new(servers: impl IntoIterator<Item = (impl AsRef<str>, impl Into<String>, u8)>) -> Self {
         let mut ring = Ring { servers: Vec::new(), tls: None, points: Vec::new() };
         for (label, address, weight) in servers {
@@ -147,7 +147,7 @@ fn digest(parts: &[&[u8]]) -> u128 {
 mod tests {
     use super::*;
 
-    // The orders that are wanted are those of this Python:
+    // The expected orders are those of this Python:
     //
     //   import hashlib
     //   md5 = lambda text: hashlib.md5(text.encode()).hexdigest()
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    // Likewise, with `md5` from above:
+    // The same, with `md5` from above:
     //
     //   from bisect import bisect_right
     //   weights = {"a": 1, "b": 2, "c": 1}
@@ -183,7 +183,7 @@ mod tests {
             ("ключ", ["b", "c", "a"]),
             ("key 0", ["c", "b", "a"]),
             ("key 2", ["a", "b", "c"]),
-            // Beyond the last point, which is one of a: the ring begins again.
+            // Past the last point, which belongs to a: the ring starts again.
             ("key 420", ["b", "a", "c"]),
         ] {
             let labels: Vec<_> = ring.order(key.as_bytes()).into_iter().map(|n| ["a", "b", "c"][n]).collect();
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// The servers are those that the library itself chooses.
+    /// The expected servers are those of the library itself.
     #[test]
     fn a_ring_keeps_keys_where_wikimedias_library_does() {
         let vectors = include_str!("../../tests/placement/ring.tsv").lines().filter(|line| !line.starts_with('#'));
@@ -237,7 +237,7 @@ mod tests {
         assert!(include_str!("placement.rs").contains(&format!("/// {row}\n")), "the table has no row {row}");
     }
 
-    /// A row of the table, measured.
+    /// Returns a row of the table, measured.
     fn row(name: &str, count: usize, place: impl Fn(&[String]) -> Placement) -> String {
         let more: Vec<String> = (1..=count + 1).map(|n| format!("10.0.0.{n}")).collect();
         let fewer = [&more[..1], &more[2..count]].concat();
@@ -261,7 +261,7 @@ mod tests {
         )
     }
 
-    /// Where the keys of the table lie.
+    /// Returns the first server of each key of the table.
     fn first_of(placement: &Placement) -> Vec<String> {
         let first = |n| placement.servers()[placement.order(format!("key {n}").as_bytes())[0]].clone();
         (0..10_000).map(first).collect()

@@ -1,4 +1,4 @@
-//! Locks in pools: the client of the PoolCounter protocol.
+//! Client of the PoolCounter protocol: locks in pools.
 
 use super::connection::ClientConnection;
 use super::error::{Error, Failure, Fault};
@@ -10,29 +10,27 @@ use super::{Said, Timeouts};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Span;
 use poolcounter_protocol::line::escape_key;
+use poolcounter_protocol::pools::DEFAULT_PORT;
 use poolcounter_protocol::pools::request::{AcquireLock, KeyLimits, MOST_LIMITS, Purpose, Reply};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_protocol::pools::wire::MAX_WHO;
 use poolcounter_protocol::pools::wire::client as wire;
-pub use poolcounter_protocol::pools::wire::client::ToldClaim;
+pub use poolcounter_protocol::pools::wire::client::ListedClaim;
 use std::cell::RefCell;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// The port of a server that is named without one.
-const DEFAULT_PORT: u16 = 7531;
-/// The most lines of an answer: `STATS FULL` has 21, the lists have a thousand and two, a report has two thousand, and a later
-/// server may have more.
+/// Limit of lines in a reply: `STATS FULL` has 21, lists have 1002, a report has 2000, and later servers may send more.
 const MOST_LINES: usize = 10_000;
 
-/// The lines of an answer, or a refusal.
+/// Lines of a reply, or a refusal.
 pub type Lines = Result<Vec<Vec<u8>>, Error>;
 
-/// A client of one or several servers, with one connection to each that it had to ask.
+/// Client of one or several servers, with at most one connection to each.
 ///
-/// Its methods take `&self`, and a [`Lock`] borrows the client. So locks nest, on one connection where their keys have
-/// the same server, and the compiler sees to it that none outlives its client. A client may move between threads but not
-/// be used by two at a time, because it blocks while it waits for a lock. Give each thread its own.
+/// Its methods take `&self`, and a [`Lock`] borrows the client: locks nest, on one connection where their keys have the
+/// same server, and no lock outlives its client. A client can move between threads but not be shared by them, because
+/// it blocks while it waits for a lock. Use one client per thread.
 #[derive(Debug)]
 pub struct Client {
     fleet: RefCell<Fleet>,
@@ -40,50 +38,49 @@ pub struct Client {
     who: String,
 }
 
-/// How much of a kind of work may be done at a time. All clients that share a key should use the same limits.
+/// Limits of one kind of work. All clients that share a key should use the same limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// How many may hold a lock at a time. At least 1.
+    /// Number of clients that may hold a lock at a time. At least 1.
     pub workers: u32,
-    /// How many may hold a lock or wait for one. At least 1.
+    /// Number of clients that may hold a lock or wait for one. At least 1.
     pub max_queue: u32,
-    /// How long to wait. Where it is whole seconds the C daemon understands it too.
+    /// Time limit of the wait. The C daemon supports only whole seconds.
     pub timeout: Duration,
-    /// The longest time to hold the lock before the server takes it back; None or zero sets no limit. The C daemon has no such
-    /// limit.
+    /// Time limit of a lock before the server revokes it; None or zero for no limit. The C daemon does not support it.
     pub hold: Option<Duration>,
 }
 
-/// What came of an acquire.
+/// Result of an acquire.
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is released"]
 pub enum Outcome<'a> {
-    /// Do the work.
+    /// The lock is held: do the work.
     Locked(Lock<'a>),
-    /// Another client has finished the work meanwhile, so read the result. Only for [`Purpose::Anyone`].
+    /// Another client has finished the work during the wait: read its result. Only for [`Purpose::Anyone`].
     Done,
-    /// Too many hold or wait already.
+    /// The queue of the pool is full.
     QueueFull,
-    /// No lock came free in time.
+    /// No lock became free in time.
     Timeout,
 }
 
-/// A lock in a pool. It is released when this is dropped, or when the connection or the process ends.
+/// Lock in a pool. Released on drop, and by the server when the connection or the process ends.
 ///
-/// Locks may be released in any order. Only the C daemon gives back the newest of the connection, whatever the key: with it,
-/// release the newest first, as the compiler does at the end of a block.
+/// Locks can be released in any order, except with the C daemon: it always releases the newest of the connection,
+/// whatever the key. With it, release the newest first, as the compiler does at the end of a block.
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is released"]
 pub struct Lock<'a> {
     client: &'a Client,
-    /// None once it was released.
+    /// None after the release.
     held: Option<HeldOn>,
-    /// The key as it went over the wire.
+    /// Key in its escaped form.
     key: Vec<u8>,
 }
 
 impl Client {
-    /// Returns a client that asks the servers in the order that `placement` has for each key. It connects when it is first used.
+    /// Returns a client that tries the servers in the order that `placement` gives for each key. Connects on first use.
     pub fn new(placement: impl Into<Placement>) -> Self {
         Client::with(placement, Timeouts::default())
     }
@@ -95,19 +92,19 @@ impl Client {
         Client { fleet, placement, who: own_name() }
     }
 
-    /// Returns the client, which says to be somebody else than `user@host:pid`, or nobody if the name is empty. What cannot be sent
-    /// is left out, and what is behind 64 characters.
+    /// Sets the `who=` field (default `user@host:pid`; empty: none). Characters other than visible ASCII are left out,
+    /// and it is cut at 64 characters.
     pub fn named(self, who: &str) -> Self {
         Client { who: sendable(who, MAX_WHO), ..self }
     }
 
-    /// Asks for a lock in the pool `key`, and waits until there is an outcome.
+    /// Requests a lock in the pool `key`, and waits for the outcome.
     ///
-    /// The servers are asked in the order of the placement until one answers. When the server is lost during the wait, so
-    /// are its pools: the next one is asked, for the rest of the timeout. (A timeout in whole seconds has its rest rounded
-    /// up to these.)
+    /// Tries the servers in the order of the placement until one replies. If the connection is lost during the wait,
+    /// the server's locks are lost with it: the next server is asked, with the rest of the timeout (rounded up to whole
+    /// seconds if the timeout is in whole seconds).
     ///
-    /// A space in the key goes over the wire as `%20`; the placement sees the key as it is.
+    /// A space in the key is sent as `%20`; the placement uses the key as given.
     ///
     /// # Errors
     ///
@@ -117,12 +114,12 @@ impl Client {
         self.acquire_watched(purpose, key, limits, |_| {})
     }
 
-    /// The same, for a caller that shows that it waits: `watch` is called each second with the time since the call. The client is
-    /// busy meanwhile: what uses it, or one of its locks, panics in there.
+    /// Acquires like [`Client::acquire`], and calls `watch` every second of the wait with the time since the call.
+    /// Using the client or one of its locks in `watch` panics.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::acquire`].
+    /// The errors of [`Client::acquire`].
     pub fn acquire_watched(
         &self,
         purpose: Purpose,
@@ -133,14 +130,14 @@ impl Client {
         self.acquire_several(purpose, key, limits, &[], watch)
     }
 
-    /// The same, for a lock under further keys as well, four at most: all of them or none, and none is held while another is waited
-    /// for. So work can be limited by its kind and by its user at once. The purpose and the rest of the limits are about the first
-    /// key, which is also the one that the placement sees: with several servers, each counts for itself what it has granted under a
-    /// further key. The C daemon does not know of further keys, and grants the first.
+    /// Acquires like [`Client::acquire_watched`], under up to four further keys as well: all of them or none, and none
+    /// is held during the wait for another. So work can be limited by its kind and by its user at once. The purpose and
+    /// the other limits apply to the first key, which also determines the server: with several servers, each counts a
+    /// further key for itself. The C daemon ignores further keys.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::acquire`], for each key; [`Error::BadName`] also for too many keys.
+    /// The errors of [`Client::acquire`], for each key; [`Error::BadName`] also for too many keys.
     pub fn acquire_several(
         &self,
         purpose: Purpose,
@@ -172,12 +169,13 @@ impl Client {
         self.fleet.borrow_mut().ask_each(read_stats)
     }
 
-    /// Returns what each server answers to `STATS` with these words, by its address: the lines as they are, but for the empty one
-    /// that ends a list.
+    /// Returns the reply of each server to `STATS` with these words, by its address: the lines as sent, without the
+    /// empty line that ends a list.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for words that a server does not know, and [`Error::BadName`] for what cannot be sent.
+    /// [`Error::Refused`] for words unknown to a server, and [`Error::BadName`] for a line feed, a carriage return or a
+    /// NUL.
     pub fn query(&self, words: impl AsRef<[u8]>) -> Vec<(String, Result<Lines, Failure>)> {
         let words = words.as_ref();
         let is_sendable = !words.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0));
@@ -187,25 +185,25 @@ impl Client {
         })
     }
 
-    /// Returns who holds a lock in the pool `key`, oldest first, and then who waits for one, in the order of service. The first
-    /// server of the placement that answers is asked.
+    /// Returns the holders of locks in the pool `key`, oldest first, followed by the waiters in the order of service,
+    /// at the first server of the placement that replies.
     ///
     /// # Errors
     ///
-    /// Those of [`Client::acquire`]; [`Error::Refused`] from the C daemon, which cannot tell.
-    pub fn claims(&self, key: impl AsRef<[u8]>) -> Result<Vec<ToldClaim>, Error> {
+    /// The errors of [`Client::acquire`]; [`Error::Refused`] from the C daemon, which does not support it.
+    pub fn claims(&self, key: impl AsRef<[u8]>) -> Result<Vec<ListedClaim>, Error> {
         let order = self.placement.order(key.as_ref());
         let words = holders_of(key.as_ref())?;
         let (claims, _) = self.fleet.borrow_mut().ask_first(&order, |connection| read_claims(connection, &words))?;
         claims
     }
 
-    /// The same of each server, by its address.
+    /// Returns the holders and waiters as [`Client::claims`] does, of each server by its address.
     ///
     /// # Errors
     ///
     /// [`Error::BadName`].
-    pub fn claims_of_each(&self, key: impl AsRef<[u8]>) -> Result<RowsOfEach<ToldClaim>, Error> {
+    pub fn claims_of_each(&self, key: impl AsRef<[u8]>) -> Result<RowsOfEach<ListedClaim>, Error> {
         let words = holders_of(key.as_ref())?;
         Ok(self.fleet.borrow_mut().ask_each(|connection| read_claims(connection, &words)))
     }
@@ -238,31 +236,31 @@ impl Limits {
 }
 
 impl Lock<'_> {
-    /// Releases the lock. Succeeds when it was held until now.
+    /// Releases the lock. Succeeds if it was held until now.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::Expired`] when another client may have held the lock, too, and done the same work.
+    /// [`Error::Lost`] or [`Error::Expired`] if another client may have held the lock, too, and done the same work.
     pub fn release(mut self) -> Result<(), Error> {
         let held = self.held.take().ok_or(Error::Lost)?;
         self.client.release(held, &self.key)
     }
 
-    /// Releases the lock by closing the connection: the work was not done. Clients that wait with [`Purpose::Anyone`] are not
-    /// told that it is, but get the lock in turn. What else is held on this connection is released, too.
+    /// Releases the lock of unfinished work by closing the connection: waiters with [`Purpose::Anyone`] get the lock in
+    /// turn instead of [`Outcome::Done`]. Releases all other locks on the connection, too.
     pub fn abandon(mut self) {
         if let Some(held) = self.held.take() {
             self.client.fleet.borrow_mut().close(held);
         }
     }
 
-    /// Returns true when the connection, and so the lock, is lost. Does not wait, and so does not notice that the longest time to
-    /// hold it is over, or that the server's machine has just died.
+    /// Returns true if the connection, and with it the lock, is lost. Does not wait, so it notices neither the end of
+    /// the `hold` limit nor, until keepalive fails, a crash of the server's machine.
     pub fn is_lost(&self) -> bool {
         self.held.is_none_or(|held| self.client.fleet.borrow().is_lost(held))
     }
 
-    /// Returns the descriptor of the connection, if there still is one: it is readable when the connection may be lost.
+    /// Returns the descriptor of the connection, if it is open; it is readable when the connection may be lost.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.client.fleet.borrow().descriptor(self.held?)
     }
@@ -271,13 +269,13 @@ impl Lock<'_> {
 impl Drop for Lock<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            // If this fails the connection is closed, so the lock is released in any case.
+            // A failure closes the connection, which releases the lock as well.
             let _ = self.client.release(held, &self.key);
         }
     }
 }
 
-/// Returns what is left of a timeout: in whole seconds, rounded up, if the timeout is in whole seconds.
+/// Returns the rest of a timeout, rounded up to whole seconds if the timeout is in whole seconds.
 fn remaining(timeout: Duration, elapsed: Duration) -> Duration {
     let rest = timeout.saturating_sub(elapsed);
     match (timeout.subsec_nanos(), rest.subsec_nanos()) {
@@ -286,7 +284,7 @@ fn remaining(timeout: Duration, elapsed: Duration) -> Duration {
     }
 }
 
-/// Returns the outcome in the answer to an acquire; None is a lock.
+/// Parses the reply to an acquire; None for a lock.
 fn outcome_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
     Ok(Ok(match wire::parse_reply(line) {
         Some(Reply::Locked) => None,
@@ -298,7 +296,7 @@ fn outcome_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
     }))
 }
 
-/// Returns the server's refusal, if the line is one.
+/// Returns the server's refusal as an error; any other line is a fault.
 fn refusal<T>(line: &[u8]) -> Said<T> {
     let words = wire::parse_error(line).ok_or(Fault::Garbled)?;
     Ok(Err(Error::Refused(String::from_utf8_lossy(words).into_owned())))
@@ -322,13 +320,13 @@ fn read_stats(connection: &mut ClientConnection) -> Result<Figures<Stat>, Fault>
     Err(Fault::Garbled)
 }
 
-/// Returns the words that ask who has the claims on a key.
+/// Returns the words of `STATS` for the claims on a key.
 fn holders_of(key: &[u8]) -> Result<Vec<u8>, Error> {
     let key = escape_key(key).ok_or(Error::BadName)?;
     Ok([b"HOLDERS ", &*key].concat())
 }
 
-fn read_claims(connection: &mut ClientConnection, words: &[u8]) -> Result<Rows<ToldClaim>, Fault> {
+fn read_claims(connection: &mut ClientConnection, words: &[u8]) -> Result<Rows<ListedClaim>, Fault> {
     let lines = read_lines(connection, words)?;
     Ok(lines.map(|lines| lines.iter().filter_map(|line| wire::parse_claim(line)).collect()))
 }

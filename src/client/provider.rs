@@ -1,12 +1,14 @@
-//! The provider's side of the members protocol: one connection, on which the server asks for members to be started and stopped.
+//! Provider of the members protocol: one connection, on which the server requests that members be started and stopped.
 
 use super::Timeouts;
 use super::connection::ClientConnection;
 use super::dial::Dial;
 use super::error::{Error, Failure, Fault};
-use super::members::DEFAULT_PORT;
-use super::members::exchange::{ask_line, pool_request, read_done, read_list, sendable_attributes, sendable_text};
+use super::members::exchange::{
+    Offered, ask_line, pool_request, read_done, read_list, sendable_attributes, sendable_text,
+};
 use super::placement::Placement;
+use poolcounter_protocol::members::DEFAULT_PORT;
 use poolcounter_protocol::members::request::{Attributes, Named, Request};
 use poolcounter_protocol::members::wire::client::{self as wire, ListedMember, Notice, Reply, Task};
 use std::collections::VecDeque;
@@ -14,59 +16,50 @@ use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// How long [`Provider::serve`] waits at a time: news end it at once.
+/// Time that [`Provider::serve`] waits at once; input ends the wait.
 const ROUND: Duration = Duration::from_secs(3600);
 
-/// A provider of one pool. Its members leave the pool when this is dropped, or when the connection or the process ends.
+/// Provider of one pool. Its members leave the pool when it is dropped, or when the connection or the process ends.
 #[derive(Debug)]
 pub struct Provider {
     connection: ClientConnection,
-    /// The pool's name as it goes over the wire.
+    /// Name of the pool in its escaped form.
     pool: Vec<u8>,
-    /// What is still to be done, oldest first.
+    /// Tasks received but not yet handed out, oldest first.
     tasks: VecDeque<Task>,
-    /// Set when the server knows its session.
+    /// True if the server supports sessions and knows this one's.
     has_session: bool,
 }
 
-/// What a connection does for its pool.
+/// Role of a connection for its pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It starts and stops members, at most so many if there is a number.
+    /// Starts and stops members; the number limits how many it has.
     Provider(Option<u32>),
-    /// It cleans those of others.
+    /// Cleans members between two uses.
     Cleaner,
 }
 
-/// A member as its provider describes it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Offered {
-    /// Its name. The name is the same in every task; a space in it is `%20` there.
-    pub name: Vec<u8>,
-    /// Its attributes, as `(name, value)`: at most 16 and 1 KiB.
-    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-/// What came of a task.
+/// Result of a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TaskResult {
-    /// The member that was started.
+    /// The start succeeded, with this member.
     Started(Offered),
-    /// The start failed, for this reason.
+    /// The start failed for this reason.
     Failed(String),
-    /// The member is stopped, alive or clean, as it was asked for.
+    /// The member is stopped, alive or clean, according to the task.
     Done,
     /// The member is dead.
     Dead,
 }
 
 impl Provider {
-    /// Connects to the first server that answers, in the placement's order for this pool, and provides for it up to `capacity`
-    /// members, or as many as it may have.
+    /// Connects to the first server that replies, in the placement's order for this pool, and provides up to `capacity`
+    /// members for it (None: no own limit).
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], for one with `NO_POOL`.
+    /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], for example with `NO_POOL`.
     pub fn connect(
         placement: impl Into<Placement>,
         timeouts: Timeouts,
@@ -76,12 +69,12 @@ impl Provider {
         Provider::connect_as(Role::Provider(capacity), &placement.into(), timeouts, pool.as_ref(), None)
     }
 
-    /// Connects in the same way for either role. A provider that names its session, a random name that it makes once, has the
-    /// members of its earlier connection, which ends if the server has it as open. Older servers know no sessions.
+    /// Connects in either role. A provider with a session (a random name that it chooses once) takes over the members
+    /// of its earlier connection, which the server closes if it is still open. Older servers do not support sessions.
     ///
     /// # Errors
     ///
-    /// The same as of [`Provider::connect`].
+    /// The errors of [`Provider::connect`].
     pub fn connect_as(
         role: Role,
         placement: &Placement,
@@ -114,11 +107,9 @@ impl Provider {
         let pool = self.pool.clone();
         let Role::Provider(capacity) = role else { return self.try_ask(&Request::Clean { pool: &pool }) };
         if let Some(session) = session {
-            let mut line = Vec::new();
-            wire::write_provide(&mut line, &pool, capacity, session);
-            let begun = self.try_ask_line(&line)?;
+            let begun = self.try_ask(&Request::Provide { pool: &pool, capacity, session: Some(session.as_bytes()) })?;
             self.has_session = begun.is_ok();
-            // It is the session that an older server cannot read.
+            // An older server rejects the session as bad syntax.
             if !matches!(&begun, Err(Error::Refused(words)) if words.starts_with("BAD_SYNTAX")) {
                 return Ok(begun);
             }
@@ -126,18 +117,18 @@ impl Provider {
         self.try_ask(&Request::Provide { pool: &pool, capacity, session: None })
     }
 
-    /// Returns whether the server knows the session that it was connected with.
+    /// Returns true if the server knows the session of this connection.
     pub fn has_session(&self) -> bool {
         self.has_session
     }
 
-    /// Does what the server asks for, until the connection ends: calls `work` with each task, and answers with what came of it.
-    /// While `work` takes its time, nothing else is done. An answer that comes too late is no error: the server has the member
-    /// stopped that was started after all, and has gone on without one that was to be checked, cleaned or stopped.
+    /// Handles tasks until the connection ends: calls `work` with each task, one at a time, and sends the result. A
+    /// late result is no error: the server then requests a stop of the member that was started, or has gone on without
+    /// the one that was to be checked, cleaned or stopped.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`], and those of [`Provider::answer`] but for late answers.
+    /// [`Error::Lost`], and those of [`Provider::answer`] except for late results.
     pub fn serve(&mut self, mut work: impl FnMut(&Task) -> TaskResult) -> Result<Infallible, Error> {
         loop {
             if let Some(task) = self.next_task(ROUND)? {
@@ -151,7 +142,7 @@ impl Provider {
         }
     }
 
-    /// Returns the next task; None when there is none within the time.
+    /// Returns the next task; None if there is none within `timeout`.
     ///
     /// # Errors
     ///
@@ -168,14 +159,14 @@ impl Provider {
         Ok(self.tasks.pop_front())
     }
 
-    /// Tells the server what came of a task. A result that the task cannot have counts as its failure.
+    /// Sends the result of a task. A result that does not fit the task is sent as a failure.
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for a member that cannot be sent, of which the server is not told; [`Error::Lost`];
-    /// [`Error::Refused`], with `TOO_LATE` if the server has given a start up, which then asks for the member to be stopped; with
-    /// `NO_SUCH_MEMBER` if it has not waited for the member; with `MEMBER_EXISTS` if the pool has one of that name, so that the
-    /// start has failed.
+    /// [`Error::BadName`] for an invalid member, about which nothing is sent; [`Error::Lost`]; [`Error::Refused`], with
+    /// `TOO_LATE` if the server has given up the start (it then requests a stop of the member); with `NO_SUCH_MEMBER`
+    /// if the server does not wait for this member; with `MEMBER_EXISTS` if the pool has a member of that name, which
+    /// makes the start fail.
     pub fn answer(&mut self, task: &Task, result: &TaskResult) -> Result<(), Error> {
         match (task, result) {
             (Task::Start(start), TaskResult::Started(Offered { name, attributes })) => {
@@ -195,7 +186,7 @@ impl Provider {
         self.ask(&Request::Failed { start, text: sendable_text(reason).as_bytes() })
     }
 
-    /// Tells the server that a member has died.
+    /// Reports the death of a member.
     ///
     /// # Errors
     ///
@@ -205,17 +196,18 @@ impl Provider {
         self.ask(&Request::Dead { member: &member })
     }
 
-    /// Changes how many members it can have, None for as many as the pool. With 0 it is asked for no more, and keeps those that it has.
+    /// Changes the limit of its members (None: no own limit). With 0 it gets no more start requests, but keeps its
+    /// members.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]; [`Error::Refused`] with `NO_POOL` when the pool is being removed.
+    /// [`Error::Lost`]; [`Error::Refused`] with `NO_POOL` during the removal of the pool.
     pub fn set_capacity(&mut self, capacity: Option<u32>) -> Result<(), Error> {
         let pool = self.pool.clone();
         self.ask(&Request::Provide { pool: &pool, capacity, session: None })
     }
 
-    /// Adds a member that runs already.
+    /// Adds a running member.
     ///
     /// # Errors
     ///
@@ -226,8 +218,8 @@ impl Provider {
         self.ask(&Request::Offer { named: Named { pool: &pool, member: &name }, attributes })
     }
 
-    /// Takes a member out of the pool: when it is returned, or `now`, so that its holder loses it. The server does not ask for it
-    /// to be stopped.
+    /// Removes a member from the pool: when it is returned, or `now`, so that its holder loses it. The server does not
+    /// request its stop.
     ///
     /// # Errors
     ///
@@ -237,7 +229,7 @@ impl Provider {
         self.ask(&Request::Withdraw { named: Named { pool: &pool, member: &member }, now })
     }
 
-    /// Returns the members of the pool, those of other providers too.
+    /// Returns the members of the pool, including those of other providers.
     ///
     /// # Errors
     ///
@@ -250,7 +242,7 @@ impl Provider {
         rows.map_err(|_| Error::Lost)?
     }
 
-    /// Where the server was found.
+    /// Returns the address of the connected server.
     pub fn address(&self) -> &str {
         self.connection.address()
     }
@@ -262,12 +254,8 @@ impl Provider {
     fn try_ask(&mut self, request: &Request<'_>) -> Result<Result<(), Error>, Fault> {
         let mut bytes = Vec::new();
         wire::write_request(&mut bytes, request);
-        self.try_ask_line(&bytes)
-    }
-
-    fn try_ask_line(&mut self, request: &[u8]) -> Result<Result<(), Error>, Fault> {
         let mut notices = Vec::new();
-        let line = ask_line(&mut self.connection, request, Duration::ZERO, &mut || {}, &mut notices)?;
+        let line = ask_line(&mut self.connection, &bytes, Duration::ZERO, &mut || {}, &mut notices)?;
         self.queue(notices);
         read_done(&line, &Reply::Ok)
     }
@@ -288,14 +276,14 @@ impl Provider {
     }
 }
 
-/// When it is readable, there may be a task.
+/// Becomes readable when there may be a task.
 impl AsFd for Provider {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }
 }
 
-/// Whether an answer is refused because the server has not waited for it.
+/// Returns true if a result was refused because the server no longer waits for it.
 fn is_late(words: &str) -> bool {
     words.starts_with("TOO_LATE") || words.starts_with("NO_SUCH_MEMBER")
 }

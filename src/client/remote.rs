@@ -1,5 +1,5 @@
-//! A server that a client connects to, and whether it is dead: one that has failed is waited for no more, but tried in the background of
-//! later calls. It knows no protocol.
+//! Server of a client, with its failure state: after a failure, requests do not wait for it, but later ones try it in
+//! the background. Independent of the protocol.
 
 use super::connection::ClientConnection;
 use super::dial::Dial;
@@ -7,32 +7,32 @@ use super::error::Failure;
 use super::{Timeouts, Tls};
 use std::time::{Duration, Instant};
 
-/// A server that has failed again is left alone for twice as long as before, but for no longer than so many times
-/// [`Timeouts::retry`]. Longer pauses would save little: a server that accepts connections and says nothing costs its callers one
-/// [`Timeouts::answer`] in 16 seconds, with the default timeouts. And until all clients have found a server that is back, some lock its
-/// keys there and others at the next one.
+/// Limit of the pause after repeated failures, in units of [`Timeouts::retry`]; each pause is twice as long as the one
+/// before. Longer pauses would save little: with the default timeouts, a server that accepts connections without
+/// replying costs its callers one [`Timeouts::answer`] in 16 seconds. And until all clients have noticed that a server
+/// is back, some lock its keys there and others at the next one.
 const LONGEST_PAUSE: u32 = 8;
 
-/// A server.
+/// Server of a client.
 #[derive(Debug)]
 pub(super) struct Remote {
     address: String,
     default_port: u16,
     timeouts: Timeouts,
-    /// How to speak to it if it speaks TLS.
+    /// TLS settings for an address with the prefix `tls:`.
     tls: Option<Tls>,
-    /// From its first failure until it has answered.
+    /// Failure state; None unless it has failed since its last reply.
     dead: Option<Dead>,
 }
 
 #[derive(Debug)]
 struct Dead {
-    /// What was wrong last.
+    /// Last failure.
     failure: Failure,
-    /// For how long it is left alone since then.
+    /// Pause after the last failure.
     pause: Duration,
     until: Instant,
-    /// The connection that is being made in the background.
+    /// Connection attempt in the background.
     dial: Option<Dial>,
 }
 
@@ -41,13 +41,13 @@ impl Remote {
         Remote { address: address.into(), default_port, timeouts, tls, dead: None }
     }
 
-    /// Returns its address as it was named.
+    /// Returns its address as configured.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Returns a new connection. A server that is dead is not waited for: either its connection stands already, or its last failure
-    /// is returned.
+    /// Returns a new connection. A dead server is not waited for: returns the connection if the background attempt has
+    /// made one, else the last failure.
     pub fn connect(&mut self) -> Result<ClientConnection, Failure> {
         let begin = || Dial::begin(&self.address, self.default_port, &self.timeouts, self.tls.as_ref());
         let connected = match &mut self.dead {
@@ -70,12 +70,12 @@ impl Remote {
         }
     }
 
-    /// Notes that it has answered.
+    /// Records a reply: the server is alive.
     pub fn has_answered(&mut self) {
         self.dead = None;
     }
 
-    /// Notes that it cannot be reached, or does not answer as it should.
+    /// Records a failure: the server is unreachable or does not reply correctly.
     pub fn has_failed(&mut self, failure: &Failure) {
         let shortest = self.timeouts.retry;
         let pause = self.dead.as_ref().map_or(shortest, |dead| (2 * dead.pause).min(LONGEST_PAUSE * shortest));

@@ -1,7 +1,6 @@
-//! The stream of a connection: a socket, or TLS over one. It knows no protocol within.
+//! Stream of a connection: a socket, or TLS over one. Independent of the protocol within.
 //!
-//! Invariant: between two calls nothing that can be read waits in here unless it waits in the socket as well, so whoever polls the
-//! descriptor misses nothing.
+//! Invariant: between two calls all unread input is still in the socket, so a poll of the descriptor misses nothing.
 
 #[cfg(feature = "tls")]
 use super::tls::TlsStream;
@@ -11,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// A stream of bytes in both directions.
+/// Stream of bytes in both directions.
 #[derive(Debug)]
 pub(super) enum ClientStream {
     Plain(Socket),
@@ -28,7 +27,7 @@ impl ClientStream {
         }
     }
 
-    /// Sends all of it.
+    /// Sends all bytes.
     pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             ClientStream::Plain(socket) => socket.write_all(bytes),
@@ -37,8 +36,8 @@ impl ClientStream {
         }
     }
 
-    /// Appends what is there to `input`, waiting for the socket's timeout at most: about so many bytes. Returns how many they were; 0 is
-    /// the end.
+    /// Appends received bytes to `input`, about one `chunk` at most, and waits up to the socket's timeout. Returns
+    /// their number; 0 at the end.
     pub fn read_to(&mut self, input: &mut Vec<u8>, chunk: &mut [u8]) -> io::Result<usize> {
         match self {
             ClientStream::Plain(socket) => {
@@ -51,7 +50,7 @@ impl ClientStream {
         }
     }
 
-    /// Returns true when there is something to be read, an end or an error. Does not wait.
+    /// Returns true if there is unread input, an end or an error. Does not wait.
     pub fn has_news(&self) -> bool {
         let peek = || {
             self.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! TLS to servers: whom a client trusts, what it shows, and the stream of one connection.
+//! TLS to servers: trusted authorities, client certificate, and the stream of one connection.
 
 use super::{MediaWiki, Producer, Ring, Runner};
 use poolcounter_core::pem::{authorities_in, certificates_in, key_in, wrong};
@@ -13,17 +13,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How a client speaks to servers that are named `tls:HOST:PORT`: the authorities that it trusts, and the certificate that it shows.
-/// Clones share it.
+/// TLS settings for servers named `tls:HOST:PORT`: the trusted authorities and the client's certificate. Clones share
+/// them.
 #[derive(Clone)]
 pub struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// Returns it from files in PEM: the authorities whose servers are trusted, and if there is one the client's certificate with its key.
+    /// Loads the settings from PEM files: the trusted authorities, and optionally the client's certificate and its key.
     ///
     /// # Errors
     ///
-    /// One sentence that names the file and what is wrong with it.
+    /// Error text that names the file and the fault.
     pub fn from_files(ca: &Path, certificate: Option<(&Path, &Path)>) -> Result<Tls, String> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder =
@@ -39,7 +39,7 @@ impl Tls {
 }
 
 impl MediaWiki {
-    /// Returns the placement, whose servers `tls:HOST:PORT` are spoken to so.
+    /// Sets the TLS settings for servers `tls:HOST:PORT`.
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
@@ -47,7 +47,7 @@ impl MediaWiki {
 }
 
 impl Ring {
-    /// Returns the placement, whose servers `tls:HOST:PORT` are spoken to so.
+    /// Sets the TLS settings for servers `tls:HOST:PORT`.
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
@@ -55,7 +55,7 @@ impl Ring {
 }
 
 impl Producer {
-    /// Returns the producer, which speaks so to servers `tls:HOST:PORT`.
+    /// Sets the TLS settings for servers `tls:HOST:PORT`.
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.session.get_mut().tls = Some(tls);
         self
@@ -63,14 +63,14 @@ impl Producer {
 }
 
 impl Runner {
-    /// Returns the runner, which speaks so to servers `tls:HOST:PORT`.
+    /// Sets the TLS settings for servers `tls:HOST:PORT`.
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.session.tls = Some(tls);
         self
     }
 }
 
-/// It is itself and its clones.
+/// Equal only to its clones.
 impl PartialEq for Tls {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -78,7 +78,7 @@ impl PartialEq for Tls {
 }
 
 impl fmt::Debug for Tls {
-    /// There is a key in it.
+    /// Hides the private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Tls")
     }
@@ -88,12 +88,13 @@ impl fmt::Debug for Tls {
 #[derive(Debug)]
 pub(super) struct TlsStream {
     socket: Socket,
-    /// What the server says of the session, such as a ticket, is taken when one only looks for news.
+    /// TLS state; in a cell because [`TlsStream::has_news`] also processes records of the session itself, such as
+    /// tickets.
     tls: RefCell<ClientConnection>,
 }
 
 impl TlsStream {
-    /// Shakes hands on a connected socket with the server of this name, within the time.
+    /// Performs the TLS handshake on a connected socket, with a certificate check for `host`, within `within`.
     pub fn shake_hands(socket: Socket, tls: &Tls, host: &str, within: Duration) -> io::Result<TlsStream> {
         let name =
             ServerName::try_from(host.to_string()).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
@@ -119,7 +120,7 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Sends all of it.
+    /// Sends all bytes.
     pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let tls = self.tls.get_mut();
         tls.writer().write_all(bytes)?;
@@ -129,12 +130,12 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Appends all that is there to `input`, and waits for the socket's timeout if there is nothing. Returns how many bytes they were; 0
-    /// is the end.
+    /// Appends all available bytes to `input`, and waits up to the socket's timeout if there are none. Returns their
+    /// number; 0 at the end.
     pub fn read_to(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
         let before = input.len();
         loop {
-            // All of it, as no event of the socket tells of what is in here.
+            // Reads everything, because bytes left in the TLS buffer do not make the socket readable.
             match self.tls.get_mut().reader().read_to_end(input) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error),
@@ -147,10 +148,10 @@ impl TlsStream {
         }
     }
 
-    /// Returns true when there is something to be read, or the end. Does not wait where the socket does not.
+    /// Returns true if there is unread input, or the end. Waits only if the socket is blocking.
     pub fn has_news(&self) -> io::Result<bool> {
         loop {
-            // What an earlier look has found is not in the socket any more.
+            // Records read by an earlier check are no longer in the socket.
             let state = self.tls.borrow_mut().process_new_packets().map_err(io::Error::other)?;
             if state.peer_has_closed() || state.plaintext_bytes_to_read() > 0 || self.receive()? {
                 return Ok(true);

@@ -1,12 +1,12 @@
-//! Who a client says to be, for the people who look at what servers hold.
+//! Name under which a client appears in the lists of servers.
 
 use poolcounter_protocol::pools::wire::MAX_WHO;
 use std::{env, fs, process};
 
-/// Where the system tells its name.
+/// File with the name of this machine.
 const HOST: &str = "/proc/sys/kernel/hostname";
 
-/// Returns who this process is: `user@host:pid`, as far as that is known.
+/// Returns the name of this process: `user@host:pid`, as far as known.
 pub fn own_name() -> String {
     let user = env::var("USER").or_else(|_| env::var("LOGNAME")).unwrap_or_default();
     let host = fs::read_to_string(HOST).unwrap_or_default();
@@ -15,7 +15,7 @@ pub fn own_name() -> String {
     if user.is_empty() { format!("{host}:{pid}") } else { format!("{user}@{host}:{pid}") }
 }
 
-/// Returns as much of a name as can be sent: `most` visible characters of ASCII at most.
+/// Returns the visible ASCII characters of a name, at most `most`.
 pub(super) fn sendable(name: &str, most: usize) -> String {
     name.chars().filter(char::is_ascii_graphic).take(most).collect()
 }

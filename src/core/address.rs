@@ -1,26 +1,27 @@
-//! Addresses to listen on, as text. It knows no sockets: whether an address is free is for those who bind it to see.
+//! Addresses to listen on, as text. It knows no sockets: a bind shows if an address is free.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// The longest path that an address of a local socket has room for on Linux, in bytes.
+/// Longest path of a local socket on Linux, in bytes.
 const MAX_PATH: usize = 107;
 
-/// Where to listen.
+/// Address to listen on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Address {
-    /// An IP address and a port; port 0 lets the system choose one.
+    /// IP address and port; port 0 lets the system choose one.
     Tcp(SocketAddr),
-    /// A path in the file system.
+    /// Path in the file system.
     Unix(PathBuf),
-    /// One of the others, where only proxies connect, each of which says who its client is.
+    /// One of the others to which only proxies connect, each with a header about its client.
     Proxied(Box<Address>),
 }
 
 impl Address {
-    /// Reads `IP`, `IP:PORT`, `[IP6]`, `[IP6]:PORT` or `unix:PATH`, each with `proxy:` before it or not; None when it is none of these.
+    /// Reads `IP`, `IP:PORT`, `[IP6]`, `[IP6]:PORT` or `unix:PATH`, each with or without `proxy:` before it; None for
+    /// other text.
     pub fn parse(text: &str, default_port: u16) -> Option<Address> {
         if let Some(inner) = text.strip_prefix("proxy:") {
             let inner = Address::parse(inner, default_port).filter(|inner| !inner.is_proxied());
@@ -35,7 +36,7 @@ impl Address {
         address.map(Address::Tcp)
     }
 
-    /// Returns what a text that is no address should have been: what to write in place of it, where that is known, else `forms`.
+    /// Returns a suggestion in place of a text that is no address, if there is a likely one, else `forms`.
     pub fn wanted(text: &str, forms: &str) -> String {
         let bare = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
         let (host, port) = bare.split_once(':').map_or((bare, ""), |(host, _)| (host, &bare[host.len()..]));
@@ -59,12 +60,12 @@ impl Address {
         }
     }
 
-    /// Returns whether those who connect are proxies.
+    /// Returns whether only proxies connect to it.
     pub fn is_proxied(&self) -> bool {
         matches!(self, Address::Proxied(_))
     }
 
-    /// Returns the address of the socket, whoever connects there.
+    /// Returns the address of the socket, without `proxy:`.
     pub fn socket(&self) -> &Address {
         match self {
             Address::Proxied(inner) => inner,
@@ -72,7 +73,7 @@ impl Address {
         }
     }
 
-    /// Returns whether the system can take it: paths of sockets are short.
+    /// Returns whether the system can bind it: paths of sockets are short.
     pub fn fits(&self) -> bool {
         match self {
             Address::Tcp(_) => true,
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_the_same_whoever_connects() {
+    fn a_socket_is_the_same_for_every_user() {
         let of = |text: &str| Address::parse(text, 7531).expect("an address");
         assert!(of("proxy:unix:/p").overlaps(&of("unix:/p")) && of("proxy:0.0.0.0").overlaps(&of("127.0.0.1")));
         assert!(!of("proxy:unix:/p").overlaps(&of("unix:/q")));

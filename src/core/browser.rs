@@ -1,16 +1,17 @@
-//! Recognition of a browser that a web page makes connect to a port of another protocol. A page chooses the path, the method and the
-//! body of a request, and much of a handshake of TLS. Such a connection ends before any of that is served.
+//! Recognition of a browser that a web page makes connect to a port of another protocol. A page chooses the path, the
+//! method and the body of a request, and much of a handshake of TLS. Such a connection is closed before any part of
+//! that is served.
 
-/// Methods that begin a request, whatever follows.
+/// Methods with which a request may begin.
 const METHODS: [&[u8]; 10] =
     [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH", b"PRI"];
-/// The first two bytes of a handshake of TLS: the type of the record, and its major version.
+/// First two bytes of a handshake of TLS: the type of the record, and its major version.
 const TLS_HANDSHAKE: &[u8] = &[22, 3];
 
-/// Returns whether a line without its end, or the beginning of a long one, is one of a browser: a request of HTTP, the header that
-/// each of them has next, or a handshake of TLS. No command of any service is one.
+/// Returns whether a line without its end, or the beginning of a long one, comes from a browser: a request of HTTP, the
+/// header that every browser sends next, or a handshake of TLS. No command of any service looks like one.
 pub fn is_from_browser(line: &[u8]) -> bool {
-    // Most requests begin with another byte than all of these.
+    // Most requests begin with another byte.
     matches!(line.first(), Some(b'G' | b'H' | b'h' | b'P' | b'D' | b'C' | b'O' | b'T' | 22)) && has_its_beginning(line)
         || is_request_line(line)
 }

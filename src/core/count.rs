@@ -1,26 +1,26 @@
-//! Numbers of events. They stay at their largest value instead of overflowing, so that no figure ends the process, wherever it
-//! began: at zero, in a store or in what an upgrade hands over.
+//! Counts of events. They stay at their largest value instead of overflowing, so that no figure ends the process,
+//! wherever it began: at zero, in a store or in a handover.
 
 use std::cell::Cell;
 use std::fmt;
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-/// How far from its end a number begins that is to come to it soon.
+/// Distance from its end at which a count begins in tests of the end.
 const NEAR: u64 = 20;
 
 thread_local! {
-    /// Numbers that count up begin near their ends.
+    /// True if counts begin near their ends.
     static IS_NEAR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has whatever counts up in this thread begin near its end, or at its beginning: for tests of a daemon that has run for ages.
+/// Makes the counts of this thread begin near their ends, or at 0 again: for tests of a daemon that has run for ages.
 #[doc(hidden)]
 pub fn begin_near_the_end(is_near: bool) {
     IS_NEAR.set(is_near);
 }
 
-/// Returns where a number begins that counts up to `end`: at 0.
+/// Returns the first value of a number that counts up to `end`: 0, but for tests.
 #[inline]
 pub fn first_before(end: u64) -> u64 {
     if IS_NEAR.get() { end - NEAR } else { 0 }
@@ -35,9 +35,9 @@ macro_rules! count {
         pub struct $name($number);
 
         impl $name {
-            /// No events.
+            /// No event.
             pub const ZERO: $name = $name(0);
-            /// The largest value, which stands for itself and everything beyond.
+            /// The largest value, which stands for all larger ones, too.
             pub const MAX: $name = $name(<$number>::MAX);
 
             /// Counts one more event.
@@ -46,7 +46,7 @@ macro_rules! count {
                 self.0 = self.0.saturating_add(1);
             }
 
-            /// Returns how many more events it has than an earlier count.
+            /// Returns the number of events since an earlier count.
             pub const fn less(self, earlier: $name) -> $name {
                 $name(self.0.saturating_sub(earlier.0))
             }
@@ -59,7 +59,7 @@ macro_rules! count {
         }
 
         impl Default for $name {
-            /// No events yet.
+            /// Returns a count of no events yet.
             #[inline]
             fn default() -> Self {
                 // Lossless: it is below the largest value.

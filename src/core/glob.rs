@@ -1,6 +1,6 @@
 //! Patterns of names, in which `*` stands for any bytes.
 
-/// Returns whether a name is one of those that the pattern stands for.
+/// Returns whether a pattern matches a name.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let mut parts = pattern.split(|byte| *byte == b'*');
     let first = parts.next().unwrap_or_default();
@@ -33,7 +33,7 @@ mod tests {
         }
     }
 
-    /// What a pattern stands for that another matches as a name is part of what that one stands for.
+    /// A pattern that matches another one as a name includes all names of that one.
     #[test]
     fn a_pattern_can_be_matched_as_a_name() {
         for (pattern, narrower, others) in

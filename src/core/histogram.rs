@@ -1,68 +1,96 @@
-//! How often a value was how large: counts in buckets that are fixed once for all, so that they can be added up and compared.
+//! Histograms: counts of values in buckets that are fixed once for all, so that histograms can be added up and
+//! compared.
 //!
-//! The buckets are about a fifth wider from one to the next, so that a quantile is right to [`ACCURACY`]. Their bounds are round
-//! numbers, for fewer of them are exported: [`TIME_BOUNDS`], [`NUMBER_BOUNDS`].
+//! Each bucket is about a fifth wider than the one before, so that a quantile is accurate to [`ACCURACY`]. Their bounds
+//! are round numbers, because fewer of them are exported: [`TIME_BOUNDS`], [`NUMBER_BOUNDS`].
 
 use crate::count::Count;
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
-/// How far a quantile is from the value that it stands for, at most, as a share of it; if it is not beyond [`LARGEST`].
+/// Greatest error of a quantile, as a share of its value, unless that is beyond [`LARGEST`].
 pub const ACCURACY: f64 = 0.125;
-/// The largest value that is told apart: five minutes in microseconds. Of what is larger, only that is known.
-pub const LARGEST: u64 = 300_000_000;
+/// Largest value with a bucket of its own: a day in microseconds. Larger values share one bucket.
+pub const LARGEST: u64 = 24 * HOUR;
+const HOUR: u64 = 3_600_000_000;
 
-/// The bounds that are exported of how long things took, in microseconds. A cache answers within the first ones, a page is
-/// rendered within those in the middle, and a request among the last is stuck.
+/// Exported bounds of times, in microseconds. A cache answers within the first ones, a page is rendered within those in
+/// the middle, a request of five minutes is stuck, and jobs may wait for hours.
 pub const TIME_BOUNDS: &[u64] = &[
-    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
-    10_000_000, 30_000_000, 60_000_000, LARGEST,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    300_000_000,
+    HOUR,
+    6 * HOUR,
+    LARGEST,
 ];
-/// The bounds that are exported of how long ticks took, in microseconds.
+/// Exported bounds of the times of ticks, in microseconds.
 pub const TICK_BOUNDS: &[u64] = &[10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000];
-/// The bounds that are exported of how many there were of something.
+/// Exported bounds of numbers.
 pub const NUMBER_BOUNDS: &[u64] = &[0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000];
 
-/// The bounds in each power of ten, in tenths of it: each a quarter more than the one before, at most.
+/// Bounds in each power of ten, in tenths of it: each at most a quarter more than the one before.
 const STEPS: [u64; 13] = [10, 12, 15, 18, 20, 25, 30, 36, 43, 50, 60, 72, 86];
-/// How many bounds there are: zero to nine, seven powers of ten, and the rest up to [`LARGEST`].
-const BOUND_COUNT: usize = 10 + 7 * STEPS.len() + 7;
+/// Bounds above two hours, in tenths of an hour.
+const TENTHS_OF_HOURS: [u64; 14] = [25, 30, 35, 40, 50, 60, 70, 80, 100, 120, 150, 180, 210, 240];
+/// Number of bounds in steps: zero to nine, eight powers of ten, and the rest up to two hours.
+const STEP_COUNT: usize = 10 + 8 * STEPS.len() + 12;
+const BOUND_COUNT: usize = STEP_COUNT + TENTHS_OF_HOURS.len();
 const BUCKETS: usize = BOUND_COUNT + 1;
-/// The largest value of each bucket but the last, which has none. A constant would be copied wherever it is indexed.
+/// Largest value of each bucket but the last, which has none. A constant would be copied at each use of an index.
 static BOUNDS: [u64; BOUND_COUNT] = bounds();
-/// The bucket of each small value: of those of most ticks, and of most numbers.
+/// Bucket of each small value: most times of ticks, and most numbers.
 static SMALL: [u8; 1024] = small();
-/// For each number of binary digits, and the two behind the first, the first bucket that may hold such a value.
+/// First bucket that may hold a value, by its number of binary digits and the two digits behind the first.
 static FIRST_BY_DIGITS: [u8; 65 * 4] = first_by_digits();
 
-/// Counts of values by size. It takes 24 bytes until there is a value, then 900 more, for ever.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// Counts of values by size. It takes 32 bytes, and 8 for each bucket up to that of its largest value, in steps of 128
+/// bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "SavedHistogram", into = "SavedHistogram")]
 pub struct Histogram {
-    counts: Option<Box<[Count; BUCKETS]>>,
+    /// Counts of the first buckets; those behind them are zero.
+    counts: Box<[Count]>,
     count: Count,
     sum: Count,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { counts: None, count: Count::ZERO, sum: Count::default() }
+        // The number of values never begins near its end, because it is compared with other counts.
+        Histogram { counts: Box::default(), count: Count::ZERO, sum: Count::default() }
     }
 }
 
-/// A value that a share of all values does not exceed.
+/// Number of buckets by which a histogram grows.
+const GROWTH: usize = 16;
+
+/// Value that a share of all values does not exceed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quantile {
-    /// The value, right to [`ACCURACY`]; [`LARGEST`] if it is beyond that.
+    /// The value, accurate to [`ACCURACY`]; [`LARGEST`] if it is beyond that.
     pub value: u64,
-    /// Whether it is larger than [`LARGEST`], nobody knows by how much.
+    /// True if the value exceeds [`LARGEST`] (saturated).
     pub is_beyond: bool,
 }
 
-/// What outlives the process.
+/// Saved form of a histogram.
 #[derive(Serialize, Deserialize)]
 struct SavedHistogram {
-    /// The counts without the zeros at their end.
+    /// Counts, without the zeros at their end.
     counts: Vec<Count>,
     sum: Count,
 }
@@ -74,12 +102,16 @@ const fn bounds() -> [u64; BOUND_COUNT] {
         bounds[at] = at as u64;
         at += 1;
     }
-    while at < BOUND_COUNT {
+    while at < STEP_COUNT {
         bounds[at] = STEPS[(at - 10) % STEPS.len()] * power;
         at += 1;
         if (at - 10).is_multiple_of(STEPS.len()) {
             power *= 10;
         }
+    }
+    while at < BOUND_COUNT {
+        bounds[at] = TENTHS_OF_HOURS[at - STEP_COUNT] * (HOUR / 10);
+        at += 1;
     }
     bounds
 }
@@ -113,11 +145,6 @@ const fn first_by_digits() -> [u8; 65 * 4] {
     first
 }
 
-#[cold]
-fn no_counts() -> Box<[Count; BUCKETS]> {
-    Box::new([Count::ZERO; BUCKETS])
-}
-
 #[inline]
 fn bucket_of(value: u64) -> usize {
     if value < SMALL.len() as u64 { usize::from(SMALL[value as usize]) } else { large_bucket_of(value) }
@@ -127,7 +154,7 @@ fn large_bucket_of(value: u64) -> usize {
     let digits = (u64::BITS - value.leading_zeros()) as usize;
     let next_two = (value >> (digits - 3)) as usize % 4;
     let mut bucket = usize::from(FIRST_BY_DIGITS[digits * 4 + next_two]);
-    // Two steps at most: a quarter of a power of two has no more bounds.
+    // At most two steps: a quarter of a power of two has no more bounds.
     while bucket < BOUND_COUNT && BOUNDS[bucket] < value {
         bucket += 1;
     }
@@ -140,38 +167,51 @@ impl Histogram {
         self.record_number(span.as_micros());
     }
 
-    /// Counts one more value. One that is as large as a bound counts below it.
+    /// Counts one more value. A value that equals a bound counts below it.
     #[inline]
     pub fn record_number(&mut self, value: u64) {
-        self.counts.get_or_insert_with(no_counts)[bucket_of(value)].bump();
+        let bucket = bucket_of(value);
+        if bucket >= self.counts.len() {
+            self.grow(bucket + 1);
+        }
+        self.counts[bucket].bump();
         self.count.bump();
         self.sum += value;
     }
 
-    /// Makes it of counts in fewer buckets, whose bounds are bounds here; the last has none. Each is taken to be spread evenly.
+    /// Makes room for this number of buckets.
+    #[cold]
+    fn grow(&mut self, buckets: usize) {
+        if buckets > self.counts.len() {
+            let mut counts = vec![Count::ZERO; buckets.next_multiple_of(GROWTH).min(BUCKETS)];
+            counts[..self.counts.len()].copy_from_slice(&self.counts);
+            self.counts = counts.into();
+        }
+    }
+
+    /// Makes a histogram of counts in fewer buckets, whose bounds must be bounds here; the last has none. Each is
+    /// spread evenly.
     pub fn of_coarse(bounds: &[u64], counts: &[u64], sum: u64) -> Self {
-        let mut fine = no_counts();
+        let mut fine = vec![Count::ZERO; BUCKETS];
         let mut first = 0;
         for (n, count) in counts.iter().enumerate() {
             let last = bounds.get(n).map_or(BOUND_COUNT, |bound| bucket_of(*bound));
             let mut given = 0;
-            for bucket in first..=last {
+            for (bucket, in_bucket) in fine.iter_mut().enumerate().take(last + 1).skip(first) {
                 let share = u128::from(*count) * (bucket - first + 1) as u128 / (last - first + 1) as u128;
                 // Lossless: a share of a count.
-                fine[bucket] += share as u64 - given;
+                *in_bucket += share as u64 - given;
                 given = share as u64;
             }
             first = last + 1;
         }
-        Histogram { count: counts.iter().copied().map(Count::from).sum(), sum: sum.into(), counts: Some(fine) }
+        Histogram { count: counts.iter().copied().map(Count::from).sum(), sum: sum.into(), counts: fine.into() }
     }
 
-    /// Counts every value of another one more.
+    /// Adds the values of another histogram.
     pub fn add(&mut self, other: &Histogram) {
-        if let Some(more) = &other.counts {
-            let counts = self.counts.get_or_insert_with(no_counts);
-            counts.iter_mut().zip(more.iter()).for_each(|(count, more)| *count += *more);
-        }
+        self.grow(other.counts.len());
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += *more);
         self.count += other.count;
         self.sum += other.sum;
     }
@@ -179,22 +219,24 @@ impl Histogram {
     /// Returns the values that came after those of an earlier state of this histogram.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut counts = self.counts.clone();
-        if let (Some(counts), Some(before)) = (&mut counts, &earlier.counts) {
-            counts.iter_mut().zip(before.iter()).for_each(|(count, before)| *count = count.less(*before));
-        }
+        counts.iter_mut().zip(&earlier.counts).for_each(|(count, before)| *count = count.less(*before));
         let (count, sum) = (self.count.less(earlier.count), self.sum.less(earlier.sum));
-        Histogram { counts: counts.filter(|_| count > Count::ZERO), count, sum }
+        Histogram { counts, count, sum }
     }
 
-    /// Returns how many values there were.
+    /// Returns the bytes that its buckets take beside it.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.counts)
+    }
+
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.count.get()
     }
 
-    /// Returns in how many buckets the values are, with those before them.
+    /// Returns the number of buckets up to the last with a value.
     pub fn filled(&self) -> usize {
-        let last = self.counts.iter().flat_map(|counts| counts.iter().rposition(|count| *count > Count::ZERO)).next();
-        last.map_or(0, |last| last + 1)
+        self.counts.iter().rposition(|count| *count > Count::ZERO).map_or(0, |last| last + 1)
     }
 
     /// Returns the sum of all values.
@@ -202,14 +244,12 @@ impl Histogram {
         self.sum.get()
     }
 
-    /// Returns for each of these bounds, which must be bounds here, how many values were no larger.
+    /// Returns the number of values up to each of these bounds, which must be bounds here.
     pub fn cumulative<'a>(&'a self, bounds: &'a [u64]) -> impl Iterator<Item = (u64, u64)> + 'a {
         let (mut bucket, mut below) = (0, Count::ZERO);
         bounds.iter().map(move |bound| {
             let end = bucket_of(*bound) + 1;
-            if let Some(counts) = &self.counts {
-                below += counts[bucket..end].iter().copied().sum::<Count>();
-            }
+            below += self.counts.iter().take(end).skip(bucket).copied().sum::<Count>();
             bucket = end;
             (*bound, below.get())
         })
@@ -217,24 +257,31 @@ impl Histogram {
 
     /// Returns the value that this share of all values (0 to 1) does not exceed; None without values.
     pub fn quantile(&self, share: f64) -> Option<Quantile> {
-        let counts = self.counts.as_ref()?;
         let rank = (share * self.count.get() as f64).ceil().max(1.0) as u64;
         let mut below = Count::ZERO;
-        let bucket = counts.iter().position(|count| {
+        let bucket = self.counts.iter().position(|count| {
             below += *count;
             below.get() >= rank
         })?;
         let Some(upper) = BOUNDS.get(bucket) else { return Some(Quantile { value: LARGEST, is_beyond: true }) };
-        // The middle of the bucket, whose smallest value is one more than the bound below it.
+        // Middle of the bucket, whose smallest value is one more than the bound below it.
         let value = if bucket == 0 { 0 } else { (BOUNDS[bucket - 1] + 1).midpoint(*upper) };
         Some(Quantile { value, is_beyond: false })
     }
 }
 
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Histogram) -> bool {
+        let [own, others] = [self, other].map(|of| &of.counts[..of.filled()]);
+        (self.count, self.sum, own) == (other.count, other.sum, others)
+    }
+}
+
+impl Eq for Histogram {}
+
 impl From<Histogram> for SavedHistogram {
     fn from(histogram: Histogram) -> Self {
-        let counts = histogram.counts.as_deref().map_or(&[][..], |counts| &counts[..histogram.filled()]);
-        SavedHistogram { counts: counts.into(), sum: histogram.sum }
+        SavedHistogram { counts: histogram.counts[..histogram.filled()].into(), sum: histogram.sum }
     }
 }
 
@@ -242,14 +289,14 @@ impl TryFrom<SavedHistogram> for Histogram {
     type Error = &'static str;
 
     fn try_from(saved: SavedHistogram) -> Result<Self, Self::Error> {
-        if saved.counts.is_empty() {
-            return Ok(Histogram::default());
+        if saved.counts.len() > BUCKETS {
+            return Err("a histogram has other buckets");
         }
-        let mut counts = no_counts();
-        let here = counts.get_mut(..saved.counts.len()).ok_or("a histogram has other buckets")?;
-        here.copy_from_slice(&saved.counts);
-        let count = saved.counts.into_iter().sum();
-        Ok(Histogram { counts: Some(counts), count, sum: saved.sum })
+        let mut histogram = Histogram { sum: saved.sum, ..Histogram::default() };
+        histogram.grow(saved.counts.len());
+        histogram.counts.iter_mut().zip(&saved.counts).for_each(|(here, count)| *here = *count);
+        histogram.count = saved.counts.into_iter().sum();
+        Ok(histogram)
     }
 }
 
@@ -281,16 +328,16 @@ mod tests {
     fn a_value_counts_below_every_bound_that_it_does_not_exceed() {
         let mut histogram = Histogram::default();
         assert!(histogram.cumulative(TIME_BOUNDS).all(|(_, count)| count == 0));
-        for value in [0, 1_000, 1_001, 9_000_000, 999_000_000] {
+        for value in [0, 1_000, 1_001, 9_000_000, 99 * HOUR] {
             histogram.record(Span::from_micros(value));
         }
         let cumulative: Vec<_> = histogram.cumulative(TIME_BOUNDS).collect();
         assert_eq!((cumulative[0], cumulative[1]), ((1_000, 2), (2_500, 3)));
-        assert_eq!((cumulative[12], cumulative[15]), ((10_000_000, 4), (LARGEST, 4)));
-        assert_eq!((histogram.count(), histogram.sum()), (5, 1_008_002_001));
+        assert_eq!((cumulative[12], cumulative[18]), ((10_000_000, 4), (LARGEST, 4)));
+        assert_eq!((histogram.count(), histogram.sum()), (5, 99 * HOUR + 9_002_001));
     }
 
-    /// Of spans of every size, spread as those of requests are: many short, few long.
+    /// Spans of every size, distributed like those of requests: many short, few long.
     #[test]
     fn quantiles_are_accurate() {
         let mut random = Random::from_seed(7);
@@ -315,16 +362,17 @@ mod tests {
         assert_eq!(histogram.quantile(0.5), None);
         histogram.record_number(LARGEST);
         assert!(!histogram.quantile(1.0).expect("there is one").is_beyond);
-        (0..100).for_each(|_| histogram.record(Span::from_secs(5_000)));
+        (0..100).for_each(|_| histogram.record(Span::from_secs(90_000)));
         assert_eq!(histogram.quantile(0.99), Some(Quantile { value: LARGEST, is_beyond: true }));
     }
 
     #[test]
     fn coarse_counts_stay_within_their_bounds() {
-        let histogram = Histogram::of_coarse(TIME_BOUNDS, &[3, 0, 1_000, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5], 99);
+        let counts = [3, 0, 1_000, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
+        let histogram = Histogram::of_coarse(TIME_BOUNDS, &counts, 99);
         let cumulative: Vec<u64> = histogram.cumulative(TIME_BOUNDS).map(|(_, count)| count).collect();
         assert_eq!(cumulative[..5], [3, 3, 1_003, 1_003, 1_010]);
-        assert_eq!((cumulative[15], histogram.count(), histogram.sum()), (1_010, 1_015, 99));
+        assert_eq!((cumulative[18], histogram.count(), histogram.sum()), (1_010, 1_015, 99));
         assert_eq!(histogram.quantile(1.0).map(|it| it.is_beyond), Some(true));
     }
 

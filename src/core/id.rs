@@ -1,14 +1,13 @@
 //! Ids: newtypes over `u32` that index a slab and the tables beside it.
-//! They know nothing of what they index.
 
 use std::fmt;
 
-/// A slab key with a type of its own, so that a place is never taken for a pool.
+/// Slab key with a type of its own, so that the id of a claim is never taken for that of a pool.
 pub trait Id: Copy + Eq + fmt::Debug {
-    /// The id of the entry at `index`.
+    /// Returns the id of the entry at `index`.
     fn from_index(index: usize) -> Self;
 
-    /// Where the entry is.
+    /// Returns the index of the entry.
     fn index(self) -> usize;
 }
 
@@ -34,7 +33,7 @@ macro_rules! id {
 }
 pub use id;
 
-/// Declares an [`Id`] of which an `Option` takes no more room: for tables with very many entries.
+/// Declares an [`Id`] whose `Option` takes no more memory: for tables with very many entries.
 #[macro_export]
 macro_rules! compact_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -58,7 +57,7 @@ macro_rules! compact_id {
 pub use compact_id;
 
 id! {
-    /// A connection. Closing it erases every reference to it, so the number is free for the next one.
+    /// Id of a connection. Closing erases every reference to it, so the number is free for the next one.
     ConnId
 }
 

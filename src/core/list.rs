@@ -1,13 +1,13 @@
-//! Queues of slab keys. The links live in a table beside the slab, so that an entry can leave the middle of its queue in
+//! Queues of slab keys. The links are in a table beside the slab, so that an entry can leave the middle of its queue in
 //! constant time. A table of links serves any number of queues, but an entry is in one of them at a time.
 
 use crate::id::Id;
 use crate::meter::Metered as _;
 use std::marker::PhantomData;
 
-/// No neighbour on this side: the end of the queue.
+/// Mark of a missing neighbour: the end of the queue.
 const END: u32 = u32::MAX;
-/// In no queue at all. Slab keys stay far below both marks, because memory ends first.
+/// Mark of an entry in no queue. Slab keys stay far below both marks, because memory ends first.
 const UNLINKED: u32 = u32::MAX - 1;
 
 #[derive(Clone, Copy)]
@@ -16,13 +16,13 @@ struct Link {
     next: u32,
 }
 
-/// The links of every entry of a slab, by key.
+/// Links of every entry of a slab, by key.
 #[derive(Default)]
 pub struct Links {
     links: Vec<Link>,
 }
 
-/// A queue of ids, first in first out, whose links are kept in a [`Links`].
+/// Queue of ids, first in first out, whose links are kept in a [`Links`].
 pub struct List<K> {
     head: u32,
     tail: u32,
@@ -30,16 +30,21 @@ pub struct List<K> {
     kind: PhantomData<K>,
 }
 
-/// A queue of ids with links of its own. An id is in it at most once.
+/// Queue of ids with links of its own. An id is in it at most once.
 pub struct Queue<K> {
     list: List<K>,
     links: Links,
 }
 
 impl Links {
-    /// Returns true when `key` is in some queue of these links.
+    /// Returns true if `key` is in some queue of these links.
     pub fn is_linked<K: Id>(&self, key: K) -> bool {
         self.links.get(key.index()).is_some_and(|link| link.prev != UNLINKED)
+    }
+
+    /// Makes room for the links of `more` keys.
+    pub fn reserve(&mut self, more: usize) {
+        self.links.reserve(more);
     }
 
     /// Returns the id before `key` in its queue. It must be in one.
@@ -76,12 +81,12 @@ impl<K> Default for List<K> {
 }
 
 impl<K: Id> List<K> {
-    /// Returns how many ids are in the queue.
+    /// Returns the number of ids in the queue.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Returns true when no id is in the queue.
+    /// Returns true if the queue has no ids.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -168,17 +173,17 @@ impl<K> Default for Queue<K> {
 }
 
 impl<K: Id> Queue<K> {
-    /// Returns how many ids are in the queue.
+    /// Returns the number of ids in the queue.
     pub fn len(&self) -> u32 {
         self.list.len()
     }
 
-    /// Returns true when no id is in the queue.
+    /// Returns true if the queue has no ids.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Returns true when `key` is in the queue.
+    /// Returns true if `key` is in the queue.
     #[inline]
     pub fn contains(&self, key: K) -> bool {
         self.links.is_linked(key)
@@ -235,7 +240,7 @@ mod tests {
         ConnId::from_index(n)
     }
 
-    /// Two queues over one table of links do what two plain deques do.
+    /// Two queues over one table of links behave like two plain deques.
     #[test]
     fn behaves_like_a_deque() {
         let mut links = Links::default();

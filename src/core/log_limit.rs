@@ -1,12 +1,13 @@
-//! Limits of log lines that peers could cause in any number, and lines that say that something works again.
+//! Limits of log lines that peers could cause in any number, and lines about recoveries.
 //!
-//! [`LogLimit`] is for failures that are events, such as a connection that is refused; [`Fault`] is for a thing that fails until it
-//! works again, such as a store.
+//! [`LogLimit`] is for failures that are events, such as a refused connection; [`Fault`] is for a component that fails
+//! until it works again, such as a store.
 
 use crate::count::Count;
 use crate::time::{Span, Time};
 
-/// Limit of the lines of one kind: so many in a window of time, which begins with its first line. The others are counted.
+/// Limit of the lines of one kind: at most `most` in a window of time, which begins with its first line. The others are
+/// counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogLimit {
     most: u32,
@@ -15,12 +16,12 @@ pub struct LogLimit {
     /// Number of lines in the window.
     lines: u32,
     left_out: Count,
-    /// Time of the last failure, logged or not; None if the log says that it is over, or there was none.
+    /// Time of the last failure, logged or not; None without one, or after the log has reported the recovery.
     failed_at: Option<Time>,
 }
 
 impl Default for LogLimit {
-    /// One line a second.
+    /// Returns a limit of one line a second.
     fn default() -> Self {
         LogLimit::new(1, Span::from_secs(1))
     }
@@ -32,7 +33,8 @@ impl LogLimit {
         LogLimit { most, window, begun: None, lines: 0, left_out: Count::ZERO, failed_at: None }
     }
 
-    /// Notes a failure, and returns whether it is to be logged now, with the end of the line: how many were left out before it.
+    /// Notes a failure. Returns the end of its log line, with the number of lines left out before it; None if it must
+    /// not be logged now.
     pub fn due(&mut self, now: Time) -> Option<String> {
         let more = match self.end_window(now) {
             0 => String::new(),
@@ -41,7 +43,7 @@ impl LogLimit {
         self.admit(now).then_some(more)
     }
 
-    /// Notes a failure, and returns whether it is to be logged now. Once lines were left out, none is logged until
+    /// Notes a failure, and returns whether it should be logged now. Once lines were left out, none is logged until
     /// [`LogLimit::end_window`] has returned their number.
     pub fn admit(&mut self, now: Time) -> bool {
         self.failed_at = Some(now);
@@ -57,7 +59,7 @@ impl LogLimit {
         is_due
     }
 
-    /// Ends a window that is over, and returns the number of lines that were left out in it; 0 before its end.
+    /// Ends a window that is over, and returns the number of lines left out in it; 0 before its end.
     pub fn end_window(&mut self, now: Time) -> u64 {
         if self.window_end().is_none_or(|end| now < end) {
             return 0;
@@ -66,18 +68,18 @@ impl LogLimit {
         std::mem::replace(&mut self.left_out, Count::ZERO).get()
     }
 
-    /// Returns the end of a window in which lines were left out.
+    /// Returns the end of a window with lines left out.
     pub fn window_end(&self) -> Option<Time> {
         self.begun.filter(|_| self.left_out() > 0).map(|begun| begun + self.window)
     }
 
-    /// Returns the number of lines that were left out so far.
+    /// Returns the number of lines left out so far.
     pub fn left_out(&self) -> u64 {
         self.left_out.get()
     }
 
-    /// Notes a success, and returns whether the log is to say that it works again: true once after failures, when none has come for
-    /// a window. What fails and works by turns is no recovery.
+    /// Notes a success, and returns whether the log should report a recovery: true once after failures, if none has
+    /// come for a window. A component that fails and works by turns has not recovered.
     pub fn is_over(&mut self, now: Time) -> bool {
         let is_over = self.failed_at.is_some_and(|at| now.since(at) >= self.window);
         if is_over {
@@ -87,14 +89,14 @@ impl LogLimit {
     }
 }
 
-/// State of a thing that fails until it works again. The log has one line when it fails, one for each new reason, and one when it
-/// works again.
+/// State of a component that fails until it works again. The log has one line at its failure, one for each new reason,
+/// and one at its recovery.
 ///
 /// ```ignore
 /// if self.fault.begin(&sentence) {
 ///     error!("the jobs cannot be kept in {place}: {sentence}");
 /// }
-/// // and where it is known to work:
+/// // and after a success:
 /// if self.fault.end() {
 ///     info!("the jobs are kept in {place} again");
 /// }
@@ -105,7 +107,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Notes a failure, and returns whether it is to be logged: the thing worked before, or failed for another reason.
+    /// Notes a failure, and returns whether it should be logged: the component worked before, or failed for another
+    /// reason.
     pub fn begin(&mut self, reason: &str) -> bool {
         let is_new = self.reason.as_deref() != Some(reason);
         if is_new {
@@ -114,12 +117,12 @@ impl Fault {
         is_new
     }
 
-    /// Notes a success, and returns whether the log is to say that the thing works again: it failed before.
+    /// Notes a success, and returns whether the log should report the recovery: it failed before.
     pub fn end(&mut self) -> bool {
         self.reason.take().is_some()
     }
 
-    /// Returns why the thing fails; None if it works.
+    /// Returns the reason of the failure; None if it works.
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_a_second_is_logged_and_none_is_forgotten() {
+    fn one_line_a_second_is_logged_and_the_others_are_counted() {
         let (mut log, at) = (LogLimit::default(), |ms| Time::START + Span::from_millis(ms));
         let lines: Vec<_> = [0, 1, 999, 1_000, 1_500, 60_000, 70_000].map(|ms| log.due(at(ms))).into();
         let lines: Vec<Option<&str>> = lines.iter().map(Option::as_deref).collect();

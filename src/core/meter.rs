@@ -1,12 +1,12 @@
-//! Meter of the entries that a step looks at. It counts in builds with debug assertions only: tests fail when a step looks at more
-//! than [`MOST_IN_A_STEP`], and a release build pays nothing.
+//! Meter of the entries that a step visits. It counts in builds with debug assertions only: tests fail if a step visits
+//! more than [`MOST_IN_A_STEP`], and a release build has no cost.
 //!
-//! A step is one call of a service by the loop. Loops over entries whose number a peer decides count each: containers of this crate do
-//! so themselves, others by [`Metered::metered`] or [`visit`].
+//! A step is one call of a service by the loop. Loops over entries whose number a peer decides count each visit:
+//! containers of this crate do so themselves, others by [`Metered::metered`] or [`visit`].
 
 use std::cell::Cell;
 
-/// Largest number of entries that a step may look at.
+/// Most entries that a step may visit.
 pub const MOST_IN_A_STEP: u64 = 4096;
 
 thread_local! {
@@ -27,7 +27,7 @@ pub fn visit_many(entries: usize) {
     }
 }
 
-/// Begins a step. Returns the number of visits since the last one began, or zero without debug assertions.
+/// Starts a step. Returns the number of visits since the last one began, or zero without debug assertions.
 #[inline]
 pub fn begin_step() -> u64 {
     if cfg!(debug_assertions) { VISITS.replace(0) } else { 0 }
@@ -37,14 +37,14 @@ pub fn begin_step() -> u64 {
 ///
 /// # Panics
 ///
-/// When the step has visited more than [`MOST_IN_A_STEP`], in builds with debug assertions.
+/// Panics if the step has visited more than [`MOST_IN_A_STEP`], in builds with debug assertions.
 #[inline]
 pub fn end_step() {
     let visits = begin_step();
     debug_assert!(visits <= MOST_IN_A_STEP, "a step looked at {visits} entries, and {MOST_IN_A_STEP} is the most");
 }
 
-/// Calls `work`, whose visits do not count: a check of all tables, or a handover.
+/// Calls `work` without counting its visits: a check of all tables, or a handover.
 pub fn exempt<R>(work: impl FnOnce() -> R) -> R {
     let before = VISITS.get();
     let result = work();
@@ -52,7 +52,7 @@ pub fn exempt<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Counts what an iterator returns.
+/// Iterators whose items can be counted.
 pub trait Metered: Iterator + Sized {
     /// Returns an iterator over the same items, each of which counts as a visit.
     fn metered(self) -> Meter<Self> {

@@ -1,4 +1,5 @@
-//! A hash table from names to slab keys. The names stay in the entities: the table has only keys, and the caller compares.
+//! Hash table from names to slab keys. The names stay in the entities: the table has only keys, and the caller
+//! compares.
 
 mod siphash;
 
@@ -7,26 +8,27 @@ use hashbrown::HashTable;
 use siphash::siphash;
 use std::hash::{BuildHasher, RandomState};
 
-/// The initial capacity in names: 10 KiB, so that a table of few names, which tombstones fill soonest, never grows.
+/// Initial capacity in names: 10 KiB, so that a table of few names, which tombstones fill soonest, never grows.
 const FIRST_CAPACITY: usize = 1024;
 
-/// From this many names on, a table grows incrementally: to move all names at once would take milliseconds.
+/// Number of names from which a table grows incrementally: moving all names at once would take milliseconds.
 const MANY: usize = 16_384;
-/// How many buckets of the old table are emptied with each insertion. The new table has room for as many names more as there
-/// were in the old, so the old one is empty long before the new one is full.
+/// Number of buckets of the old table that each insertion empties. The new table has twice the room, so the old one is
+/// empty long before the new one is full.
 const BUCKETS_EMPTIED: usize = 8;
 
-/// In how many parts of the table [`Names::fill`] collects keys: a part of the largest table still fits into a fast cache.
+/// Number of parts of the table for which [`Names::fill`] collects keys: a part of the largest table still fits into a
+/// fast cache.
 const FILL_PARTS: usize = 256;
-/// How many keys it collects for a part: 16 MiB for all parts.
+/// Number of keys that are collected for a part: 16 MiB for all parts.
 const FILL_TOGETHER: usize = 4096;
 
-/// An index of entities by name.
+/// Index of entities by name.
 ///
-/// The hash is SipHash with random keys: names come from peers, who must not be able to make them collide.
+/// The hash is SipHash with random keys: names come from peers, which must not be able to make them collide.
 pub struct Names<K> {
     table: HashTable<K>,
-    /// The table before it grew, without the keys that have moved, and its first bucket that is not emptied.
+    /// Table before it grew, without the keys that have moved, and its first bucket that is not emptied.
     old: Option<(HashTable<K>, usize)>,
     hashing: Hashing,
 }
@@ -37,11 +39,11 @@ impl<K> Default for Names<K> {
     }
 }
 
-/// The hash of a name. An entity that keeps it need not be hashed again when the table grows.
+/// Hash of a name. An entity that keeps it need not be hashed again when the table grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hash(pub u64);
 
-/// How names are hashed: SipHash with random keys.
+/// Hash function of names: SipHash with random keys.
 #[derive(Clone)]
 pub struct Hashing([u64; 2]);
 
@@ -60,12 +62,12 @@ impl Hashing {
 }
 
 impl<K> Names<K> {
-    /// Returns an index with room for so many names.
+    /// Returns an index with room for `names` names.
     pub fn with_capacity(names: usize) -> Self {
         Names { table: HashTable::with_capacity(names), old: None, hashing: Hashing::default() }
     }
 
-    /// Makes room for so many names in a table that is empty.
+    /// Makes room for `names` names in an empty table.
     pub fn reserve(&mut self, names: usize) {
         self.table.reserve(names, |_| unreachable!("nothing is moved in an empty table"));
     }
@@ -77,12 +79,12 @@ impl<K> Names<K> {
 }
 
 impl<K: Id> Names<K> {
-    /// Returns how many names there are.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.table.len() + self.old.as_ref().map_or(0, |(old, _)| old.len())
     }
 
-    /// Returns true when there are no names.
+    /// Returns true if there are no names.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -98,7 +100,7 @@ impl<K: Id> Names<K> {
         found.or_else(|| self.old.as_ref()?.0.find(hash.0, |key| is_named(*key)).copied())
     }
 
-    /// Adds a key whose name is not in the table yet. `hash_of` returns the hash of any key in it.
+    /// Adds a key whose name must not be in the table yet. `hash_of` returns the hash of any key in it.
     pub fn insert(&mut self, hash: Hash, key: K, hash_of: impl Fn(K) -> Hash) {
         if self.table.len() == self.table.capacity() && self.table.len() >= MANY {
             self.empty_old(usize::MAX, &hash_of);
@@ -111,14 +113,14 @@ impl<K: Id> Names<K> {
         self.table.insert_unique(hash.0, key, |key| hash_of(*key).0);
     }
 
-    /// Adds very many keys, for which room was made before. Keys of the same part of the table are added together, because random
-    /// access to a large table takes several times as long.
+    /// Adds very many keys, for which room must have been made. Keys of the same part of the table are added together,
+    /// because random access to a large table takes several times as long.
     pub fn fill(&mut self, keys: impl Iterator<Item = (Hash, K)>) {
         let buckets = self.table.num_buckets().max(FILL_PARTS);
         let shift = buckets.ilog2() - FILL_PARTS.ilog2();
         let mut parts: Vec<Vec<(Hash, K)>> = (0..FILL_PARTS).map(|_| Vec::new()).collect();
         for (hash, key) in keys {
-            // The table is a power of two long, and begins to look for a key at the end of its hash.
+            // The length of the table is a power of two, and its search for a key begins at the low bits of the hash.
             let part = &mut parts[(hash.0 as usize & (buckets - 1)) >> shift];
             part.push((hash, key));
             if part.len() == FILL_TOGETHER {
@@ -148,8 +150,8 @@ impl<K: Id> Names<K> {
         self.old = (!old.is_empty()).then_some((old, end));
     }
 
-    /// Exchanges a table that has become far too large for a smaller one, bit by bit: call it after each removal from a
-    /// table whose memory is wanted back.
+    /// Replaces a table that has become far too large by a smaller one, in steps: to be called after each removal from
+    /// a table whose memory should be freed.
     pub fn shrink(&mut self, hash_of: impl Fn(K) -> Hash) {
         if self.old.is_some() {
             self.empty_old(2 * BUCKETS_EMPTIED, &hash_of);
@@ -192,7 +194,7 @@ mod tests {
             asked.set(0);
             names.insert(hash(id(n)), id(n), hash_of);
             most = most.max(if names.len() > MANY { asked.get() } else { 0 });
-            // The oldest third goes again, out of either table.
+            // The oldest third is removed again, from either table.
             let gone = (n + 1) / 3;
             if n % 3 == 2 {
                 names.remove(hash(id(gone - 1)), id(gone - 1));

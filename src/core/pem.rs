@@ -1,4 +1,4 @@
-//! Certificates and keys in files, in PEM. It does not know what they are for.
+//! Certificates and keys in PEM files. It does not know their purposes.
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -8,11 +8,11 @@ use std::fs;
 use std::hint::black_box;
 use std::path::Path;
 
-/// Returns the certificates in a file, of which there must be one at least.
+/// Returns the certificates in a file, of which there must be at least one.
 ///
 /// # Errors
 ///
-/// One sentence that names the file and what is wrong with it.
+/// One sentence with the file and the fault.
 pub fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let certificates: Vec<_> = read.map_err(|error| wrong(path, &error))?;
@@ -41,13 +41,13 @@ pub fn authorities_in(path: &Path) -> Result<RootCertStore, String> {
 pub fn key_in(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let mut text = fs::read(path).map_err(|error| wrong(path, &error))?;
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| wrong(path, &error));
-    // Nothing of it is to lie about in the memory that is free again.
+    // The key must not remain in freed memory.
     text.fill(0);
     black_box(&text);
     key
 }
 
-/// Returns a sentence that names the file.
+/// Returns a sentence with the file and the error.
 pub fn wrong(path: &Path, error: &dyn Display) -> String {
     format!("{}: {error}", path.display())
 }

@@ -1,73 +1,73 @@
-//! The header of the PROXY protocol, version 2: what a proxy says of its client before it passes on the first byte.
+//! Header of the PROXY protocol, version 2: the facts about its client that a proxy sends before the first byte.
 //! Source: <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>. Version 1, which is text, is not read.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What each header begins with.
+/// First bytes of each header.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// The bytes before the addresses: signature, version and command, family, and the length of what follows.
+/// Bytes before the addresses: signature, version and command, family, and the length of the rest.
 const FIXED: usize = 16;
-/// The longest header that is read, in bytes. Proxies send some hundreds: addresses, names, and what was agreed about TLS.
+/// Longest header that is read, in bytes. Proxies send some hundreds: addresses, names, and parameters of TLS.
 pub const MAX_HEADER: usize = 4096;
-/// The longest name of a certificate, in bytes, as X.520 bounds it.
+/// Longest name of a certificate, in bytes, by X.520.
 pub const MAX_COMMON_NAME: usize = 64;
 
-/// Version 2, and the command: the proxy speaks for itself, as it does to see whether the server lives.
+/// Version 2, and the command of a proxy that has no client, such as for a health check.
 const LOCAL: u8 = 0x20;
-/// The same, for a client.
+/// Version 2, and the command of a connection for a client.
 const PROXY: u8 = 0x21;
-/// TCP over IPv4 and over IPv6; every other family says nothing that is used.
+/// TCP over IPv4 and over IPv6; other families have no usable addresses.
 const TCP4: u8 = 0x11;
 const TCP6: u8 = 0x21;
 const UNKNOWN: u8 = 0x00;
 
-/// The field about TLS, and in it the certificate's common name and the version of TLS.
+/// Type of the field about TLS, and in it those of the version of TLS and of the certificate's common name.
 const TYPE_SSL: u8 = 0x20;
 const SUBTYPE_VERSION: u8 = 0x21;
 const SUBTYPE_COMMON_NAME: u8 = 0x22;
-/// What the client did: it spoke TLS, and it gave a certificate, on this connection or for the session that it goes on with.
+/// Flags of the client: it used TLS, and it gave a certificate, on this connection or in the session that it resumes.
 const CLIENT_SSL: u8 = 0x01;
 const CLIENT_CERT_CONN: u8 = 0x02;
 const CLIENT_CERT_SESSION: u8 = 0x04;
-/// The bytes of the field about TLS before its own fields: the flags, and zero if the certificate was verified.
+/// Bytes of the field about TLS before its own fields: the flags, and zero if the certificate was verified.
 const SSL_FIXED: usize = 5;
-/// The bytes of a field before its value: its type and its length.
+/// Bytes of a field before its value: its type and its length.
 const FIELD_FIXED: usize = 3;
 
-/// What a proxy says of its client.
+/// Facts about the client of a proxy.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Header {
-    /// Where the client is; None if the proxy does not say, or speaks for itself.
+    /// Address of the client; None if the proxy does not name it, or has no client.
     pub source: Option<SocketAddr>,
-    /// Where the client has connected; None if `source` is, or of another family.
+    /// Address that the client connected to; None if `source` is None, or of another family.
     pub destination: Option<SocketAddr>,
-    /// What was agreed about TLS, if the client spoke that.
+    /// Parameters of TLS, if the client used it.
     pub tls: Option<Tls>,
 }
 
-/// What a proxy says of its client's TLS.
+/// Parameters of the client's TLS.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tls {
-    /// Such as `TLSv1.3`; empty if it was not said.
+    /// Version such as `TLSv1.3`; empty if unknown.
     pub version: String,
-    /// The common name in the client's certificate, if that was given and verified.
+    /// Common name of the client's certificate, if one was given and verified.
     pub common_name: Option<String>,
 }
 
-/// Why bytes are no header. Nothing that follows them can be believed.
+/// Reason for which bytes are no header. The bytes after them cannot be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
     /// They do not begin with the signature.
     Signature,
-    /// A version or a command that is not known.
+    /// The version or the command is unknown.
     Command,
-    /// It is longer than [`MAX_HEADER`].
+    /// The header is longer than [`MAX_HEADER`].
     TooLong,
     /// Its addresses or fields are cut off, or longer than the header.
     CutOff,
-    /// A name that is no text, or longer than [`MAX_COMMON_NAME`].
+    /// A name is no text, or longer than [`MAX_COMMON_NAME`].
     Name,
 }
 
@@ -88,7 +88,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// As soon as the bytes that are there cannot become one.
+    /// Fails as soon as the present bytes cannot become a header.
     pub fn read(bytes: &[u8]) -> Result<Option<(Header, usize)>, Malformed> {
         let known = bytes.len().min(SIGNATURE.len());
         if bytes[..known] != SIGNATURE[..known] {
@@ -123,7 +123,7 @@ impl Header {
                 };
                 (Some(SocketAddr::new(ip(0), port(a, 32))), Some(SocketAddr::new(ip(16), port(a, 34))), rest)
             }
-            // The client came over another kind of socket: nothing of it is known, and where the fields begin is not used.
+            // The client uses another kind of socket: its address is unknown, and its fields are not used.
             _ => return Ok(Header::default()),
         };
         let mut tls = None;
@@ -135,11 +135,11 @@ impl Header {
         Ok(Header { source, destination, tls })
     }
 
-    /// Appends it to `out`, as a proxy sends it.
+    /// Appends the header to `out`, as a proxy sends it.
     ///
     /// # Panics
     ///
-    /// When a name in it is longer than a header.
+    /// Panics if a name in it is longer than a header.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut body = Vec::new();
         let (command, family) = match (self.source, self.destination) {
@@ -174,7 +174,7 @@ impl Header {
 }
 
 impl Tls {
-    /// Reads the field about TLS; None if the client did not speak it.
+    /// Reads the field about TLS; None if the client did not use TLS.
     fn read(value: &[u8]) -> Result<Option<Tls>, Malformed> {
         let (fixed, fields) = value.split_first_chunk::<SSL_FIXED>().ok_or(Malformed::CutOff)?;
         let &[client, verify @ ..] = fixed;
@@ -193,7 +193,7 @@ impl Tls {
     fn write(&self, out: &mut Vec<u8>) {
         let certificate = if self.common_name.is_some() { CLIENT_CERT_CONN | CLIENT_CERT_SESSION } else { 0 };
         out.push(CLIENT_SSL | certificate);
-        // Zero says that the certificate was verified; without one there was nothing to verify.
+        // Zero means that the certificate was verified; without one there was nothing to verify.
         out.extend(u32::from(self.common_name.is_none()).to_be_bytes());
         write_field(out, SUBTYPE_VERSION, |value| value.extend(self.version.as_bytes()));
         if let Some(common_name) = &self.common_name {
@@ -202,7 +202,7 @@ impl Tls {
     }
 }
 
-/// The fields of a header, or of a field about TLS: their types and values.
+/// Fields of a header, or of a field about TLS: their types and values.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
@@ -216,14 +216,14 @@ impl<'a> Iterator for Fields<'a> {
             let (value, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([high, low])))?;
             Some(((of, value), rest))
         });
-        // What is cut off ends the iteration, too.
+        // A field that is cut off ends the iteration, too.
         let (field, rest) = field.map_or((Err(Malformed::CutOff), &[][..]), |(field, rest)| (Ok(field), rest));
         self.0 = rest;
         Some(field)
     }
 }
 
-/// Appends a field whose value `write` appends.
+/// Appends a field whose value `write` writes.
 fn write_field(out: &mut Vec<u8>, of: u8, write: impl FnOnce(&mut Vec<u8>)) {
     let mut value = Vec::new();
     write(&mut value);

@@ -1,24 +1,25 @@
-//! Random numbers as an argument, like the time: a server seeds them from the system, a simulation from its own seed, so
-//! that jitter and ties replay. The generator is a strong one (ChaCha), so its bytes serve as tokens that cannot be guessed.
+//! Random numbers as an argument, like the time: a server seeds them from the system, a simulation from its own seed,
+//! so that jitter and ties replay. The generator is a strong one (ChaCha), so its bytes serve as tokens that cannot be
+//! guessed.
 
 use crate::time::Span;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, RngExt, SeedableRng};
 
-/// A source of random numbers.
+/// Source of random numbers.
 pub struct Random(StdRng);
 
 impl Random {
-    /// Returns a source that nobody can predict.
+    /// Returns a source whose numbers cannot be predicted.
     ///
     /// # Errors
     ///
-    /// When the system has no random bytes to give.
+    /// Fails if the system has no random bytes.
     pub fn from_system() -> std::io::Result<Self> {
         StdRng::try_from_rng(&mut SysRng).map(Random).map_err(std::io::Error::other)
     }
 
-    /// Returns the source that gives the same numbers for the same seed.
+    /// Returns a source that gives the same numbers for the same seed.
     pub fn from_seed(seed: u64) -> Self {
         Random(StdRng::seed_from_u64(seed))
     }
@@ -27,7 +28,7 @@ impl Random {
     ///
     /// # Panics
     ///
-    /// When `end` is 0.
+    /// Panics if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0.random_range(..end)
     }

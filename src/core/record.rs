@@ -1,23 +1,45 @@
-//! A stream of length-prefixed values: the form of a handover. Only one value at a time is in memory. It knows neither files nor
-//! what the values are.
+//! Stream of length-prefixed values: the form of a handover. Only one value at a time is in memory, or one block of
+//! small entries. It knows neither files nor the meaning of the values.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::io::{self, Read, Write};
 
-/// Writes records to a stream.
+/// Longest record for which room is made before it is read.
+const SHORT_BYTES: usize = 256 * 1024;
+/// Number of bytes at which a block is written: enough that its overhead does not matter.
+const BLOCK_BYTES: usize = 64 * 1024;
+/// Longest name in a block, in bytes: as long as any protocol allows.
+const MAX_NAME_BYTES: usize = u16::MAX as usize;
+
+/// Writer of records to a stream.
 pub struct Writer<'a> {
     out: &'a mut dyn Write,
-    /// The record that is being written; empty between records.
+    /// Record that is being written; empty between records.
     record: Vec<u8>,
 }
 
-/// Reads records from a stream.
+/// Reader of records from a stream.
 pub struct Reader<'a> {
     input: &'a mut dyn Read,
     /// The last record.
     record: Vec<u8>,
+}
+
+/// Writer of very many small entries: each is packed by hand, and a record has a block of them. An empty record ends
+/// them.
+#[derive(Default)]
+pub struct BlockWriter {
+    /// Entries that are not written yet.
+    block: Vec<u8>,
+}
+
+/// Reader of the entries of a [`BlockWriter`].
+pub struct BlockReader<'r, 'a> {
+    saved: &'r mut Reader<'a>,
+    /// Number of bytes at the end of the last record that are not read yet.
+    left: usize,
 }
 
 /// Saved state that this process cannot read, with the reason.
@@ -34,7 +56,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the stream.
+    /// Errors of the stream.
     pub fn put(&mut self, value: &(impl Serialize + ?Sized)) -> io::Result<()> {
         let record = std::mem::take(&mut self.record);
         let mut record = postcard::to_extend(value, record).map_err(io::Error::other)?;
@@ -48,7 +70,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     ///
-    /// Those of the stream.
+    /// Errors of the stream.
     pub fn put_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         let len = u32::try_from(bytes.len()).map_err(io::Error::other)?;
         self.out.write_all(&len.to_be_bytes())?;
@@ -66,7 +88,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     ///
-    /// When there is none, or it has another type.
+    /// Fails if there is no record, or it has another type.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<T, Unreadable> {
         postcard::from_bytes(self.take_bytes()?).map_err(damaged)
     }
@@ -75,20 +97,91 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     ///
-    /// When there is none.
+    /// Fails if there is no complete record.
     pub fn take_bytes(&mut self) -> Result<&[u8], Unreadable> {
         let mut len = [0; 4];
         self.input.read_exact(&mut len).map_err(damaged)?;
         let len = u32::from_be_bytes(len);
         self.record.clear();
-        // Memory grows with the bytes that are there, whatever the length says.
+        if len as usize <= SHORT_BYTES {
+            self.record.resize(len as usize, 0);
+            self.input.read_exact(&mut self.record).map_err(damaged)?;
+            return Ok(&self.record);
+        }
+        // Memory grows with the bytes that arrive, whatever the length says.
         let read = self.input.take(len.into()).read_to_end(&mut self.record).map_err(damaged)?;
         if read == len as usize { Ok(&self.record) } else { Err(damaged("it ends too early")) }
     }
 }
 
+impl BlockWriter {
+    /// Writes an entry, which `pack` appends to the block.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the stream.
+    #[inline]
+    pub fn put(&mut self, out: &mut Writer<'_>, pack: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        pack(&mut self.block);
+        if self.block.len() >= BLOCK_BYTES {
+            out.put_bytes(&self.block)?;
+            self.block.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes the rest, and the end.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the stream.
+    pub fn end(self, out: &mut Writer<'_>) -> io::Result<()> {
+        if !self.block.is_empty() {
+            out.put_bytes(&self.block)?;
+        }
+        out.put_bytes(&[])
+    }
+}
+
+impl<'r, 'a> BlockReader<'r, 'a> {
+    /// Returns a reader of the entries that follow in `saved`.
+    pub fn new(saved: &'r mut Reader<'a>) -> Self {
+        BlockReader { saved, left: 0 }
+    }
+
+    /// Reads the next entry, which `unpack` removes from the front of the block; None after the last.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no further block, or if `unpack` returns None.
+    #[inline]
+    pub fn next<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<Option<T>, Unreadable> {
+        if self.left == 0 {
+            self.left = self.saved.take_bytes()?.len();
+            if self.left == 0 {
+                return Ok(None);
+            }
+        }
+        let record = &self.saved.record;
+        let mut rest = &record[record.len() - self.left..];
+        let entry = unpack(&mut rest).ok_or_else(contradiction)?;
+        self.left = rest.len();
+        Ok(Some(entry))
+    }
+
+    /// Reads an entry that must be there.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`BlockReader::next`], and after the last.
+    #[inline]
+    pub fn take<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<T, Unreadable> {
+        self.next(unpack)?.ok_or_else(contradiction)
+    }
+}
+
 impl Unreadable {
-    /// Returns the error of a service whose saved part has a version that is not known here.
+    /// Returns the error of a service whose part of the handover has an unknown version.
     pub fn version(service: &str, version: u16) -> Unreadable {
         Unreadable(format!("{service}: the handover's part has version {version}, which this program does not read"))
     }
@@ -100,8 +193,14 @@ impl fmt::Display for Unreadable {
     }
 }
 
+#[cold]
 fn damaged(error: impl fmt::Display) -> Unreadable {
     Unreadable(format!("the handover is damaged: {error}"))
+}
+
+#[cold]
+fn contradiction() -> Unreadable {
+    damaged("an entry contradicts itself")
 }
 
 /// Appends a number in as few bytes as it needs: seven bits in each, the lowest first.
@@ -114,7 +213,7 @@ pub fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Removes and returns such a number from the front of `bytes`; None when there is none.
+/// Removes and returns a number of [`push_number`] from the front of `bytes`; None if there is none.
 #[inline]
 pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     if let [byte, rest @ ..] = *bytes
@@ -137,9 +236,121 @@ pub fn take_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
+/// Appends a number by its difference from `before`, in few bytes if they are near each other.
+#[inline]
+pub fn push_difference(bytes: &mut Vec<u8>, number: u64, before: u64) {
+    let difference = number.wrapping_sub(before) as i64;
+    push_number(bytes, (difference << 1 ^ difference >> 63) as u64);
+}
+
+/// Removes and returns a number of [`push_difference`] from the front of `bytes`; None if there is none.
+#[inline]
+pub fn take_difference(bytes: &mut &[u8], before: u64) -> Option<u64> {
+    let number = take_number(bytes)?;
+    Some(before.wrapping_add(number >> 1 ^ (number & 1).wrapping_neg()))
+}
+
+/// Appends a name of at most 65,535 bytes, without the part that it shares with the name before.
+#[inline]
+pub fn push_name(bytes: &mut Vec<u8>, name: &[u8], before: &[u8]) {
+    let shared = shared_prefix(name, before);
+    push_number(bytes, shared as u64);
+    push_bytes(bytes, &name[shared..]);
+}
+
+/// Removes a name of [`push_name`] from the front of `bytes`. `name` is the name before, and becomes this one. Returns
+/// None if there is none.
+#[inline]
+pub fn take_name(bytes: &mut &[u8], name: &mut Vec<u8>) -> Option<()> {
+    let shared = usize::try_from(take_number(bytes)?).ok().filter(|shared| *shared <= name.len())?;
+    let rest = take_bytes(bytes).filter(|rest| rest.len() <= MAX_NAME_BYTES - shared)?;
+    name.truncate(shared);
+    name.extend_from_slice(rest);
+    Some(())
+}
+
+/// Appends bytes, with their number before them.
+#[inline]
+pub fn push_bytes(block: &mut Vec<u8>, bytes: &[u8]) {
+    push_number(block, bytes.len() as u64);
+    block.extend_from_slice(bytes);
+}
+
+/// Removes and returns the bytes of [`push_bytes`] from the front of `block`; None if there are none.
+#[inline]
+pub fn take_bytes<'a>(block: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(take_number(block)?).ok()?;
+    let (bytes, behind) = block.split_at_checked(len)?;
+    *block = behind;
+    Some(bytes)
+}
+
+/// Removes and returns bytes of a given number from the front of `bytes`; None if there are fewer.
+#[inline]
+pub fn take_array<const LEN: usize>(bytes: &mut &[u8]) -> Option<[u8; LEN]> {
+    let (array, behind) = bytes.split_first_chunk()?;
+    *bytes = behind;
+    Some(*array)
+}
+
+/// Returns the number of bytes at the front that are the same in both.
+#[inline]
+fn shared_prefix(one: &[u8], other: &[u8]) -> usize {
+    let words = one.chunks_exact(8).zip(other.chunks_exact(8)).take_while(|(one, other)| one == other).count();
+    let rest = one[8 * words..].iter().zip(&other[8 * words..]).take_while(|(one, other)| one == other).count();
+    8 * words + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_come_back_from_blocks_and_others_are_refused() {
+        let names: Vec<Vec<u8>> = (0..40_000).map(|n: u32| n.to_string().into_bytes()).collect();
+        let (mut bytes, mut blocks, mut before) = (Vec::new(), BlockWriter::default(), &b""[..]);
+        let mut out = Writer::new(&mut bytes);
+        for (n, name) in names.iter().enumerate() {
+            let pack = |bytes: &mut Vec<u8>| {
+                push_name(bytes, name, before);
+                push_difference(bytes, u64::MAX - 3 * n as u64, 7);
+            };
+            blocks.put(&mut out, pack).expect("memory takes all");
+            before = name;
+        }
+        blocks.end(&mut out).expect("memory takes all");
+        let read = |mut input: &[u8]| {
+            let (mut saved, mut name, mut read) = (Reader::new(&mut input), Vec::new(), 0);
+            let mut blocks = BlockReader::new(&mut saved);
+            while let Some(number) = blocks.next(|bytes| {
+                take_name(bytes, &mut name)?;
+                take_difference(bytes, 7)
+            })? {
+                assert_eq!((&name, number), (&names[read], u64::MAX - 3 * read as u64));
+                read += 1;
+            }
+            assert!(blocks.take(|_| Some(())).is_err(), "there is no more");
+            Ok::<_, Unreadable>(read)
+        };
+        assert!(bytes.len() > 2 * BLOCK_BYTES);
+        assert_eq!(read(&bytes), Ok(names.len()));
+        assert!(read(&bytes[..bytes.len() - 1]).is_err());
+        let mut longer = vec![b'x'; 3];
+        assert_eq!(take_name(&mut &[4, 0][..], &mut longer), None, "the name before is shorter");
+        assert_eq!(take_name(&mut &[3, 2, b'y'][..], &mut longer), None, "it is cut off");
+    }
+
+    #[test]
+    fn prefixes_that_are_shared_are_found() {
+        for len in 0..40 {
+            for at in 0..len {
+                let (one, mut other) = (vec![b'x'; len], vec![b'x'; len + 1]);
+                other[at] = b'y';
+                assert_eq!(shared_prefix(&one, &other), at);
+            }
+            assert_eq!(shared_prefix(&vec![b'x'; len], &vec![b'x'; len + 9]), len);
+        }
+    }
 
     #[test]
     fn records_are_taken_as_they_were_put() {

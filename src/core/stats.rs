@@ -1,49 +1,49 @@
-//! What a service counts: one table per service, which its code, its replies, metrics and the manual's test all read. Each table
-//! stands in the directory of its service; here is what makes one.
+//! Statistics of a service: one table per service, which its code, its replies, metrics and the manual's test all read.
+//! Each table is in the directory of its service; this module has the macro that makes it.
 
 use crate::count::Count;
 use crate::time::Span;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// One line of a service's table.
+/// One statistic of a service's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// The name on the wire.
+    /// Name on the wire.
     pub name: &'static str,
-    /// What the value means, and how it is printed.
+    /// Unit of the value, and its format.
     pub unit: Unit,
     /// One sentence for people.
     pub help: &'static str,
-    /// What it is called among the metrics.
+    /// Name of the metric.
     pub metric: Metric,
 }
 
-/// The name of a statistic among the metrics: `poolcounter_`, its service, this, and a suffix that says its unit.
+/// Name of a statistic's metric: `poolcounter_`, its service, this, and a suffix for its unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
-    /// Its own, with `_` between words and without those that the suffix says: `total`, `time` and `count`.
+    /// Its own name, with `_` between words and without those that the suffix says: `total`, `time` and `count`.
     Derived,
-    /// Another, because a metric has its own name already.
+    /// Another name, because a metric has its own name already.
     Named(&'static str),
     /// None: every service has a metric for that.
     Elsewhere,
 }
 
-/// What a statistic's value means.
+/// Unit of a statistic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// Microseconds since the server started.
     Uptime,
-    /// A duration in microseconds, of which more and more come together.
+    /// Sum of durations in microseconds.
     Duration,
-    /// A duration in microseconds, as it is now or was lately.
+    /// Duration in microseconds, as it is now or was lately.
     Latest,
-    /// A number that only grows.
+    /// Number that only grows.
     Count,
-    /// A number as it is now.
+    /// Number as it is now.
     Level,
-    /// A number of bytes as it is now.
+    /// Number of bytes as it is now.
     Bytes,
 }
 
@@ -59,19 +59,19 @@ impl Unit {
     }
 }
 
-/// A statistic of one service's table.
+/// Statistics of one service's table.
 pub trait Stat: Copy + 'static {
     /// Every statistic of the service, in the order in which they are printed.
     const ALL: &'static [Self];
 
-    /// The statistic's place in that order.
+    /// Returns the statistic's position in that order.
     fn index(self) -> usize;
 
-    /// Its name, unit and help.
+    /// Returns its name, unit and help.
     fn row(self) -> &'static Row;
 }
 
-/// The values of one service's table.
+/// Values of one service's table.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Figures<S> {
     values: Vec<Count>,
@@ -85,42 +85,42 @@ impl<S: Stat> Default for Figures<S> {
 }
 
 impl<S: Stat> Figures<S> {
-    /// One more of something.
+    /// Counts one more event.
     pub fn count(&mut self, stat: S) {
         self.values[stat.index()].bump();
     }
 
-    /// So many more of something.
+    /// Counts `number` more events.
     pub fn count_many(&mut self, stat: S, number: u64) {
         self.values[stat.index()] += number;
     }
 
-    /// A duration more.
+    /// Adds a duration.
     pub fn add(&mut self, stat: S, span: Span) {
         self.values[stat.index()] += span.as_micros();
     }
 
-    /// Adds all of what was counted elsewhere.
+    /// Adds all values of other figures.
     pub fn merge(&mut self, other: &Figures<S>) {
         self.values.iter_mut().zip(&other.values).for_each(|(value, more)| *value += *more);
     }
 
-    /// Sets a value that is known from elsewhere.
+    /// Sets a value that is counted elsewhere.
     pub fn set(&mut self, stat: S, value: u64) {
         self.values[stat.index()] = value.into();
     }
 
-    /// A value: a number, or microseconds.
+    /// Returns a value: a number, or microseconds.
     pub fn of(&self, stat: S) -> u64 {
         self.values[stat.index()].get()
     }
 
-    /// What was counted, by name, so that it can be restored where the table has other rows.
+    /// Returns the values by name, so that they can be restored to a table with other rows.
     pub fn save(&self) -> Vec<(String, u64)> {
         self.rows().map(|(row, value)| (row.name.into(), value)).collect()
     }
 
-    /// Goes on from what was saved.
+    /// Restores saved values; statistics that were not saved keep theirs.
     pub fn restore(&mut self, saved: &[(String, u64)]) {
         for (value, stat) in self.values.iter_mut().zip(S::ALL) {
             let same = |(name, _): &&(String, u64)| name == stat.row().name;
@@ -128,7 +128,7 @@ impl<S: Stat> Figures<S> {
         }
     }
 
-    /// Every line of the table with its value, in order.
+    /// Returns every row of the table with its value, in order.
     pub fn rows(&self) -> impl Iterator<Item = (&'static Row, u64)> {
         S::ALL.iter().map(|stat| stat.row()).zip(self.values.iter().map(|value| value.get()))
     }
@@ -140,7 +140,8 @@ impl<S: Stat> fmt::Debug for Figures<S> {
     }
 }
 
-/// Declares the statistics of a service: an enum and its table. A fourth word in a line is its [`Metric`], if that is not derived.
+/// Declares the statistics of a service: an enum and its table. A fourth item in a line is its [`Metric`], if that is
+/// not derived.
 #[macro_export]
 macro_rules! statistics {
     ($(#[$doc:meta])* $name:ident { $($stat:ident = $text:literal, $unit:ident, $help:literal $(, $metric:expr)?;)* }) => {
@@ -190,7 +191,7 @@ mod tests {
         );
     }
 
-    /// Waiters together gain more time than passes, and no sum may end the process.
+    /// The waits of many clients add up faster than time passes, and no sum may end the process.
     #[test]
     fn a_sum_stays_at_its_end() {
         let mut figures: Figures<Sums> = Figures::default();

@@ -1,10 +1,11 @@
-//! Bytes of peers as text that is safe to show: valid, visible, and no longer than it may be. It knows neither who wrote the
-//! bytes nor who shows the text.
+//! Bytes of peers as text that is safe to show: valid, visible, and of limited length. It knows neither the source of
+//! the bytes nor the reader of the text.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-/// Characters that are not control characters and yet cannot be seen, or change how those around them are seen, in order:
-/// the default ignorable code points of Unicode, what turns the direction of writing, separators of lines and paragraphs,
+/// Characters that are no control characters and yet cannot be seen, or change the look of those around them, in order:
+/// the default ignorable code points of Unicode, marks of the direction of writing, separators of lines and paragraphs,
 /// annotations, and a Braille pattern without dots.
 const INVISIBLE: [RangeInclusive<char>; 18] = [
     '\u{ad}'..='\u{ad}',
@@ -27,14 +28,63 @@ const INVISIBLE: [RangeInclusive<char>; 18] = [
     '\u{e0000}'..='\u{e0fff}',
 ];
 
-/// Whether a terminal, a page or a log may show the character as it is.
+/// Beginning of the number that the standard library appends to the text of an error of the system.
+const OS_ERROR: &str = " (os error ";
+
+/// Returns the text of errors without the numbers of the system, such as ` (os error 111)`.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(OS_ERROR) {
+        return text.into();
+    }
+    let mut parts = text.split(OS_ERROR);
+    let mut plain = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.parse::<i32>().is_ok() => plain += rest,
+            _ => plain.extend([OS_ERROR, part]),
+        }
+    }
+    plain.into()
+}
+
+/// Returns a value with stars in place of the passwords of a URL (`//USER:PASSWORD@`), and of `password=` in a URL or
+/// in libpq's form.
+pub fn without_passwords(value: &str) -> String {
+    let mut shown = value.to_string();
+    if let Some(start) = shown.find("://").map(|at| at + 3) {
+        let end = shown[start..].find(['/', '"', '\'']).map_or(shown.len(), |at| start + at);
+        // A slash in the password ends what can be the user and the server.
+        let at = shown[start..end].rfind('@').or_else(|| shown[start..].rfind('@')).map(|at| start + at);
+        if let Some(at) = at
+            && let Some(colon) = shown[start..at].find(':')
+        {
+            shown.replace_range(start + colon + 1..at, "***");
+        }
+    }
+    const NAME: &str = "password=";
+    let mut from = 0;
+    while let Some(start) = shown[from..].to_ascii_lowercase().find(NAME).map(|at| from + at + NAME.len()) {
+        let quote = shown[start..].chars().next().filter(|first| matches!(first, '\'' | '"'));
+        let end = match quote {
+            Some(quote) => shown[start + 1..].find(quote).map(|at| start + at + 2),
+            None => {
+                shown[start..].find(|c: char| c.is_whitespace() || matches!(c, '&' | '"' | '\'')).map(|at| start + at)
+            }
+        };
+        shown.replace_range(start..end.unwrap_or(shown.len()), "***");
+        from = start;
+    }
+    shown
+}
+
+/// Returns whether a terminal, a page or a log may show the character as it is.
 pub fn is_visible(c: char) -> bool {
-    // Most text needs no look at the table.
+    // Most text needs no search in the table.
     c.is_ascii_graphic() || c == ' ' || !(c.is_control() || INVISIBLE.iter().any(|range| range.contains(&c)))
 }
 
-/// The bytes as text of at most `most` bytes, and an ellipsis if they are more. What is no valid UTF-8 or cannot be
-/// seen is shown as an escape, and so is the backslash: before it is cut off, no text stands for two names.
+/// Returns the bytes as text of at most `most` bytes, with an ellipsis if they are more. Invalid UTF-8 and invisible
+/// characters are shown as escapes, and so is the backslash: before it is cut off, no text stands for two names.
 pub fn visible(bytes: &[u8], most: usize) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -58,7 +108,7 @@ pub fn visible(bytes: &[u8], most: usize) -> String {
     text
 }
 
-/// What stands for a character or a byte.
+/// Text of a character or a byte.
 enum Piece {
     Char(char),
     Escape(String),
@@ -74,15 +124,30 @@ impl Piece {
     }
 }
 
-/// The bytes as text like that of [`visible`], whole.
+/// Returns the bytes as text like that of [`visible`], at any length.
 pub fn escaped(bytes: &[u8]) -> String {
     visible(bytes, usize::MAX)
+}
+
+/// Returns a text of several lines: line feeds and tabs stay, and so does the backslash. Other control characters are
+/// shown by their pictures, and other characters that cannot be seen by escapes.
+pub fn lines_of(text: &str) -> String {
+    let mut lines = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => lines.push(c),
+            '\0'..='\u{1f}' => lines.push(char::from_u32(0x2400 + u32::from(c)).expect("each has its picture")),
+            c if is_visible(c) => lines.push(c),
+            c => lines.extend(c.escape_unicode()),
+        }
+    }
+    lines
 }
 
 /// Most bytes of a name in a title.
 const TITLE_BYTES: usize = 200;
 
-/// Returns the title of the thing of this kind and name.
+/// Returns the title of an object of this kind and name.
 pub fn title_of(kind: &str, name: &[u8]) -> String {
     format!("{kind} {}", visible(name, TITLE_BYTES))
 }
@@ -103,7 +168,7 @@ pub fn unescaped(text: &str) -> Vec<u8> {
             bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
             rest
         } else {
-            // A backslash stands for itself before another, and before what is no escape.
+            // A backslash stands for itself before another, and before anything that is no escape.
             bytes.push(b'\\');
             escape.strip_prefix("\\\\").unwrap_or(&escape[1..])
         };
@@ -115,6 +180,35 @@ pub fn unescaped(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (value, shown) in [
+            ("\"sqlite:/d/jobs.db\"", "\"sqlite:/d/jobs.db\""),
+            ("'postgres://u:p:w@h:5432/d'", "'postgres://u:***@h:5432/d'"),
+            ("\"postgres://u@h:5432/d\"", "\"postgres://u@h:5432/d\""),
+            ("\"postgres:postgresql://u:p@h\"", "\"postgres:postgresql://u:***@h\""),
+            ("postgres://u:p/w@h/d", "postgres://u:***@h/d"),
+            ("postgres://h/d?user=u&password=secret&sslmod=x", "postgres://h/d?user=u&password=***&sslmod=x"),
+            (
+                "postgres:host=h Password='a b' sslpassword=c user=u",
+                "postgres:host=h Password=*** sslpassword=*** user=u",
+            ),
+            ("password=", "password=***"),
+        ] {
+            assert_eq!(without_passwords(value), shown);
+        }
+    }
+
+    #[test]
+    fn errors_have_no_numbers_of_the_system() {
+        let refused = std::io::Error::from_raw_os_error(111).to_string();
+        assert!(refused.ends_with(" (os error 111)"), "{refused}");
+        assert_eq!(plain(&format!("a: {refused}; b: {refused}")), "a: Connection refused; b: Connection refused");
+        for text in ["", "nothing", "a (os error x) b", "a (os error 2"] {
+            assert_eq!(plain(text), text);
+        }
+    }
 
     #[test]
     fn escaped_text_is_unescaped_as_it_was() {

@@ -1,43 +1,42 @@
-//! Moments and spans in whole microseconds. Nothing here reads a clock: time is always an argument.
+//! Moments and spans in whole microseconds. This module reads no clock: time is always an argument.
 
 use std::ops::{Add, AddAssign, Div};
 use std::time::Duration;
 
-/// A moment: microseconds since the server started.
+/// Moment: microseconds since the server started.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub struct Time(u64);
 
-/// A length of time in microseconds. Sums stay exact for half a million years.
+/// Length of time in microseconds. Sums stay exact for half a million years.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub struct Span(u64);
 
 impl Time {
-    /// When the server started.
+    /// Start of the server.
     pub const START: Time = Time(0);
 
-    /// Later than any server runs.
+    /// A time that is never reached.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// The moment `us` microseconds after the start.
+    /// Returns the moment `us` microseconds after the start.
     pub const fn from_micros(us: u64) -> Time {
         Time(us)
     }
 
-    /// Microseconds since the start.
+    /// Returns the microseconds since the start.
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// How long ago `earlier` was; zero if it is still to come.
+    /// Returns the time since `earlier`; zero if it is in the future.
     pub fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Returns the earlier of two deadlines, of which there may be one or none. Chains of iterators cost several times as much,
-/// in each tick.
+/// Returns the earlier of two optional deadlines. Chains of iterators cost several times as much, in each tick.
 #[inline]
 pub fn earliest(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     match (one, other) {
@@ -55,28 +54,28 @@ impl Add<Span> for Time {
 }
 
 impl Span {
-    /// No time at all.
+    /// No time.
     pub const ZERO: Span = Span(0);
 
-    /// Longer than any server runs: the span of what has no limit.
+    /// A span that never ends: the value of missing limits.
     pub const FOREVER: Span = Span(u64::MAX);
 
-    /// `us` microseconds.
+    /// Returns a span of `us` microseconds.
     pub const fn from_micros(us: u64) -> Span {
         Span(us)
     }
 
-    /// `ms` milliseconds.
+    /// Returns a span of `ms` milliseconds.
     pub const fn from_millis(ms: u64) -> Span {
         Span(ms.saturating_mul(1_000))
     }
 
-    /// `s` seconds.
+    /// Returns a span of `s` seconds.
     pub const fn from_secs(s: u64) -> Span {
         Span(s.saturating_mul(1_000_000))
     }
 
-    /// Whole microseconds.
+    /// Returns the whole microseconds.
     pub const fn as_micros(self) -> u64 {
         self.0
     }

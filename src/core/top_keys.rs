@@ -1,11 +1,13 @@
-//! The keys with most events lately, however many keys there are, in memory of a fixed size. It knows neither the clock nor
-//! what its keys name.
+//! Keys with the most events lately, of any number of keys, in memory of a fixed size. It knows neither the clock nor
+//! the meaning of its keys.
 //!
-//! This is the Space-Saving algorithm (Metwally, Agrawal and El Abbadi, 2005). There are so many counters; a key without one
-//! takes over the counter with the smallest bound, and its own events may then be any number up to that bound. A key with
-//! many events keeps its counter, and the error is at most the number of all events divided by the number of counters.
+//! This is the Space-Saving algorithm (Metwally, Agrawal and El Abbadi, 2005). There is a fixed number of counters; a
+//! key without one takes over the counter with the smallest bound, and its own events may then be any number up to that
+//! bound. A key with many events keeps its counter, and the error is at most the number of all events divided by the
+//! number of counters.
 //!
-//! All counts are halved every half hour, so that they describe about the last one: an event weighs 1, then 1/2, 1/4, ...
+//! All counts are halved every half hour, so that they describe about the last one: an event weighs 1, then 1/2, then
+//! 1/4.
 //!
 //! Invariant: `heap` is a heap of all counters by bound, the smallest first; halving does not change its order.
 
@@ -15,68 +17,68 @@ use crate::names::{Hash, Names};
 use crate::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// How many keys are counted at a time.
+/// Number of keys that are counted at a time.
 pub const COUNTERS: usize = 256;
-/// How much of a key is kept: 256 KiB for all of them. Longer keys that begin alike count as one.
+/// Bytes of a key that are kept: 256 KiB for all of them. Longer keys with the same beginning count as one.
 pub const KEY_BYTES: usize = 1024;
-/// How long it takes until an event weighs half as much.
+/// Time until an event weighs half as much.
 pub const HALF_LIFE: Span = Span::from_secs(30 * 60);
 
-/// What is counted for a key.
+/// Event of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyEvent {
-    /// A request was refused.
+    /// Refused request.
     Refusal,
-    /// A request began to wait.
+    /// Request that began to wait.
     Wait,
 }
 
 /// One key with its counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TopKey<'a> {
-    /// The key, cut to [`KEY_BYTES`].
+    /// Key, cut to [`KEY_BYTES`].
     pub key: &'a [u8],
-    /// Refusals, never more than there were.
+    /// Refusals, or fewer if the key had no counter for a while.
     pub refusals: u64,
-    /// Waits, never more than there were.
+    /// Waits, or fewer if the key had no counter for a while.
     pub waits: u64,
     /// Refusals in the present window.
     pub refusing: u64,
 }
 
 id! {
-    /// A counter's index.
+    /// Index of a counter.
     KeyCounterId
 }
 
 struct KeyCounter {
     key: Vec<u8>,
     hash: Hash,
-    /// An upper bound of the key's events.
+    /// Upper bound of the key's events.
     bound: Count,
-    /// Refusals since the key has this counter.
+    /// Refusals since the key has had this counter.
     refusals: Count,
-    /// Waits since the key has this counter.
+    /// Waits since the key has had this counter.
     waits: Count,
-    /// Refusals in the window with this number.
+    /// Number of a window, and refusals in it.
     in_window: (u64, Count),
     /// Its index in the heap.
     position: usize,
 }
 
-/// The events of the keys that have most, counted in a fixed number of counters.
+/// Events of the keys with the most, in a fixed number of counters.
 #[derive(Default)]
 pub struct TopKeys {
     names: Names<KeyCounterId>,
     counters: Vec<KeyCounter>,
     heap: Vec<KeyCounterId>,
-    /// How often everything was halved.
+    /// Number of halvings.
     halvings: u64,
-    /// The number of the present window.
+    /// Number of the present window.
     window: u64,
 }
 
-/// A counter as it is handed over to another process.
+/// Handover of a counter.
 #[derive(Serialize, Deserialize)]
 pub struct SavedTopKey {
     key: Vec<u8>,
@@ -86,18 +88,18 @@ pub struct SavedTopKey {
     in_window: Count,
 }
 
-/// All counters as they are handed over, and how often everything was halved.
+/// Handover of all counters, and the number of halvings.
 #[derive(Serialize, Deserialize)]
 pub struct SavedTopKeys(Vec<SavedTopKey>, u64);
 
-/// Returns the first [`KEY_BYTES`] of a key: what it is counted under, and shown as where there is little room.
+/// Returns the first [`KEY_BYTES`] of a key, which are counted and shown in place of the whole.
 pub fn truncated(key: &[u8]) -> &[u8] {
     &key[..key.len().min(KEY_BYTES)]
 }
 
 impl TopKeys {
-    /// Counts one event, in a time that does not depend on how many there were. Returns how many refusals of this key are
-    /// counted in the present window.
+    /// Counts one event, in a time that does not depend on the number of events. Returns the refusals of this key in
+    /// the present window.
     pub fn count(&mut self, key: &[u8], event: KeyEvent, now: Time) -> u64 {
         self.halve(now);
         let key = truncated(key);
@@ -116,13 +118,13 @@ impl TopKeys {
         refusals
     }
 
-    /// Begins a new window for the count of refusals.
+    /// Starts a new window for the count of refusals.
     pub fn begin_window(&mut self) {
         self.window += 1;
     }
 
-    /// Returns the refusals of each key in the present window, in no order. A key that lost its counter meanwhile has fewer than
-    /// there were.
+    /// Returns the refusals of each key in the present window, in no order. The number of a key that lost its counter
+    /// meanwhile is too small.
     pub fn refusals_in_window(&self) -> impl Iterator<Item = (&[u8], u64)> {
         let counts = self.counters.iter().map(|counter| (&counter.key[..], counter.refusals_in(self.window).get()));
         counts.filter(|(_, refusals)| *refusals > 0)
@@ -145,7 +147,7 @@ impl TopKeys {
         self.counters.iter().map(|counter| &counter.key[..])
     }
 
-    /// Returns how many events more than counted a key may have had, including a key that has no counter.
+    /// Returns the greatest number of events of a key that are not counted, also for a key without a counter.
     pub fn error(&self, now: Time) -> u64 {
         let halvings = self.pending_halvings(now);
         let unknown = |counter: &KeyCounter| {
@@ -156,7 +158,7 @@ impl TopKeys {
         self.counters.iter().map(unknown).max().unwrap_or(0).max(of_others)
     }
 
-    /// Returns everything, for another process.
+    /// Returns the handover.
     pub fn save(&self) -> SavedTopKeys {
         let save = |counter: &KeyCounter| SavedTopKey {
             key: counter.key.clone(),
@@ -168,7 +170,7 @@ impl TopKeys {
         SavedTopKeys(self.counters.iter().map(save).collect(), self.halvings)
     }
 
-    /// Goes on from what another process saved. What would be too much is left out.
+    /// Restores a handover. Counters beyond the limit are left out.
     pub fn restore(&mut self, SavedTopKeys(counters, halvings): SavedTopKeys) {
         *self = TopKeys { halvings, ..TopKeys::default() };
         for SavedTopKey { key, bound, refusals, waits, in_window } in counters.into_iter().take(COUNTERS) {
@@ -182,7 +184,7 @@ impl TopKeys {
         }
     }
 
-    /// Gives a key that has none a counter, and returns it: a new one, or the one with the smallest bound.
+    /// Returns a counter for a key that has none: a new one, or the one with the smallest bound.
     fn counter_for(&mut self, hash: Hash, key: &[u8]) -> KeyCounterId {
         let id = match self.heap.first() {
             Some(least) if self.counters.len() == COUNTERS => *least,
@@ -221,7 +223,7 @@ impl TopKeys {
         }
     }
 
-    /// Returns how often to halve to be up to date. More often than this makes no difference.
+    /// Returns the number of halvings that are due. More than this number make no difference.
     fn pending_halvings(&self, now: Time) -> u32 {
         let halvings = now.as_micros() / HALF_LIFE.as_micros();
         halvings.saturating_sub(self.halvings).min(63) as u32
@@ -267,7 +269,7 @@ impl TopKeys {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         assert!(self.counters.len() <= COUNTERS && self.heap.len() == self.counters.len());
         assert_eq!(self.names.len(), self.counters.len(), "each counter has one key");
@@ -297,7 +299,7 @@ impl KeyCounter {
     }
 }
 
-/// Returns a bound after some halvings, rounded up: a bound must not fall below what it bounds.
+/// Returns a bound after some halvings, rounded up, so that it does not fall below the events.
 fn rounded_up(bound: u64, halvings: u32) -> u64 {
     let half = bound >> halvings;
     half + u64::from(half << halvings != bound)
@@ -330,7 +332,7 @@ mod tests {
         assert_eq!(top_keys.error(at(0)), 0);
     }
 
-    /// The halves are those of real numbers, whatever is rounded.
+    /// Halves are those of real numbers, without rounding.
     #[test]
     fn the_truth_lies_within_the_error() {
         let mut top_keys = TopKeys::default();

@@ -1,12 +1,13 @@
-//! A hierarchical timer wheel with ticks of one millisecond. It knows neither the clock nor what its timers are for.
+//! Hierarchical timer wheel with ticks of one millisecond. It knows neither the clock nor the purposes of its timers.
 //!
-//! Eight levels of 64 slots: a slot of level 0 is one tick wide, a slot of each further level 64 times as wide as one of
-//! the level below. A timer lies on the level of the highest base-64 digit in which its tick differs from the wheel's, and
-//! moves down when the wheel reaches its slot. So it is armed and cancelled in constant time, and moved seven times at most. When
-//! very many lie in a slot, they are moved some at a time, and the wheel stands still until all are.
+//! Eight levels of 64 slots: a slot of level 0 is one tick wide, a slot of each further level 64 times as wide as one
+//! of the level below. A timer is on the level of the highest base-64 digit in which its tick differs from the wheel's,
+//! and moves down when the wheel reaches its slot. So it is armed and cancelled in constant time, and moved at most
+//! seven times. Very many timers of a slot are moved in slices, and the wheel stands still until all are.
 //!
-//! Invariant: on each level the occupied slots lie at or after the wheel's own position, and every timer of a level is due
-//! before every timer of the levels above. The first occupied slot of the lowest occupied level is therefore the next.
+//! Invariant: on each level the occupied slots are at or after the wheel's own position, and every timer of a level is
+//! due before every timer of the levels above. The first occupied slot of the lowest occupied level is therefore the
+//! next.
 
 use crate::id::{Id, compact_id};
 use crate::list::{Links, List};
@@ -21,30 +22,30 @@ const TICK_US: u64 = 1_000;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 8;
-/// The last tick of all: 2^48 ms are 8900 years. Later deadlines count as this one.
+/// Last tick: 2^48 ms are 8900 years. Later deadlines count as this one.
 pub const LAST_TICK: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 
-/// How many timers move down at a time: others are served before the next.
+/// Most timers that move down at a time: others are served before the next.
 const MOVED_AT_ONCE: usize = 4096;
 
-/// The number of what arms timers: a service, or the loop itself.
+/// Number of an owner of timers: a service, or the loop itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner(pub u8);
 
-/// What an owner arms its timers for: an enum, declared with [`timer_keys!`], whose variants may carry an [`Id`].
+/// Purpose of an owner's timer: an enum, declared with [`timer_keys!`], whose variants may carry an [`Id`].
 pub trait TimerKey: Copy {
     /// Returns the number of the variant, and the index of its id.
     fn pack(self) -> (u8, u32);
 
-    /// Returns the key that was packed.
+    /// Returns the key of a number of a variant and an index, as [`TimerKey::pack`] returned them.
     ///
     /// # Panics
     ///
-    /// When no variant has this number: the wheel gives back what it was given.
+    /// Panics if no variant has this number: the wheel returns only packed keys.
     fn unpack(variant: u8, index: u32) -> Self;
 }
 
-/// An id is the key of an owner whose timers are all for one thing.
+/// An id alone is the key of an owner whose timers all have one purpose.
 impl<I: Id> TimerKey for I {
     fn pack(self) -> (u8, u32) {
         // Lossless: every Id is made from a u32.
@@ -87,19 +88,20 @@ macro_rules! timer_keys {
 pub use timer_keys;
 
 compact_id! {
-    /// An armed timer in the wheel's slab.
+    /// Id of an armed timer in the wheel's slab.
     Entry
 }
 
-/// The right to cancel one armed timer. It is spent once: by [`Timers::cancel`], or by [`TimerId::fired`] when its time came.
+/// Right to cancel one armed timer. It is spent once: by [`Timers::cancel`], or by [`TimerId::fired`] after its time
+/// has come.
 #[derive(Debug)]
 #[must_use = "a timer without its id cannot be cancelled"]
 pub struct TimerId(Entry);
 
-/// A timer whose time has come.
+/// Timer whose time has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
-    /// The owner that armed it.
+    /// Owner that armed it.
     pub owner: Owner,
     variant: u8,
     index: u32,
@@ -110,11 +112,11 @@ struct Timer {
     index: u32,
     owner: Owner,
     variant: u8,
-    /// Where it lies.
+    /// Slot of the timer.
     place: Place,
 }
 
-/// A slot of a level.
+/// Slot of a level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     level: u8,
@@ -123,26 +125,26 @@ struct Place {
 
 /// All timers of the server.
 pub struct Wheel {
-    /// How far the wheel has turned, in ticks.
+    /// Position of the wheel, in ticks.
     now: u64,
     timers: Slab<Timer>,
     links: Links,
     slots: [[List<Entry>; SLOTS]; LEVELS],
     /// One bit per slot that is not empty.
     occupied: [u64; LEVELS],
-    /// The slot that the wheel has reached, and some of whose timers are still to move down. The wheel stands at its start.
+    /// Slot that the wheel has reached, while some of its timers have yet to move down. The wheel stands at its start.
     moving: Option<Place>,
     /// Background work, which takes turns with the timers.
     rounds: Rounds,
 }
 
-/// One owner's part of the wheel, as the loop hands it out: it does not know the type of the owner's keys.
+/// One owner's part of the wheel, as the loop passes it on: without the type of the owner's keys.
 pub struct OwnTimers<'a> {
     wheel: &'a mut Wheel,
     owner: Owner,
 }
 
-/// One owner's part of the wheel, whose keys are of the owner's own type.
+/// One owner's part of the wheel, with the type of the owner's keys.
 pub struct Timers<'a, K> {
     wheel: &'a mut Wheel,
     owner: Owner,
@@ -162,19 +164,19 @@ impl<K: TimerKey> Timers<'_, K> {
         self.wheel.arm(at, self.owner, key.pack())
     }
 
-    /// Disarms a timer; nothing of it is left.
+    /// Disarms a timer.
     pub fn cancel(&mut self, timer: TimerId) {
         self.wheel.cancel(timer);
     }
 
-    /// Returns when an armed timer fires.
+    /// Returns the time at which an armed timer fires.
     pub fn deadline(&self, timer: &TimerId) -> Time {
         self.wheel.deadline(timer)
     }
 }
 
 impl<K: TimerKey> Timers<'_, K> {
-    /// Returns what [`Wheel::expire`] returns for a timer of this key.
+    /// Returns the result of [`Wheel::expire`] for a timer of this key.
     fn due(&self, key: K) -> Due {
         let (variant, index) = key.pack();
         Due { owner: self.owner, variant, index }
@@ -182,7 +184,7 @@ impl<K: TimerKey> Timers<'_, K> {
 }
 
 impl Due {
-    /// Returns the key that the timer was armed for. `K` must be the type of the owner's keys.
+    /// Returns the key of the timer. `K` must be the type of the owner's keys.
     pub fn key<K: TimerKey>(self) -> K {
         K::unpack(self.variant, self.index)
     }
@@ -208,32 +210,33 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Returns the wheel as `owner` sees it.
+    /// Returns the part of `owner`.
     pub fn of<K: TimerKey>(&mut self, owner: Owner) -> Timers<'_, K> {
         Timers { wheel: self, owner, keys: PhantomData }
     }
 
-    /// Returns the wheel as `owner` sees it, for keys of a type that is given later.
+    /// Returns the part of `owner`, for keys of a type that is given later.
     pub fn own(&mut self, owner: Owner) -> OwnTimers<'_> {
         OwnTimers { wheel: self, owner }
     }
 
-    /// Returns how many timers of an owner are armed. It looks at all timers.
+    /// Returns the number of armed timers of an owner. It visits all timers.
     pub fn armed(&self, owner: Owner) -> usize {
         self.timers.iter().filter(|(_, timer)| timer.owner == owner).count()
     }
 
-    /// Returns how many timers are armed.
+    /// Returns the number of armed timers.
     pub fn len(&self) -> usize {
         self.timers.len()
     }
 
-    /// Returns true when no timer is armed.
+    /// Returns true if no timer is armed.
     pub fn is_empty(&self) -> bool {
         self.timers.is_empty()
     }
 
-    /// Returns when to wake: never after the earliest deadline, and before it only where a slot of a higher level begins.
+    /// Returns the time to wake: never after the earliest deadline, and before it only if a slot of a higher level
+    /// begins.
     pub fn next(&self) -> Option<Time> {
         if self.rounds.is_pending() {
             return Some(Time::from_micros(self.now * TICK_US));
@@ -242,12 +245,13 @@ impl Wheel {
         Some(Time::from_micros(self.start_of(place) * TICK_US))
     }
 
-    /// Removes and returns one timer that is due at `now`, or an owner whose slice has come; call until there is none, which ends the
-    /// tick of the background work. When very many timers are near, some of those that are due may be left: [`Wheel::next`] tells.
+    /// Removes and returns one timer that is due at `now`, or an owner whose slice has come; call until there is none,
+    /// which ends the tick of the background work. With very many timers near, some that are due may be left: then
+    /// [`Wheel::next`] is not later.
     #[inline]
     pub fn expire(&mut self, now: Time) -> Option<Due> {
         let now = now.as_micros() / TICK_US;
-        // Often the loop looks several times within a tick of the wheel.
+        // Often the loop calls several times within a tick of the wheel.
         let is_idle = now == self.now && self.occupied[0] & 1 << (now % SLOTS as u64) == 0 && self.moving.is_none();
         if is_idle && !self.rounds.is_active() { None } else { self.next_due(now) }
     }
@@ -294,7 +298,7 @@ impl Wheel {
         self.note_if_empty(place);
     }
 
-    /// Returns when an armed timer fires.
+    /// Returns the time at which an armed timer fires.
     pub fn deadline(&self, timer: &TimerId) -> Time {
         Time::from_micros(self.timers[timer.0.index()].tick * TICK_US)
     }
@@ -334,7 +338,7 @@ impl Wheel {
         }
     }
 
-    /// Returns where a timer for `tick` belongs, as long as the wheel has not reached that slot.
+    /// Returns the slot of a timer for `tick`, which is valid until the wheel has reached that slot.
     fn place_of(&self, tick: u64) -> Place {
         let highest_bit = 63 - ((tick ^ self.now) | 1).leading_zeros();
         let level = highest_bit / SLOT_BITS;
@@ -343,7 +347,7 @@ impl Wheel {
         Place { level: level as u8, slot: slot as u8 }
     }
 
-    /// Returns the slot whose timers are the next to be moved or to fire.
+    /// Returns the next slot whose timers move down or fire.
     fn first_place(&self) -> Option<Place> {
         self.moving.or_else(|| {
             let level = self.occupied.iter().position(|bits| *bits != 0)?;
@@ -351,7 +355,7 @@ impl Wheel {
         })
     }
 
-    /// Returns the first tick of a slot that lies ahead, or at which the wheel stands.
+    /// Returns the first tick of a slot at or ahead of the wheel's position.
     fn start_of(&self, Place { level, slot }: Place) -> u64 {
         let shift = u32::from(level) * SLOT_BITS;
         let above = self.now >> (shift + SLOT_BITS) << (shift + SLOT_BITS);
@@ -362,7 +366,7 @@ impl Wheel {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         let mut seen = 0;
         for (level, slots) in self.slots.iter().enumerate() {
@@ -479,7 +483,7 @@ mod tests {
         }
         let mut left: Vec<TimerId> = ids.into_iter().rev().collect();
         assert_eq!(expire(&mut wheel, at), None);
-        // Some that have moved, and some that have not.
+        // Some timers have moved, and some have not.
         for id in left.split_off(many - 10).into_iter().chain(left.drain(..10)) {
             timers(&mut wheel).cancel(id);
             wheel.check();
@@ -495,7 +499,8 @@ mod tests {
         assert!(wheel.is_empty());
     }
 
-    /// Random arming, cancelling and turning beside a sorted map, from spans of a millisecond to ones of years.
+    /// Random arming, cancelling and turning, compared with a sorted map, from spans of a millisecond to spans of
+    /// years.
     #[test]
     fn behaves_like_a_sorted_map() {
         let mut wheel = Wheel::default();

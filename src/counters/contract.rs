@@ -1,4 +1,4 @@
-//! The counters' part in the contract beside the tick.
+//! The contract of the counters service beside the tick: start, handover, reports.
 
 use super::{CounterSession, CountersService, state, step};
 use poolcounter_core::id::{ConnId, Id};
@@ -12,7 +12,7 @@ use poolcounter_service::report::{Report, Series, View};
 use serde::Deserialize;
 use std::io;
 
-/// Version of what is written: the sessions that are not idle, then the state.
+/// Version of the handover format: the sessions that are not idle, then the state.
 const SAVED_VERSION: u16 = 1;
 
 type CounterSessions = Vec<(ConnId, CounterSession)>;

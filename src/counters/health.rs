@@ -1,4 +1,4 @@
-//! Conditions of the counters: a maximum that refuses, memory that is used up.
+//! Conditions of the counters: a maximum that refuses requests, and memory that is used up.
 
 use super::CountersService;
 use poolcounter_core::time::Span;
@@ -6,11 +6,11 @@ use poolcounter_service::health::{Condition, ConditionInfo, Look, grouped, in_wo
 
 static MEMORY: ConditionInfo = ConditionInfo::critical(
     "memory",
-    "Requests were refused in the last minute because counters take all of counter.max_memory.",
+    "Requests were refused in the last minute because counters use all of counter.max_memory.",
 );
 static REFUSES: ConditionInfo = ConditionInfo::warning(
     "refuses",
-    "More requests than counter.warn_refusals were refused in the last minute, as the maximum is in use.",
+    "More requests than counter.warn_refusals were refused in the last minute, because the maximum is in use.",
 );
 
 pub(super) static CONDITIONS: &[&ConditionInfo] = &[&MEMORY, &REFUSES];
@@ -25,7 +25,7 @@ impl CountersService {
         if full > 0 {
             let sentence =
                 format!("counters are refused: {} requests in the last {within}, as memory is used up", grouped(full));
-            look.note(Condition { waiting: full, ..Condition::of_service(&MEMORY, sentence) });
+            look.note(Condition { waiting: full, ..Condition::of_service(&MEMORY, "/counters", sentence) });
         }
         if refused > self.warn_refusals {
             let name = &refusals.last;
@@ -34,7 +34,7 @@ impl CountersService {
                 format!("{} requests refused in the last {within}, the last one for {last}", grouped(refused));
             let condition = Condition::about(&REFUSES, "/counters/counter/", name, sentence)
                 .helped_by(quoted(name).map(|name| format!("counter get {name}")));
-            // The counter that was refused last changes all the time, the condition does not.
+            // The counter of the last refusal changes all the time; the condition is the same.
             look.note(Condition { subject: Vec::new(), waiting: refused, ..condition });
         }
         let refused = if refused == 0 { "nothing".into() } else { grouped(refused) };

@@ -1,5 +1,5 @@
-//! Counters: the adapter between the loop and the counters. It turns bytes into requests and results into bytes, and decides
-//! nothing itself.
+//! Counters: the adapter between the loop and the counters. It turns bytes into requests and results into bytes, and
+//! makes no decisions.
 
 mod contract;
 mod health;
@@ -38,7 +38,7 @@ const DUMP_SLOTS: usize = 4096;
 /// Entry in the list of services.
 pub const INFO: Info = Info {
     name: "counters",
-    port: 11215,
+    port: poolcounter_protocol::counters::DEFAULT_PORT,
     is_enabled: false,
     max_connections: u64::MAX,
     has_store: false,
@@ -65,15 +65,15 @@ impl Configure for CountersSettings {
 /// The counters service.
 pub struct CountersService {
     state: CountersState,
-    /// True while no units are granted, because the daemon is to end once all are given back.
+    /// True while no units are granted, because the daemon ends once all are released.
     refuses_new: bool,
     sessions: Vec<CounterSession>,
     warn_refusals: u64,
-    /// Requests refused at their maximum, and for memory.
+    /// Growth of the requests refused at their maximum, and for lack of memory.
     minute: Growth<2>,
 }
 
-/// State of a connection beyond what it holds.
+/// State of a connection beyond its holdings.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct CounterSession {
     /// First slot of the table that the Dump under way has not sent.
@@ -82,7 +82,8 @@ struct CounterSession {
     long: Option<Box<LongRequest>>,
 }
 
-/// Request with a body longer than its fields can be. All of it must arrive before the reply, but it need not be kept.
+/// Request with a body longer than its fields can be. The whole body must arrive before the reply, but need not be
+/// kept.
 #[derive(Clone, Serialize, Deserialize)]
 struct LongRequest {
     /// Header and fields.
@@ -95,9 +96,9 @@ struct LongRequest {
 enum RequestProgress {
     /// Answered.
     Done,
-    /// To be served again: its replies do not fit into one turn.
+    /// Must be served again: its replies do not fit into one turn.
     Partly,
-    /// Refused, and the connection with it.
+    /// Refused; the connection is closed.
     Over,
 }
 
@@ -121,7 +122,8 @@ impl CountersService {
         figures
     }
 
-    /// Serves the first request of the input, and returns the number of consumed bytes; `None` when it is not complete.
+    /// Serves the first request of the input, and returns the number of consumed bytes; `None` if the request is
+    /// incomplete.
     fn serve_one(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Option<(usize, RequestProgress)> {
         if let Some(long) = self.session(conn).long.take() {
             return self.continue_long(conn, long, input, context);
@@ -165,7 +167,7 @@ impl CountersService {
             if !matches!(progress, RequestProgress::Partly) {
                 return Some((skipped, progress));
             }
-            // The last byte stays in the input for as long as the request is not done with.
+            // The last byte stays in the input until the request is done.
             long.missing = 1;
             self.session(conn).long = Some(long);
             return Some((skipped - 1, RequestProgress::Partly));
@@ -183,7 +185,7 @@ impl CountersService {
                 return if malformed == Malformed::TooLong { RequestProgress::Over } else { RequestProgress::Done };
             }
         };
-        // A Dump that is under way was allowed when it began.
+        // A Dump under way was checked when it began.
         if context.has_rules()
             && self.session(conn).dump_next.is_none()
             && let Some(refusal) = self.refusal_of(conn, &request, context)
@@ -231,8 +233,8 @@ impl CountersService {
         reply(context.output, conn, |bytes| wire::write_stats(bytes, header, &figures));
     }
 
-    /// Sends as many counters as the connection's output takes. Each is sent once; those that are created or dropped meanwhile may be
-    /// missing.
+    /// Sends as many counters as the connection's output takes. Each is sent once; counters that are created or dropped
+    /// meanwhile may be missing.
     fn continue_dump(&mut self, conn: ConnId, header: &Header, context: &mut Context<'_>) -> RequestProgress {
         self.state.roll_interval(&mut step(context));
         let first = match self.session(conn).dump_next.take() {

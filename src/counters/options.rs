@@ -1,17 +1,16 @@
-//! The options of the counters: how many there may be, and how long they are remembered.
+//! Options of the counters: limits of their memory, and the time for which they are kept.
 
 use poolcounter_core::time::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, listening, number};
 
-/// What the options of the counters say.
+/// Settings of the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CountersSettings {
-    /// For how many counters room is made when the first one comes.
+    /// Number of counters for which room is made when the first one is created.
     pub buckets: usize,
-    /// The length of an interval. Intervals begin at whole multiples of it since 1970.
+    /// Length of an interval. Intervals begin at whole multiples of it since 1970.
     pub interval: Span,
-    /// How many bytes counters and holdings may take, reckoned as [`super::COUNTER_BYTES`] and [`super::HOLDING_BYTES`] each,
-    /// and the names.
+    /// Most bytes of counters and holdings: [`super::COUNTER_BYTES`] and [`super::HOLDING_BYTES`] each, and the names.
     pub max_memory: u64,
     /// Refused requests in a minute beyond which there is a condition.
     pub warn_refusals: u64,
@@ -28,13 +27,13 @@ impl Default for CountersSettings {
     }
 }
 
-/// Where the counters listen.
+/// Listening options of the counters.
 pub const LISTENING: &[Opt<Endpoint>] = listening!(
     "counter",
     "counters",
     port 11215,
     "serve the yrmcds counter protocol too",
-    "Serve the yrmcds counter protocol too; see\n.Sx COUNTERS ."
+    "Serve the yrmcds counter protocol too; see\n.Sx SERVICES ."
 );
 
 /// The other options.
@@ -44,7 +43,7 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         key: "counter.buckets",
         default: "1000000",
         hint: "N",
-        doc_short: "counters for which there is room from the start; there can be more (default: 1000000)",
+        doc_short: "initial size of the table of counters, which grows when needed (default: 1000000)",
         doc_long: "
             Make room in the table for
             .Ar n
@@ -58,13 +57,15 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         long: "counter-stats-interval",
         key: "counter.stats_interval",
         default: "86400",
-        // What yrmcds really reads.
+        // The key that yrmcds really reads.
         aliases: &["counter.stat_interval"],
         hint: "SECONDS",
-        doc_short: "how long an unused counter and its maximum are remembered, at least 10 (default: 86400)",
+        doc_short: "time for which an unused counter and its maximum are kept, at least 10 (default: 86400)",
         doc_long: "
-            How long a counter that nobody holds is remembered, and over how long its maximum is taken: until the end of an interval of so
-            many seconds, counted from 1970, or until the memory is needed; the one longest unused is forgotten first.
+            Length of an interval; intervals are counted from 1970.
+            A counter without holders is forgotten at the end of the interval in which it was last used, or earlier if the
+            memory is needed, the one longest unused first.
+            The maximum of a counter is that of one interval.
             At least 10; the default is 86400.",
         set: |settings, value| {
             let interval = number(value, 10..=1_000_000_000).map(Span::from_secs);
@@ -77,10 +78,10 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         key: "counter.max_memory",
         default: "1024",
         hint: "MEGABYTES",
-        doc_short: "what counters may take; beyond that they are OutOfMemory (default: 1024)",
+        doc_short: "maximum memory of counters; above it, requests are answered OutOfMemory (default: 1024)",
         doc_long: "
             Memory of counters, estimated as 64 bytes plus the name per counter, and 32 bytes per holding.
-            Counters that nobody holds are forgotten when more is needed; beyond that, requests that need more are answered with
+            Counters without holders are forgotten when more is needed; after that, requests that need more are answered with
             .Li OutOfMemory .
             The default is 1024.",
         set: |settings, value| {
@@ -94,7 +95,7 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         key: "counter.warn_refusals",
         default: "1",
         hint: "N",
-        doc_short: "requests refused in a minute beyond which the status warns (default: 1)",
+        doc_short: "number of refused requests in a minute above which the status warns (default: 1)",
         doc_long: "
             The status warns when more requests than this were refused in the last minute because the maximum was in use.
             The default is 1.",

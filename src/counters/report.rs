@@ -1,4 +1,4 @@
-//! What the counters tell operators: the busiest, those nearest to their maximum, and who holds units of one.
+//! Report of the counters: the busiest, those nearest to their maximum, and the holders of one.
 
 use super::CountersService;
 use super::state::{CLIENTS_LOOKED_AT, LevelOf, SLOTS_LOOKED_AT};
@@ -11,17 +11,17 @@ use poolcounter_service::report::{
 };
 use std::cmp::Reverse;
 
-/// How many counters a table has at most, and how many holders.
+/// Most counters in a table, and most holders.
 const MOST_ROWS: usize = 20;
 const MOST_HOLDERS: usize = 100;
-/// From which share of its maximum on a counter is near to it, in percent.
+/// Share of its maximum, in percent, from which a counter is near to it.
 const NEAR: u64 = 80;
 
 const NAME: Column = Column {
     name: "name",
     title: "counter",
     unit: ColumnUnit::Linked("/counters/counter/"),
-    help: "The name of the counter, in the bytes of clients.",
+    help: "Name of the counter, as clients send it.",
     ..Column::BLANK
 };
 const UNITS: Column =
@@ -30,22 +30,25 @@ const PEAK: Column = Column {
     name: "peak",
     title: "peak",
     unit: ColumnUnit::Level,
-    help: "The most units that were held at a time in this interval.",
+    help: "Most units held at a time in this interval.",
     ..Column::BLANK
 };
 const MAXIMUM: Column = Column {
     name: "maximum",
     title: "maximum",
     unit: ColumnUnit::Level,
-    help: "What the last request for units named as the maximum.",
+    help: "Maximum in the last request for units.",
     ..Column::BLANK
 };
 
-static BUSIEST: TableInfo = TableInfo {
+/// Counters that a search has found.
+static FOUND: TableInfo = TableInfo { title: "Counters", empty: "No counter in use matches.", ..BUSIEST_INFO };
+static BUSIEST: TableInfo = BUSIEST_INFO;
+const BUSIEST_INFO: TableInfo = TableInfo {
     name: "busiest",
     title: "Busiest counters",
     help: "",
-    empty: "Nobody holds units of a counter.",
+    empty: "No client holds units of a counter.",
     is_of_kinds: false,
     columns: &[NAME, Column { emphasis: Emphasis::Work, ..UNITS }, PEAK, MAXIMUM],
 };
@@ -53,7 +56,7 @@ static BUSIEST: TableInfo = TableInfo {
 static NEAREST: TableInfo = TableInfo {
     name: "nearest",
     title: "Counters near their maximum",
-    help: "Those of which 80 % or more of the maximum is held.",
+    help: "Counters with 80 % or more of their maximum held.",
     empty: "No counter is near its maximum.",
     is_of_kinds: false,
     columns: &[
@@ -62,7 +65,7 @@ static NEAREST: TableInfo = TableInfo {
             name: "share",
             title: "percent",
             unit: ColumnUnit::Level,
-            help: "How much of the maximum is held, in percent.",
+            help: "Share of the maximum that is held, in percent.",
             emphasis: Emphasis::Caution,
             ..Column::BLANK
         },
@@ -73,16 +76,16 @@ static NEAREST: TableInfo = TableInfo {
 
 static HOLDERS: TableInfo = TableInfo {
     name: "holders",
-    title: "Who holds units",
+    title: "Holders",
     help: "",
-    empty: "Nobody holds units of it.",
+    empty: "No client holds units of this counter.",
     is_of_kinds: false,
     columns: &[
         Column {
             name: "peer",
             title: "client",
             unit: ColumnUnit::Client("/counters/client/"),
-            help: "The address of the client.",
+            help: "Address of the client.",
             ..Column::BLANK
         },
         NAME,
@@ -106,7 +109,7 @@ static REFUSED: SeriesInfo = SeriesInfo {
 };
 
 impl CountersService {
-    /// Returns the values that are remembered for curves.
+    /// Returns the values for curves.
     pub(super) fn series(&self) -> [Series; 2] {
         let refusals = self.state.refusals();
         [
@@ -115,7 +118,7 @@ impl CountersService {
         ]
     }
 
-    /// Returns the tables, of [`MOST_ROWS`] rows at most each.
+    /// Returns the tables, each of at most [`MOST_ROWS`] rows.
     pub(super) fn tables(&self) -> Vec<Table> {
         let share = |level: &LevelOf<'_>| u64::from(level.units) * 100 / u64::from(level.maximum.unwrap_or(0).max(1));
         let is_near = |level: &LevelOf<'_>| level.maximum.is_some() && share(level) >= NEAR;
@@ -135,11 +138,12 @@ impl CountersService {
             vec![name_of(level.name), units, peak, maximum_of(&level)]
         };
         let is_cut = self.state.slots() > SLOTS_LOOKED_AT;
-        let note = is_cut.then(|| format!("Only {SLOTS_LOOKED_AT} counters are looked at."));
+        let note = is_cut.then(|| format!("Only the first {SLOTS_LOOKED_AT} counters are searched."));
         Table { info: &BUSIEST, rows: busiest.into_iter().map(row).collect(), note }
     }
 
-    /// Returns what there is to tell of one thing: `counter/NAME`, `client/CLIENT` or `find/TEXT`, in text as it is shown elsewhere.
+    /// Returns the page of one object: `counter/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on other
+    /// pages.
     pub(super) fn view_of(&self, path: &[u8], peers: &dyn Peers) -> Option<View> {
         let at = path.iter().position(|byte| *byte == b'/')?;
         let text = str::from_utf8(&path[at + 1..]).unwrap_or_default();
@@ -158,7 +162,7 @@ impl CountersService {
             }
             b"find" => {
                 let finder = Finder::new(&name);
-                ("Found", vec![self.busiest(|level| finder.find(level.name).is_some())])
+                ("Search:", vec![Table { info: &FOUND, ..self.busiest(|level| finder.find(level.name).is_some()) }])
             }
             _ => return None,
         };
@@ -166,7 +170,8 @@ impl CountersService {
         Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
     }
 
-    /// Returns the table of those who hold units, where this is true of the address and the name of the counter.
+    /// Returns the table of the holders for which `include` is true, which gets the address and the name of the
+    /// counter.
     fn holders(&self, include: impl Fn(&str, &[u8]) -> bool, peers: &dyn Peers) -> Table {
         let holders = self.state.holders().flat_map(|(conn, held)| {
             let client = Cell::client(conn, peers);
@@ -176,7 +181,7 @@ impl CountersService {
                 .collect::<Vec<_>>()
         });
         let rows: Vec<Vec<Cell>> = holders.take(MOST_HOLDERS).collect();
-        let note = format!("At most {MOST_HOLDERS} are told of, of {CLIENTS_LOOKED_AT} connections.");
+        let note = format!("Up to {MOST_HOLDERS} holders, from the first {CLIENTS_LOOKED_AT} connections.");
         Table { info: &HOLDERS, rows, note: Some(note) }
     }
 }
@@ -227,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_and_the_fullest_are_told_of() {
+    fn the_busiest_and_the_fullest_counters_are_listed() {
         let tables = held().tables();
         assert_eq!(names(&tables[0]), ["busy", "full", "idle"]);
         assert_eq!(names(&tables[1]), ["full"]);

@@ -1,11 +1,11 @@
-//! The state machine of the counters: how much of which counter each connection holds. It knows no bytes of the protocol, no
-//! sockets and no clock.
+//! State machine of the counters: the units of each counter that each connection holds. It knows no bytes of the
+//! protocol, no sockets and no clock.
 //!
-//! A request is answered at once, and only to the connection that made it, so it is a function with a result.
+//! A request is answered at once, and only on its own connection, so it is a function with a result.
 //!
-//! Time is divided into intervals. A counter of which nothing is held expires with the interval in which it was last used:
-//! requests do not find it any more, and a sweep, a bounded number of them at a time, drops it. Counters of which nothing is held
-//! stand in a queue, the one longest unused first, and are forgotten earlier when their memory is needed.
+//! Time is divided into intervals. A counter without held units expires with the interval in which it was last used:
+//! requests do not find it any more, and a sweep drops it, in slices. Counters without held units are in a queue, the
+//! one longest unused first, and are forgotten earlier when their memory is needed.
 
 mod check;
 mod counter;
@@ -34,12 +34,12 @@ use poolcounter_protocol::counters::stats::CounterStat as Stat;
 use slab::Slab;
 use std::cell::Cell;
 
-/// The memory of a counter besides its name, in bytes: its slot and its entry in the index, with room to grow.
+/// Memory of a counter besides its name, in bytes: its slot and its entry in the index, with room to grow.
 pub const COUNTER_BYTES: u64 = 64;
-/// The memory of a connection's holding of one counter, in bytes.
+/// Memory of a connection's holding of one counter, in bytes.
 pub const HOLDING_BYTES: u64 = 32;
 
-/// One step of the state machine: when it happens.
+/// One step of the state machine: its time and timers.
 pub struct CountersStep<'w> {
     /// The time of the step.
     pub now: Time,
@@ -49,14 +49,14 @@ pub struct CountersStep<'w> {
     pub timers: Timers<'w, CountersTimer>,
 }
 
-/// Requests for units that were refused. No other process needs them.
+/// Refused requests for units. A handover does not contain them.
 #[derive(Debug, Default)]
 pub struct Refusals {
-    /// Number of requests that would have had more than the maximum.
+    /// Number of requests that would have exceeded the maximum.
     pub at_maximum: Count,
-    /// Number of requests for which there was no memory.
+    /// Number of requests refused for lack of memory.
     pub for_memory: Count,
-    /// The counter of the last one that was refused at its maximum.
+    /// Counter of the last request that was refused at its maximum.
     pub last: Vec<u8>,
 }
 
@@ -73,40 +73,40 @@ impl Refusals {
 id! { CounterId }
 
 timer_keys! {
-    /// What the counters arm timers for.
+    /// Purposes of the timers of the counters.
     pub enum CountersTimer {
         /// The interval is over.
         Interval,
-        /// More is swept, and more of what closed connections held is released.
+        /// More is swept, and more holdings of closed connections are released.
         Work,
     }
 }
 
-/// All counters, and what each connection holds of them.
+/// All counters, and the holdings of each connection.
 pub struct CountersState {
     settings: CountersSettings,
     names: Names<CounterId>,
     counters: Slab<Counter>,
-    /// All counters have an index below this.
+    /// Number of slots in use: all counters have a lower index.
     slots: usize,
-    /// By slot, the maximum that the last request named; 0 if none has. No other process needs it.
+    /// By slot, the maximum that the last request named; 0 without one. A handover does not contain it.
     maxima: Vec<u32>,
     refusals: Refusals,
     name_bytes: u64,
-    /// The counters of which nothing is held.
+    /// Counters without held units.
     idle: Idle,
-    /// What each connection holds.
+    /// Holdings by connection.
     clients: Vec<Holdings>,
     holdings: u64,
-    /// What closed connections hold, until it is released.
+    /// Holdings of closed connections, until they are released.
     closing: Slices<Holdings>,
-    /// The number of the interval that the table was last used in.
+    /// Number of the interval in which the table was last used.
     interval: u32,
-    /// When that interval is over.
+    /// End of that interval.
     interval_end: Time,
-    /// When the sweep that is under way began.
+    /// Begin of the sweep under way.
     sweep: Option<Time>,
-    /// Armed while there are counters, for the end of the interval.
+    /// Timer of the end of the interval, while there are counters.
     timer: Option<TimerId>,
     conflicts: Cell<u64>,
     figures: Figures<Stat>,
@@ -136,17 +136,17 @@ impl CountersState {
         }
     }
 
-    /// Returns how many counters there are, with those that have expired.
+    /// Returns the number of counters, including expired ones.
     pub fn len(&self) -> usize {
         self.counters.len()
     }
 
-    /// Returns the requests that were refused.
+    /// Returns the refused requests.
     pub fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
-    /// Returns how many counters connections hold something of, counted once for each connection.
+    /// Returns the number of holdings: counters of which connections hold units, counted once for each connection.
     pub fn holdings(&self) -> u64 {
         self.holdings
     }
@@ -155,19 +155,19 @@ impl CountersState {
     ///
     /// # Errors
     ///
-    /// When there is no such counter.
+    /// Fails if there is no such counter.
     pub fn get(&mut self, name: &[u8], step: &mut CountersStep<'_>) -> Result<u32, CounterRefusal> {
         self.roll_interval(step);
         let id = self.find(name, step).ok_or(CounterRefusal::NotFound)?;
         Ok(self.counters[id.index()].levels().consumption())
     }
 
-    /// Takes units for a connection, and returns how many. A counter that does not exist is created. Counters of which nothing is
-    /// held are forgotten when their memory is needed.
+    /// Takes units for a connection, and returns their number. A counter that does not exist is created. Counters
+    /// without held units are forgotten when their memory is needed.
     ///
     /// # Errors
     ///
-    /// When more than the maximum would be held, or what is held leaves no memory for it.
+    /// Fails if the maximum would be exceeded, or if the held counters leave no memory for a new one.
     pub fn acquire(
         &mut self,
         conn: ConnId,
@@ -195,7 +195,7 @@ impl CountersState {
             self.note_maximum(id, request.maximum);
             id
         });
-        // Lossless: what one holds is a part of what all hold.
+        // Lossless: the units of one connection are a part of all.
         self.hold(conn, id, held + request.resources);
         self.counters[id.index()].levels_mut().change_by_request(consumption, self.interval);
         self.note_if_idle(id);
@@ -210,11 +210,11 @@ impl CountersState {
         self.maxima[id.index()] = maximum;
     }
 
-    /// Gives units of a connection back.
+    /// Releases units of a connection.
     ///
     /// # Errors
     ///
-    /// When there is no such counter, or the connection holds less of it.
+    /// Fails if there is no such counter, or if the connection holds fewer units of it.
     pub fn release(
         &mut self,
         conn: ConnId,
@@ -234,7 +234,7 @@ impl CountersState {
         Ok(())
     }
 
-    /// Releases all that a connection holds that is gone.
+    /// Releases all holdings of a closed connection.
     pub fn close(&mut self, conn: ConnId, step: &mut CountersStep<'_>) {
         let Some(holdings) = self.clients.get_mut(conn.index()).map(std::mem::take) else { return };
         self.roll_interval(step);
@@ -245,7 +245,7 @@ impl CountersState {
         self.work(step);
     }
 
-    /// Releases what closed connections held, and goes on with the sweep, as far as the budget of the tick lasts.
+    /// Releases holdings of closed connections, and continues the sweep, as far as the budget of the tick lasts.
     fn work(&mut self, step: &mut CountersStep<'_>) {
         self.release_closed(step);
         self.continue_sweep(step);
@@ -279,14 +279,15 @@ impl CountersState {
         self.work(step);
     }
 
-    /// Returns the counter in a slot of the table, if there is one. All counters are in slots below [`CountersState::slots`].
+    /// Returns the counter in a slot of the table, if there is one. All counters are in slots below
+    /// [`CountersState::slots`].
     pub fn record(&self, slot: usize) -> Option<CounterRecord<'_>> {
         let counter = self.counters.get(slot).filter(|counter| !counter.levels().is_expired(self.interval))?;
         let (consumption, peak) = (counter.levels().consumption(), counter.levels().peak(self.interval));
         Some(CounterRecord { name: counter.name(), consumption, peak })
     }
 
-    /// Returns how many slots of the table may have a counter.
+    /// Returns the number of slots of the table that may have a counter.
     pub fn slots(&self) -> usize {
         self.slots
     }
@@ -296,7 +297,7 @@ impl CountersState {
         self.figures.count(command);
     }
 
-    /// Returns what was counted, with the levels as they are now. What happens below the protocol is not known here.
+    /// Returns the figures, with the levels as they are now, but without those of the connections' traffic.
     pub fn figures(&self) -> Figures<Stat> {
         let mut figures = self.figures.clone();
         figures.set(Stat::Objects, self.counters.len() as u64);
@@ -305,12 +306,12 @@ impl CountersState {
         figures
     }
 
-    /// Returns true when there is no counter.
+    /// Returns true if there is no counter.
     pub fn is_empty(&self) -> bool {
         self.counters.is_empty() && self.names.is_empty() && self.holdings == 0 && self.timer.is_none()
     }
 
-    /// Begins another interval if its time has come, and the sweep of the last one. Returns true if so.
+    /// Starts another interval if its time has come, and the sweep of the last one. Returns true if so.
     pub fn roll_interval(&mut self, step: &mut CountersStep<'_>) -> bool {
         if step.now < self.interval_end {
             return false;
@@ -359,7 +360,7 @@ impl CountersState {
         true
     }
 
-    /// Drops a counter of which nothing is held.
+    /// Drops a counter without held units.
     fn forget(&mut self, id: CounterId, step: &mut CountersStep<'_>) {
         let counter = self.counters.remove(id.index());
         self.idle.remove(id, counter.name());
@@ -384,12 +385,13 @@ impl CountersState {
     fn interval_at(&self, step: &CountersStep<'_>) -> (u32, Time) {
         let interval = self.settings.interval.as_micros();
         let time_of_day = (step.epoch + step.now.since(Time::START)).as_micros();
-        // Intervals of ten seconds have numbers of 31 bits until the year 2650. With a date beyond that, the last one never ends.
+        // Intervals of ten seconds have numbers of 31 bits until the year 2650. With a later date, the last one never
+        // ends.
         let number = (time_of_day / interval).min(u64::from(u32::MAX / 2)) as u32;
         (number, step.now + Span::from_micros(interval - time_of_day % interval))
     }
 
-    /// Returns of how many counters a connection holds units.
+    /// Returns the number of counters of which a connection holds units.
     pub fn held_by(&self, conn: ConnId) -> u32 {
         // Lossless: a connection cannot hold units of more counters than the memory has room for.
         self.clients.get(conn.index()).map_or(0, |holdings| holdings.len() as u32)
@@ -405,7 +407,7 @@ impl CountersState {
         self.clients.get(conn.index()).map_or(0, |holdings| holdings.of(id))
     }
 
-    /// Sets what a connection holds of a counter.
+    /// Sets the units of a counter that a connection holds.
     fn hold(&mut self, conn: ConnId, id: CounterId, resources: u32) {
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, Holdings::default);
@@ -445,7 +447,7 @@ mod tests {
         done
     }
 
-    /// One connection holds a unit of each of so many counters, and another of the last one; then the first is gone.
+    /// A connection holds a unit of each of `counters` counters, and another one of the last; then the first closes.
     fn left(counters: usize) -> (CountersState, Wheel) {
         let (mut state, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
         let [first, second] = [0, 1].map(ConnId::from_index);
@@ -476,7 +478,7 @@ mod tests {
             ticks += 1;
         }
         assert_eq!((state.holdings, ticks), (1, 26));
-        // Then nothing is to be done until the interval is over.
+        // No work is left until the interval is over.
         wheel.expire(now);
         now = wheel.next().expect("the counters end one day");
         assert!(now > Time::START + Span::from_secs(60));
@@ -489,9 +491,9 @@ mod tests {
         }
     }
 
-    /// However many leave in a tick, and whoever leaves meanwhile.
+    /// The budget is shared by any number of connections that close in a tick.
     #[test]
-    fn those_who_leave_together_share_a_budget() {
+    fn connections_closed_together_share_a_budget() {
         const EACH: usize = PER_TICK as usize;
         let (mut state, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
         let mut step = CountersStep { now: Time::START, epoch: Span::from_secs(1_000_000), timers: wheel.of(OWNER) };
@@ -502,7 +504,7 @@ mod tests {
         for conn in 0..8 {
             act(&mut state, &mut wheel, Time::START, |state, step| state.close(ConnId::from_index(conn), step));
         }
-        // Each releases one of what it held even when the budget is used up.
+        // Each releases one of its holdings even when the budget is used up.
         assert!(state.holdings as usize >= 7 * EACH - 8, "{}", state.holdings);
         let mut ticks = 0;
         while state.holdings > 0 {

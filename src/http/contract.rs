@@ -1,4 +1,4 @@
-//! The pages' part in the contract beside the tick.
+//! Handover, lifecycle and reports of the pages.
 
 use super::fleet::Fleet;
 use super::recent::Recent;
@@ -30,7 +30,7 @@ impl Lifecycle for Http {
         Ok(())
     }
 
-    /// A process that takes over does not know which connection waits for which operation.
+    /// The handover does not contain pending operations, so it waits for them.
     fn is_quiet(&self) -> bool {
         self.pending.is_empty()
     }

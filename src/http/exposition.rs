@@ -1,26 +1,26 @@
-//! The Prometheus text format 0.0.4, written line by line. It knows no metric.
+//! The Prometheus text format 0.0.4, written line by line. Independent of any particular metric.
 
 use poolcounter_core::histogram::Histogram;
 use std::fmt::{Display, Write};
 
-/// The types of metrics.
+/// Types of metrics.
 pub const COUNTER: &str = "counter";
 pub const GAUGE: &str = "gauge";
 pub const HISTOGRAM: &str = "histogram";
 
-/// A page in the making.
+/// Page under construction.
 #[derive(Default)]
 pub struct Exposition(String);
 
 impl Exposition {
-    /// Begins the metrics of one name.
+    /// Starts the metrics of one name.
     pub fn family(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    /// Adds a value to the metrics of that name. `labels` are ready to be written.
+    /// Adds a value to the metrics of that name. `labels` are already formatted.
     pub fn value(&mut self, name: &str, labels: &str, value: impl Display) {
         match labels {
             "" => self.line(format_args!("{name} {value}")),
@@ -34,7 +34,7 @@ impl Exposition {
         self.value(name, "", value);
     }
 
-    /// Adds the lines of a histogram with some of its bounds. A value of the metric is `scale` values of the histogram.
+    /// Adds the lines of a histogram for these bounds. One unit of the metric is `scale` units of the histogram.
     pub fn histogram(&mut self, name: &str, labels: &str, histogram: &Histogram, bounds: &[u64], scale: f64) {
         let comma = if labels.is_empty() { "" } else { "," };
         for (bound, count) in histogram.cumulative(bounds) {

@@ -1,8 +1,8 @@
-//! Several daemons whose pages are shown as one: what they were asked, and what each has told last. It knows no sockets: a thread for
-//! each daemon asks one question after the other, and a slow daemon delays nobody but itself.
+//! Fleet of daemons whose pages are shown as one: pending questions, and the last answer of each daemon. Independent of
+//! sockets: a thread per daemon asks one question after the other, so a slow daemon delays only itself.
 //!
-//! What somebody looks at is asked again and again, for as long as somebody does, and the page itself always. So a daemon is asked
-//! for few things every few seconds, however many look, and the page has an answer at once.
+//! A page that someone views is fetched repeatedly for as long as it is viewed, and the first page always. So a daemon
+//! gets a bounded number of requests, however many viewers there are, and the page is answered at once.
 
 pub mod fetch;
 mod shown;
@@ -24,43 +24,43 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// What is always asked: what the page shows first.
+/// Target that is always fetched: the contents of the first page.
 pub const FIRST_TARGET: &str = "/status.json?range=1m&times=all";
-/// How often a daemon is asked the same again.
+/// Interval at which a daemon is asked the same question.
 const INTERVAL: Span = Span::from_secs(2);
-/// How often the fleet looks what is due.
+/// Interval at which the fleet checks for due questions.
 const LOOK_INTERVAL: Span = Span::from_millis(500);
-/// For how long a request waits for what no daemon was asked before.
+/// Time limit of a request that waits for the answers to a new question.
 const PATIENCE: Span = Span::from_secs(1);
-/// After how long without the answer to a question a daemon counts as silent.
+/// Time without an answer after which a daemon counts as silent.
 const SLOW: Span = Span::from_secs(3);
-/// For how long what a daemon has told last is shown, if it tells nothing more.
+/// Time for which the last answer of a silent daemon is shown.
 const KEPT_FOR: Span = Span::from_secs(10);
-/// For how long something is asked again after somebody has looked at it.
+/// Time for which a target is fetched after its last view.
 const WANTED_FOR: Span = Span::from_secs(10);
-/// How many things are asked at a time: what a few people look at.
+/// Limit of targets at a time: enough for a few viewers.
 const MOST_TARGETS: usize = 16;
 
 static SERVERS: TableInfo = TableInfo {
     name: "servers",
     title: "Servers",
-    help: "What a server has told last is shown for ten seconds; then it is left out of all sums and tables until it answers again.",
-    empty: "There is none.",
+    help: "The last report of a server that does not answer is shown for ten seconds. After that it is left out of all sums and tables until it answers again.",
+    empty: "No servers.",
     is_of_kinds: false,
     columns: &[
         Column {
             name: "server",
             title: "server",
             unit: ColumnUnit::Linked("http://"),
-            help: "Where its own page is.",
+            help: "Link to the server's own page.",
             ..Column::BLANK
         },
-        Column { name: "state", title: "state", unit: ColumnUnit::Text, help: "Whether it answers.", ..Column::BLANK },
+        Column { name: "state", title: "state", unit: ColumnUnit::Text, help: "Answers, or not.", ..Column::BLANK },
         Column {
             name: "silent",
             title: "silent for",
             unit: ColumnUnit::Age,
-            help: "For how long a server that does not answer has not.",
+            help: "Time for which the server has not answered.",
             emphasis: Emphasis::Alarm,
             ..Column::BLANK
         },
@@ -68,10 +68,10 @@ static SERVERS: TableInfo = TableInfo {
             name: "age",
             title: "last answer",
             unit: ColumnUnit::Age,
-            help: "How long ago it has answered.",
+            help: "Time since its last answer.",
             ..Column::BLANK
         },
-        Column { name: "up", title: "up", unit: ColumnUnit::Age, help: "How long it has been up.", ..Column::BLANK },
+        Column { name: "up", title: "up", unit: ColumnUnit::Age, help: "Time since its start.", ..Column::BLANK },
         Column {
             name: "clients",
             title: "clients",
@@ -84,81 +84,81 @@ static SERVERS: TableInfo = TableInfo {
             name: "memory",
             title: "memory",
             unit: ColumnUnit::Bytes,
-            help: "Its memory that is resident.",
+            help: "Resident memory of the server.",
             ..Column::BLANK
         },
-        Column { name: "version", title: "version", unit: ColumnUnit::Text, help: "Its release.", ..Column::BLANK },
+        Column { name: "version", title: "version", unit: ColumnUnit::Text, help: "Its version.", ..Column::BLANK },
     ],
 };
 
 timer_keys! {
-    /// What the timer is for.
+    /// Timers of the fleet.
     pub enum FleetTimer {
-        /// To look what is due.
+        /// Check for due questions.
         Look,
     }
 }
 
-/// The daemons, and who looks.
+/// Fleet of daemons, with the requests that wait for them.
 pub struct Fleet {
     servers: Vec<Watched>,
-    /// The services that are shown.
+    /// Services that are shown.
     services: Vec<&'static str>,
     targets: Vec<Target>,
-    /// Connections whose request waits for answers.
+    /// Connections whose requests wait for answers.
     waiting: Vec<ConnId>,
-    /// What the threads send; None before these are there.
+    /// Answers of the threads; None before they are started.
     answers: Option<Receiver<Answer>>,
-    /// Fires when it is to look what is due; None before the threads are there.
+    /// Timer of the next check for due questions; None before the threads are started.
     pub timer: Option<TimerId>,
 }
 
-/// Something that the daemons are asked.
+/// Question to the daemons.
 struct Target {
-    /// A path with a query.
+    /// Path with a query.
     text: String,
-    /// Since when it is asked.
+    /// Time of its first request.
     since: Time,
-    /// When somebody looked at it last.
+    /// Time of its last view.
     wanted: Time,
 }
 
-/// A daemon.
+/// Daemon of the fleet.
 struct Watched {
     server: HttpServer,
-    /// Where its thread takes questions from; None before that is there.
+    /// Questions to its thread; None before that is started.
     asks: Option<Sender<String>>,
-    /// Since when a question is under way.
+    /// Time at which the question in progress was sent.
     asked: Option<Time>,
-    /// When it has answered last, or the beginning.
+    /// Time of its last answer, or of the start.
     heard: Time,
     has_answered: bool,
-    /// Why it has not answered the last question.
+    /// Failure of the last question.
     failure: Option<String>,
-    told: BTreeMap<String, Told>,
+    told: BTreeMap<String, LastAnswer>,
 }
 
-/// What a daemon tells of one thing.
-struct Told {
+/// Last answer of a daemon to one question.
+struct LastAnswer {
     asked: Time,
     at: Time,
-    /// None before there is an answer; and None in it if there is no such thing there.
+    /// Content; None before the first answer, with None in it if the daemon does not know the thing.
     snapshot: Option<Option<Arc<Snapshot>>>,
 }
 
-/// Whether a request can be answered.
+/// Readiness of a request's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
-    /// It can.
+    /// The answers are available.
     Ready,
-    /// Not yet.
+    /// The answers are awaited.
     Waits,
-    /// Too much else is being looked at.
+    /// The limit of targets is reached.
     TooMany,
 }
 
 impl Fleet {
-    /// Returns the fleet of these daemons, of which these services are shown; they are not asked before [`Fleet::begin`].
+    /// Returns the fleet of these daemons, showing these services; questions start with [`Fleet::begin`].
     pub fn of(servers: &[HttpServer], services: &[&'static str]) -> Fleet {
         let watched = |server: &HttpServer| Watched {
             server: server.clone(),
@@ -179,7 +179,7 @@ impl Fleet {
         }
     }
 
-    /// Begins to ask, in threads that end with the fleet.
+    /// Starts to ask, in threads that end with the fleet.
     pub fn begin(&mut self, wake: &Wake, context: &mut Context<'_>) {
         let services = self.services.clone();
         self.begin_with(context.time.now, |place, server, questions, answers| {
@@ -200,7 +200,7 @@ impl Fleet {
         self.ask(now);
     }
 
-    /// Returns whether a request for this target of the connection can be answered. If not, it waits.
+    /// Returns the readiness of the answer to a request for this target. The request waits unless it is ready.
     pub fn readiness(&mut self, target: &str, conn: ConnId, now: Time) -> Readiness {
         if let Some(known) = self.targets.iter_mut().find(|it| it.text == target) {
             known.wanted = now;
@@ -221,9 +221,9 @@ impl Fleet {
         Readiness::Waits
     }
 
-    /// Takes what the threads have told, and returns the connections whose requests may be answered now.
+    /// Receives the answers of the threads, and returns the connections whose requests may be ready now.
     pub fn take_answers(&mut self, now: Time) -> Vec<ConnId> {
-        // A thread sends one answer to each question, so there are no more than servers.
+        // A thread sends one answer to each question, so there are at most as many answers as servers.
         while let Some(Answer { place, target, told }) =
             self.answers.as_ref().and_then(|answers| answers.try_recv().ok())
         {
@@ -233,7 +233,7 @@ impl Fleet {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Forgets what nobody looks at, asks what is due, and returns the connections whose requests may be answered now.
+    /// Drops targets without views, sends due questions, and returns the connections whose requests may be ready now.
     fn look(&mut self, now: Time) -> Vec<ConnId> {
         let targets = &mut self.targets;
         targets.retain(|target| target.text == FIRST_TARGET || now.since(target.wanted) < WANTED_FOR);
@@ -244,24 +244,24 @@ impl Fleet {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Looks what is due, has those connections served whose requests may be answered now, and arms the timer again.
+    /// Sends due questions, resumes the connections whose requests may be ready now, and arms the timer again.
     pub fn look_due(&mut self, context: &mut Context<'_>) {
         self.look(context.time.now).into_iter().for_each(|conn| context.resume(conn));
         let next = context.timers.typed().arm(context.time.now + LOOK_INTERVAL, FleetTimer::Look);
         self.timer.replace(next).into_iter().for_each(TimerId::fired);
     }
 
-    /// The connection waits no more.
+    /// Removes a connection from the waiting ones.
     pub fn forget(&mut self, conn: ConnId) {
         self.waiting.retain(|other| *other != conn);
     }
 
-    /// Returns whether no request waits.
+    /// Returns true if no request waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Has each daemon of which no question is under way asked what is due for longest.
+    /// Sends each idle daemon the question that has been due for longest.
     fn ask(&mut self, now: Time) {
         for watched in self.servers.iter_mut().filter(|watched| watched.asked.is_none()) {
             let asked_at = |target: &&Target| watched.told.get(&target.text).map(|told| told.asked);
@@ -270,7 +270,7 @@ impl Fleet {
             // The thread lives as long as the sender.
             if asks.send(target.text.clone()).is_ok() {
                 watched.asked = Some(now);
-                let told = Told { asked: now, at: now, snapshot: None };
+                let told = LastAnswer { asked: now, at: now, snapshot: None };
                 watched.told.entry(target.text.clone()).or_insert(told).asked = now;
             }
         }
@@ -304,12 +304,12 @@ impl Fleet {
         Table { info: &SERVERS, rows: self.servers.iter().map(row).collect(), note }
     }
 
-    /// Returns whether some daemon does not answer.
+    /// Returns true if some daemon is silent.
     fn is_any_silent(&self, now: Time) -> bool {
         self.servers.iter().any(|watched| watched.silence(now).is_some())
     }
 
-    /// Returns what the daemons tell of this target beside `own`; None if every one says that there is no such thing.
+    /// Returns the daemons' answers for this target merged with `own`; None if none of them knows it.
     pub fn merged(&self, target: &str, own: Snapshot, now: Time) -> Option<Snapshot> {
         let is_unknown =
             |watched: &Watched| watched.told.get(target).is_some_and(|told| matches!(told.snapshot, Some(None)));
@@ -325,14 +325,14 @@ impl Fleet {
         let mut merged = merged.finish();
         let is_view = !target.starts_with("/status.json");
         if is_view && merged.title.is_none() {
-            merged.title = Some("The servers that answer know nothing of it.".into());
+            merged.title = Some("No server that answers has such an entry.".into());
         }
         leave_unused(&mut merged, !is_view || self.is_any_silent(now));
         Some(merged)
     }
 }
 
-/// Leaves out the services of which there is nothing to tell, and what is told of the servers unless it is about them.
+/// Removes unused services, and the rows about servers except on the page about them.
 fn leave_unused(merged: &mut Snapshot, is_of_servers: bool) {
     let Snapshot { services, history, .. } = merged;
     services.retain(|service| {
@@ -344,7 +344,7 @@ fn leave_unused(merged: &mut Snapshot, is_of_servers: bool) {
 }
 
 impl Watched {
-    /// Notes what the thread tells.
+    /// Records an answer of the thread.
     fn note(&mut self, target: &str, told: Result<Option<Snapshot>, String>, now: Time) {
         self.asked = None;
         let name = self.server.name();
@@ -358,7 +358,7 @@ impl Watched {
                     info!("{name} answers again");
                 }
                 (self.heard, self.has_answered) = (now, true);
-                // It may not be wanted any more.
+                // The target may have been dropped meanwhile.
                 if let Some(told) = self.told.get_mut(target) {
                     (told.at, told.snapshot) = (now, Some(snapshot.map(Arc::new)));
                 }
@@ -372,20 +372,20 @@ impl Watched {
         }
     }
 
-    /// Returns for how long a daemon that does not answer has not; None if it does.
+    /// Returns the duration of a daemon's silence; None if it answers.
     fn silence(&self, now: Time) -> Option<Span> {
         let is_slow = self.asked.is_some_and(|asked| now.since(asked) >= SLOW);
         (self.failure.is_some() || is_slow).then(|| now.since(self.heard))
     }
 
-    /// Returns what it has told of a target lately.
+    /// Returns its answer for a target, if recent.
     fn told(&self, target: &str, now: Time) -> Option<&Snapshot> {
         let told = self.told.get(target).filter(|told| now.since(told.at) < KEPT_FOR)?;
         told.snapshot.as_ref()?.as_deref()
     }
 }
 
-/// Returns how many connections of clients there are: those who look at pages are none.
+/// Returns the number of connections of clients, without those of viewers.
 fn clients_of(status: &Snapshot) -> u64 {
     let clients = status.services.iter().filter(|service| service.name != "http");
     clients.map(|service| service.connections).fold(0, u64::saturating_add)
@@ -406,7 +406,7 @@ mod tests {
         ConnId::from_index(7)
     }
 
-    /// Two daemons whose threads are played by the test.
+    /// Two daemons whose threads the test simulates.
     struct Played {
         fleet: Fleet,
         threads: Vec<(Receiver<String>, Sender<Answer>)>,
@@ -446,7 +446,7 @@ mod tests {
             self.fleet.take_answers(now)
         }
 
-        /// Returns the first number of kinds, summed up, and the note about the servers.
+        /// Returns the number in the third column of the first row of the merged pools, and the note about the servers.
         fn shown(&self, now: Time) -> (Option<u64>, Option<String>) {
             let own = Snapshot { services: Vec::new(), ..snapshot() };
             let merged = self.fleet.merged(FIRST_TARGET, own, now).expect("some know it");

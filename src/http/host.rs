@@ -1,24 +1,24 @@
-//! Whom a request takes this server for: its Host, compared with the names that it has.
+//! Host names of this server: check of the Host header of requests.
 //!
-//! A page that somebody visits can have its own name point to this machine, and then ask for the pages as if they were its own
-//! (DNS rebinding). The browser tells the name, so a name that this server does not have is refused. An IP address is no
-//! name that could be pointed elsewhere.
+//! A web page that a user visits can make its own name resolve to this machine, and then request the status page as its
+//! own origin (DNS rebinding). The browser sends that name, so names that this server does not have are refused. An IP
+//! address cannot be made to resolve elsewhere.
 
 use nix::unistd::gethostname;
 use std::net::IpAddr;
 
-/// The names of this server, in lower case.
+/// Names of this server, in lower case.
 pub struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// Returns the names that the settings tell, with `localhost` and the machine's own.
+    /// Returns the names in the settings, with `localhost` and the machine's own.
     pub fn with(named: &[String]) -> Hosts {
         let own = gethostname().ok().and_then(|name| name.into_string().ok());
         let own = own.map(|name| name.to_ascii_lowercase()).filter(|name| !name.is_empty());
         Hosts(named.iter().cloned().chain(["localhost".into()]).chain(own).collect())
     }
 
-    /// Returns whether a request with this Host, with or without a port, is meant for this server.
+    /// Returns true if a request with this Host, with or without a port, is for this server.
     pub fn include(&self, host: &str) -> bool {
         let in_brackets = host.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         if let Some((ip, port)) = in_brackets {
@@ -31,7 +31,7 @@ impl Hosts {
     }
 }
 
-/// Returns whether this can stand behind a name: nothing, or a colon and digits.
+/// Returns true if this can follow a name: nothing, or a colon and digits.
 fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }

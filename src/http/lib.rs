@@ -1,5 +1,5 @@
-//! Metrics for machines and a status page for people, over HTTP: the adapter between the loop and the pages. It shows snapshots of the
-//! other services, which it asks for by an effect.
+//! Metrics for machines and a status page for people, over HTTP: the adapter between the loop and the pages. It shows
+//! snapshots of the other services, requested by an effect.
 
 mod contract;
 mod exposition;
@@ -42,16 +42,16 @@ use resource::{Extent, Form, PLAIN, Resource, value_in};
 use samples::{INTERVAL, KEPT, Samples};
 use wire::{AfterResponse, HttpRequest, Method, Parsed, ResponseHead, Status};
 
-/// Rows of each table with curves where these are to be added up.
+/// Number of rows per table with curves in answers that are merged.
 const CURVES_TO_ADD: usize = 100;
-/// Most requests of one connection answered in a turn; a page ends the turn, as it takes up to a millisecond.
+/// Limit of requests of one connection answered in a turn; a page ends the turn, because it takes up to a millisecond.
 const ANSWERS_PER_TURN: usize = 4;
-/// Version of what is written for an upgrade: the samples of services and those of things.
+/// Version of the saved format: the samples of services and those of things.
 const SAVED_VERSION: u16 = 2;
-/// Version before, which had none of things.
+/// Previous version, without samples of things.
 const WITHOUT_THINGS: u16 = 1;
 
-/// Limit of open connections: those who look at pages must not take descriptors from those who work.
+/// Limit of open connections: viewers must not take descriptors from clients.
 const MAX_CONNECTIONS: u64 = 100;
 
 /// Entry in the list of services.
@@ -94,69 +94,71 @@ impl Configure for HttpSettings {
     }
 }
 
-/// Longest time without a page. Few connections are allowed, and silent ones must not shut out others.
+/// Time limit without a page. The limit of connections is low, so silent ones must not shut out others.
 const IDLE_LIMIT: Span = Span::from_secs(10);
 
-/// The service.
+/// The status page, as a service.
 pub struct Http {
     samples: Samples,
-    /// Samples of the last hour. Another process begins anew with them, and with what follows.
+    /// Samples of the last hour. Not handed over, nor are the fields below, except for `things`.
     hour: Samples,
-    /// Samples of things that have pages of their own.
+    /// Samples of things with pages of their own.
     things: Samples,
-    /// Counts of the last minutes; `None` where the service does not listen.
+    /// Counts of the last minutes; `None` if the service does not listen.
     recent: Option<Recent>,
-    /// Host names that requests may be for.
+    /// Accepted host names of requests.
     hosts: Hosts,
     /// True when pages offer operations.
     is_admin: bool,
-    /// Daemons that the pages show; `None` for this one.
+    /// Fleet of daemons to show; `None` for this daemon.
     fleet: Option<Fleet>,
     /// Operations of all services.
     operations: Operations,
-    /// Operations under way, each with what follows its response.
+    /// Operations in progress, each with the fate of its connection.
     pending: PendingOperations<AfterResponse>,
     /// Page that waits for a snapshot of the services; `None` between calls.
     page: Option<PendingPage>,
     /// Failure of the health check.
     health: Fault,
-    /// Wakes the loop when a daemon of the fleet has answered.
+    /// Wakes the loop after an answer of the fleet.
     wake: Option<Wake>,
 }
 
-/// Time from one sample of the last hour to the next.
+/// Time between two samples of the last hour.
 const HOUR_INTERVAL: Span = Span::from_micros(3_600_000_000 / (KEPT as u64 - 1));
 
-/// Word in place of a service in the path of a search in all of them.
+/// Word instead of a service in the path of a search in all services.
 const FOUND: &str = "find";
 
-/// Text for requests under a host name that is not known.
-const MISDIRECTED: &str = "This server does not know that name; the option --http-host would tell it.\n";
+/// Text for requests under an unknown host name.
+const MISDIRECTED: &str = "This server does not know that host name. Add it with the option --http-host.\n";
 
-/// Page that was asked for; its content comes with a snapshot of the services.
+/// Requested page; its content comes with a snapshot of the services.
 struct PendingPage {
     conn: ConnId,
     resource: Resource<'static>,
-    /// Word of the tab, for a part of everything; name of the service, for its health alone.
+    /// Word of the tab, for one tab; name of the service, for its health only.
     part: Option<Box<str>>,
     /// Question to the daemons of a fleet; `None` for a page about this daemon.
     target: Option<String>,
     extent: Extent,
+    /// True if the client is on this machine.
+    is_local: bool,
     method: Method,
     connection: AfterResponse,
 }
 
 /// Progress of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Answer {
+enum Progress {
     /// The response is written.
     Given,
-    /// The response comes later, and nothing is served before.
+    /// The response follows, and no request is served before.
     ToCome,
 }
 
 impl Http {
-    fn answer(&mut self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) -> Answer {
+    fn answer(&mut self, conn: ConnId, request: HttpRequest<'_>, context: &mut Context<'_>) -> Progress {
         let HttpRequest { method, host, path, connection, .. } = request;
         trace!("{conn} > {method:?} {path:?}");
         let asked = match (Resource::at(path), method) {
@@ -175,14 +177,14 @@ impl Http {
                 Ok(())
             }
         };
-        let Err(status) = asked else { return Answer::ToCome };
+        let Err(status) = asked else { return Progress::ToCome };
         let body = text_of(status);
         let head = ResponseHead { status, content_type: PLAIN, length: body.len(), policy: None, connection };
         send(conn, &head, if method == Method::Head { "" } else { &body }, context);
-        Answer::Given
+        Progress::Given
     }
 
-    /// Asks for the snapshot that a page shows.
+    /// Requests the snapshot for a page.
     fn ask_for_page(
         &mut self,
         conn: ConnId,
@@ -210,7 +212,9 @@ impl Http {
             Resource::Health => value_in(request.query, "service").map(Box::from),
             _ => None,
         };
-        self.page = Some(PendingPage { conn, resource: resource.shape(), part, target, extent, method, connection });
+        let is_local = context.conns.is_local(conn) && !request.is_forwarded;
+        let resource = resource.shape();
+        self.page = Some(PendingPage { conn, resource, part, target, extent, is_local, method, connection });
         let from = Requester { service: context.called.id, conn, number: 0 };
         context.effects.push(Effect::Show(from, wanted));
     }
@@ -243,7 +247,8 @@ impl Http {
         respond(conn, &head, if method == Method::Head { "" } else { &body }, context);
     }
 
-    /// Logs that the health check fails, or succeeds again. It is noted at each request for it as well: the loop does not wake up for it.
+    /// Logs a change of the health check's result. Called for each health request as well, because the loop does not
+    /// wake up for it.
     fn note_health(&mut self, unhealthy_reason: Option<&str>) {
         match unhealthy_reason {
             Some(why) if self.health.begin(why) => warn!("the health check fails: {why}"),
@@ -252,9 +257,9 @@ impl Http {
         }
     }
 
-    /// Returns the page; `None` if there is none. Its counts are those of the range, or else of all since the start.
+    /// Returns the page; `None` if it does not exist. Its counts are those of the range, or totals since the start.
     fn render(&self, page: &PendingPage, shown: Shown<'_>, now: Time) -> Option<String> {
-        let PendingPage { resource, extent, .. } = *page;
+        let PendingPage { resource, extent, is_local, .. } = *page;
         let snapshot = match shown {
             Shown::Reports(moment, _) if resource == Resource::Metrics => return Some(metrics::render(&moment)),
             Shown::Reports(moment, telemetry) => match (&self.fleet, &page.target) {
@@ -264,17 +269,22 @@ impl Http {
                 }
                 _ => self.snapshot_of(moment, extent, telemetry),
             },
-            Shown::Views(moment, views, telemetry) => self.snapshot_of_views(moment, views, extent, telemetry)?,
+            Shown::Views(moment, views, telemetry) => {
+                self.snapshot_of_views(moment, views, extent, telemetry, is_local)?
+            }
             Shown::Telemetry(_) => return None,
         };
-        let snapshot = match &page.part {
+        let mut snapshot = match &page.part {
             Some(word) => tabs::part_of(snapshot, word)?,
             None => snapshot,
         };
+        if resource != Resource::Json {
+            tabs::show_figures_once(&mut snapshot);
+        }
         Some(if resource.is_page() { page::render(&snapshot) } else { snapshot.to_json() })
     }
 
-    /// Returns whether a request can be answered: a page of several daemons may have to wait for their answers.
+    /// Returns the readiness of a response: a page of several daemons may have to wait for their answers.
     fn readiness(&mut self, conn: ConnId, request: &HttpRequest<'_>, now: Time) -> Readiness {
         let resource = Resource::at(request.path).filter(|_| matches!(request.method, Method::Get | Method::Head));
         let is_own = request.host.is_none_or(|host| self.hosts.include(host));
@@ -286,7 +296,7 @@ impl Http {
     }
 }
 
-/// Returns the text in place of a page.
+/// Returns the text shown instead of a page.
 fn text_of(status: Status) -> String {
     match status {
         Status::MisdirectedRequest => format!("{}\n{MISDIRECTED}", status.text()),
@@ -302,7 +312,7 @@ fn refuse(conn: ConnId, status: Status, context: &mut Context<'_>) {
     send(conn, &head, &body, context);
 }
 
-/// Writes the response to a request that waits for it, and has the next request served.
+/// Writes the response to a request that waits for it, and resumes or ends the connection.
 fn respond(conn: ConnId, head: &ResponseHead<'_>, body: &str, context: &mut Context<'_>) {
     send(conn, head, body, context);
     match head.connection {
@@ -335,7 +345,7 @@ impl Service for Http {
                 Parsed::Whole(request, len) => {
                     match self.readiness(conn, &request, context.time.now) {
                         Readiness::Ready => {
-                            if self.answer(conn, request, context) == Answer::ToCome {
+                            if self.answer(conn, request, context) == Progress::ToCome {
                                 return Served { consumed: consumed + len, then: Then::Wait };
                             }
                         }
@@ -404,7 +414,7 @@ mod tests {
         metrics::render(&of_overview(overview, &LoopStats::default()))
     }
 
-    /// A client that has not read all but the last byte that makes it full is told one page more, and must not be closed for it.
+    /// A client whose unsent output is just not full gets one more page, and must not be closed for it.
     #[test]
     fn no_page_is_too_long_for_a_connection() {
         let (loop_stats, mut samples) = (LoopStats::default(), Samples::every(INTERVAL, KEPT));
@@ -426,7 +436,7 @@ mod tests {
         }
     }
 
-    /// All rows that one service can have are shown where clients mean no harm.
+    /// All rows that one service can have are shown, unless names are malicious.
     #[test]
     fn there_is_room_for_every_type_of_work() {
         let shown_of = |service: &str, rows: usize, of_others: usize| {
@@ -441,12 +451,49 @@ mod tests {
             let tables = status.services.iter().flat_map(|service| service.tables.iter());
             tables.filter(|table| table.more > 0).map(|table| (table.name.to_string(), table.more)).collect::<Vec<_>>()
         };
-        // Besides the types, lists of the pools are short.
+        // Besides the types, the lists of the pools are short.
         for (service, rows, of_others) in
-            [("pools", 257, 100), ("counters", 257, 257), ("members", 150, 150), ("jobs", 90, 90)]
+            [("pools", 257, 100), ("counters", 257, 257), ("members", 150, 150), ("jobs", 70, 70)]
         {
             assert_eq!(shown_of(service, rows, of_others), [], "of {rows} rows of the {service}");
         }
+    }
+
+    /// Each of 256 pools of members has its values, and the first ones have histograms. The page counts what is left out.
+    #[test]
+    fn every_pool_of_members_has_its_values() {
+        let left_out = |page: &str, table: &str, kind: &str| -> usize {
+            let line = format!("poolcounter_metrics_left_out{{table=\"{table}\",kind=\"{kind}\"}} ");
+            let value = page.lines().find_map(|metric| metric.strip_prefix(&line));
+            value.expect("each table has one").parse().expect("a number")
+        };
+        let rows_of = |page: &str, metric: &str| page.matches(&format!("\npoolcounter_{metric}{{")).count();
+        let name = |n: usize| format!("member-pool-{n}").into_bytes();
+        let mut alone = overview(256, name);
+        for other in alone.services.iter_mut().filter(|other| other.name != "members") {
+            other.report.tables.iter_mut().for_each(|table| table.rows.clear());
+        }
+        let page = metrics_of(alone);
+        for metric in ["members_pool_takes_total", "members_pool_in_use", "members_pool_starts_late_total"] {
+            assert_eq!(rows_of(&page, metric), 256, "{metric}");
+        }
+        for table in ["members_pools", "members_events"] {
+            assert_eq!(left_out(&page, table, "values"), 0, "{table}");
+        }
+        let with_histograms = rows_of(&page, "members_pool_wait_seconds_count");
+        assert!((40..=64).contains(&with_histograms), "{with_histograms}");
+        assert_eq!(with_histograms + left_out(&page, "members_pools", "histograms"), 256);
+        let page = metrics_of(overview(257, name));
+        for (table, metric) in [
+            ("members_pools", "members_pool_takes_total"),
+            ("members_events", "members_pool_starts_late_total"),
+            ("pools_types", "pools_type_acquired_total"),
+            ("jobs_tubes", "jobs_tube_ready"),
+        ] {
+            assert_eq!(rows_of(&page, metric) + left_out(&page, table, "values"), 257, "{table}");
+        }
+        assert!(left_out(&page, "members_events", "values") > 0, "there is no room for all of all services");
+        assert!(rows_of(&page, "pools_type_acquired_total") == 257, "small tables come first");
     }
 
     #[test]
@@ -478,7 +525,7 @@ mod tests {
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]) && !names.contains(&""), "{names:?}");
     }
 
-    /// A name says what a metric is: <https://prometheus.io/docs/practices/naming/>.
+    /// Names of metrics follow <https://prometheus.io/docs/practices/naming/>.
     #[test]
     fn no_name_of_a_metric_is_twice() {
         let page = metrics_of(overview(3, |n| format!("type{n}").into_bytes()));
@@ -496,7 +543,7 @@ mod tests {
         }
     }
 
-    /// Each statistic and each column is there under a name that says its unit, or is told elsewhere.
+    /// Each statistic and each column is exported under a name with its unit, or is exported elsewhere.
     #[test]
     fn every_metric_is_exported() {
         let overview = overview(3, |n| format!("type{n}").into_bytes());
@@ -530,7 +577,7 @@ mod tests {
     fn values_beyond_the_last_bound_are_marked() {
         let mut overview = overview(1, |_| b"slow".into());
         let mut histogram = Histogram::default();
-        (0..50).for_each(|n| histogram.record(Span::from_secs(if n < 40 { 1 } else { 1_000 })));
+        (0..50).for_each(|n| histogram.record(Span::from_secs(if n < 40 { 1 } else { 100_000 })));
         for cell in
             overview.services[0].report.tables[0].rows[0].iter_mut().filter(|cell| matches!(cell, Cell::Times(_)))
         {
@@ -538,10 +585,10 @@ mod tests {
         }
         let status = snapshot_of(overview, &Samples::every(INTERVAL, KEPT));
         assert!(
-            status.to_json().contains(r#""p99":300.0,"p50_is_over":false,"p99_is_over":true"#),
+            status.to_json().contains(r#""p99":86400.0,"p50_is_over":false,"p99_is_over":true"#),
             "{}",
             status.to_json()
         );
-        assert!(page::render(&status).contains("<td class=n>over 5 min</td>"));
+        assert!(page::render(&status).contains("<td class=n>over 1 d</td>"));
     }
 }

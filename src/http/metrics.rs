@@ -1,5 +1,5 @@
-//! `/metrics`: everything that is counted, in the Prometheus text format 0.0.4. The names of a service's statistics are made
-//! from its tables.
+//! `/metrics`: all counts in the Prometheus text format 0.0.4. The names derive from the statistics and tables of the
+//! services.
 
 use super::exposition::{COUNTER, Exposition, GAUGE, HISTOGRAM};
 use super::text::label;
@@ -10,43 +10,47 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Traffic;
 use poolcounter_service::health::{Condition, HealthLine, MOST_CONDITIONS};
 use poolcounter_service::loop_stats::Budget;
+use poolcounter_service::report::Moment;
 use poolcounter_service::report::room::{MOST_ROWS, fit};
-use poolcounter_service::report::snapshot::Moment;
 use poolcounter_service::report::{Cell, Column, ColumnMetric, ColumnUnit, Report, ServiceReport, Table};
 use std::collections::HashSet;
 
-/// How much of a name is shown, in bytes.
+/// Longest shown name, in bytes.
 const NAME_BYTES: usize = 64;
-/// How many rows of a table have histograms, of 19 lines each: the first ones.
+/// Number of rows of a table with histograms, of 19 lines each: the first rows.
 const ROWS_WITH_HISTOGRAMS: usize = 64;
-/// How many bytes the values of all tables may take in the page, so that it cannot grow beyond what a connection may have unsent;
-/// the rest of it has some 60 KiB.
+/// Limit of the values of all tables in bytes, so that the page stays below the limit of a connection's unsent output;
+/// the rest of the page has some 60 KiB.
 const TABLE_BYTES: usize = 850_000;
-/// What a line of a table may take besides its label: the name of the metric, of the bucket, and the value.
-const LINE_COST: usize = 90;
+/// Limit of a time in bytes, or of the sum of a histogram.
+const TIME_BYTES: usize = 20;
+/// Limit of a histogram's line in bytes, besides its name and labels: `_bucket`, the bound, and the count.
+const BUCKET_BYTES: usize = 45;
 
-/// Returns everything as text.
+/// Returns all metrics as text.
 pub fn render(moment: &Moment<'_>) -> String {
     let mut page = Exposition::default();
-    page.family("poolcounter_build_info", GAUGE, "What is running.");
+    page.family("poolcounter_build_info", GAUGE, "Version of the program, as a label; always 1.");
     page.value("poolcounter_build_info", concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), 1);
     let uptime = seconds(moment.now.since(Time::START));
-    page.single("poolcounter_uptime_seconds", GAUGE, "How long the server has been up.", uptime);
+    page.single("poolcounter_uptime_seconds", GAUGE, "Time since the server was started.", uptime);
     for service in &moment.overview.services {
         for (row, value) in &service.report.figures {
             write_figure(&mut page, service.name, row, *value);
         }
     }
-    write_health(&mut page, &moment.health);
+    let conditions = write_health(&mut page, &moment.health);
     write_traffic(&mut page, &moment.overview.services);
-    write_tables(&mut page, &moment.overview.services);
+    let tables = write_tables(&mut page, &moment.overview.services);
+    write_left_out(&mut page, conditions, &tables);
     write_loop(&mut page, moment);
     write_process(&mut page, moment);
     page.into_text()
 }
 
-/// Writes the level of each service, and a line for each condition that is on.
-fn write_health(page: &mut Exposition, health: &[HealthLine]) {
+/// Writes the level of each service, and a line for each condition that is on. Returns the number of conditions that are
+/// left out.
+fn write_health(page: &mut Exposition, health: &[HealthLine]) -> usize {
     let name = "poolcounter_health";
     page.family(name, GAUGE, "Health by service: 0 is ok, 1 is a warning, 2 is critical.");
     for line in health {
@@ -54,7 +58,7 @@ fn write_health(page: &mut Exposition, health: &[HealthLine]) {
     }
     let name = "poolcounter_condition";
     page.family(name, GAUGE, "1 for each condition that is on, by service and subject.");
-    let mut told = HashSet::new();
+    let (mut told, mut left_out) = (HashSet::new(), health.iter().map(|line| line.more).sum());
     for (line, on) in health.iter().flat_map(|line| line.conditions.iter().map(move |on| (line, on))) {
         let Condition { info, subject, .. } = &on.condition;
         let subject = if info.has_label { visible(subject, NAME_BYTES) } else { String::new() };
@@ -62,14 +66,20 @@ fn write_health(page: &mut Exposition, health: &[HealthLine]) {
         let labels =
             [("service", &service[..]), ("condition", info.name), ("level", info.level.word()), ("subject", &subject)];
         let labels = labels.map(|(name, value)| format!("{name}=\"{}\"", label(value))).join(",");
-        if told.len() < MOST_CONDITIONS && !told.contains(&labels) {
+        if told.contains(&labels) {
+            continue;
+        }
+        if told.len() < MOST_CONDITIONS {
             page.value(name, &labels, 1);
             told.insert(labels);
+        } else {
+            left_out += 1;
         }
     }
+    left_out
 }
 
-/// A line of a service's table of statistics, unless it is told elsewhere.
+/// Writes a statistic of a service, unless it is exported elsewhere.
 fn write_figure(page: &mut Exposition, service: &str, row: &Row, value: u64) {
     let Some(name) = name_of(service, row) else { return };
     let kind = if row.unit.is_counter() { COUNTER } else { GAUGE };
@@ -79,7 +89,7 @@ fn write_figure(page: &mut Exposition, service: &str, row: &Row, value: u64) {
     }
 }
 
-/// Returns a statistic's name among the metrics, if it is one.
+/// Returns the metric's name for a statistic, if it is exported.
 fn name_of(service: &str, row: &Row) -> Option<String> {
     let (dropped, suffix): (&[&str], _) = match row.unit {
         Unit::Uptime => (&[], "_seconds"),
@@ -103,12 +113,10 @@ fn name_of(service: &str, row: &Row) -> Option<String> {
 /// Name, type and help of a metric, and its value.
 type TrafficFamily = (&'static str, &'static str, &'static str, fn(&Traffic) -> u64);
 
-/// What every service has.
+/// Metrics of every service.
 const TRAFFIC: [TrafficFamily; 6] = [
-    ("connections", GAUGE, "Connections that are open, by service.", |traffic| traffic.open),
-    ("connections_opened_total", COUNTER, "Connections that were accepted, by service.", |traffic| {
-        traffic.opened.get()
-    }),
+    ("connections", GAUGE, "Open connections, by service.", |traffic| traffic.open),
+    ("connections_opened_total", COUNTER, "Connections accepted, by service.", |traffic| traffic.opened.get()),
     ("connect_errors_total", COUNTER, "Connections that could not be accepted or served, by service.", |traffic| {
         traffic.connect_errors.get()
     }),
@@ -129,15 +137,19 @@ fn write_traffic(page: &mut Exposition, services: &[ServiceReport]) {
     }
 }
 
-/// A table with the labels of its rows.
+/// Table with the labels of its rows.
 struct Labelled<'a> {
     service: &'static str,
     table: &'a Table,
-    /// For each row that is shown its place in the table, and its label.
+    has_labels: bool,
+    /// Index and label of each row that is shown.
     rows: Vec<(usize, String)>,
+    /// Number of these with histograms: the first ones.
+    with_histograms: usize,
 }
 
-fn write_tables(page: &mut Exposition, services: &[ServiceReport]) {
+/// Writes as many rows of each table as there is room for, and returns the tables.
+fn write_tables<'a>(page: &mut Exposition, services: &'a [ServiceReport]) -> Vec<Labelled<'a>> {
     let tables = services.iter().flat_map(|service| {
         let Report { tables, exported, .. } = &service.report;
         tables.iter().map(move |table| {
@@ -146,46 +158,95 @@ fn write_tables(page: &mut Exposition, services: &[ServiceReport]) {
         })
     });
     let mut tables: Vec<Labelled<'_>> = tables.map(|(service, table)| Labelled::of(service, table)).collect();
-    let costs: Vec<Vec<usize>> = tables.iter().map(Labelled::costs).collect();
-    let fitting = fit(&costs, TABLE_BYTES);
+    let mut room = TABLE_BYTES;
+    // A histogram takes as much room as twenty values, so all values come first.
+    let fitting = fit(&tables.iter().map(Labelled::costs).collect::<Vec<_>>(), &mut room);
     tables.iter_mut().zip(fitting).for_each(|(labelled, rows)| labelled.rows.truncate(rows));
+    let fitting = fit(&tables.iter().map(Labelled::costs_of_histograms).collect::<Vec<_>>(), &mut room);
+    tables.iter_mut().zip(fitting).for_each(|(labelled, rows)| labelled.with_histograms = rows);
     tables.iter().for_each(|labelled| labelled.write(page));
+    tables
+}
+
+/// Writes the number of rows of each table that are not shown, or not with their histograms.
+fn write_left_out(page: &mut Exposition, conditions: usize, tables: &[Labelled<'_>]) {
+    let name = "poolcounter_metrics_left_out";
+    page.family(name, GAUGE, "Rows of a table without their values, or without their histograms, on this page.");
+    let mut write = |table: &str, kind: &str, left_out: usize| {
+        page.value(name, &format!("table=\"{table}\",kind=\"{kind}\""), left_out);
+    };
+    write("conditions", "values", conditions);
+    for labelled in tables.iter().filter(|labelled| labelled.has_labels) {
+        let (table, rows) = (format!("{}_{}", labelled.service, labelled.table.info.name), labelled.table.rows.len());
+        write(&table, "values", rows - labelled.rows.len());
+        if labelled.times().next().is_some() {
+            write(&table, "histograms", rows - labelled.with_histograms);
+        }
+    }
 }
 
 impl<'a> Labelled<'a> {
     fn of(service: &'static str, table: &'a Table) -> Self {
         let label_of =
             |column: &Column| if let ColumnMetric::Label(label) = column.metric { Some(label) } else { None };
-        let column = table.info.columns.iter().enumerate().find_map(|(at, column)| Some((at, label_of(column)?)));
+        let columns = table.info.columns.iter().enumerate();
+        let columns: Vec<_> = columns.filter_map(|(at, column)| Some((at, label_of(column)?))).collect();
         let mut rows = Vec::new();
-        if let Some((at, name)) = column {
+        if !columns.is_empty() {
             let mut seen = HashSet::new();
-            let labels = table.rows.iter().take(MOST_ROWS).map(|row| format!("{name}=\"{}\"", label_text(&row[at])));
-            // Names that agree in all that is shown would make one metric twice, and the page unreadable.
+            let labels = table.rows.iter().take(MOST_ROWS).map(|row| {
+                let labels = columns.iter().map(|(at, name)| format!("{name}=\"{}\"", label_text(&row[*at])));
+                labels.collect::<Vec<_>>().join(",")
+            });
+            // Names that are equal after truncation would produce a metric twice, and make the page invalid.
             rows = labels.enumerate().filter(|(_, label)| seen.insert(label.clone())).collect();
         }
-        Labelled { service, table, rows }
+        Labelled { service, table, has_labels: !columns.is_empty(), rows, with_histograms: 0 }
     }
 
-    /// Returns how many bytes each row takes at most.
+    /// Returns the columns with a metric for each row, by their position, with the names of their metrics.
+    fn columns(&self) -> impl Iterator<Item = (usize, &'static Column, String)> {
+        self.table.info.columns.iter().enumerate().filter_map(|(at, column)| match column.metric {
+            ColumnMetric::Each(metric) => Some((at, column, self.name_of(metric, column))),
+            _ => None,
+        })
+    }
+
+    fn name_of(&self, metric: &str, column: &Column) -> String {
+        format!("poolcounter_{}_{metric}{}", self.service, column.unit.suffix())
+    }
+
+    /// Returns the largest possible size of each row without its histograms, in bytes.
     fn costs(&self) -> Vec<usize> {
-        let each = |column: &&Column| matches!(column.metric, ColumnMetric::Each(_));
-        let (times, others): (Vec<&Column>, Vec<&Column>) =
-            self.table.info.columns.iter().filter(each).partition(|column| column.unit == ColumnUnit::Times);
-        let lines = |n| others.len() + if n < ROWS_WITH_HISTOGRAMS { times.len() * (TIME_BOUNDS.len() + 3) } else { 0 };
-        self.rows.iter().enumerate().map(|(n, (_, label))| lines(n) * (label.len() + LINE_COST)).collect()
+        let names: Vec<(usize, usize)> = self.columns().map(|(at, _, name)| (at, name.len())).collect();
+        let cost = |(row, label): &(usize, String)| {
+            let values = names.iter().filter_map(|(at, name)| Some(name + value_bytes(&self.table.rows[*row][*at])?));
+            values.map(|bytes| bytes + label.len() + "{} \n".len()).sum()
+        };
+        self.rows.iter().map(cost).collect()
+    }
+
+    /// Returns the largest possible size of the histograms of each row, in bytes, as far as rows may have some.
+    fn costs_of_histograms(&self) -> Vec<usize> {
+        let names: Vec<usize> = self.times().map(|(_, _, name)| name.len()).collect();
+        let line = |name: &usize, label: &str| name + label.len() + BUCKET_BYTES;
+        let cost =
+            |(_, label): &(usize, String)| names.iter().map(|name| (TIME_BOUNDS.len() + 3) * line(name, label)).sum();
+        let most = if names.is_empty() { 0 } else { ROWS_WITH_HISTOGRAMS };
+        self.rows.iter().take(most).map(cost).collect()
+    }
+
+    /// Returns the columns with histograms.
+    fn times(&self) -> impl Iterator<Item = (usize, &'static Column, String)> {
+        self.columns().filter(|(_, column, _)| column.unit == ColumnUnit::Times)
     }
 
     fn write(&self, page: &mut Exposition) {
+        self.columns().for_each(|(at, column, name)| self.write_each(page, &name, at, column));
         for (at, column) in self.table.info.columns.iter().enumerate() {
-            let name = |name: &str| format!("poolcounter_{}_{name}{}", self.service, column.unit.suffix());
-            match column.metric {
-                ColumnMetric::None | ColumnMetric::Label(_) => {}
-                ColumnMetric::Each(metric) => self.write_each(page, &name(metric), at, column),
-                ColumnMetric::Largest { name: metric, help } => {
-                    let largest = self.table.rows.iter().map(|row| value_of(&row[at])).fold(0.0, f64::max);
-                    page.single(&name(metric), GAUGE, help, largest);
-                }
+            if let ColumnMetric::Largest { name, help } = column.metric {
+                let largest = self.table.rows.iter().map(|row| value_of(&row[at])).fold(0.0, f64::max);
+                page.single(&self.name_of(name, column), GAUGE, help, largest);
             }
         }
     }
@@ -194,7 +255,7 @@ impl<'a> Labelled<'a> {
         let cells = self.rows.iter().map(|(row, label)| (label, &self.table.rows[*row][at]));
         if column.unit == ColumnUnit::Times {
             page.family(name, HISTOGRAM, column.help);
-            for (label, cell) in cells.take(ROWS_WITH_HISTOGRAMS) {
+            for (label, cell) in cells.take(self.with_histograms) {
                 if let Cell::Times(histogram) = cell {
                     page.histogram(name, label, histogram, TIME_BOUNDS, MICROS);
                 }
@@ -220,6 +281,15 @@ fn label_text(cell: &Cell) -> String {
     }
 }
 
+/// Returns the largest possible size of a value, in bytes; None if there is none.
+fn value_bytes(cell: &Cell) -> Option<usize> {
+    match cell {
+        Cell::Number(number) => Some(number.checked_ilog10().map_or(1, |log| log as usize + 1)),
+        Cell::Time(_) => Some(TIME_BYTES),
+        _ => None,
+    }
+}
+
 fn value_of(cell: &Cell) -> f64 {
     match cell {
         Cell::Number(number) => *number as f64,
@@ -231,8 +301,8 @@ fn value_of(cell: &Cell) -> f64 {
 fn write_loop(page: &mut Exposition, moment: &Moment<'_>) {
     let stats = moment.loop_stats;
     let histograms: [(_, _, &Histogram, _, _); 2] = [
-        ("tick_seconds", "How long the turns of the loop took, without sleep.", &stats.durations, TICK_BOUNDS, MICROS),
-        ("tick_clients", "How many connections were served in a turn of the loop.", &stats.turns, NUMBER_BOUNDS, 1.0),
+        ("tick_seconds", "Duration of the turns of the loop, without sleep.", &stats.durations, TICK_BOUNDS, MICROS),
+        ("tick_clients", "Connections served in a turn of the loop.", &stats.turns, NUMBER_BOUNDS, 1.0),
     ];
     for (name, help, histogram, bounds, scale) in histograms {
         let name = format!("poolcounter_{name}");
@@ -240,43 +310,43 @@ fn write_loop(page: &mut Exposition, moment: &Moment<'_>) {
         page.histogram(&name, "", histogram, bounds, scale);
     }
     let name = "poolcounter_budget_spent_total";
-    page.family(name, COUNTER, "How often a bound on the work of a turn was reached.");
+    page.family(name, COUNTER, "Times that a bound on the work of a turn was reached.");
     for budget in Budget::ALL {
         page.value(name, &format!("budget=\"{}\"", budget.name()), stats.spent(budget));
     }
     page.single(
         "poolcounter_last_reload_success",
         GAUGE,
-        "Whether the last reload has worked; 1 if there was none.",
+        "1 if the last reload succeeded or there was none, else 0.",
         u8::from(stats.reload.is_none_or(|reload| reload.has_worked)),
     );
     page.single(
         "poolcounter_last_reload_timestamp_seconds",
         GAUGE,
-        "When the last reload was, since 1970; 0 if there was none.",
+        "Time of the last reload, since 1970; 0 if there was none.",
         stats.reload.map_or(0.0, |reload| seconds(moment.time_of_day(reload.at))),
     );
-    page.single("poolcounter_timers", GAUGE, "Timers that are armed.", moment.timers);
+    page.single("poolcounter_timers", GAUGE, "Armed timers.", moment.timers);
 }
 
-/// What every process tells, under the names that all have in common.
+/// Writes the metrics of the process, under the names that all exporters use.
 fn write_process(page: &mut Exposition, moment: &Moment<'_>) {
     let usage = &moment.usage;
     page.single(
         "process_cpu_seconds_total",
         COUNTER,
-        "Processor time that the process has used, of user and system together.",
+        "Processor time of the process, user and system together.",
         seconds(usage.cpu),
     );
     page.single("process_open_fds", GAUGE, "Open file descriptors of the process.", usage.open_fds);
-    page.single("process_max_fds", GAUGE, "How many file descriptors the process may have.", usage.max_fds);
+    page.single("process_max_fds", GAUGE, "Limit of file descriptors of the process.", usage.max_fds);
     let memory = usage.resident_bytes;
     page.single("process_resident_memory_bytes", GAUGE, "Resident memory of the process.", memory);
     let start = seconds(moment.epoch);
-    page.single("process_start_time_seconds", GAUGE, "When the process started, since 1970.", start);
+    page.single("process_start_time_seconds", GAUGE, "Start time of the process, since 1970.", start);
 }
 
-/// How many microseconds are in the unit of metrics.
+/// Microseconds per second, the unit of metrics.
 const MICROS: f64 = 1e6;
 
 fn seconds(span: Span) -> f64 {

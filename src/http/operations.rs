@@ -8,8 +8,9 @@ use poolcounter_core::id::ConnId;
 use poolcounter_service::contract::{Context, Effect, OperationError, OperationResult, Requester};
 
 impl Http {
-    /// Asks a service for an operation, `NAME/ARGUMENT`, where that is allowed and the request comes from a page of this server: a page
-    /// from elsewhere can have a browser send a request, but not without its origin. The response comes with the result.
+    /// Requests an operation `NAME/ARGUMENT` of a service, if it is allowed and the request comes from a page of this
+    /// server: a foreign page can make a browser send a request, but not with this server's origin. The response
+    /// follows with the result.
     pub(super) fn operate(
         &mut self,
         conn: ConnId,
@@ -50,7 +51,7 @@ impl Http {
     }
 }
 
-/// Returns the status of an operation that was not done.
+/// Returns the HTTP status for a failed operation.
 fn status_of(reason: &OperationError) -> Status {
     match reason {
         OperationError::Malformed(_) => Status::BadRequest,

@@ -1,35 +1,35 @@
-//! The options of the status page.
+//! Options of the status page.
 
 use super::fleet::fetch::HttpServer;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag};
 
-/// What the options of the status page say.
+/// Settings of the status page.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HttpSettings {
-    /// Names under which the pages are shown, besides those that need not be told, in lower case.
+    /// Accepted host names in addition to the default ones, in lower case.
     pub hosts: Vec<String>,
-    /// Whether the pages have buttons that change things.
+    /// True if pages have buttons for operations.
     pub is_admin: bool,
-    /// The daemons of which the pages tell; none if they tell of this one.
+    /// Daemons to show; empty for this one.
     pub servers: Vec<HttpServer>,
-    /// The services of which those daemons tell, by name; what they tell of others is left out.
+    /// Services of those daemons that are shown, by name.
     pub services: Vec<&'static str>,
 }
 
-/// Where the pages are served: nowhere, until an address is named.
+/// Options of its addresses; none by default.
 pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
     long: "http",
     key: "http",
     default: "[]",
     hint: "ADDRESS",
-    doc_short: "serve metrics and a status page on such an address; repeatable (default: off; the port is 7580)",
+    doc_short: "serve metrics and a status page on this address; repeatable (default: off; the port is 7580)",
     doc_long: "
             Serve metrics and a status page on
             .Ar address ,
             which is written as for
             .Fl -listen ;
             see
-            .Sx METRICS AND STATUS PAGE .
+            .Sx SERVICES .
             May be given several times.
             The port of addresses that name none is 7580.
             By default this is off.",
@@ -41,20 +41,20 @@ pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
     ..Opt::BLANK
 }];
 
-/// The other options.
+/// All other options.
 pub const OPTIONS: &[Opt<HttpSettings>] = &[
     Opt {
         long: "http-host",
         key: "http_host",
         default: "[]",
         hint: "NAME",
-        doc_short: "a name under which browsers and scrapers ask for the pages, besides localhost, this machine's name and IP addresses; \
+        doc_short: "host name that browsers and scrapers may use for the pages, besides localhost, this machine's name and IP addresses; \
                repeatable",
         doc_long: "
-            A name under which browsers and scrapers ask for the pages.
-            A request for another host than localhost, this machine's own name, an IP address or such a name is answered with
+            Host name that browsers and scrapers may use for the pages.
+            A request for a host other than localhost, this machine's own name, an IP address or one of these names is answered with
             .Li 421 ,
-            so that no page of the web can have its own name point here and read what is shown.
+            so that no web page can read them by making its own name point here (DNS rebinding).
             May be given several times.",
         repeats: true,
         set: |settings, value| {
@@ -78,7 +78,7 @@ pub const OPTIONS: &[Opt<HttpSettings>] = &[
     },
 ];
 
-/// Returns the name as requests are compared with it; None if it is no name.
+/// Returns a host name in lower case; None if it is invalid.
 fn name(text: &str) -> Option<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let name = text.strip_suffix('.').unwrap_or(text);

@@ -1,4 +1,4 @@
-//! Overviews for tests: all that can be asked of services, in rows without end, shown and added up.
+//! Overviews for tests: everything that services report, with any number of rows, shown and merged.
 
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{ConnId, Id};
@@ -6,8 +6,9 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_service::container::{AllSettings, Services};
 use poolcounter_service::contract::{Info, NoPeers, NoProcessInfo, Peers, Process};
 use poolcounter_service::loop_stats::LoopStats;
+use poolcounter_service::report::Moment;
 use poolcounter_service::report::room::{MOST_ROWS, Room};
-use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
+use poolcounter_service::report::snapshot::{Remembered, Snapshot};
 use poolcounter_service::report::{Cell, ColumnUnit, Overview};
 
 /// Services with tables of every kind.
@@ -28,14 +29,14 @@ impl Peers for Long {
     }
 }
 
-/// Everything that can be asked of the services, whatever they are, with as many rows as there can be.
+/// Returns the reports of all services, each table with `rows` rows of generated cells.
 pub fn overview(rows: usize, name: impl Fn(usize) -> Vec<u8>) -> Overview {
     let mut histogram = Histogram::default();
     (0..100_000).for_each(|n| histogram.record_number(n * n));
     let mut overview = Services::of(SERVICES, &AllSettings::defaults(SERVICES)).overview(Time::START, &NoPeers);
     let cell = |unit: ColumnUnit, n: usize| match unit {
         ColumnUnit::Name | ColumnUnit::Linked(_) => Cell::Name(name(n)),
-        ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => Cell::Text(format!("[2001:db8::{n}]:40000")),
+        ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(..) => Cell::Text(format!("[2001:db8::{n}]:40000")),
         ColumnUnit::Client(_) => Cell::client(ConnId::from_index(n), &Long),
         ColumnUnit::Level | ColumnUnit::Count | ColumnUnit::Bytes => Cell::Number(u64::MAX),
         ColumnUnit::Age | ColumnUnit::Duration => Cell::Time(Span::from_micros(123_456_789_012_345)),
@@ -63,7 +64,7 @@ pub fn of_overview(overview: Overview, loop_stats: &LoopStats) -> Moment<'_> {
     }
 }
 
-/// Clients read lines of 64 KiB at most, and an empty one is the end.
+/// Clients read lines of at most 64 KiB, and an empty one is the end.
 #[test]
 fn lines_are_short_and_the_same_json() {
     let overview = overview(257, |n| [format!("{n}").as_bytes(), &b"\\\n".repeat(100)].concat());
@@ -90,7 +91,7 @@ mod merged {
         Snapshot::read(json.as_bytes(), &SERVICES).expect("is what a daemon tells")
     }
 
-    /// Two rows of each table, with so many of everything, which took so long.
+    /// Returns two rows per table, with this number everywhere, and as many durations of `micros`.
     fn with_numbers(number: u64, micros: u64) -> Overview {
         let mut overview = overview(2, |n| format!("name{n}").into_bytes());
         let mut times = Histogram::default();
@@ -132,7 +133,7 @@ mod merged {
         assert!(rows[0].1 == "a" && rows[1].1 == "a" && rows[2].1 == "b", "the worst come first: {rows:?}");
     }
 
-    /// A daemon tells of the same in the same words, so that of one alone nothing is changed but for its name.
+    /// Daemons use the same texts, so the merged report of a single one changes only by its name.
     #[test]
     fn one_alone_is_as_it_is() {
         let one = told(with_numbers(3, 70));
@@ -154,7 +155,7 @@ mod merged {
         assert_eq!(alone["history"]["series"], all["history"]["series"]);
     }
 
-    /// Whoever can answer in the place of a daemon can tell anything.
+    /// An impostor of a daemon can send anything.
     #[test]
     fn hostile_names_are_harmless_on_every_page() {
         let whole = told(with_numbers(3, 70)).to_json();
@@ -201,9 +202,9 @@ mod merged {
         }
     }
 
-    /// What another release, a fault or somebody on the way may say in the place of anything.
+    /// Another release, a fault or an attacker may send any value in any place.
     #[test]
-    fn an_answer_with_anything_in_any_place_ends_nothing() {
+    fn any_answer_of_a_server_is_survived() {
         let whole = told(with_numbers(3, 70));
         let json = Snapshot { services: whole.services.into_iter().take(1).collect(), ..whole }.to_json();
         let json: Value = serde_json::from_str(&json).expect("is JSON");
@@ -236,7 +237,7 @@ mod merged {
         }
     }
 
-    /// Each column has a unit that is not known.
+    /// Each column has an unknown unit.
     #[test]
     fn a_table_without_a_known_column_is_left_out() {
         let json = told(with_numbers(3, 70)).to_json().replace("\"unit\":\"", "\"unit\":\"later-");

@@ -1,6 +1,8 @@
 
 "use strict";
-// Everything that clients named comes in as text and is put in as text: nothing here reads or writes markup.
+// Names given by clients arrive as text and are inserted as text: no code here reads or writes markup.
+// Title of the line of silent servers.
+const SERVERS = "Servers";
 const REFRESH_MS = 2000, STALE_MS = 7000;
 const byId = id => document.getElementById(id);
 
@@ -18,7 +20,7 @@ function svg(tag, attributes) {
   return node;
 }
 
-// Leaves alone what is as it should be, so that a selection survives.
+// Sets the text unless it is unchanged, so that a selection survives.
 function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -46,7 +48,7 @@ function bytes(n) {
   return (n / 1024 ** at).toLocaleString("en", { maximumSignificantDigits: 3 }) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][at];
 }
 
-// How often something happened in each second.
+// Formats a rate per second.
 function perSecond(n) {
   if (n === 0) return "0";
   const digits = n < 100 ? 1 : 0;
@@ -55,22 +57,22 @@ function perSecond(n) {
 
 const clock = (s, isShort) => new Date(s * 1000).toLocaleTimeString("en-GB", isShort ? { hour: "2-digit", minute: "2-digit" } : {});
 
-// The range that is told of: counts are of the last minute, five minutes, hour, or of all since the start.
+// Range of the counts: the last minute, five minutes or hour, or totals since the start.
 const RANGES = [["1m", "1 min"], ["5m", "5 min"], ["1h", "1 h"], ["start", "since start"]];
 let range = "1m";
-// Where there is a page about something of that name: another server's, or one of this. A dot would be taken for the end of ".json".
+// Path of the page about a name, on another server or this one. Escapes dots, which could look like the end ".json".
 const linkTo = (path, name) => path === "http://" ? path + name + "/" : path + encodeURIComponent(name).replaceAll(".", "%2E");
 const withRange = path => path + (range === "1m" ? "" : "?range=" + range);
 
 const TONES = { none: "", work: "", caution: "amber", alarm: "red" };
-// A name that is long is cut in its middle.
+// Cuts a long name in its middle.
 const MOST_CHARACTERS = 64;
 const cut = name => name.length <= MOST_CHARACTERS ? name : name.slice(0, 40) + "…" + name.slice(-20);
 const text = className => value => [{ text: cut(value), className, title: cut(value) === value ? "" : value }];
 const faint = show => (value, tone) => [{ text: show(value), className: value === 0 ? "none" : tone }];
 const quantile = (value, isOver) => value === null ? "–" : (isOver ? "over " : "") + duration(value);
 
-// What stands in a column, by its unit: one cell, or two.
+// Cells of a value by the unit of its column: one or two.
 const CELLS = {
   name: text("text name"),
   address: text("text peer"),
@@ -82,8 +84,8 @@ const CELLS = {
   times: value => [quantile(value.p50, value.p50_is_over), quantile(value.p99, value.p99_is_over)],
 };
 
-// A table of rows of cells, which are texts or objects of text, className, share, curves, link, title and actions. Heads are texts,
-// or objects of text, className, title, link and sort, which is called when the head is clicked.
+// Fills a table. Cells are texts or objects of text, className, share, curves, link, title and actions. Heads are texts, or objects
+// of text, className, title, link and sort, which is called on a click.
 function fill(id, heads, rows) {
   const table = byId(id), section = table.closest("section"), empty = section && section.querySelector(".empty");
   if (!table.tHead) {
@@ -124,7 +126,7 @@ function fill(id, heads, rows) {
   });
 }
 
-// A small plot of how much was done, and how much refused.
+// Draws a small plot of the work done and refused.
 function drawCurves(td, [done, refused]) {
   if (!td.querySelector("svg")) {
     const plot = svg("svg", { class: "spark", preserveAspectRatio: "none", role: "img" });
@@ -132,7 +134,7 @@ function drawCurves(td, [done, refused]) {
     td.replaceChildren(plot);
     delete td.dataset.key;
   }
-  // A young server has no points yet.
+  // A server that has just started has no points yet.
   const now = values => perSecond(values.at(-1) ?? 0), peak = values => Math.max(0, ...values);
   const plot = td.firstChild, most = Math.max(peak(done), peak(refused));
   const path = values => values.map((value, x) => x + "," + (21 - (most ? value / most * 19 : 0)).toFixed(1)).join("L");
@@ -143,7 +145,7 @@ function drawCurves(td, [done, refused]) {
     + "; refused: " + now(refused) + " now, at most " + perSecond(peak(refused)));
 }
 
-// Puts a text in, which may be a link, and buttons beside it.
+// Inserts a text, optionally as a link, and buttons beside it.
 function write(node, text, link, actions = []) {
   const key = [link ? withRange(link) : "", ...actions.map(action => action.path)].join(" ");
   if (key === " " || key === "") {
@@ -159,9 +161,23 @@ function write(node, text, link, actions = []) {
   if (link) first.href = withRange(link);
   node.replaceChildren(first, ...actions.map(({ name, path }) => {
     const button = el("button", "", name);
-    button.onclick = () => act(button, path);
+    button.onclick = () => confirm(button, name, text, path);
     return button;
   }));
+}
+
+// Operations that cannot be undone.
+const FINAL = ["delete"];
+
+// Asks in place of a button whether its operation is meant; the focus is on the button that does nothing.
+function confirm(button, name, text, path) {
+  const row = el("span", "confirm", FINAL.includes(name) ? "This cannot be undone. " : "");
+  const yes = el("button", FINAL.includes(name) ? "final" : "", name + " " + text), no = el("button", "", "cancel");
+  yes.onclick = () => { no.remove(); act(yes, path); };
+  no.onclick = () => { row.replaceWith(button); button.focus(); };
+  row.append(yes, no);
+  button.replaceWith(row);
+  no.focus();
 }
 
 async function act(button, path) {
@@ -176,13 +192,13 @@ async function act(button, path) {
   }
 }
 
-// How many rows of a table are shown before a click, the tables of which all are, the orders that were clicked for, and the tables
-// that stay as they are while somebody points at them.
+// Numbers of rows shown before a click, tables shown in full, orders chosen by clicks, and tables that stay unchanged while the
+// pointer is on them.
 const FOLDED = 20, FOLDED_NARROW = 10, open = new Set(), orders = {}, frozen = new Set();
-// What rows must have in them.
+// Text that visible rows must contain.
 let filter = "";
 const isText = unit => ["name", "address", "text", "key"].includes(unit);
-// Whether all rows are needed, not only those that are shown first.
+// True if all rows are needed, not only the first ones.
 const wantsAll = () => open.size > 0 || filter !== "" || Object.keys(orders).length > 0 || location.search.includes("rows=");
 const pathOf = (service, action, key) => ["", service.name, action, key].map(encodeURIComponent).join("/");
 
@@ -195,7 +211,7 @@ function ordered(rows, order) {
   return [...sorted, ...rows.filter(row => value(row) === null)];
 }
 
-// A button below a table that shows all of its rows, or the first ones again.
+// Adds a button below a table that shows all of its rows, or the first ones again.
 function unfold(id, all, most, again) {
   const root = byId(id).closest("section");
   let button = root.querySelector("button.fold");
@@ -212,7 +228,7 @@ function unfold(id, all, most, again) {
   };
 }
 
-// A part of the page whose rows do not move while the pointer or the focus is on them.
+// Keeps the rows of a part of the page in place while the pointer or the focus is on them.
 function freezing(root, id, again) {
   const freeze = is => {
     if (is) frozen.add(id);
@@ -225,12 +241,12 @@ function freezing(root, id, again) {
   root.addEventListener("focusout", () => freeze(root.matches(":hover")));
 }
 
-// A table of a service, with its heading and what is to be said of it.
+// Creates the section of a service's table, with its heading and its note.
 function section(service, heading) {
   const id = "table-" + service.name + "-" + heading.name;
   if (!byId(id)) {
-    // Narrow ones stand beside each other.
-    const root = el("section", heading.columns.length > 6 ? "wide" : ""), scroll = el("div", "scroll"), table = el("table");
+    // Narrow tables are placed side by side.
+    const root = el("section", heading.columns.some((it, x) => x > 5 || it.name === "error") ? "wide" : ""), scroll = el("div", "scroll"), table = el("table");
     table.id = id;
     table.setAttribute("aria-label", heading.title);
     scroll.append(table);
@@ -243,19 +259,22 @@ function section(service, heading) {
   return id;
 }
 
-// Draws a table as it was told of last.
+// Draws a table again from the last status.
 function drawAgain(serviceName, name) {
   const service = last.services.find(it => it.name === serviceName), heading = service && service.tables.find(it => it.name === name);
   if (heading) rowsOf(service, heading, true);
 }
 
-// Of what time the counts of a table are.
+// Returns the period of a table's counts as text.
 function timeOf(heading) {
   if (heading.recent) return "last " + duration(Math.round(heading.recent.seconds));
   return heading.columns.some(column => column.is_counter || column.unit === "times") ? "since the start" : "";
 }
 
-// A value that only grows, as it is shown where it is of some seconds only; and what is to catch the eye: red is what happens now.
+// Rates of the last minute, shown per second.
+const isRate = name => name.endsWith("_rate"), LAST_MINUTE = { seconds: 60 };
+
+// Returns the cell of a count, as a rate if it covers only some seconds; red only if it still happens.
 function countCells(value, emphasis, recent, curves) {
   if (!recent) return faint(number)(value, "");
   const isNow = range === "1m" || !curves || Math.max(...curves[1].slice(-2)) > 0;
@@ -263,17 +282,17 @@ function countCells(value, emphasis, recent, curves) {
   return [{ ...cell, text: value ? cell.text : "0", title: number(value) + " in " + duration(Math.round(recent.seconds)) }];
 }
 
-// Columns of a table that there was no room for, by their names, with the width for which that holds; tables that show all of them.
+// Names of a table's columns without room, with the width for which this is valid; tables that show all columns.
 const tight = {}, uncut = new Set();
 
-// Columns that say something, but for those that there is no room for.
+// Returns the columns with content, without those that have no room.
 function columnsOf(id, heading, width) {
   const columns = heading.columns.filter(column => !column.is_zero), key = width + " " + columns.map(column => column.name).join(" ");
   if (tight[id]?.key !== key) tight[id] = { key, names: new Set() };
   return uncut.has(id) ? columns : columns.filter(column => !tight[id].names.has(column.name));
 }
 
-// Leaves out a column more where a table is wider than its place: of those that only tell, the last one; what waits or is refused stays.
+// Hides one more column if a table is too wide: the last of the least emphasised; columns of waits and refusals stay longest.
 function tighten(id, columns) {
   const rank = ({ emphasis, unit }) => isText(unit) && emphasis === "none" ? 1 : { none: 0, work: 2, caution: 3, alarm: 4 }[emphasis] ?? 0;
   const scroll = byId(id).closest(".scroll"), rest = columns.slice(1);
@@ -295,7 +314,7 @@ function rowsOf(service, heading, isForced) {
     const order = orders[id], isSorting = order && order.name === name;
     const className = [isText(unit) ? "text" : "", isSorting ? order.isDown ? "down" : "up" : ""].join(" ").trim();
     const sort = () => {
-      // Numbers begin with the greatest, names with the first; the third click has it as the server tells it.
+      // Numbers start with the greatest, names with the first; the third click restores the order of the server.
       const first = !isText(unit);
       if (!isSorting) orders[id] = { name, isDown: first };
       else if (order.isDown === first) order.isDown = !first;
@@ -305,9 +324,9 @@ function rowsOf(service, heading, isForced) {
     };
     return unit === "times"
       ? ["p50", "p99"].map(share => ({ text: title + " " + share, title: help, className, sort }))
-      : [{ text: title + (recent && is_counter ? "/s" : ""), title: help, className, sort }];
+      : [{ text: isRate(name) ? title.replace("/min", "/s") : title + (recent && is_counter ? "/s" : ""), title: help, className, sort }];
   });
-  if (curves.size) heads.push({ text: "trend", title: "How much was done in each second, and in red how much was refused." });
+  if (curves.size) heads.push({ text: "trend", title: "Requests done per second, and in red those refused." });
   const folded = heading.columns.length > 6 ? FOLDED : FOLDED_NARROW, rows = open.has(id) ? all : all.slice(0, folded);
   const most = columns.map(({ name, emphasis }) => emphasis === "work" ? Math.max(1e-9, ...all.map(row => row[name])) : 0);
   byId(id).classList.toggle("many", heads.length > 12);
@@ -315,7 +334,8 @@ function rowsOf(service, heading, isForced) {
   fill(id, heads, rows.map(row => columns.flatMap(({ name, unit, emphasis, link, actions, is_counter }, x) => {
     const value = row[name];
     if (value === null) return unit === "times" ? ["–", "–"] : [{ text: "–", className: isText(unit) ? "text" : "" }];
-    const cells = is_counter && unit === "number" ? countCells(value, emphasis, recent, curves.get(row)) : CELLS[unit](value, TONES[emphasis]);
+    const cells = isRate(name) ? countCells(value, emphasis, LAST_MINUTE)
+      : is_counter && unit === "number" ? countCells(value, emphasis, recent, curves.get(row)) : CELLS[unit](value, TONES[emphasis]);
     if (unit === "seconds" && !is_counter) cells[0].title = "since " + clock(told_at - value);
     if (link) cells[0].link = linkTo(link, row[name + "_key"] ?? value);
     if (!value && link) cells[0].text = "(no name)";
@@ -328,14 +348,14 @@ function rowsOf(service, heading, isForced) {
   say(root.querySelector("h2 small"), [timeOf(heading), filter ? "with “" + filter + "”: " + number(all.length) : ""].filter(Boolean).join(", "));
   const more = heading.more && !isPartial ? "There are " + number(heading.more) + " more." : "";
   const note = root.querySelector(".note");
-  const titles = has => heading.columns.filter(has).map(column => column.title).join(", ");
+  const titles = has => heading.columns.filter(has).map(column => column.title.replace("/min", "/s")).join(", ");
   const zero = titles(column => column.is_zero), cut = titles(column => tight[id].names.has(column.name));
   say(note, [heading.help, heading.note, more, zero && "Zero everywhere: " + zero + ".", cut && !uncut.has(id) && "No room for: " + cut + "."].filter(Boolean).join(" "));
   showCut(id, root, cut, again);
   note.hidden = rows.length === 0 || note.textContent === "";
 }
 
-// A button that shows the columns that there is no room for, or leaves them out again.
+// Adds a button that shows the columns without room, or hides them again.
 function showCut(id, root, cut, again) {
   let button = root.querySelector("button.cut");
   if (!button && !cut) return;
@@ -352,9 +372,9 @@ function showCut(id, root, cut, again) {
   say(button, uncut.has(id) ? "Fewer columns" : "All columns");
 }
 
-// From how many seconds on a cell of a matrix is how hot. The same stands in page.rs.
+// Ages in seconds from which a cell of a matrix has the next colour. Must equal the list in page.rs.
 const HEAT = [10, 60, 600, 3600, 21600];
-// What is chosen for the matrix, and all of it, if it was asked for.
+// Choices for the matrix, and the whole matrix, if it was requested.
 const isTab = location.pathname.lastIndexOf("/") === 0;
 const chosen = { isAll: !isTab, words: [], order: "server" };
 let whole;
@@ -413,7 +433,7 @@ async function fetchWhole(service) {
     whole = status.services.find(it => it.name === service.name).matrix;
     drawMatrix(service);
   } catch (error) {
-    // What is there stays until the next time.
+    // Keeps the current contents until the next refresh.
   }
 }
 
@@ -453,7 +473,7 @@ function drawMatrix(service) {
   parts.search.setAttribute("aria-label", parts.search.placeholder);
   parts.button.hidden = isSmall || !isTab;
   say(parts.button, chosen.isAll ? "Show the worst" : "Show all");
-  say(parts.note, isFound && !lines.length ? "Nothing has that name." : matrix.help);
+  say(parts.note, isFound && !lines.length ? "No such name." : matrix.help);
   parts.note.hidden = all[0] === 0;
 }
 
@@ -465,12 +485,12 @@ function matrixOf(service) {
 
 const COLORS = { none: "blue", work: "green", caution: "amber", alarm: "red" };
 const cards = new Map();
-// The plots' own coordinates: one from sample to sample, and so high. The plot of a young server is not all empty.
+// Height of plots in their own coordinates, and the least number of samples shown.
 const HEIGHT = 100, FEWEST = 20;
-// Which sample is pointed at in all plots, counted from the last one.
+// Index of the sample pointed at in all plots, counted from the last one.
 let pointed;
 
-// The least round number that is no less.
+// Returns the least round number that is not less.
 function roundUp(n) {
   if (n <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(n));
@@ -518,7 +538,7 @@ function makeCard(series) {
   return card;
 }
 
-// Has all plots show the values of that sample; without one, what they are about.
+// Makes all plots show the values of that sample; without one, their mean and peak.
 function pointAt(ago, card) {
   pointed = ago === undefined ? undefined : Math.min(Math.max(ago, 0), Math.max(card.values.length - 1, 0));
   cards.forEach(point);
@@ -531,7 +551,7 @@ function plot(series, history, now) {
   const most = Math.max(values.length, FEWEST), peak = Math.max(0, ...values), top = roundUp(peak);
   Object.assign(card, { values, most, peak, interval: history.interval, now });
   say(card.number, card.format(series.is_rate ? values.at(-1) || 0 : series.now));
-  // What refuses is red only while it does.
+  // Refusals are red only while they happen.
   const isNow = series.emphasis !== "alarm" || Math.max(0, ...values.slice(-samplesOf(60, history))) > 0;
   card.root.className = "card " + (isNow && peak > 0 ? card.tone : "calm");
   const x = n => most - values.length + n;
@@ -549,10 +569,10 @@ function plot(series, history, now) {
   point(card);
 }
 
-// How many samples there are in so many seconds.
+// Returns the number of samples in a number of seconds.
 const samplesOf = (seconds, history) => Math.max(1, Math.round(seconds / history.interval));
 
-// What is pointed at, or else what the plot is about.
+// Shows the value pointed at, or else mean and peak.
 function point(card) {
   const { values, most, interval, now } = card, index = values.length - 1 - pointed;
   const isThere = index >= 0 && index < values.length;
@@ -586,7 +606,7 @@ function facts(pairs) {
   });
 }
 
-// A service's table, folded up.
+// Creates the folded table of a service's figures.
 function figures(service) {
   const id = "figures-" + service.name.replaceAll(" ", "-");
   if (!byId(id)) {
@@ -607,18 +627,18 @@ function reloaded(reload, now) {
   return [["reloaded", `${duration(Math.max(now - reload.at, 0))} ago${reload.has_worked ? "" : ", not done"}`]];
 }
 
-// Whether only the rows that are shown first were told.
+// Last status, title for an alarm, and true if the status has only the first rows.
 let last, alarm = "", isPartial = !location.search.includes("rows=");
 
-// Those of several servers that do not answer.
+// Returns the servers of a fleet that do not answer.
 const silentOf = status => (status.http?.servers ?? []).filter(row => row.silent !== null);
 
-// A line for each service, with the conditions that are on: what is wrong, since when, and the command that helps.
+// Limit of conditions in the line of a service, each with its cause, its start and a command; levels and their colours.
 const MOST_CONDITIONS = 6, LEVELS = ["ok", "warning", "critical"], COLOURS = { ok: "%232563c9", warning: "%23b7791f", critical: "%23c92a2a" };
 
 function linesOf(status) {
   const silent = silentOf(status).map(row => ({ level: "critical", sentence: "no answer from " + row.server, since: status.started_at + status.uptime - row.silent, link: "", command: "" }));
-  const servers = silent.length ? [{ title: "Servers", level: "critical", sentence: silent[0].sentence, conditions: silent, more: 0 }] : [];
+  const servers = silent.length ? [{ title: SERVERS, level: "critical", sentence: silent[0].sentence, conditions: silent, more: 0 }] : [];
   return [...servers, ...status.health].sort((one, other) => LEVELS.indexOf(other.level) - LEVELS.indexOf(one.level));
 }
 
@@ -632,29 +652,41 @@ function sentenceOf({ sentence, since, link, command }) {
   return root;
 }
 
+// The lines with the conditions of the thing that the page is about, and of servers that do not answer.
+function ofThing(lines) {
+  const isAbout = ({ link }) => link && decodeURIComponent(link) === decodeURIComponent(location.pathname);
+  const worst = conditions => LEVELS[Math.max(...conditions.map(it => LEVELS.indexOf(it.level)))];
+  return lines.flatMap(line => {
+    const conditions = line.title === SERVERS ? line.conditions : line.conditions.filter(isAbout);
+    return conditions.length ? [{ ...line, level: worst(conditions), conditions, more: 0 }] : [];
+  });
+}
+
 function showHealth(status) {
-  const lines = linesOf(status), root = byId("state"), told = JSON.stringify(lines);
-  // A tab has the conditions of its own service, and the worst one of each other.
+  const lines = linesOf(status), root = byId("state"), shownLines = status.title ? ofThing(lines) : lines;
+  const told = JSON.stringify(shownLines);
+  // A tab shows all conditions of its own service, and the worst one of each other.
   const isWhole = line => !status.tab || status.tab === "overview" || status.tab === tabOf(line);
   const critical = lines.flatMap(line => line.conditions.filter(it => it.level === "critical"));
   const worst = lines.find(line => line.level === "critical");
   if (root.dataset.told !== told) {
     root.dataset.told = told;
-    root.replaceChildren(...lines.map(line => {
+    root.hidden = !shownLines.length;
+    root.replaceChildren(...shownLines.map(line => {
       const row = el("div", "level " + line.level), list = el("ul");
       row.append(el("i"), el("b", "", line.title), el("span", "word", line.level), list);
       const shown = line.conditions.slice(0, isWhole(line) ? MOST_CONDITIONS : 1), more = line.more + line.conditions.length - shown.length;
       list.append(...(shown.length ? shown.map(sentenceOf) : [el("li", "", line.sentence)]), ...(more > 0 ? [el("li", "", "and " + number(more) + " more")] : []));
       return row;
     }));
-    const icon = byId("icon"), level = lines.length ? lines[0].level : "ok";
-    icon.href = icon.href.replace(/%23[0-9a-f]{6}/, COLOURS[level]);
   }
+  const icon = byId("icon"), href = icon.href.replace(/%23[0-9a-f]{6}/, COLOURS[lines.length ? lines[0].level : "ok"]);
+  if (icon.href !== href) icon.href = href;
   return worst ? "(" + number(critical.length) + ") " + worst.title + ": " + worst.sentence : "";
 }
 
 function show(status, isPart) {
-  // What somebody has asked for is drawn, even where they point at it.
+  // Rows requested by a click are drawn even while the pointer is on the table.
   const isForced = isPartial && !isPart;
   isPartial = isPart;
   const { services, process } = status, loop = status.loop;
@@ -670,9 +702,10 @@ function show(status, isPart) {
   byId("off").hidden = !off;
   if (off) say(byId("off"), "This service is off. The option --" + off.option + " turns it on.");
   showCommands(status.commands ?? []);
+  showBlocks(status.blocks ?? []);
   status.history.series.filter(series => isTab && status.tab !== "overview" || isUsed(services.find(it => it.name === series.service)))
     .forEach(series => plot(series, status.history, status.started_at + status.uptime));
-  // Those who look at this page are none of them.
+  // Viewers of this page do not count as clients.
   const clients = services.filter(it => it.name !== "http").reduce((sum, it) => sum + it.connections, 0);
   const servers = status.http?.servers;
   facts(servers ? [
@@ -703,23 +736,23 @@ function show(status, isPart) {
   told.forEach(figures);
   if (status.tab === "daemon") figures({ name: "the loop", figures: [
     { name: "ticks", value: loop.ticks, help: "Turns of the loop." },
-    { name: "turns", value: loop.turns, help: "Turns of clients in them." },
+    { name: "turns", value: loop.turns, help: "Turns of clients in these turns." },
     { name: "busy", value: loop.busy, is_seconds: true, help: "Time awake." },
-    { name: "timers", value: loop.timers, help: "Timers that are armed." },
-    ...loop.budgets_spent.map(it => ({ name: "budget " + it.budget, value: it.times, help: "How often this bound on a turn was reached." })),
-    { name: "processor time", value: process.cpu, is_seconds: true, help: "Time that the process has used, of user and system together." },
+    { name: "timers", value: loop.timers, help: "Armed timers." },
+    ...loop.budgets_spent.map(it => ({ name: "budget " + it.budget, value: it.times, help: "Times that this bound on a turn was reached." })),
+    { name: "processor time", value: process.cpu, is_seconds: true, help: "Processor time of the process, user and system together." },
     { name: "descriptors", value: process.open_fds, help: "Open files and connections, of " + number(process.max_fds) + " that there may be." },
   ] });
 }
 
-// The word of a service in the path of its tab.
+// Returns the word of a service in the path of its tab.
 const tabOf = service => service.title.toLowerCase();
 
-// Links to the tabs, each with the worst level of its service.
+// Shows the links to the tabs, each with the worst level of its service.
 function showTabs(status) {
   const root = byId("tabs"), isOff = it => it.title && !it.is_enabled;
-  // A page of one thing knows of the other services by their health alone.
-  const titles = new Set([...status.services.filter(it => it.title && it.is_enabled), ...status.health].map(it => it.title));
+  // A page about one thing has only the health of the other services.
+  const titles = new Set([...status.health, ...status.services.filter(it => it.title && it.is_enabled)].map(it => it.title));
   const tabs = [
     { text: "Overview", path: "/", word: "overview", className: "none" },
     ...[...titles].filter(title => title !== "Daemon").map(title => ({ text: title, word: tabOf({ title }), className: status.health.find(line => line.title === title)?.level ?? "none" })),
@@ -738,7 +771,7 @@ function showTabs(status) {
   }));
 }
 
-// The commands for the thing that the page is about.
+// Shows the commands for the thing of the page.
 function showCommands(commands) {
   const root = byId("acts"), list = root.querySelector("ul"), told = commands.join("\n");
   root.hidden = !commands.length;
@@ -751,14 +784,29 @@ function showCommands(commands) {
   }));
 }
 
-// A command as it is typed, and a button that copies it.
+// Texts about the thing, such as the body of a job. They come as text and are put in as text.
+function showBlocks(blocks) {
+  const root = byId("blocks"), told = JSON.stringify(blocks);
+  if (root.dataset.told === told) return;
+  root.dataset.told = told;
+  root.replaceChildren(...blocks.map(({ title, text }) => {
+    const section = el("section", "wide"), pre = el("pre", "", text);
+    pre.tabIndex = 0;
+    pre.setAttribute("role", "region");
+    pre.setAttribute("aria-label", title);
+    section.append(el("h2", "", title), pre);
+    return section;
+  }));
+}
+
+// Returns a command as typed, and a button that copies it.
 function commandOf(command) {
   const code = el("code", "", "poolcounter " + command), copy = el("button", "copy", "copy");
   copy.onclick = () => navigator.clipboard?.writeText(code.textContent).then(() => say(copy, "copied"), () => {});
   return navigator.clipboard ? [code, " ", copy] : [code];
 }
 
-// Conditions that are over, on the overview.
+// Shows the conditions that are over, on the overview.
 function showPast(status) {
   const past = status.tab === "overview" ? status.past ?? [] : [];
   byId("past-section").hidden = !past.length;
@@ -769,13 +817,13 @@ function showPast(status) {
   ]));
 }
 
-// Those that a client has connected to; the first if there is none.
+// Returns true for services with connections so far; without any, for the first one.
 function isUsed(service) {
   const isAny = last.services.some(it => it.name !== "http" && it.connections_opened > 0);
   return isAny ? service.connections_opened > 0 : service.name === last.services[0].name;
 }
 
-// Where what this page shows is as JSON.
+// Returns the path of this page's JSON.
 const source = () => (location.pathname === "/" ? "/overview" : location.pathname) + ".json" + "?range=" + range + (wantsAll() ? "" : "&rows=" + FOLDED);
 
 let heard = Date.now(), failing = false, timer;
@@ -832,14 +880,13 @@ async function refresh() {
   timer = setTimeout(refresh, REFRESH_MS);
 }
 
-// What a tab tells of the page.
 function showTitle(isStale) {
   const state = isStale ? "(stale) " : alarm ? alarm + " – " : "";
   const title = state + (last.title ? last.title + " – " : isTab && last.tab !== "overview" ? last.tab[0].toUpperCase() + last.tab.slice(1) + " – " : "") + location.host + " – poolcounter";
   if (document.title !== title) document.title = title;
 }
 
-// What can be scrolled can be reached with the keyboard.
+// Makes scrollable tables reachable with the keyboard.
 function focusable() {
   for (const scroll of document.querySelectorAll("#app .scroll")) {
     const isScrolling = scroll.scrollWidth > scroll.clientWidth, table = scroll.querySelector("table");

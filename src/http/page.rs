@@ -1,5 +1,5 @@
-//! The status page: one document that needs nothing else. Its script shows what `/status.json` says and asks for it again and
-//! again; whoever runs no scripts reads plain tables.
+//! Status page: one self-contained document. Its script shows the content of `/status.json` and fetches it repeatedly;
+//! without scripts it consists of plain tables.
 
 use super::recent::RANGES;
 use super::tabs;
@@ -7,48 +7,48 @@ use super::text::html;
 use poolcounter_service::health::Level;
 use poolcounter_service::report::matrix::{ShownHeat, ShownMatrix};
 use poolcounter_service::report::room::MOST_ROWS;
-use poolcounter_service::report::shown::{duration, grouped, path_to};
 use poolcounter_service::report::snapshot::{ShownCurve, ShownFigure, ShownPast, Snapshot};
 use poolcounter_service::report::tables::{ColumnHead, ShownCell, ShownClient, ShownTable, ShownTimes};
+use poolcounter_service::shown::{duration, grouped, path_to};
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Only the page's own style and script apply, and the script speaks to nobody but this server: were a name of a client ever
-/// taken for markup, it could still do nothing. The hashes are those of `page.js` and `page.css`.
+/// Only the page's own style and script are allowed, and the script connects only to this server: even if a client's
+/// name were ever interpreted as markup, it could do nothing. The hashes are those of `page.js` and `page.css`.
 macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-K88s28pHsIlhgjFwqquWli+bP5Wiahh9LwyMeM4JECs='; ",
-            "style-src 'sha256-b4zTihe6yxU1vElgyMGwsvXZScwqaMwATDIv+lvJ0MY='; ",
+            "script-src 'sha256-vjltsmpJoPY/4lKIwCVe0CdJHOWKCA8fRRVtdIbIgW4='; ",
+            "style-src 'sha256-30PJ7oP3kYrWTKmjY8XGi0qe610asfghlHWRMrts5bc='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )
     };
 }
 
-/// What a page may do.
+/// Content security policy of a page.
 pub const POLICY: &str = policy!("'none'");
-/// What a page with buttons may do, which are forms for those who run no scripts.
+/// Content security policy of a page with buttons, which are forms for viewers without scripts.
 pub const ADMIN_POLICY: &str = policy!("'self'");
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// From how many seconds on a cell of a matrix is how hot. The same stands in `page.js`.
+/// Ages in seconds from which a cell of a matrix has the next colour. Must equal the list in `page.js`.
 const HEAT: [f64; 5] = [10.0, 60.0, 600.0, 3600.0, 21_600.0];
 
-/// What stands where there is nothing to say.
+/// Text of an empty value.
 const NOTHING: Cow<'static, str> = Cow::Borrowed("–");
 
-/// The document.
+/// Returns the document.
 pub fn render(status: &Snapshot) -> String {
-    // Nothing in a data block ends it but this character, and JSON can do without it.
+    // Only this character can end a data block, and JSON can escape it.
     let json = status.to_json().replace('<', "\\u003c");
     format!(include_str!("page.html"), style = STYLE, script = SCRIPT, basic = basic(status), status = json)
 }
 
-/// What the page says to those who run no scripts.
+/// Returns the content for viewers without scripts.
 fn basic(status: &Snapshot) -> String {
     let mut page = format!(
         "<h1><a href=\"/\">poolcounter</a> {}</h1>\n<p>This page refreshes itself every five seconds. With JavaScript it has plots, too.</p>\n",
@@ -63,10 +63,13 @@ fn basic(status: &Snapshot) -> String {
     for command in &status.commands {
         page.extend(["<p><code>poolcounter ", &html(command), "</code></p>\n"]);
     }
+    for block in &status.blocks {
+        page.extend(["<h3>", &html(&block.title), "</h3>\n<pre>", &html(&block.text), "</pre>\n"]);
+    }
     write_series(&mut page, status);
     if let Some(reload) = &status.last_reload {
         let age = duration((status.started_at + status.uptime - reload.at).max(0.0));
-        let outcome = if reload.has_worked { "worked" } else { "has not worked: the log says why" };
+        let outcome = if reload.has_worked { "worked" } else { "failed: the log has the reason" };
         writeln!(page, "<p>The last reload was {age} ago and {outcome}.</p>").expect("a string takes every character");
     }
     for service in status.services.iter().filter(|service| service.is_enabled) {
@@ -79,7 +82,7 @@ fn basic(status: &Snapshot) -> String {
     for service in status.services.iter().filter(|service| !service.figures.is_empty()) {
         let value = |it: &ShownFigure| match it.is_seconds {
             true => duration(it.value),
-            // Lossless: figures that are no times are whole.
+            // Lossless: figures other than times are whole numbers.
             false => grouped(it.value as u64),
         };
         let row = |it: &ShownFigure| {
@@ -92,10 +95,10 @@ fn basic(status: &Snapshot) -> String {
     page
 }
 
-/// Writes the links to the tabs. One of a service that is off says how it is turned on.
+/// Writes the links to the tabs. For a disabled service, it names the option that enables it.
 fn write_tabs(page: &mut String, status: &Snapshot) {
     page.push_str("<nav aria-label=\"Services\"><a href=\"/\">Overview</a>");
-    // A page of one thing knows of the other services by their health alone.
+    // A page about one thing has only the health of the other services.
     for title in status.health.iter().map(|line| &*line.title) {
         page.extend([" <a href=\"", &path_to("/", &title.to_lowercase()), "\">", &html(title), "</a>"]);
     }
@@ -105,7 +108,7 @@ fn write_tabs(page: &mut String, status: &Snapshot) {
     page.push_str("</nav>\n");
 }
 
-/// The ranges of time that the page can tell of.
+/// Writes the links to the ranges of time.
 fn write_ranges(page: &mut String, shown: Option<&str>) {
     let ranges = RANGES.iter().map(|range| (range.name, format!("the last {}", range.title)));
     page.push_str("<nav aria-label=\"Ranges\">Counts are of");
@@ -118,7 +121,7 @@ fn write_ranges(page: &mut String, shown: Option<&str>) {
     page.push_str("</nav>\n");
 }
 
-/// Writes the health of each service: its level, and what is wrong or how it stands.
+/// Writes the health of each service: its level, and its conditions or state.
 fn write_health(page: &mut String, status: &Snapshot) {
     let at = |since: f64| duration((status.started_at + status.uptime - since).max(0.0));
     let rows = status.health.iter().flat_map(|line| {
@@ -151,7 +154,7 @@ fn write_health(page: &mut String, status: &Snapshot) {
     }
 }
 
-/// What is remembered, as numbers.
+/// Writes the curves as numbers.
 fn write_series(page: &mut String, status: &Snapshot) {
     let row = |curve: &ShownCurve| {
         let values = curve.values.numbers();
@@ -163,7 +166,7 @@ fn write_series(page: &mut String, status: &Snapshot) {
     };
     if !status.history.series.is_empty() {
         let heads = [("what", ""), ("now", NUMBER), ("mean", NUMBER), ("peak", NUMBER), ("unit", "")];
-        write_rows(page, "How it was lately", heads, status.history.series.iter().map(row));
+        write_rows(page, "History", heads, status.history.series.iter().map(row));
     }
 }
 
@@ -224,7 +227,7 @@ fn write_table(page: &mut String, service: &str, table: &ShownTable, range: Opti
     }
 }
 
-/// What a text is on the page: with a link to what there is to know of it, or with buttons for what can be done with it.
+/// Returns the markup of a text: with a link to its page, or with buttons for its actions.
 fn markup_of(text: &str, column: &ColumnHead, service: &str, is_admin: bool) -> String {
     let mut markup = column.link.as_deref().map_or_else(|| html(text).into_owned(), |path| link(path, text));
     for action in column.actions.iter().filter(|_| is_admin) {
@@ -262,7 +265,7 @@ fn write_matrix(page: &mut String, matrix: &ShownMatrix) {
         .expect("a string takes every character");
 }
 
-/// A cell with how many wait, and for how long; nothing where none do.
+/// Writes a cell with the number of waiting things and the age of the oldest; empty if there are none.
 fn write_heat(page: &mut String, ShownHeat(count, age): ShownHeat) {
     match (count, HEAT.iter().rposition(|least| age >= *least)) {
         (0, _) => page.push_str("<td></td>"),
@@ -272,7 +275,7 @@ fn write_heat(page: &mut String, ShownHeat(count, age): ShownHeat) {
     }
 }
 
-/// Returns a link to what there is to know of something of that name: on another server's page, or below a path.
+/// Returns a link to the page about the thing of this name: on another server, or below a path.
 fn link(path: &str, name: &str) -> String {
     match path {
         "http://" => format!("<a href=\"http://{0}/\">{0}</a>", html(name)),
@@ -280,7 +283,7 @@ fn link(path: &str, name: &str) -> String {
     }
 }
 
-/// What a cell says, in one column or two.
+/// Returns the texts of a cell, for one column or two.
 fn texts_of(cell: &ShownCell) -> [Option<Cow<'_, str>>; 2] {
     let time = |time: Option<f64>, is_over| match (time, is_over) {
         (None, _) => NOTHING,
@@ -299,9 +302,9 @@ fn texts_of(cell: &ShownCell) -> [Option<Cow<'_, str>>; 2] {
     }
 }
 
-/// The class of numbers.
+/// Class of numbers.
 const NUMBER: &str = "n";
-/// The classes of numbers that say that something is wrong now.
+/// Classes of numbers that indicate a current fault.
 const ALARM: &str = "\"n red\"";
 
 /// Writes rows whose cells are markup, each with a class.
@@ -331,11 +334,11 @@ fn write_row(page: &mut String, tag: &str, cells: impl IntoIterator<Item = (Stri
     page.push_str("</tr>\n");
 }
 
-/// Returns how much of something there is, or how often it happens.
+/// Formats a number or a rate.
 fn rate(value: f64) -> String {
     match value {
         0.0 => "0".into(),
-        // Lossless: what is behind the point does not matter.
+        // Lossless: the fraction does not matter.
         100.0.. => grouped(value.round() as u64),
         _ if value.fract() == 0.0 => format!("{value}"),
         1.0.. => format!("{value:.1}"),
@@ -365,7 +368,7 @@ mod tests {
         }
     }
 
-    /// With markup and style, and without what the services tell.
+    /// The size includes markup and style, without the reports of services.
     #[test]
     fn the_page_is_small() {
         let len = SCRIPT.len() + STYLE.len() + include_str!("page.html").len();

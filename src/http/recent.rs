@@ -1,63 +1,63 @@
-//! What happened in the last minute, five minutes, hour: marks of what was counted, at some ages, and what was counted since. They
-//! are taken when something happens anyway; where nothing happened, nothing was counted.
+//! Counts of the last minute, five minutes and hour: marks of totals at some ages, and the totals now. Marks are taken
+//! when the loop runs anyway; without events nothing was counted.
 
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_service::report::shown::ShownRecent;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Counted, Emphasis, ServiceReport, Table};
+use poolcounter_service::shown::ShownRecent;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// A time that has just passed and that the page can tell of.
+/// Recent period that the page can show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// Its name in addresses.
+    /// Name in addresses.
     pub name: &'static str,
-    /// Its name for people, behind "the last".
+    /// Name for people, after "the last".
     pub title: &'static str,
     pub span: Span,
 }
 
-/// Those that there are, in the order of [`Recent`].
+/// All ranges, in the order of [`Recent`].
 pub const RANGES: [Range; 3] = [
     Range { name: "1m", title: "minute", span: Span::from_secs(60) },
     Range { name: "5m", title: "5 minutes", span: Span::from_secs(300) },
     Range { name: "1h", title: "hour", span: Span::from_secs(3600) },
 ];
 
-/// How many marks there are in a range, so that it is up to a fifteenth longer than it is called, and a curve has so many points.
+/// Number of marks in a range, which is thus up to a fifteenth longer than its name says, and of points in a curve.
 const POINTS: u64 = 15;
-/// How many rows of a table have curves: as many as are not folded.
+/// Number of rows of a table with curves: those that are not folded.
 pub const CURVES: usize = 20;
 
-/// Of what time a table tells, with the names of its service and its own.
+/// Period of a table, with the names of its service and its own.
 pub type RecentOf = (&'static str, &'static str, ShownRecent);
 
-/// The shortest part of a curve that is shown, in seconds.
+/// Shortest part of a curve that is shown, in seconds.
 const SHORTEST_PART: f64 = 2.0;
 
-/// What was counted at some times of each range.
+/// Marks of totals, for each range.
 #[derive(Default)]
 pub struct Recent([Marks; RANGES.len()]);
 
-/// The marks of one range, oldest first, and when the next is due.
+/// Marks of one range, oldest first, and the time of the next.
 #[derive(Default)]
 struct Marks {
     next: Time,
     marks: VecDeque<Mark>,
 }
 
-/// What was counted at one time. Ranges share what they took at the same time.
+/// Totals at one time. Ranges share marks taken at the same time.
 #[derive(Clone)]
 struct Mark {
     at: Time,
-    /// [`Row`]s without anything between them, to take little memory.
+    /// Serialised [`Row`]s one after the other, to save memory.
     rows: Arc<[u8]>,
 }
 
-/// What was counted of one row of a table. The times are [`Histogram`]s, read only where they are needed.
+/// Totals of one row of a table. The times are [`Histogram`]s, deserialised only on demand.
 #[derive(Serialize, Deserialize)]
 struct Row<'a> {
     service: &'a str,
@@ -67,15 +67,15 @@ struct Row<'a> {
     times: &'a [u8],
 }
 
-/// A mark with its rows, as far as it was read.
+/// Mark with its rows, as far as readable.
 struct ReadMark<'a> {
     at: Time,
     rows: Vec<Row<'a>>,
 }
 
 impl Recent {
-    /// Notes what is counted, if a mark is due, and returns when the next one is. `tell` is called for each row, with the name of
-    /// its service.
+    /// Records the totals if a mark is due, and returns the time of the next. `tell` is called for each row, with the
+    /// name of its service.
     pub fn note(&mut self, now: Time, tell: impl Fn(&mut dyn FnMut(&'static str, Counted<'_>))) -> Time {
         let mut taken: Option<Arc<[u8]>> = None;
         for (marks, range) in self.0.iter_mut().zip(RANGES) {
@@ -87,8 +87,8 @@ impl Recent {
         self.0.iter().map(|marks| marks.next).min().unwrap_or(Time::NEVER)
     }
 
-    /// Has the tables tell of a range only, as far as it is known, with the worst rows first. Returns what else there is to tell of
-    /// these tables, with curves of so many rows.
+    /// Restricts the tables to a range, as far as it is recorded, with the worst rows first. Returns the periods of
+    /// these tables, with curves for the first `curves` rows.
     pub fn narrow(
         &self,
         range: Range,
@@ -123,18 +123,18 @@ impl Recent {
 }
 
 impl Range {
-    /// Returns the range of that name.
+    /// Returns the range of this name.
     pub fn named(name: &str) -> Option<Range> {
         RANGES.into_iter().find(|range| range.name == name)
     }
 
-    /// Returns how many values there are of it at this distance.
+    /// Returns the number of values in the range at this interval.
     pub fn points(self, interval: Span) -> usize {
         // Lossless: an hour has few.
         (self.span.as_micros() / interval.as_micros()) as usize
     }
 
-    /// Returns the time from one mark to the next.
+    /// Returns the time between two marks.
     fn interval(self) -> Span {
         Span::from_micros(self.span.as_micros() / POINTS)
     }
@@ -143,20 +143,20 @@ impl Range {
 impl Marks {
     /// Adds a mark for each time at which one was due: nothing was counted between them.
     fn push(&mut self, now: Time, interval: Span, rows: &Arc<[u8]>) {
-        // What was before the first is not known.
+        // The totals before the first mark are unknown.
         if self.marks.is_empty() {
             self.next = now;
         }
         let due = 1 + now.since(self.next).as_micros() / interval.as_micros();
         let at = |n: u64| self.next + Span::from_micros(n.saturating_mul(interval.as_micros()));
-        // One more than there are points, for what was before the first point, and one that is not over.
+        // One more than there are points, for the start of the first point, and one for the point in progress.
         let most = POINTS as usize + 2;
         self.marks.extend((due.saturating_sub(most as u64)..due).map(|n| Mark { at: at(n), rows: Arc::clone(rows) }));
         self.marks.drain(..self.marks.len().saturating_sub(most));
         self.next = at(due);
     }
 
-    /// Returns the marks since the beginning of the range, or since all that are kept.
+    /// Returns the marks since the start of the range, or all if they start later.
     fn since(&self, now: Time, range: Range) -> Vec<ReadMark<'_>> {
         let first = self.marks.iter().rposition(|mark| mark.at + range.span <= now).unwrap_or(0);
         self.marks.iter().skip(first).map(ReadMark::of).collect()
@@ -174,7 +174,7 @@ impl<'a> ReadMark<'a> {
         ReadMark { at: mark.at, rows: rows.collect() }
     }
 
-    /// Returns what was counted of a row; None if there was none. `place` is where to look first.
+    /// Returns the totals of a row in a mark; None if it was not there. `place` is the index to try first.
     fn find(&self, service: &str, table: &str, row: &[Cell], place: usize) -> Option<&Row<'a>> {
         let Some(Cell::Name(name)) = row.first() else { return None };
         let is_it = |row: &&Row<'_>| row.service == service && row.table == table && row.name == name;
@@ -182,7 +182,7 @@ impl<'a> ReadMark<'a> {
     }
 }
 
-/// Returns the rows of a mark.
+/// Returns the serialised rows of a mark.
 fn rows_of(tell: &impl Fn(&mut dyn FnMut(&'static str, Counted<'_>))) -> Arc<[u8]> {
     let mut bytes = Vec::new();
     let plain = "plain values are written into a vector";
@@ -194,7 +194,7 @@ fn rows_of(tell: &impl Fn(&mut dyn FnMut(&'static str, Counted<'_>))) -> Arc<[u8
     bytes.into()
 }
 
-/// Takes from the cells of a row, which have these units, what was counted before.
+/// Subtracts earlier totals from the cells of a row, which have these units.
 fn subtract<'a>(cells: impl Iterator<Item = (ColumnUnit, &'a mut Cell)>, before: &Row<'_>) {
     let mut counts = before.counts.iter();
     let mut times = postcard::from_bytes::<Vec<Histogram>>(before.times).unwrap_or_default().into_iter();
@@ -209,24 +209,24 @@ fn subtract<'a>(cells: impl Iterator<Item = (ColumnUnit, &'a mut Cell)>, before:
     }
 }
 
-/// Returns the sum of those numbers of a row whose columns are included.
+/// Returns the sum of the numbers of a row in the included columns.
 fn sum_of(row: &[Cell], columns: &[Column], include: impl Fn(&Column) -> bool) -> u64 {
     let cells = row.iter().zip(columns).filter(|(_, column)| include(column));
     cells.map(|(cell, _)| if let Cell::Number(number) = cell { *number } else { 0 }).fold(0, u64::saturating_add)
 }
 
-/// Has the rows with most trouble come first, then those with most work.
+/// Sorts the rows with most trouble first, then those with most work.
 fn sort_worst_first(table: &mut Table) {
     let columns = table.info.columns;
     let size = |row: &[Cell], emphasis| sum_of(row, columns, |column| column.emphasis == emphasis);
     let all = [Emphasis::Alarm, Emphasis::Caution, Emphasis::Work];
-    // By orders of magnitude: one look after the other finds most rows where they stood before.
+    // By orders of magnitude, so that most rows keep their place from one view to the next.
     let key = |row: &[Cell]| Reverse(all.map(|emphasis| size(row, emphasis).saturating_add(1).ilog2()));
     let name = |row: &[Cell]| if let Some(Cell::Name(name)) = row.first() { name.clone() } else { Vec::new() };
     table.rows.sort_by_cached_key(|row| (key(row), name(row)));
 }
 
-/// Returns for the first rows how much was done, and how much was refused, in each second from one mark to the next.
+/// Returns for the first rows the work done and refused per second, from one mark to the next.
 fn curves_of(service: &str, table: &Table, most: usize, marks: &[ReadMark<'_>], now: Time) -> Vec<[Vec<f64>; 2]> {
     let columns = table.info.columns;
     let counted: Vec<Emphasis> =
@@ -247,7 +247,7 @@ fn curves_of(service: &str, table: &Table, most: usize, marks: &[ReadMark<'_>], 
     rows.map(|row| [Emphasis::Work, Emphasis::Alarm].map(|emphasis| curve(row, emphasis))).collect()
 }
 
-/// Returns how much a value grew in each second from one time to the next, but for a part that has just begun: it says nothing yet.
+/// Returns the growth of a value per second between these times, without parts that are too short to be meaningful.
 fn rates(values: &[u64], times: &[f64]) -> Vec<f64> {
     let pairs = values.windows(2).zip(times.windows(2)).filter(|(_, times)| times[1] - times[0] >= SHORTEST_PART);
     let rate = |(values, times): (&[u64], &[f64])| values[1].saturating_sub(values[0]) as f64 / (times[1] - times[0]);
@@ -279,10 +279,10 @@ mod tests {
         ],
     };
 
-    /// Names with what was done and refused and how many times there are; of how many seconds; a curve.
+    /// Names with the numbers of work done, refusals and durations; the period in seconds; a curve.
     type Narrowed = (Vec<(u8, u64, u64, u64)>, f64, Vec<f64>);
 
-    /// What is counted of two rows.
+    /// Totals of two rows.
     #[derive(Default)]
     struct Counts(RefCell<[(u64, u64, Histogram); 2]>);
 
@@ -300,8 +300,8 @@ mod tests {
             }
         }
 
-        /// Returns the names of the rows, how much was done and refused, how many times there are, of how many seconds, and the
-        /// first row's curve of what was refused.
+        /// Returns the names of the rows with their work done, refusals and number of durations, the period in seconds,
+        /// and the curve of refusals of the first row.
         fn narrowed(&self, recent: &Recent, range: &str, s: u64) -> Narrowed {
             let row = |((work, refused, times), name): (&(u64, u64, Histogram), _)| {
                 vec![Cell::Name(vec![name]), Cell::Number(*work), Cell::Number(*refused), Cell::Times(times.clone())]
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_counted_lately_is_told() {
+    fn only_recent_counts_are_shown() {
         let (mut recent, counts) = (Recent::default(), Counts::default());
         counts.add(0, 1_000, 500, Span::from_secs(9));
         for s in 0..=400 {
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!((rows[1], seconds), ((b'a', 401, 0, 401), 400.0), "what was before the first mark is not known");
     }
 
-    /// Nothing happened, and nobody woke up for it.
+    /// Without events the loop does not wake up.
     #[test]
     fn silence_is_known_afterwards() {
         let (mut recent, counts) = (Recent::default(), Counts::default());

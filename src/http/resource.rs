@@ -4,21 +4,22 @@ use super::recent::{RANGES, Range};
 use super::tabs::OVERVIEW;
 use poolcounter_service::report::room::{MOST_ROWS, Room};
 
-/// Type of text that is no page.
+/// Content type of text other than pages.
 pub const PLAIN: &str = "text/plain; charset=utf-8";
-/// How much of the tables the page has in bytes, as markup and as JSON; the rest of it has some 100 KiB.
+/// Limit of the tables on the page in bytes, as markup and as JSON; the rest of the page has some 100 KiB.
 const TABLE_BYTES: usize = 780_000;
-/// The same where times come with all counts and many rows with curves, which take as much again.
+/// Limit of the tables of answers that are merged in bytes; full counts of durations and more curves take an equal
+/// amount on top.
 const BYTES_TO_ADD: usize = 500_000;
-/// How many rows of each table a page has, unless more are asked for: as many as are not folded.
+/// Default number of rows per table: those that are not folded.
 const PAGE_ROWS: usize = 20;
 
-/// Resource that a request can be for.
+/// Resource of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource<'a> {
-    /// A tab of the page, by its word.
+    /// Tab of the page, by its word.
     Tab(&'a str, Form),
-    /// Everything.
+    /// Reports of all services.
     Json,
     Metrics,
     Health,
@@ -29,11 +30,12 @@ pub enum Resource<'a> {
 /// Extent of a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// Range of time; `None`: all since the start.
+    /// Range of time; `None`: totals since the start.
     pub range: Option<Range>,
-    /// Most rows of each table.
+    /// Limit of rows per table.
     pub rows: usize,
-    /// Whether times come with all of their counts, and more rows with curves: what is needed to add up what several daemons tell.
+    /// True if durations come with all counts, and more rows with curves, as merging the reports of several daemons
+    /// requires.
     pub is_to_add: bool,
 }
 
@@ -76,7 +78,7 @@ impl Resource<'_> {
         }
     }
 
-    /// Returns the question to several daemons for it; `None` if this daemon answers by itself.
+    /// Returns the question to the daemons of a fleet; `None` if this daemon answers by itself.
     pub fn target(self, range: Option<Range>) -> Option<String> {
         let query = format!("range={}&times=all", range.map_or("start", |range| range.name));
         match self {
@@ -86,7 +88,7 @@ impl Resource<'_> {
         }
     }
 
-    /// Returns the same without names, which a response does not need.
+    /// Returns the resource without names, which a response does not need.
     pub fn shape(self) -> Resource<'static> {
         match self {
             Resource::Tab(_, form) => Resource::Tab("", form),
@@ -103,8 +105,8 @@ impl Resource<'_> {
 }
 
 impl Extent {
-    /// Returns the extent that a query asks for: `range=NAME`, without which pages tell of the shortest range, and the JSON of all since the start;
-    /// `rows=N`; `times=all`.
+    /// Returns the extent for a query: `range=NAME` (default for pages: the shortest range; for JSON: totals since the
+    /// start); `rows=N`; `times=all`.
     pub fn of(resource: Resource<'_>, query: &str) -> Extent {
         let value = |name| value_in(query, name);
         let range = match value("range") {

@@ -1,30 +1,30 @@
-//! What rules of access can say of the pages. Keys are paths.
+//! Access rules of the pages. Keys are paths.
 
 use super::wire::{HttpRequest, Method, Status};
 use poolcounter_core::id::ConnId;
 use poolcounter_service::access::{Command, Need, Verb};
 use poolcounter_service::contract::Context;
 
-/// What can be asked for.
+/// Names of the permissions.
 pub const VERBS: &[&str] = &["read", "act"];
 const READ: Verb = Verb(0);
 const ACT: Verb = Verb(1);
 
-/// The methods.
+/// HTTP methods.
 pub const COMMANDS: &[Command] = &[
     Command { word: "GET", arguments: "<path>", verb: Some(READ), help: "Shows a page, metrics or JSON." },
-    Command { word: "HEAD", arguments: "<path>", verb: Some(READ), help: "The same without the content." },
-    Command { word: "POST", arguments: "<path>", verb: Some(ACT), help: "Does what a button of a page offers." },
+    Command { word: "HEAD", arguments: "<path>", verb: Some(READ), help: "Like GET, without the content." },
+    Command { word: "POST", arguments: "<path>", verb: Some(ACT), help: "Runs the operation of a button of a page." },
 ];
 
-/// Looks whether a connection may ask for this now, and returns what it is told if not.
+/// Checks a request against the access rules, and returns the status of the refusal, if any.
 pub(super) fn refusal_of(conn: ConnId, request: &HttpRequest<'_>, context: &mut Context<'_>) -> Option<Status> {
     if !context.has_rules() {
         return None;
     }
-    // What is done, and with what, stands in the path; the query says how a page shows what its path is about. A field that names
-    // something else cannot be added without a decision here.
-    let HttpRequest { method, host: _, path, query: _, origin: _, site: _, connection: _ } = request;
+    // The path identifies the operation and its argument; the query only changes the presentation of a page. The
+    // pattern lists all fields, so that a new one needs a decision here.
+    let HttpRequest { method, host: _, path, query: _, origin: _, site: _, is_forwarded: _, connection: _ } = request;
     let verb = match method {
         Method::Post => ACT,
         Method::Get | Method::Head | Method::Other => READ,

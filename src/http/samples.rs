@@ -1,5 +1,5 @@
-//! History of values: samples at equal distances. They are taken when something happens anyway; where nothing happened, things stood
-//! as they do now.
+//! History of values: samples at equal intervals. Taken when the loop runs anyway; without events the values are the
+//! same as now.
 
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::{Span, Time};
@@ -10,31 +10,31 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-/// Time from one sample of the services to the next.
+/// Time between two samples of the services.
 pub const INTERVAL: Span = Span::from_secs(3);
-/// Number of samples that are kept of the services: ten minutes.
+/// Number of samples of the services: ten minutes.
 pub const KEPT: usize = 201;
-/// The same of things that have pages of their own: an hour.
+/// Time between two samples of things with pages of their own, and their number: an hour.
 pub const INTERVAL_OF_THINGS: Span = Span::from_secs(30);
 pub const KEPT_OF_THINGS: usize = 121;
 
-/// Samples of some series.
+/// Samples of several series.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Samples {
     interval: Span,
     most: usize,
-    /// When the next one is due.
+    /// Time of the next sample.
     next: Time,
-    /// The curves by what they are of: the name of a service, with a slash and the path of a thing behind it.
+    /// Curves by their subject: the name of a service, or that with a slash and the path of a thing.
     curves: BTreeMap<Box<[u8]>, Vec<Curve>>,
-    /// Values without names of version 0.9.0, in the order in which their series are noted.
+    /// Values of version 0.9.0, which have no names, in the order in which their series are reported.
     unnamed: VecDeque<VecDeque<u64>>,
-    /// Whether what is new was not there before, so that it begins with 0.
+    /// True if new subjects did not exist before, so that their counts start at 0.
     begins_at_zero: bool,
     has_begun: bool,
 }
 
-/// Values of one series, oldest first. One that is new has fewer than the others.
+/// Values of one series, oldest first. A new one has fewer than the others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Curve {
     name: String,
@@ -42,25 +42,25 @@ struct Curve {
     is_noted: bool,
 }
 
-/// The form in which samples are handed over: when the next one is due, and of each curve what it is of, its name and its values.
+/// Saved form of samples: the time of the next one, and for each curve its subject, its name and its values.
 #[derive(Serialize, Deserialize)]
 struct SavedSamples {
     next: Time,
     curves: Vec<(Vec<u8>, String, VecDeque<u64>)>,
 }
 
-/// Samples of version 0.9.0: four series, which had no names.
+/// Samples of version 0.9.0: four series without names.
 #[derive(Deserialize)]
 struct Unnamed {
     next: Time,
     kept: Vec<[u64; 4]>,
 }
 
-/// The order in which these four are noted now.
+/// Index of each of the current series among those four.
 const ORDER_OF_UNNAMED: [usize; 4] = [0, 2, 3, 1];
 
 impl Samples {
-    /// Returns no samples yet, so many at most at such a distance.
+    /// Returns a history without samples, of at most `most` samples at this interval.
     pub fn every(interval: Span, most: usize) -> Self {
         Samples {
             interval,
@@ -73,18 +73,18 @@ impl Samples {
         }
     }
 
-    /// Returns no samples yet of things that come and go: counts of one that is new began at 0.
+    /// Returns a history without samples for things that come and go: counts of new ones start at 0.
     pub fn of_things() -> Self {
         Samples { begins_at_zero: true, ..Samples::every(INTERVAL_OF_THINGS, KEPT_OF_THINGS) }
     }
 
-    /// Returns when the next sample is due.
+    /// Returns the time of the next sample.
     pub fn next(&self) -> Time {
         self.next
     }
 
-    /// Notes how things stand now, and have stood since the last tick, if a sample is due. `tell` is called for the values of
-    /// every series, with what it is of.
+    /// Records the current values, which have been the same since the last tick, if a sample is due. `tell` is called
+    /// for the values of every series, with its subject.
     pub fn note(&mut self, now: Time, tell: impl FnOnce(&mut dyn FnMut(&[u8], Series))) {
         if now < self.next {
             return;
@@ -94,7 +94,7 @@ impl Samples {
         self.next = self.next + Span::from_micros(due.saturating_mul(interval));
         let has_begun = std::mem::replace(&mut self.has_begun, true);
         let begins_at_zero = self.begins_at_zero && has_begun;
-        // Things were perhaps not there before the first sample of them.
+        // Things may not have existed before their first sample.
         let due = if self.begins_at_zero && !has_begun { 1 } else { due };
         tell(&mut |of, (info, value)| {
             let curves = match self.curves.get_mut(of) {
@@ -114,17 +114,17 @@ impl Samples {
                 curves[place].push(value.saturating_sub(passed), self.most);
             }
         });
-        // The others are noted no more.
+        // Removes the series that are no longer reported.
         self.curves.retain(|_, curves| {
             curves.retain_mut(|curve| std::mem::take(&mut curve.is_noted));
             !curves.is_empty()
         });
     }
 
-    /// Returns the values of a series, or how much it grew in the time that its unit says, of so many intervals at most.
+    /// Returns the values of a series, or its growth per time unit of the series, over at most `most` intervals.
     pub fn shown(&self, of: &[u8], info: &SeriesInfo, most: usize) -> Values {
         let values = || self.values(of, info.name);
-        // The first sample only says what the second is compared with.
+        // The first sample is only the base of the second.
         let skipped = values().skip(1).count().saturating_sub(most);
         if !info.is_rate {
             return Values::Levels(values().skip(1 + skipped).collect());
@@ -140,18 +140,18 @@ impl Samples {
         curve.into_iter().flat_map(|curve| curve.values.iter().copied())
     }
 
-    /// Writes the samples for a process that takes over.
+    /// Writes the samples for the handover.
     pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
         let curves = self.curves.iter().flat_map(|(of, curves)| curves.iter().map(move |curve| (of, curve)));
         let curves = curves.map(|(of, curve)| (of.to_vec(), curve.name.clone(), curve.values.clone()));
         out.put(&SavedSamples { next: self.next, curves: curves.collect() })
     }
 
-    /// Goes on from samples that another process saved.
+    /// Continues from saved samples.
     ///
     /// # Errors
     ///
-    /// When this is not what [`Samples::save`] writes.
+    /// Fails if the data is not in the format of [`Samples::save`].
     pub fn restore(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
         let SavedSamples { next, curves } = saved.take()?;
         self.next = next;
@@ -162,11 +162,11 @@ impl Samples {
         Ok(())
     }
 
-    /// Goes on from the samples of version 0.9.0.
+    /// Continues from the samples of version 0.9.0.
     ///
     /// # Errors
     ///
-    /// When this is not what that version wrote.
+    /// Fails if the data is not in the format of that version.
     pub fn restore_unnamed(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
         let Unnamed { next, kept } = saved.take()?;
         self.next = next;
@@ -185,12 +185,12 @@ impl Curve {
     }
 }
 
-/// Returns whether a series is the age of something, which grows as time goes by.
+/// Returns true if a series is an age, which grows with time.
 fn is_age(info: &SeriesInfo) -> bool {
     info.unit == "seconds" && !info.is_rate
 }
 
-/// Returns in how many seconds a rate says how much it grew.
+/// Returns the time unit of a rate in seconds.
 fn seconds_of_rate(info: &SeriesInfo) -> f64 {
     if info.unit == "per minute" { 60.0 } else { 1.0 }
 }
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Writes a value as another process would have.
+    /// Serialises a value as another process would.
     fn handed_over<R>(value: &impl Serialize, read: impl FnOnce(&mut Reader<'_>) -> R) -> R {
         let mut bytes = Vec::new();
         Writer::new(&mut bytes).put(value).expect("is written");

@@ -1,4 +1,4 @@
-//! Snapshots for pages: of everything, and of one thing.
+//! Snapshots for pages: of all services, and of one thing.
 
 use super::recent::{CURVES, RecentOf};
 use super::resource::Extent;
@@ -6,8 +6,9 @@ use super::samples::{INTERVAL, INTERVAL_OF_THINGS, KEPT, KEPT_OF_THINGS};
 use super::{CURVES_TO_ADD, HOUR_INTERVAL, Http};
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::Telemetry;
-use poolcounter_service::report::View;
-use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
+use poolcounter_service::report::Moment;
+use poolcounter_service::report::snapshot::{Remembered, Snapshot};
+use poolcounter_service::report::{Block, View};
 
 impl Http {
     /// Returns the snapshot of all services, for the status page.
@@ -23,17 +24,19 @@ impl Http {
         self.finished(Snapshot::of(&moment, extent.room(), &remembered), extent)
     }
 
-    /// Returns the snapshot for a page about one thing; `None` if nothing was found.
+    /// Returns the snapshot for a page about one thing, with private texts if the browser is local; `None` if nothing
+    /// was found.
     pub(super) fn snapshot_of_views(
         &self,
         mut moment: Moment<'_>,
         views: Vec<View>,
         extent: Extent,
         telemetry: &Telemetry<'_>,
+        is_local: bool,
     ) -> Option<Snapshot> {
-        // What is found in several services has no curves, and the same title.
+        // A search in several services has no curves, and all views have the same title.
         let is_one = views.len() == 1;
-        let View { title, of, commands, .. } = views.into_iter().next()?;
+        let View { title, of, commands, blocks, .. } = views.into_iter().next()?;
         let tab = moment.overview.services.first().filter(|service| is_one && !service.title.is_empty());
         let tab = tab.map(|service| service.title.to_lowercase().into());
         let (interval, most) = match moment.overview.services[0].report.series.is_empty() {
@@ -44,7 +47,8 @@ impl Http {
         let recent = self.narrow(&mut moment, extent, telemetry);
         let remembered = Remembered { interval, most, values: &values, recent: &recent };
         let snapshot = Snapshot::of(&moment, extent.room(), &remembered);
-        Some(Snapshot { title: Some(title), tab, commands, ..self.finished(snapshot, extent) })
+        let blocks = blocks.iter().filter(|block| is_local || !block.is_private).map(Block::shown).collect();
+        Some(Snapshot { title: Some(title), tab, commands, blocks, ..self.finished(snapshot, extent) })
     }
 
     /// Restricts the tables to the range.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The text as HTML that shows it.
+/// Returns the text escaped for HTML.
 pub fn html(text: &str) -> Cow<'_, str> {
     escape(text, |byte| match byte {
         b'&' => Some("&amp;"),
@@ -14,7 +14,7 @@ pub fn html(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// The text as the value of a label in the Prometheus text format.
+/// Returns the text escaped for the value of a label in the Prometheus text format.
 pub fn label(text: &str) -> Cow<'_, str> {
     escape(text, |byte| match byte {
         b'\\' => Some("\\\\"),
@@ -24,7 +24,7 @@ pub fn label(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Returns the text with some ASCII characters replaced. Most text has none of these.
+/// Returns the text with some ASCII characters replaced. Most texts have none of them.
 fn escape(text: &str, replacement: impl Fn(u8) -> Option<&'static str>) -> Cow<'_, str> {
     let (mut escaped, mut copied) = (String::new(), 0);
     for (at, byte) in text.bytes().enumerate() {

@@ -1,74 +1,78 @@
-//! HTTP/1.1 and 1.0 as bytes: requests that ask for a page, and the heads of responses. It knows no pages.
+//! HTTP/1.1 and 1.0 as bytes: requests for pages, and the heads of responses. Independent of the pages.
 //!
-//! Only what a reader needs: a body is skipped if it is small, and refused otherwise. Whatever is not understood is answered
-//! and ends the connection, so that no byte of it is ever taken for the next request.
+//! Only the subset needed by readers: a small body is skipped, a larger one refused. A request that is not understood
+//! is answered and ends the connection, so that none of its bytes are ever taken for the next request.
 
 use httparse::{EMPTY_HEADER, Error, Header};
 
-/// The longest head of a request: browsers with many cookies stay below it.
+/// Longest head of a request, in bytes: browsers with many cookies stay below it.
 pub const MAX_HEAD: usize = 8192;
-/// The longest request, head and body.
+/// Longest request with head and body, in bytes.
 pub const MAX_REQUEST: usize = MAX_HEAD + MAX_BODY;
-/// The longest body that is skipped. Nobody who asks for a page needs one.
+/// Longest body that is skipped, in bytes. Requests for pages need none.
 const MAX_BODY: usize = 1024;
-/// Browsers and scrapers send a dozen or two.
+/// Headers by which a proxy says that it passes a request on.
+const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "via"];
+/// Limit of header lines: browsers and scrapers send one or two dozen.
 const MAX_HEADERS: usize = 64;
 
-/// What the first bytes of a connection's input are.
+/// Result of parsing the start of a connection's input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed<'a> {
-    /// A request, and how many bytes it has.
+    /// Complete request, with its length in bytes.
     Whole(HttpRequest<'a>, usize),
-    /// The beginning of one.
+    /// Incomplete request.
     Partial,
-    /// None that is answered with a page. The connection ends with this answer.
+    /// Request that is refused with this status. The connection ends with the response.
     Refused(Status),
 }
 
-/// A request.
+/// HTTP request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HttpRequest<'a> {
-    /// What to do with the page.
+    /// Method.
     pub method: Method,
-    /// Whom the client takes this server for, perhaps with a port; only HTTP/1.0 can do without.
+    /// Host name used by the client, possibly with a port; only HTTP/1.0 requests may lack it.
     pub host: Option<&'a str>,
-    /// Where the page is, without the query.
+    /// Path, without the query.
     pub path: &'a str,
-    /// What is said of it behind a question mark; empty if nothing.
+    /// Query after the question mark; empty without one.
     pub query: &'a str,
-    /// Which page of which server has made the browser ask, if that says so: `http://host:port`.
+    /// Origin of the page that made the browser send the request, if given: `http://host:port`.
     pub origin: Option<&'a str>,
-    /// What the browser thinks of that: `same-origin`.
+    /// Relation to that page according to the browser: `same-origin`.
     pub site: Option<&'a str>,
-    /// What becomes of the connection.
+    /// True if a proxy says that it passes the request on for another client.
+    pub is_forwarded: bool,
+    /// Fate of the connection after the response.
     pub connection: AfterResponse,
 }
 
-/// What to do with a page.
+/// Method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// Send it.
+    /// Send the page.
     Get,
-    /// Send all but the page itself.
+    /// Send only the head of the response.
     Head,
     /// Change something.
     Post,
-    /// Something that pages do not do.
+    /// Any other method, which is refused.
     Other,
 }
 
-/// What becomes of a connection after a response.
+/// Fate of a connection after a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AfterResponse {
-    /// It stays, and the client takes that for granted.
+    /// The connection stays open, which is the default of HTTP/1.1.
     Stays,
-    /// It stays, and the client, which speaks HTTP/1.0, must be told.
+    /// The connection stays open, which the response must say, because the client uses HTTP/1.0.
     StaysOnRequest,
-    /// It ends.
+    /// The connection is closed.
     Ends,
 }
 
-/// How a request was answered.
+/// Status of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are those of the specification")]
 pub enum Status {
@@ -87,28 +91,28 @@ pub enum Status {
     VersionNotSupported,
 }
 
-/// What a connection is told that no rule of access allows.
+/// Response to a connection that no access rule admits.
 pub const REFUSAL: &[u8] =
     b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 14\r\n\
 Cache-Control: no-store\r\nConnection: close\r\n\r\n403 Forbidden\n";
 
-/// A response: everything but the body.
+/// Head of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponseHead<'a> {
-    /// How the request was answered.
+    /// Status.
     pub status: Status,
-    /// The type of the body.
+    /// Content type.
     pub content_type: &'a str,
-    /// The length of the body, which a HEAD request is told and not sent.
+    /// Length of the body in bytes, also in the response to HEAD, which has no body.
     pub length: usize,
-    /// What the page may load and run; nothing for what is no page.
+    /// Content security policy; None for anything but pages.
     pub policy: Option<&'a str>,
-    /// What becomes of the connection.
+    /// Fate of the connection.
     pub connection: AfterResponse,
 }
 
 impl Status {
-    /// Its line, without the version.
+    /// Returns the status line, without the version.
     pub fn text(self) -> &'static str {
         match self {
             Status::Ok => "200 OK",
@@ -129,7 +133,7 @@ impl Status {
 }
 
 impl ResponseHead<'_> {
-    /// Appends the head, up to the empty line that ends it.
+    /// Appends the head, with the empty line that ends it.
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let ResponseHead { status, content_type, length, policy, connection } = self;
         let mut field = |name: &str, value: &str| bytes.extend_from_slice([name, value, "\r\n"].concat().as_bytes());
@@ -153,7 +157,7 @@ impl ResponseHead<'_> {
     }
 }
 
-/// Reads the request that `input` begins with.
+/// Parses the request at the start of `input`.
 pub fn parse(input: &[u8]) -> Parsed<'_> {
     match parse_head(&input[..input.len().min(MAX_HEAD)]) {
         Ok(None) if input.len() >= MAX_HEAD => Parsed::Refused(Status::HeadTooLarge),
@@ -164,7 +168,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// A request, and how many bytes it has together with its body; None if its head is not whole.
+/// Parses a request, and returns it with its length including the body; None if its head is incomplete.
 fn parse_head(input: &[u8]) -> Result<Option<(HttpRequest<'_>, usize)>, Status> {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -199,12 +203,13 @@ fn parse_head(input: &[u8]) -> Result<Option<(HttpRequest<'_>, usize)>, Status> 
         return Err(Status::BadRequest);
     }
     let connection = connection(headers, is_modern);
-    let request = HttpRequest { method, host, path, query, origin, site, connection };
+    let is_forwarded = FORWARDED.iter().any(|name| values(headers, name).next().is_some());
+    let request = HttpRequest { method, host, path, query, origin, site, is_forwarded, connection };
     Ok(Some((request, len + body_length(headers)?)))
 }
 
-/// The length of the body, if it is small enough to be skipped. A body in chunks has no length that a reader of heads
-/// could know.
+/// Returns the length of the body, if it is small enough to be skipped. Fails for a body in chunks, whose length is not
+/// in the head.
 fn body_length(headers: &[Header<'_>]) -> Result<usize, Status> {
     if values(headers, "transfer-encoding").next().is_some() {
         return Err(Status::BadRequest);
@@ -230,13 +235,13 @@ fn connection(headers: &[Header<'_>], is_modern: bool) -> AfterResponse {
     }
 }
 
-/// The values of a header; one that is no text counts as empty.
+/// Returns the values of a header; one that is not valid text counts as empty.
 fn values<'h, 'a: 'h>(headers: &'h [Header<'a>], name: &'h str) -> impl Iterator<Item = &'a str> + use<'h, 'a> {
     let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     named.map(|header| str::from_utf8(header.value).unwrap_or_default().trim())
 }
 
-/// Returns the host of a target, which counts more than the header's, if the target is a whole URL; its path, and its query.
+/// Returns the host in a target that is a whole URL, which overrides the header; its path, and its query.
 fn split_target(target: &str) -> (Option<&str>, &str, &str) {
     let (host, path) = match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains('/') => {
@@ -271,7 +276,8 @@ mod tests {
     #[test]
     fn requests_are_read() {
         let (host, path, connection) = (Some("a"), "/metrics", AfterResponse::Stays);
-        let get = HttpRequest { method: Method::Get, host, path, query: "", origin: None, site: None, connection };
+        let (origin, site, is_forwarded) = (None, None, false);
+        let get = HttpRequest { method: Method::Get, host, path, query: "", origin, site, is_forwarded, connection };
         for input in [
             "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
             "\r\nGET /metrics HTTP/1.1\nhost:a\n\n",
@@ -295,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_and_the_client_decide_what_becomes_of_the_connection() {
+    fn the_version_and_the_client_decide_whether_the_connection_stays() {
         for (head, wanted) in [
             ("HTTP/1.1\r\nHost: a\r\n", AfterResponse::Stays),
             ("HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Close\r\n", AfterResponse::Ends),

@@ -1,4 +1,4 @@
-//! The jobs' part in the contract beside the tick.
+//! The contract of the jobs service beside the tick: start, handover, reports.
 
 use super::state::State;
 use super::store::Ownership;
@@ -46,11 +46,20 @@ impl Lifecycle for JobQueue {
             && self.sessions.iter().all(|session| session.query.is_none())
     }
 
+    fn finish(&mut self, _: &mut Context<'_>) {
+        (self.driver.is_settling, self.driver.is_ending) = (true, true);
+        self.state.keep_reserved(true);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.has_committed_enough()
+    }
+
     fn quiesce(&mut self, context: &mut Context<'_>) {
         self.finish_queries(context);
         self.step(context, State::finish_commands);
         self.give_up_waiting(context);
-        // The process that takes over serves them, or this one if there is none.
+        // The successor serves the connections whose waits ended; without one, this process serves them again.
         self.driver.let_go(context);
     }
 
@@ -58,7 +67,7 @@ impl Lifecycle for JobQueue {
         self.state.set_draining(true);
     }
 
-    /// Jobs that are kept nowhere else would be lost, so they are given out until none is left.
+    /// Jobs that are kept nowhere else would be lost, so they are given out until the queue is empty.
     fn refuse_new(&mut self, refuses: bool, context: &mut Context<'_>) {
         self.state.set_draining(refuses);
         self.keeps_jobs = refuses && !self.store.is_immediate();
@@ -167,6 +176,6 @@ impl Inspect for JobQueue {
     }
 
     fn background_timers(&self) -> usize {
-        self.state.own_timers() + self.driver.timers()
+        self.state.background_timers() + self.driver.timers() + self.slack.timers()
     }
 }

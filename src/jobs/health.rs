@@ -1,40 +1,46 @@
-//! Conditions of the jobs: no runner, late or failing types of jobs, buried jobs, runners that hold a job for long, a store that fails.
+//! Conditions of the jobs: no runner, late or failing types of jobs, buried jobs, runners that hold a job for long, a
+//! failing store.
 
 use super::JobQueue;
 use super::options::Warnings;
 use super::state::health::{HeldJob, PartHealth};
 use super::state::{JobState, State};
-use super::store::Ownership;
+use super::store::{Follows, Ownership};
+use log::info;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::health::{
     Condition, ConditionInfo, Growth, Look, Sweep, grouped, in_words, name_of, per_second, quoted,
 };
 use std::collections::BTreeMap;
 
-/// Last parts, and connections, that are looked at at a time.
+/// Most last parts, and connections, that one step examines.
 const MOST_AT_ONCE: usize = 1024;
 /// Time for which jobs are ready before a missing runner is worth a condition.
 const RUNNER_MISSING: Span = Span::from_secs(60);
-/// The time of which shares of failures are.
+/// Time over which shares of failures are computed.
 const FAILURES_SPAN: Span = Span::from_secs(300);
-/// Least number of attempts in that time.
+/// Least number of attempts in that time; fewer give no condition.
 const LEAST_ATTEMPTS: u64 = 10;
 /// Time for which buried jobs are worth a condition.
 const BURIED_SPAN: Span = Span::from_secs(86_400);
+/// Least time between two lines of the log about expired jobs.
+const EXPIRED_LINES: Span = Span::from_secs(60);
 /// Most last parts whose failures are followed.
 const MOST_FOLLOWED: usize = 1024;
 
-static NO_RUNNER: ConditionInfo =
-    ConditionInfo::critical("no runner", "Jobs are ready for more than a minute, and no connection reserves jobs.");
+static NO_RUNNER: ConditionInfo = ConditionInfo::critical(
+    "no runner",
+    "Jobs have been ready for more than a minute, and no connection reserves jobs.",
+);
 static NOT_KEPT: ConditionInfo = ConditionInfo::critical("not kept", "The store fails, or its jobs cannot be read.");
-static FULL: ConditionInfo = ConditionInfo::critical("full", "Jobs take all of jobs.max_memory: puts are refused.");
+static FULL: ConditionInfo = ConditionInfo::critical("full", "Jobs use all of jobs.max_memory: puts are refused.");
 static VERY_LATE: ConditionInfo =
     ConditionInfo::critical("very late", "A job has been ready for longer than jobs.alarm_age.").labelled();
 static LATE: ConditionInfo =
     ConditionInfo::warning("late", "A job has been ready for longer than jobs.warn_age.").labelled();
 static UNWATCHED: ConditionInfo = ConditionInfo::warning(
     "unwatched",
-    "Jobs of a type are ready for more than a minute, and none of it was reserved in that time.",
+    "Jobs of a type have been ready for more than a minute, and none of that type was reserved in that time.",
 )
 .labelled();
 static FAILS: ConditionInfo = ConditionInfo::warning(
@@ -45,12 +51,13 @@ static FAILS: ConditionInfo = ConditionInfo::warning(
 static BURIED: ConditionInfo = ConditionInfo::warning("buried", "Jobs were buried in the last day.").labelled();
 static STUCK: ConditionInfo =
     ConditionInfo::warning("stuck", "A runner has held a job for longer than jobs.warn_hold.").labelled();
+static DRAINS: ConditionInfo = ConditionInfo::warning("drains", "Puts are refused by a drain.");
 static STANDBY: ConditionInfo = ConditionInfo::warning("standby", "Another daemon serves the jobs of the store.");
 
 pub(super) static CONDITIONS: &[&ConditionInfo] =
-    &[&NO_RUNNER, &NOT_KEPT, &FULL, &VERY_LATE, &LATE, &UNWATCHED, &FAILS, &BURIED, &STUCK, &STANDBY];
+    &[&NO_RUNNER, &NOT_KEPT, &FULL, &VERY_LATE, &LATE, &UNWATCHED, &FAILS, &BURIED, &STUCK, &DRAINS, &STANDBY];
 
-/// Knowledge of the past that conditions need.
+/// State of earlier looks that the conditions need.
 #[derive(Default)]
 pub(super) struct Watcher {
     warnings: Warnings,
@@ -59,10 +66,12 @@ pub(super) struct Watcher {
     parts: Sweep<usize>,
     runners: Sweep<usize>,
     followed: BTreeMap<Box<[u8]>, Followed>,
-    /// Time for which the oldest ready job is ready: of the last round, and of the present one so far.
+    /// Time for which the oldest ready job has been ready: of the last round, and of the present one so far.
     oldest: [Span; 2],
-    /// Time since which the store fails.
+    /// Time at which the store began to fail; None while it works.
     failing_since: Option<Time>,
+    /// Number of expired jobs logged so far, and time of the next such line; None before the first look.
+    expired: Option<(u64, Time)>,
 }
 
 /// Counts of a last part.
@@ -72,7 +81,7 @@ struct Followed {
     /// Jobs done, and attempts that failed.
     attempts: Growth<2>,
     buried: Growth<1>,
-    /// The round in which it was seen last.
+    /// Round that saw it last.
     seen: Time,
 }
 
@@ -82,15 +91,21 @@ impl JobQueue {
         let [put, deleted, ready] = self.state.totals();
         let now = look.now;
         let ([put, deleted], within) = self.watcher.minute.growth(now, [put, deleted]);
-        let fault = self.health().and_then(|health| health.fault);
+        let health = self.health();
+        let owner = health.as_ref().and_then(|health| health.owner.clone()).map(|owner| owner.address);
+        let follows = health.as_ref().and_then(|health| health.follows).map_or(String::new(), in_a_clause);
+        let fault = health.and_then(|health| health.fault);
+        let is_reached = fault.is_none();
         self.watcher.note_fault(fault, now, look);
+        self.watcher.log_expired(self.state.expired(), now);
+        let owner = owner.filter(|owner| !owner.is_empty());
         match self.store.ownership() {
             Ownership::Owns => self.watcher.note_jobs(&self.state, self.tables.matrix.column.1, look),
-            Ownership::StandsBy => {
-                look.note(Condition::of_service(
-                    &STANDBY,
-                    "standby: another daemon serves the jobs of this store".into(),
-                ));
+            // A daemon that has never reached the database does not know if another serves.
+            Ownership::StandsBy if is_reached || owner.is_some() => {
+                let owner = owner.unwrap_or("another daemon".into());
+                let sentence = format!("standby: {owner} serves the jobs of {}{follows}", self.queue_name());
+                look.note(Condition::of_service(&STANDBY, "/jobs", sentence));
             }
             _ => {}
         }
@@ -98,19 +113,39 @@ impl JobQueue {
         let oldest = if ready == 0 { String::new() } else { format!(", the oldest for {oldest}") };
         let runners = self.state.producers_and_workers().1;
         look.standing = format!(
-            "{} ready{oldest}; {} put, {} done, {} runners",
+            "{} ready{oldest}; {} put, {} done, {} {}",
             grouped(ready),
             per_second(put, within),
             per_second(deleted, within),
-            grouped(runners as u64)
+            grouped(runners as u64),
+            if runners == 1 { "runner" } else { "runners" }
         );
         look.is_moving = ready + self.state.count_in(JobState::Reserved) > 0;
     }
 }
 
+/// Returns how far a standby has copied the jobs.
+fn in_a_clause(Follows { jobs, behind, is_copied }: Follows) -> String {
+    let (jobs, verb) = (grouped(jobs), if is_copied { "follows" } else { "copies" });
+    let behind = if behind > 0 { format!(", {} batches behind", grouped(behind)) } else { String::new() };
+    format!("; this daemon {verb}, {jobs} jobs{behind}")
+}
+
 impl Watcher {
     pub fn with(warnings: Warnings) -> Self {
         Watcher { warnings, ..Watcher::default() }
+    }
+
+    /// Logs how many jobs have expired, once in a while.
+    fn log_expired(&mut self, expired: u64, now: Time) {
+        let (logged, next) = *self.expired.get_or_insert((expired, now));
+        if expired > logged && now >= next {
+            info!(
+                "{} jobs were deleted that had been buried for longer than --jobs-bury-ttl",
+                grouped(expired - logged)
+            );
+            self.expired = Some((expired, now + EXPIRED_LINES));
+        }
     }
 
     fn note_fault(&mut self, fault: Option<String>, now: Time, look: &mut Look<'_>) {
@@ -119,7 +154,11 @@ impl Watcher {
             return;
         };
         let span = now.since(*self.failing_since.get_or_insert(now));
-        look.note(Condition::of_service(&NOT_KEPT, format!("jobs are not taken: {fault}, for {}", in_words(span))));
+        look.note(Condition::of_service(
+            &NOT_KEPT,
+            "/jobs",
+            format!("jobs are not taken: {fault}, for {}", in_words(span)),
+        ));
     }
 
     fn note_jobs(&mut self, state: &State, path: &str, look: &mut Look<'_>) {
@@ -148,11 +187,18 @@ impl Watcher {
         let (ready, oldest) = (state.count_in(JobState::Ready), self.oldest[0]);
         if oldest > RUNNER_MISSING && !has_runner {
             let sentence = format!("no runner: {} ready, the oldest for {}", grouped(ready), in_words(oldest));
-            look.note(Condition { waiting: ready, ..Condition::of_service(&NO_RUNNER, sentence) });
+            let condition = Condition::of_service(&NO_RUNNER, "/jobs", sentence).helped_by(Some("jobs summary".into()));
+            look.note(Condition { waiting: ready, ..condition });
+        }
+        if state.is_draining() {
+            let reserved = grouped(state.count_in(JobState::Reserved));
+            let sentence = format!("draining: no job is taken; {reserved} are reserved");
+            look.note(Condition::of_service(&DRAINS, "/jobs", sentence).helped_by(Some("admin UNDRAIN".into())));
         }
         if state.is_full() {
             let sentence = "jobs are not taken: jobs.max_memory is used up".into();
-            look.note(Condition { waiting: ready, ..Condition::of_service(&FULL, sentence) });
+            let condition = Condition::of_service(&FULL, "/jobs", sentence).helped_by(Some("jobs summary tube".into()));
+            look.note(Condition { waiting: ready, ..condition });
         }
     }
 
@@ -172,7 +218,7 @@ impl Watcher {
             all.push(Condition { waiting: part.ready, ..condition });
         };
         let name = name_of(part.name);
-        let pattern = quoted(&[b"*/", part.name].concat());
+        let pattern = quoted(&pattern_of(part.tube, part.name));
         let late = format!("{} ready, the oldest for {}", grouped(part.ready), in_words(part.oldest));
         let late_of = format!("{}: {late}", name_of(part.tube));
         if part.oldest > self.warnings.alarm_age {
@@ -193,7 +239,7 @@ impl Watcher {
         if attempts >= LEAST_ATTEMPTS && failed.saturating_mul(1000) > self.warnings.failures.saturating_mul(attempts) {
             let share = failed.saturating_mul(100) / attempts;
             let sentence = format!("{name}: {share} % of {} attempts failed in 5 min", grouped(attempts));
-            note(&FAILS, sentence, quoted(part.tube).map(|tube| format!("jobs list {tube} buried")));
+            note(&FAILS, sentence, quoted(part.tube).map(|tube| format!("jobs list {tube} --error")));
         }
         let ([buried], within) = followed.buried.growth(now, [part.buried]);
         if buried > 0 {
@@ -207,6 +253,13 @@ impl Watcher {
         }
         all
     }
+}
+
+/// Returns the pattern of the tubes with as many parts as this one, and the same last part.
+pub(super) fn pattern_of(tube: &[u8], last_part: &[u8]) -> Vec<u8> {
+    let first_parts = tube.strip_suffix(last_part).unwrap_or(b"*/");
+    let others = first_parts.iter().filter(|byte| **byte == b'/').count();
+    [&b"*/".repeat(others), last_part].concat()
 }
 
 fn stuck(held: &HeldJob<'_>, look: &Look<'_>) -> Condition {

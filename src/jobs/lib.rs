@@ -1,6 +1,7 @@
-//! Jobs: the adapter between the loop and the job queue, which speaks the beanstalkd protocol and its extensions. It turns
-//! bytes into requests and replies into bytes, hands changes to the store, and decides nothing itself.
+//! Jobs: the adapter between the loop and the job queue, which speaks the beanstalkd protocol and its extensions. It
+//! turns bytes into requests and replies into bytes, hands changes to the store, and makes no decisions.
 
+mod buried_groups;
 mod contract;
 mod health;
 mod loading;
@@ -14,9 +15,11 @@ mod queries;
 mod replies;
 mod report;
 mod rights;
+mod root_page;
 mod saving;
 mod serving;
 mod sessions;
+mod slack;
 pub mod sqlite;
 mod standby;
 pub mod state;
@@ -26,6 +29,7 @@ mod store_driver;
 mod tables;
 mod views;
 
+use options::ShowBodies;
 pub use options::{JobsSettings, StoreKind};
 pub use poolcounter_protocol::jobs::{commands, name, request, values};
 
@@ -46,6 +50,7 @@ use poolcounter_service::output::MAX_BYTES;
 use poolcounter_service::settings::{self, Configure};
 use process::Machine;
 use sessions::{Session, session_of};
+use slack::Slack;
 use state::{Commit, Event, FileSetting, Reply, State, Step, Timer};
 use store::{Ownership, Store};
 use store_driver::StoreDriver;
@@ -56,7 +61,7 @@ use wire::stream::Cut;
 /// Entry in the list of services.
 pub const INFO: Info = Info {
     name: "jobs",
-    port: 11300,
+    port: poolcounter_protocol::jobs::DEFAULT_PORT,
     is_enabled: false,
     max_connections: u64::MAX,
     has_store: true,
@@ -94,21 +99,28 @@ pub struct JobQueue {
     state: State,
     store: Box<dyn Store>,
     driver: StoreDriver,
+    /// True if the daemon must not start when the jobs cannot be read.
+    is_required: bool,
     tables: &'static PartTables,
     sessions: Vec<Session>,
-    /// True when clients on other machines may administer the jobs.
+    /// True if clients on other machines may administer the jobs.
     is_open_to_admins: bool,
+    show_bodies: ShowBodies,
     /// Last commit that a reply waits for.
     awaited: Commit,
-    /// Connections that wait and whose peers have closed their sending side, and the commit that may bring what they wait for.
+    /// Waiting connections whose peers have closed their sending side, each with the commit that may bring its reply.
     hung_up: Vec<(Commit, ConnId)>,
-    /// Name of this server in `stats`; made when it is first needed.
+    /// Name of this server in `stats`; made at its first use.
     name: Option<u64>,
+    /// Name of the queue that operators have set; empty without.
+    queue_name: String,
     machine: Machine,
+    slack: Slack,
     watcher: Watcher,
-    /// True while jobs that are kept elsewhere are not given out, because the daemon is to end once reserved ones have come back.
+    /// True while jobs that are kept in a store are not given out, because the daemon ends once the reserved ones are
+    /// back.
     keeps_jobs: bool,
-    /// Settings of tubes in the configuration file, and whether that was read.
+    /// Settings of tubes in the configuration file, and true if it could be read.
     of_tubes: (Vec<FileSetting>, bool),
     /// Events of the present step; empty between steps.
     events: Vec<Event>,
@@ -130,13 +142,17 @@ impl JobQueue {
             state,
             store,
             driver: StoreDriver::new(settings),
+            is_required: settings.required,
             tables: PartTables::of(settings.part_names.words()),
             sessions: Vec::new(),
             is_open_to_admins: settings.admin,
+            show_bodies: settings.show_bodies,
             awaited: Commit(0),
             hung_up: Vec::new(),
             name: None,
+            queue_name: settings.name.clone(),
             machine: Machine::this(),
+            slack: Slack::default(),
             watcher: Watcher::with(settings.warnings),
             keeps_jobs: false,
             of_tubes: (settings.of_tubes.clone(), false),
@@ -155,7 +171,7 @@ impl JobQueue {
         self.state.note_time(time.now);
         take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);
-        events.drain(..).for_each(|event| self.tell(&event, context));
+        events.drain(..).for_each(|event| self.send(&event, context));
         self.events = events;
     }
 }
@@ -171,18 +187,28 @@ impl Service for JobQueue {
         Caps { request_bytes: MAX_EXTENSION_LINE, output_bytes: MAX_BYTES, idle: None }
     }
 
+    fn open(&mut self, conn: ConnId, _: &mut Context<'_>) {
+        let session = session_of(&mut self.sessions, conn);
+        if !self.store.ownership().turns_away() && !session.is_lost && !std::mem::replace(&mut session.is_open, true) {
+            self.state.open(conn);
+        }
+    }
+
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
         let ownership = self.store.ownership();
         if ownership == Ownership::Expired {
             self.send_away(conn, context);
         }
-        if session_of(&mut self.sessions, conn).is_lost || ownership.turns_away() {
+        let session = session_of(&mut self.sessions, conn);
+        let (is_lost, is_open, has_query) = (session.is_lost, session.is_open, session.query.is_some());
+        if is_lost || ownership.turns_away() {
             return self.turn_away(conn, input.bytes, context);
         }
-        if !std::mem::replace(&mut session_of(&mut self.sessions, conn).is_open, true) {
-            self.step(context, |state, _| state.open(conn));
+        if !is_open {
+            // It came while another daemon had the jobs, or an earlier version has handed it over.
+            self.open(conn, context);
         }
-        if session_of(&mut self.sessions, conn).query.is_some() {
+        if has_query {
             self.go_on_with_query(conn, context);
             return Served { consumed: 0, then: Then::Serve };
         }
@@ -202,7 +228,7 @@ impl Service for JobQueue {
             consumed += cut;
             let then = match item {
                 Some(item) if self.is_given_up(conn, may_change, &item, context.time.now) => {
-                    self.tell(&Event { conn, reply: Reply::InternalError, after: None, about: None }, context);
+                    self.send(&Event::new(conn, Reply::InternalError, None), context);
                     None
                 }
                 Some(item) => self.handle(conn, item, context),
@@ -225,11 +251,11 @@ impl Service for JobQueue {
 
     fn hangup(&mut self, conn: ConnId, context: &mut Context<'_>) {
         if !session_of(&mut self.sessions, conn).waits {
-            // It waits for the store, which has an answer for it whatever it sends.
+            // The connection waits for the store, which answers it whether or not its peer still sends.
             return;
         }
         match self.state.last_uncommitted() {
-            // The job that it waits for may be its own.
+            // The job that it waits for may be in that commit.
             Some(commit) => self.hung_up.push((commit, conn)),
             None => self.step(context, |state, step| state.hang_up(conn, step)),
         }
@@ -239,6 +265,7 @@ impl Service for JobQueue {
         match due.key() {
             Timer::Store => self.look_after_store(context),
             Timer::Lease => self.look_after_lease(context),
+            Timer::Memory => self.return_memory(),
             timer => self.step(context, |state, step| state.expire(timer, step)),
         }
     }
@@ -255,6 +282,7 @@ impl Service for JobQueue {
 
     fn commit(&mut self, context: &mut Context<'_>) {
         self.commit_batch(context);
+        self.note_memory(context);
     }
 
     fn completed(&mut self, context: &mut Context<'_>) {
@@ -266,6 +294,6 @@ impl Service for JobQueue {
     }
 
     fn kept_bytes(&self, conn: ConnId) -> usize {
-        self.sessions.get(conn.index()).map_or(0, Session::bytes)
+        self.sessions.get(conn.index()).map_or(0, Session::bytes) + self.state.watch_bytes_of(conn)
     }
 }

@@ -1,14 +1,14 @@
-//! Tells how far the reading of a store is: in the log, and with a bar where a person looks.
+//! Progress of the reading of a store: in the log, and as a bar if stderr is a terminal.
 
 use log::info;
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
-/// What is read in less time is not worth a word.
+/// Time that a reading takes before its progress is shown.
 const FIRST_WORD: Duration = Duration::from_secs(1);
-/// How often the log is told.
+/// Time between two lines of the log.
 const LOG_EVERY: Duration = Duration::from_secs(2);
-/// How often the bar moves.
+/// Time between two drawings of the bar.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 const BAR_WIDTH: usize = 40;
 
@@ -22,13 +22,13 @@ pub(super) struct Loading {
 }
 
 impl Loading {
-    /// It begins.
+    /// Starts the progress of the store at `place`.
     pub fn begin(place: String) -> Loading {
         let now = Instant::now();
         Loading { place, begun: now, logged: now, drawn: None, is_seen: stderr().is_terminal() }
     }
 
-    /// So much of it is done.
+    /// Shows that a share of the store, 0 to 1, is read.
     pub fn note(&mut self, share: f64) {
         let now = Instant::now();
         if self.is_seen && self.drawn.map_or(now - self.begun > FIRST_WORD, |drawn| now - drawn > DRAW_EVERY) {
@@ -42,7 +42,7 @@ impl Loading {
         }
     }
 
-    /// It is over; there are so many jobs.
+    /// Ends the progress and logs the number of jobs.
     pub fn end(mut self, jobs: usize) {
         if self.drawn.is_some() {
             self.draw("");
@@ -52,7 +52,7 @@ impl Loading {
     }
 
     fn draw(&mut self, text: &str) {
-        // Nothing is lost when nobody can read it.
+        // Without a terminal that can be written to, the bar is not needed.
         let _ = write!(stderr(), "\r\x1b[K{text}");
     }
 }

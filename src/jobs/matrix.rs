@@ -1,9 +1,9 @@
-//! First parts of tubes' names against last parts: how many ready jobs there are of each pair, and how old the oldest is. The worst
-//! come first: those that are about twice as late as others, and of those that are about as late the ones with more jobs. What is
-//! not shown is summed up, so that what is shown and the rest are all that there is.
+//! Matrix of first parts of tubes' names against last parts: number of ready jobs of each pair, and age of the oldest.
+//! The worst come first: the oldest, by powers of two of the age in seconds, and among those of one power, by number of
+//! jobs and age. Parts that are not shown are summed up, so that the rows and the rest make up the total.
 //!
-//! Cost: a look at each first and each last part, as many as a report has time for, and at the tubes with ready jobs of the first
-//! parts that are shown, `MOST_TUBES` in all.
+//! Cost: a look at each first and each last part, as many as a report has time for, and at the tubes with ready jobs of
+//! the first parts that are shown, `MOST_TUBES` in all.
 
 use super::JobQueue;
 use super::state::{State, SumBy, SumId};
@@ -11,7 +11,7 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_service::report::{Heat, Matrix};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of tubes that are looked at: some two milliseconds.
+/// Most tubes that are examined: some two milliseconds.
 const MOST_TUBES: usize = 16_384;
 
 /// A first or a last part with ready jobs.
@@ -25,14 +25,14 @@ struct Late<'a> {
 struct Maker<'a> {
     state: &'a State,
     now: Time,
-    /// The place of each last part that is shown.
+    /// Column of each last part that is shown.
     places: BTreeMap<SumId, usize>,
-    /// Number of tubes that may still be looked at.
+    /// Number of tubes that may still be examined.
     budget: usize,
 }
 
 impl JobQueue {
-    /// Returns the matrix of the worst first and last parts, of so many of each at most.
+    /// Returns the matrix of the worst first and last parts, at most `most` of each.
     pub(super) fn matrix(&self, most: [usize; 2], now: Time) -> Matrix {
         let state = &self.state;
         let [firsts, lasts] = SumBy::ALL.map(|by| worst(state, by, now));
@@ -80,13 +80,13 @@ impl Maker<'_> {
             *age = heat.1.max(*age);
             self.budget -= 1;
         }
-        // Tubes that were not looked at are among the others.
+        // Tubes that were not examined count among the others.
         line[others].0 = first.heat.0 - line[..others].iter().map(|(ready, _)| ready).sum::<u64>();
         line.push(first.heat);
         line
     }
 
-    /// Returns the line of the first parts that are not shown: of all jobs, those that the lines above do not have.
+    /// Returns the line of the first parts that are not shown: the totals of all jobs minus the lines above.
     fn line_of_others(
         &self,
         rows: &[(Vec<u8>, Vec<Heat>)],
@@ -97,7 +97,7 @@ impl Maker<'_> {
         let shown = |column: usize| rows.iter().map(|(_, line)| line[column].0).sum::<u64>();
         let mut line: Vec<Heat> =
             (0..all.len()).map(|column| (all[column].0.saturating_sub(shown(column)), Span::ZERO)).collect();
-        // The oldest tubes come first: the first one of a first part that is not shown is the one.
+        // The oldest tubes come first, so the first one of a hidden first part has the greatest age.
         let folded_ids: BTreeSet<SumId> = folded.iter().map(|late| late.id).collect();
         for (column, late) in lasts.iter().enumerate() {
             let mut tubes = self.state.late_tubes(late.id, self.now).take(MOST_TUBES);

@@ -7,11 +7,11 @@ use poolcounter_core::text::escaped;
 use poolcounter_service::contract::{Context, Operation, OperationError, OperationRequest, OperationResult};
 use poolcounter_service::operations::descriptions;
 
-/// Change of one buried job, and the word for it once it is done.
-type Change = (fn(&mut State, JobId, &mut Step<'_, '_>), &'static str);
+/// Change of one buried job, and the verb of its result.
+type JobOperation = (fn(&mut State, JobId, &mut Step<'_, '_>), &'static str);
 
 /// Operations on a buried job.
-const TABLE: [(Operation, Change); 2] = [
+const TABLE: [(Operation, JobOperation); 2] = [
     (
         Operation {
             name: "kick",
@@ -61,7 +61,12 @@ impl JobQueue {
         }
     }
 
-    fn change_buried(&mut self, (change, done): Change, job: &[u8], context: &mut Context<'_>) -> OperationResult {
+    fn change_buried(
+        &mut self,
+        (change, done): JobOperation,
+        job: &[u8],
+        context: &mut Context<'_>,
+    ) -> OperationResult {
         let no_job = || OperationError::NotFound(format!("there is no job {}", escaped(job)));
         let id = std::str::from_utf8(job).ok().and_then(|job| job.parse().ok()).map(JobId).ok_or_else(no_job)?;
         match self.store.ownership() {

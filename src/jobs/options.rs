@@ -1,19 +1,19 @@
-//! The options of the jobs: how long, how many and how large they may be, where they are kept, and who may administer them.
+//! Options of the jobs: limits of times, numbers and sizes, the store, and permission to administer them.
 
 mod part_names;
 mod setting_tables;
+mod store;
+mod warnings;
 
 pub use part_names::PartNames;
 pub use setting_tables::TABLES;
+pub use store::{Queue, Standby, StoreKind, absolute};
+pub use warnings::Warnings;
+use warnings::share;
 
-#[cfg(feature = "postgres")]
-use super::postgres::PostgresUrl;
 use super::state::{Bounds, FileSetting};
 use poolcounter_core::time::Span;
-use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, nearest, number, seconds_or_forever};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, seconds_or_forever};
 
 /// Settings of the jobs.
 #[derive(Clone, PartialEq, Debug)]
@@ -22,124 +22,55 @@ pub struct JobsSettings {
     pub max_size: u32,
     /// Largest number of tubes.
     pub max_tubes: usize,
-    /// Bytes that jobs may take, reckoned as [`super::state::JOB_BYTES`] each, and what they have beyond that.
+    /// Time after which a buried job is deleted.
+    pub bury_ttl: Span,
+    /// Most bytes of all jobs. Each job counts as [`super::state::JOB_BYTES`] and the bytes that it has beyond that.
     pub max_memory: usize,
     /// Place where they are kept.
     pub store: StoreKind,
+    /// True if the daemon must not start when the jobs cannot be read.
+    pub required: bool,
+    /// Name of the queue; empty if it has none but its place.
+    pub name: String,
+    /// Work of this daemon while another has the jobs.
+    pub standby: Standby,
     /// Time for which a reply waits for a commit while the store fails.
     pub store_timeout: Span,
-    /// Changes that may wait for a commit.
+    /// Limits of the changes that wait for a commit.
     pub queue: Queue,
-    /// Whether clients on other machines may administer them, too.
+    /// True if clients on other machines may administer the jobs, too.
     pub admin: bool,
     /// Words of pages and metrics for the first and the last part of tubes' names.
     pub part_names: PartNames,
+    /// Browsers that pages show the bodies of jobs to.
+    pub show_bodies: ShowBodies,
     /// Thresholds of conditions.
     pub warnings: Warnings,
     /// Settings of patterns of tubes.
     pub of_tubes: Vec<FileSetting>,
 }
 
-/// Thresholds of conditions. [`Span::FOREVER`] turns one off.
+/// Browsers that pages show the bodies of jobs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Warnings {
-    /// Time for which a job may be ready before it is late.
-    pub age: Span,
-    /// Time for which a job may be ready before it is very late.
-    pub alarm_age: Span,
-    /// Time for which a runner may hold a job.
-    pub hold: Span,
-    /// Share of attempts that may fail, in thousandths.
-    pub failures: u64,
-}
-
-impl Default for Warnings {
-    fn default() -> Self {
-        let [age, alarm_age, hold] = [600, 3600, 600].map(Span::from_secs);
-        Warnings { age, alarm_age, hold, failures: 100 }
-    }
-}
-
-/// Place where jobs are kept.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StoreKind {
-    /// Nowhere else: they end with the process, unless another takes over.
-    Memory,
-    /// In a file of SQLite: this one, or `jobs.db` where the supervisor has a place for it, else in the working directory.
-    Sqlite(Option<PathBuf>),
-    /// In a database of PostgreSQL.
-    #[cfg(feature = "postgres")]
-    Postgres(Box<PostgresUrl>),
-}
-
-/// Changes that may wait for a commit before connections that change more are not read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Queue {
-    /// Changes.
-    pub changes: usize,
-    /// Their bytes.
-    pub bytes: usize,
+pub enum ShowBodies {
+    /// Browsers on this machine whose requests come through no proxy.
+    Local,
+    /// Every browser that may read the pages.
+    All,
+    /// None.
+    None,
 }
 
 /// The longest body that may be allowed: SQLite takes no row of 1,000,000,000 bytes.
 const MOST_SIZE: u32 = 1 << 29;
-/// The file where jobs are kept if no other is named.
-const FILE: &str = "jobs.db";
-/// Variable in which a supervisor names the directories in which a service keeps things.
-const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 
-/// Returns the whole path of the file where jobs are kept.
-pub fn absolute(path: &Option<PathBuf>) -> PathBuf {
-    let path = path.clone().unwrap_or_else(|| match std::env::var_os(STATE_DIRECTORY) {
-        // Of several, the first.
-        Some(directories) => {
-            let first = directories.as_encoded_bytes().split(|byte| *byte == b':').next().unwrap_or_default();
-            Path::new(OsStr::from_bytes(first)).join(FILE)
-        }
-        None => FILE.into(),
-    });
-    std::path::absolute(&path).unwrap_or(path)
-}
-
-fn store(text: &str) -> Result<StoreKind, String> {
-    match text.split_once(':') {
-        None if text == "memory" => Ok(StoreKind::Memory),
-        Some(("memory", "")) => Ok(StoreKind::Memory),
-        Some(("sqlite", "")) => Ok(StoreKind::Sqlite(None)),
-        Some(("sqlite", path)) => Ok(StoreKind::Sqlite(Some(path.into()))),
-        #[cfg(not(feature = "postgres"))]
-        Some(("postgres" | "postgresql", _)) => {
-            Err("sqlite:PATH or memory: this program is built without PostgreSQL".into())
-        }
-        #[cfg(feature = "postgres")]
-        Some(("postgres" | "postgresql", url)) => Ok(StoreKind::Postgres(Box::new(PostgresUrl::parse(url)?))),
-        _ => {
-            let kind = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
-            let instead = match nearest(&kind, ["sqlite", "postgres", "postgresql", "memory"]) {
-                _ if text.contains('/') && !text.contains(':') => format!("; use sqlite:{text}"),
-                Some("memory") => "; use memory".into(),
-                Some("sqlite") => "; use sqlite: or sqlite:PATH".into(),
-                Some(_) => "; use postgres:URL".into(),
-                None => String::new(),
-            };
-            Err(format!("sqlite:PATH, postgres:URL or memory{instead}"))
-        }
+fn show_bodies(text: &str) -> Result<ShowBodies, String> {
+    match text {
+        "local" => Ok(ShowBodies::Local),
+        "all" => Ok(ShowBodies::All),
+        "none" => Ok(ShowBodies::None),
+        _ => Err("local, all or none".into()),
     }
-}
-
-/// Reads a share as thousandths.
-fn share(text: &str) -> Result<u64, String> {
-    let share: f64 = number(text, 0.0..=1.0)?;
-    // Lossless: it is at most 1.
-    Ok((share * 1000.0).round() as u64)
-}
-
-fn queue(text: &str) -> Result<Queue, String> {
-    let wrong = || "a number from 1 to 10000000, and perhaps a comma and megabytes from 1 to 100000".to_string();
-    let (changes, megabytes) = text.split_once(',').unwrap_or((text, "64"));
-    let changes = number(changes, 1..=10_000_000).map_err(|_| wrong())?;
-    let megabytes: usize = number(megabytes, 1..=100_000).map_err(|_| wrong())?;
-    Ok(Queue { changes, bytes: megabytes << 20 })
 }
 
 impl Default for JobsSettings {
@@ -148,12 +79,17 @@ impl Default for JobsSettings {
         JobsSettings {
             max_size,
             max_tubes,
+            bury_ttl: Span::FOREVER,
             max_memory: 1 << 30,
             store: StoreKind::Sqlite(None),
+            required: false,
+            name: String::new(),
+            standby: Standby::Warm,
             store_timeout: Span::from_secs(30),
             queue: Queue { changes: 65_536, bytes: 64 << 20 },
             admin: false,
             part_names: PartNames::default(),
+            show_bodies: ShowBodies::Local,
             warnings: Warnings::default(),
             of_tubes: Vec::new(),
         }
@@ -161,10 +97,15 @@ impl Default for JobsSettings {
 }
 
 impl JobsSettings {
-    /// Returns what bounds the jobs.
+    /// Returns the limits of the jobs.
     pub fn bounds(&self) -> Bounds {
-        let JobsSettings { max_size, max_tubes, max_memory, .. } = *self;
-        Bounds { max_size, max_tubes, max_memory }
+        let JobsSettings { max_size, max_tubes, max_memory, bury_ttl, .. } = *self;
+        Bounds { max_size, max_tubes, max_memory, bury_ttl }
+    }
+
+    /// Returns the most bytes of jobs that a standby copies; None if it copies none.
+    pub fn follows(&self) -> Option<usize> {
+        (self.standby == Standby::Warm).then_some(self.max_memory)
     }
 }
 
@@ -174,7 +115,7 @@ pub const LISTENING: &[Opt<Endpoint>] = listening!(
     "jobs",
     port 11300,
     "serve a job queue over the beanstalkd protocol too",
-    "Serve a job queue over the beanstalkd protocol too; see\n.Sx JOBS ."
+    "Serve a job queue over the beanstalkd protocol too; see\n.Sx SERVICES ."
 );
 
 /// The other options.
@@ -184,10 +125,10 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.store",
         hint: "STORE",
         default: r#""sqlite:""#,
-        doc_short: "where jobs are kept: sqlite:PATH, postgres:URL, or memory (default: jobs.db in $STATE_DIRECTORY, or where it is started)",
+        doc_short: "store of the jobs: sqlite:PATH, postgres:URL, or memory (default: jobs.db in $STATE_DIRECTORY or the working directory)",
         doc_long: "
-            Where jobs are kept; see
-            .Sx WHERE JOBS ARE KEPT .
+            Store of the jobs; see
+            .Pa docs/stores.md .
             .Cm sqlite:\\&PATH
             keeps them in a file of SQLite, which is made if it is not there;
             .Cm postgres:\\&URL
@@ -201,7 +142,56 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             in the directory that systemd names in
             .Ev STATE_DIRECTORY ,
             else in the working directory.",
-        set: |settings, value| assign(&mut settings.store, store(value)),
+        set: |settings, value| assign(&mut settings.store, store::store(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-required",
+        key: "jobs.required",
+        default: "false",
+        doc_short: "do not start if the store of the jobs cannot be read",
+        doc_long: "
+            Do not start if the file of the jobs is damaged, or is not one of this program.
+            Without this, all other services are served then, and every request for jobs is answered with
+            .Li INTERNAL_ERROR .
+            Damage that is found only when the jobs are read, after the start, closes the jobs in both cases.",
+        set: |settings, value| assign(&mut settings.required, flag(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-name",
+        key: "jobs.name",
+        hint: "NAME",
+        default: r#""""#,
+        doc_short: "name of the queue in the log, on the page and in metrics (default: the file or database of its store)",
+        doc_long: "
+            Name of the queue in the log, on the status page, in its conditions and in the label
+            .Va queue
+            of metrics: at most 64 letters, digits and
+            .Ql -._/ .
+            Daemons that share a queue in PostgreSQL have the same name.
+            The default is the file or database of the store.",
+        set: |settings, value| assign(&mut settings.name, store::name(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-standby",
+        key: "jobs.standby",
+        hint: "HOW",
+        default: r#""warm""#,
+        doc_short: "preparation of a standby at PostgreSQL: warm, with a copy of the jobs, or cold, without one (default: warm)",
+        doc_long: "
+            Preparation for a take-over while another daemon serves the jobs in PostgreSQL.
+            With
+            .Cm warm ,
+            this daemon keeps a copy of the jobs and follows their changes, so that it serves soon after a take-over; the copy takes about the memory of the other daemon, up to
+            .Va jobs.max_memory .
+            With
+            .Cm cold ,
+            it reads all jobs when it takes over.
+            The default is
+            .Cm warm .",
+        set: |settings, value| assign(&mut settings.standby, store::standby(value)),
         ..Opt::BLANK
     },
     Opt {
@@ -209,12 +199,12 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.store_timeout",
         hint: "SECONDS",
         default: "30",
-        doc_short: "how long a reply waits for a store that fails; then it is INTERNAL_ERROR (default: 30)",
+        doc_short: "time for which a reply waits for a failing store before it is INTERNAL_ERROR; 0: without limit (default: 30)",
         doc_long: "
-            How long a reply that promises something waits while the store fails, in seconds.
+            Time for which a reply that depends on a commit waits while the store fails, in seconds.
             Then it is
             .Li INTERNAL_ERROR ,
-            and nobody knows whether what was asked for is done.
+            and the change may be done or not.
             0 is for ever.
             The default is 30.",
         set: |settings, value| assign(&mut settings.store_timeout, seconds_or_forever(value)),
@@ -225,12 +215,12 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.store_queue",
         hint: "CHANGES[,MEGABYTES]",
         default: r#""65536,64""#,
-        doc_short: "how much may wait to be committed; beyond that, who changes more is not read (default: 65536,64)",
+        doc_short: "maximum uncommitted changes; above it, writers are paused (default: 65536,64)",
         doc_long: "
-            How many changes, and how many megabytes of them, may wait to be committed.
+            Maximum number of uncommitted changes, and their maximum size in megabytes.
             Beyond that, connections that would change more are not read until there is room.
             The default is 65536,64.",
-        set: |settings, value| assign(&mut settings.queue, queue(value)),
+        set: |settings, value| assign(&mut settings.queue, store::queue(value)),
         ..Opt::BLANK
     },
     Opt {
@@ -238,9 +228,9 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.max_size",
         hint: "BYTES",
         default: "65535",
-        doc_short: "the longest body of a job, at most 536870912 (default: 65535)",
+        doc_short: "maximum size of a job's body, at most 536870912 (default: 65535)",
         doc_long: "
-            The longest body of a job.
+            Maximum size of the body of a job.
             A longer one is read to its end and answered with
             .Li JOB_TOO_BIG .
             At most 536870912; the default is 65535.",
@@ -252,12 +242,14 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.max_memory",
         hint: "MEGABYTES",
         default: "1024",
-        doc_short: "what jobs may take; beyond that a put is OUT_OF_MEMORY (default: 1024)",
+        doc_short: "maximum memory of jobs; above it, puts are answered OUT_OF_MEMORY (default: 1024)",
         doc_long: "
-            What jobs may take, reckoned as 150 bytes for each and its body, key, signature and error text, with the orders of tubes that
-            patterns watch, requests that are not all there, and answers that are not sent.
-            Beyond that, a put, a list, a summary, and a reserve through a pattern that nobody else watches are answered with
-            .Li OUT_OF_MEMORY .
+            Memory of jobs, estimated as 150 bytes for each and its body, key, signature and error text, with about a kilobyte for each
+            tube, and for each first and last part of their names, settings, watches, the orders of tubes that patterns watch, requests
+            that are not all there, and answers that are not sent.
+            Beyond that, a put, a list and a summary are answered with
+            .Li OUT_OF_MEMORY ;
+            above it by a sixteenth, a use or a watch of a new tube, too, and a reserve through a pattern that no other connection watches.
             The default is 1024.",
         set: |settings, value| {
             let bytes = number(value, 1..=1_000_000).map(|megabytes: usize| megabytes << 20);
@@ -270,25 +262,54 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.max_tubes",
         hint: "N",
         default: "1048576",
-        doc_short: "how many tubes there may be (default: 1048576)",
+        doc_short: "maximum number of tubes (default: 1048576)",
         doc_long: "
-            How many tubes there may be.
+            Maximum number of tubes.
             The default is 1048576.",
         set: |settings, value| assign(&mut settings.max_tubes, number(value, 1..=100_000_000)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-bury-ttl",
+        key: "jobs.bury_ttl",
+        hint: "SECONDS",
+        default: "0",
+        doc_short: "time after which a buried job is deleted; 0: never (default: 0)",
+        doc_long: "
+            Time after which a buried job is deleted, in seconds from its burial, across restarts and upgrades.
+            0, the default, means never.",
+        set: |settings, value| assign(&mut settings.bury_ttl, seconds_or_forever(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "jobs-admin",
         key: "jobs.admin",
         default: "false",
-        doc_short: "let clients on other machines drain, clear and copy jobs, too",
+        doc_short: "allow clients on other machines to drain, clear and copy jobs, too",
         doc_long: "
-            Let clients on other machines
+            Allow clients on other machines the commands
             .Ic drain , undrain , clear
             and
-            .Ic store-copy ,
-            too.",
+            .Ic store-copy .",
         set: |settings, value| assign(&mut settings.admin, flag(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "jobs-show-bodies",
+        key: "jobs.show_bodies",
+        hint: "WHO",
+        default: "\"local\"",
+        doc_short: "browsers to which pages show bodies of jobs: local, all or none (default: local)",
+        doc_long: "
+            Browsers to which the page of a job shows its body:
+            .Cm local
+            ones, which are on this machine and come without a proxy,
+            .Cm all
+            that may read the pages, or
+            .Cm none .
+            The default is
+            .Cm local .",
+        set: |settings, value| assign(&mut settings.show_bodies, show_bodies(value)),
         ..Opt::BLANK
     },
     Opt {
@@ -296,7 +317,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.warn_age",
         hint: "SECONDS",
         default: "600",
-        doc_short: "age of a ready job at which the status warns; 0 is never (default: 600)",
+        doc_short: "age of a ready job at which the status warns; 0: never (default: 600)",
         doc_long: "
             The status warns of a job that has been ready for longer than this.
             0 turns that off.
@@ -309,7 +330,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.alarm_age",
         hint: "SECONDS",
         default: "3600",
-        doc_short: "age of a ready job at which the status is critical; 0 is never (default: 3600)",
+        doc_short: "age of a ready job at which the status is critical; 0: never (default: 3600)",
         doc_long: "
             The status is critical when a job has been ready for longer than this.
             0 turns that off.
@@ -322,7 +343,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.warn_hold",
         hint: "SECONDS",
         default: "600",
-        doc_short: "time after which the status warns of a runner that holds one job; 0 is never (default: 600)",
+        doc_short: "time after which the status warns of a runner that holds one job; 0: never (default: 600)",
         doc_long: "
             The status warns of a runner that has held one job for longer than this.
             0 turns that off.
@@ -335,7 +356,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.warn_failures",
         hint: "SHARE",
         default: "0.1",
-        doc_short: "share of failed attempts at which the status warns; 1 is never (default: 0.1)",
+        doc_short: "share of failed attempts at which the status warns; 1: never (default: 0.1)",
         doc_long: "
             The status warns when more than this share of the attempts of the last five minutes have failed, for each last part of tubes' names.
             1 turns that off.
@@ -348,10 +369,10 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.part_names",
         hint: "FIRST,LAST",
         default: r#"["wiki", "type"]"#,
-        doc_short: "words of pages and metrics for the first and the last part of tubes' names (default: wiki,type)",
+        doc_short: "words for the first and the last part of tubes' names on pages and in metrics (default: wiki,type)",
         doc_long: "
             Words for the first and the last part of tubes' names.
-            Pages, their paths, the members of the JSON and metrics are called by them: with
+            Pages, their paths, the members of the JSON and metrics are named after them: with
             .Cm app,task ,
             there are
             .Pa /jobs/app/ Ns Ar name ,

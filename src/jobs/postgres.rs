@@ -1,12 +1,17 @@
-//! The store that keeps jobs in a database of PostgreSQL, as the loop sees it. Several daemons share one; one of them has the
-//! queue, and the others stand by. A thread asks the database, and tells what comes of that.
+//! The store that keeps jobs in a database of PostgreSQL, as the loop sees it. Several daemons share one database; one
+//! of them owns the queue, and the others stand by. A thread asks the database and sends events to the loop.
 
+mod changes;
+mod copy;
+mod following;
 mod link;
 mod load;
 mod messages;
 pub mod owner;
+mod pages;
 mod place;
 mod rate;
+mod reading;
 mod renewals;
 pub mod rows;
 pub mod schema;
@@ -24,10 +29,11 @@ pub use url::PostgresUrl;
 pub use worker::init_db;
 
 use super::state::Stored;
-use super::store::batch::{Batch, signed};
+use super::store::batch::signed;
+use super::store::outbox::Outbox;
 use super::store::page::Page;
-use super::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
-use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
+use super::store::{Follows, HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
+use owner::{Followed, Holder, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Wake;
@@ -38,113 +44,132 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long the start waits for the first word of the database. A daemon that serves more than jobs starts without it.
+/// Time that the start waits for the first event of the database. A daemon that serves more than jobs starts without
+/// it.
 const FIRST_WORD: Duration = Duration::from_secs(2);
-/// Number of looks without news before the next batch begins: at the end of the tick of a commit, and of the next one, in which clients
-/// that were just answered ask again. A commit of few changes costs the database about as much as one of many.
-const LOOKS_BEFORE_NEXT: u8 = 2;
+/// Number of ticks without changes before the next batch begins, with that of a commit: clients that were just answered
+/// ask again. A commit of few changes costs the database about as much as one of many.
+const TICKS_BEFORE_NEXT: u8 = 2;
+/// Longest wait for such changes; it is at most that of two commits.
+const LONGEST_GATHERING: Span = Span::from_millis(5);
 
-/// Difference of clocks that counts, and is worth a word.
+/// Difference of clocks below which they count as equal; a greater one is logged.
 const CLOCK_TOLERANCE: Span = Span::from_secs(1);
-/// Time from the end of the trust to that of the lease, from when on another may have the queue.
+/// Time from the end of the trust to that of the lease, after which another daemon may own the queue.
 const LEASE_BEYOND_TRUST: Span = Span::from_micros(LEASE_SECONDS * 1_000_000 - TRUST.as_micros());
 
-/// How long it must have failed before an upgrade does not wait for it: a connection that is lost is made again sooner.
+/// Time that the store must have failed before an upgrade stops waiting for it. A lost connection is made again sooner.
 const STUCK_AFTER: Span = Span::from_secs(2);
 
-/// Keeps jobs in a database.
+/// Store of jobs in a database.
 pub struct Postgres {
     name: String,
     backend: Backend,
     wake: Option<Wake>,
-    /// The time of day at the service's start by the database's clock, as far as that is known.
+    /// Time of day at the service's start by the database's clock, as far as that is known.
     epoch: Span,
-    /// The same by this machine's clock, and the moment when that was taken.
+    /// The same by this machine's clock, and the moment at which it was taken.
     own_epoch: Span,
     loaded: (SystemTime, Instant),
     rate: Arc<Rate>,
-    /// Until when this process may give out jobs, in microseconds of the backend's clock.
+    /// End of the trust: jobs may be given out before it. In microseconds of the backend's clock.
     trusted_until: Arc<AtomicU64>,
     line: Option<Line>,
-    /// What was told, and not taken in yet.
-    told: VecDeque<StoreEvent>,
+    /// Events that are not processed yet.
+    events: VecDeque<StoreEvent>,
     term: u64,
     standing: Role,
-    collected: Batch,
-    /// How many changes the batch has that is under way.
-    under_way: Option<u64>,
-    /// So many looks at what is told must find nothing before the next batch begins.
-    looks_left: u8,
-    /// Which of the times that all is written anew is under way.
-    rewrite: Option<u64>,
+    outbox: Outbox,
+    /// Wait of the next batch; None if it begins at once.
+    gathering: Option<Gathering>,
     page: Option<Page>,
     holder: Holder,
-    /// Handover of the process before, until it is decided.
+    /// Handover of the previous process, until it is decided.
     handed_over: HandedOver,
     fault: Fault,
-    /// When it began to fail, by the backend's clock.
+    /// Time at which it began to fail, by the backend's clock.
     failed_at: Time,
-    /// When it went on with the queue of the process before, by the backend's clock.
+    /// Time at which it went on with the queue of the previous process, by the backend's clock.
     begun: Time,
     health: Health,
 }
 
-/// What asks the database.
+/// Access to the database, or to a model of one.
 pub struct Backend {
     /// Returns the time.
     pub clock: Arc<dyn Fn() -> Time + Send + Sync>,
-    /// Begins to ask, as the successor of a process that had the queue, or as one that has nothing.
+    /// Starts the requests: as the successor of a process that owned the queue, or with nothing.
     pub start: Start,
-    /// How long it may take before it says anything.
+    /// Time that the start waits for the first event.
     pub patience: Duration,
 }
 
-/// What begins to ask the database.
+/// Function that starts the thread of requests.
 pub type Start = Box<dyn FnMut(Option<HandedOver>, Ends) -> Result<Option<JoinHandle<()>>, String> + Send>;
 
-/// The backend's ends of what is between it and the loop.
+/// The backend's ends of the channels to the loop.
 pub struct Ends {
-    /// What the loop wants.
+    /// Orders of the loop.
     pub orders: Receiver<Order>,
-    /// What it is told.
-    pub told: Sender<StoreEvent>,
-    /// Wakes the loop when it was told something.
+    /// Events for the loop.
+    pub events: Sender<StoreEvent>,
+    /// Wakes the loop after an event is sent.
     pub wake: Wake,
-    /// Until when the loop may give out jobs, in microseconds of the clock.
+    /// End of the trust: the loop may give out jobs before it. In microseconds of the clock.
     pub trusted_until: Arc<AtomicU64>,
     /// Rate at which a batch is sent.
     pub rate: Arc<Rate>,
 }
 
-/// What there is between the loop and the thread.
+/// The loop's ends of the channels to the thread, and the thread.
 struct Line {
     orders: Option<Sender<Order>>,
-    told: Receiver<StoreEvent>,
+    events: Receiver<StoreEvent>,
     handle: Option<JoinHandle<()>>,
 }
 
-/// What this process is to the queue.
+/// Wait of the next batch for clients that were just answered.
+struct Gathering {
+    /// Number of ticks without changes until its end, at least one.
+    ticks: u8,
+    /// Number of changes so far.
+    changes: usize,
+    /// Time from which it does not wait for more.
+    until: Time,
+}
+
+/// Role of this process towards the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     StandsBy,
-    /// It has the queue, and the service does not know yet what is in it.
+    /// It owns the queue, and the service does not have its jobs yet.
     Reads,
-    /// It had the queue before an upgrade.
+    /// It owned the queue before an upgrade, and the database has not confirmed that yet.
     GoesOn,
     Owns,
 }
 
 impl Postgres {
-    /// A store that is not open yet.
-    pub fn new(place: Place) -> Self {
+    /// Returns a store that is not open yet. While it stands by, it copies at most `follows` bytes of jobs; none
+    /// without.
+    pub fn new(place: Place, follows: Option<usize>) -> Self {
         let name = place.name();
         let begun = Instant::now();
         let clock = Arc::new(move || Time::START + Span::from_micros(1) + begun.elapsed().into());
-        let start = worker::starter(place, clock.clone());
+        let start = worker::starter(place, clock.clone(), follows);
         Postgres::with(name, Backend { clock, start, patience: FIRST_WORD })
     }
 
-    /// A store with something else that asks the database, or a model of one.
+    /// Returns the store of a queue with a name, which the log has before the place.
+    #[must_use]
+    pub fn named(mut self, queue: &str) -> Self {
+        if !queue.is_empty() {
+            self.name = format!("{queue} ({})", self.name);
+        }
+        self
+    }
+
+    /// Returns a store with another backend, such as a model of a database.
     pub fn with(name: String, backend: Backend) -> Self {
         Postgres {
             name,
@@ -156,13 +181,11 @@ impl Postgres {
             rate: Arc::default(),
             trusted_until: Arc::default(),
             line: None,
-            told: VecDeque::new(),
+            events: VecDeque::new(),
             term: 0,
             standing: Role::StandsBy,
-            collected: Batch::default(),
-            under_way: None,
-            looks_left: 0,
-            rewrite: None,
+            outbox: Outbox::default(),
+            gathering: None,
             page: None,
             holder: Holder::default(),
             handed_over: HandedOver::default(),
@@ -175,21 +198,22 @@ impl Postgres {
 
     fn start(&mut self, handed_over: Option<HandedOver>) -> Result<(), String> {
         let (orders, received) = channel();
-        let (teller, told) = channel();
+        let (event_sender, events) = channel();
         let wake = self.wake.clone().unwrap_or_else(|| Wake::new(|| {}));
         let ends = Ends {
             orders: received,
-            told: teller,
+            events: event_sender,
             wake,
             trusted_until: self.trusted_until.clone(),
             rate: self.rate.clone(),
         };
         let handle = (self.backend.start)(handed_over, ends)?;
-        self.line = Some(Line { orders: Some(orders), told, handle });
+        self.line = Some(Line { orders: Some(orders), events, handle });
         Ok(())
     }
 
-    /// Returns until when this process counts on having the queue. One that goes on has some time to be confirmed.
+    /// Returns the time until which this process may act as the owner: while work goes on after an upgrade, at least
+    /// [`TRUST`] after the start.
     fn trusted_until(&self) -> Time {
         let confirmed = Time::from_micros(self.trusted_until.load(Ordering::Acquire));
         if self.standing == Role::GoesOn { confirmed.max(self.begun + TRUST) } else { confirmed }
@@ -202,17 +226,23 @@ impl Postgres {
         }
     }
 
-    /// Notes why it fails, and says so unless that is known.
+    /// Notes that the store fails, and logs the reason at the first failure.
     fn fail(&mut self, sentence: &str) {
         if self.fault.reason().is_none() {
             self.failed_at = (self.backend.clock)();
         }
-        if self.fault.begin(sentence) {
+        if !self.fault.begin(sentence) {
+            return;
+        }
+        if self.standing == Role::StandsBy && !self.holder.address.is_empty() {
+            let owner = &self.holder.address;
+            log::warn!("the standby does not reach {}: {sentence}; it could not take over from {owner}", self.name);
+        } else {
             log::error!("the jobs cannot be kept in {}: {sentence}", self.name);
         }
     }
 
-    /// Notes that it works, and says so once.
+    /// Notes that the store works, and logs it after a failure.
     fn mend(&mut self) {
         if self.fault.end() {
             let failed: Duration = (self.backend.clock)().since(self.failed_at).into();
@@ -220,10 +250,13 @@ impl Postgres {
         }
     }
 
-    /// Takes in what is told, as far as the service must know of it.
-    fn take(&mut self, told: StoreEvent) -> Option<Verdict> {
-        match told {
+    /// Processes an event, and returns its consequence for the service.
+    fn take(&mut self, event: StoreEvent) -> Option<Verdict> {
+        match event {
             StoreEvent::Clock(ahead) => self.go_by(ahead),
+            StoreEvent::Follows(Followed { jobs, behind, is_copied, .. }) => {
+                self.health.follows = Some(Follows { jobs, behind, is_copied });
+            }
             StoreEvent::StandsBy(holder) => {
                 if self.holder != holder {
                     log::info!("the jobs in {} are served by {}; this daemon stands by", self.name, holder.address);
@@ -233,7 +266,7 @@ impl Postgres {
             }
             StoreEvent::Owns(holder) => {
                 log::info!("the jobs in {} are this daemon's now, by the take-over {}", self.name, holder.epoch);
-                (self.standing, self.holder) = (Role::Reads, holder);
+                (self.standing, self.holder, self.health.follows) = (Role::Reads, holder, None);
                 self.mend();
             }
             StoreEvent::Page(page) => {
@@ -244,16 +277,18 @@ impl Postgres {
             }
             StoreEvent::Committed { commit, took } => {
                 self.mend();
-                self.health.last_batch = self.under_way.take().unwrap_or(0);
+                self.health.last_batch = self.outbox.end();
                 self.health.commits.record(took);
-                self.looks_left = LOOKS_BEFORE_NEXT;
+                let most = Span::from_micros(took.as_micros().saturating_mul(2)).min(LONGEST_GATHERING);
+                let until = (self.backend.clock)() + most;
+                self.gathering = Some(Gathering { ticks: TICKS_BEFORE_NEXT, changes: 0, until });
                 return Some(Verdict::Committed(commit));
             }
             StoreEvent::Works(holder) => {
                 self.end_going_on();
-                (self.rewrite, self.holder) = (None, holder);
-                // What has failed is not committed yet.
-                if self.under_way.is_none() {
+                (self.outbox.rewrite, self.holder) = (None, holder);
+                // A batch that has failed is not committed yet.
+                if !self.outbox.is_under_way() {
                     self.mend();
                 }
             }
@@ -265,13 +300,13 @@ impl Postgres {
             }
             StoreEvent::Rewrite(number, holder) => {
                 self.end_going_on();
-                (self.rewrite, self.holder) = (Some(number), holder);
+                (self.outbox.rewrite, self.holder) = (Some(number), holder);
                 self.health.rewrites += 1;
                 return Some(Verdict::Rewrite);
             }
             StoreEvent::NextSlice(number) => {
-                // A slice of an earlier time counts for nothing any more.
-                return (self.rewrite == Some(number)).then_some(Verdict::NextSlice).or_else(|| self.verdict());
+                // A slice of an earlier rewrite has no effect any more.
+                return (self.outbox.rewrite == Some(number)).then_some(Verdict::NextSlice).or_else(|| self.verdict());
             }
         }
         self.verdict()
@@ -281,16 +316,16 @@ impl Postgres {
         (self.epoch, self.own_epoch, self.loaded) = (epoch, epoch, (SystemTime::now(), Instant::now()));
     }
 
-    /// Reckons with the clock of the database, which all daemons share.
+    /// Uses the clock of the database, which all daemons share.
     fn go_by(&mut self, ahead: i64) {
-        // A step of this machine's clock since then is none of the time that has passed.
+        // A step of this machine's clock since then is no time that has passed.
         let (wall, begun) = self.loaded;
         let stepped = match SystemTime::now().duration_since(wall + begun.elapsed()) {
             Ok(forward) => micros_of(forward),
             Err(back) => -micros_of(back.duration()),
         };
         let apart = ahead.saturating_add(stepped);
-        // What is less than can be measured changes nothing.
+        // A difference below the error of measurement changes nothing.
         let apart = if apart.unsigned_abs() > CLOCK_TOLERANCE.as_micros() { apart } else { 0 };
         self.epoch = Span::from_micros(self.own_epoch.as_micros().saturating_add_signed(apart));
         if ahead.unsigned_abs() > CLOCK_TOLERANCE.as_micros() {
@@ -299,29 +334,28 @@ impl Postgres {
         }
     }
 
-    /// The jobs that another process has left are those in the database.
+    /// Ends the confirmation after an upgrade: the jobs of the previous process are those in the database.
     fn end_going_on(&mut self) {
         if self.standing == Role::GoesOn {
             self.standing = Role::Owns;
         }
     }
 
-    /// Another daemon has the jobs: what is under way counts for nothing.
+    /// Stands by, because another daemon owns the queue: discards everything under way.
     fn stand_by(&mut self, why: &str) {
         log::error!("the jobs in {} are not this daemon's any more: {why}", self.name);
         self.term += 1;
         self.standing = Role::StandsBy;
-        (self.under_way, self.rewrite, self.page) = (None, None, None);
-        (self.collected, self.holder) = (Batch::default(), Holder::default());
+        (self.outbox, self.gathering, self.page, self.holder) = (Outbox::default(), None, None, Holder::default());
     }
 }
 
 impl Drop for Postgres {
-    /// Ends the thread, which finishes what is under way and lets others have the queue.
+    /// Ends the thread, which finishes what is under way and releases the queue.
     fn drop(&mut self) {
         let Some(line) = &mut self.line else { return };
         line.orders = None;
-        // A thread that has panicked has said so.
+        // A thread that has panicked has printed its message.
         let _ = line.handle.take().map(JoinHandle::join);
     }
 }
@@ -349,7 +383,7 @@ mod tests {
         let epoch = Span::from_secs(1_000_000);
         store.load(epoch).expect("it begins");
         let ends: Ends = started.recv().expect("it has begun");
-        ends.told.send(StoreEvent::Clock(HOUR)).expect("it is heard");
+        ends.events.send(StoreEvent::Clock(HOUR)).expect("it is heard");
         assert_eq!(store.verdict(), None);
         store.add(Stored::Root(b"tube", b"signature", 5, 0));
         store.commit(Commit(1));
@@ -357,5 +391,32 @@ mod tests {
         let Row::Root(.., changed) = &batch.rows[0] else { panic!("it has the root job") };
         let late = changed - signed(epoch) - HOUR;
         assert!(late.abs() < 1_000_000, "{late}");
+    }
+
+    #[test]
+    fn next_batch_waits_while_changes_come_and_not_for_long() {
+        let time = Arc::new(AtomicU64::new(1));
+        let now = time.clone();
+        let clock = Arc::new(move || Time::from_micros(now.load(Ordering::Relaxed)));
+        let start = Box::new(|_, _| Ok(None));
+        let mut store = Postgres::with("a test".into(), Backend { clock, start, patience: Duration::ZERO });
+        let mut gathers = |changes: &[usize], tick_ms: u64, took_ms: u64| -> Vec<bool> {
+            let took = Span::from_millis(took_ms);
+            store.events.push_back(StoreEvent::Committed { commit: Commit(1), took });
+            assert_eq!(store.verdict(), Some(Verdict::Committed(Commit(1))));
+            let mut tick = |changes: &usize| {
+                let gathers = store.gathers(*changes);
+                time.fetch_add(tick_ms * 1_000, Ordering::Relaxed);
+                gathers
+            };
+            changes.iter().map(&mut tick).collect()
+        };
+        // Alone, for one more tick.
+        assert_eq!(gathers(&[0, 0, 1], 0, 1), [true, false, false]);
+        // While there are more in each second tick.
+        assert_eq!(gathers(&[20, 30, 30, 31, 31, 31, 32], 0, 1), [true, true, true, true, true, false, false]);
+        // For as long as two commits, and for 5 ms at most.
+        assert_eq!(gathers(&[1, 2, 3, 4, 5], 1, 1), [true, true, true, false, false]);
+        assert_eq!(gathers(&[1, 2, 3, 4, 5, 6, 7, 8], 1, 9), [true, true, true, true, true, true, false, false]);
     }
 }

@@ -1,22 +1,23 @@
-//! The process and its machine: what `stats` tells of them, and a thread for what takes long. It asks the system, and knows no jobs.
+//! The process and its machine, as `stats` shows them, and a thread for slow drops. It asks the system, and knows no
+//! jobs.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::sys::utsname::uname;
 use std::thread;
 
-/// A machine by the names that its system gives it.
+/// A machine, as its system describes it.
 pub struct Machine {
-    /// Its name in the network.
+    /// Host name.
     pub hostname: String,
-    /// The version of its system.
+    /// Version of the operating system.
     pub os: String,
-    /// Its processor.
+    /// Architecture of the processor.
     pub platform: String,
 }
 
 impl Machine {
-    /// Returns the machine that this runs on. What the system does not tell is empty.
+    /// Returns this machine. Unknown fields are empty.
     pub fn this() -> Machine {
         let Ok(names) = uname() else {
             return Machine { hostname: String::new(), os: String::new(), platform: String::new() };
@@ -33,8 +34,22 @@ pub fn processor_time() -> [f64; 2] {
     getrusage(UsageWho::RUSAGE_SELF).map_or([0.0; 2], |usage| [usage.user_time(), usage.system_time()].map(seconds))
 }
 
-/// Drops it on another thread: a million jobs take a while.
+/// Returns memory that is free to the system, on another thread: a gigabyte takes a while. Only the allocator of glibc
+/// knows how.
+pub fn return_memory_aside() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    let _ = thread::Builder::new().name("jobs-memory".into()).spawn(trim);
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[allow(unsafe_code, reason = "the allocator is asked by a function of C")]
+fn trim() {
+    // SAFETY: any thread may call it at any time; it changes nothing that is allocated.
+    unsafe { nix::libc::malloc_trim(0) };
+}
+
+/// Drops a value on another thread: a million jobs take a while.
 pub fn drop_aside(what: Box<dyn Send>) {
-    // Without another thread it takes its time here.
+    // Without another thread it is dropped here, which takes its time.
     let _ = thread::Builder::new().name("jobs-drop".into()).spawn(move || drop(what));
 }

@@ -1,11 +1,11 @@
-//! The requests that only ask, and what is answered from more than the state.
+//! Requests that change nothing, and answers that need more than the state.
 
 use super::JobQueue;
 use super::process::processor_time;
 use super::replies::ReplyBody;
 use super::sessions::{Query, Question, session_of};
 use super::state::queries::Summary;
-use super::state::{Event, JobId, JobState, Listing, Peek, Reply, State, SumBy, TubeName};
+use super::state::{Event, JobId, JobState, Listing, Peek, Reply, State, SumBy, Watchers};
 use super::stats::Jobs as Stat;
 use super::wire::yaml::{self, ServerStats};
 use poolcounter_core::id::{ConnId, Id};
@@ -15,16 +15,16 @@ use poolcounter_protocol::jobs::wire::{Request, replies};
 use poolcounter_service::contract::{Context, Then};
 use std::collections::BTreeMap;
 
-/// Number of tubes, sums or connections that are looked at for one answer; then others are served.
+/// Number of tubes, sums or connections that one slice of an answer examines; then others are served.
 const LOOKED_AT_ONCE: usize = 1024;
-/// Number of jobs that are looked at for a list.
+/// Number of jobs that one slice of a list examines.
 const JOBS_AT_ONCE: usize = 2048;
 
-/// Version, as clients of a beanstalkd expect it: it looks like `N.M`.
+/// Version in the form `N.M` that clients of a beanstalkd expect.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 impl JobQueue {
-    /// Returns how many jobs would be done twice or lost if the daemon ended now. Buried ones are nobody's.
+    /// Returns the number of jobs that would be done twice or lost if the daemon ended now. Buried jobs do not count.
     pub(super) fn jobs_at_risk(&self) -> u64 {
         let given_out = self.state.count_in(JobState::Reserved);
         match self.store.is_immediate() {
@@ -33,31 +33,35 @@ impl JobQueue {
         }
     }
 
-    /// Answers a request that changes nothing. Returns what to do next if the connection's turn ends with it: where every tube or
-    /// job is looked at, others are served before the next request.
+    /// Answers a request that changes nothing. Returns the next action if the connection's turn ends with it: after a
+    /// request that examines every tube or job, others are served before the next one.
     pub(super) fn ask(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) -> Option<Then> {
         match request {
             Request::Peek(id) => {
                 let found = self.state.peek(id);
-                self.tell_found(conn, found, context);
+                self.reply_found(conn, found, context);
             }
-            Request::PeekFirst(which) => self.tell_first(conn, which, context),
-            Request::StatsJob(id) => self.tell_job(conn, id, context),
-            Request::StatsTube(name) => self.tell_tube(conn, name, context),
+            Request::PeekFirst(which) => self.reply_first(conn, which, context),
+            Request::StatsJob(id) => self.reply_job(conn, id, context),
+            Request::StatsTube(name) => {
+                self.state.count(Stat::StatsTube);
+                self.begin_query(conn, Question::Tube(Watchers::new(name)), context);
+                return session_of(&mut self.sessions, conn).query.is_some().then_some(Then::Serve);
+            }
             Request::ListTubeUsed => {
                 self.state.count(Stat::ListTubeUsed);
-                self.tell(&Event { conn, reply: Reply::Using, after: None, about: None }, context);
+                self.send(&Event::new(conn, Reply::Using, None), context);
             }
             Request::ListTubesWatched => {
                 self.state.count(Stat::ListTubesWatched);
                 let mut text = yaml::begin();
                 yaml::write_names(&mut text, self.state.watches_in_order(conn).map(|watch| &*watch.pattern));
-                self.tell_text(conn, text, context);
+                self.reply_text(conn, text, context);
             }
             Request::Extensions => {
                 let mut text = yaml::begin();
                 yaml::write_extensions(&mut text);
-                self.tell_text(conn, text, context);
+                self.reply_text(conn, text, context);
             }
             Request::StoreCopy(name) => return self.begin_copy(conn, name, context),
             other => {
@@ -68,7 +72,7 @@ impl JobQueue {
         None
     }
 
-    /// Answers a request for which every tube, job or connection is looked at.
+    /// Answers a request that examines every tube, job or connection.
     fn ask_all(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) {
         let now = context.time.now;
         let mut text = yaml::begin();
@@ -93,42 +97,44 @@ impl JobQueue {
             }
             Request::ListJobs(tube, which, limit, after) => {
                 if !self.state.has_tube(tube.bytes()) {
-                    return self.tell_nothing(conn, context);
+                    return self.reply_not_found(conn, context);
                 }
                 return self.begin_query(conn, Question::Jobs(Listing::new(tube, which, limit, after)), context);
             }
             other => unreachable!("{other:?} is served before"),
         }
-        self.tell_text(conn, text, context);
+        self.reply_text(conn, text, context);
     }
 
-    /// Begins to answer what is asked about very many. What others change meanwhile is told as it is when it has its turn.
+    /// Starts an answer in slices. Each entry is shown as it is when its slice comes.
     fn begin_query(&mut self, conn: ConnId, question: Question, context: &mut Context<'_>) {
         session_of(&mut self.sessions, conn).query = Some(Query { question, next: 0, text: yaml::begin() });
         self.go_on_with_query(conn, context);
     }
 
-    /// Looks at some more of what a connection has asked about, and answers when these were the last.
+    /// Examines the next slice of a connection's question, and replies after the last one.
     pub(super) fn go_on_with_query(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, conn);
         let Some(mut query) = session.query.take() else { return };
-        let next = look_at_more(&self.state, &mut query, context.time.now);
+        let next = look_at_more(&mut self.state, &mut query, context.time.now);
+        let is_short = matches!(query.question, Question::Tube(_));
         session.query = Some(Query { next: next.unwrap_or(0), ..query });
         session.note_kept(&mut self.state.kept_bytes);
-        // Answers leave half of the memory to jobs.
-        let has_room = self.state.has_memory_for(self.state.kept_bytes);
+        // Answers may take at most half of the memory, so that jobs have the rest.
+        let has_room = is_short || self.state.has_memory_for(self.state.kept_bytes);
         if next.is_some() && has_room {
             return;
         }
         let text = session.query.take().map(|query| query.text).unwrap_or_default();
         session.note_kept(&mut self.state.kept_bytes);
         match has_room {
-            true => self.tell_text(conn, text, context),
-            false => self.tell(&Event { conn, reply: Reply::OutOfMemory, after: None, about: None }, context),
+            true if text.is_empty() => self.reply_not_found(conn, context),
+            true => self.reply_text(conn, text, context),
+            false => self.send(&Event::new(conn, Reply::OutOfMemory, None), context),
         }
     }
 
-    /// Answers what is asked about very many, to the end.
+    /// Finishes all answers in slices.
     pub(super) fn finish_queries(&mut self, context: &mut Context<'_>) {
         for index in 0..self.sessions.len() {
             while self.sessions[index].query.is_some() {
@@ -137,38 +143,30 @@ impl JobQueue {
         }
     }
 
-    fn tell_first(&mut self, conn: ConnId, which: Peek, context: &mut Context<'_>) {
+    fn reply_first(&mut self, conn: ConnId, which: Peek, context: &mut Context<'_>) {
         let found = self.state.peek_first(conn, which);
-        self.tell_found(conn, found, context);
+        self.reply_found(conn, found, context);
     }
 
-    fn tell_found(&mut self, conn: ConnId, found: Option<JobId>, context: &mut Context<'_>) {
-        let Some(id) = found else { return self.tell_nothing(conn, context) };
-        self.say(conn, ReplyBody::Job(id), None, context, |_, bytes, len| replies::write_found(bytes, id, len));
+    fn reply_found(&mut self, conn: ConnId, found: Option<JobId>, context: &mut Context<'_>) {
+        let Some(id) = found else { return self.reply_not_found(conn, context) };
+        self.add_reply(conn, ReplyBody::Job(id), None, context, |_, bytes, len| replies::write_found(bytes, id, len));
     }
 
-    fn tell_job(&mut self, conn: ConnId, id: JobId, context: &mut Context<'_>) {
+    fn reply_job(&mut self, conn: ConnId, id: JobId, context: &mut Context<'_>) {
         self.state.count(Stat::StatsJob);
-        let Some(job) = self.state.job_stats(id, context.time.now) else { return self.tell_nothing(conn, context) };
+        let Some(job) = self.state.job_stats(id, context.time.now) else { return self.reply_not_found(conn, context) };
         let mut text = yaml::begin();
         yaml::write_job(&mut text, &job);
-        self.tell_text(conn, text, context);
+        self.reply_text(conn, text, context);
     }
 
-    fn tell_tube(&mut self, conn: ConnId, name: TubeName<'_>, context: &mut Context<'_>) {
-        self.state.count(Stat::StatsTube);
-        let Some(tube) = self.state.tube_stats(name, context.time.now) else { return self.tell_nothing(conn, context) };
-        let mut text = yaml::begin();
-        yaml::write_tube(&mut text, &tube);
-        self.tell_text(conn, text, context);
+    fn reply_text(&mut self, conn: ConnId, text: Vec<u8>, context: &mut Context<'_>) {
+        self.add_reply(conn, ReplyBody::Text(text), None, context, |_, bytes, len| replies::write_ok(bytes, len));
     }
 
-    fn tell_text(&mut self, conn: ConnId, text: Vec<u8>, context: &mut Context<'_>) {
-        self.say(conn, ReplyBody::Text(text), None, context, |_, bytes, len| replies::write_ok(bytes, len));
-    }
-
-    pub(super) fn tell_nothing(&mut self, conn: ConnId, context: &mut Context<'_>) {
-        self.tell(&Event { conn, reply: Reply::NotFound, after: None, about: None }, context);
+    pub(super) fn reply_not_found(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.send(&Event::new(conn, Reply::NotFound, None), context);
     }
 
     fn server_stats(&mut self, context: &mut Context<'_>) -> ServerStats {
@@ -195,13 +193,24 @@ impl JobQueue {
     }
 }
 
-/// Looks at some more of what is asked about, and returns where to go on if there is more.
-fn look_at_more(state: &State, Query { question, next, text }: &mut Query, now: Time) -> Option<usize> {
+/// Examines the next slice, and returns the position of the one after it, if any. The text is empty for a tube that no
+/// longer exists.
+fn look_at_more(state: &mut State, Query { question, next, text }: &mut Query, now: Time) -> Option<usize> {
     let tell = |(name, summary): (Vec<u8>, Summary)| yaml::write_summary(text, &name, &summary, false, now);
     match question {
         Question::Tubes => {
             let (names, rest) = state.tubes_from(*next, LOOKED_AT_ONCE);
             yaml::write_names(text, names);
+            rest
+        }
+        Question::Tube(watchers) => {
+            let rest = state.count_watchers(watchers, *next, LOOKED_AT_ONCE);
+            if rest.is_none() {
+                match state.tube_stats(watchers, now) {
+                    Some(tube) => yaml::write_tube(text, &tube),
+                    None => text.clear(),
+                }
+            }
             rest
         }
         Question::TubeSummary => {

@@ -1,15 +1,15 @@
 //! Replies to connections: at once, after a commit, or as their output drains.
 
 use super::JobQueue;
-use super::sessions::{COPIED_BYTES, CRLF, Message, Promise, session_of};
+use super::sessions::{COPIED_BYTES, CRLF, Message, session_of};
 use super::state::{Commit, Event, JobId, Reply, State};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_protocol::jobs::wire::replies;
 use poolcounter_service::contract::Context;
-use poolcounter_service::output::FULL_BYTES;
+use poolcounter_service::output::{FULL_BYTES, Promise};
 use std::sync::Arc;
 
-/// Bytes behind the line of a reply.
+/// Bytes that follow the line of a reply.
 pub(super) enum ReplyBody {
     None,
     /// The body of a job.
@@ -19,8 +19,8 @@ pub(super) enum ReplyBody {
 }
 
 impl JobQueue {
-    /// Passes on what the state says.
-    pub(super) fn tell(&mut self, Event { conn, reply, after, about }: &Event, context: &mut Context<'_>) {
+    /// Sends the replies of the state.
+    pub(super) fn send(&mut self, Event { conn, reply, after, about, follows }: &Event, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, *conn);
         if let (Reply::Inserted(_) | Reply::Duplicate(_), Some(commit)) = (reply, after) {
             session.put = session.put.max(*commit);
@@ -30,16 +30,17 @@ impl JobQueue {
             context.resume(*conn);
         }
         let body = if let Reply::Reserved(id) = reply { ReplyBody::Job(*id) } else { ReplyBody::None };
-        let after = after.map(|commit| Promise { commit, about: about.map_or(0, |id| id.0) });
-        self.say(*conn, body, after, context, |state, bytes, body_bytes| {
+        let about = about.map_or(0, |id| id.0);
+        let after = after.map(|commit| Promise { commit: commit.0, about, follows: *follows });
+        self.add_reply(*conn, body, after, context, |state, bytes, body_bytes| {
             let used = if *reply == Reply::Using { state.used_tube(*conn) } else { b"" };
             replies::write(bytes, reply, used, body_bytes);
         });
     }
 
-    /// Adds a reply: the line that `head` writes, which is told how long the body is, and the body behind it. What there is no
-    /// room for comes as the output drains.
-    pub(super) fn say(
+    /// Adds a reply: the line that `head` writes, with the length of the body, and the body behind it. Bytes that
+    /// exceed the room of the output follow as it drains.
+    pub(super) fn add_reply(
         &mut self,
         conn: ConnId,
         body: ReplyBody,
@@ -54,8 +55,10 @@ impl JobQueue {
             ReplyBody::Text(text) => Some(&**text),
         };
         let len = bytes.map_or(0, <[u8]>::len);
-        if len > FULL_BYTES || self.has_unsent(conn) || context.output.is_full(conn) {
-            return self.say_later(conn, body, after, |state, bytes| head(state, bytes, len));
+        // All replies to a request are in one place, so that one can replace them.
+        let follows = after.is_some_and(|promise| promise.follows);
+        if self.has_unsent(conn) || !follows && (len > FULL_BYTES || context.output.is_full(conn)) {
+            return self.queue_reply(conn, body, after, |state, bytes| head(state, bytes, len));
         }
         reply(conn, after, (state, &mut self.awaited), context, |output| {
             head(state, output, len);
@@ -66,8 +69,8 @@ impl JobQueue {
         });
     }
 
-    /// Keeps a reply for which there is no room now.
-    fn say_later(
+    /// Queues a reply for which the output has no room now.
+    fn queue_reply(
         &mut self,
         conn: ConnId,
         body: ReplyBody,
@@ -99,18 +102,22 @@ impl JobQueue {
         session.note_kept(&mut self.state.kept_bytes);
     }
 
-    /// Writes what there was no room for, and returns whether that is all of it.
+    /// Writes queued replies, and returns whether that is all of them.
     pub(super) fn write_unsent(&mut self, conn: ConnId, context: &mut Context<'_>) -> bool {
         let JobQueue { state, sessions, awaited, .. } = self;
         let session = session_of(sessions, conn);
         while let Some(message) = session.unsent.front_mut() {
-            if context.output.is_full(conn) {
+            if context.output.is_full(conn) && !message.follows() {
                 return false;
             }
             let head = std::mem::take(&mut message.head);
-            if !head.is_empty() {
+            let is_written = if head.is_empty() {
+                message.write_piece(conn, context.output)
+            } else {
                 reply(conn, message.after, (&*state, &mut *awaited), context, |bytes| bytes.extend_from_slice(&head));
-            } else if message.write_piece(conn, context.output) {
+                message.body.is_none()
+            };
+            if is_written {
                 session.pop();
                 session.note_kept(&mut state.kept_bytes);
             }
@@ -123,8 +130,8 @@ impl JobQueue {
     }
 }
 
-/// Adds a reply that leaves once `after` is committed. Commits are done in their order, so that it does no harm to wait for the
-/// last one for which a reply waits already.
+/// Adds a reply that leaves once `after` is committed. Commits are done in order, so a reply may also wait for a later
+/// commit for which another reply waits already.
 fn reply(
     conn: ConnId,
     after: Option<Promise>,
@@ -132,10 +139,10 @@ fn reply(
     context: &mut Context<'_>,
     write: impl FnOnce(&mut Vec<u8>),
 ) {
-    match after.filter(|promise| promise.commit > state.last_committed()) {
-        Some(Promise { commit, about }) => {
-            *awaited = commit.max(*awaited);
-            context.reply_after(conn, awaited.0, about, write);
+    match after.filter(|promise| Commit(promise.commit) > state.last_committed()) {
+        Some(promise) => {
+            *awaited = Commit(promise.commit).max(*awaited);
+            context.reply_after(conn, Promise { commit: awaited.0, ..promise }, write);
         }
         None => context.output.reply(conn, write),
     }

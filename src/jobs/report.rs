@@ -1,28 +1,32 @@
-//! Report of the jobs as tables: jobs by first and last part of their tubes' names, tubes and runners, with what waits, how late
-//! it is, and how fast it goes.
+//! Report of the jobs as tables: jobs by first and last part of their tubes' names, tubes and runners, with numbers of
+//! waiting jobs, ages and rates.
 
 use super::JobQueue;
+use super::buried_groups::summary_text;
 use super::state::queries::{JobStats, Summary};
 use super::state::{SumBy, Summaries};
 use super::stats::Jobs as Stat;
-use super::store::{Health, OwnerHealth};
-use super::tables::{BURIED, DELETES, PUT, READY, RUNNERS, STORES};
+use super::store::{Follows, Health, OwnerHealth};
+use super::tables::{DELETES, PUT, READY, RUN, RUNNERS, STORES, name_or_nothing};
 use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::report::{Cell, Counted, Report, Series, Table, TableInfo};
 
-/// Largest number of rows of a table: as many as a page has room for, in four tables.
-pub(super) const MOST_ROWS: usize = 90;
+/// Most rows of a table: as many as a page has room for, in four tables.
+pub(super) const MOST_ROWS: usize = 70;
 
-/// Largest matrix of the status page, in first parts and last parts: as many as there is room for on a screen.
+/// Largest matrix of the status page, in first parts and last parts: the size of a screen.
 const SHOWN_PARTS: [usize; 2] = [20, 12];
 
 /// Number of buried jobs on the status page.
 const MOST_BURIED: usize = 20;
+/// Number of buried jobs that a report groups by error. A report is made for each metrics request, so it groups fewer
+/// than the page of buried jobs.
+const MOST_GROUPED: usize = 512;
 
-/// Note where not all tubes are looked at.
-const NOTE: &str = "There are more than 32768 tubes, names or connections: ages and tables are those of that many.";
+/// Note for a report that does not examine all tubes.
+const NOTE: &str = "There are more than 32768 tubes, names or connections; ages and tables cover only 32768 of them.";
 
 /// Makes a row of a table.
 type RowOf = fn((Vec<u8>, Summary), Time) -> Vec<Cell>;
@@ -30,7 +34,7 @@ type RowOf = fn((Vec<u8>, Summary), Time) -> Vec<Cell>;
 pub(super) const SECONDS_A_MINUTE: f64 = 60.0;
 
 impl JobQueue {
-    /// Returns all that is told of the jobs, but for the series.
+    /// Returns the report, but for the series.
     pub(super) fn report_at(&self, now: Time) -> Report {
         Report {
             figures: self.figures(now).rows().collect(),
@@ -52,30 +56,32 @@ impl JobQueue {
             let largest = self.state.largest_sums(SumBy::ALL[n], MOST_ROWS, now);
             table(&self.tables.parts[n], largest, row_of_sum)
         };
+        let [groups, buried] = self.buried_tables(MOST_GROUPED, MOST_BURIED, now);
         vec![
             table(&RUNNERS, self.state.largest_runners(MOST_ROWS, now), row_of_runner),
-            Table { info: &BURIED, rows: rows_of_buried(self.state.buried(MOST_BURIED, now)), note: None },
+            groups,
+            buried,
             part(0),
             part(1),
-            table(&self.tables.tubes, self.state.largest_tubes(MOST_ROWS, now), row_of_sum),
+            table(&self.tables.tubes, self.state.largest_tubes(MOST_ROWS, now), row_of_tube),
             Table { info: &STORES, rows: self.row_of_store(now).into_iter().collect(), note: None },
         ]
     }
 
-    /// Notes the counts of each first part and each last part; nothing if not all of them are followed, as others would come and
-    /// go among these.
+    /// Notes the counts of each first part and each last part; nothing if some are not followed, because the followed
+    /// ones change then.
     pub(super) fn tally_sums(&self, note: &mut dyn FnMut(Counted<'_>)) {
         for (info, by) in self.tables.parts.iter().zip(SumBy::ALL) {
             for (name, tally) in self.state.tallies(by).into_iter().flatten() {
                 let [put, reserves, deletes] = tally.events;
                 let counts = [put, reserves, deletes, tally.duplicates, tally.superseded, tally.failures];
                 let counts = &counts.map(Count::get);
-                note(Counted { table: info.name, name, counts, times: &[&tally.pickups] });
+                note(Counted { table: info.name, name, counts, times: &[&tally.pickups, &tally.runs] });
             }
         }
     }
 
-    /// Returns the tables for metrics: of those that are followed, and of all others together.
+    /// Returns the tables for metrics: one row for each part that is followed, and one for all others together.
     pub(super) fn exported(&self, now: Time) -> Vec<Table> {
         let table = |(info, by): (&'static TableInfo, SumBy)| {
             let rows = self.state.followed(by, now).into_iter().map(|summary| row_of_sum(summary, now));
@@ -86,28 +92,36 @@ impl JobQueue {
 
     fn row_of_store(&self, now: Time) -> Option<Vec<Cell>> {
         let Health { fault, commits, checkpoints, last_batch, file_bytes, owner, .. } = self.health()?;
+        let serves = owner.as_ref().map_or(Cell::Nothing, |owner| Cell::Number(owner.is_self.into()));
         let [owner, owned] = owner.map_or([Cell::Nothing, Cell::Nothing], |owner| cells_of_owner(&owner, now));
         let fault = fault.map_or(Cell::Nothing, Cell::Text);
         let oldest = Cell::Time(self.driver.oldest(now));
         let [batch, file] = [last_batch, file_bytes].map(Cell::Number);
         Some(vec![
+            Cell::Text(self.queue_name()),
             Cell::Text(self.store.place()),
             Cell::Times(commits),
             Cell::Times(checkpoints),
             oldest,
             batch,
             file,
+            serves,
             owner,
             owned,
             fault,
         ])
     }
 
+    /// Returns the name of the queue, else the place where it is kept.
+    pub(super) fn queue_name(&self) -> String {
+        if self.queue_name.is_empty() { self.store.place() } else { self.queue_name.clone() }
+    }
+
     pub(super) fn health(&self) -> Option<Health> {
         self.driver.has_begun().then(|| self.store.health()).flatten()
     }
 
-    /// Returns what is counted, and the store's own figures.
+    /// Returns the figures, with the store's own.
     pub(super) fn figures(&self, now: Time) -> Figures<Stat> {
         let mut figures = self.state.figures();
         figures.set(Stat::OldestReady, self.state.oldest_ready(now).as_micros());
@@ -116,6 +130,10 @@ impl JobQueue {
             if let Some(OwnerHealth { is_self, epoch, .. }) = health.owner {
                 figures.set(Stat::Owner, is_self.into());
                 figures.set(Stat::Epoch, epoch);
+            }
+            if let Some(Follows { jobs, behind, .. }) = health.follows {
+                figures.set(Stat::Followed, jobs);
+                figures.set(Stat::Behind, behind);
             }
             let stats = [
                 (Stat::LastBatch, health.last_batch),
@@ -129,7 +147,7 @@ impl JobQueue {
         figures
     }
 
-    /// Returns what is remembered for curves.
+    /// Returns the series for curves.
     pub(super) fn series(&self) -> [Series; 3] {
         let [put, deleted, ready] = self.state.totals();
         [(&READY, ready), (&DELETES, deleted), (&PUT, put)]
@@ -148,25 +166,35 @@ fn cells_of_owner(owner: &OwnerHealth, now: Time) -> [Cell; 2] {
 pub(super) fn row_of_sum((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
     let [put, reserved, deleted] = per_minute(&summary, now);
     let mut row = vec![Cell::Name(name)];
-    row.extend(summary.counts.map(Cell::Number));
-    row.extend([Cell::Time(summary.oldest_ready), Cell::Times(summary.pickups), put, reserved, deleted]);
+    let [ready, held, delayed, buried] = summary.counts;
+    row.extend([ready, held, delayed - summary.retrying, summary.retrying, buried].map(Cell::Number));
+    row.push(Cell::Time(summary.oldest_ready));
+    row.extend([Cell::Times(summary.pickups), Cell::Times(summary.runs), put, reserved, deleted]);
     let [put, reserves, deletes] = summary.events;
     let counts = [put, reserves, deletes, summary.duplicates, summary.superseded, summary.failures];
     row.extend(counts.map(|count| Cell::Number(count.get())));
+    row.extend(summary.last_error.map_or([Cell::Nothing, Cell::Nothing], |error| {
+        [Cell::Name(error.text.into()), Cell::Time(now.since(error.at))]
+    }));
+    row
+}
+
+pub(super) fn row_of_tube(tube: (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
+    let mut row = row_of_sum(tube, now);
+    row.remove(RUN);
     row
 }
 
 pub(super) fn rows_of_buried(buried: Vec<(JobStats<'_>, Span)>) -> Vec<Vec<Cell>> {
-    let name = |bytes: &[u8]| if bytes.is_empty() { Cell::Nothing } else { Cell::Name(bytes.into()) };
     let row = |(job, span): (JobStats<'_>, Span)| {
         vec![
             Cell::Text(job.id.0.to_string()),
-            name(job.tube),
+            name_or_nothing(job.tube),
             Cell::Time(span),
             Cell::Time(Span::from_secs(job.age)),
             Cell::Number(job.reserves.get().into()),
-            name(job.key),
-            name(job.error),
+            name_or_nothing(job.key),
+            name_or_nothing(&summary_text(job.error)),
         ]
     };
     buried.into_iter().map(row).collect()
@@ -184,6 +212,6 @@ fn row_of_runner((name, summary): (Vec<u8>, Summary), now: Time) -> Vec<Cell> {
 
 /// Returns puts, reserves and deletes in a minute, by the last one.
 pub(super) fn per_minute(summary: &Summary, now: Time) -> [Cell; 3] {
-    // Lossless: nobody puts so many jobs in a minute.
+    // Lossless: no daemon takes so many jobs in a minute.
     summary.rates(now).map(|[last, ..]| Cell::Number((last * SECONDS_A_MINUTE).round() as u64))
 }

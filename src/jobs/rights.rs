@@ -1,5 +1,5 @@
-//! What rules of access can say of the jobs. Keys are the names of tubes, of groups with `group:` before them, or patterns as clients
-//! have them: what a pattern stands for that another matches as a name is part of what that one stands for.
+//! Access rules for the jobs. Keys are the names of tubes, of groups with `group:` before them, or patterns as clients
+//! use them. A pattern includes another one if it matches that one as a name.
 
 use super::JobQueue;
 use super::replies::ReplyBody;
@@ -14,23 +14,23 @@ use poolcounter_service::access::{Need, Takes};
 use poolcounter_service::contract::Context;
 use std::borrow::Cow;
 
-/// Prefix of the name of a group, which no tube has in its name.
+/// Prefix of the name of a group. No tube's name can contain it.
 const GROUP: &[u8] = b"group:";
 
-/// The name of a tube, a pattern, or a group.
+/// Name of a tube, a pattern, or a group.
 type Key<'a> = Cow<'a, [u8]>;
 
-/// What a request is about.
+/// Objects that a request concerns.
 enum About<'a> {
-    /// All that there is.
+    /// All tubes.
     All,
     /// The tube that the connection uses.
     Used,
     /// The tubes that it watches.
     Watched,
-    /// The tube of a job; nothing is needed if there is no such job.
+    /// The tube of a job; no permission is needed if there is no such job.
     Job(JobId),
-    /// The same, unless the connection has reserved it.
+    /// The tube of a job; no permission is needed if the connection has reserved it.
     OthersJob(JobId),
     /// Tubes of these names or patterns, and groups.
     Names(Vec<Key<'a>>),
@@ -38,8 +38,8 @@ enum About<'a> {
     Puts(Vec<&'a Put>),
 }
 
-/// Returns the command of a request, whose row has the right that it needs, and the tubes and groups that it concerns. Each variant is
-/// matched with all its fields, so that one that names a tube or a group cannot be added without a decision here.
+/// Returns the command of a request, whose row has the right that it needs, and the tubes and groups that it concerns.
+/// Each variant is matched with all its fields, so that a new one with a tube or a group needs a decision here.
 fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
     let request = match item {
         Item::Put(put, _) => return Some((JobCommand::Put, About::Puts(vec![put]))),
@@ -53,6 +53,7 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
     let tube = |name: &'a [u8]| About::Names(vec![name.into()]);
     Some(match request {
         Request::Root(name, _, _) => (JobCommand::Root, tube(name.bytes())),
+        Request::Dropped(name) => (JobCommand::Dropped, tube(name.bytes())),
         Request::Reserve(Reserve { timeout: _, many: _ }) => (JobCommand::Reserve, About::Watched),
         Request::ReserveJob(id) => (JobCommand::ReserveJob, About::Job(*id)),
         Request::Delete(id) => (JobCommand::Delete, About::OthersJob(*id)),
@@ -66,7 +67,7 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         Request::Summary(_) => (JobCommand::Summary, About::All),
         Request::Kick(_) => (JobCommand::Kick, About::Used),
         Request::KickJob(id) => (JobCommand::KickJob, About::Job(*id)),
-        Request::KickAll(pattern) => (JobCommand::KickAll, tube(pattern.bytes())),
+        Request::KickAll(pattern, _) => (JobCommand::KickAll, tube(pattern.bytes())),
         Request::PauseTube(name, _) => (JobCommand::PauseTube, tube(name.bytes())),
         Request::PauseAll(pattern, _) => (JobCommand::PauseAll, tube(pattern.bytes())),
         Request::Retry(pattern, _) => (JobCommand::Retry, tube(pattern.bytes())),
@@ -105,7 +106,7 @@ fn group_key<'a>(group: &[u8]) -> Key<'a> {
     [GROUP, group].concat().into()
 }
 
-/// Returns the tubes into which some puts of a connection go that uses this tube, and their groups; each once.
+/// Returns the tubes and groups of some puts of a connection that uses the tube `used`; each once.
 fn keys_of<'a>(puts: &[&'a Put], used: &'a [u8]) -> Vec<Key<'a>> {
     let mut keys = Vec::with_capacity(puts.len());
     for Put { pri: _, delay: _, ttr: _, options } in puts {
@@ -113,7 +114,7 @@ fn keys_of<'a>(puts: &[&'a Put], used: &'a [u8]) -> Vec<Key<'a>> {
             keys.push(Key::Borrowed(used));
             continue;
         };
-        // A root job is one of the tube into which its leaf is put.
+        // A root job belongs to the tube into which its leaf is put.
         let PutOptions { tube, key: _, until: _, root: _, group } = &**options;
         keys.push(Key::Borrowed(if tube.is_empty() { used } else { tube }));
         keys.extend((!group.is_empty()).then(|| group_key(group)));
@@ -125,7 +126,8 @@ fn keys_of<'a>(puts: &[&'a Put], used: &'a [u8]) -> Vec<Key<'a>> {
 }
 
 impl JobQueue {
-    /// Looks whether a connection may ask for this now, and tells it if not; of many jobs it gets as many as it may have. Without rules, only what is for administrators is asked about.
+    /// Refuses a request that the connection may not send now; a reserve of many jobs is cut to the allowed number.
+    /// Without rules, only requests for administrators are checked.
     #[inline]
     pub(super) fn refuses(&mut self, conn: ConnId, item: &mut Item<'_>, context: &mut Context<'_>) -> bool {
         if context.has_rules() {
@@ -134,12 +136,12 @@ impl JobQueue {
         let is_for_admins = matches!(item, Item::Request(request) if request.is_for_admins());
         let is_refused = is_for_admins && !self.is_open_to_admins && !context.conns.is_local(conn);
         if is_refused {
-            self.say(conn, ReplyBody::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
+            self.add_reply(conn, ReplyBody::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
         }
         is_refused
     }
 
-    /// Ends the wait of a connection that watches what its rule does not include any more.
+    /// Ends the wait of a connection that watches tubes which its rule does not include any more.
     pub(super) fn drop_denied(&mut self, conn: ConnId, context: &mut Context<'_>) {
         if self.state.holds(conn).waits == 0 {
             return;
@@ -149,7 +151,7 @@ impl JobQueue {
             if std::mem::take(&mut session_of(&mut self.sessions, conn).waits) {
                 context.resume(conn);
             }
-            self.say(conn, ReplyBody::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
+            self.add_reply(conn, ReplyBody::None, None, context, |_, bytes, _| replies::write_not_allowed(bytes));
         }
     }
 
@@ -181,8 +183,8 @@ impl JobQueue {
                 return false;
             }
         };
-        self.say(conn, ReplyBody::None, None, context, |_, bytes, _| match denial.is_limit() {
-            // What beanstalkd says when it is to be tried again later.
+        self.add_reply(conn, ReplyBody::None, None, context, |_, bytes, _| match denial.is_limit() {
+            // beanstalkd's reply for "try again later".
             true => replies::write_too_much(bytes),
             false => replies::write_not_allowed(bytes),
         });

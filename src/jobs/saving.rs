@@ -1,6 +1,6 @@
-//! What of the service outlives the process: its connections, then its state, one record after the other. Bodies stand
-//! behind their records as bytes, so that none is written or read as a part of something larger. Jobs that the store has, and that
-//! nobody holds, are left there.
+//! Handover format of the jobs service: connections, then state, one record after the other. Bodies follow their
+//! records as bytes, so that none is written or read as a part of something larger. Jobs that are in the store and not
+//! reserved are not handed over.
 
 use super::JobQueue;
 use super::sessions::{Session, session_of};
@@ -12,25 +12,27 @@ use poolcounter_service::contract::{Context, Unreadable};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// The version of what is written. It cannot change without another.
-pub(super) const VERSION: u16 = 6;
-/// The version before, which had no settings of a file.
+/// Version of the format. Each change of the format needs another.
+pub(super) const VERSION: u16 = 7;
+/// Version 6 had neither the times for which jobs ran nor last failures.
+const WITHOUT_RUNS: u16 = 6;
+/// Version 5 had no settings of a configuration file.
 const WITHOUT_FILE: u16 = 5;
-/// The version before that, which had all jobs.
+/// Version 4 had all jobs.
 const WITH_ALL_JOBS: u16 = 4;
-/// The version before that, which did not say which queue it was, and who had it.
+/// Version 3 had neither the id of the queue nor its owner.
 const WITHOUT_QUEUE: u16 = 3;
-/// The version before that, which said nothing of failures and curves.
+/// Version 2 had no failures and curves.
 const WITHOUT_CURVES: u16 = 2;
-/// The version before that, which said nothing of a store: jobs were kept in memory.
+/// Version 1 had no store: jobs were kept in memory.
 const WITHOUT_STORE: u16 = 1;
 
-/// What stands before everything.
+/// First record.
 #[derive(Serialize, Deserialize)]
 struct Head {
-    /// What `stats` calls the server.
+    /// Name of the server in `stats`.
     name: Option<u64>,
-    /// How many sessions follow, each behind the id of its connection.
+    /// Number of sessions that follow, each behind the id of its connection.
     sessions: usize,
 }
 
@@ -55,7 +57,7 @@ impl JobQueue {
         out.put(&None::<Saved<'_>>)
     }
 
-    /// Goes on from what was saved. The bodies of jobs are of no use in a rehearsal.
+    /// Restores the service from a handover. A rehearsal needs no bodies of jobs.
     pub(super) fn restore_all(
         &mut self,
         version: u16,
@@ -64,7 +66,7 @@ impl JobQueue {
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
         self.driver.handed_over = match version {
-            VERSION | WITHOUT_FILE | WITH_ALL_JOBS => saved.take()?,
+            VERSION | WITHOUT_RUNS | WITHOUT_FILE | WITH_ALL_JOBS => saved.take()?,
             WITHOUT_QUEUE | WITHOUT_CURVES => {
                 let mark: Option<Mark> = saved.take()?;
                 mark.map(|mark| HandedOver { mark, ..HandedOver::default() })
@@ -72,7 +74,7 @@ impl JobQueue {
             WITHOUT_STORE => Some(HandedOver::default()),
             other => return Err(Unreadable::version("jobs", other)),
         };
-        if matches!(version, VERSION | WITHOUT_FILE) {
+        if matches!(version, VERSION | WITHOUT_RUNS | WITHOUT_FILE) {
             self.driver.left_in = saved.take()?;
         }
         if self.driver.left_in.is_some() {
@@ -101,11 +103,11 @@ impl JobQueue {
             self.restore_one(one, saved, with_bodies, context)?;
         }
         if version == WITHOUT_STORE && self.state.next_id() == 1 {
-            // There never was a job.
+            // There has never been a job.
             self.driver.handed_over = None;
         }
         for (index, session) in self.sessions.iter_mut().enumerate() {
-            // A command under way is not saved for a rehearsal, which begins in the middle of it.
+            // A rehearsal begins in the middle of a command under way, which is not saved for it.
             session.waits &= self.state.is_waiting(ConnId::from_index(index));
         }
         Ok(())
@@ -143,7 +145,7 @@ fn save_one(out: &mut Writer<'_>, saved: Saved<'_>) -> io::Result<()> {
     }
 }
 
-/// Version 1 had unsigned times of root jobs, which are read here as if they were signed: the last bit is the sign of those.
+/// Reads unsigned times of root jobs of version 1 as signed: their last bit is the sign now.
 fn of_version_1(saved: Saved<'_>) -> Saved<'_> {
     match saved {
         Saved::Root(tube, signature, newest, changed) => {

@@ -1,4 +1,4 @@
-//! One request of a connection: cut from its bytes, checked, and done.
+//! One request of a connection: parsed, checked and executed.
 
 use super::JobQueue;
 use super::sessions::session_of;
@@ -10,7 +10,7 @@ use poolcounter_core::id::ConnId;
 use poolcounter_service::contract::{Context, Then};
 
 impl JobQueue {
-    /// Reads the next request of a connection. What is kept of those that are not all there counts as jobs do.
+    /// Reads the next request of a connection. Bytes of incomplete requests count towards the memory limit.
     pub(super) fn cut<'a>(&mut self, conn: ConnId, input: &'a [u8], max_size: u32) -> Cut<'a> {
         let session = session_of(&mut self.sessions, conn);
         if input.is_empty() {
@@ -27,7 +27,7 @@ impl JobQueue {
         cut
     }
 
-    /// Serves one request. Returns what to do next if the connection's turn ends with it.
+    /// Serves one item. Returns the next action if the connection's turn ends with it.
     pub(super) fn handle(&mut self, conn: ConnId, mut item: Item<'_>, context: &mut Context<'_>) -> Option<Then> {
         if self.refuses(conn, &mut item, context) {
             return None;
@@ -45,7 +45,7 @@ impl JobQueue {
                 if let Refusal::JobTooBig | Refusal::ExpectedCrlf | Refusal::OutOfMemory = refusal {
                     self.state.count(Stat::Put);
                 }
-                self.tell(&Event { conn, reply: Reply::Refused(refusal), after: None, about: None }, context);
+                self.send(&Event::new(conn, Reply::Refused(refusal), None), context);
             }
             Item::Request(Request::Quit) => return Some(Then::Close),
             Item::Request(request) => return self.request(conn, request, context),
@@ -53,7 +53,7 @@ impl JobQueue {
         None
     }
 
-    /// Serves one request that has no body.
+    /// Serves one request without a body. Returns the next action if the connection's turn ends with it.
     pub(super) fn request(&mut self, conn: ConnId, request: Request<'_>, context: &mut Context<'_>) -> Option<Then> {
         let mut step = |take: &mut dyn FnMut(&mut State, &mut Step<'_, '_>)| self.step(context, take);
         match request {
@@ -73,6 +73,7 @@ impl JobQueue {
                 step(&mut |state, step| state.pause_all(conn, pattern, seconds, step));
             }
             Request::Root(tube, signature, at) => step(&mut |state, step| state.root(conn, tube, signature, at, step)),
+            Request::Dropped(tube) => step(&mut |state, step| state.take_dropped(conn, tube, step)),
             Request::Identify(name) => step(&mut |state, step| state.identify(conn, name, step)),
             Request::Limit(of, most) => step(&mut |state, step| state.limit(conn, of, most, step)),
             Request::Retry(pattern, backoff) => step(&mut |state, step| state.retry(conn, pattern, backoff, step)),
@@ -80,7 +81,7 @@ impl JobQueue {
                 step(&mut |state, step| state.dead_letter(conn, pattern, tube, step));
             }
             Request::Clear(pattern, which) => step(&mut |state, step| state.clear(conn, pattern, which, step)),
-            Request::KickAll(pattern) => step(&mut |state, step| state.kick_all(conn, pattern, step)),
+            Request::KickAll(pattern, which) => step(&mut |state, step| state.kick_all(conn, pattern, which, step)),
             Request::Drain => step(&mut |state, step| state.drain(conn, true, step)),
             Request::Undrain => step(&mut |state, step| state.drain(conn, false, step)),
             other => return self.ask(conn, other, context),

@@ -1,31 +1,24 @@
-//! What is known of a connection beyond its jobs: a request that is not all there yet, and what the connection is still to
-//! be told. A long body is told in pieces, as the output drains, and is never copied whole.
+//! State of a connection beyond its jobs: incomplete requests and unsent replies. A long body is written in pieces, as
+//! the output drains, and is never copied whole.
 
 use super::state::queries::Summary;
-use super::state::{Commit, Listing, SumBy};
+use super::state::{Commit, Listing, SumBy, Watchers};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::wire::stream::Stream;
 use poolcounter_service::contract::Unreadable;
-use poolcounter_service::output::{FULL_BYTES, Output};
+use poolcounter_service::output::{FULL_BYTES, Output, Promise};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-/// The commit that a reply waits for, and the number of the job whose change it promises; zero if it is none of one job.
-#[derive(Clone, Copy)]
-pub(super) struct Promise {
-    pub commit: Commit,
-    pub about: u64,
-}
-
-/// A body up to this length is copied behind its line even when it must wait: to share it would take as much.
+/// Longest body that is copied behind its line even when it must wait: to share it would take as much memory.
 pub(super) const COPIED_BYTES: usize = 256;
-/// How much of a body is written at a time: what makes an output full.
+/// Bytes of a body that are written at a time: as many as make an output full.
 pub(super) const PIECE_BYTES: usize = FULL_BYTES;
-/// Room for so many messages is kept. A reserve-many can have a thousand.
+/// Most messages for which an empty queue keeps memory. A reserve-many can have a thousand.
 const KEPT_MESSAGES: usize = 16;
 
 pub(super) const CRLF: &[u8] = b"\r\n";
@@ -33,21 +26,23 @@ pub(super) const CRLF: &[u8] = b"\r\n";
 /// A connection.
 #[derive(Default)]
 pub(super) struct Session {
-    /// The state knows the connection.
+    /// True while the state knows the connection.
     pub is_open: bool,
-    /// The loop serves nothing of it before it is resumed.
+    /// True while the loop serves nothing of it, until it is resumed.
     pub waits: bool,
-    /// Since when its next request has been held back, with all that came behind it.
+    /// Time since which its next request, and all behind it, has been held back.
     pub held_since: Option<Time>,
     /// Commit of the last job that it has put.
     pub put: Commit,
-    /// What it had is another's now: it is closed when it has its turn.
+    /// True once its jobs belong to another daemon: it is closed in its next turn.
     pub is_lost: bool,
-    /// What it sends.
+    /// True once a reply was dropped of which a part may have been written.
+    pub is_torn: bool,
+    /// Parser of its input.
     pub stream: Stream,
-    /// Bytes that it is charged for, as of the last [`Session::note_kept`].
+    /// Bytes that it is charged for since the last [`Session::note_kept`].
     pub charged: usize,
-    /// What it asked about very many tubes, jobs or connections, as far as the answer is there.
+    /// Answer under way about very many tubes, jobs or connections.
     pub query: Option<Query>,
     /// Replies for which its output had no room, in order.
     pub unsent: VecDeque<Message>,
@@ -56,94 +51,96 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Returns how many bytes are kept for the connection: of a request that is not all there, of an answer under way, and of replies
-    /// that are not sent, with the bodies of jobs among them, as the jobs may be gone before.
+    /// Returns the number of bytes that are kept for the connection: of an incomplete request, of an answer under way,
+    /// and of unsent replies with the bodies of jobs, as these jobs may be deleted before.
     pub fn bytes(&self) -> usize {
         self.stream.kept_bytes() + self.query.as_ref().map_or(0, Query::bytes) + self.unsent_bytes
     }
 }
 
 impl Query {
-    /// Returns how many bytes are kept for the answer.
+    /// Returns the number of bytes that are kept for the answer.
     fn bytes(&self) -> usize {
         /// Bytes of a runner beside its name.
         const RUNNER_BYTES: usize = size_of::<Summary>() + 64;
         let gathered = match &self.question {
             Question::RunnerSummary(runners) | Question::Runners(runners) => runners.len() * RUNNER_BYTES,
             Question::Jobs(listing) => listing.bytes(),
-            Question::Tubes | Question::TubeSummary | Question::SumSummary(_) => 0,
+            Question::Tubes | Question::Tube(_) | Question::TubeSummary | Question::SumSummary(_) => 0,
         };
         gathered + self.text.capacity()
     }
 }
 
-/// A question about very many that is answered bit by bit.
+/// Answer in slices about very many entries.
 pub(super) struct Query {
     pub question: Question,
-    /// What is before this place in its table is looked at.
+    /// Position of the next entry in its table.
     pub next: usize,
     /// The answer so far.
     pub text: Vec<u8>,
 }
 
-/// What is asked.
+/// Subject of an answer.
 pub(super) enum Question {
     /// The names of all tubes.
     Tubes,
-    /// What there is to know of all tubes.
+    /// Statistics of a tube.
+    Tube(Watchers),
+    /// Summary of all tubes.
     TubeSummary,
-    /// Survey of all sums, with how long jobs have been ready there.
+    /// Summary of all sums, with the ages of their ready jobs.
     SumSummary(SumBy),
-    /// What there is to know of all runners, as far as it is gathered.
+    /// Summary of all runners, as gathered so far.
     RunnerSummary(BTreeMap<Vec<u8>, Summary>),
-    /// Those runners of whom is not told yet.
+    /// Runners not yet written to the answer.
     Runners(BTreeMap<Vec<u8>, Summary>),
     /// The jobs of a tube.
     Jobs(Listing),
 }
 
-/// Something that a connection is to be told.
+/// Reply that waits for room in the output.
 pub(super) struct Message {
-    /// The line, perhaps with a short body; empty once it is written.
+    /// Line of the reply, perhaps with a short body; empty once it is written.
     pub head: Vec<u8>,
-    /// A body behind it.
+    /// Body that follows the line.
     pub body: Option<Arc<Box<[u8]>>>,
-    /// How much of the body, with its end, is written.
+    /// Bytes of the body, with its end, that are written.
     pub written: usize,
-    /// Without which it must not be told.
+    /// Commit before which it must not be sent, and the number of the job whose change it promises.
     pub after: Option<Promise>,
     /// Bytes that its connection is charged for.
     bytes: usize,
 }
 
-/// What stands before the stream and the messages of a session.
+/// Record before the stream and the messages of a session.
 #[derive(Serialize, Deserialize)]
 struct SessionHead {
     waits: bool,
-    /// How many messages follow, each as bytes.
+    /// Number of messages that follow, each as bytes.
     messages: usize,
 }
 
 impl Session {
-    /// Returns whether there is nothing to know.
+    /// Returns whether the session has no state to hand over.
     pub fn is_idle(&self) -> bool {
         !self.waits && self.stream.is_between() && self.query.is_none() && self.unsent.is_empty()
     }
 
-    /// Brings a sum of what is kept up to date.
+    /// Updates a sum of kept bytes with the change of this session.
     pub fn note_kept(&mut self, sum: &mut usize) {
         let kept = self.bytes();
         *sum = *sum - self.charged + kept;
         self.charged = kept;
     }
 
-    /// Adds a message behind the others.
+    /// Adds a message at the end.
     pub fn push(&mut self, message: Message) {
         self.unsent_bytes += message.bytes;
         self.unsent.push_back(message);
     }
 
-    /// Forgets the first message, which was written.
+    /// Removes the first message, which was written.
     pub fn pop(&mut self) {
         self.unsent_bytes -= self.unsent.pop_front().map_or(0, |message| message.bytes);
         if self.unsent.is_empty() {
@@ -151,21 +148,35 @@ impl Session {
         }
     }
 
-    /// Writes what there is to know, for a process that takes over.
+    /// Replaces replies for which `which` returns true, as [`Output::reword`] does. An empty reply is skipped.
+    pub fn reword(&mut self, which: impl Fn(u64, u64) -> bool, whole: bool, write: impl Fn(&mut Vec<u8>)) {
+        let is_meant = |message: &Message| {
+            !message.head.is_empty() && message.after.is_some_and(|promise| which(promise.commit, promise.about))
+        };
+        let unsent = self.unsent.make_contiguous();
+        for replies in unsent.chunk_by_mut(|_, next| whole && next.follows()) {
+            if replies.iter().any(is_meant) {
+                replies.iter_mut().for_each(|reply| (reply.head, reply.after) = (Vec::new(), None));
+                write(&mut replies[0].head);
+            }
+        }
+    }
+
+    /// Writes the session, for a process that takes over.
     pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
         out.put(&SessionHead { waits: self.waits, messages: self.unsent.len() })?;
         self.stream.save(out)?;
         self.unsent.iter().try_for_each(|message| out.put_bytes(&message.rest()))
     }
 
-    /// Reads what another process saved.
+    /// Reads a session that another process saved.
     pub fn restore(saved: &mut Reader<'_>) -> Result<Session, Unreadable> {
         let SessionHead { waits, messages } = saved.take()?;
         let stream = Stream::restore(saved)?;
         let mut session = Session { is_open: true, waits, stream, ..Session::default() };
         for _ in 0..messages {
             let rest: Box<[u8]> = saved.take_bytes()?.into();
-            // The end of its body is among the bytes, so it counts as written behind them.
+            // The end of a body is in the saved bytes, so the body counts as written.
             let (head, ending) = rest.split_at(rest.len().saturating_sub(CRLF.len()));
             if ending != CRLF {
                 return Err(Unreadable("the handover is damaged: a reply has no end".into()));
@@ -177,10 +188,15 @@ impl Session {
 }
 
 impl Message {
-    /// Returns a reply of which nothing is written.
+    /// Returns a reply of which no byte is written.
     pub fn new(head: Vec<u8>, body: Option<Arc<Box<[u8]>>>, after: Option<Promise>) -> Message {
         let bytes = size_of::<Message>() + head.len() + body.as_ref().map_or(0, |body| body.len());
         Message { head, body, written: 0, after, bytes }
+    }
+
+    /// Returns whether it answers the same request as the message before it.
+    pub fn follows(&self) -> bool {
+        self.after.is_some_and(|promise| promise.follows)
     }
 
     /// Writes the next piece of the body, and returns whether that was the last.
@@ -199,7 +215,7 @@ impl Message {
         is_last
     }
 
-    /// Returns all of it that is not written.
+    /// Returns the bytes that are not written.
     fn rest(&self) -> Vec<u8> {
         let body = self.body.as_ref().map_or(&[][..], |body| &body[self.written..]);
         let end = if self.body.is_some() { CRLF } else { &[] };
@@ -207,7 +223,7 @@ impl Message {
     }
 }
 
-/// Returns the session of a connection, which is made if there is none.
+/// Returns the session of a connection, and creates it if there is none.
 pub(super) fn session_of(sessions: &mut Vec<Session>, conn: ConnId) -> &mut Session {
     if sessions.len() <= conn.index() {
         sessions.resize_with(conn.index() + 1, Session::default);

@@ -1,5 +1,5 @@
-//! The store that keeps jobs in a file of SQLite, as the loop sees it: batches go to a thread, which says when they are
-//! committed. Neither side waits for the other.
+//! The store that keeps jobs in a file of SQLite, as the loop sees it: batches go to a thread, which reports each
+//! commit. Neither side waits for the other.
 
 mod copy;
 mod file;
@@ -7,16 +7,17 @@ mod load;
 mod look;
 mod rewrite;
 mod schema;
+mod shrink;
 mod statements;
 mod worker;
 
 pub use file::DatabaseFile;
 
 use super::state::{Commit, Stored};
-use super::store::batch::Batch;
+use super::store::outbox::Outbox;
 use super::store::page::Page;
 use super::store::{Copying, HandedOver, Health, Mark, Ownership, Store, Verdict, Visit};
-use file::{Lock, Opened};
+use file::{FileTrouble, Lock, Opened};
 use look::Look;
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::Span;
@@ -27,33 +28,28 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use worker::{Begin, Worker, WorkerEvent, WorkerOrder};
 
-/// Keeps jobs in a file of SQLite.
+/// Store of jobs in a file of SQLite.
 pub struct Sqlite {
     place: DatabaseFile,
     wake: Option<Wake>,
     epoch: Span,
-    /// The file and its log, as the thread has them open.
+    /// The file and its log, as they were when the thread opened them.
     look: Option<Look>,
-    /// Mark of the file as it was found: read before its opening is counted.
+    /// Mark of the file when it was found: read before its opening is counted.
     found: Mark,
     opening: u64,
-    /// The id of the queue, as far as it is known.
+    /// Id of the queue, if it is known.
     queue: Option<u128>,
-    /// The changes that were added.
-    collected: Batch,
-    /// How many changes the batch has that is under way.
-    under_way: Option<u64>,
-    /// Mark that the process before has handed over, until the thread has opened the file.
+    outbox: Outbox,
+    /// Handover of the previous process, until the thread has opened the file.
     handed_over: Option<HandedOver>,
-    /// Which of the times that all is written anew is under way.
-    rewrite: Option<u64>,
-    reading: Reading,
-    /// The opening is counted in the file.
+    reading: ReadProgress,
+    /// True once the opening is counted in the file.
     is_counted: bool,
     /// The page that is being visited.
     page: Option<Page>,
     thread: Option<Thread>,
-    /// The thread was told that nothing more comes.
+    /// True once the thread was ordered to end.
     is_ending: bool,
     fault: Fault,
     health: Health,
@@ -61,26 +57,26 @@ pub struct Sqlite {
 
 /// Progress of reading the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Reading {
+enum ReadProgress {
     Done,
     UnderWay,
     /// The jobs cannot be read.
     Failed,
 }
 
-/// The thread, and what there is between it and the loop.
+/// The thread, and the loop's ends of the channels to it.
 struct Thread {
-    /// None once it is to end.
+    /// None once the thread is to end.
     orders: Option<Sender<WorkerOrder>>,
-    told: Receiver<WorkerEvent>,
+    events: Receiver<WorkerEvent>,
     handle: Option<JoinHandle<()>>,
 }
 
-/// What is wrong with a store that was not opened.
+/// Fault of a store that was not opened.
 const NOT_OPEN: &str = "it is not open";
 
 impl Sqlite {
-    /// A store that is not open yet.
+    /// Returns a store that is not open yet.
     pub fn new(place: DatabaseFile) -> Self {
         Sqlite {
             place,
@@ -90,11 +86,9 @@ impl Sqlite {
             found: Mark::default(),
             opening: 0,
             queue: None,
-            collected: Batch::default(),
-            under_way: None,
+            outbox: Outbox::default(),
             handed_over: None,
-            rewrite: None,
-            reading: Reading::Done,
+            reading: ReadProgress::Done,
             is_counted: true,
             page: None,
             thread: None,
@@ -104,26 +98,34 @@ impl Sqlite {
         }
     }
 
-    /// Starts the thread. It is sure to have started when a batch is committed.
+    /// Starts the thread. It has certainly started once a batch is committed.
     fn start(&mut self, begin: Begin) -> Result<(), String> {
         let (orders, received) = channel();
-        let (teller, told) = channel();
+        let (event_sender, events) = channel();
         let wake = self.wake.clone().unwrap_or_else(|| Wake::new(|| {}));
-        let worker = Worker::new(self.place.clone(), received, teller, wake);
+        let worker = Worker::new(self.place.clone(), received, event_sender, wake);
         let handle = thread::Builder::new().name("jobs-store".into()).spawn(move || worker.run(begin));
         let handle = handle.map_err(|error| format!("no thread can be started: {error}"))?;
-        self.thread = Some(Thread { orders: Some(orders), told, handle: Some(handle) });
+        self.thread = Some(Thread { orders: Some(orders), events, handle: Some(handle) });
         Ok(())
     }
 
-    fn open(&mut self) -> Result<(Lock, Opened), String> {
+    /// Opens the file; None if it is damaged, or is not one of this program.
+    fn open(&mut self) -> Result<Option<(Lock, Opened)>, String> {
         self.place = self.place.clone().resolved();
         let lock = self.place.lock()?;
-        let opened = self.place.open_to_read(&lock).map_err(file::FileTrouble::sentence)?;
+        let opened = match self.place.open_to_read(&lock) {
+            Ok(opened) => opened,
+            Err(FileTrouble::Passing(sentence)) => return Err(sentence),
+            Err(FileTrouble::Lost(sentence)) => {
+                self.note_damage(&sentence);
+                return Ok(None);
+            }
+        };
         self.note_look(opened.look);
         self.found = opened.mark;
         (self.opening, self.queue) = (opened.mark.opening, Some(opened.queue));
-        Ok((lock, opened))
+        Ok(Some((lock, opened)))
     }
 
     fn order(&mut self, order: WorkerOrder) {
@@ -133,12 +135,12 @@ impl Sqlite {
         }
     }
 
-    /// Returns why it does not work; None if it does.
+    /// Returns why the store does not work; None if it does.
     fn reason(&self) -> Option<&str> {
         self.fault.reason().or(self.thread.is_none().then_some(NOT_OPEN))
     }
 
-    /// Notes that it works, and returns whether the log says so: it failed before.
+    /// Notes that the store works, and returns true if it failed before, which the log mentions.
     fn note_works(&mut self) -> bool {
         let is_over = self.fault.end();
         if is_over {
@@ -147,7 +149,14 @@ impl Sqlite {
         is_over
     }
 
-    /// Notes that the file is open, and that this is counted there.
+    /// Notes that the store fails, which the log mentions once.
+    fn note_fails(&mut self, sentence: &str) {
+        if self.fault.begin(sentence) {
+            log::error!("the jobs cannot be kept in {}: {sentence}", self.place.path.display());
+        }
+    }
+
+    /// Notes that the file is open, and that its opening is counted.
     fn note_open(&mut self, opening: u64, queue: Option<u128>, look: Look) {
         (self.handed_over, self.is_counted) = (None, true);
         (self.opening, self.queue) = (opening, queue);
@@ -158,23 +167,23 @@ impl Sqlite {
         (self.look, self.health.file_bytes) = (Some(look), look.bytes());
     }
 
-    /// Returns whether the file is read, and nothing was written to it.
+    /// Returns whether the file is being read and nothing was written to it.
     fn only_reads(&self) -> bool {
-        self.reading == Reading::UnderWay && !self.is_counted && self.handed_over.is_none()
+        self.reading == ReadProgress::UnderWay && !self.is_counted && self.handed_over.is_none()
     }
 
-    /// Notes that what the file has is of no use.
+    /// Notes that the file cannot be read.
     fn note_damage(&mut self, sentence: &str) {
-        (self.reading, self.page) = (Reading::Failed, None);
+        (self.reading, self.page) = (ReadProgress::Failed, None);
         self.fault.begin(sentence);
     }
 
-    /// Takes in what the thread tells, as far as the service must know of it.
-    fn take(&mut self, told: WorkerEvent) -> Option<Verdict> {
-        match told {
+    /// Processes an event of the thread, and returns its consequence for the service.
+    fn take(&mut self, event: WorkerEvent) -> Option<Verdict> {
+        match event {
             WorkerEvent::Committed { commit, took, look } => {
                 self.note_works();
-                self.health.last_batch = self.under_way.take().unwrap_or(0);
+                self.health.last_batch = self.outbox.end();
                 self.health.commits.record(took);
                 self.note_look(look);
                 return Some(Verdict::Committed(commit));
@@ -191,13 +200,13 @@ impl Sqlite {
                 if !self.note_works() {
                     log::info!("the jobs are kept in {}", self.place.path.display());
                 }
-                self.rewrite = None;
+                self.outbox.rewrite = None;
                 self.note_open(opening, queue, look);
             }
-            WorkerEvent::Fails(sentence) => {
-                if self.fault.begin(&sentence) {
-                    log::error!("the jobs cannot be kept in {}: {sentence}", self.place.path.display());
-                }
+            WorkerEvent::Fails(sentence) => self.note_fails(&sentence),
+            WorkerEvent::RolledBack(sentence) => {
+                self.note_fails(&sentence);
+                return Some(Verdict::RolledBack);
             }
             WorkerEvent::Page(page) => {
                 let order = page.order();
@@ -210,13 +219,13 @@ impl Sqlite {
             }
             WorkerEvent::Refused(rows) => return Some(Verdict::Refused(rows)),
             WorkerEvent::Rewrite(number) => {
-                self.rewrite = Some(number);
+                self.outbox.rewrite = Some(number);
                 self.health.rewrites += 1;
                 return Some(Verdict::Rewrite);
             }
             WorkerEvent::NextSlice(number) => {
-                // A slice of an earlier time counts for nothing any more.
-                return (self.rewrite == Some(number)).then_some(Verdict::NextSlice).or_else(|| self.verdict());
+                // A slice of an earlier rewrite has no effect any more.
+                return (self.outbox.rewrite == Some(number)).then_some(Verdict::NextSlice).or_else(|| self.verdict());
             }
             WorkerEvent::Copied(result) => return Some(Verdict::Copied(result)),
         }
@@ -235,16 +244,16 @@ impl Store for Sqlite {
 
     fn load(&mut self, epoch: Span) -> Result<(), String> {
         self.epoch = epoch;
-        let (lock, opened) = self.open()?;
-        (self.reading, self.is_counted) = (Reading::UnderWay, false);
+        let Some((lock, opened)) = self.open()? else { return Ok(()) };
+        (self.reading, self.is_counted) = (ReadProgress::UnderWay, false);
         self.start(Begin::Open(lock, opened))
     }
 
     fn ownership(&self) -> Ownership {
         match self.reading {
-            Reading::Done => Ownership::Owns,
-            Reading::UnderWay => Ownership::Reads,
-            Reading::Failed => Ownership::Damaged,
+            ReadProgress::Done => Ownership::Owns,
+            ReadProgress::UnderWay => Ownership::Reads,
+            ReadProgress::Failed => Ownership::Damaged,
         }
     }
 
@@ -255,7 +264,7 @@ impl Store for Sqlite {
             Ok(false) => {}
             Ok(true) => {
                 if page.is_last {
-                    self.reading = Reading::Done;
+                    self.reading = ReadProgress::Done;
                 }
                 self.page = None;
                 self.order(WorkerOrder::PageTaken);
@@ -265,11 +274,21 @@ impl Store for Sqlite {
         visited
     }
 
+    fn keeps_times(&self) -> bool {
+        true
+    }
+
+    fn set_epoch(&mut self, epoch: Span) {
+        self.epoch = epoch;
+    }
+
     fn go_on(&mut self, epoch: Span, handed_over: HandedOver) {
         self.epoch = epoch;
         self.place = self.place.clone().resolved();
         self.handed_over = Some(handed_over.clone());
-        if let Err(sentence) = self.start(Begin::GoOn(handed_over)) {
+        // Clients that connect from now on could take its descriptors. If it fails, the thread tries again.
+        let early = self.place.open_locked().ok();
+        if let Err(sentence) = self.start(Begin::GoOn(handed_over, early)) {
             self.fault.begin(&sentence);
         }
     }
@@ -277,15 +296,17 @@ impl Store for Sqlite {
     fn read_on(&mut self, epoch: Span, handed_over: HandedOver) {
         self.epoch = epoch;
         self.place = self.place.clone().resolved();
-        (self.reading, self.is_counted) = (Reading::UnderWay, false);
+        (self.reading, self.is_counted) = (ReadProgress::UnderWay, false);
         self.handed_over = Some(handed_over.clone());
-        if let Err(sentence) = self.start(Begin::ReadOn(handed_over)) {
+        // Clients that connect from now on could take its descriptors. If it fails, the thread tries again.
+        let early = self.place.open_locked().ok();
+        if let Err(sentence) = self.start(Begin::ReadOn(handed_over, early)) {
             self.fault.begin(&sentence);
         }
     }
 
     fn can_be_read_on(&self) -> bool {
-        (self.handed_over.is_none() || self.reading == Reading::UnderWay) && self.rewrite.is_none()
+        (self.handed_over.is_none() || self.reading == ReadProgress::UnderWay) && self.outbox.rewrite.is_none()
     }
 
     fn is_sound(&self) -> bool {
@@ -301,47 +322,44 @@ impl Store for Sqlite {
             return handed_over.with_next_id(next_id);
         }
         if self.only_reads() {
-            // When all is read, the queue has another id.
+            // The queue gets another id once all is read.
             return HandedOver { mark: self.found, ..HandedOver::default() };
         }
         HandedOver { mark: Mark { opening: self.opening, batch, next_id }, queue: self.queue, ..HandedOver::default() }
     }
 
     fn is_busy(&self) -> bool {
-        let is_beginning = self.handed_over.is_some() || self.reading == Reading::Failed || !self.is_counted;
-        self.under_way.is_some() || self.rewrite.is_some() || is_beginning
+        let is_beginning = self.handed_over.is_some() || self.reading == ReadProgress::Failed || !self.is_counted;
+        self.outbox.is_busy() || is_beginning
     }
 
     fn is_failing(&self) -> bool {
         self.reason().is_some()
     }
 
-    /// A file that cannot be opened has taken nothing yet.
+    /// Without an open file, nothing is committed that could be lost.
     fn may_be_left(&self) -> bool {
-        let is_open = self.handed_over.is_none() && self.reading != Reading::Failed;
-        !is_open && self.rewrite.is_none() && self.is_failing() || self.only_reads()
+        let is_open = self.handed_over.is_none() && self.reading != ReadProgress::Failed;
+        !is_open && self.outbox.rewrite.is_none() && self.is_failing() || self.only_reads()
     }
 
     fn add(&mut self, change: Stored<'_>) {
-        self.collected.add(change, self.epoch);
+        self.outbox.add(change, self.epoch);
     }
 
     fn commit(&mut self, commit: Commit) {
-        let mut batch = std::mem::take(&mut self.collected);
-        batch.commit = commit;
-        self.under_way = Some(batch.rows.len() as u64);
+        let batch = self.outbox.begin(commit);
         self.order(WorkerOrder::Commit(batch));
     }
 
     fn add_slice(&mut self, is_last: bool) {
-        let batch = std::mem::take(&mut self.collected);
-        let Some(number) = self.rewrite else { return };
+        let Some((number, batch)) = self.outbox.slice() else { return };
         self.order(WorkerOrder::Slice { number, batch, is_last });
     }
 
     fn verdict(&mut self) -> Option<Verdict> {
-        let told = self.thread.as_ref()?.told.try_recv().ok()?;
-        self.take(told)
+        let event = self.thread.as_ref()?.events.try_recv().ok()?;
+        self.take(event)
     }
 
     fn copy(&mut self, name: &[u8]) -> Copying {
@@ -358,8 +376,8 @@ impl Store for Sqlite {
             self.order(WorkerOrder::End);
         }
         loop {
-            let told = self.thread.as_ref()?.told.recv().ok()?;
-            if let Some(verdict) = self.take(told) {
+            let event = self.thread.as_ref()?.events.recv().ok()?;
+            if let Some(verdict) = self.take(event) {
                 return Some(verdict);
             }
         }
@@ -375,7 +393,7 @@ impl Drop for Sqlite {
     fn drop(&mut self) {
         let Some(thread) = &mut self.thread else { return };
         thread.orders = None;
-        // A thread that has panicked has said so.
+        // A thread that has panicked has printed its message.
         let _ = thread.handle.take().map(JoinHandle::join);
     }
 }

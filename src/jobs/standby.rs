@@ -1,12 +1,14 @@
-//! What the service does while another daemon has its jobs: tells clients to go elsewhere; and how it comes to have them, and
-//! loses them.
+//! Service while another daemon owns the jobs: it sends clients elsewhere. Also the change from standby to owner, and
+//! back.
 
 use super::JobQueue;
 use super::loading::Loading;
 use super::replies::ReplyBody;
 use super::sessions::{Session, session_of};
 use super::state::{Commit, Step, Timer};
+use super::store::page::SLICE_ROWS;
 use super::store::{Ownership, PageOrder};
+use super::store_driver::ROW_COST;
 use log::error;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::Span;
@@ -19,13 +21,13 @@ use poolcounter_service::contract::{Context, Served, Then};
 const LEAST_WAIT: Span = Span::from_millis(1);
 
 impl JobQueue {
-    /// Answers a client that is at the wrong daemon, and ends its connection: another has the jobs. Only what the daemon itself
-    /// is asked about has an answer.
+    /// Answers a client that is at the wrong daemon, and ends its connection, because another daemon owns the jobs.
+    /// Only requests about the daemon itself are served.
     pub(super) fn turn_away(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
-        let Session { is_lost, unsent, .. } = session_of(&mut self.sessions, conn);
+        let Session { is_lost, is_torn, unsent, .. } = session_of(&mut self.sessions, conn);
         let is_lost = *is_lost;
-        if is_lost && !unsent.is_empty() {
-            // Nothing can be said in the middle of a body.
+        if is_lost && (*is_torn || !unsent.is_empty()) {
+            // In the middle of a body, no other reply can be sent.
             return Served { consumed: input.len(), then: Then::Close };
         }
         let max_size = self.state.bounds().max_size;
@@ -45,14 +47,16 @@ impl JobQueue {
                     self.ask(conn, Request::Stats, context);
                     return Served { consumed, then: Then::Serve };
                 }
-                _ => self.say(conn, ReplyBody::None, None, context, |_, bytes, _| replies::write_internal_error(bytes)),
+                _ => self.add_reply(conn, ReplyBody::None, None, context, |_, bytes, _| {
+                    replies::write_internal_error(bytes);
+                }),
             }
             return Served { consumed: input.len(), then: Then::Close };
         }
         Served { consumed, then: if is_lost { Then::Close } else { Then::Read } }
     }
 
-    /// Another daemon has the jobs now: forgets them, tells those who wait, and ends all connections.
+    /// Discards the jobs, because another daemon owns them now: answers waiting clients, and ends all connections.
     pub(super) fn lose_all(&mut self, context: &mut Context<'_>) {
         for index in 0..self.sessions.len() {
             let (conn, session) = (ConnId::from_index(index), &self.sessions[index]);
@@ -60,11 +64,11 @@ impl JobQueue {
                 continue;
             }
             if !session.is_lost {
-                self.tell_lost(conn, context);
+                self.report_lost(conn, context);
             }
             self.end_session(conn, context);
         }
-        // What is there may be at an earlier commit than the last that a reply has waited for: numbers come again.
+        // The next jobs may be at an earlier commit than the last that a reply has waited for: numbers come again.
         context.release_up_to(u64::MAX);
         self.awaited = Commit(0);
         self.hung_up.clear();
@@ -74,8 +78,8 @@ impl JobQueue {
         self.store.discard(Box::new(std::mem::replace(&mut self.state, state)));
     }
 
-    /// Ends all connections once the lease has run out: another daemon may give the jobs out, and commit. What is there is kept. If
-    /// the lease holds, looks again when it has run out.
+    /// Ends all connections once the lease has run out: another daemon may give the jobs out, and commit. The jobs are
+    /// kept. If the lease still holds, the next look is when it runs out.
     pub(super) fn look_after_lease(&mut self, context: &mut Context<'_>) {
         self.driver.lease_timer.take().into_iter().for_each(TimerId::fired);
         self.await_end_of_lease(context);
@@ -85,7 +89,7 @@ impl JobQueue {
         }
     }
 
-    /// Sees to it that the end of the lease is noticed when nothing else happens.
+    /// Arms the timer for the end of the lease, so that it is noticed without other events.
     pub(super) fn await_end_of_lease(&mut self, context: &mut Context<'_>) {
         if self.driver.lease_timer.is_none()
             && let Some(left) = self.store.expires_in()
@@ -95,29 +99,30 @@ impl JobQueue {
         }
     }
 
-    /// Answers what a connection waits for with INTERNAL_ERROR, and has it closed in its next turn, which gives back what it holds.
+    /// Replies INTERNAL_ERROR to the pending request of a connection, and closes it in its next turn, which releases
+    /// its jobs.
     pub(super) fn send_away(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, conn);
         if !session.is_open || std::mem::replace(&mut session.is_lost, true) {
             return;
         }
-        self.tell_lost(conn, context);
+        self.report_lost(conn, context);
         context.resume(conn);
     }
 
-    /// Answers what a connection waits for with INTERNAL_ERROR.
-    fn tell_lost(&mut self, conn: ConnId, context: &mut Context<'_>) {
+    /// Replies INTERNAL_ERROR to the pending request of a connection.
+    fn report_lost(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let session = &self.sessions[conn.index()];
         let is_owed = self.state.is_waiting(conn) || session.query.is_some() || self.driver.is_awaiting(conn);
-        // Behind what waits for a commit there may be jobs that were given out and that another gives out by now.
+        // Replies that wait for a commit may contain reserved jobs, which another daemon gives out by now.
         let is_told = context.output.cut_held(conn, replies::write_internal_error);
         if is_owed && !is_told && session.unsent.is_empty() {
             context.output.reply(conn, replies::write_internal_error);
         }
     }
 
-    /// Returns whether another process may go on: all is committed, or it is of no use to wait for that. One that must have all jobs
-    /// goes on when they are read.
+    /// Returns whether another process may go on: all is committed, or waiting for that is useless. A process that
+    /// needs all jobs goes on once they are read.
     pub(super) fn is_kept(&self) -> bool {
         let (is_committed, may_be_left) = (self.state.last_uncommitted().is_none(), self.store.may_be_left());
         let is_idle = is_committed && !self.store.is_busy() && self.store.is_sound();
@@ -129,7 +134,7 @@ impl JobQueue {
         }
     }
 
-    /// Ends all waits for commits if another process may go on that knows nothing of them: nobody is promised anything.
+    /// Ends all waits for commits if another process may go on without them: clients get an error and no promise.
     pub(super) fn give_up_waiting(&mut self, context: &mut Context<'_>) {
         if !self.store.may_be_left() {
             return;
@@ -141,21 +146,24 @@ impl JobQueue {
         }
     }
 
-    /// Has a connection closed in its next turn.
+    /// Closes a connection in its next turn.
     fn end_session(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let session = session_of(&mut self.sessions, conn);
         self.state.kept_bytes -= session.charged;
+        let is_torn = session.is_torn || !session.unsent.is_empty();
         *session = Session::default();
-        session.is_lost = true;
+        (session.is_lost, session.is_torn) = (true, is_torn);
         context.resume(conn);
     }
 
-    /// Takes in the next slice of a page of what there is in the store, and serves once it was the last.
+    /// Takes in the next slice of a page of the store, and starts to serve after the last one.
     pub(super) fn take_slice(&mut self, page: PageOrder, context: &mut Context<'_>) {
         let JobQueue { state, store, driver, .. } = self;
         let mut events = Vec::new();
         let Context { time, timers, random, .. } = context;
         let mut step = Step { now: time.now, timers: &mut timers.typed(), random, events: &mut events };
+        // Lossless: a constant.
+        step.timers.charge(SLICE_ROWS as u32 * ROW_COST);
         let loading = driver.loading.get_or_insert_with(|| Loading::begin(store.place()));
         match store.visit_page(&mut |saved| state.read(saved, &mut step)) {
             Ok(false) => return,
@@ -183,7 +191,7 @@ impl JobQueue {
         }
     }
 
-    /// Closes the jobs: what the store has cannot be read, and is left as it is.
+    /// Stops the jobs service: the store cannot be read, and is left as it is.
     pub(super) fn lose_damaged(&mut self, sentence: &str, context: &mut Context<'_>) {
         error!("the jobs in {} cannot be read, and are not served: {sentence}", self.store.place());
         self.lose_all(context);

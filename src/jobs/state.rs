@@ -1,13 +1,13 @@
-//! The jobs themselves: who put, holds and waits for which, and what comes next. It knows no sockets, no bytes on the wire,
-//! no store and no clock: it takes a connection, a request and the time, and emits replies for any connection.
+//! State machine of the jobs: puts, reservations, waiters and queues. It knows no sockets, no bytes on the wire, no
+//! store and no clock: it takes a connection, a request and the time, and emits replies for any connection.
 //!
-//! Changes that must outlive the process are collected as a batch, which a store takes with [`State::take_batch`] and which counts
-//! once [`State::committed`] says so. A reply that promises something tells which batch it waits for; a job is visible once
-//! the batch that put it is committed.
+//! Changes that must outlive the process are collected as a batch, which a store takes with [`State::take_batch`] and
+//! which is valid once [`State::committed`] reports it. A reply that promises something names the batch it waits for; a
+//! job is visible once the batch that put it is committed.
 //!
-//! Invariant: a job is in one place: pending, ready, delayed, reserved or buried. A tube has a bucket of ready jobs for each
-//! group and one for those without, and stands in each feed that covers it by the first job of them that may be given out. A
-//! connection waits only while the feeds of its set of watches have no job for it.
+//! Invariant: a job is in one place: pending, ready, delayed, reserved or buried. A tube has a bucket of ready jobs for
+//! each group and one for those without, and is queued in each feed that covers it by its first job that may be given
+//! out. A connection waits only while the feeds of its set of watches have no job for it.
 
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::ConnId;
@@ -18,9 +18,11 @@ use poolcounter_core::wheel::{Timers, timer_keys};
 
 mod background;
 mod bulk;
+mod burials;
 mod check;
 mod commits;
 mod conns;
+mod deadlines;
 mod feeds;
 mod file_settings;
 pub mod health;
@@ -28,6 +30,7 @@ mod ids;
 mod index;
 mod job;
 mod jobs;
+pub mod leaves;
 mod limits;
 mod placement;
 mod put;
@@ -51,21 +54,21 @@ mod watch_sets;
 mod watches;
 mod watching;
 
-pub use bulk::{Listing, Summaries};
+pub use bulk::{Listing, Watchers};
 pub use commits::{Commit, Handed};
 pub use file_settings::FileSetting;
 pub use job::{History, URGENT};
+pub use queries::Summaries;
 pub use record::{Record, Setting, Stored};
 pub use saved::{Saved, SavedConn};
 pub use sets::Watch;
 pub use snapshot::SnapshotPlace;
 pub use sums::{SumBy, SumId};
-pub use sweeps::{ALL_STATES, JobState};
 pub use tally::{Rated, Rates, Tally, WINDOWS};
 pub use watching::MAX_WATCHES;
 
 pub use poolcounter_protocol::jobs::name::{Pattern, TubeName};
-pub use poolcounter_protocol::jobs::request::{JobId, Until};
+pub use poolcounter_protocol::jobs::request::{ALL_STATES, JobId, JobState, Until};
 pub use poolcounter_protocol::jobs::values::{
     Backoff, Body, Failure, LimitOf, ManyEntry, Peek, Put, PutOptions, Refusal, Reply, Reserve,
 };
@@ -83,23 +86,30 @@ use settings::Settings;
 use tubes::Tubes;
 use watch_sets::WatchSets;
 
-/// Bytes of a job beside its body, key, signature and error text, as `--jobs-max-memory` reckons: its entry, its part of
-/// the indexes and its place in a queue, at their worst.
+/// Bytes of a job beside its body, key, signature and error text, for `--jobs-max-memory`: its entry, its part of the
+/// indexes and its place in a queue, at their worst.
 pub const JOB_BYTES: usize = 150;
-/// No job has this number or a larger one, so that stores can keep each number and the next.
+/// Bytes of a tube beside its name and its tally, for `--jobs-max-memory`: its entry, its bucket and its places in the
+/// indexes, at their worst.
+const TUBE_BYTES: usize = size_of::<tube::Tube>() + size_of::<tube::Bucket>() + 100;
+/// Bytes of the sum over tubes with one first or last part, beside its name and its tally.
+const SUM_BYTES: usize = size_of::<sums::Sum>() + 200;
+/// End of the numbers of jobs: all are smaller, so that stores can keep each number and the next.
 const END_OF_IDS: u64 = i64::MAX as u64;
-/// Batches of earlier processes have smaller numbers. So many more are never taken that they do not fit into a store.
+/// End of the numbers of batches of earlier processes. The rest of the range is more than any process uses.
 const END_OF_STORED_BATCHES: Commit = Commit(1 << 62);
 /// Number of jobs or tubes in one slice of a long command; then others are served.
 const SLICE: u32 = 1024;
-/// So many watches of a set, feeds of a tube or lanes of a feed count as one entry that is looked at for a job: nearly all have fewer.
+/// Number of watches of a set, feeds of a tube or lanes of a feed that count as one visited entry: nearly all have
+/// fewer.
 const FEW: usize = 8;
-/// Number of watches that the requests of one turn of a connection may look at before it ends: less than a last request may.
+/// Number of entries that the requests of one turn of a connection may visit before it ends; the last request may
+/// exceed it.
 const MOST_IN_A_TURN: usize = 512;
 /// Pause before more jobs whose time has come become ready: until the next tick of the wheel.
 const PAUSE_BETWEEN_SLICES: Span = Span::from_micros(1);
 
-/// The bounds of the service.
+/// Limits of the service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// The longest body in bytes.
@@ -108,50 +118,65 @@ pub struct Bounds {
     pub max_tubes: usize,
     /// Bytes that jobs may take.
     pub max_memory: usize,
+    /// Time after which a buried job is deleted.
+    pub bury_ttl: Span,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Bounds { max_size: 65_535, max_tubes: 1 << 20, max_memory: usize::MAX }
+        Bounds { max_size: 65_535, max_tubes: 1 << 20, max_memory: usize::MAX, bury_ttl: Span::FOREVER }
     }
 }
 
-/// A reply, to whom, and after which commit.
+/// A reply, its recipient, and the commit it waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// The connection that gets it.
+    /// Connection that gets the reply.
     pub conn: ConnId,
     /// The reply.
     pub reply: Reply,
-    /// The commit without which it must not be told.
+    /// Commit before which it must not be sent.
     pub after: Option<Commit>,
-    /// The job whose change it promises; None if that is of many, or of none.
+    /// Job whose change it promises; None if it promises changes of many jobs, or of none.
     pub about: Option<JobId>,
+    /// True if it answers the same request as the reply to the connection before it, and both wait for a commit.
+    pub follows: bool,
+}
+
+impl Event {
+    /// Returns a reply that waits for this commit, or for none.
+    pub fn new(conn: ConnId, reply: Reply, after: Option<Commit>) -> Event {
+        Event { conn, reply, after, about: None, follows: false }
+    }
 }
 
 timer_keys! {
     /// Purposes of the timers of the jobs service.
     pub enum Timer {
-        /// The next TTR of a connection ends, or its wait.
+        /// A TTR of a connection's jobs ends, or its wait does.
         Conn(conn: ConnId),
-        /// The first delayed job of a tube is due.
+        /// The first delayed job of a tube becomes ready.
         Delay(tube: TubeId),
-        /// Background work has its slice.
+        /// A slice of background work is due.
         Work,
-        /// The store has had time to make room for what background work changes.
+        /// The store has had time to make room for changes of background work.
         Room,
-        /// The next pause ends.
+        /// A pause ends.
         Pause,
-        /// The oldest root job is forgotten, or a tube's rates.
+        /// The oldest root job is forgotten, or a tube's rates are.
         Forget,
-        /// The adapter looks after its store.
+        /// The job that has been buried for longest expires.
+        Expire,
+        /// The adapter checks its store.
         Store,
         /// The lease of the store's place may have run out.
         Lease,
+        /// The adapter returns memory to the system.
+        Memory,
     }
 }
 
-/// One step of the state machine: when it happens, and where its effects go.
+/// One step of the state machine: its time, and the places of its effects.
 pub struct Step<'a, 'w> {
     /// The time of the step.
     pub now: Time,
@@ -164,16 +189,28 @@ pub struct Step<'a, 'w> {
 }
 
 impl Step<'_, '_> {
-    fn tell(&mut self, conn: ConnId, reply: Reply) {
-        self.events.push(Event { conn, reply, after: None, about: None });
+    fn reply(&mut self, conn: ConnId, reply: Reply) {
+        self.events.push(Event::new(conn, reply, None));
     }
 
-    fn tell_after(&mut self, conn: ConnId, reply: Reply, after: Option<Commit>) {
-        self.events.push(Event { conn, reply, after, about: None });
+    fn reply_after(&mut self, conn: ConnId, reply: Reply, after: Option<Commit>) {
+        self.events.push(Event::new(conn, reply, after));
     }
 
-    fn tell_after_of(&mut self, conn: ConnId, reply: Reply, after: Option<Commit>, about: JobId) {
-        self.events.push(Event { conn, reply, after, about: Some(about) });
+    fn reply_after_of(&mut self, conn: ConnId, reply: Reply, after: Option<Commit>, about: JobId) {
+        self.events.push(Event { about: Some(about), ..Event::new(conn, reply, after) });
+    }
+
+    /// Lets the replies to a connection from `first` on wait together if one of them promises a job: they answer one
+    /// request, and are one reply if there is no room for its jobs.
+    fn hold_together(&mut self, conn: ConnId, first: usize) {
+        let replies = &mut self.events[first..];
+        if !replies.iter().any(|event| event.about.is_some() && event.after.is_some()) {
+            return;
+        }
+        let last = replies.iter().filter_map(|event| event.after).max();
+        let own = replies.iter_mut().filter(|event| event.conn == conn);
+        own.enumerate().for_each(|(index, event)| (event.after, event.follows) = (last, index > 0));
     }
 }
 
@@ -190,23 +227,24 @@ pub struct State {
     roots: Roots,
     conns: Conns,
     background: Background,
-    /// Whether no job is given out for now.
+    /// True while no job is given out.
     is_shut: bool,
-    /// Connections are ended by this daemon: that is no attempt at the jobs that they hold.
+    /// True while this daemon ends connections: that counts as no attempt at the jobs that they hold.
     ends_connections: bool,
     commits: commits::Commits,
+    burials: burials::Burials,
     /// Jobs that are being read from a store beside those that were handed over; None otherwise.
     reading: Option<Box<Reading>>,
     is_draining: bool,
     figures: Figures<Stat>,
     /// Bytes that the adapter keeps for connections.
     pub kept_bytes: usize,
-    /// Number of entries that were looked at in the present turn of a connection, beyond those of each request.
+    /// Number of entries visited in the present turn of a connection, beyond those of each request.
     visited: usize,
 }
 
 impl State {
-    /// No jobs.
+    /// Returns a state without jobs.
     pub fn new(bounds: Bounds) -> Self {
         State {
             bounds,
@@ -223,6 +261,7 @@ impl State {
             is_shut: false,
             ends_connections: false,
             commits: commits::Commits::default(),
+            burials: burials::Burials::default(),
             reading: None,
             is_draining: false,
             figures: Figures::default(),
@@ -231,22 +270,23 @@ impl State {
         }
     }
 
-    /// Begins the turn of a connection.
+    /// Starts the turn of a connection.
     pub fn begin_turn(&mut self) {
         self.visited = 0;
     }
 
-    /// Returns whether the requests of this turn have looked at so much that others must be served before the next.
+    /// Returns whether the requests of this turn have visited so many entries that others must be served before the
+    /// next.
     pub fn is_turn_over(&self) -> bool {
         self.visited >= MOST_IN_A_TURN
     }
 
-    /// Returns the bounds of the service.
+    /// Returns the limits of the service.
     pub fn bounds(&self) -> Bounds {
         self.bounds
     }
 
-    /// Returns how many jobs there are.
+    /// Returns the number of jobs.
     pub fn len(&self) -> usize {
         self.jobs.len()
     }
@@ -256,7 +296,7 @@ impl State {
         self.next_id
     }
 
-    /// A timer is due.
+    /// Handles a timer that is due.
     pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
         match timer {
             Timer::Conn(conn) => self.expire_conn(conn, step),
@@ -271,18 +311,25 @@ impl State {
                 self.background.forget_is_due();
                 self.forget(step);
             }
-            // Not of the state: the adapter has armed it.
-            Timer::Store | Timer::Lease => {}
+            Timer::Expire => {
+                self.background.expiry_is_due();
+                self.expire_buried(true, step);
+            }
+            // A timer of the adapter.
+            Timer::Store | Timer::Lease | Timer::Memory => {}
         }
     }
 
-    /// Gives each task of the background work a part of the slice. What changes jobs may wait for the store to have room.
+    /// Gives each task of the background work a part of the slice. Changes of jobs may wait until the store has room.
     fn work(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
         for _ in 0..self.background.len() {
             match self.background.pop() {
                 Some(Task::Sweep(sweep)) => self.run(sweep, may_wait, step),
                 Some(Task::Orphans) => self.give_orphans_back(may_wait, step),
+                Some(Task::Unwatch) => self.unwatch_left(step),
                 Some(Task::Forget) => self.forget(step),
+                Some(Task::Expire) => self.expire_buried(may_wait, step),
+                Some(Task::Deadlines) => self.go_on_with_deadlines(may_wait, step),
                 Some(Task::Serve) => self.go_on_serving(step),
                 None => {}
             }
@@ -296,7 +343,8 @@ impl State {
         self.background.go_on(is_backed_up, step);
     }
 
-    /// Brings what is chosen from time to time up to now, and begins another batch if one is full. Called before each step.
+    /// Updates the choices that are made from time to time, and begins another batch if one is full. Called before each
+    /// step.
     pub fn note_time(&mut self, now: Time) {
         self.close_full_batch();
         self.tubes.sums.choose_if_due(now);
@@ -305,10 +353,10 @@ impl State {
     /// Returns true when no connection holds, waits for or watches anything, and there are no jobs.
     pub fn is_empty(&self) -> bool {
         let has_waiting = self.sets.waiting() > 0;
-        self.jobs.is_empty() && self.conns.len() == 0 && self.background.has_no_sweeps() && !has_waiting
+        self.jobs.is_empty() && self.conns.len() == 0 && self.background.is_done() && !has_waiting
     }
 
-    /// Returns a state without anything, with the same bounds. Nothing is left to do for this one: it has no timers.
+    /// Returns an empty state with the same limits, and takes all timers out of this one.
     pub fn begin_anew(&mut self, timers: &mut Timers<'_, Timer>) -> State {
         let (of_sweeps, of_conns, of_tubes) =
             (self.background.take_timers(), self.conns.take_timers(), self.tubes.take_timers());
@@ -320,8 +368,8 @@ impl State {
         state
     }
 
-    /// Returns how many timers are armed on no connection's behalf.
-    pub fn own_timers(&self) -> usize {
+    /// Returns the number of armed timers that belong to no connection.
+    pub fn background_timers(&self) -> usize {
         let delays = self.tubes.iter().filter(|(_, tube)| tube.delay_timer.is_some()).count();
         delays + self.background.timers() + usize::from(self.settings.pause_timer.is_some())
     }

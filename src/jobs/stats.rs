@@ -1,12 +1,12 @@
-//! Statistics of the jobs. Names and order are those of beanstalkd's `stats`, on which exporters depend; those that
-//! beanstalkd does not have come last.
+//! Statistics of the jobs. Names and order are those of beanstalkd's `stats`, on which exporters depend; statistics
+//! that beanstalkd does not have come last.
 
 use poolcounter_core::stats::statistics;
 
 statistics! {
-    /// The figures of the state machine. What the process and its connections count is added where `stats` is answered.
+    /// Figures of the state machine. Those of the process and its connections are added in the answer to `stats`.
     Jobs {
-        Urgent = "current-jobs-urgent", Level, "Ready jobs whose priority is below 1024.";
+        Urgent = "current-jobs-urgent", Level, "Ready jobs with a priority number below 1024.";
         Ready = "current-jobs-ready", Level, "Jobs that wait for a runner.";
         Reserved = "current-jobs-reserved", Level, "Jobs that runners hold.";
         Delayed = "current-jobs-delayed", Level, "Jobs whose delay is not over.";
@@ -34,7 +34,7 @@ statistics! {
         ListTubesWatched = "cmd-list-tubes-watched", Count, "list-tubes-watched commands.";
         PauseTube = "cmd-pause-tube", Count, "pause-tube commands.";
         Timeouts = "job-timeouts", Count, "Reservations whose TTR ran out.";
-        TotalJobs = "total-jobs", Count, "Jobs that there ever were.";
+        TotalJobs = "total-jobs", Count, "Jobs ever created.";
         Tubes = "current-tubes", Level, "Tubes that have a job, or are used or watched by name.";
         Waiting = "current-waiting", Level, "Connections that wait in a reserve.";
         PutJob = "cmd-put-job", Count, "put-job commands.";
@@ -43,25 +43,29 @@ statistics! {
         ReserveJob = "cmd-reserve-job", Count, "reserve-job commands.";
         KickJob = "cmd-kick-job", Count, "kick-job commands.";
         Fail = "cmd-fail", Count, "fail commands.";
-        Duplicates = "duplicates", Count, "Jobs that were not queued because their key waited already.";
+        Duplicates = "duplicates", Count, "Jobs that were not queued because a job with their key waited already.";
         Superseded = "superseded", Count, "Leaves of superseded root jobs that were refused or dropped.";
         LostReservations = "lost-reservations", Count, "Reservations that ended because their connection was lost.";
         DeadLetters = "dead-letters", Count, "Jobs moved to a dead-letter tube.";
-        UsedMemory = "used-memory", Level, "Bytes that jobs and root jobs take, as --jobs-max-memory reckons them.";
-        Roots = "current-roots", Level, "Root jobs that are remembered.";
+        UsedMemory = "used-memory", Level, "Bytes of jobs, root jobs, tubes, settings and connections, as estimated for --jobs-max-memory.";
+        Roots = "current-roots", Level, "Root jobs in memory.";
         Batches = "store-batches", Count, "Batches of changes handed to the store.";
-        Changes = "store-changes", Count, "Changes in them.";
+        Changes = "store-changes", Count, "Changes in these batches.";
         Uncommitted = "store-uncommitted", Level, "Changes that are not committed yet.";
-        UncommittedBytes = "store-uncommitted-bytes", Level, "About how many bytes these are.";
-        OldestUncommitted = "store-oldest-uncommitted", Latest, "How long the oldest of them has waited.";
+        UncommittedBytes = "store-uncommitted-bytes", Level, "Approximate size of the uncommitted changes, in bytes.";
+        OldestUncommitted = "store-oldest-uncommitted", Latest, "Time for which the oldest uncommitted change has waited.";
         LastBatch = "store-last-batch", Level, "Changes in the last batch that was committed.";
         FileBytes = "store-file-bytes", Level, "Bytes of the store's files.";
-        Checkpoints = "store-checkpoints", Count, "How often the store's log was brought into its file.";
-        Rewrites = "store-rewrites", Count, "How often the store was written anew.";
+        Checkpoints = "store-checkpoints", Count, "Checkpoints: moves of the store's log into its file.";
+        Rewrites = "store-rewrites", Count, "Times that the whole store was written anew.";
         Fault = "store-fault", Level, "1 while the store fails, else 0.";
         Owner = "store-owner", Level, "1 if this daemon serves the jobs of a store that several share, else 0.";
-        Epoch = "store-epoch", Level, "The number of the take-over by which such a store has its owner.";
-        Groups = "current-groups", Level, "Groups that some job belongs to.";
-        OldestReady = "oldest-ready", Latest, "How long the ready job that is ready for longest has been so; 0 if none is.";
+        Epoch = "store-epoch", Level, "Number of the take-over by which the owner of a shared store became it.";
+        Groups = "current-groups", Level, "Groups that have a job.";
+        Retrying = "current-jobs-retrying", Level, "Delayed jobs that have failed and wait for their next attempt.";
+        Expired = "expired", Count, "Jobs deleted because they were buried for longer than --jobs-bury-ttl.";
+        Followed = "store-followed", Level, "Jobs in the copy that a standby keeps for a take-over.";
+        Behind = "store-behind", Level, "Committed batches that the copy of a standby lacks.";
+        OldestReady = "oldest-ready", Latest, "Time for which the oldest ready job has been ready; 0 if none is.";
     }
 }

@@ -1,6 +1,7 @@
-//! Where jobs are kept: what a store does for the service. It owns nothing of the state, and knows no connections.
+//! Contract between the service and its store. A store owns no part of the state, and knows no connections.
 
 pub mod batch;
+pub mod outbox;
 pub mod page;
 
 use super::process::drop_aside;
@@ -10,228 +11,251 @@ use poolcounter_core::time::Span;
 use poolcounter_service::contract::Wake;
 use serde::{Deserialize, Serialize};
 
-/// Takes one record of what a store has; the error says what is wrong with it.
+/// Function that takes one record of a store; the error says what is wrong with it.
 pub type Visit<'a> = &'a mut dyn FnMut(Saved<'_>) -> Result<(), &'static str>;
 
-/// Keeps batches of changes. One batch at a time is under way.
+/// Store of batches of changes. One batch at a time is under way.
 ///
-/// [`Store::load`] or [`Store::go_on`] is called once before anything is stored; a store that needs neither stores at once.
+/// [`Store::load`] or [`Store::go_on`] is called once before any commit; a store that needs neither commits at once.
 pub trait Store: Send {
-    /// Takes what wakes the loop when a batch is finished.
+    /// Sets the handle that wakes the loop when a batch is finished.
     fn attach(&mut self, _wake: Wake) {}
 
-    /// Returns what people call the place where jobs are kept, such as the path of a file.
+    /// Returns the name of the place of the jobs for people, such as the path of a file.
     fn place(&self) -> String;
 
-    /// Begins with what it keeps, which comes in pages: the settings first, then root jobs, and the jobs last, in the order of their
-    /// numbers. `epoch` is the time of day at the service's [`Time::START`](poolcounter_core::time::Time::START).
+    /// Opens the store and starts to read it. Its contents come in pages: the settings first, then root jobs, and the
+    /// jobs last, in the order of their numbers. `epoch` is the time of day at the service's
+    /// [`Time::START`](poolcounter_core::time::Time::START).
     ///
     /// # Errors
     ///
-    /// One sentence that says why it cannot be opened.
+    /// One sentence that says why it cannot be opened. Contents that cannot be read are no error: then
+    /// [`Store::ownership`] is [`Ownership::Damaged`], and [`Health::fault`] says why.
     fn load(&mut self, epoch: Span) -> Result<(), String>;
 
-    /// Begins for a service that has everything from the process before, which has handed over this of its store. If what it keeps is
-    /// not what the service has, it asks for all of that: [`Verdict::Rewrite`].
+    /// Returns whether times are stored by the clock of this machine: once it was set, they must be stored anew.
+    fn keeps_times(&self) -> bool {
+        false
+    }
+
+    /// Sets the time of day at the service's [`Time::START`](poolcounter_core::time::Time::START), after the clock was
+    /// set.
+    fn set_epoch(&mut self, _epoch: Span) {}
+
+    /// Opens the store for a service that has everything from the previous process, whose store was in the state
+    /// `handed_over`. If its contents differ from that, it asks for everything: [`Verdict::Rewrite`].
     fn go_on(&mut self, epoch: Span, handed_over: HandedOver);
 
-    /// Begins to read what it keeps, in pages as [`Store::load`] does, for a service that has the rest from the process before. If it
-    /// is not what that process has handed over, it is [`Verdict::Damaged`]. Batches are committed meanwhile.
+    /// Opens the store and starts to read it, in pages as [`Store::load`] does, for a service that has the other jobs
+    /// from the previous process. If its contents differ from `handed_over`, it reports [`Verdict::Damaged`]. Batches
+    /// are committed meanwhile.
     fn read_on(&mut self, epoch: Span, handed_over: HandedOver) {
         self.go_on(epoch, handed_over);
     }
 
-    /// Returns whether a process that takes over can read all that is committed where it is.
+    /// Returns whether a successor can read all committed jobs from the store.
     fn can_be_read_on(&self) -> bool {
         false
     }
 
-    /// Returns whether what is committed stands where it should, as far as that can be seen at once. If not, it is about to find out.
+    /// Returns whether the committed data are in their place, as far as that can be seen at once. If not, the store
+    /// will find out soon.
     fn is_sound(&self) -> bool {
         true
     }
 
-    /// Returns whether it reads on what another process has left in this place.
+    /// Returns whether it reads on from a predecessor's jobs in this place.
     fn is_at(&self, _place: &str) -> bool {
         false
     }
 
-    /// Returns what a process that takes over must know of it. `batch` is the last one that is committed, and `next_id` the number of
-    /// the next job. A store that has not gone on yet hands over what was handed over to it.
+    /// Returns the handover of the store for a successor. `batch` is the last committed one, and `next_id` the number
+    /// of the next job. A store that has not gone on yet hands over its own handover.
     fn hand_over(&self, batch: u64, next_id: u64) -> HandedOver {
         HandedOver { mark: Mark { opening: 0, batch, next_id }, ..HandedOver::default() }
     }
 
-    /// Returns whether it keeps nothing, so that each request is committed at once and nothing is handed over: what it changed
-    /// is there for the next request of the same connection, also when both came together, as clients of a beanstalkd expect it
-    /// of one that does not sync. A store that takes its time must not have that: the first request of a tick would be a batch of
-    /// its own, and all others wait for two commits.
+    /// Returns true if it stores nothing, so that each request is committed at once: a change is visible for the next
+    /// request of the same connection, also when both came together, as clients expect of a beanstalkd that does not
+    /// sync. A store that takes its time must return false: the first request of a tick would be a batch of its own,
+    /// and all others wait for two commits.
     fn is_immediate(&self) -> bool {
         false
     }
 
-    /// Returns whether this process may give out jobs of the place.
+    /// Returns the ownership: whether this process may give out jobs of the place.
     fn ownership(&self) -> Ownership {
         Ownership::Owns
     }
 
-    /// Returns the time until the place counts as expired at the earliest; None when it never does, or has.
+    /// Returns the least time until the place expires; None if it never does, or has.
     fn expires_in(&self) -> Option<Span> {
         None
     }
 
-    /// Visits the next slice of the page that [`Verdict::Page`] has told of, as another process would have saved it. Returns whether
-    /// that was the last of it.
+    /// Visits the next slice of the page of [`Verdict::Page`], as records of a handover. Returns whether that was the
+    /// last slice.
     ///
     /// # Errors
     ///
-    /// One sentence that says what is wrong with it. Then the store has the place no more.
+    /// One sentence that says what is wrong with it. Then the store does not use the place any more.
     fn visit_page(&mut self, _visit: Visit<'_>) -> Result<bool, String> {
         Ok(true)
     }
 
-    /// Returns whether a batch is under way, or was a moment ago: no other is begun meanwhile. A store that wants the next one to wait
-    /// stays busy until [`Store::verdict`] has had nothing to tell a few times, and wakes the loop for these.
+    /// Returns whether a batch is under way, and no other is begun.
     fn is_busy(&self) -> bool;
 
-    /// Returns whether it fails to commit, and tries again and again. Then no job is taken; what is under way goes on to wait.
+    /// Returns whether the next batch, which has this number of changes so far, waits for those of clients that were
+    /// just answered. Then it wakes the loop, which asks again in the next tick.
+    fn gathers(&mut self, _changes: usize) -> bool {
+        false
+    }
+
+    /// Returns whether it fails to commit, and tries again. Then puts are refused; changes under way go on to wait.
     fn is_failing(&self) -> bool {
         false
     }
 
-    /// Returns whether it has failed for so long that an upgrade does not wait for what is under way: a reload may be what mends it.
-    /// Its handover is not whole then. A store that only reads can be left, too.
+    /// Returns whether it has failed for long enough that an upgrade need not wait for changes under way: a reload may
+    /// mend it. Its handover is not whole then. A store that only reads can be left, too.
     fn may_be_left(&self) -> bool {
         false
     }
 
-    /// Returns how many bytes of changes a batch is to have at most; one change may be larger.
+    /// Returns the most bytes of changes of a batch; one change may be larger.
     fn batch_bytes(&self) -> usize {
         usize::MAX
     }
 
-    /// Takes one change of the next batch, or of the next slice.
+    /// Adds one change to the next batch, or to the next slice.
     fn add(&mut self, change: Stored<'_>);
 
-    /// Begins to commit the changes that were added, as the batch of this number.
+    /// Starts to commit the added changes, as the batch of this number.
     fn commit(&mut self, commit: Commit);
 
-    /// Takes the changes that were added as a slice of everything that the service has, as [`Verdict::Rewrite`] and
+    /// Sends the added changes as a slice of everything that the service has, as [`Verdict::Rewrite`] and
     /// [`Verdict::NextSlice`] ask for it.
     fn add_slice(&mut self, _is_last: bool) {}
 
-    /// Returns what it has finished, once.
+    /// Returns the next event of the store; None without one.
     fn verdict(&mut self) -> Option<Verdict>;
 
-    /// Has it finish what is under way and close its place, and waits for that: the daemon ends. Returns what it wants before,
-    /// which is [`Verdict::Rewrite`] or [`Verdict::NextSlice`] if what it has is lost; None once it has closed.
+    /// Finishes the work under way and closes the store, and waits for that: the daemon ends. Returns a request that
+    /// must be met before, [`Verdict::Rewrite`] or [`Verdict::NextSlice`] if its data are lost; None once it has
+    /// closed.
     fn end(&mut self) -> Option<Verdict> {
         None
     }
 
-    /// Begins to copy all that is committed to a file of this name beside its own; [`Verdict::Copied`] says when it is there. One
-    /// copy is made at a time.
+    /// Starts to copy all that is committed to a file of this name beside its own; [`Verdict::Copied`] reports the end.
+    /// One copy is made at a time.
     fn copy(&mut self, _name: &[u8]) -> Copying {
         Copying::Impossible
     }
 
-    /// Drops what the service had when it lost its place, on another thread: a million jobs take a while.
+    /// Drops the service's old state after the loss of the place, on another thread: a million jobs take a while.
     fn discard(&mut self, what: Box<dyn Send>) {
         drop_aside(what);
     }
 
-    /// Returns what operators want to know; None when there is nothing to know.
+    /// Returns the figures for operators; None without any.
     fn health(&self) -> Option<Health> {
         None
     }
 }
 
-/// What came of the wish for a copy.
+/// Answer to a request for a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Copying {
-    /// It is being made.
+    /// The copy has begun.
     Begun,
-    /// The name is one that the store could take for its own.
+    /// The name could be one of the store's own files.
     BadName,
-    /// The store has nothing of its own to copy.
+    /// The store has no data of its own to copy.
     Impossible,
 }
 
-/// A change that a store can never take, though it can take others.
+/// Change that a store can never take, though it can take others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RefusedRow {
-    /// Its place in the batch.
+    /// Its index in the batch.
     pub index: usize,
-    /// What it would have changed.
+    /// Object of the change.
     pub what: RefusedChange,
-    /// Why, in a sentence.
+    /// Reason, as a sentence.
     pub why: String,
 }
 
-/// What a change that is refused would have changed.
+/// Object of a refused change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefusedChange {
-    /// The job would have been put.
+    /// A job that was to be put.
     Put(JobId),
-    /// The job is there and was changed or deleted.
+    /// An existing job that was changed or deleted.
     Job(JobId),
     /// A root job or a setting.
     Other,
 }
 
-/// What a store has finished.
+/// Event of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// This batch outlives the process, as far as anything here does, and so do all before it.
+    /// This batch and all before it are durable.
     Committed(Commit),
-    /// It can never take these changes of the batch that is under way; all others of it are taken, as [`Verdict::Committed`] says next.
+    /// These changes of the batch under way can never be taken; all others of it are committed, as
+    /// [`Verdict::Committed`] says next.
     Refused(Vec<RefusedRow>),
-    /// It wants all that was ever handed to it, from the beginning, in slices: what it has is lost, or is something else.
+    /// There is no room for the batch under way. It is committed later without the jobs that it puts: these, and all that
+    /// are put in later batches, must be taken back.
+    RolledBack,
+    /// The store needs everything anew, in slices: its data are lost, or differ.
     Rewrite,
-    /// It wants the next slice of that.
+    /// The store needs the next slice of everything.
     NextSlice,
-    /// A copy is there, of so many bytes, or a sentence says why not.
+    /// A copy is complete, with its number of bytes, or has failed, for this reason.
     Copied(Result<u64, String>),
-    /// A page of what is kept is to be visited, now that the store has its place: the first, another, or the last.
+    /// A page can be visited, as the store has its place: the first, another, or the last.
     Page(PageOrder),
-    /// Another has the place, for this reason: what the service has counts for nothing any more.
+    /// Another daemon owns the place, for this reason: the service must discard its jobs.
     Lost(String),
-    /// The jobs cannot be read, for this reason. Those that were read do not count.
+    /// The jobs cannot be read, for this reason. Those read so far are invalid.
     Damaged(String),
 }
 
-/// Which page it is.
+/// Position of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageOrder {
-    /// Which share of everything was read with it.
+    /// Share of everything that was read with it, in percent.
     pub share: u8,
-    /// Whether it is the first.
+    /// True if it is the first.
     pub is_first: bool,
-    /// Whether it is the last.
+    /// True if it is the last.
     pub is_last: bool,
 }
 
-/// Whether jobs of a place may be given out.
+/// Ownership of a place: permission to give out its jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ownership {
-    /// They may.
+    /// Jobs may be given out.
     Owns,
-    /// The process before had the place. Whether it was lost meanwhile is not known yet.
+    /// The previous process owned the place. It is unknown yet if it was lost meanwhile.
     GoesOn,
-    /// For now they may not: the place was not confirmed for some time. What is promised is still kept.
+    /// Jobs may not be given out at present: the ownership was not confirmed for some time. Promises still hold.
     Lapsed,
-    /// The lease of the place has run out, and others may have it. The state is kept, as it may turn out that none has taken it.
+    /// The lease of the place has run out, and another daemon may own it. The state is kept, because perhaps none does.
     Expired,
-    /// They may once all that is there was read.
+    /// Jobs may be given out once all of them are read.
     Reads,
-    /// Others have it, or may have it.
+    /// Another daemon owns the place, or may own it.
     StandsBy,
     /// The jobs cannot be read.
     Damaged,
 }
 
 impl Ownership {
-    /// Returns whether the jobs of the place are not this daemon's, or not to be had.
+    /// Returns whether the jobs of the place are another daemon's, or unreadable.
     pub fn is_away(self) -> bool {
         matches!(self, Ownership::StandsBy | Ownership::Damaged)
     }
@@ -242,24 +266,24 @@ impl Ownership {
     }
 }
 
-/// How far a store is: two stores with the same mark have the same jobs.
+/// State of a store: two stores with the same mark have the same jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Mark {
-    /// The number of the latest opening.
+    /// Number of the latest opening.
     pub opening: u64,
-    /// The last batch that is committed.
+    /// Last committed batch.
     pub batch: u64,
-    /// The number of the next job.
+    /// Number of the next job.
     pub next_id: u64,
 }
 
 impl Mark {
-    /// Returns whether a place with this mark was opened once more after it had `earlier`, and nothing else has happened to it.
+    /// Returns whether a place with this mark was opened once more since `earlier`, and nothing else has changed.
     pub fn is_after(self, earlier: Mark) -> bool {
         self == Mark { opening: earlier.opening.saturating_add(1), ..earlier }
     }
 
-    /// Returns whether nothing was ever kept at a place with this mark.
+    /// Returns whether nothing was ever stored at a place with this mark.
     pub fn is_of_new_file(self) -> bool {
         self.batch == 0 && self.next_id <= 1
     }
@@ -268,18 +292,18 @@ impl Mark {
 /// Handover of a store between two processes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HandedOver {
-    /// How far the store is.
+    /// Mark of the store.
     pub mark: Mark,
-    /// Which queue it has: a random number that is kept with the queue. None if the process did not know that.
+    /// Id of its queue, a random number that is kept with the queue. None if the process did not know it.
     pub queue: Option<u128>,
-    /// What the process calls itself where others may have the place. None if it did not say so.
+    /// Address of the process, if several daemons share the place. None if it did not name it.
     pub address: Option<String>,
-    /// Whether the store has all that the service has. If not, everything is to be written anew.
+    /// True if the store has all that the service has. If not, everything must be written anew.
     pub is_whole: bool,
 }
 
 impl HandedOver {
-    /// Returns the same for a store that has gone no further, of a service whose next job has another number.
+    /// Returns the same handover for a service whose next job has another number.
     #[must_use]
     pub fn with_next_id(&self, next_id: u64) -> HandedOver {
         HandedOver { mark: Mark { next_id, ..self.mark }, ..self.clone() }
@@ -287,45 +311,58 @@ impl HandedOver {
 }
 
 impl Default for HandedOver {
-    /// Nothing was ever kept.
+    /// Returns the handover of a store that was never used.
     fn default() -> HandedOver {
         HandedOver { mark: Mark::default(), queue: None, address: None, is_whole: true }
     }
 }
 
-/// What operators want to know of a store.
+/// Figures of a store, for operators.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    /// Why it fails at present.
+    /// Reason for which it fails at present.
     pub fault: Option<String>,
-    /// How long commits took.
+    /// Times of commits.
     pub commits: Histogram,
-    /// How long it took to bring what is committed from the log into the file, each time.
+    /// Times of checkpoints, each of which brings commits from the log into the file.
     pub checkpoints: Histogram,
-    /// How many changes the last batch had.
+    /// Number of changes in the last batch.
     pub last_batch: u64,
-    /// The bytes of its files.
+    /// Bytes of its files.
     pub file_bytes: u64,
-    /// How often all was written anew.
+    /// Number of rewrites.
     pub rewrites: u64,
-    /// Who has the place; None where that is never another.
+    /// Owner of the place; None if daemons do not share it.
     pub owner: Option<OwnerHealth>,
+    /// Copy that a standby has of another daemon's jobs.
+    pub follows: Option<Follows>,
 }
 
-/// Who has a place that several daemons share.
+/// Copy of another daemon's jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Follows {
+    /// Number of jobs in it.
+    pub jobs: u64,
+    /// Number of batches that are not in it yet.
+    pub behind: u64,
+    /// True once all jobs were copied, or as many as there is room for.
+    pub is_copied: bool,
+}
+
+/// Owner of a place that several daemons share.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OwnerHealth {
-    /// Whether this daemon has it.
+    /// True if it is this daemon.
     pub is_self: bool,
-    /// What the owner calls itself; empty if that is not known.
+    /// Address of the owner; empty if unknown.
     pub address: String,
-    /// The number of its take-over.
+    /// Number of its take-over.
     pub epoch: u64,
-    /// When that was, in microseconds since the service's start.
+    /// Time of its take-over, in microseconds since the service's start.
     pub since: i64,
 }
 
-/// A store that keeps nothing: what the state has is all there is.
+/// Store that keeps nothing: the jobs are only in memory.
 #[derive(Default)]
 pub struct Memory;
 

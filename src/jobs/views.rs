@@ -1,18 +1,30 @@
-//! Pages about one thing: a first or last part of tubes' names, a runner, all buried jobs, the whole matrix.
+//! Pages about one thing: a first or last part of tubes' names, a tube, a job, a root job, a runner, all buried jobs,
+//! the whole matrix.
 
 use super::JobQueue;
-use super::report::{MOST_ROWS, SECONDS_A_MINUTE, row_of_sum, rows_of_buried};
-use super::state::SumBy;
+use super::buried_groups::rows_of_groups;
+use super::health::pattern_of;
+use super::options::ShowBodies;
+use super::report::{MOST_ROWS, SECONDS_A_MINUTE, row_of_sum, row_of_tube, rows_of_buried};
+use super::root_page::cell_of_root;
+use super::state::queries::JobStats;
 use super::state::views::{Levels, RunnerConn};
-use super::tables::{BURIED, RUNNER};
+use super::state::{JobId, JobState, SumBy};
+use super::tables::{BURIED, GROUPS, JOB, READY_JOBS, RUNNER, name_or_nothing};
 use poolcounter_core::text::title_of;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
 use poolcounter_service::health::quoted;
-use poolcounter_service::report::{Cell, Emphasis, Report, Series, SeriesInfo, Table, View};
+use poolcounter_service::report::{Block, Cell, Emphasis, Report, Series, SeriesInfo, Table, View};
 
-/// Largest matrix, in first parts and last parts: as much as a person can search through.
+/// Largest matrix, in first parts and last parts: as many as a person can search through.
 const MOST_PARTS: [usize; 2] = [1000, 64];
+
+/// Number of ready jobs on the page of a tube.
+const SHOWN_READY: usize = 20;
+
+/// Number of buried jobs that the page about them groups by error.
+const MOST_GROUPED: usize = 2048;
 
 /// Note of a sum without curves.
 const NOT_FOLLOWED: &str = "Only the 256 with the most puts are followed with curves.";
@@ -27,8 +39,8 @@ static DONE: SeriesInfo =
     SeriesInfo { name: "done", title: "Deleted", unit: "per minute", is_rate: true, emphasis: Emphasis::Work };
 
 impl JobQueue {
-    /// Returns what there is to tell of one thing: `WORD/NAME` with the word for the first or the last part, `runner/NAME`, `buried`
-    /// or `matrix`.
+    /// Returns the page of one thing: `WORD/NAME` with the word for the first or the last part, `tube/NAME`, `job/ID`,
+    /// `root/TUBE SIGNATURE`, `runner/NAME`, `buried` or `matrix`.
     pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         let name_after = |kind: &str| path.strip_prefix(kind.as_bytes())?.strip_prefix(b"/");
         for by in SumBy::ALL {
@@ -39,13 +51,22 @@ impl JobQueue {
         if let Some(name) = name_after("runner") {
             return Some(self.view_of_runner(name, now, peers));
         }
+        if let Some(name) = name_after("tube") {
+            return self.view_of_tube(name, now, peers);
+        }
+        if let Some(name) = name_after("root") {
+            return self.view_of_root(name, now);
+        }
+        if let Some(id) = name_after("job") {
+            return self.view_of_job(JobId(str::from_utf8(id).ok()?.parse().ok()?), now);
+        }
         match path {
             b"buried" => {
-                let rows = rows_of_buried(self.state.buried(MOST_ROWS, now));
-                let tables = vec![Table { info: &BURIED, rows, note: None }];
+                let tables = self.buried_tables(MOST_GROUPED, MOST_ROWS, now).into();
                 Some(View {
                     title: "Buried jobs".into(),
                     report: Report { tables, ..Report::default() },
+                    commands: vec!["jobs kick --all".into()],
                     ..View::default()
                 })
             }
@@ -67,13 +88,16 @@ impl JobQueue {
             deleted: summary.events[2].get(),
         };
         let part = self.tables.words[by as usize];
+        let like = tubes.first().map_or(name.to_vec(), |(tube, _)| tube.clone());
+        let buried = self.state.buried_of(by, name, MOST_ROWS, now);
         let tables = vec![
             Table {
                 info: &self.tables.tubes,
-                rows: tubes.into_iter().map(|tube| row_of_sum(tube, now)).collect(),
+                rows: tubes.into_iter().map(|tube| row_of_tube(tube, now)).collect(),
                 note: None,
             },
-            Table { info: &BURIED, rows: rows_of_buried(self.state.buried_of(by, name, MOST_ROWS, now)), note: None },
+            Table { info: &GROUPS, rows: rows_of_groups(&buried), note: None },
+            Table { info: &BURIED, rows: rows_of_buried(buried), note: None },
             Table {
                 info: &self.tables.parts[by as usize],
                 rows: vec![row_of_sum((name.to_vec(), summary), now)],
@@ -81,11 +105,11 @@ impl JobQueue {
             },
         ];
         let report = Report { tables, series: series_of(levels).into(), ..Report::default() };
-        let commands = commands_for(by, name);
+        let commands = commands_for(by, name, &like);
         Some(View { title: title_of(&capitalized(part), name), report, commands, ..View::default() })
     }
 
-    /// Notes the values of which the pages of sums show curves, by the paths of these pages.
+    /// Notes the values whose curves the pages of sums show, by the paths of these pages.
     pub(super) fn sample_sums(&self, now: Time, note: &mut dyn FnMut(&[u8], Series)) {
         let mut path = Vec::new();
         for by in SumBy::ALL {
@@ -99,31 +123,83 @@ impl JobQueue {
         }
     }
 
+    /// Returns groups of buried jobs by error, of at most `grouped` jobs, and rows of the `most` that were buried last
+    /// in their tubes.
+    pub(super) fn buried_tables(&self, grouped: usize, most: usize, now: Time) -> [Table; 2] {
+        let buried = self.state.buried(grouped, now);
+        let note = (buried.len() == grouped).then(|| format!("Only the first {grouped} jobs are examined."));
+        let groups = Table { info: &GROUPS, rows: rows_of_groups(&buried), note };
+        let last = rows_of_buried(buried.into_iter().take(most).collect());
+        [groups, Table { info: &BURIED, rows: last, note: None }]
+    }
+
+    fn view_of_tube(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        let summary = self.state.summary_of_tube_named(name, now)?;
+        let table = |info, rows| Table { info, rows, note: None };
+        let ready = self.state.ready_of_tube(name, SHOWN_READY, now);
+        let runners = self.state.conns_on_tube(name, MOST_ROWS, now);
+        let row_of_runner = |conn: &RunnerConn<'_>| row_of_conn(conn, Shown::Runner, peers);
+        let buried = self.state.buried_of_tube(name, MOST_ROWS, now);
+        let tables = vec![
+            table(&self.tables.tubes, vec![row_of_tube(summary, now)]),
+            table(&READY_JOBS, ready.iter().map(|(job, span)| row_of_ready(job, *span)).collect()),
+            Table { info: &RUNNER, rows: runners.iter().map(row_of_runner).collect(), note: None },
+            table(&GROUPS, rows_of_groups(&buried)),
+            table(&BURIED, rows_of_buried(buried)),
+        ];
+        let commands = quoted(name).map_or(Vec::new(), |tube| commands_with(&tube));
+        Some(View {
+            title: title_of("Tube", name),
+            report: Report { tables, ..Report::default() },
+            commands,
+            ..View::default()
+        })
+    }
+
+    fn view_of_job(&self, id: JobId, now: Time) -> Option<View> {
+        let (job, span) = self.state.job_with_span(id, now)?;
+        let tables = vec![Table { info: &JOB, rows: vec![row_of_job(&job, span)], note: None }];
+        let mut blocks = Vec::new();
+        if !job.error.is_empty() {
+            blocks.push(Block::of("Last error", job.error, false));
+        }
+        if self.show_bodies != ShowBodies::None {
+            let is_private = self.show_bodies == ShowBodies::Local;
+            blocks.push(Block::of("Body", self.state.body(id)?, is_private));
+        }
+        let commands = match job.state {
+            JobState::Buried => vec![format!("jobs kick {id}"), format!("jobs show {id}"), format!("jobs delete {id}")],
+            _ => vec![format!("jobs show {id}"), format!("jobs delete {id}")],
+        };
+        let title = format!("Job {id}");
+        Some(View { title, report: Report { tables, ..Report::default() }, commands, blocks, ..View::default() })
+    }
+
     fn view_of_runner(&self, name: &[u8], now: Time, peers: &dyn Peers) -> View {
-        let rows = self.state.conns_of_runner(name, MOST_ROWS, now).into_iter().map(|conn| row_of_conn(&conn, peers));
+        let rows = self
+            .state
+            .conns_of_runner(name, MOST_ROWS, now)
+            .into_iter()
+            .map(|conn| row_of_conn(&conn, Shown::Tube, peers));
         let tables = vec![Table { info: &RUNNER, rows: rows.collect(), note: None }];
         let title = title_of("Runner", name);
         View { title, report: Report { tables, ..Report::default() }, ..View::default() }
     }
 }
 
-/// Returns the commands that help with the tubes of a first or a last part, if its name can be typed.
-fn commands_for(by: SumBy, name: &[u8]) -> Vec<String> {
+/// Returns the commands that help with tubes like this one, with the same first or last part, if it can be typed.
+fn commands_for(by: SumBy, name: &[u8], tube: &[u8]) -> Vec<String> {
     let pattern = match by {
-        SumBy::FirstPart => [name, b"/*"].concat(),
-        SumBy::LastPart => [b"*/", name].concat(),
+        SumBy::FirstPart => [name, &b"/*".repeat(tube.iter().filter(|byte| **byte == b'/').count())].concat(),
+        SumBy::LastPart => pattern_of(tube, name),
     };
-    let Some(pattern) = quoted(&pattern) else { return Vec::new() };
-    ["run", "kick", "pause"]
-        .map(|word| {
-            let behind = match word {
-                "run" => " -- COMMAND",
-                "pause" => " 600",
-                _ => "",
-            };
-            format!("jobs {word} {pattern}{behind}")
-        })
-        .into()
+    quoted(&pattern).map_or(Vec::new(), |pattern| commands_with(&pattern))
+}
+
+/// Returns the commands that help with the tubes of a pattern, as it is typed.
+fn commands_with(pattern: &str) -> Vec<String> {
+    let words = [("run", " -- COMMAND"), ("kick", ""), ("pause", " 600"), ("limit", " 4"), ("retry", " 10")];
+    words.map(|(word, behind)| format!("jobs {word} {pattern}{behind}")).into()
 }
 
 fn series_of(levels: Levels) -> [Series; 4] {
@@ -136,17 +212,66 @@ fn capitalized(word: &str) -> String {
     word[..1].to_ascii_uppercase() + &word[1..]
 }
 
-fn row_of_conn(conn: &RunnerConn<'_>, peers: &dyn Peers) -> Vec<Cell> {
+/// Column of a table of connections that says more than the title of the page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Runner,
+    Tube,
+}
+
+fn row_of_conn(conn: &RunnerConn<'_>, shown: Shown, peers: &dyn Peers) -> Vec<Cell> {
     let [reserved, deleted] = conn.rates.map(|rate| Cell::Number((rate * SECONDS_A_MINUTE).round() as u64));
     let (job, tube, busy) =
         conn.job.map_or((Cell::Nothing, Cell::Nothing, Cell::Nothing), |(id, tube, span): (_, _, Span)| {
-            (Cell::Text(id.0.to_string()), Cell::Name(tube.into()), Cell::Time(span))
+            (Cell::Name(id.to_string().into()), Cell::Name(tube.into()), Cell::Time(span))
         });
     let state = match (conn.held, conn.is_waiting) {
         (1.., _) => "works",
         (0, true) => "waits",
         (0, false) => "idle",
     };
+    let (runner, tube) = match shown {
+        Shown::Runner => (name_or_nothing(conn.runner), Cell::Nothing),
+        Shown::Tube => (Cell::Nothing, tube),
+    };
+    let head = [Cell::Text(peers.peer(conn.conn)), Cell::Text(state.into()), runner, job, tube, busy];
     let ends = [Cell::Number(conn.held), reserved, deleted, Cell::Number(conn.failures)];
-    [Cell::Text(peers.peer(conn.conn)), Cell::Text(state.into()), job, tube, busy].into_iter().chain(ends).collect()
+    head.into_iter().chain(ends).collect()
+}
+
+fn row_of_ready(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
+    vec![
+        Cell::Name(job.id.to_string().into()),
+        Cell::Time(span),
+        Cell::Number(job.pri.into()),
+        Cell::Time(Span::from_secs(job.age)),
+        Cell::Number(job.reserves.get().into()),
+        Cell::Number(job.history.attempts.get().into()),
+        name_or_nothing(job.key),
+        name_or_nothing(job.group),
+    ]
+}
+
+fn row_of_job(job: &JobStats<'_>, span: Span) -> Vec<Cell> {
+    let [since, left] = match job.state {
+        JobState::Ready | JobState::Buried => [Cell::Time(span), Cell::Nothing],
+        JobState::Reserved | JobState::Delayed => [Cell::Nothing, Cell::Time(Span::from_secs(job.time_left))],
+    };
+    let history = job.history;
+    let counts = [job.reserves, history.attempts, history.timeouts, history.releases, history.buries, history.kicks];
+    let [age, ttr] = [job.age, job.ttr.into()].map(|seconds| Cell::Time(Span::from_secs(seconds)));
+    let buttons = if job.state == JobState::Buried { Cell::Text(job.id.to_string()) } else { Cell::Nothing };
+    [
+        Cell::Name(job.tube.into()),
+        Cell::Text(job.state.word().into()),
+        since,
+        left,
+        Cell::Number(job.pri.into()),
+        age,
+        ttr,
+    ]
+    .into_iter()
+    .chain(counts.map(|count| Cell::Number(count.get().into())))
+    .chain([name_or_nothing(job.key), name_or_nothing(job.group), cell_of_root(job), buttons])
+    .collect()
 }

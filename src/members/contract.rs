@@ -1,8 +1,7 @@
-//! The members' part in the contract beside the tick.
+//! The contract of the members service beside the tick: start, handover, reports.
 
 use super::Members;
 use super::sessions::Sessions;
-use super::state::Record;
 use super::stats::Levels;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
@@ -15,10 +14,10 @@ use poolcounter_service::report::{Counted, Report, Series, View};
 use std::io;
 use std::sync::Arc;
 
-/// Version of what is written: the sessions that are not idle, then the records of the state.
-const SAVED_VERSION: u16 = 4;
-/// Versions before, which have fewer kinds of records.
-const READABLE: std::ops::Range<u16> = 1..SAVED_VERSION;
+/// Version of the handover format: the sessions that are not idle, then the state.
+const SAVED_VERSION: u16 = 5;
+/// Older readable versions, in which members and leases are records of their own. They have fewer kinds of records.
+const UNPACKED: std::ops::Range<u16> = 1..SAVED_VERSION;
 
 impl Lifecycle for Members {
     fn configure(&mut self, context: &mut Context<'_>) {
@@ -48,28 +47,17 @@ impl Handover for Members {
         self.log.sum_up_at_end();
         out.put(&self.is_numbered)?;
         self.sessions.save(out)?;
-        let timers = context.timers.typed();
-        for record in self.state.save(context.time.now, &timers) {
-            out.put(&Some(record))?;
-        }
-        out.put(&None::<Record>)
+        self.state.save(out, context.time.now, &context.timers.typed())
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION && !READABLE.contains(&version) {
+        let is_packed = version == SAVED_VERSION;
+        if !is_packed && !UNPACKED.contains(&version) {
             return Err(Unreadable::version("members", version));
         }
         self.is_numbered = saved.take()?;
         self.sessions = Sessions::restore(saved)?;
-        let mut end = Ok(());
-        let records = std::iter::from_fn(|| {
-            saved.take().unwrap_or_else(|error| {
-                end = Err(error);
-                None
-            })
-        });
-        let restored = self.step(context, false, |state, step| state.restore(records, step));
-        end.and(restored)
+        self.step(context, false, |state, step| state.restore(saved, is_packed, step))
     }
 }
 
@@ -95,6 +83,10 @@ impl Observe for Members {
 
     fn view(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         self.view_of(path, now, peers)
+    }
+
+    fn sample_things(&self, _: Time, note: &mut dyn FnMut(&[u8], Series)) {
+        self.sample_pools(note);
     }
 
     fn tally(&self, note: &mut dyn FnMut(Counted<'_>)) {

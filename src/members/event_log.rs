@@ -1,44 +1,60 @@
-//! Log of the members. Names and texts are escaped, so that a notice is one line, whatever a peer sent, and there are few lines of each
-//! kind in a minute, whatever peers do.
+//! Log of the members. Names and texts are escaped, so that a notice is one line, whatever a peer sent. The lines of
+//! each kind in a minute are limited.
 
 use super::state::{Notice, Refusal};
 use log::{Level, log};
 use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::text::escaped;
 use poolcounter_core::time::{Span, Time};
+use std::collections::BTreeMap;
 
-/// Number of lines of a kind that are logged in a [`WINDOW`]; the others are counted, and summed up at its end.
+/// Most lines of a kind in a [`WINDOW`]; the others are counted, and summed up at its end.
 const MOST_LINES: u32 = 10;
 const WINDOW: Span = Span::from_secs(60);
 /// Number of kinds of notices.
 const KINDS: usize = 7;
 
-/// Number of bytes that are logged of a text that a peer wrote for people.
+/// Longest logged text of a peer, in bytes.
 const LONGEST_TEXT: usize = 200;
 
-/// The lines of each kind in the present window.
+/// Most pools whose last failed start is kept.
+const MOST_FAILURES: usize = 256;
+
+/// The lines of each kind in the present window, and the starts that failed lately.
 pub struct EventLog {
     kinds: [LogLimit; KINDS],
+    failures: BTreeMap<Box<[u8]>, StartFailure>,
+}
+
+/// Last failed start of a pool.
+pub struct StartFailure {
+    /// Time of the failure.
+    pub at: Time,
+    /// Address of the provider and its reason, in words.
+    pub text: String,
 }
 
 impl Default for EventLog {
     fn default() -> Self {
-        EventLog { kinds: [const { LogLimit::new(MOST_LINES, WINDOW) }; KINDS] }
+        EventLog { kinds: [const { LogLimit::new(MOST_LINES, WINDOW) }; KINDS], failures: BTreeMap::new() }
     }
 }
 
 impl EventLog {
     /// Logs a notice, or counts it if there were many of its kind lately.
     pub fn log(&mut self, notice: &Notice, now: Time) {
+        if let Notice::StartFailed { pool, provider, text } = notice {
+            self.note_failure(pool, StartFailure { at: now, text: failure_of(provider, text) });
+        }
         self.line(notice, now).into_iter().for_each(|(level, text)| log!(level, "{text}"));
     }
 
-    /// Logs how many were left out in the windows that are over.
+    /// Logs the numbers of lines left out in the windows that are over.
     pub fn sum_up(&mut self, now: Time) {
         self.sums(now).into_iter().for_each(|(level, text)| log!(level, "{text}"));
     }
 
-    /// Logs how many were left out so far, before another process takes over.
+    /// Logs the numbers of lines left out so far, before another process takes over.
     pub fn sum_up_at_end(&self) {
         let kinds = self.kinds.iter().map(LogLimit::left_out).enumerate();
         for (level, text) in kinds.filter_map(|(kind, left_out)| sum_of(kind, left_out)) {
@@ -46,9 +62,24 @@ impl EventLog {
         }
     }
 
-    /// Returns when the lines that were left out are to be summed up; None if there are none.
+    /// Returns the time to sum up the lines left out; None if there are none.
     pub fn next_sum(&self) -> Option<Time> {
         self.kinds.iter().filter_map(LogLimit::window_end).min()
+    }
+
+    fn note_failure(&mut self, pool: &[u8], failure: StartFailure) {
+        if self.failures.len() >= MOST_FAILURES {
+            let now = failure.at;
+            self.failures.retain(|_, failure| now.since(failure.at) < WINDOW);
+        }
+        if self.failures.len() < MOST_FAILURES || self.failures.contains_key(pool) {
+            self.failures.insert(pool.into(), failure);
+        }
+    }
+
+    /// Returns the last start of a pool that failed in the last minute.
+    pub fn start_failure(&self, pool: &[u8], now: Time) -> Option<&StartFailure> {
+        self.failures.get(pool).filter(|failure| now.since(failure.at) < WINDOW)
     }
 
     fn line(&mut self, notice: &Notice, now: Time) -> Option<(Level, String)> {
@@ -98,8 +129,7 @@ fn describe(notice: &Notice) -> (Level, String) {
             )
         }
         Notice::StartFailed { pool, provider, text } => {
-            let provider = if provider.is_empty() { "a lost provider" } else { provider };
-            (Level::Warn, format!("a start failed in {} at {provider}{}", escaped(pool), said(text)))
+            (Level::Warn, format!("a start failed in {} at {}", escaped(pool), failure_of(provider, text)))
         }
         Notice::StartsAgain { pool } => (Level::Info, format!("starts in {} succeed again", escaped(pool))),
         Notice::Quarantined { pool, member, why, link, by } => {
@@ -130,7 +160,13 @@ fn describe(notice: &Notice) -> (Level, String) {
     }
 }
 
-/// Returns what a peer says, if it says anything.
+/// Returns the address of a provider and the reason that it gave for a failed start.
+fn failure_of(provider: &str, text: &[u8]) -> String {
+    let provider = if provider.is_empty() { "a lost provider" } else { provider };
+    format!("{provider}{}", said(text))
+}
+
+/// Returns the text of a peer behind a colon; empty without one.
 fn said(text: &[u8]) -> String {
     match text {
         [] => String::new(),
@@ -163,7 +199,7 @@ mod tests {
         assert_eq!((log.next_sum(), log.sums(at(64))), (Some(at(65)), Vec::new()));
         let sum = (Level::Warn, "7 more starts that failed were not logged one by one".to_string());
         assert_eq!((log.sums(at(65)), log.next_sum()), (vec![sum], None));
-        // Another window begins with the next line, with a sum before or without.
+        // Another window begins with the next line, with or without a sum before.
         assert_eq!(lines(&mut log, &failed, 10, 66), 10);
         assert_eq!(lines(&mut log, &failed, 11, 126), 10);
         assert_eq!(log.next_sum(), Some(at(186)));

@@ -1,11 +1,15 @@
-//! Conditions of the pools of members: nothing usable, members kept out or held for long, takes that wait for long.
+//! Conditions of the pools of members: no usable member, members kept out or held for long, takes that wait for long,
+//! starts that fail.
 
 use super::Members;
-use super::state::PoolHealth;
+use super::event_log::StartFailure;
+use super::state::{MemberRow, PoolHealth, Starving};
+use super::wire::write_filter;
+use poolcounter_core::text::escaped;
 use poolcounter_core::time::Span;
 use poolcounter_service::health::{Condition, ConditionInfo, Look, grouped, in_words, name_of, quoted};
 
-/// Pools, members and waiters that are looked at at a time.
+/// Most pools, members and waiters that one look examines.
 const MOST_AT_ONCE: usize = 2048;
 
 static EMPTY: ConditionInfo = ConditionInfo::critical(
@@ -15,77 +19,200 @@ static EMPTY: ConditionInfo = ConditionInfo::critical(
 .labelled();
 static HALF_OUT: ConditionInfo =
     ConditionInfo::critical("half out", "Takes wait, and at least half of the pool's max is kept out.").labelled();
-static NO_START: ConditionInfo =
-    ConditionInfo::critical("no start", "Takes wait, the pool has no member, and no provider can start one.")
-        .labelled();
+static NO_START: ConditionInfo = ConditionInfo::critical(
+    "no start",
+    "Takes wait, the pool has no member, and no provider; or no member is free, and all providers are in backoff after \
+     failed starts.",
+)
+.labelled();
+static STARVES: ConditionInfo = ConditionInfo::critical(
+    "starves",
+    "A take with attributes has waited for longer than members.warn_wait, and each member that fits is kept out or held \
+     since before the take.",
+)
+.labelled();
 static OUT: ConditionInfo =
     ConditionInfo::warning("out", "A member is in quarantine, held back, or orphaned.").labelled();
 static HELD_LONG: ConditionInfo =
     ConditionInfo::warning("held long", "A member is held for longer than the pool's warn_hold.").labelled();
 static WAITS_LONG: ConditionInfo =
     ConditionInfo::warning("waits long", "A take has waited for longer than members.warn_wait.").labelled();
+static KEPT_BACK: ConditionInfo = ConditionInfo::warning(
+    "kept back",
+    "A take for several members has waited for longer than members.warn_wait, and free members are kept for it.",
+)
+.labelled();
+static START_FAILED: ConditionInfo =
+    ConditionInfo::warning("start failed", "A start of a member failed in the last minute.").labelled();
+static LEAVING: ConditionInfo =
+    ConditionInfo::warning("leaving", "The pool is being removed, and members of it are still in use.").labelled();
 
-pub(super) static CONDITIONS: &[&ConditionInfo] = &[&EMPTY, &HALF_OUT, &NO_START, &OUT, &HELD_LONG, &WAITS_LONG];
+pub(super) static CONDITIONS: &[&ConditionInfo] =
+    &[&EMPTY, &HALF_OUT, &NO_START, &STARVES, &OUT, &HELD_LONG, &WAITS_LONG, &KEPT_BACK, &START_FAILED, &LEAVING];
 
 impl Members {
-    /// Notes the conditions that hold, of some pools at a time where there are many.
+    /// Notes the conditions that hold; of many pools, some in each look.
     pub(super) fn note_conditions(&mut self, look: &mut Look<'_>) {
         let (after, peers) = (self.health.begin_part(), look.peers);
-        let (pools, next) = self.state.health_after(after.as_deref(), MOST_AT_ONCE, look.now, |conn| peers.peer(conn));
+        let (state, warn_wait, now) = (&self.state, self.warn_wait, look.now);
+        let (pools, next) = state.health_after(after.as_deref(), MOST_AT_ONCE, warn_wait, now, |conn| peers.peer(conn));
         for pool in &pools {
-            conditions_of(pool, self.warn_wait).into_iter().for_each(|condition| self.health.found(condition));
+            let failure = self.log.start_failure(pool.row.name, now);
+            let failure = failure.map(|StartFailure { at, text }| (now.since(*at), &**text));
+            let mut found = PoolConditions::new(pool, failure, warn_wait);
+            found.note_waits();
+            found.note_members();
+            found.note_rest();
+            found.all.into_iter().for_each(|condition| self.health.found(condition));
         }
         self.health.end_part(next, look);
         let ((members, pools), in_use, waiting) = (self.state.len(), self.state.in_use(), self.state.waiting());
         let [pools, in_use, members, waiting] = [pools, in_use, members, waiting].map(|of| grouped(of as u64));
-        look.standing = format!("{pools} pools: {in_use} of {members} members in use, {waiting} waiting");
+        let noun = if pools == "1" { "pool" } else { "pools" };
+        look.standing = format!("{pools} {noun}: {in_use} of {members} members in use, {waiting} waiting");
         look.is_moving = self.state.in_use().max(self.state.waiting()) > 0;
     }
 }
 
-fn conditions_of(pool: &PoolHealth<'_>, warn_wait: Span) -> Vec<Condition> {
-    let of = &pool.row.figures;
-    let (name, waits) = (name_of(pool.row.name), of.queued > 0);
-    let not_long = u64::from(of.in_use).saturating_sub(pool.held_long as u64);
-    let usable =
-        u64::from(of.free + of.starting + of.cleaning) + not_long + u64::from(pool.has_room && pool.is_provided);
-    let is_empty = of.quarantined as usize + pool.held_long > 0 && usable == 0;
-    let waiting = format!("{} waiting, the longest for {}", grouped(of.queued.into()), in_words(pool.longest_wait));
-    let mut all = Vec::new();
-    let word = quoted(pool.row.name);
-    let command = |behind: &str| word.as_ref().map(|word| format!("members {word}{behind}"));
-    let mut note = |info, sentence, command| {
-        let condition = Condition::about(info, "/members/pool/", pool.row.name, sentence).helped_by(command);
-        all.push(Condition { waiting: of.queued.into(), ..condition });
+/// Conditions of one pool.
+struct PoolConditions<'a> {
+    pool: &'a PoolHealth<'a>,
+    /// Name of the pool as sentences show it, and as a word of a command, if it can be typed.
+    name: String,
+    word: Option<String>,
+    /// Member that is held for longest, in words.
+    longest: Option<String>,
+    /// Time since the last failed start, and its text.
+    failure: Option<(Span, &'a str)>,
+    warn_wait: Span,
+    all: Vec<Condition>,
+}
+
+impl<'a> PoolConditions<'a> {
+    fn new(pool: &'a PoolHealth<'a>, failure: Option<(Span, &'a str)>, warn_wait: Span) -> Self {
+        let longest = pool.longest_held.as_ref().map(|(member, span)| {
+            format!("{} held for {} by {}", name_of(member.name), in_words(*span), name_of(member.holder.as_bytes()))
+        });
+        let (name, word) = (name_of(pool.row.name), quoted(pool.row.name));
+        PoolConditions { pool, name, word, longest, failure, warn_wait, all: Vec::new() }
+    }
+
+    fn note(&mut self, info: &'static ConditionInfo, sentence: String, command: Option<String>) {
+        let condition = Condition::about(info, "/members/pool/", self.pool.row.name, sentence).helped_by(command);
+        self.all.push(Condition { waiting: self.pool.row.figures.queued.into(), ..condition });
+    }
+
+    /// Notes the first reason that applies for which takes wait.
+    fn note_waits(&mut self) {
+        let (pool, name, of) = (self.pool, &self.name, &self.pool.row.figures);
+        let waiting = format!("{} waiting, the longest for {}", grouped(of.queued.into()), in_words(pool.longest_wait));
+        let out = format!("{} of {} kept out", of.quarantined, of.max);
+        let (waits, comes) = (of.queued > 0, of.free + of.starting + of.cleaning);
+        let not_long = u64::from(of.in_use).saturating_sub(pool.held_long as u64);
+        let usable = u64::from(comes) + not_long + u64::from(pool.has_room && pool.is_provided);
+        let is_backing_off = pool.has_room && pool.is_provided && !pool.can_start;
+        if waits && of.quarantined as usize + pool.held_long > 0 && usable == 0 {
+            let held = self.held_long().map_or(String::new(), |held| format!(", {held}"));
+            let sentence = format!("{name} has no usable member: {out}{held}; {waiting}");
+            self.note(&EMPTY, sentence, self.repair().or_else(|| self.take_back()));
+        } else if waits && of.quarantined > 0 && u64::from(of.quarantined) * 2 >= u64::from(of.max) {
+            self.note(&HALF_OUT, format!("{name}: {out}; {waiting}"), self.repair());
+        } else if waits && comes + of.in_use + of.stopping == 0 && !pool.is_provided {
+            self.note(&NO_START, format!("{name} has no member and no provider; {waiting}"), self.look(""));
+        } else if let Some((_, text)) = self.failure.filter(|_| waits && is_backing_off && comes == 0) {
+            let sentence = format!("{name} cannot start members: the last start failed at {text}; {waiting}");
+            self.note(&NO_START, sentence, self.look(""));
+        } else if let Some(starving) = &pool.starving {
+            self.note(&STARVES, format!("{name}: {}", sentence_of(starving)), self.look(" --waiting"));
+        } else if self.warn_wait > Span::ZERO && pool.longest_wait > self.warn_wait {
+            let sentence = format!("{name}: {waiting}; {} of {} in use", of.in_use, of.max);
+            self.note(&WAITS_LONG, sentence, self.look(" --waiting"));
+        }
+    }
+
+    /// Notes members that are kept out, or held for long.
+    fn note_members(&mut self) {
+        if let Some(member) = &self.pool.last_out {
+            let since = member.kept_out.map_or(member.idle, |out| out.since);
+            let more = match self.pool.row.figures.quarantined - 1 {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            let (name, first, state) = (&self.name, name_of(member.name), member.state);
+            self.note(&OUT, format!("{name}: {first} {state} for {}{more}", in_words(since)), self.repair());
+        }
+        if let Some(held) = self.held_long() {
+            self.note(&HELD_LONG, format!("{}: {held}", self.name), self.take_back());
+        }
+    }
+
+    /// Notes members that are kept for a take, starts that fail, and the removal of the pool.
+    fn note_rest(&mut self) {
+        let (name, of, warn_wait) = (&self.name, &self.pool.row.figures, self.warn_wait);
+        let taker = self.pool.reserving.as_ref().filter(|it| warn_wait > Span::ZERO && it.waited > warn_wait);
+        let kept = taker.filter(|_| of.free > 0).map(|taker| {
+            let (free, waited, who) = (of.free, in_words(taker.waited), name_of(taker.who.as_bytes()));
+            format!("{name}: {free} free kept for {waited} for {who}, which wants {}", taker.count)
+        });
+        let failed = self.failure.map(|(ago, text)| format!("{name}: a start failed {} ago at {text}", in_words(ago)));
+        let longest = self.longest.as_ref().map_or(String::new(), |held| format!(", {held}"));
+        let is_leaving = self.pool.is_leaving && of.in_use > 0;
+        let leaving = is_leaving.then(|| format!("{name} is being removed: {} still in use{longest}", of.in_use));
+        let found = [(&KEPT_BACK, kept, " --waiting"), (&START_FAILED, failed, ""), (&LEAVING, leaving, "")];
+        for (info, sentence, behind) in found {
+            sentence.into_iter().for_each(|sentence| self.note(info, sentence, self.look(behind)));
+        }
+    }
+
+    /// Returns the member that is held for longest, in words, if that is longer than `warn_hold`.
+    fn held_long(&self) -> Option<&String> {
+        self.longest.as_ref().filter(|_| self.pool.held_long > 0)
+    }
+
+    /// Returns the command that shows the pool.
+    fn look(&self, behind: &str) -> Option<String> {
+        self.word.as_ref().map(|pool| format!("members {pool}{behind}"))
+    }
+
+    /// Returns the command that makes the member that was kept out last usable, or all if several are; None if none is
+    /// kept out.
+    fn repair(&self) -> Option<String> {
+        let (member, pool) = (self.pool.last_out.as_ref()?, self.word.as_ref()?);
+        match member.state {
+            "quarantined" if self.pool.row.figures.quarantined > 1 => Some(format!("members repair {pool} --all")),
+            "quarantined" => Some(format!("members repair {pool} {}", quoted(member.name)?)),
+            "held" => Some(format!("members free {pool} {}", quoted(member.name)?)),
+            // These come back by themselves, or are gone.
+            _ => self.look(""),
+        }
+    }
+
+    /// Returns the command that takes the member that is held for longest from its holder.
+    fn take_back(&self) -> Option<String> {
+        let (member, _) = self.pool.longest_held.as_ref()?;
+        Some(format!("members takeback {} --member {}", self.word.as_ref()?, quoted(member.name)?))
+    }
+}
+
+/// Returns a take that starves, and the members that fit, in words.
+fn sentence_of(Starving { waiter, fitting, member }: &Starving<'_>) -> String {
+    let mut wanted = Vec::new();
+    waiter.filter.into_iter().for_each(|filter| write_filter(&mut wanted, filter));
+    let (who, waited) = (name_of(waiter.who.as_bytes()), in_words(waiter.waited));
+    let wanted = name_of(wanted.trim_ascii());
+    let members = match (fitting, member) {
+        (1, Some(member)) => format!("the only one, {}, is {}", name_of(member.name), standing_of(member)),
+        (0, _) | (_, None) => "no member has this".into(),
+        (fitting, _) => format!("{fitting} members have this, each kept out or held since before"),
     };
-    let held = pool.longest_held.as_ref().map(|(member, span)| {
-        format!("{} held for {} by {}", name_of(member.name), in_words(*span), name_of(member.holder.as_bytes()))
-    });
-    let out = format!("{} of {} kept out", of.quarantined, of.max);
-    if waits && is_empty {
-        let held = held.as_ref().map_or(String::new(), |held| format!(", {held}"));
-        note(&EMPTY, format!("{name} has no usable member: {out}{held}; {waiting}"), command(""));
-    } else if waits && of.quarantined > 0 && u64::from(of.quarantined) * 2 >= u64::from(of.max) {
-        note(&HALF_OUT, format!("{name}: {out}; {waiting}"), command(""));
-    } else if waits && of.in_use + of.free + of.starting + of.cleaning + of.stopping == 0 && !pool.is_provided {
-        note(&NO_START, format!("{name} has no member and no provider; {waiting}"), command(""));
-    } else if warn_wait > Span::ZERO && pool.longest_wait > warn_wait {
-        let used = format!("{} of {} in use", of.in_use, of.max);
-        note(&WAITS_LONG, format!("{name}: {waiting}; {used}"), command(" --waiting"));
+    format!("{who} has waited for {waited} for {wanted}; {members}")
+}
+
+/// Returns the state of a member that is kept out or in use, in words.
+fn standing_of(member: &MemberRow<'_>) -> String {
+    match (member.held, member.kept_out) {
+        (Some((span, _)), _) => format!("held by {} for {}", name_of(member.holder.as_bytes()), in_words(span)),
+        (None, Some(out)) => format!("{} for {}", escaped(member.state.as_bytes()), in_words(out.since)),
+        (None, None) => member.state.into(),
     }
-    if let Some(member) = &pool.last_out {
-        let (first, state) = (name_of(member.name), member.state);
-        let since = member.kept_out.map_or(member.idle, |out| out.since);
-        let more = match of.quarantined - 1 {
-            0 => String::new(),
-            more => format!(", and {more} more"),
-        };
-        let sentence = format!("{name}: {first} {state} for {}{more}", in_words(since));
-        let words = word.as_ref().zip(quoted(member.name));
-        note(&OUT, sentence, words.map(|(pool, member)| format!("members repair {pool} {member}")));
-    }
-    if let Some(held) = held {
-        note(&HELD_LONG, format!("{name}: {held}"), command(""));
-    }
-    all
 }

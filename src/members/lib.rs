@@ -1,6 +1,6 @@
-//! Members: a network form of Erlang's pooler. Providers bring members, consumers take them for themselves alone and return them.
-//! This is the adapter between the loop and the state: it turns lines into requests and events into lines, and decides nothing
-//! but when lines are sent.
+//! Members: a network form of Erlang's pooler. Providers bring members, consumers take them for themselves alone and
+//! return them. This module is the adapter between the loop and the state: it turns lines into requests and events into
+//! lines, and decides only the time at which lines are sent.
 
 mod contract;
 mod event_log;
@@ -12,6 +12,7 @@ mod rights;
 mod sessions;
 pub mod state;
 pub mod stats;
+mod views;
 
 pub use options::MembersSettings;
 pub use poolcounter_protocol::members::{commands, pool_settings, request};
@@ -20,7 +21,7 @@ pub use poolcounter_protocol::members::{commands, pool_settings, request};
 pub mod wire {
     pub use poolcounter_protocol::members::wire::*;
     mod lists;
-    pub use lists::{write_event, write_member, write_pool, write_utilization, write_waiter};
+    pub use lists::{write_event, write_filter, write_member, write_pool, write_utilization, write_waiter};
 }
 
 use event_log::EventLog;
@@ -44,7 +45,7 @@ use wire::{Line, Query};
 /// Entry in the list of services.
 pub const INFO: Info = Info {
     name: "members",
-    port: 7532,
+    port: poolcounter_protocol::members::DEFAULT_PORT,
     is_enabled: false,
     max_connections: u64::MAX,
     has_store: false,
@@ -62,7 +63,7 @@ pub const INFO: Info = Info {
 
 /// Longest line, without its end, in bytes: as in the pools protocol.
 const MOST_LINE_BYTES: usize = 8192;
-/// Lines of a list written in one turn: with an address asked of the system for each, about a millisecond.
+/// Lines of a list written in one turn: about a millisecond, with a system call for an address in each.
 const LISTED_PER_TURN: usize = 512;
 
 impl Configure for MembersSettings {
@@ -87,7 +88,7 @@ pub struct Members {
     /// True once leases have numbers, which begin at the time of the first request.
     is_numbered: bool,
     sessions: Sessions,
-    /// Timer for lines that connections are owed; armed while there are some.
+    /// Timer of owed lines; armed while there are some.
     pacing: Option<TimerId>,
     /// Events of the present step; empty between steps.
     events: Vec<Event>,
@@ -95,9 +96,9 @@ pub struct Members {
     notices: Vec<Notice>,
     log: EventLog,
     health: Sweep<Box<[u8]>>,
-    /// Wait of a take that is worth a condition; zero: none is.
+    /// Wait of a take that is worth a condition; zero for none.
     warn_wait: Span,
-    /// Armed while something was left out of the log.
+    /// Timer of the next sum of lines left out of the log; None without any.
     log_sum: Option<TimerId>,
 }
 
@@ -125,7 +126,7 @@ impl Members {
             trace!("{conn} > {}", escaped(line));
         }
         let line = wire::parse(line);
-        // A list that is under way was allowed when it began: nothing within a list could say that the rest is denied.
+        // A list under way was checked when it began: a line within it could not report a denial.
         if context.has_rules()
             && !self.sessions.is_listing(conn)
             && let Ok(line) = &line
@@ -189,7 +190,7 @@ impl Members {
         done
     }
 
-    /// Arms the timer for the sum of what was left out of the log.
+    /// Arms the timer for the sum of lines left out of the log.
     fn arm_log_sum(&mut self, context: &mut Context<'_>) {
         if let Some(at) = self.log.next_sum().filter(|_| self.log_sum.is_none()) {
             self.log_sum = Some(context.timers.typed().arm(at, Timer::LogSum));
@@ -224,8 +225,8 @@ impl Members {
         Ok(Progress::Done)
     }
 
-    /// Writes as many members as the connection's output takes, and returns true when these were all. Each is listed once; those that
-    /// come or go meanwhile may be missing.
+    /// Writes as many members as the connection's output takes, and returns true after the last one. Each is listed
+    /// once; members that come or go meanwhile may be missing.
     fn list_members(
         &self,
         conn: ConnId,
@@ -236,12 +237,7 @@ impl Members {
         let peers = context.conns.peers;
         let from = listing.after.take();
         let rows = self.state.members_after(pool, from.as_deref(), context.time.now, |conn| peers.peer(conn));
-        let rows = match rows {
-            Ok(rows) => rows,
-            Err(refusal) if !listing.is_begun => return Err(refusal),
-            Err(_) => return Ok(true),
-        };
-        listing.is_begun = true;
+        let Some(rows) = listing.begin(rows)? else { return Ok(true) };
         let mut last = None;
         for (n, row) in rows.enumerate() {
             if listing.left == 0 {
@@ -258,8 +254,8 @@ impl Members {
         Ok(true)
     }
 
-    /// Writes as many waiters as the connection's output takes, once they are put into their order, and returns true when these were
-    /// all. Those that come or go meanwhile may be missing.
+    /// Writes as many waiters as the connection's output takes, once they are put into their order, and returns true
+    /// after the last one. Waiters that come or go meanwhile may be missing.
     fn list_waiters(
         &self,
         conn: ConnId,
@@ -269,16 +265,12 @@ impl Members {
     ) -> Result<bool, Refusal> {
         let (peers, now) = (context.conns.peers, context.time.now);
         let (mut place, last) = listing.place();
-        match self.state.collect_waiters(pool, last, &mut listing.waiters, now) {
-            Ok(true) => {}
-            Ok(false) => {
-                listing.is_begun = true;
-                return Ok(false);
-            }
-            Err(refusal) if !listing.is_begun => return Err(refusal),
-            Err(_) => return Ok(true),
+        let is_in_order = self.state.collect_waiters(pool, last, &mut listing.waiters, now);
+        match listing.begin(is_in_order)? {
+            Some(true) => {}
+            Some(false) => return Ok(false),
+            None => return Ok(true),
         }
-        listing.is_begun = true;
         for _ in 0..LISTED_PER_TURN {
             if listing.left == 0 {
                 return Ok(true);
@@ -297,7 +289,7 @@ impl Members {
         Ok(false)
     }
 
-    /// Writes as many pools as the connection's output takes, and returns true when these were all.
+    /// Writes as many pools as the connection's output takes, and returns true after the last one.
     fn list_pools(&self, conn: ConnId, listing: &mut Listing, context: &mut Context<'_>) -> bool {
         let from = listing.after.take();
         let mut last = None;

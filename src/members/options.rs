@@ -1,19 +1,20 @@
-//! The options of the members: how many there may be, and who may do what operators do.
+//! Options of the members: limits, pools, and permission for operators.
 
 use super::state::DeclaredPool;
 use poolcounter_core::time::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, flag, listening, number, seconds};
 
-/// What the options of the members say.
+/// Settings of the members.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MembersSettings {
-    /// Members, starts under way and waiters together.
+    /// Most members, starts under way and waiters together.
     pub most: usize,
-    /// Whether every connection may do what operators do, or none; None when those may that come from the same machine.
+    /// True if every connection may send requests for operators, false if none may; None allows connections from the
+    /// same machine.
     pub admin: Option<bool>,
-    /// Wait of a take that is worth a condition; zero: none is.
+    /// Wait of a take that is worth a condition; zero for none.
     pub warn_wait: Span,
-    /// The pools of the configuration file.
+    /// Pools of the configuration file.
     pub pools: Vec<DeclaredPool>,
 }
 
@@ -23,13 +24,13 @@ impl Default for MembersSettings {
     }
 }
 
-/// Where the members listen.
+/// Listening options of the members.
 pub const LISTENING: &[Opt<Endpoint>] = listening!(
     "members",
     "members",
     port 7532,
     "serve the members protocol too: pools of members that start and stop",
-    "Serve the members protocol too: pools of members that providers start and stop, and that consumers take for themselves alone; see\n.Sx MEMBERS ."
+    "Serve the members protocol too: pools of members that providers start and stop, and that consumers take for themselves alone; see\n.Sx SERVICES ."
 );
 
 /// The other options.
@@ -39,9 +40,9 @@ pub const OPTIONS: &[Opt<MembersSettings>] = &[
         key: "members.max",
         default: "1048576",
         hint: "N",
-        doc_short: "members, starts under way and waiters together (default: 1048576)",
+        doc_short: "maximum of members, starts under way and waiters together (default: 1048576)",
         doc_long: "
-            How many members, starts under way and waiting takes there are together.
+            Maximum of members, starts under way and waiting takes together.
             Beyond that, requests that need more are answered with
             .Li ERROR TOO_MANY .
             The default is 1048576.",
@@ -53,13 +54,13 @@ pub const OPTIONS: &[Opt<MembersSettings>] = &[
         key: "members.admin",
         default: r#""local""#,
         hint: "WHO",
-        doc_short: "who may declare pools and take members back: true, false, or local, which is on this machine (default: local)",
+        doc_short: "clients that may declare pools and take members back: all (true), none (false), or those on this machine (local) (default: local)",
         doc_long: "
-            Who may declare, change and remove pools and fixed members, and take members back: every client, with
+            Clients that may declare, change and remove pools and fixed members, and take members back: all, with
             .Li true ,
             none, with
             .Li false ,
-            or those whose connection comes from this machine, with
+            or those that connect from this machine, with
             .Li local ,
             which is the default.",
         set: |settings, value| assign(&mut settings.admin, admin(value)),
@@ -70,7 +71,7 @@ pub const OPTIONS: &[Opt<MembersSettings>] = &[
         key: "members.warn_wait",
         default: "60",
         hint: "SECONDS",
-        doc_short: "wait of a take that the status warns of; 0 is never (default: 60)",
+        doc_short: "time after which the status warns of a waiting take; 0: never (default: 60)",
         doc_long: "
             The status warns of a take that has waited for longer than this.
             0 turns that off.

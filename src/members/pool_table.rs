@@ -1,5 +1,5 @@
-//! The pools in the configuration file: each `[[members.pool]]` as a value that cannot be wrong. Names and settings are those
-//! of the protocol.
+//! Pools in the configuration file: each `[[members.pool]]` as a value that cannot be wrong. Names and settings are
+//! those of the protocol.
 
 use super::options::MembersSettings;
 use super::state::{DeclaredMember, DeclaredPool, MOST_POOLS};
@@ -13,17 +13,147 @@ use std::sync::Arc;
 pub const TABLES: &[TableOpt<MembersSettings>] = &[TableOpt {
     about: TableDoc {
         key: "members.pool",
-        doc_short: "A pool of members, with every setting of POOL, and its fixed members. There can be several.",
+        doc_short: "Pool of members, with the settings of POOL, and its fixed members. There can be several.",
+        doc_long: POOL_DOC,
         example: "name = \"phones\"\nmax = 5\nfixed = [\"phone-1\", { name = \"phone-2\", os = \"android\" }]\n",
     },
     add: add_pool,
 }];
 
-/// Looks whether there is room for all fixed members.
+/// Every setting of a pool, for the manual page.
+const POOL_DOC: &str = "
+    Times are in seconds.
+    .Va name
+    and
+    .Va max
+    are required.
+    .Va fixed
+    lists the fixed members: names, or tables of a name and attributes.
+    .Pp
+    The pools exist from the start.
+    At a reload, a pool that differs from the file is changed as
+    .Li RECONFIGURE
+    does, one that the file no longer has is removed as
+    .Li RMPOOL Ar name Li GRACEFUL
+    does, and fixed members are added and removed.
+    A change that an operator made in a pool of the file lasts until the next reload.
+    A pool that has another name in the file is a new pool beside the old one.
+    A fixed member that is in use in the old one is held in the new one until it has come back there, or until
+    .Li FREE ;
+    if it comes back as failed, or is lost, the same follows as if the new one had handed it out.
+    One that is kept out or waits to be cleaned in the old one does so in the new one, for as long.
+    Pools and fixed members that never were in the file stay as they are.
+    If a pool has no room for a fixed member because providers have filled it, the log says so, and the next reload tries again.
+    .Pp
+    These are all settings, which
+    .Li POOL
+    and
+    .Li RECONFIGURE
+    take as well:
+    .Bl -tag -width Ds -compact
+    .It Cm init
+    Number of members to start when the pool is declared.
+    .It Cm max
+    Maximum number of members: at least 1.
+    .It Cm group
+    Name of the pool's group; one take can ask for a member of any pool of a group.
+    Empty, the default: none.
+    .It Cm order
+    Order in which free members are handed out: the last to become free first,
+    .Cm lifo ,
+    which is the default, or the longest free first,
+    .Cm fifo .
+    .It Cm queue
+    Maximum number of waiting consumers.
+    Default: 50.
+    .It Cm start_timeout
+    A start not answered by then has failed.
+    Default: 60.
+    .It Cm stop_timeout
+    A stop not answered by then counts as done.
+    Default: 10.
+    .It Cm max_age
+    A free member idle for longer may be culled.
+    Default: 30.
+    .It Cm cull_interval
+    Time between two culls.
+    A cull stops the members idle for longest while more than
+    .Cm init
+    exist and more than
+    .Cm min_free
+    are free.
+    Default: 60; 0: never.
+    .It Cm max_lifetime
+    A member older than this is replaced when it is free, about to be taken, or returned; never while it is in use.
+    Default: 0, never.
+    .It Cm lifetime_jitter
+    Each member's lifetime varies by up to this, either way.
+    It is less than
+    .Cm max_lifetime .
+    Default: 0.
+    .It Cm max_uses
+    A member is replaced after this number of takes.
+    Default: 0, never.
+    .It Cm grow_at
+    More members are started when a take leaves this number free or fewer.
+    Empty, the default: never.
+    .It Cm min_free
+    Number of members to keep free, as far as
+    .Cm max
+    allows.
+    Default: 0.
+    .It Cm max_hold
+    A member held longer is taken back and replaced.
+    Default: 0, never.
+    .It Cm warn_hold
+    A member held longer is logged, counted and marked in
+    .Ic MEMBERS .
+    Default: 0, never.
+    .It Cm per_client
+    Maximum number of members that one connection may hold.
+    Default: 0, without limit.
+    .It Cm on_loss
+    Outcome for the members of a lost consumer:
+    .Cm fail ,
+    which replaces them and is the default, or
+    .Cm ok .
+    .It Cm loss_delay
+    With
+    .Cm on_loss=ok ,
+    such a member is kept out for this time.
+    Default: 0.
+    .It Cm check_interval
+    Free members are checked when idle for this long.
+    Default: 0, never.
+    .It Cm check_timeout
+    A member whose check is not answered by then is dead.
+    Default: 5.
+    .It Cm check_on_take
+    A member idle for longer is checked before it is handed out.
+    Default: 0, never.
+    .It Cm clean_timeout
+    A returned member is cleaned before it is free again, and has failed if that takes longer.
+    Default: 0, no cleaning.
+    .It Cm clean_parallel
+    Maximum number of members cleaned at a time, 4096 at most.
+    Default: 10.
+    .It Cm provider_grace
+    Time for which the members of a lost provider stay: leases go on, and free members are not handed out.
+    A provider of the same session gets all of them back, and one that offers a member of the same name adopts that.
+    After this time they are removed.
+    Default: 15; 0: they are removed at once.
+    .It Cm repair_after
+    A fixed member in quarantine is free again after this.
+    Default: 0, only by
+    .Ic REPAIR .
+    .El
+";
+
+/// Checks that there is room for all fixed members.
 ///
 /// # Errors
 ///
-/// One sentence that says how many there are.
+/// One sentence with their number.
 pub fn check(settings: &MembersSettings) -> Result<(), String> {
     let fixed: usize = settings.pools.iter().map(|pool| pool.fixed.len()).sum();
     if fixed <= settings.most {
@@ -63,7 +193,7 @@ fn read_pool(table: &Table) -> Result<DeclaredPool, Misplaced> {
             _ => return Err(wrong("this is not a single value")),
         }
     }
-    let missing = |key: &str| Misplaced::new(table.at, format!("{key}: this is missing"));
+    let missing = |key: &str| Misplaced::new(table.at, format!("{key} is required"));
     let name = name.ok_or_else(|| missing("name"))?;
     if entry(table, Key::max.name()).is_none() {
         return Err(missing(Key::max.name()));
@@ -85,10 +215,14 @@ fn read_change(key: &str, text: &str) -> Result<Change, String> {
     let names = || ["name", "fixed"].into_iter().chain(Key::ALL.iter().map(|known| known.name()));
     let known = Key::ALL.iter().find(|known| known.name() == key);
     let known = known.ok_or_else(|| format!("there is no such setting{}", did_you_mean(key, names())))?;
-    Ok(wire::parse_change(*known, text.as_bytes()).map_err(text_of)?)
+    wire::parse_change(*known, text.as_bytes()).map_err(|refusal| match text_of(refusal) {
+        wire::NO_NUMBER => format!("\"{text}\" is not a number"),
+        wire::NO_SECONDS => format!("\"{text}\" is not a number of seconds"),
+        sentence => sentence.into(),
+    })
 }
 
-/// Reads a name: one that a line of the protocol can hold, or nobody could ask for it.
+/// Reads a name, which must fit into a line of the protocol.
 fn read_name(text: &str) -> Result<Arc<[u8]>, &'static str> {
     if text.contains([' ', '\r', '\n']) {
         return Err("a name has no spaces and no ends of lines");
@@ -132,16 +266,31 @@ fn read_member(table: &Table) -> Result<DeclaredMember, Misplaced> {
         if key == "name" {
             name = Some(read_member_name(text).map_err(wrong)?);
         } else {
-            read_name(key).and_then(|_| read_name(text)).map_err(wrong)?;
-            let added = wire::add_attribute(&mut attributes, format!("{key}={text}").as_bytes());
-            added.map_err(text_of).map_err(wrong)?;
+            add_attribute(&mut attributes, key, text)
+                .map_err(|what| Misplaced::new(*at, format!("fixed: attribute \"{key}\": {what}")))?;
         }
     }
-    let name = name.ok_or_else(|| Misplaced::new(table.at, "fixed: name: this is missing"))?;
+    let name = name.ok_or_else(|| Misplaced::new(table.at, "fixed: name is required"))?;
     wire::check_attributes(&attributes)
         .map_err(text_of)
         .map_err(|what| Misplaced::new(table.at, format!("fixed: {what}")))?;
     Ok(DeclaredMember { name, attributes })
+}
+
+/// Adds an attribute, which must fit into a line of the protocol.
+fn add_attribute(attributes: &mut Attributes, name: &str, value: &str) -> Result<(), &'static str> {
+    let is_word =
+        |text: &str| (1..=wire::LONGEST_NAME).contains(&text.len()) && !text.contains([' ', '\r', '\n', '\0']);
+    if !is_word(name) || name.contains('=') {
+        return Err("a name has 1 to 255 bytes, without spaces, ends of lines and =");
+    }
+    if !is_word(value) {
+        return Err("a value has 1 to 255 bytes, without spaces and ends of lines");
+    }
+    match wire::add_attribute(attributes, format!("{name}={value}").as_bytes()) {
+        Ok(()) => Ok(()),
+        Err(_) => Err("member, n, pri, lease and token are options of TAKE, so it needs another name"),
+    }
 }
 
 fn text_of(refusal: Refusal) -> &'static str {
@@ -207,14 +356,20 @@ mod tests {
     #[test]
     fn faults_are_named_with_their_place() {
         let long = "x".repeat(256);
+        let attribute = |key: &str, value: &str| with_fixed(vec![member(&[("name", "a"), (key, value)])]);
         for (table, at, named) in [
-            (table(&[("max", "1")]), 0, "name: this is missing"),
-            (table(&[("name", "p")]), 0, "max: this is missing"),
+            (table(&[("max", "1")]), 0, "name is required"),
+            (table(&[("name", "p")]), 0, "max is required"),
             (table(&[("name", "a b"), ("max", "1")]), 1, "name: a name has no spaces"),
             (table(&[("name", ""), ("max", "1")]), 1, "name: a name is empty"),
             (table(&[("name", &long), ("max", "1")]), 1, "name: a name has at most 255 bytes"),
             (table(&[("name", "p"), ("max", "0")]), 2, "max: max is at least 1"),
-            (table(&[("name", "p"), ("max", "1e3")]), 2, "max: a number is decimal digits"),
+            (table(&[("name", "p"), ("max", "1e3")]), 2, "max: \"1e3\" is not a number"),
+            (
+                table(&[("name", "p"), ("max", "1"), ("max_hold", "2h")]),
+                3,
+                "max_hold: \"2h\" is not a number of seconds",
+            ),
             (table(&[("name", "p"), ("max", "1"), ("init", "2")]), 3, "init: init is at most max"),
             (table(&[("name", "p"), ("max", "1"), ("lifetime_jitter", "2")]), 3, "lifetime_jitter: "),
             (table(&[("name", "p"), ("max", "1"), ("order", "random")]), 3, "order: order is lifo or fifo"),
@@ -224,9 +379,14 @@ mod tests {
             (with_fixed(vec![name("a"), name("b"), name("a")]), 12, "fixed: there are two members of this name"),
             (with_fixed(vec![name("a"), name("b"), name("c"), name("d")]), 3, "fixed: 4 members are more than max"),
             (with_fixed(vec![TableValue::List(Vec::new())]), 10, "fixed: a member is a name"),
-            (with_fixed(vec![member(&[("os", "x")])]), 0, "fixed: name: this is missing"),
-            (with_fixed(vec![member(&[("name", "a"), ("os", "x y")])]), 2, "fixed: os: a name has no spaces"),
-            (with_fixed(vec![member(&[("name", "a"), ("pri", "1")])]), 2, "fixed: pri: an attribute has the name of"),
+            (with_fixed(vec![member(&[("os", "x")])]), 0, "fixed: name is required"),
+            (attribute("os", ""), 2, "fixed: attribute \"os\": a value has 1 to 255 bytes"),
+            (attribute("os", "x y"), 2, "fixed: attribute \"os\": a value has 1 to 255 bytes, without spaces"),
+            (attribute("os", &long), 2, "fixed: attribute \"os\": a value has 1 to 255 bytes"),
+            (attribute("", "x"), 2, "fixed: attribute \"\": a name has 1 to 255 bytes"),
+            (attribute("o s", "x"), 2, "fixed: attribute \"o s\": a name has 1 to 255 bytes, without spaces"),
+            (attribute("o=s", "x"), 2, "fixed: attribute \"o=s\": a name has 1 to 255 bytes"),
+            (attribute("pri", "1"), 2, "fixed: attribute \"pri\": member, n, pri, lease and token are options"),
         ] {
             let wrong = read_pool(&table).expect_err(named);
             assert!(wrong.what.starts_with(named), "{named}: {wrong:?}");

@@ -1,27 +1,22 @@
-//! What the members tell operators, as tables: how the pools stand, and what happened in them.
+//! Report of the members, as tables: the levels of the pools, and their events.
 
 use super::Members;
-use super::state::{MemberRow, PoolReport};
+use super::state::PoolReport;
 use super::stats::{Levels, MemberStat as Stat, misses_of};
 use poolcounter_core::stats::Figures;
-use poolcounter_core::text::{title_of, unescaped};
-use poolcounter_core::time::Time;
+use poolcounter_core::text::escaped;
 use poolcounter_core::top_keys;
-use poolcounter_service::contract::{Peers, Traffic};
-use poolcounter_service::health::quoted;
+use poolcounter_service::contract::Traffic;
 use poolcounter_service::report::{
-    Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Report, Series, SeriesInfo, Table, TableInfo, View,
+    Cell, Column, ColumnMetric, ColumnUnit, Counted, Emphasis, Series, SeriesInfo, Table, TableInfo,
 };
 use std::sync::LazyLock;
 
-/// How many pools are told of: more than a page has room for, and few enough that a report of 65,536 pools is made quickly.
+/// Most pools in a table: more than a page has room for, and few enough that a report of 65,536 pools is made quickly.
 pub const MOST_ROWS: usize = 256;
 
-/// How many members of one pool are told of.
-const MOST_MEMBERS: usize = 200;
-
-/// Events in a pool, in the order of the columns: the statistic, its heading, and how much it matters.
-const EVENTS: [(Stat, &str, Emphasis); 17] = [
+/// Events in a pool, in the order of the columns: the statistic, its heading, and its emphasis.
+const EVENTS: [(Stat, &str, Emphasis); 19] = [
     (Stat::AtCapacity, "full", Emphasis::None),
     (Stat::Starting, "starting", Emphasis::None),
     (Stat::NoProvider, "no provider", Emphasis::None),
@@ -36,6 +31,8 @@ const EVENTS: [(Stat, &str, Emphasis); 17] = [
     (Stat::Reconfigured, "reconfigured", Emphasis::None),
     (Stat::HeldTooLong, "held too long", Emphasis::Alarm),
     (Stat::ProviderLost, "provider lost", Emphasis::Alarm),
+    (Stat::KilledFree, "killed free", Emphasis::None),
+    (Stat::KilledInUse, "killed in use", Emphasis::None),
     (Stat::StartsFailed, "starts failed", Emphasis::Alarm),
     (Stat::StartsLate, "starts late", Emphasis::Alarm),
     (Stat::LongHolds, "long holds", Emphasis::Alarm),
@@ -48,27 +45,21 @@ const NAME: Column = Column {
     name: "name",
     title: "pool",
     unit: ColumnUnit::Linked("/members/pool/"),
-    help: "The name of the pool, in the bytes of clients.",
+    help: "Name of the pool, as clients send it.",
     metric: ColumnMetric::Label(POOL),
     emphasis: Emphasis::None,
 };
 
-static STANDING: LazyLock<TableInfo> = LazyLock::new(|| TableInfo {
+pub(super) static STANDING: LazyLock<TableInfo> = LazyLock::new(|| TableInfo {
     name: "pools",
     title: "Pools of members",
-    help: "Those with the most takes come first, or of a range the worst.",
-    empty: "There is no pool.",
+    help: "Sorted by number of takes (in a time range: worst first).",
+    empty: "No pools.",
     is_of_kinds: true,
     columns: Column::kept(vec![
         NAME,
-        Column {
-            name: "group",
-            title: "group",
-            unit: ColumnUnit::Name,
-            help: "The group of the pool.",
-            ..Column::BLANK
-        },
-        Column::level("max", "max", "pool_max", "Members that there may be, by pool."),
+        Column { name: "group", title: "group", unit: ColumnUnit::Name, help: "Group of the pool.", ..Column::BLANK },
+        Column::level("max", "max", "pool_max", "Maximum number of members, by pool."),
         Column::of(Levels::InUse, POOL, "in use", Emphasis::Work),
         Column::of(Levels::Free, POOL, "free", Emphasis::None),
         Column::of(Levels::Starting, POOL, "starting", Emphasis::None),
@@ -77,85 +68,46 @@ static STANDING: LazyLock<TableInfo> = LazyLock::new(|| TableInfo {
         Column::of(Levels::Quarantined, POOL, "kept out", Emphasis::Alarm),
         Column {
             emphasis: Emphasis::Caution,
-            ..Column::level("queued", "queued", "pool_queued", "Takes that wait, by pool.")
+            ..Column::level("queued", "queued", "pool_queued", "Waiting takes, by pool.")
         },
         Column::of(Stat::Takes, POOL, "takes", Emphasis::Work),
         Column {
             emphasis: Emphasis::Caution,
-            ..Column::count("misses", "misses", "pool_misses", "Takes that had no member, by pool.")
+            ..Column::count("misses", "misses", "pool_misses", "Takes without a member, by pool.")
         },
-        Column::times("wait", "pool_wait", "How long takes waited that waited for their member, by pool."),
-        Column::times("hold", "pool_hold", "How long members were held, by pool."),
+        Column::times("wait", "pool_wait", "Waiting time of takes that had to wait, by pool."),
+        Column::times("hold", "pool_hold", "Time for which members were held, by pool."),
     ]),
 });
 
-static HISTORY: LazyLock<TableInfo> = LazyLock::new(|| {
+pub(super) static HISTORY: LazyLock<TableInfo> = LazyLock::new(|| {
     let events = EVENTS.iter().map(|(stat, title, emphasis)| Column::of(*stat, POOL, title, *emphasis));
     let times = [
-        Column::times("start", "pool_start", "How long starts took, by pool."),
-        Column::times("clean", "pool_clean", "How long it took to clean members, by pool."),
+        Column::times("start", "pool_start", "Duration of starts, by pool."),
+        Column::times("clean", "pool_clean", "Duration of the cleaning of members, by pool."),
     ];
     TableInfo {
         name: "events",
-        title: "What happened in the pools of members",
-        help: "Why takes had no member, why members ended, and how starts went.",
-        empty: "There is no pool.",
+        title: "Events in pools of members",
+        help: "Reasons of takes without a member, reasons of ends of members, and outcomes of starts.",
+        empty: "No pools.",
         is_of_kinds: true,
         columns: Column::kept([NAME].into_iter().chain(events).chain(times).collect()),
     }
 });
 
-static MEMBERS: TableInfo = TableInfo {
-    name: "members",
-    title: "Members",
-    help: "",
-    empty: "The pool has no member.",
-    is_of_kinds: false,
-    columns: &[
-        Column { name: "name", title: "member", unit: ColumnUnit::Name, help: "Its name.", ..Column::BLANK },
-        Column { name: "state", title: "state", unit: ColumnUnit::Text, help: "What it does.", ..Column::BLANK },
-        Column { name: "holder", title: "holder", unit: ColumnUnit::Text, help: "Who holds it.", ..Column::BLANK },
-        Column {
-            name: "age",
-            title: "age",
-            unit: ColumnUnit::Age,
-            help: "How long there has been such a member.",
-            ..Column::BLANK
-        },
-        Column {
-            name: "idle",
-            title: "idle",
-            unit: ColumnUnit::Age,
-            help: "How long it has not been in use.",
-            ..Column::BLANK
-        },
-        Column {
-            name: "uses",
-            title: "uses",
-            unit: ColumnUnit::Level,
-            help: "How often it was taken.",
-            ..Column::BLANK
-        },
-    ],
-};
-
 static IN_USE: SeriesInfo =
     SeriesInfo { name: "in_use", title: "Members in use", unit: "members", is_rate: false, emphasis: Emphasis::Work };
-static WAITING: SeriesInfo = SeriesInfo {
-    name: "waiting",
-    title: "Takes that wait",
-    unit: "takes",
-    is_rate: false,
-    emphasis: Emphasis::Caution,
-};
+static WAITING: SeriesInfo =
+    SeriesInfo { name: "waiting", title: "Waiting takes", unit: "takes", is_rate: false, emphasis: Emphasis::Caution };
 
 impl Members {
-    /// Returns the values that are remembered for curves.
+    /// Returns the series for curves.
     pub(super) fn series(&self) -> [Series; 2] {
         [(&IN_USE, self.state.in_use() as u64), (&WAITING, self.state.waiting() as u64)]
     }
 
-    /// What was counted, and the levels as they are now.
+    /// Returns the levels as they are now.
     pub(super) fn levels(&self, traffic: &Traffic) -> Figures<Levels> {
         let mut levels = Figures::default();
         levels.set(Levels::Connections, traffic.open);
@@ -178,32 +130,23 @@ impl Members {
         levels
     }
 
-    /// Returns what there is to tell of one pool, `pool/NAME`, in text as it is shown elsewhere.
-    pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
-        let name = path.strip_prefix(b"pool/")?;
-        let name = str::from_utf8(name).map_or_else(|_| name.to_vec(), unescaped);
-        let pool = self.state.report_of_name(&name).ok()?;
-        let members = self.state.members_after(&name, None, now, |conn| peers.peer(conn)).ok()?;
-        let rows: Vec<Vec<Cell>> = members.take(MOST_MEMBERS).map(|row| row_of_member(&row)).collect();
-        let note = (rows.len() == MOST_MEMBERS).then(|| format!("The first {MOST_MEMBERS} by name are told of."));
-        let tables = vec![
-            Table { info: &STANDING, rows: vec![standing_of(&pool)], note: None },
-            Table { info: &MEMBERS, rows, note },
-            Table { info: &HISTORY, rows: vec![history_of(&pool)], note: None },
-        ];
-        let title = title_of("Pool", &name);
-        let command = |words: &str, behind: &str| quoted(&name).map(|pool| format!("members {words}{pool}{behind}"));
-        let commands = [command("", ""), command("", " --waiting"), command("repair ", " MEMBER")];
-        let commands = commands.into_iter().flatten().collect();
-        Some(View { title, report: Report { tables, ..Report::default() }, commands, ..View::default() })
+    /// Notes the values of each pool of which its page shows curves; nothing if there are more pools than are followed.
+    pub(super) fn sample_pools(&self, note: &mut dyn FnMut(&[u8], Series)) {
+        if self.state.len().1 > MOST_ROWS {
+            return;
+        }
+        for pool in self.state.busiest(MOST_ROWS) {
+            let path = [b"pool/", escaped(pool.row.name).as_bytes()].concat();
+            series_of(&pool).into_iter().for_each(|series| note(&path, series));
+        }
     }
 
-    /// Notes what was counted in each pool; nothing if not all pools are told of, as others would come and go among these.
+    /// Notes the counts of each pool; nothing if there are more pools than rows, as the rows would change.
     pub(super) fn tally_pools(&self, note: &mut dyn FnMut(Counted<'_>)) {
         if self.state.len().1 > MOST_ROWS {
             return;
         }
-        for PoolReport { row, figures, times } in self.state.busiest(MOST_ROWS) {
+        for PoolReport { row, figures, times, .. } in self.state.busiest(MOST_ROWS) {
             let name = top_keys::truncated(row.name);
             let counts = &[figures.of(Stat::Takes), misses_of(figures)];
             note(Counted { table: STANDING.name, name, counts, times: &[&times.wait, &times.hold] });
@@ -212,8 +155,7 @@ impl Members {
         }
     }
 
-    /// Returns the pools as they are now, and what happened in them: of [`MOST_ROWS`] pools at most, whose names are cut to
-    /// [`top_keys::KEY_BYTES`].
+    /// Returns the tables of at most [`MOST_ROWS`] pools, whose names are cut to [`top_keys::KEY_BYTES`].
     pub(super) fn tables(&self) -> Vec<Table> {
         let pools = self.state.busiest(MOST_ROWS);
         vec![
@@ -223,14 +165,13 @@ impl Members {
     }
 }
 
-fn row_of_member(row: &MemberRow<'_>) -> Vec<Cell> {
-    let holder = if row.holder == "-" { Cell::Nothing } else { Cell::Text(row.holder.clone()) };
-    let [age, idle] = [row.age, row.idle].map(Cell::Time);
-    vec![name_of(row.name), Cell::Text(row.state.into()), holder, age, idle, Cell::Number(row.uses.into())]
+pub(super) fn series_of(pool: &PoolReport<'_>) -> [Series; 2] {
+    let figures = pool.row.figures;
+    [(&IN_USE, figures.in_use.into()), (&WAITING, figures.queued.into())]
 }
 
-fn standing_of(pool: &PoolReport<'_>) -> Vec<Cell> {
-    let PoolReport { row, figures, times } = pool;
+pub(super) fn standing_of(pool: &PoolReport<'_>) -> Vec<Cell> {
+    let PoolReport { row, figures, times, .. } = pool;
     let group = row.group.map_or(Cell::Nothing, name_of);
     let of = row.figures;
     let levels =
@@ -241,14 +182,14 @@ fn standing_of(pool: &PoolReport<'_>) -> Vec<Cell> {
     [name_of(row.name), group].into_iter().chain(numbers).chain(times).collect()
 }
 
-fn history_of(pool: &PoolReport<'_>) -> Vec<Cell> {
-    let PoolReport { row, figures, times } = pool;
+pub(super) fn history_of(pool: &PoolReport<'_>) -> Vec<Cell> {
+    let PoolReport { row, figures, times, .. } = pool;
     let counts = EVENTS.iter().map(|(stat, ..)| Cell::Number(figures.of(*stat)));
     let times = [&times.start, &times.clean].map(|times| Cell::Times(times.clone()));
     std::iter::once(name_of(row.name)).chain(counts).chain(times).collect()
 }
 
-fn name_of(name: &[u8]) -> Cell {
+pub(super) fn name_of(name: &[u8]) -> Cell {
     Cell::Name(top_keys::truncated(name).into())
 }
 
@@ -256,8 +197,10 @@ fn name_of(name: &[u8]) -> Cell {
 mod tests {
     use super::*;
     use poolcounter_core::id::{ConnId, Id};
-    use poolcounter_core::time::Span;
+    use poolcounter_core::time::{Span, Time};
     use poolcounter_service::container::tests::report_after_lines;
+    use poolcounter_service::contract::Peers;
+    use poolcounter_service::report::Report;
 
     struct Here;
 
@@ -271,7 +214,7 @@ mod tests {
         }
     }
 
-    /// Has connections say a line each, a second apart, and reports afterwards.
+    /// Sends a line on each connection, a second apart, and returns a report afterwards.
     fn report_after(lines: &[(usize, String)]) -> Report {
         let at = |n| Time::START + Span::from_secs(n as u64);
         let lines = lines.iter().enumerate().map(|(n, (conn, line))| (at(n), *conn, format!("{line}\n")));
@@ -295,7 +238,7 @@ mod tests {
             (3, "TAKE a"),
             (3, "TAKE a"),
             (4, "TAKE a 9"),
-            // The clock stands at 0, and so does the number of the first lease.
+            // The clock is at 0, and so is the number of the first lease.
             (2, "RETURN 0"),
             (1, "CLEANED m1"),
             (1, "DEAD m1"),
@@ -314,8 +257,8 @@ mod tests {
         };
         let standing_now = ["max", "in_use", "free", "starting", "stopping", "cleaning", "queued", "takes", "misses"];
         assert_eq!(standing_now.map(|name| number(standing, name)), [3, 1, 0, 2, 0, 0, 0, 3, 1]);
-        let events = ["starting", "at_capacity", "died", "failed", "starts_failed"];
-        assert_eq!(events.map(|name| number(history, name)), [1, 0, 1, 0, 0]);
+        let events = ["starting", "at_capacity", "died", "failed", "killed_free", "killed_in_use", "starts_failed"];
+        assert_eq!(events.map(|name| number(history, name)), [1, 0, 1, 0, 0, 1, 0]);
         let recorded = |table, name| match cell(table, 0, name) {
             Cell::Times(times) => times.count(),
             other => panic!("{name}: {other:?}"),

@@ -1,4 +1,4 @@
-//! What rules of access can say of the members.
+//! Access rules for the members.
 
 use super::Members;
 use poolcounter_core::id::ConnId;
@@ -13,11 +13,11 @@ use std::borrow::Cow;
 /// Prefix of the name of a group, so that it is not taken for that of a pool.
 const GROUP: &[u8] = b"group:";
 
-/// The name of a pool, or of a group behind [`GROUP`].
+/// Name of a pool, or of a group behind [`GROUP`].
 type Key<'a> = Cow<'a, [u8]>;
 
-/// Returns the command of a line, whose row has the right that it needs, and the pools and groups that it concerns: none if all. Each
-/// variant is matched with all its fields, so that one that names something cannot be added without a decision here.
+/// Returns the command of a line, whose row has the right that it needs, and the pools and groups that it concerns:
+/// none for all. Each variant is matched with all its fields, so that a new one with a name needs a decision here.
 fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
     let request = match line {
         Line::Query(Query::Utilization { pool }) => return Some((MemberCommand::Utilization, keys_of_pool(pool))),
@@ -51,8 +51,8 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
         }
         Request::Free(Named { pool, member: _ }) => (MemberCommand::Free, keys_of_pool(pool)),
         Request::TakeBack { lease: _, note: _ } => (MemberCommand::TakeBack, Vec::new()),
-        // A number is a lease of the connection itself, or a start that only it was asked for, and a token is known to those alone
-        // who were told it.
+        // A number is a lease of the connection itself, or a start of its own, and a token is known only to those who
+        // took the member.
         Request::Return { lease: _, condition: _ }
         | Request::Renew { token: _, span: _ }
         | Request::Cancel
@@ -67,7 +67,8 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
     })
 }
 
-/// Returns the keys of a pool and of the groups into which changes put it; none if the pool's own name asks for a right for all.
+/// Returns the keys of a pool and of the groups into which changes put it; none if the pool's own name needs a right
+/// for all.
 fn keys_of_changes<'a>(name: &'a [u8], changes: &[Change]) -> Vec<Key<'a>> {
     let mut keys = keys_of_pool(name);
     if !keys.is_empty() {
@@ -76,7 +77,7 @@ fn keys_of_changes<'a>(name: &'a [u8], changes: &[Change]) -> Vec<Key<'a>> {
     keys
 }
 
-/// Returns the key of a pool; none, which asks for a right for all that there is, if it looks like that of a group.
+/// Returns the key of a pool; none, which needs a right for all, if it looks like that of a group.
 fn keys_of_pool(pool: &[u8]) -> Vec<Key<'_>> {
     if pool.starts_with(GROUP) { Vec::new() } else { vec![pool.into()] }
 }
@@ -99,7 +100,7 @@ fn includes(conn: ConnId, verb: Verb, names: &[Key<'_>], context: &Context<'_>) 
 }
 
 impl Members {
-    /// Looks whether a connection may ask for this now, and returns what it is told if not.
+    /// Checks if a connection may send this request now, and returns the refusal if not.
     #[inline(never)]
     pub(super) fn refusal_of(&mut self, conn: ConnId, line: &Line<'_>, context: &mut Context<'_>) -> Option<What> {
         let (command, names) = asked_for(line)?;
@@ -123,7 +124,8 @@ impl Members {
         })
     }
 
-    /// Drops what a connection provides or waits for and its rule does not include any more. What it takes counts for that rule.
+    /// Ends the providing and the waits of a connection that its rule does not include any more. Later takes count for
+    /// the present rule.
     pub(super) fn drop_denied(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let provides = self.state.provides_for(conn).map(keys_of_pool);
         if provides.is_some_and(|names| !includes(conn, PROVIDE, &names, context)) {
@@ -141,7 +143,7 @@ impl Members {
         }
     }
 
-    /// Returns whether a connection may ask for what is for operators: one that a rule allows it, or without rules as the settings say.
+    /// Returns whether a connection may send requests for operators: by its rule, or without rules by the settings.
     pub(super) fn is_operator(&self, conn: ConnId, context: &Context<'_>) -> bool {
         context.has_rules() || self.admin.unwrap_or_else(|| context.conns.is_local(conn))
     }

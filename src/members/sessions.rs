@@ -1,11 +1,11 @@
-//! What is known of connections beyond what they hold: a list that is under way, and lines that are to follow. It knows nothing
-//! of pools.
+//! State of connections beyond their leases: a list under way, and lines that follow later. It knows nothing of pools.
 //!
-//! What the daemon says by itself comes in crowds: a provider may lose a million members at once. Beyond some room in the
-//! connection's output such lines are kept here and follow as it drains, so that a provider that reads is not taken for one that
-//! does not. Replies do not wait for them, except while a list is written: nothing stands between its lines.
+//! Lines that the daemon sends without a request come in crowds: a provider may lose a million members at once. Beyond
+//! some room in the connection's output such lines are kept here and follow as it drains, so that a provider that reads
+//! is not taken for one that does not. Replies do not wait for them, except while a list is written, whose lines must
+//! be together.
 
-use super::state::{Event, Rank, WaiterOrder, What};
+use super::state::{Event, Rank, Refusal, WaiterOrder, What};
 use crate::wire;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Unreadable, Writer};
@@ -15,24 +15,24 @@ use poolcounter_service::output::{FULL_BYTES, Output};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// How soon it is tried again to send what is owed: some megabytes a second go to each connection.
+/// Time between two attempts to send owed lines: some megabytes a second go to each connection.
 pub const PACE: Span = Span::from_millis(5);
-/// From so much unsent output on, what the daemon says by itself waits. The rest of the room is for replies.
+/// Bytes of unsent output beyond which lines without a request wait. The rest of the room is for replies.
 const PACED_BYTES: usize = FULL_BYTES / 2;
-/// A connection that is owed more than this is not spared any longer, and so ends as one that does not read: it is more than
-/// the `!STOP` of a million members with names of thirty bytes.
+/// Most owed bytes of a connection. With more it ends, as one that does not read: it is more than the `!STOP` of a
+/// million members with names of thirty bytes.
 const MOST_OWED_BYTES: usize = 64 << 20;
 
-/// What is known of connections, by connection.
+/// State of connections, by connection.
 #[derive(Default)]
 pub struct Sessions {
     sessions: Vec<Option<Box<Session>>>,
-    /// Those that are owed lines, in the order in which they were owed the first.
+    /// Connections that are owed lines, in the order of the first of these.
     owing: Vec<ConnId>,
 }
 
 impl Sessions {
-    /// Returns how many bytes are kept for a connection.
+    /// Returns the number of bytes that are kept for a connection.
     pub fn kept_bytes(&self, conn: ConnId) -> usize {
         let session = self.sessions.get(conn.index()).and_then(Option::as_ref);
         session.map_or(0, |session| {
@@ -45,30 +45,30 @@ impl Sessions {
 #[derive(Default, Serialize, Deserialize)]
 struct Session {
     listing: Option<Listing>,
-    /// Replies that came in the middle of a list.
+    /// Replies that came during a list.
     behind_list: Vec<u8>,
-    /// Lines that the daemon says by itself.
+    /// Lines without a request that were not sent.
     owed: Vec<u8>,
-    /// How many of the first bytes of `owed` were sent.
+    /// Number of the first bytes of `owed` that were sent.
     paid: usize,
 }
 
-/// How far a list is.
+/// Progress of a list.
 #[derive(Serialize, Deserialize)]
 pub struct Listing {
-    /// The name behind which it goes on; of waiters, their number so far and the rank of the last one.
+    /// Name after which the list continues; of waiters, the number written so far and the rank of the last one.
     pub after: Option<Box<[u8]>>,
-    /// How many lines it may still have.
+    /// Maximum number of lines still to be written.
     pub left: u32,
-    /// Whether some of it was written.
-    pub is_begun: bool,
-    /// The waiters that are to follow. Another process collects them again.
+    /// True when its pool was found.
+    is_begun: bool,
+    /// Waiters still to be listed. A successor collects them again.
     #[serde(skip)]
     pub waiters: WaiterOrder,
 }
 
 impl Listing {
-    /// A list as it is asked for.
+    /// Returns a list at its beginning.
     pub fn new(query: Query<'_>) -> Self {
         let (after, limit) = match query {
             Query::Members { after, limit, .. } => (after, limit),
@@ -77,6 +77,21 @@ impl Listing {
         };
         let (after, left) = (after.map(Box::from), limit.unwrap_or(u32::MAX));
         Listing { after, left, is_begun: false, waiters: WaiterOrder::default() }
+    }
+
+    /// Begins or continues a list with the found thing. Returns None if that has gone since the list began.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the thing does not exist when the list begins.
+    pub fn begin<T>(&mut self, found: Result<T, Refusal>) -> Result<Option<T>, Refusal> {
+        match found {
+            Err(refusal) if !self.is_begun => Err(refusal),
+            found => {
+                self.is_begun = true;
+                Ok(found.ok())
+            }
+        }
     }
 
     /// Returns the number of waiters so far and the rank of the last one, if there was one.
@@ -94,7 +109,7 @@ impl Listing {
 }
 
 impl Sessions {
-    /// Returns whether an event can be told now; otherwise it is kept, and told when its time comes.
+    /// Returns whether an event can be written now; otherwise it is kept, and written later.
     pub fn admit(&mut self, event: &Event, output: &mut Output) -> bool {
         let is_reply = is_reply(&event.what);
         let session = self.sessions.get_mut(event.conn.index()).and_then(Option::as_deref_mut);
@@ -129,14 +144,14 @@ impl Sessions {
         !self.owing.is_empty()
     }
 
-    /// Sends of what is owed as much as there is room for.
+    /// Sends owed lines, as far as there is room.
     pub fn pay(&mut self, output: &mut Output) {
         let mut owing = std::mem::take(&mut self.owing);
         owing.retain(|conn| self.pay_one(*conn, output));
         self.owing = owing;
     }
 
-    /// Does so for one connection, and returns whether it is owed more.
+    /// Sends owed lines of one connection, and returns whether it is owed more.
     fn pay_one(&mut self, conn: ConnId, output: &mut Output) -> bool {
         let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut) else { return false };
         if session.listing.is_some() {
@@ -166,12 +181,12 @@ impl Sessions {
         self.sessions.get_mut(conn.index())?.as_mut()?.listing.take()
     }
 
-    /// Has a list go on later.
+    /// Keeps a list to go on later.
     pub fn keep_listing(&mut self, conn: ConnId, listing: Listing) {
         self.session(conn).listing = Some(listing);
     }
 
-    /// A list is whole: what has waited for its end follows.
+    /// Ends a list: replies that have waited for its end follow.
     pub fn end_listing(&mut self, conn: ConnId, output: &mut Output) {
         let Some(session) = self.sessions.get_mut(conn.index()).and_then(Option::as_deref_mut) else { return };
         session.listing = None;
@@ -184,7 +199,7 @@ impl Sessions {
         }
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub fn close(&mut self, conn: ConnId) {
         let session = self.sessions.get_mut(conn.index()).and_then(Option::take);
         if session.is_some_and(|session| session.is_owed()) {
@@ -192,12 +207,12 @@ impl Sessions {
         }
     }
 
-    /// Returns whether nothing is known of any connection.
+    /// Returns whether there is no state of any connection.
     pub fn is_empty(&self) -> bool {
         self.sessions.iter().all(Option::is_none)
     }
 
-    /// Writes everything, for a process that takes over.
+    /// Writes all sessions, for a successor.
     pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
         let known = self.sessions.iter().enumerate().filter_map(|(index, session)| Some((index, session.as_ref()?)));
         for (index, session) in known {
@@ -207,7 +222,7 @@ impl Sessions {
         out.put(&self.owing)
     }
 
-    /// Returns what was saved.
+    /// Returns the sessions of a handover.
     pub fn restore(saved: &mut Reader<'_>) -> Result<Self, Unreadable> {
         let mut sessions = Sessions::default();
         while let Some((conn, session)) = saved.take::<Option<(ConnId, Session)>>()? {
@@ -234,7 +249,7 @@ impl Session {
     }
 }
 
-/// Returns whether a connection is told this because it has asked, sooner or later.
+/// Returns whether a message is the reply to a request, sooner or later.
 fn is_reply(what: &What) -> bool {
     !matches!(
         what,

@@ -1,10 +1,12 @@
-//! State machine of the members: pools, their members, who holds and waits for them, and the requests to providers. It knows no
-//! sockets, no bytes of the protocol and no clock: it takes a connection, a request and the time, and emits events for any connection.
+//! State machine of the members: pools, their members, holders and waiters, and the requests to providers. It knows no
+//! sockets, no bytes of the protocol and no clock: it takes a connection, a request and the time, and emits events for
+//! any connection.
 //!
 //! It is made of owners, each with tables of its own that it alone writes and checks: `Pools`, `MemberTable`, `Leases`,
 //! `Waiters`, `Agents`, `Starts` and `Background`. The steps of a request or a timer coordinate them.
 //!
-//! Invariant: pools that a step has changed are settled at its end, so that starts are counted once, by the demand that is left.
+//! Invariant: pools that a step has changed are settled at its end, so that starts are counted once, by the final
+//! demand.
 
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::{ConnId, Id, compact_id, id};
@@ -28,7 +30,6 @@ mod check;
 mod demand;
 mod events;
 mod health;
-mod keeping;
 mod leases;
 mod lending;
 mod lifecycle;
@@ -41,6 +42,7 @@ mod pools;
 mod providers;
 mod queries;
 mod reasons;
+mod reserving;
 mod restored;
 mod saved;
 mod side_table;
@@ -51,7 +53,7 @@ mod waiters;
 mod waits;
 
 pub use events::{Event, Notice};
-pub use health::PoolHealth;
+pub use health::{PoolHealth, Starving};
 pub use pool_changes::{DeclaredMember, DeclaredPool};
 pub use poolcounter_protocol::members::pool_settings::{
     Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Settings, Value,
@@ -61,7 +63,6 @@ pub use poolcounter_protocol::members::request::{
 };
 pub use queries::{Holder, MemberRow, PoolReport, PoolRow, Utilization};
 pub use reasons::KeptOut;
-pub use saved::Record;
 pub use waiter_list::{WaiterOrder, WaiterRow};
 pub use waiters::Rank;
 
@@ -80,43 +81,43 @@ use takes::Asker;
 use waiters::{WaitSource, Waiter, Waiters};
 
 id! {
-    /// A pool.
+    /// Id of a pool.
     PoolId
 }
 id! {
-    /// A group of pools.
+    /// Id of a group of pools.
     GroupId
 }
 id! {
-    /// A member.
+    /// Id of a member.
     MemberId
 }
 id! {
-    /// A lease.
+    /// Id of a lease.
     LeaseId
 }
 id! {
-    /// A take that waits.
+    /// Id of a take that waits.
     WaiterId
 }
 compact_id! {
-    /// Waiters that ask for the same.
+    /// Id of a class: waiters with the same request.
     ClassId
 }
 id! {
-    /// A start of a member.
+    /// Id of a start of a member.
     StartId
 }
 id! {
-    /// A name with its value, of one owner.
+    /// Id of a name with its value, of one owner.
     PairId
 }
 compact_id! {
-    /// A connection that provides or cleans for a pool.
+    /// Id of a connection that provides or cleans for a pool.
     AgentId
 }
 id! {
-    /// The leases that a connection holds, or held when it went.
+    /// Id of the leases that a connection holds, or held at its end.
     HoldingId
 }
 
@@ -127,11 +128,11 @@ timer_keys! {
         Wait(id: WaiterId),
         /// A start was not answered in time.
         Start(id: StartId),
-        /// The phase of a member has lasted for as long as it may.
+        /// The phase of a member has reached its time limit.
         Phase(id: MemberId),
         /// A member has reached its lifetime.
         Life(id: MemberId),
-        /// A lease has run out, was held for too long, or for long.
+        /// A lease has run out, was held for too long, or must be reported.
         Lease(id: LeaseId),
         /// The grace of a lost provider is over.
         Grace(id: AgentId),
@@ -141,21 +142,21 @@ timer_keys! {
         Cull(id: PoolId),
         /// `clean_timeout` has passed for a member, and no agent is connected.
         Unclean(id: PoolId),
-        /// Background work goes on.
+        /// A slice of background work is due.
         Background,
-        /// Timer of the adapter: connections are sent more of the lines that they are owed.
+        /// Timer of the adapter: owed lines are sent.
         Pacing,
-        /// Timer of the adapter: lines that were left out of the log are summed up.
+        /// Timer of the adapter: lines left out of the log are summed up.
         LogSum,
     }
 }
 
-/// Number of pools that there may be: with a few KiB each, they take some hundred MiB at most.
+/// Most pools: with a few KiB each, they take at most some hundred MiB.
 pub const MOST_POOLS: usize = 65_536;
-/// Number of members that one take may ask for: their lines must fit into a connection's output with all their attributes.
+/// Most members of one take: their lines must fit into a connection's output with all their attributes.
 const MOST_AT_ONCE: u32 = 512;
-/// Number of members of a pool that are cleaned at once, whatever its settings say: the loss of a cleaner takes them all back in one
-/// step.
+/// Most members of a pool that are cleaned at once, whatever its settings say: the loss of a cleaner takes them all
+/// back in one step.
 const MOST_CLEANED: u32 = 4_096;
 
 /// Limits that the operator has set.
@@ -171,7 +172,7 @@ impl Default for Limits {
     }
 }
 
-/// One step of the state machine: its time, and the places for its effects.
+/// One step of the state machine: its time, and the places of its effects.
 pub struct Step<'a, 'w> {
     /// The time of the step.
     pub now: Time,
@@ -183,7 +184,7 @@ pub struct Step<'a, 'w> {
     pub events: &'a mut Vec<Event>,
     /// Messages to the operator.
     pub notices: &'a mut Vec<Notice>,
-    /// Whether the connection may make requests for operators.
+    /// True if the connection may make requests for operators.
     pub is_admin: bool,
     /// Returns the address of a connection.
     pub peer: &'a dyn Fn(ConnId) -> String,
@@ -195,11 +196,11 @@ impl Step<'_, '_> {
     }
 }
 
-/// All pools and members, and what connections have in them.
+/// All pools and members, with the leases and waits of connections.
 pub struct State {
-    /// Number of members, starts under way and waiters together that there may be.
+    /// Most members, starts under way and waiters together.
     most: usize,
-    /// True while takes that come are refused.
+    /// True while new takes are refused.
     refuses_new: bool,
     pools: Pools,
     members: MemberTable,
@@ -208,13 +209,13 @@ pub struct State {
     agents: Agents,
     starts: Starts,
     background: Background,
-    /// Connections that another one with the same session has replaced in this step.
+    /// Connections that were replaced in this step by another one with the same session.
     replaced: Vec<ConnId>,
 }
 
 impl State {
-    /// Returns a state without pools. Its leases are numbered from `microsecond`, the time of day, so that no number is used again
-    /// after a restart.
+    /// Returns a state without pools. Its leases are numbered from `microsecond`, the time of day, so that no number is
+    /// used again after a restart.
     pub fn new(limits: Limits, microsecond: u64) -> Self {
         let mut leases = Leases::default();
         leases.number_from(microsecond);
@@ -250,7 +251,7 @@ impl State {
         self.settle(step);
     }
 
-    /// Serves a request, and tells the connection its result unless it is refused.
+    /// Serves a request, and sends the connection its result unless it is refused.
     fn answer(&mut self, conn: ConnId, request: Request<'_>, step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         match request {
             Request::Take(take) => return self.take(conn, take, step),
@@ -265,8 +266,16 @@ impl State {
             Request::TakeBack { lease, note } => self.take_back(conn, lease, note, step),
             Request::Pool { name, changes } => return self.declare(conn, name, &changes, step),
             Request::Reconfigure { name, changes } => return self.reconfigure(conn, name, &changes, step),
-            Request::RemovePool { name, graceful } => return self.remove_pool(conn, name, graceful, step),
-            Request::RemoveGroup { name, graceful } => return self.remove_group(conn, name, graceful, step),
+            Request::RemovePool { name, graceful } => {
+                let id = self.pools.find(name)?;
+                step.tell(conn, What::Ok);
+                self.remove(id, graceful, step);
+            }
+            Request::RemoveGroup { name, graceful } => {
+                let id = self.pools.find_group(name).ok_or(Refusal::NoPool)?;
+                step.tell(conn, What::Ok);
+                self.remove_group(id, graceful, step);
+            }
             Request::Provide { pool, capacity, session } => return self.provide(conn, pool, capacity, session, step),
             Request::Clean { pool } => return self.clean(conn, pool, step),
             Request::Started { start, named } => return self.started(conn, start, named, step),
@@ -286,7 +295,7 @@ impl State {
         Ok(())
     }
 
-    /// Does what a timer was armed for.
+    /// Handles a timer that is due.
     pub fn expire(&mut self, timer: Timer, step: &mut Step<'_, '_>) {
         match timer {
             Timer::Wait(id) => self.wait_is_over(id, step),
@@ -304,7 +313,7 @@ impl State {
         self.settle(step);
     }
 
-    /// Ends the wait of a connection that is gone, its leases without a token, and its work as a provider and cleaner.
+    /// Ends the wait of a closed connection, its leases without a token, and its work as a provider and cleaner.
     pub fn close(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         self.leave_wait(conn, step);
         self.lose_consumer(conn, false, step);
@@ -314,7 +323,7 @@ impl State {
         self.settle(step);
     }
 
-    /// Takes the connections that others have replaced since the last call: they are to be closed.
+    /// Takes the connections that were replaced since the last call, which must be closed.
     pub fn take_replaced(&mut self) -> Vec<ConnId> {
         std::mem::take(&mut self.replaced)
     }
@@ -339,6 +348,7 @@ impl State {
             let Some(group) = self.pools.next_touched_group() else { break };
             self.begin(BackgroundTask::Place(group), step);
         }
+        self.members.note_used(None);
         self.background.go_on(step.timers);
     }
 
@@ -360,7 +370,7 @@ impl State {
         (self.pool(*pool).name.clone(), name.clone())
     }
 
-    /// Returns the connection that provides a member, if it is there.
+    /// Returns the connection that provides a member, if it is connected.
     fn conn_of(&self, id: MemberId) -> Option<ConnId> {
         match self.member(id).owner {
             MemberOwner::Fixed => None,
@@ -383,7 +393,7 @@ impl State {
         self.slots(id) < u64::from(self.pool(id).settings.max)
     }
 
-    /// Returns whether there may be one member, start or waiter more.
+    /// Returns whether there is room for one member, start or waiter more.
     fn has_room(&self) -> bool {
         self.members.len() + self.starts.under_way() + self.waiters.len() < self.most
     }
@@ -398,17 +408,18 @@ impl State {
         self.members.in_pool(id).count(PhaseKind::Free)
     }
 
-    /// Returns the number of free members, longest idle first, that background work is to stop because there are too many.
+    /// Returns the number of free members, longest idle first, that background work must stop because there are too
+    /// many.
     fn surplus(&self, id: PoolId) -> u32 {
         if !self.background.of_pool(id).is_behind {
             return 0;
         }
         let surplus = self.members.in_pool(id).live().saturating_sub(u64::from(self.pool(id).settings.max));
-        // Lossless: it is no more than there are free.
+        // Lossless: it is at most the number of free members.
         surplus.min(u64::from(self.free_count(id))) as u32
     }
 
-    /// Returns the number of waiters for members of a pool, those of its group among them.
+    /// Returns the number of waiters for members of a pool, including those for its group.
     fn queued(&self, id: PoolId) -> u32 {
         self.waiters.queued(id, self.pool(id).group)
     }

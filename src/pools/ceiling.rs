@@ -1,38 +1,40 @@
-//! Ceilings: what requests may ask for at most, by patterns of keys, and when a key refuses what would wait for too long.
+//! Ceilings: limits of requests by patterns of keys, and the conditions under which a key refuses requests that would
+//! wait for too long.
 
 use poolcounter_core::glob;
 use poolcounter_core::time::Span;
 
-/// What a request for a key may have at most; the smaller of this and what it asks for counts.
+/// Limits of requests for the keys of a pattern; the smaller of a limit and the requested value applies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ceiling {
-    /// Which keys it is for: `*` stands for any bytes.
+    /// Pattern of keys, in which `*` stands for any bytes.
     pub pattern: Box<[u8]>,
-    /// How many may hold a lock at a time.
+    /// Most holders of a lock at a time.
     pub workers: u32,
-    /// How many may hold or wait. Those that wait already go on waiting.
+    /// Most holders and waiters together. Present waiters go on waiting.
     pub max_queue: u32,
-    /// How long a request waits.
+    /// Longest wait of a request.
     pub timeout: Span,
-    /// How long a lock is held.
+    /// Longest hold of a lock.
     pub hold: Span,
-    /// When requests are refused because those before them have waited for long.
+    /// Condition for refusing requests because earlier ones have waited for long; None if the key never does.
     pub shedding: Option<Shedding>,
 }
 
-/// A key sheds requests once its oldest waiter has waited for too long for a while, and until it has not.
+/// Condition under which a key sheds requests: its oldest waiter has waited for longer than `after`, throughout
+/// `interval`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shedding {
-    /// How long is too long.
+    /// Longest wait that is not too long.
     pub after: Span,
-    /// For how long that must have been so.
+    /// Time for which waits must have been too long.
     pub interval: Span,
-    /// It is counted only what would be refused.
+    /// True if requests that would be refused are only counted.
     pub is_shadow: bool,
 }
 
 impl Ceiling {
-    /// Returns a ceiling that bounds nothing.
+    /// Returns a ceiling without limits.
     pub fn new(pattern: &[u8]) -> Ceiling {
         Ceiling {
             pattern: pattern.into(),
@@ -44,7 +46,7 @@ impl Ceiling {
         }
     }
 
-    /// Returns whether it is for this key.
+    /// Returns whether its pattern matches this key.
     pub fn matches(&self, key: &[u8]) -> bool {
         glob::matches(&self.pattern, key)
     }

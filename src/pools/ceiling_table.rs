@@ -7,14 +7,38 @@ use poolcounter_service::options::{
     Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, flag, number, seconds,
 };
 
-/// How many ceilings there may be: each request is compared with them, one after the other.
+/// Most ceilings: each request is compared with them, one after the other.
 pub const MOST_CEILINGS: usize = 64;
 
 /// The tables.
 pub const TABLES: &[TableOpt<PoolsSettings>] = &[TableOpt {
     about: TableDoc {
         key: "pools.ceiling",
-        doc_short: "What requests for some keys may have at most; the first whose key matches counts. There can be several.",
+        doc_short: "Upper limits of requests for some keys; the first table whose key matches applies. There can be several.",
+        doc_long: "
+            Only
+            .Va key
+            is required.
+            A
+            .Ql *
+            in it stands for any bytes.
+            Of its value and the request's, the smaller one is used.
+            A reload applies changed ceilings to later requests; requests that wait already go on waiting.
+            .Pp
+            With
+            .Va shed_after ,
+            a key refuses new requests with
+            .Li QUEUE_FULL
+            once its oldest waiter has waited for longer than this during the whole of
+            .Va shed_interval ,
+            which is the same by default, and until that is over.
+            Requests that would wait in vain are refused while their clients still have time for something else.
+            With
+            .Va shed_shadow
+            requests are only counted, not refused (dry run).
+            The status page and the metrics that begin with
+            .Ql poolcounter_pools_ceiling_
+            show which ceilings bind.",
         example: "key = \"ArticleView:*\"\nworkers = 2\nmax_queue = 50\ntimeout = 5.0\nhold = 60.0\nshed_after = 2.0\nshed_shadow = true\n",
     },
     add: |settings, table| {
@@ -40,7 +64,7 @@ fn read_ceiling(table: &Table) -> Result<Ceiling, Misplaced> {
 ///
 /// # Errors
 ///
-/// What is wrong, and with which setting.
+/// A sentence with the name of the wrong setting.
 pub fn parse_ceiling(pattern: &str, settings: &str) -> Result<Ceiling, String> {
     let settings = settings.split(',').map(|setting| setting.split_once('=').unwrap_or((setting, "")));
     let mut builder = Builder::default();
@@ -50,7 +74,7 @@ pub fn parse_ceiling(pattern: &str, settings: &str) -> Result<Ceiling, String> {
     builder.build()
 }
 
-/// The settings of a ceiling, as far as they are read.
+/// Settings of a ceiling read so far.
 struct Builder {
     ceiling: Ceiling,
     after: Option<Span>,
@@ -64,12 +88,12 @@ impl Default for Builder {
     }
 }
 
-/// What a ceiling can set.
+/// Names of the settings of a ceiling.
 const NAMES: [&str; 8] =
     ["key", "workers", "max_queue", "timeout", "hold", "shed_after", "shed_interval", "shed_shadow"];
 
 impl Builder {
-    /// Sets one thing, or says what is wrong with it.
+    /// Sets one value; the error says what is wrong with it.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let Builder { ceiling, after, interval, is_shadow } = self;
         match name {
@@ -86,14 +110,14 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the ceiling, or says what is missing.
+    /// Returns the ceiling; the error names a missing setting.
     fn build(self) -> Result<Ceiling, String> {
         let Builder { mut ceiling, after, interval, is_shadow } = self;
         if ceiling.pattern.is_empty() {
-            return Err("key: this is missing".into());
+            return Err("key is required".into());
         }
         if after.is_none() && (interval.is_some() || is_shadow) {
-            return Err("shed_after: this is missing".into());
+            return Err("shed_after is required".into());
         }
         ceiling.shedding = after.map(|after| Shedding { after, interval: interval.unwrap_or(after), is_shadow });
         Ok(ceiling)
@@ -142,7 +166,7 @@ mod tests {
     fn faults_are_named_with_their_place() {
         let key = ("key", "k");
         for (entries, at, named) in [
-            (&[("workers", "1")][..], 0, "key: this is missing"),
+            (&[("workers", "1")][..], 0, "key is required"),
             (&[("key", "")], 1, "key: a key is not empty"),
             (&[("key", "a b")], 1, "key: a key is not empty"),
             (&[key, ("workers", "0")], 2, "workers: a number from 1"),
@@ -151,7 +175,7 @@ mod tests {
             (&[key, ("hold", "0")], 2, "hold: a number of seconds above zero"),
             (&[key, ("shed_after", "0.0")], 2, "shed_after: a number of seconds above zero"),
             (&[key, ("shed_shadow", "yes")], 2, "shed_shadow: true or false"),
-            (&[key, ("shed_interval", "1")], 0, "shed_after: this is missing"),
+            (&[key, ("shed_interval", "1")], 0, "shed_after is required"),
             (&[key, ("colour", "red")], 2, "colour: there is no such setting"),
         ] {
             let wrong = read(entries).expect_err(named);

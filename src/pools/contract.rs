@@ -1,7 +1,9 @@
-//! The pools' part in the contract beside the tick.
+//! The contract of the pools service beside the tick: start, handover, reports.
 
+use super::state::PoolsState;
 use super::{PoolsService, state};
 use poolcounter_core::id::ConnId;
+use poolcounter_core::meter;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
@@ -19,8 +21,18 @@ impl Lifecycle for PoolsService {
 
     fn refuse_new(&mut self, refuses: bool, context: &mut Context<'_>) {
         self.state.set_refusing(refuses);
-        // One that is told of an error works without the lock; one that cannot connect asks the next server for it.
+        // MediaWiki works without the lock after an error, but asks the next server if it cannot connect.
         context.effects.push(Effect::Listen(context.called.id, !refuses));
+    }
+
+    fn is_settled(&self) -> bool {
+        self.state.is_settled()
+    }
+
+    fn quiesce(&mut self, context: &mut Context<'_>) {
+        // An upgrade waits until there is nothing; what ends just before it is not in slices.
+        meter::exempt(|| self.step(context, PoolsState::finish));
+        self.end_turn(context.output);
     }
 }
 
@@ -74,7 +86,7 @@ impl Operate for PoolsService {
 impl Inquire for PoolsService {
     fn shown(&mut self, from: Requester, shown: Shown<'_>, context: &mut Context<'_>) {
         if let Shown::Reports(moment, _) = shown {
-            // Lossless: it was a number of rows.
+            // Lossless: the number was made from a number of rows.
             PoolsService::reply_report(from.conn, from.number as usize, &moment, context);
         }
     }

@@ -1,4 +1,4 @@
-//! The pools' events as lines of the log. Keys are escaped, so that a line of the log is one line, whatever a client sent.
+//! The pools' events as lines of the log. Keys are escaped, so that an event is one line whatever a client sent.
 
 use super::state::{PoolEvent, WINDOW};
 use super::wire::listing::ListedSeconds;

@@ -10,11 +10,11 @@ use poolcounter_service::health::{
     Condition, ConditionInfo, Look, grouped, in_words, name_of, per_second, quoted, rate,
 };
 
-/// Most locks that are looked at.
+/// Most locks that one look examines.
 const MOST_LOCKS: usize = 64;
-/// Refusals of a key in a second from which on it is named.
+/// Refusals of a key in a second from which the key is named.
 const REFUSALS: f64 = 1.0;
-/// Factor by which refusals of all keys together are worth a condition.
+/// Factor from which refusals of all keys together are worth a condition.
 const ALL_KEYS: f64 = 10.0;
 
 static FLOODS: ConditionInfo =
@@ -52,7 +52,7 @@ impl PoolsService {
         self.note_overdue(look);
         if shed > 0 {
             let sentence = format!("ceilings shed {}", per_second(shed, within));
-            look.note(Condition::of_service(&SHEDS, sentence));
+            look.note(Condition::of_service(&SHEDS, "/locks", sentence));
         }
         let state = &self.state;
         let refused = if refused == 0 { "nothing".into() } else { per_second(refused, within) };
@@ -81,7 +81,7 @@ impl PoolsService {
             let refused = per_second(refused, within);
             let sentence =
                 format!("{refused} refused for {} keys, most for {}", grouped(keys_refusing as u64), name_of(key));
-            look.note(Condition::of_service(&REFUSES, sentence));
+            look.note(Condition::of_service(&REFUSES, "/locks", sentence));
         }
     }
 
@@ -99,7 +99,7 @@ impl PoolsService {
                 ));
             }
             let info = if waiting > 0 && longest >= self.state.warn_hold() { &BLOCKED } else { &OVERDUE };
-            // The words of an operator's line are separated by spaces.
+            // Words of an administration command are separated by spaces.
             let word = quoted(claim.key).filter(|_| !claim.key.contains(&b' '));
             let condition = Condition::about(info, KEYS, claim.key, sentence)
                 .helped_by(word.map(|key| format!("admin RELEASE-LOCK {key} {peer}")));

@@ -1,5 +1,5 @@
 //! PoolCounter: the adapter between the loop and the pools. It turns bytes into requests and replies into bytes, and
-//! decides nothing itself.
+//! makes no decisions.
 
 pub mod ceiling;
 pub mod ceiling_table;
@@ -43,27 +43,29 @@ use poolcounter_service::contract::{
 use poolcounter_service::health::Growth;
 use poolcounter_service::options::{Opt, TableOpt};
 use poolcounter_service::output::{FULL_BYTES, MAX_BYTES, Output};
+use poolcounter_service::report::Moment;
 use poolcounter_service::report::room::{self, Room};
-use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
+use poolcounter_service::report::snapshot::{Remembered, Snapshot};
 use poolcounter_service::settings::{self, Configure};
 use stats::PoolStat as Stat;
 use wire::listing::{self, MOST_LINES};
 use wire::{PoolRequest, StatsQuery};
 
-/// Room for the tables in an answer to `STATS REPORT`: of all that a page could show, what fits well into the output of a
-/// connection that is full already.
+/// Largest tables in an answer to `STATS REPORT`: they fit into the room that the output of a full connection still
+/// has.
 const REPORT_ROOM: Room = Room { rows: room::MOST_ROWS, bytes: 500_000, has_all_times: false };
 
-/// Keys visited for an answer to `STATS KEYS` before others are served: about 0.2 ms.
+/// Keys visited in one turn for an answer to `STATS KEYS`: about 0.2 ms.
 const KEYS_AT_ONCE: usize = 2048;
 
-/// Unsent bytes from which on each reply is written at once: those of a turn, two to a request at most, could fill the output up.
+/// Unsent bytes from which each reply is written at once: the replies of a turn, at most two to a request, could
+/// overflow the output.
 const NEARLY_FULL_BYTES: usize = FULL_BYTES - REQUESTS_PER_TURN * 2 * wire::MOST_REPLY_BYTES;
 
 /// Entry in the list of services.
 pub const INFO: Info = Info {
     name: "pools",
-    port: 7531,
+    port: poolcounter_protocol::pools::DEFAULT_PORT,
     is_enabled: true,
     max_connections: u64::MAX,
     has_store: false,
@@ -96,25 +98,26 @@ pub struct PoolsService {
     replies: Vec<(ConnId, Reply)>,
     /// Events of the present step; empty between steps.
     events: Vec<PoolEvent>,
-    /// `STATS KEYS` of a connection, which stays in its input until it is answered. There is one at a time, because of the memory.
+    /// `STATS KEYS` request of a connection, which stays in its input until it is answered. One at a time is served, to
+    /// limit the memory.
     search: Option<(ConnId, BusiestSearch)>,
-    /// Locks granted, requests refused, and requests shed in the last minute.
+    /// Growth of locks granted, requests refused, and requests shed in the last minute.
     minute: Growth<3>,
 }
 
 /// Next step after a request.
 enum Handled {
-    /// Done: the next can be served.
+    /// Done: the next request can be served.
     Next,
-    /// Done, and its answer is written: the next can be served.
+    /// Done, and its answer is written: the next request can be served.
     Answered,
-    /// Done: other connections are served before the next.
+    /// Done: other connections are served before the next request.
     Last,
-    /// Done, but its answer comes later, and nothing is served before.
+    /// Done, but its answer comes later, and no other request is served before.
     Waits,
-    /// Served on in the connection's next turn.
+    /// Unfinished: continued in the connection's next turn.
     Unfinished,
-    /// The connection is to be closed.
+    /// The connection must be closed.
     Close,
 }
 
@@ -152,7 +155,8 @@ impl PoolsService {
         Handled::Next
     }
 
-    /// Serves a request of an operator, and what is none at all. It stands apart so that the others need not make room for it.
+    /// Serves a request of an operator, or an unknown request. A function of its own, so that common requests need no
+    /// room for it.
     #[cold]
     fn handle_rare(
         &mut self,
@@ -201,14 +205,14 @@ impl PoolsService {
         }
     }
 
-    /// Writes the replies of the turn, with one look at a connection for all that it is told in a row.
+    /// Writes the replies of the turn, with one look-up of a connection for consecutive replies to it.
     #[inline]
     fn end_turn(&mut self, output: &mut Output) {
         self.state.end_turn();
         for replies in self.replies.chunk_by(|(one, _), (next, _)| one == next) {
             output.reply_all_lines(replies[0].0, |bytes| {
                 replies.iter().for_each(|(_, reply)| wire::write_reply(bytes, *reply));
-                // Lossless: a step wakes fewer, and each has few.
+                // Lossless: a step wakes fewer connections, with few replies each.
                 replies.len() as u32
             });
         }
@@ -251,9 +255,9 @@ impl PoolsService {
         Served { consumed, then: Then::Serve }
     }
 
-    /// Looks at some more keys for `STATS KEYS`, and answers it when these were the last.
+    /// Examines some more keys for `STATS KEYS`, and answers it after the last ones.
     fn search_keys(&mut self, conn: ConnId, most: usize, context: &mut Context<'_>) -> Handled {
-        // One that does not read its replies is not served, and begins again when it does.
+        // The search of a connection that does not read its replies is dropped, and begins anew once it does.
         self.search.take_if(|(searcher, _)| *searcher != conn && context.output.is_full(*searcher));
         let (searcher, search) = self.search.get_or_insert_with(|| (conn, BusiestSearch::new(most)));
         if *searcher != conn || !self.state.search_busiest(search, KEYS_AT_ONCE) {
@@ -284,7 +288,7 @@ impl PoolsService {
         context.output.reply_lines(conn, write);
     }
 
-    /// Writes the reports of all services, with so many rows of each table at most.
+    /// Writes the reports of all services, with at most `rows` rows of each table.
     fn reply_report(conn: ConnId, rows: usize, moment: &Moment<'_>, context: &mut Context<'_>) {
         let room = Room { rows: rows.min(REPORT_ROOM.rows), ..REPORT_ROOM };
         let snapshot = Snapshot::of(moment, room, &Remembered::NOTHING);
@@ -295,7 +299,7 @@ impl PoolsService {
         context.resume(conn);
     }
 
-    /// Returns what was counted here and in the connections' traffic.
+    /// Returns the figures of the state, and those of the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures(now);
         figures.set(Stat::ConnectErrors, traffic.connect_errors.get());
@@ -318,6 +322,10 @@ impl Service for PoolsService {
     fn expire(&mut self, due: Due, context: &mut Context<'_>) {
         self.step(context, |state, step| state.expire(due.key(), step));
         self.end_turn(context.output);
+    }
+
+    fn has_forgotten(&self, conn: ConnId) -> bool {
+        !self.state.has_claims(conn)
     }
 
     fn usage_of(&self, conn: ConnId) -> Holds {

@@ -25,7 +25,7 @@ const TABLE: [(Operation, Run); 2] = [
         Operation {
             name: "ceiling",
             parameters: &["KEYS", "NAME=VALUE,...|none"],
-            summary: "what requests for these keys may have at most, until the next upgrade",
+            summary: "set the upper limits of requests for some keys, until the next upgrade",
             is_on_pages: true,
             command: Some("CEILING"),
         },
@@ -43,8 +43,9 @@ impl PoolsService {
         run(self, &request.argument, context)
     }
 
-    /// Takes the locks of a key away from the client at an address, `KEY ADDRESS`: sends `NOT_LOCKED` to its connections there and ends
-    /// them, whatever else they hold or wait for. That line is the answer to a RELEASE that comes later, or is on its way.
+    /// Takes the locks of a key away from the client at an address, `KEY ADDRESS`: sends `NOT_LOCKED` to its
+    /// connections there and closes them with all their locks and waits. That line is the answer to a RELEASE that
+    /// comes later, or is on its way.
     fn take_locks_from(&mut self, words: &[u8], context: &mut Context<'_>) -> OperationResult {
         let mut words = words.splitn(2, |byte| *byte == b' ');
         let (key, client) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -72,7 +73,7 @@ impl PoolsService {
         Ok(format!("{locks} {} taken away", if locks == 1 { "lock" } else { "locks" }))
     }
 
-    /// Sets or removes a ceiling, as `KEYS NAME=VALUE,NAME=VALUE` or `KEYS none` says.
+    /// Sets or removes a ceiling, for `KEYS NAME=VALUE,NAME=VALUE` or `KEYS none`.
     fn change_ceiling(&mut self, words: &[u8]) -> OperationResult {
         let words = std::str::from_utf8(words).map_err(|_| OperationError::Malformed("this is no text".into()))?;
         let (pattern, settings) = words.split_once(' ').unwrap_or((words, "none"));

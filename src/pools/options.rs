@@ -1,23 +1,23 @@
-//! The options of the pools: what the operator allows every client, and wants to hear of.
+//! Options of the pools: limits of clients, and thresholds of warnings.
 
 use super::ceiling::Ceiling;
 use poolcounter_core::time::Span;
 use poolcounter_service::options::{Endpoint, Opt, assign, number, seconds_or_forever, set_max_connections, set_port};
 
-/// What the options of the pools say.
+/// Settings of the pools.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolsSettings {
-    /// Places that one connection may hold or wait for.
+    /// Most locks that one connection may hold or wait for.
     pub max_locks: u32,
-    /// The longest that a place may be held, whatever the client asks for.
+    /// Longest hold of a lock, whatever the client asks for.
     pub max_hold: Span,
-    /// The longest request in bytes, without its line feed.
+    /// Longest request in bytes, without its line feed.
     pub max_line: usize,
-    /// How long a lock may be held before the operator is told.
+    /// Age of a lock at which the operator is warned.
     pub warn_hold: Span,
-    /// How many requests a key may refuse in a second, over a minute, before the operator is told.
+    /// Refusals of a key in a second, over a minute, at which the operator is warned.
     pub warn_refusals: u32,
-    /// What requests may ask for at most; the first whose pattern matches counts.
+    /// Ceilings of requests; the first whose pattern matches applies.
     pub ceilings: Vec<Ceiling>,
 }
 
@@ -34,7 +34,7 @@ impl Default for PoolsSettings {
     }
 }
 
-/// Where the pools listen. They are always on, and their options have no prefix.
+/// Options for the addresses of the pools. The pools are always on, and their options have no prefix.
 pub const LISTENING: &[Opt<Endpoint>] = &[
     Opt {
         short: "l",
@@ -42,7 +42,7 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
         key: "listen",
         default: r#"["127.0.0.1", "::1"]"#,
         hint: "ADDRESS",
-        doc_short: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH, with proxy: before it for proxies; repeatable (default: 127.0.0.1 and [::1])",
+        doc_short: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH, for proxies with proxy: before it; repeatable (default: 127.0.0.1 and [::1])",
         doc_long: "
             Listen on
             .Ar address :
@@ -54,10 +54,10 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
             Names of hosts are not looked up.
             With
             .Cm proxy :
-            before it only proxies connect there, each of which says who its client is; see
+            before it only proxies connect there, and pass on the addresses of their clients; see
             .Sx ACCESS .
             May be given several times.
-            A socket file that nobody listens on any more is replaced, and the daemon removes its socket files when it stops.
+            A socket file on which no process listens any more is replaced, and the daemon removes its socket files when it stops.
             The default is 127.0.0.1 and, where the machine has IPv6, [::1].",
         repeats: true,
         set: Endpoint::listen_on,
@@ -69,9 +69,9 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
         key: "port",
         default: "7531",
         hint: "PORT",
-        doc_short: "the port of addresses that name none (default: 7531)",
+        doc_short: "port of addresses without one (default: 7531)",
         doc_long: "
-            The port of addresses that name none, from 0 to 65535; with 0 the system chooses one.
+            Port of addresses without one, from 0 to 65535; with 0 the system chooses one.
             The default is 7531.",
         set: set_port,
         ..Opt::BLANK
@@ -81,10 +81,10 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
         key: "max_connections",
         default: "0",
         hint: "N",
-        doc_short: "PoolCounter connections at a time; more are closed at once; 0: as many as the system allows (default: 0)",
+        doc_short: "maximum PoolCounter connections; further ones are closed at once; 0: as many as the system allows (default: 0)",
         doc_long: "
-            How many connections are kept at a time.
-            More are accepted and closed at once.
+            Maximum number of connections.
+            Further ones are accepted and closed at once.
             With 0, which is the default, the limit of open files decides.",
         set: set_max_connections,
         ..Opt::BLANK
@@ -98,9 +98,9 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "max_locks",
         default: "4",
         hint: "N",
-        doc_short: "locks and waits of one connection (default: 4)",
+        doc_short: "maximum locks and waits of one connection (default: 4)",
         doc_long: "
-            How many locks and waits one connection may have, from 1 to 65535.
+            Maximum number of locks and waits of one connection, from 1 to 65535.
             The default is 4.",
         set: |settings, value| assign(&mut settings.max_locks, number(value, 1..=65535)),
         ..Opt::BLANK
@@ -110,9 +110,9 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "max_hold",
         default: "0",
         hint: "SECONDS",
-        doc_short: "the longest that a lock may be held before it is taken back; 0: without limit (default: 0)",
+        doc_short: "maximum time to hold a lock, after which it is taken back; 0: without limit (default: 0)",
         doc_long: "
-            The longest that a lock may be held before it is taken back, whatever the request says.
+            Maximum time to hold a lock, after which it is taken back, whatever the request asks for.
             Decimals are allowed.
             With 0, which is the default, there is no limit.",
         set: |settings, value| assign(&mut settings.max_hold, seconds_or_forever(value)),
@@ -123,9 +123,9 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "warn_hold",
         default: "300",
         hint: "SECONDS",
-        doc_short: "log a lock that is held for so long, and again when that time has doubled; 0: never (default: 300)",
+        doc_short: "log a lock that is held for longer than this, and again each time that has doubled; 0: never (default: 300)",
         doc_long: "
-            Log a lock that is held for so long, and again whenever that time has doubled; see
+            Log a lock that is held for longer than this, and again each time that has doubled; see
             .Sx LOG .
             Decimals are allowed.
             With 0, never.
@@ -140,7 +140,7 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         hint: "N",
         doc_short: "log a key that refuses more than N requests a second, over a minute; 0: never (default: 100)",
         doc_long: "
-            Log a key that refuses more than so many requests a second, over a minute, from 0 to 1000000.
+            Log a key that refuses more than this number of requests a second, over a minute, from 0 to 1000000.
             With 0, never.
             The default is 100.",
         set: |settings, value| {
@@ -154,9 +154,9 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "max_line",
         default: "8192",
         hint: "BYTES",
-        doc_short: "the longest request (default: 8192)",
+        doc_short: "maximum length of a request (default: 8192)",
         doc_long: "
-            The longest request, without its line feed, from 64 to 1048576.
+            Maximum length of a request, without its line feed, from 64 to 1048576.
             The default is 8192.",
         set: |settings, value| assign(&mut settings.max_line, number(value, 64..=1024 * 1024)),
         ..Opt::BLANK

@@ -1,4 +1,4 @@
-//! What the pools tell operators, as tables and series.
+//! Report of the pools, as tables and series.
 
 use super::state::{CeilingInUse, KEYS_LOOKED_AT, WhichKeys};
 use super::{BusyKey, ClaimInfo, PoolsService};
@@ -12,10 +12,10 @@ use poolcounter_service::report::{
 };
 use std::cmp::Reverse;
 
-/// How many keys or holders a list of the report has at most.
+/// Most keys or holders in a list of the report.
 pub const MOST_ROWS: usize = 20;
 
-/// The paths below which there are pages about each key, type of work and client.
+/// Path prefixes of the pages about each key, type of work and client.
 pub(super) const KEYS: &str = "/pools/key/";
 pub(super) const TYPES_PATH: &str = "/pools/type/";
 pub(super) const CLIENTS: &str = "/pools/client/";
@@ -24,28 +24,28 @@ pub(super) const KEY: Column = Column {
     name: "key",
     title: "key",
     unit: ColumnUnit::Linked(KEYS),
-    help: "The key, in the bytes of clients.",
+    help: "Key, as clients send it.",
     ..Column::BLANK
 };
 pub(super) const PEER: Column = Column {
     name: "peer",
     title: "client",
     unit: ColumnUnit::Client(CLIENTS),
-    help: "The address of the client.",
+    help: "Address of the client.",
     ..Column::BLANK
 };
 pub(super) const AGE: Column = Column {
     name: "age",
     title: "for",
     unit: ColumnUnit::Age,
-    help: "How long it has held the lock or waited for it.",
+    help: "Time for which the client has held the lock or waited for it.",
     ..Column::BLANK
 };
 pub(super) const WHO: Column = Column {
     name: "who",
     title: "who",
     unit: ColumnUnit::Linked(CLIENTS),
-    help: "Who it says to be.",
+    help: "Name that the client gave (who=).",
     ..Column::BLANK
 };
 const WORKING: Column =
@@ -61,15 +61,15 @@ const WAITING: Column = Column {
 
 pub(super) static TYPES: TableInfo = TableInfo {
     name: "types",
-    title: "Types of work",
-    help: "",
-    empty: "Nobody has asked for a lock yet.",
+    title: "First parts of keys",
+    help: "Part of the key before its first colon: the type of work, or the wiki.",
+    empty: "No lock has been asked for since the start.",
     is_of_kinds: true,
     columns: &[
         Column {
             name: "name",
-            title: "type",
-            help: "What stands before the first colon of a key; other for all that came when there were too many.",
+            title: "first part",
+            help: "Part of the key before its first colon; other for those that came when there were too many.",
             metric: ColumnMetric::Label("type"),
             unit: ColumnUnit::Linked(TYPES_PATH),
             ..KEY
@@ -89,16 +89,17 @@ pub(super) static TYPES: TableInfo = TableInfo {
             emphasis: Emphasis::Alarm,
             ..Column::count("timeouts", "timeouts", "type_timeouts", "TIMEOUT replies, by type of work.")
         },
-        Column::times("wait", "wait", "How long requests waited that waited at all, by type of work."),
-        Column::times("hold", "hold", "How long locks were held, by type of work."),
+        Column::times("wait", "wait", "Waiting time of requests that had to wait, by type of work."),
+        Column::times("hold", "hold", "Time for which locks were held, by type of work."),
     ],
 };
 
-pub(super) static BUSIEST: TableInfo = TableInfo {
+static BUSIEST: TableInfo = BUSIEST_INFO;
+const BUSIEST_INFO: TableInfo = TableInfo {
     name: "busiest",
     title: "Busiest keys now",
-    help: "Keys with about as many claims, within a factor of two, stand in the order of their names.",
-    empty: "Nobody holds or waits for a lock.",
+    help: "Sorted by load in powers of two, then by name.",
+    empty: "No client holds or waits for a lock.",
     is_of_kinds: false,
     columns: &[
         KEY,
@@ -108,17 +109,18 @@ pub(super) static BUSIEST: TableInfo = TableInfo {
             name: "oldest",
             title: "oldest",
             unit: ColumnUnit::Age,
-            help: "How long the oldest of them has been held or waited for.",
+            help: "Age of the oldest lock or wait.",
             ..Column::BLANK
         },
     ],
 };
 
-pub(super) static HOTTEST: TableInfo = TableInfo {
+static HOTTEST: TableInfo = HOTTEST_INFO;
+const HOTTEST_INFO: TableInfo = TableInfo {
     name: "hottest",
     title: "Hottest keys of the last hour",
-    help: "What is old fades: after half an hour, an event counts half.",
-    empty: "Nobody was refused, and nobody had to wait.",
+    help: "Weighted by age (half-life 30 minutes).",
+    empty: "No request was refused or had to wait.",
     is_of_kinds: false,
     columns: &[
         KEY,
@@ -126,7 +128,7 @@ pub(super) static HOTTEST: TableInfo = TableInfo {
             name: "refusing",
             title: "refused now",
             unit: ColumnUnit::Level,
-            help: "Requests refused in the present minute, which began with a refusal.",
+            help: "Requests refused in the current minute, which began with a refusal.",
             emphasis: Emphasis::Alarm,
             ..Column::BLANK
         },
@@ -134,31 +136,45 @@ pub(super) static HOTTEST: TableInfo = TableInfo {
             name: "refusals",
             title: "refused",
             unit: ColumnUnit::Level,
-            help: "Requests refused lately: QUEUE_FULL and TIMEOUT.",
+            help: "Requests refused recently: QUEUE_FULL and TIMEOUT.",
             ..Column::BLANK
         },
         Column {
             name: "waits",
             title: "waited",
             unit: ColumnUnit::Level,
-            help: "Requests that waited lately.",
+            help: "Requests that had to wait recently.",
             ..Column::BLANK
         },
     ],
+};
+
+/// The tables of a search.
+pub(super) static BUSIEST_FOUND: TableInfo =
+    TableInfo { title: "Keys in use", empty: "No key in use matches.", ..BUSIEST_INFO };
+pub(super) static HOTTEST_FOUND: TableInfo = TableInfo { empty: "", ..HOTTEST_INFO };
+/// The row of a single key.
+pub(super) static HOTTEST_KEY: TableInfo = TableInfo {
+    title: "Refused and waited",
+    empty: "No request for this key was refused or had to wait recently.",
+    ..HOTTEST_INFO
 };
 
 static HOLDERS: TableInfo = TableInfo {
     name: "holders",
     title: "Longest holders",
     help: "",
-    empty: "Nobody holds a lock.",
+    empty: "No client holds a lock.",
     is_of_kinds: false,
     columns: &[
         KEY,
         PEER,
         WHO,
         Column {
-            metric: ColumnMetric::Largest { name: "oldest_holder", help: "How long the oldest lock has been held." },
+            metric: ColumnMetric::Largest {
+                name: "oldest_holder",
+                help: "Time for which the oldest lock has been held.",
+            },
             ..AGE
         },
     ],
@@ -167,22 +183,26 @@ static HOLDERS: TableInfo = TableInfo {
 static CEILINGS: TableInfo = TableInfo {
     name: "ceilings",
     title: "Ceilings",
-    help: "What requests may have at most. What they were cut down to, and what was shed, is counted since the last start or upgrade.",
+    help: "Upper limits of requests. Requests lowered to them, and requests shed, are counted since the last start or upgrade.",
     empty: "",
     is_of_kinds: false,
     columns: &[
         Column {
             name: "key",
             title: "keys",
-            help: "The pattern of their keys.",
+            help: "Pattern of the keys.",
             metric: ColumnMetric::Label("pattern"),
             ..KEY
         },
         bound("workers", "Locks of a key at a time."),
         bound("max_queue", "Locks and waits of a key at a time."),
-        Column { unit: ColumnUnit::Age, ..bound("timeout", "How long a request waits.") },
-        Column { unit: ColumnUnit::Age, ..bound("hold", "How long a lock is held.") },
-        Column { unit: ColumnUnit::Age, title: "sheds after", ..bound("shed_after", "How long the oldest may wait.") },
+        Column { unit: ColumnUnit::Age, ..bound("timeout", "Longest wait of a request.") },
+        Column { unit: ColumnUnit::Age, ..bound("hold", "Longest time for which a lock is held.") },
+        Column {
+            unit: ColumnUnit::Age,
+            title: "sheds after",
+            ..bound("shed_after", "Wait of the oldest waiter from which on requests are refused.")
+        },
         Column {
             title: "lowered",
             emphasis: Emphasis::Caution,
@@ -190,7 +210,7 @@ static CEILINGS: TableInfo = TableInfo {
                 "lowered",
                 "lowered",
                 "ceiling_lowered",
-                "Requests that asked for more than their ceiling allows.",
+                "Requests lowered because they asked for more than their ceiling allows.",
             )
         },
         Column {
@@ -200,7 +220,7 @@ static CEILINGS: TableInfo = TableInfo {
                 "shed",
                 "shed",
                 "ceiling_shed",
-                "Requests refused because those before them waited for too long.",
+                "Requests refused because the oldest waiter had waited for too long.",
             )
         },
         Column {
@@ -210,7 +230,7 @@ static CEILINGS: TableInfo = TableInfo {
                 "would_shed",
                 "would_shed",
                 "ceiling_would_shed",
-                "Requests that would have been refused for that, with shed_shadow.",
+                "Requests that would have been shed without shed_shadow.",
             )
         },
     ],
@@ -242,7 +262,7 @@ const fn bound(name: &'static str, help: &'static str) -> Column {
 }
 
 impl PoolsService {
-    /// Tells how the pools stand, without allocating.
+    /// Returns the series of the pools, without allocating.
     pub(super) fn standing(&self) -> [Series; 5] {
         let state = &self.state;
         [
@@ -254,7 +274,7 @@ impl PoolsService {
         ]
     }
 
-    /// Notes what was counted by type of work, in the order of the columns.
+    /// Notes the counts of each type of work, in the order of the columns.
     pub(super) fn tally_types(&self, note: &mut dyn FnMut(Counted<'_>)) {
         for one in self.state.types_in_use() {
             let counts = &[one.acquired, one.done, one.full, one.timeouts].map(Count::get);
@@ -262,8 +282,8 @@ impl PoolsService {
         }
     }
 
-    /// Returns the pools as they are now, and what has happened in them. Each table has [`MOST_ROWS`] rows at most, but for
-    /// that of the types, of which there are 257 at most; keys are cut to [`top_keys::KEY_BYTES`].
+    /// Returns the tables of the pools. Each has at most [`MOST_ROWS`] rows, but that of the types has at most 257;
+    /// keys are cut to [`top_keys::KEY_BYTES`].
     pub(super) fn tables(&self, now: Time, peers: &dyn Peers) -> Vec<Table> {
         let state = &self.state;
         let holders = state.longest_holders(MOST_ROWS).into_iter().map(|claim| {
@@ -276,17 +296,17 @@ impl PoolsService {
             self.busiest(WhichKeys::All, now),
             self.hottest(|_| true, now),
             Table { info: &HOLDERS, rows: holders.collect(), note: None },
-            Table { info: &CEILINGS, rows: state.ceilings().iter().map(row_of_ceiling).collect(), note: None },
+            ceilings_table(self.state.ceilings().iter()),
         ]
     }
 
     /// Returns the table of the busiest of some keys.
     pub(super) fn busiest(&self, which: WhichKeys<'_>, now: Time) -> Table {
         let mut keys = self.state.busiest(MOST_ROWS, which);
-        // One look after the other finds most keys where they stood before.
+        // In this order, most keys stay in their rows from one look to the next.
         keys.sort_by_key(|busy| (Reverse((busy.working + busy.waiting).ilog2()), busy.key));
         let note = self.state.is_too_much_to_look_at().then(|| {
-            format!("There are {} keys: {KEYS_LOOKED_AT} and the hottest ones are looked at.", self.state.keys())
+            format!("There are {} keys; only {KEYS_LOOKED_AT} and the hottest ones are searched.", self.state.keys())
         });
         let row = |busy: BusyKey<'_>| {
             let [working, waiting] = [busy.working, busy.waiting].map(|count| Cell::Number(count.into()));
@@ -303,14 +323,19 @@ impl PoolsService {
             [Cell::Name(hot.key.into())].into_iter().chain(numbers).collect()
         };
         let error = self.state.hottest_error(now);
-        let note = (error > 0).then(|| format!("A key may have had up to {error} more."));
+        let note = (error > 0).then(|| format!("The real counts of a key may be higher by up to {error}."));
         Table { info: &HOTTEST, rows: hottest.map(row).collect(), note }
     }
 }
 
-/// Returns the cell that says who has a claim.
+/// Returns the cell with the name that the client of a claim gave.
 pub(super) fn who_of(claim: &ClaimInfo<'_>) -> Cell {
     if claim.who.is_empty() { Cell::Nothing } else { Cell::Name(claim.who.into()) }
+}
+
+/// Returns the table of these ceilings.
+pub(super) fn ceilings_table<'a>(ceilings: impl Iterator<Item = &'a CeilingInUse>) -> Table {
+    Table { info: &CEILINGS, rows: ceilings.map(row_of_ceiling).collect(), note: None }
 }
 
 fn row_of_ceiling(of: &CeilingInUse) -> Vec<Cell> {
@@ -358,7 +383,7 @@ mod tests {
         Time::START + Span::from_secs(seconds)
     }
 
-    /// Has each connection say a line at a second of its own, and reports some time afterwards.
+    /// Sends each line on a connection and at a second of its own, and returns a report some time afterwards.
     fn report_after(lines: &[&str], seconds: u64) -> Report {
         let traffic = Traffic { connect_errors: 7.into(), ..Traffic::default() };
         let lines = lines.iter().enumerate().map(|(n, line)| (at(n as u64), n, line.to_string()));
@@ -366,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_tells_who_holds_what() {
+    fn a_report_lists_holders_of_each_pool() {
         let report = report_after(
             &[
                 "ACQ4ME a:1 1 9 9\n",

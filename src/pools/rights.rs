@@ -1,4 +1,4 @@
-//! What rules of access can say of the pools.
+//! Access rules for the pools.
 
 use super::{PoolsService, Reply};
 use poolcounter_core::id::ConnId;
@@ -11,7 +11,7 @@ use std::{iter, slice};
 use wire::{PoolRequest, StatsQuery};
 
 impl PoolsService {
-    /// Ends the wait of a connection whose rule does not include it any more.
+    /// Ends the wait of a connection whose rule does not include its keys any more.
     pub(super) fn drop_denied(&mut self, conn: ConnId, context: &mut Context<'_>) {
         let keys = self.state.awaited_keys(conn);
         if !keys.is_empty() && !context.includes(conn, ACQUIRE, &keys) {
@@ -20,7 +20,7 @@ impl PoolsService {
         }
     }
 
-    /// Looks whether a connection may ask for this now, and returns what it is told if not.
+    /// Checks if a connection may send this request now, and returns the refusal if not.
     #[inline(never)]
     pub(super) fn refusal_of(
         &self,
@@ -29,7 +29,7 @@ impl PoolsService {
         context: &mut Context<'_>,
     ) -> Option<Reply> {
         let several: Vec<&[u8]>;
-        // Each variant is matched with all its fields, so that one that names a key cannot be added without a decision here.
+        // Each variant is matched with all its fields, so that a new one with a key needs a decision here.
         let (verb, keys) = match request {
             PoolRequest::Acquire(Ok(acquire)) => {
                 let AcquireLock { key, purpose: _, workers: _, max_queue: _, timeout: _, hold: _, who: _, also } =
@@ -44,7 +44,7 @@ impl PoolsService {
                 }
             }
             PoolRequest::Stats(StatsQuery::Holders(key)) => (STATS, slice::from_ref(key)),
-            // What is given back is the connection's own.
+            // A connection releases only its own locks.
             PoolRequest::Release(_)
             | PoolRequest::Acquire(Err(_))
             | PoolRequest::Stats(StatsQuery::Fields)
@@ -53,7 +53,7 @@ impl PoolsService {
             | PoolRequest::Keys(_)
             | PoolRequest::Report(_) => (STATS, &[][..]),
         };
-        // A lock counts for each of its keys, of which there are few.
+        // A lock counts once for each of its keys, of which there are few.
         let takes = (verb == ACQUIRE)
             .then(|| Takes { has: context.holds_of(|| self.state.holds(conn)), locks: keys.len() as u32 });
         let denial = context.check(conn, &Need { verb, keys, takes }).err()?;

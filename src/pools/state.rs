@@ -1,13 +1,13 @@
-//! The state machine of the pools: which connections hold locks, which wait, and which are woken. It knows no sockets, no
+//! State machine of the pools: which connections hold locks, which wait, and which are woken. It knows no sockets, no
 //! bytes on the wire and no clock: it takes a connection, a request and the time, and emits replies for any connection.
 //!
-//! A claim is what a connection has in a pool: it holds a lock, or waits for one. It may be on several pools at once: then it has
-//! *parts* (`parts.rs`).
+//! A claim is the lock or the wait of a connection in a pool. It may be on several pools at once: then it has *parts*
+//! (`parts.rs`).
 //!
-//! Invariant: between turns a pool exists while it has claims. Within one, an emptied pool is kept for the requests behind it: a
-//! lock that is taken and given back over and over in one packet makes no pool twice. A claim stands in two queues: that of its
-//! connection, oldest first, and one of its pool's three, by its phase; a part stands in the latter alone. A connection has at most one claim that waits, and that is
-//! its newest.
+//! Invariant: between turns a pool exists while it has claims. Within one, an emptied pool is kept for the requests
+//! behind it: a lock that is taken and released over and over in one packet creates its pool once. A claim is in two
+//! queues: that of its connection, oldest first, and one of its pool's three, by its phase; a part is in the latter
+//! alone. A connection has at most one waiting claim, which is its newest.
 
 use crate::options::PoolsSettings;
 use by_pool::ClaimsByPool;
@@ -22,6 +22,7 @@ use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use slab::Slab;
 
 mod alerts;
+mod background;
 mod by_pool;
 mod ceilings;
 mod check;
@@ -43,13 +44,14 @@ pub use saved::SAVED_VERSION;
 pub use types::WorkType;
 
 use alerts::{Alerts, RefusalReason};
+use background::Background;
 use ceilings::Ceilings;
 use held::HeldLocks;
 use parts::{Freed, Parts};
 use types::{TypeId, Types};
-use who::Whos;
+use who::ClaimOwners;
 
-/// One step of the state machine: when it happens, and where its effects go.
+/// One step of the state machine: its time, and the places of its effects.
 pub struct PoolsStep<'a, 'w> {
     /// The time of the step.
     pub now: Time,
@@ -65,12 +67,14 @@ id! { PoolId }
 id! { ClaimId }
 
 timer_keys! {
-    /// What the pools arm timers for.
+    /// Purposes of the timers of the pools.
     pub enum PoolsTimer {
         /// The wait of the claim, or its hold, has reached its limit.
         Claim(id: ClaimId),
         /// An alert may be due.
         Alerts,
+        /// Background work has its slice.
+        Work,
     }
 }
 
@@ -86,7 +90,7 @@ struct Pool {
 struct Claim {
     pool: PoolId,
     conn: ConnId,
-    /// When the wait, or else the hold, began.
+    /// Begin of the wait, or else of the hold.
     since: Time,
     phase: ClaimPhase,
 }
@@ -94,35 +98,35 @@ struct Claim {
 enum ClaimPhase {
     Waiting {
         purpose: Purpose,
-        /// How long the lock may be held once it is granted.
+        /// Longest hold of the lock once it is granted.
         hold: Span,
         timeout: TimerId,
     },
     Holding {
-        /// Armed when the hold has a limit.
+        /// Timer of the end of the hold, if it has a limit.
         end: Option<TimerId>,
-        /// How many of the ages at which a lock is reported it has passed.
+        /// Number of milestones that it has passed: ages at which a lock is reported.
         passed: u8,
     },
-    /// It is a part of another claim, and waits or holds with it.
+    /// Part of another claim, which waits or holds with it.
     Part { whole: ClaimId, is_held: bool },
 }
 
 /// All pools, and the claims of each connection in them.
 pub struct PoolsState {
     settings: PoolsSettings,
-    /// No lock is granted to a request that comes, and none waits.
+    /// True while no request is granted a lock or waits for one.
     refuses_new: bool,
     names: Names<PoolId>,
     pools: Slab<Pool>,
-    /// The pools that were emptied in this turn. Some may have claims again, and some be named several times.
+    /// Pools that were emptied in this turn. Some may have claims again, and some may be listed several times.
     emptied: Vec<PoolId>,
-    /// Emptied buffers for the keys of pools to come, so that these are made without allocating.
+    /// Emptied buffers for the keys of new pools, which need no allocation then.
     spare_keys: Vec<Vec<u8>>,
     claims: Slab<Claim>,
-    whos: Whos,
+    whos: ClaimOwners,
     parts: Parts,
-    /// By connection: its claims, oldest first.
+    /// Claims by connection, oldest first.
     clients: Vec<List<ClaimId>>,
     links_by_client: Links,
     claims_by_pool: ClaimsByPool,
@@ -133,9 +137,10 @@ pub struct PoolsState {
     top_keys: TopKeys,
     alerts: Alerts,
     ceilings: Ceilings,
+    background: Background,
 }
 
-/// Whether a pool has a lock to give to a request.
+/// Availability of a lock of a pool for a request.
 enum Room {
     Free,
     Busy(PoolId),
@@ -154,7 +159,7 @@ impl PoolsState {
             emptied: Vec::new(),
             spare_keys: Vec::new(),
             claims: Slab::new(),
-            whos: Whos::default(),
+            whos: ClaimOwners::default(),
             parts: Parts::default(),
             clients: Vec::new(),
             links_by_client: Links::default(),
@@ -166,10 +171,12 @@ impl PoolsState {
             top_keys: TopKeys::default(),
             alerts: Alerts::default(),
             ceilings,
+            background: Background::default(),
         }
     }
 
-    /// Handles `ACQ4ME` and `ACQ4ANY`: grants a lock at once, lets the connection wait, or refuses. Ceilings lower what is asked for.
+    /// Handles `ACQ4ME` and `ACQ4ANY`: grants a lock at once, queues the request, or refuses it. Ceilings reduce the
+    /// requested limits.
     pub fn acquire(
         &mut self,
         conn: ConnId,
@@ -195,6 +202,7 @@ impl PoolsState {
         let claim = self.withdraw(id, step);
         if !self.note_if_emptied(claim.pool) && claim.was_held {
             self.wake_after_work(&claim, step);
+            self.grant_next(claim.pool, step);
             self.note_if_emptied(claim.pool);
         }
         self.grant_freed(claim.freed, step);
@@ -202,7 +210,7 @@ impl PoolsState {
         step.replies.push((conn, Reply::Released));
     }
 
-    /// Ends the wait of a connection that may not wait any more. What it holds stays.
+    /// Ends the wait of a connection that may not wait any more. It keeps its locks.
     pub fn deny_wait(&mut self, conn: ConnId, step: &mut PoolsStep<'_, '_>) {
         let Some(id) = self.waiting_claim(conn) else { return };
         let claim = self.withdraw(id, step);
@@ -211,7 +219,7 @@ impl PoolsState {
         step.replies.push((conn, Reply::Denied));
     }
 
-    /// Returns the claim for which a connection waits.
+    /// Returns the waiting claim of a connection.
     fn waiting_claim(&self, conn: ConnId) -> Option<ClaimId> {
         self.claims_of(conn).next().filter(|newest| self.claim_info(*newest).waits_for.is_some())
     }
@@ -221,6 +229,7 @@ impl PoolsState {
         match timer {
             PoolsTimer::Claim(id) => self.expire_claim(id, step),
             PoolsTimer::Alerts => self.expire_alerts(step),
+            PoolsTimer::Work => self.work(step),
         }
     }
 
@@ -246,24 +255,12 @@ impl PoolsState {
         self.note_if_emptied(claim.pool);
     }
 
-    /// Removes all claims of a connection that is gone, newest first.
-    pub fn close(&mut self, conn: ConnId, step: &mut PoolsStep<'_, '_>) {
-        while let Some(id) = self.clients.get(conn.index()).and_then(List::back) {
-            let claim = self.withdraw(id, step);
-            if claim.was_held {
-                self.grant_next(claim.pool, step);
-                self.grant_freed(claim.freed, step);
-            }
-            self.note_if_emptied(claim.pool);
-        }
-    }
-
-    /// Refuses new requests from now on, or takes them again. Those that wait are granted locks all the same.
+    /// Sets whether new requests are refused. Waiters are still granted locks.
     pub fn set_refusing(&mut self, refuses_new: bool) {
         self.refuses_new = refuses_new;
     }
 
-    /// Returns what was counted, with the levels as they are now. What happens below the protocol is not known here.
+    /// Returns the figures, with the levels as they are now, but without those of the connections' traffic.
     pub fn figures(&self, now: Time) -> Figures<Stat> {
         let mut figures = self.figures.clone();
         let locks_back = figures.of(Stat::ProcessedCount).max(1);
@@ -279,17 +276,17 @@ impl PoolsState {
         figures
     }
 
-    /// Returns true when there are no claims.
+    /// Returns true if there are no claims.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.pools.is_empty() && self.names.is_empty() && self.held.len() == 0
     }
 
-    /// Returns how many timers are armed for no claim.
+    /// Returns the number of armed timers that belong to no claim.
     pub fn background_timers(&self) -> usize {
         usize::from(self.alerts.timer.is_some())
     }
 
-    /// Makes a claim, or returns the refusal. The order of the checks is part of the protocol.
+    /// Adds a claim, or returns the refusal. The order of the checks is part of the protocol.
     fn try_acquire(
         &mut self,
         conn: ConnId,
@@ -303,6 +300,9 @@ impl PoolsState {
         }
         if !self.ceilings.is_empty() {
             self.ceilings.lower(request);
+        }
+        if self.background.has_leaving() {
+            self.catch_up(request, step);
         }
         let hash = self.names.hash(request.key);
         let known = self.find(hash, request.key);
@@ -346,7 +346,7 @@ impl PoolsState {
         Ok(())
     }
 
-    /// Returns whether a pool has a lock for a request; one that does not exist yet has.
+    /// Returns the availability of a lock of a pool for a request; a pool that does not exist yet is free.
     #[inline]
     fn room(&mut self, pool: Option<PoolId>, workers: u32, max_queue: u32, now: Time) -> Room {
         let Some(pool) = pool else { return Room::Free };
@@ -360,7 +360,7 @@ impl PoolsState {
         }
     }
 
-    /// Refuses a connection that has as many claims as it may, or waits.
+    /// Refuses a connection that has reached its limit of claims, or waits.
     fn check_client(&self, conn: ConnId) -> Result<(), Reply> {
         let Some(claims) = self.clients.get(conn.index()) else { return Ok(()) };
         if claims.len() >= self.settings.max_locks {
@@ -372,22 +372,16 @@ impl PoolsState {
         }
     }
 
-    /// Ends the waits for the result of work that is finished, and grants the lock to the next waiter.
-    fn wake_after_work(&mut self, finished: &Withdrawn, step: &mut PoolsStep<'_, '_>) {
-        let worked = step.now.since(finished.since);
-        while let Some(id) = self.pools[finished.pool.index()].waiting_for_anyone.front() {
-            let waiter = self.withdraw(id, step);
-            self.figures.add(Stat::GainedTime, worked);
-            self.figures.add(Stat::WaitingTimeForGood, step.now.since(waiter.since));
-            self.type_of(finished.pool).done.bump();
-            step.replies.push((waiter.conn, Reply::Done));
+    /// Grants a free lock to the oldest waiter, first to one that will work itself.
+    fn grant_next(&mut self, pool: PoolId, step: &mut PoolsStep<'_, '_>) {
+        if let Some(id) = self.next_waiter(pool, step) {
+            self.grant(id, step);
         }
-        self.grant_next(finished.pool, step);
     }
 
-    /// Grants a lock that has come free to the oldest waiter, first among those that work for themselves.
-    fn grant_next(&mut self, pool: PoolId, step: &mut PoolsStep<'_, '_>) {
-        let Some(id) = self.next_waiter(pool) else { return };
+    /// Grants a waiter all that it asked for.
+    fn grant(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
+        self.background.skip(self.claims[id.index()].pool, id, &self.pools, &self.links_by_pool);
         let claim = &mut self.claims[id.index()];
         let pool = &mut self.pools[claim.pool.index()];
         let of_type = &mut self.types[pool.type_id];
@@ -413,7 +407,8 @@ impl PoolsState {
         self.hold_parts(id);
     }
 
-    /// Begins the hold of a claim.
+    /// Starts the hold of a claim.
+    #[inline]
     fn begin_hold(&mut self, id: ClaimId, hold: Span, step: &mut PoolsStep<'_, '_>) {
         let claim = &mut self.claims[id.index()];
         claim.since = step.now;
@@ -459,12 +454,12 @@ struct Withdrawn {
     conn: ConnId,
     since: Time,
     was_held: bool,
-    /// The other pools that it had locks of, if it was held.
+    /// Other pools with its locks, if it was held.
     freed: Vec<Freed>,
 }
 
 impl Room {
-    /// Returns the one that has less to give, and itself if they have the same.
+    /// Returns the smaller availability of two; `self` if they are equal.
     fn or_less(self, other: Room) -> Room {
         match (&self, &other) {
             (Room::Full(_), _) | (_, Room::Free) | (Room::Busy(_), Room::Busy(_)) => self,
@@ -474,7 +469,7 @@ impl Room {
 }
 
 impl Pool {
-    /// Returns how many claims are held, and how many there are.
+    /// Returns the number of holders, and that of all claims.
     fn occupancy(&self) -> (u32, u32) {
         let holding = self.holders.len();
         (holding, holding + self.waiting_for_me.len() + self.waiting_for_anyone.len())

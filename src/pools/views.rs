@@ -1,6 +1,9 @@
-//! What the pools tell of one thing by itself: a key, a type of work, a client, or what has a text in its name.
+//! Pages about one object: a key, a type of work, a client, or the names that contain a text.
 
-use super::report::{AGE, KEY, PEER, TYPES, TYPES_PATH, WHO, row_of_type, who_of};
+use super::report::{
+    AGE, BUSIEST_FOUND, HOTTEST_FOUND, HOTTEST_KEY, KEY, PEER, TYPES, TYPES_PATH, WHO, ceilings_table, row_of_type,
+    who_of,
+};
 use super::state::{CLIENTS_LOOKED_AT, WhichKeys};
 use super::{ClaimInfo, MOST_ROWS, PoolsService, Purpose};
 use memchr::memmem::Finder;
@@ -12,14 +15,18 @@ use poolcounter_service::health::quoted;
 use poolcounter_service::report::tables::client_of;
 use poolcounter_service::report::{Cell, Column, ColumnUnit, Report, Table, TableInfo, View};
 
-/// How many claims are told of: as many as a person reads. An address is asked of the system for each.
+/// Most claims on a page: as many as a person reads. Each needs a system call for its address.
 const MOST_CLAIMS: usize = 100;
 
-static CLAIMS: TableInfo = TableInfo {
+/// Claims of the connections that a search has found.
+static CLAIMS_FOUND: TableInfo =
+    TableInfo { title: "Clients", empty: "No client that holds a lock or waits for one matches.", ..CLAIMS_INFO };
+static CLAIMS: TableInfo = CLAIMS_INFO;
+const CLAIMS_INFO: TableInfo = TableInfo {
     name: "claims",
     title: "Holders and waiters",
-    help: "Those that hold come first, then those that wait, in the order in which they are served.",
-    empty: "Nobody holds this or waits for it now.",
+    help: "Holders first, then waiters in the order in which they are served.",
+    empty: "No holders or waiters now.",
     is_of_kinds: false,
     columns: &[
         Column {
@@ -33,7 +40,7 @@ static CLAIMS: TableInfo = TableInfo {
             name: "state",
             title: "state",
             unit: ColumnUnit::Text,
-            help: "Whether it works, waits for the lock itself, or for the work of another.",
+            help: "State: it works, waits for the lock itself, or for the work of another.",
             ..Column::BLANK
         },
         PEER,
@@ -42,9 +49,9 @@ static CLAIMS: TableInfo = TableInfo {
         KEY,
         Column {
             name: "type",
-            title: "type",
+            title: "first part",
             unit: ColumnUnit::Linked(TYPES_PATH),
-            help: "The type of work.",
+            help: "Part of the key before its first colon.",
             ..Column::BLANK
         },
     ],
@@ -62,36 +69,58 @@ fn commands_for(kind: &[u8], name: &[u8]) -> Vec<String> {
 }
 
 impl PoolsService {
-    /// Returns what there is to tell of one thing: `key/KEY`, `type/NAME`, `client/CLIENT` or `find/TEXT`, in text as it is shown
-    /// elsewhere. A client is an address with or without its port, or who it says to be.
+    /// Returns the page of one object: `key/KEY`, `type/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on
+    /// other pages. A client is an address with or without its port, or the name that it gave.
     pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
         let at = path.iter().position(|byte| *byte == b'/')?;
         let (kind, thing) = (&path[..at], &path[at + 1..]);
-        // What is no text is taken as it is.
+        // Bytes that are no text are used as they are.
         let text = str::from_utf8(thing).unwrap_or_default();
-        let name = if text.is_empty() { thing.to_vec() } else { unescaped(text) };
+        let mut name = if text.is_empty() { thing.to_vec() } else { unescaped(text) };
+        if let Some(key) = self.completed(kind, &name, text) {
+            name = key.to_vec();
+        }
         let (word, tables) = match kind {
-            b"key" => ("Key", vec![self.claims_on(&name, text, now, peers)]),
-            b"type" => ("Type", self.tables_of_type(&name, now, peers)?),
+            b"key" => ("Key", self.tables_of_key(&name, now, peers)),
+            b"type" => ("Keys of", self.tables_of_type(&name, now, peers)?),
             b"client" => ("Client", vec![self.claims_of_client(&name, text, now, peers)]),
-            b"find" => ("Found", self.tables_with(&name, text, now, peers)),
+            b"find" => ("Search:", self.tables_with(&name, text, now, peers)),
             _ => return None,
         };
         let title = title_of(word, &name);
-        let commands = commands_for(kind, &name);
+        let mut commands = commands_for(kind, &name);
+        if kind == b"key" {
+            commands.extend(self.release_of(&name, peers));
+        }
         Some(View { title, report: Report { tables, ..Report::default() }, commands, ..View::default() })
     }
 
-    /// Returns who holds a key and who waits for it. Of a name that was cut, it is the busiest key that begins so.
-    fn claims_on(&self, key: &[u8], text: &str, now: Time, peers: &dyn Peers) -> Table {
-        let cut = text.strip_suffix('…').filter(|_| self.state.occupancy(key) == 0);
-        let key = cut.and_then(|text| self.state.key_beginning(&unescaped(text))).unwrap_or(key);
-        let more = self.state.occupancy(key).saturating_sub(MOST_CLAIMS);
-        let note = (more > 0).then(|| format!("There are {more} more."));
-        table_of(self.state.claims_on(key).take(MOST_CLAIMS), note, now, peers)
+    /// Returns the busiest key that begins with a name which a table has cut, unless a key has just that name.
+    fn completed(&self, kind: &[u8], name: &[u8], text: &str) -> Option<&[u8]> {
+        let beginning = text.strip_suffix('…').filter(|_| kind == b"key" && self.state.occupancy(name) == 0)?;
+        self.state.key_beginning(&unescaped(beginning))
     }
 
-    /// Returns what there is to tell of a type of work.
+    /// Returns the tables of a key: refusals and waits, holders and waiters, and the ceiling that applies to it.
+    fn tables_of_key(&self, key: &[u8], now: Time, peers: &dyn Peers) -> Vec<Table> {
+        let more = self.state.occupancy(key).saturating_sub(MOST_CLAIMS);
+        let note = (more > 0).then(|| format!("There are {more} more."));
+        let ceiling = self.state.ceilings().iter().find(|one| one.ceiling.matches(key));
+        vec![
+            Table { info: &HOTTEST_KEY, ..self.hottest(|hot| *hot == *top_keys::truncated(key), now) },
+            table_of(self.state.claims_on(key).take(MOST_CLAIMS), note, now, peers),
+            ceilings_table(ceiling.into_iter()),
+        ]
+    }
+
+    /// Returns the command that takes a lock from its longest holder, if there is one.
+    fn release_of(&self, key: &[u8], peers: &dyn Peers) -> Option<String> {
+        let held = self.state.claims_on(key).take(MOST_CLAIMS).filter(|claim| claim.waits_for.is_none());
+        let client = peers.peer(held.min_by_key(|claim| claim.since)?.conn);
+        Some(format!("admin RELEASE-LOCK {} {client}", quoted(key)?))
+    }
+
+    /// Returns the tables of a type of work; None if it has no counts.
     fn tables_of_type(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<Vec<Table>> {
         let row = row_of_type(self.state.type_of_name(name)?);
         let prefix = [name, b":"].concat();
@@ -103,7 +132,7 @@ impl PoolsService {
         ])
     }
 
-    /// Returns what a client holds and waits for: one connection, all of an address, or all that say to be it.
+    /// Returns the claims of a client: of one connection, of all from an address, or of all with that name.
     fn claims_of_client(&self, who: &[u8], text: &str, now: Time, peers: &dyn Peers) -> Table {
         if let Some(conn) = client_of(text, peers) {
             return table_of(self.state.claims_with(conn).take(MOST_CLAIMS), None, now, peers);
@@ -115,18 +144,18 @@ impl PoolsService {
         self.claims_where(is_it, now, peers)
     }
 
-    /// Returns what has a text in its name.
+    /// Returns the keys and claims with a text in their names.
     fn tables_with(&self, bytes: &[u8], text: &str, now: Time, peers: &dyn Peers) -> Vec<Table> {
         let finder = Finder::new(bytes);
         let has_it = |claim: &ClaimInfo<'_>, peer: &str| finder.find(claim.who).is_some() || peer.contains(text);
         vec![
-            self.busiest(WhichKeys::With(bytes), now),
-            self.hottest(|key| finder.find(key).is_some(), now),
-            self.claims_where(has_it, now, peers),
+            Table { info: &BUSIEST_FOUND, ..self.busiest(WhichKeys::With(bytes), now) },
+            Table { info: &HOTTEST_FOUND, ..self.hottest(|key| finder.find(key).is_some(), now) },
+            Table { info: &CLAIMS_FOUND, ..self.claims_where(has_it, now, peers) },
         ]
     }
 
-    /// Returns the claims of those connections of which this is true, of the claim and the address of its peer.
+    /// Returns the claims for which `include` is true, which gets the claim and the address of its connection.
     fn claims_where(&self, include: impl Fn(&ClaimInfo<'_>, &str) -> bool, now: Time, peers: &dyn Peers) -> Table {
         let mut looked_at = 0;
         let claims = self.state.clients().inspect(|_| looked_at += 1).flat_map(|conn| {
@@ -136,15 +165,16 @@ impl PoolsService {
         });
         let claims: Vec<ClaimInfo<'_>> = claims.take(MOST_CLAIMS).collect();
         let note = if claims.len() == MOST_CLAIMS {
-            Some(format!("Only {MOST_CLAIMS} are told of."))
+            Some(format!("Only the first {MOST_CLAIMS} are shown."))
         } else {
-            (looked_at == CLIENTS_LOOKED_AT).then(|| format!("Only {CLIENTS_LOOKED_AT} connections are looked at."))
+            (looked_at == CLIENTS_LOOKED_AT)
+                .then(|| format!("Only the first {CLIENTS_LOOKED_AT} connections are searched."))
         };
         table_of(claims.into_iter(), note, now, peers)
     }
 }
 
-/// Returns a table of claims. Those that wait are numbered for themselves.
+/// Returns a table of claims. Waiters are numbered apart.
 fn table_of<'a>(
     claims: impl Iterator<Item = ClaimInfo<'a>>,
     note: Option<String>,

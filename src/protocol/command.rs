@@ -1,6 +1,6 @@
 //! Tables of commands: one for each protocol. Its parser, the rules of access, the manual and the tests read it.
 
-/// Right to a kind of requests, which rules of access give: its place among the rights of its service.
+/// Right to a kind of requests, which rules of access give: its index among the rights of its service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verb(pub u8);
 
@@ -14,17 +14,17 @@ impl Verb {
 /// Command of a protocol: one row of its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Command {
-    /// The word on the wire, or the name of an opcode.
+    /// Word on the wire, or name of an opcode.
     pub word: &'static str,
-    /// Its arguments: `<x>` stands for a value, `[x]` may be left out, `...` repeats.
+    /// Arguments: `<x>` stands for a value, `[x]` may be left out, `...` repeats.
     pub arguments: &'static str,
-    /// The right that it needs. `None`: no right, as it gives something back or concerns its own connection alone.
+    /// Right that it needs. `None`: no right, as it only releases something or concerns its own connection.
     pub verb: Option<Verb>,
     /// One sentence for people, which begins with a verb.
     pub help: &'static str,
 }
 
-/// Declares the commands of a protocol: an enum and its table. A fifth value in a row is of the type that the heading names.
+/// Declares the commands of a protocol: an enum and its table. A fifth value in a row has the type in the heading.
 #[macro_export]
 macro_rules! commands {
     ($(#[$doc:meta])* $name:ident, $traits:ident: $type:ty {
@@ -54,7 +54,7 @@ macro_rules! commands {
         impl $name {
             /// Every command, in the order of the table.
             pub const ALL: &'static [$name] = &[$($name::$command,)*];
-            /// The row of each, in the same order.
+            /// Row of each command, in the same order.
             pub const ROWS: &'static [$crate::command::Command] = &[$($crate::command::Command {
                 word: $word,
                 arguments: $arguments,

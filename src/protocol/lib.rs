@@ -1,13 +1,17 @@
-//! The protocols of the services, for both sides of a connection: requests and replies as values, how they are read and written.
+//! Protocols of the services, for both sides of a connection: requests and replies as values, their parsers and
+//! writers.
 //!
-//! No module has a socket or knows who holds what. This crate uses `poolcounter-core` alone. Without the feature `daemon` it has
-//! what clients need.
+//! No module has a socket or knows the state. This crate uses `poolcounter-core` alone. Without the feature `daemon` it
+//! has only the parts for clients.
 
 pub mod command;
 pub mod line;
 
 /// The protocol of poolcounterd, and its extensions.
 pub mod pools {
+    /// Port of servers of which none is named.
+    pub const DEFAULT_PORT: u16 = 7531;
+
     pub mod commands;
     pub mod request;
     pub mod stats;
@@ -16,6 +20,9 @@ pub mod pools {
 
 /// The protocol of yrmcds, and its extensions.
 pub mod counters {
+    /// Port of servers of which none is named.
+    pub const DEFAULT_PORT: u16 = 11215;
+
     pub mod commands;
     pub mod request;
     pub mod stats;
@@ -24,6 +31,9 @@ pub mod counters {
 
 /// The protocol of members.
 pub mod members {
+    /// Port of servers of which none is named.
+    pub const DEFAULT_PORT: u16 = 7532;
+
     pub mod commands;
     pub mod pool_settings;
     pub mod request;
@@ -32,6 +42,9 @@ pub mod members {
 
 /// The protocol of beanstalkd, and its extensions.
 pub mod jobs {
+    /// Port of servers of which none is named.
+    pub const DEFAULT_PORT: u16 = 11300;
+
     #[cfg(feature = "daemon")]
     pub mod commands;
     pub mod name;

@@ -1,4 +1,4 @@
-//! Lines of words: what the protocols of the pools and of the members have in common.
+//! Lines of words: the common part of the protocols of the pools and of the members.
 
 use memchr::memchr;
 use poolcounter_core::decimal::first_number;
@@ -9,23 +9,23 @@ use std::fmt;
 /// Line at the front of a connection's input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Line<'a> {
-    /// A line without its end, and how many bytes it takes with it.
+    /// A line without its end, and the number of its bytes with it.
     Whole(&'a [u8], usize),
-    /// No end of line yet.
+    /// An incomplete line.
     Partial,
     /// More bytes than a line may have.
     TooLong,
 }
 
-/// Request whose line is looked for first.
+/// Request that is looked for first.
 const RELEASE: &[u8] = b"RELEASE";
-/// The answer to a line that is too long; the connection ends after it.
+/// Answer to a line that is too long; the connection ends after it.
 pub const LINE_TOO_LONG: &[u8] = b"ERROR LINE_TOO_LONG\n";
 
-/// Returns the first line of the input, which ends in LF or CR LF. Its end is not among the first `seen` bytes. A line may have
-/// `max` bytes before its LF.
+/// Returns the first line of the input, which ends in LF or CR LF. The first `seen` bytes contain no end. A line may
+/// have `max` bytes before its LF.
 pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
-    // Half of all lines.
+    // These are half of all lines.
     if input.starts_with(b"RELEASE\n") && max >= RELEASE.len() {
         return Line::Whole(RELEASE, RELEASE.len() + 1);
     }
@@ -38,7 +38,7 @@ pub fn first_line(input: &[u8], seen: usize, max: usize) -> Line<'_> {
     }
 }
 
-/// The words of a line, which are separated by one or more spaces.
+/// Words of a line, which are separated by one or more spaces.
 pub struct LineWords<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for LineWords<'a> {
@@ -62,7 +62,7 @@ impl<'a> LineWords<'a> {
         }
     }
 
-    /// Takes the next word if it is a key: one without NUL.
+    /// Takes the next word if it is a key: not empty, and without NUL.
     #[inline]
     pub(crate) fn take_key(&mut self) -> Option<&'a [u8]> {
         self.skip_spaces();
@@ -71,7 +71,7 @@ impl<'a> LineWords<'a> {
         (!key.is_empty() && rest.first() != Some(&0)).then_some(key)
     }
 
-    /// Takes the next word if [`parse_number`] would return a number, which it returns; else it stays.
+    /// Takes the next word and returns its number, if it is one for [`parse_number`]; else the word stays.
     #[inline]
     pub(crate) fn take_number(&mut self) -> Option<u32> {
         self.skip_spaces();
@@ -81,11 +81,11 @@ impl<'a> LineWords<'a> {
     }
 }
 
-/// Returns how many bytes stand before the first space or NUL. It looks at eight at a time.
+/// Returns the number of bytes before the first space or NUL. It examines eight at a time.
 #[inline]
 fn key_len(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
-    // Space and NUL are the bytes of which nothing is left without this bit.
+    // Space and NUL are the bytes that are zero without this bit.
     const SPACE: u64 = u64::from_ne_bytes([b' '; 8]);
     let (words, tail) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
@@ -100,9 +100,9 @@ fn key_len(bytes: &[u8]) -> usize {
     bytes.len() - tail.len() + in_tail.unwrap_or(tail.len())
 }
 
-/// Returns a key as it goes over the wire: a space becomes `%20`, as MediaWiki writes it. Nothing else is changed, so a key that has
-/// `%20` in it already names the same pool.
-/// `None`: it is empty, or has a line feed, a carriage return or a NUL, which no request can carry.
+/// Returns the form of a key on the wire: a space becomes `%20`, as MediaWiki writes it. Other bytes are unchanged, so
+/// a key that contains `%20` already names the same pool. `None`: the key is empty, or has a line feed, a carriage
+/// return or a NUL, which no request can carry.
 pub fn escape_key(key: &[u8]) -> Option<Cow<'_, [u8]>> {
     if key.is_empty() || key.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
         return None;
@@ -113,14 +113,14 @@ pub fn escape_key(key: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(key.split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"%20"[..])))
 }
 
-/// Seconds on the wire: without decimals where there are none, because the C daemon does not read them, and else rounded up to
-/// milliseconds.
+/// Seconds on the wire: without decimals if they are whole, because the C daemon does not read decimals, else rounded
+/// up to milliseconds.
 pub struct WireSeconds(pub Span);
 
 impl fmt::Display for WireSeconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_micros().div_ceil(1_000);
-        // The longest that the protocol can say.
+        // The most that the protocol can express.
         let seconds = (ms / 1_000).min(u64::from(u32::MAX));
         match ms % 1_000 {
             0 => write!(f, "{seconds}"),

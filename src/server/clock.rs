@@ -1,15 +1,15 @@
-//! The only place that reads clocks: the monotonic one, which no change of the date disturbs, and once the time of day.
+//! The only module that reads clocks: the monotonic one, which no change of the date disturbs, and the time of day.
 
 use nix::time::{ClockId, clock_gettime};
 use poolcounter_core::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// Time since the server started. The monotonic clock is the system's, so a process that takes over goes on with it.
+/// Clock of the time since the server started. The monotonic clock is the system's, so a successor goes on with it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Clock {
-    /// The monotonic clock's reading at the start, in microseconds.
+    /// Reading of the monotonic clock at the start, in microseconds.
     started: u64,
-    /// The time of day at that moment, in microseconds since 1970.
+    /// Time of day at that moment, in microseconds since 1970.
     epoch: u64,
 }
 
@@ -19,18 +19,24 @@ impl Clock {
         Clock { started: micros(ClockId::CLOCK_MONOTONIC), epoch: micros(ClockId::CLOCK_REALTIME) }
     }
 
-    /// Returns the time of day at [`Time::START`], since 1970.
+    /// Returns the time of day at [`Time::START`], since 1970, by the clock as it is set now.
+    pub fn wall(&self) -> Span {
+        let running = micros(ClockId::CLOCK_MONOTONIC).saturating_sub(self.started);
+        Span::from_micros(micros(ClockId::CLOCK_REALTIME).saturating_sub(running))
+    }
+
+    /// Returns the time of day at [`Time::START`], since 1970, as it was read then.
     pub fn epoch(&self) -> Span {
         Span::from_micros(self.epoch)
     }
 
-    /// Returns the time now.
+    /// Returns the present time.
     pub fn now(&self) -> Time {
         self.at(micros(ClockId::CLOCK_MONOTONIC))
     }
 
-    /// Returns the time at a reading of the monotonic clock. One from before the start is the start: a virtual machine that was moved, or a
-    /// handover from before a boot, must not end the process.
+    /// Returns the time at a reading of the monotonic clock. Readings before the start count as the start: a virtual
+    /// machine that was moved, or a handover from before a boot, must not end the process.
     fn at(&self, reading: u64) -> Time {
         Time::START + Span::from_micros(reading.saturating_sub(self.started))
     }

@@ -1,6 +1,6 @@
-//! One connection: its stream, and what is known of it. It knows nothing of the others.
+//! One connection: its stream, and its state. It knows nothing of the others.
 
-use super::read_buffer::{Left, ReadBuffer};
+use super::read_buffer::{Left, ReadBuffer, Unserved};
 use poolcounter_core::proxy::Header;
 use poolcounter_core::wheel::TimerId;
 use poolcounter_service::access::Identity;
@@ -9,20 +9,20 @@ use poolcounter_service::contract::Credentials;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 
-/// A non-blocking stream of bytes.
+/// Non-blocking stream of bytes.
 pub trait Stream: Read + Write {
     /// Closes the sending side, so that the peer reads an end of file.
     ///
     /// # Errors
     ///
-    /// When the peer is gone.
+    /// Fails if the peer has disconnected.
     fn finish(&mut self) -> io::Result<()>;
 
     /// Returns the address of the peer, without spaces.
     ///
     /// # Errors
     ///
-    /// When the peer is gone.
+    /// Fails if the peer has disconnected.
     fn peer(&self) -> io::Result<String>;
 
     /// Returns whether the peer is on this machine.
@@ -30,32 +30,32 @@ pub trait Stream: Read + Write {
         false
     }
 
-    /// Returns where the peer is, if that is on a network.
+    /// Returns the IP address of the peer, if it is on a network.
     fn ip(&self) -> Option<IpAddr> {
         None
     }
 
-    /// Returns false if the peer is on a network and its address is not known.
+    /// Returns false if the peer is on a network and its address is unknown.
     fn is_known(&self) -> bool {
         true
     }
 
-    /// Returns as whom the peer has connected, where the system tells.
+    /// Returns the user and group of the peer, if the system provides them.
     fn credentials(&self) -> Option<Credentials> {
         None
     }
 }
 
-/// What an event of the poll says of a connection.
+/// State of a connection in an event of the poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Readiness {
-    /// There is something to read.
+    /// True if there are bytes to read.
     pub readable: bool,
-    /// There is room to write.
+    /// True if there is room to write.
     pub writable: bool,
-    /// The peer has closed its sending side or is gone: a short read is not the end of what can be read.
+    /// True if the peer has closed its sending side or disconnected: a short read is not the end of the data.
     pub hangup: bool,
-    /// The connection is gone in both directions.
+    /// True if the connection is closed in both directions.
     pub lost: bool,
 }
 
@@ -63,64 +63,57 @@ pub(super) struct Connection<S> {
     pub stream: S,
     pub service: ServiceId,
     pub phase: Phase,
-    /// A read may bring something.
+    /// True if a read may return bytes.
     pub readable: bool,
-    /// The peer has said that it will send no more, though some of what it sent may be unread.
+    /// True if the peer has closed its sending side, though its last bytes may be unread.
     pub hangup: bool,
-    /// Everything that the peer sent has been read.
+    /// True once everything that the peer sent has been read.
     pub eof: bool,
-    /// The last write did not take all: an event will come when there is room.
+    /// True after an incomplete write: an event will come when there is room.
     pub blocked: bool,
-    /// Its output was full at its turn: it has no other turn until that drains.
+    /// True if its output was full at its turn: it has no other turn until that drains.
     pub parked: bool,
-    /// Its service has answered [`Then::Wait`](poolcounter_service::contract::Then::Wait) and not resumed it yet.
+    /// True while its service waits: it has answered [`Then::Wait`](poolcounter_service::contract::Then::Wait) and not
+    /// resumed it.
     pub waiting: bool,
-    /// Its service is done with it, and it ends once the replies have left that wait for a commit.
+    /// True once its service is done with it: it ends once the replies that wait for a commit have left.
     pub draining: bool,
-    /// The system has said that the connection is gone.
+    /// True once the system has reported the connection as lost.
     pub lost: bool,
-    /// Reading or writing failed, or its time is over: what is unsent is never sent.
+    /// True if reading or writing failed, or its time is over: unsent bytes are never sent.
     pub failed: bool,
-    /// Whole or partial requests that were read and not served.
-    pub unserved: Vec<u8>,
-    /// Its service has seen what is unserved, and waits for more.
+    /// Whole or partial requests that were read and not served; None if there are none, as of every idle connection.
+    pub unserved: Unserved,
+    /// True if its service has seen the unserved bytes, and waits for more.
     pub partial: bool,
-    /// Whose requests come over it.
-    pub client: Client,
-    /// Where it is counted.
+    /// Header of the proxy about the client whose requests come over it; None if that is the peer.
+    pub header: Option<Box<Header>>,
+    /// Counter that includes it.
     pub place: Place,
 }
 
-/// Where a connection is counted.
+/// Counter that includes a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// Among those that its service has open.
+    /// The open connections of its service.
     Open,
-    /// Among those of which a proxy is to say who the client is.
+    /// The connections whose proxies have not sent a header yet.
     Awaited,
-    /// Among those that were not let in, and may read that.
+    /// The refused connections that may still read the refusal.
     Refused,
 }
 
-/// Whose requests come over a connection.
-pub(super) enum Client {
-    /// Those of whoever has connected.
-    Peer,
-    /// Those of the client of a proxy, which has not said yet who that is.
-    Unknown { header_timer: TimerId },
-    /// Those of the client of a proxy, which has said this.
-    Behind(Box<Header>),
-}
-
-/// How far a connection is on the way to its end.
+/// Phase of a connection on the way to its end.
 pub(super) enum Phase {
+    /// The peer is a proxy, and its header about the client is awaited.
+    Unidentified { header_timer: TimerId },
     /// Its service serves it.
     Open,
-    /// The service serves it, but it is parked: the peer has closed its side and does not read its replies.
+    /// Its service serves it, but it is parked: the peer has closed its side and does not read its replies.
     HalfClosed { linger_timer: TimerId },
-    /// The service has forgotten it; `reap` decides what follows.
+    /// Its service has closed it; `reap` decides the next phase.
     Closed,
-    /// The service has forgotten it, but the last replies are not sent, or the peer has not closed its side yet.
+    /// Its service has closed it, but the last replies are not sent, or the peer has not closed its side yet.
     Lingering { linger_timer: TimerId },
 }
 
@@ -139,32 +132,29 @@ impl<S: Stream> Connection<S> {
             draining: false,
             lost: false,
             failed: false,
-            unserved: Vec::new(),
+            unserved: None,
             partial: false,
-            client: Client::Peer,
+            header: None,
             place: Place::Open,
         }
     }
 
-    /// Returns true while its service has not been told that it is over.
+    /// Returns true until its service has closed it.
     pub fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open | Phase::HalfClosed { .. })
+        matches!(self.phase, Phase::Unidentified { .. } | Phase::Open | Phase::HalfClosed { .. })
     }
 
-    /// Returns what a proxy has said of its client; None if no proxy has connected.
-    pub fn header(&self) -> Option<&Header> {
-        match &self.client {
-            Client::Behind(header) => Some(header),
-            Client::Peer | Client::Unknown { .. } => None,
-        }
+    /// Returns true while the header of its proxy is awaited.
+    pub fn is_unidentified(&self) -> bool {
+        matches!(self.phase, Phase::Unidentified { .. })
     }
 
-    /// Returns the timer that ends the wait for what a proxy says, and ends that wait; None if it is over.
+    /// Takes the timer that limits the wait for a proxy's header, and ends that wait; None if it is over.
     pub fn take_header_timer(&mut self) -> Option<TimerId> {
-        match std::mem::replace(&mut self.client, Client::Peer) {
-            Client::Unknown { header_timer } => Some(header_timer),
-            known => {
-                self.client = known;
+        match std::mem::replace(&mut self.phase, Phase::Open) {
+            Phase::Unidentified { header_timer } => Some(header_timer),
+            other => {
+                self.phase = other;
                 None
             }
         }
@@ -172,45 +162,43 @@ impl<S: Stream> Connection<S> {
 
     /// Returns the address of the client, without spaces.
     pub fn address(&self) -> io::Result<String> {
-        match self.header().and_then(|header| header.source) {
+        match self.header.as_ref().and_then(|header| header.source) {
             Some(source) => Ok(source.to_string()),
             None => self.stream.peer(),
         }
     }
 
-    /// Returns whether the client is on this machine. That of a proxy is not, unless the proxy says so.
+    /// Returns whether the client is on this machine. A proxy's client is not, unless the header says so.
     pub fn is_local(&self) -> bool {
-        match &self.client {
-            Client::Peer => self.stream.is_local(),
-            Client::Unknown { .. } => false,
-            Client::Behind(header) => header.source.is_some_and(|source| source.ip().is_loopback()),
+        match &self.header {
+            Some(header) => header.source.is_some_and(|source| source.ip().is_loopback()),
+            None => !self.is_unidentified() && self.stream.is_local(),
         }
     }
 
-    /// Returns as whom the client has connected, where the system tells: not of one behind a proxy.
+    /// Returns the user and group of the client, if the system provides them; None for the client of a proxy.
     pub fn credentials(&self) -> Option<Credentials> {
-        matches!(self.client, Client::Peer).then(|| self.stream.credentials())?
+        if self.header.is_some() || self.is_unidentified() { None } else { self.stream.credentials() }
     }
 
-    /// Returns the properties of the client by which rules of access know it. None while they are not known: then no rule is for the client,
-    /// not even one for all.
+    /// Returns the properties of the client for rules of access. None while they are unknown: then no rule admits the
+    /// client, not even one for all.
     pub fn identity(&self) -> Option<Identity<'_>> {
-        match &self.client {
-            Client::Peer => self.stream.is_known().then(|| Identity {
-                ip: self.stream.ip(),
-                credentials: self.stream.credentials(),
-                certificate: None,
-            }),
-            Client::Unknown { .. } => None,
-            Client::Behind(header) => Some(Identity {
+        match &self.header {
+            Some(header) => Some(Identity {
                 ip: header.source.map(|source| source.ip()),
                 credentials: None,
                 certificate: header.tls.as_ref().and_then(|tls| tls.common_name.as_deref()),
             }),
+            None if self.is_unidentified() || !self.stream.is_known() => None,
+            None => {
+                let (ip, credentials) = (self.stream.ip(), self.stream.credentials());
+                Some(Identity { ip, credentials, certificate: None })
+            }
         }
     }
 
-    /// Reads as [`ReadBuffer::read_turn`] does, and notes whether another read may bring more.
+    /// Reads as [`ReadBuffer::read_turn`] does, and notes if another read may bring more.
     #[inline]
     pub fn read(&mut self, read_buffer: &mut ReadBuffer) -> io::Result<()> {
         let left = read_buffer.read_turn(&mut self.stream, self.hangup)?;

@@ -1,13 +1,13 @@
-//! Every connection, and the phases of the tick that work on them: serve, expire, flush, reap. It knows streams that read
-//! and write, but neither sockets nor the clock, so that the simulator runs the very same code.
+//! Table of all connections, and the phases of the tick that work on them: serve, expire, flush, reap. It knows streams
+//! that read and write, but neither sockets nor the clock, so that the simulator runs the very same code.
 //!
-//! Invariant: a connection with work that no event will announce (bytes not read, requests not served) stands in `ready`,
+//! Invariant: a connection with work that no event will announce (bytes not read, requests not served) is in `ready`,
 //! unless it is parked, and then the flush that drains its output puts it there.
-//! Invariant: a service knows a connection from its first turn until [`Service::close`](poolcounter_service::contract::Service::close), and never after.
-//! That is called where the end is found, so that what the connection held is free for every connection served later; `reap`
-//! only drops the socket.
+//! Invariant: a service knows a connection from its first turn until
+//! [`Service::close`](poolcounter_service::contract::Service::close), and never after. That is called as soon as the
+//! end is found, so that the locks of the connection are free at once; `reap` only drops the socket.
 
-use super::connection::{Client, Connection, Phase, Place, Stream};
+use super::connection::{Connection, Phase, Place, Stream};
 use super::dispatch::Dispatch;
 use super::idle::IdleQueues;
 use super::read_buffer::ReadBuffer;
@@ -26,7 +26,9 @@ use poolcounter_service::loop_stats::LoopStats;
 
 mod check;
 mod events;
+mod finish;
 mod guard;
+mod header;
 mod health;
 mod saved;
 mod table;
@@ -37,34 +39,32 @@ pub(super) use saved::{ConnectionsHead, SavedClient, SavedConnection};
 use table::Table;
 pub use tick::Host;
 
-/// How long a connection that is to be closed may take to read its last replies, and to notice.
+/// Time that a connection to be closed has for reading its last replies, and for closing its side.
 const LINGER: Span = Span::from_secs(5);
-/// How long a proxy may take to say who its client is.
-const HEADER_TIME: Span = Span::from_secs(10);
 /// The loop's own timers; the services' owners count up from zero.
 const LOOP: Owner = Owner(u8::MAX);
 
-/// The connections of all services, with everything they share.
+/// Connections of all services, with everything they share.
 pub struct Connections<S> {
     slab: Table<S>,
-    /// The connections that are to be served in the next tick, in order.
+    /// Connections that are served in the next tick, in order.
     ready: Queue<ConnId>,
     idle: IdleQueues,
-    /// The connections that `reap` is to look at.
+    /// Connections for the next `reap`.
     closing: Queue<ConnId>,
-    /// Services whose stores have finished something.
+    /// Services whose stores have finished work.
     completed: Vec<ServiceId>,
     read_buffer: ReadBuffer,
-    /// How many connections each service may have; None without a limit.
+    /// Most connections of each service; None without limits.
     places: Option<PerService<u64>>,
-    /// Connections of which a proxy has not said yet who the client is. They have no place.
+    /// Number of connections whose proxies have not sent a header. They have no place.
     awaited: u64,
-    /// Connections that were not let in, and may read that. They have no place either.
+    /// Number of refused connections that may still read the refusal. They have no place either.
     refused: usize,
     accept_log: LogLimit,
-    /// What another process has denied, until there are rules to count it by.
+    /// Denials of the previous process, until there are rules to count them by.
     denied: Vec<SavedCounts>,
-    /// True while an upgrade waits until the services are quiet: nothing is served.
+    /// True while an upgrade waits until the services are quiet: no connection is served.
     is_paused: bool,
     dispatch: Dispatch,
 }
@@ -89,7 +89,12 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Applies the settings: [`Lifecycle::configure`](poolcounter_service::contract::Lifecycle::configure) of every service.
+    /// Goes by this time of day at [`Time::START`], as the clock is set now, from the beginning.
+    pub fn begin_with(&mut self, wall: Span) {
+        self.dispatch.begin_with(wall);
+    }
+
+    /// Applies the settings of every service: [`configure`](poolcounter_service::contract::Lifecycle::configure).
     pub fn configure(&mut self, now: Time) {
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.configure(context));
@@ -98,12 +103,12 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Opens the stores: [`Lifecycle::begin`](poolcounter_service::contract::Lifecycle::begin) of every service. `listens` says which
-    /// services clients can connect to.
+    /// Opens the stores: [`Lifecycle::begin`](poolcounter_service::contract::Lifecycle::begin) of every service.
+    /// `listens` returns true for services with listeners.
     ///
     /// # Errors
     ///
-    /// The first sentence of a service that cannot.
+    /// The first sentence of a service that fails.
     pub fn begin(&mut self, listens: impl Fn(ServiceId) -> bool, now: Time) -> Result<(), String> {
         self.dispatch.services.ids().try_for_each(|id| {
             self.dispatch.services[id].is_enabled = listens(id);
@@ -111,7 +116,7 @@ impl<S: Stream> Connections<S> {
         })
     }
 
-    /// Returns how many connections there are.
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
@@ -121,7 +126,7 @@ impl<S: Stream> Connections<S> {
         &mut self.dispatch.services
     }
 
-    /// Returns the service of that name.
+    /// Returns the service with this name.
     pub fn named(&self, service: &str) -> Option<ServiceId> {
         self.dispatch.services.named(service)
     }
@@ -131,8 +136,8 @@ impl<S: Stream> Connections<S> {
         self.is_paused = is_paused;
     }
 
-    /// Brings the services to rest for an upgrade, and returns whether they are: then nothing is served any more. Until then only
-    /// those wait who ask a service for what would need a commit.
+    /// Brings the services to rest for an upgrade, and returns whether they are: then no connection is served any more.
+    /// Until then only requests that would need a commit wait.
     pub fn come_to_rest(&mut self, now: Time) -> bool {
         self.settle(true, now);
         if !self.dispatch.services.is_settled() || self.dispatch.output.is_held() {
@@ -143,7 +148,7 @@ impl<S: Stream> Connections<S> {
         self.is_paused
     }
 
-    /// Serves everything again: there is no upgrade.
+    /// Serves all connections again, after an upgrade was given up.
     pub fn go_on(&mut self, now: Time) {
         self.is_paused = false;
         self.settle(false, now);
@@ -157,19 +162,19 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Has nothing served, and the services bring to an end what an upgrade could not wait for. What that changes is committed.
+    /// Pauses serving, and makes the services finish and commit work that an upgrade could not wait for.
     pub fn quiesce(&mut self, now: Time) {
         self.is_paused = true;
         self.end_drained(now);
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.quiesce(context));
         }
-        // What that changed need not wait for a tick, which nothing may begin.
+        // These changes need not wait for a tick, which nothing may start.
         self.commit(now);
         self.resume(now);
     }
 
-    /// Ends the connections that wait only for a flush to end: a handover does not tell them from those that are served.
+    /// Ends the connections that wait only for a flush to end: a handover cannot tell them from open ones.
     fn end_drained(&mut self, now: Time) {
         let is_drained = |id: &ConnId, conn: &Connection<S>| {
             conn.draining && conn.is_open() && !self.dispatch.output.is_held_for(*id)
@@ -179,7 +184,7 @@ impl<S: Stream> Connections<S> {
         drained.into_iter().for_each(|id| self.close(id, now));
     }
 
-    /// Has the services take nothing new, those of them that know what that means.
+    /// Makes the services refuse new work, if they can be drained.
     pub fn drain(&mut self, now: Time) {
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.drain(context));
@@ -187,23 +192,23 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Returns the services that are to be listened for, or not any more, since this was called last.
+    /// Returns the services whose listeners must be opened or closed, since the last call.
     pub fn take_listening(&mut self) -> Vec<(ServiceId, bool)> {
         std::mem::take(&mut self.dispatch.listening)
     }
 
-    /// Returns true when a service has asked that the daemon ends, and nothing is under way that would be lost with it.
+    /// Returns true if a service has asked for the end of the daemon, and nothing is under way that would be lost.
     pub fn may_end(&self) -> bool {
         self.dispatch.is_end_asked && self.is_quiet()
     }
 
-    /// Returns true when nothing is under way that a process which takes over could not continue: no call, no end of a connection.
+    /// Returns true if nothing is under way that a successor could not continue: no call, no end of a connection.
     pub fn is_quiet(&self) -> bool {
         let is_ending = self.slab.iter().any(|(_, conn)| conn.draining && conn.is_open());
         self.dispatch.services.is_quiet() && !self.dispatch.output.is_held() && !is_ending
     }
 
-    /// Returns true when there are no connections, and nothing is left of any.
+    /// Returns true if there are no connections, and no traces of any.
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty()
             && self.ready.is_empty()
@@ -212,14 +217,14 @@ impl<S: Stream> Connections<S> {
             && self.dispatch.is_empty()
     }
 
-    /// Adds a new connection, whatever the rules are, and returns its id.
+    /// Adds a new connection, without a check of rules, and returns its id.
     pub fn open(&mut self, stream: S, service: ServiceId, now: Time) -> ConnId {
         let id = ConnId::from_index(self.slab.insert(Connection::new(stream, service)));
         self.note_open(id, now);
         id
     }
 
-    /// Counts a connection as one of its service.
+    /// Counts a connection as an open one of its service, and notifies the service.
     fn note_open(&mut self, id: ConnId, now: Time) {
         let service = self.slab[id.index()].service;
         if self.accept_log.is_over(now) {
@@ -230,18 +235,10 @@ impl<S: Stream> Connections<S> {
         let traffic = &mut self.dispatch.services[service].traffic;
         traffic.open += 1;
         traffic.opened.bump();
+        self.dispatch.call(service, now, &self.slab, |service, context| service.open(id, context));
     }
 
-    /// Awaits the header in which its proxy names the client of a new connection. It has no place until then.
-    fn await_header(&mut self, id: ConnId, now: Time) {
-        let header_timer = self.dispatch.wheel.of(LOOP).arm(now + HEADER_TIME, id);
-        let conn = &mut self.slab[id.index()];
-        conn.client = Client::Unknown { header_timer };
-        conn.place = Place::Awaited;
-        self.awaited += 1;
-    }
-
-    /// Returns the stream of a connection; None if it is gone.
+    /// Returns the stream of a connection; None if it has ended.
     pub fn stream(&mut self, id: ConnId) -> Option<&mut S> {
         self.slab.get_mut(id.index()).map(|conn| &mut conn.stream)
     }
@@ -256,12 +253,13 @@ impl<S: Stream> Connections<S> {
         self.dispatch.services[service].traffic.connect_errors.bump();
     }
 
-    /// Notes that the store of a service has finished something.
+    /// Notes that the store of a service has finished work.
     pub fn mark_completed(&mut self, service: ServiceId) {
         self.completed.push(service);
     }
 
-    /// Returns when there is work that no event will announce: at once if some is left over, else when the next timer is due.
+    /// Returns the time of work that no event will announce: at once if some is left over, else when the next timer is
+    /// due.
     pub fn next_work(&self) -> Option<Time> {
         let unserved = !self.is_paused && !self.ready.is_empty();
         let left_over = unserved || self.dispatch.output.is_dirty() || !self.closing.is_empty();
@@ -284,7 +282,8 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Continues after some of the connection's output was sent, or replaced by less: it may be served again, or reaped.
+    /// Continues after some of the connection's output was sent, or replaced by less: it may be served again, or
+    /// reaped.
     fn after_write(&mut self, id: ConnId) {
         let conn = &mut self.slab[id.index()];
         if let Phase::Closed | Phase::Lingering { .. } = conn.phase {
@@ -307,7 +306,7 @@ impl<S: Stream> Connections<S> {
         self.close(id, now);
     }
 
-    /// Calls the service's `close` unless that was done before, and has `reap` look at the connection.
+    /// Calls the service's `close` unless that was done before, and queues the connection for `reap`.
     fn close(&mut self, id: ConnId, now: Time) {
         self.closing.push_back(id);
         if !self.slab[id.index()].is_open() {
@@ -332,7 +331,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Ends a connection whose time is over: to say whose it is, or to read what is left for it.
+    /// Ends a connection whose time limit is over: for the header of its proxy, or for reading its last replies.
     fn expire_own(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
         if let Some(timer) = conn.take_header_timer() {
@@ -343,7 +342,7 @@ impl<S: Stream> Connections<S> {
             Phase::HalfClosed { linger_timer } => {
                 linger_timer.fired();
                 if self.dispatch.output.is_held_for(id) {
-                    // It cannot read what waits for a commit.
+                    // The peer cannot read replies that wait for a commit.
                     let linger_timer = self.dispatch.wheel.of(LOOP).arm(now + LINGER, id);
                     conn.phase = Phase::HalfClosed { linger_timer };
                     return;
@@ -359,17 +358,15 @@ impl<S: Stream> Connections<S> {
         self.fail(id, &"it took too long to read its last replies", now);
     }
 
-    /// Removes a connection that ends from each table that has it: what it is still in afterwards is `closing` and the output, until
-    /// its last replies are sent.
+    /// Removes a connection that ends from each table but `closing`, and from the output once its replies are sent.
     fn forget(&mut self, id: ConnId) {
         let conn = &mut self.slab[id.index()];
         let phase = std::mem::replace(&mut conn.phase, Phase::Closed);
-        let linger_timer = match phase {
-            Phase::HalfClosed { linger_timer } | Phase::Lingering { linger_timer } => Some(linger_timer),
-            Phase::Open | Phase::Closed => None,
-        };
-        for timer in conn.take_header_timer().into_iter().chain(linger_timer) {
-            self.dispatch.wheel.of::<ConnId>(LOOP).cancel(timer);
+        match phase {
+            Phase::Unidentified { header_timer: timer }
+            | Phase::HalfClosed { linger_timer: timer }
+            | Phase::Lingering { linger_timer: timer } => self.dispatch.wheel.of::<ConnId>(LOOP).cancel(timer),
+            Phase::Open | Phase::Closed => {}
         }
         self.idle.remove(id, conn.service);
         if self.dispatch.access.is_on() {

@@ -1,7 +1,9 @@
-//! Calls the services with what they share (timers, output, random numbers), and carries out their effects. It knows no connections,
-//! only their ids.
+//! Calls of the services with their shared resources (timers, output, random numbers), and their effects. This module
+//! knows no connections, only their ids.
 
-use super::health::Health;
+pub mod health;
+
+use health::Health;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter;
 use poolcounter_core::random::Random;
@@ -16,10 +18,15 @@ use poolcounter_service::contract::{
 };
 use poolcounter_service::loop_stats::LoopStats;
 use poolcounter_service::output::Output;
+use poolcounter_service::report::Moment;
 use poolcounter_service::report::Overview;
-use poolcounter_service::report::snapshot::Moment;
 use serde::{Deserialize, Serialize};
 use std::io;
+
+/// Shortest time between two comparisons with the clock of the time of day.
+const CLOCK_LOOK: Span = Span::from_secs(1);
+/// Largest difference that counts as none.
+const CLOCK_STEP: Span = Span::from_secs(1);
 
 /// Everything of the loop but the connections.
 pub struct Dispatch {
@@ -34,7 +41,7 @@ pub struct Dispatch {
     pub ended: Vec<ConnId>,
     /// True once a service has asked for the end of the process.
     pub is_end_asked: bool,
-    /// Services that are to be listened for, or not any more.
+    /// Services whose listeners must be opened or closed.
     pub listening: Vec<(ServiceId, bool)>,
     /// Rules of access.
     pub access: Access,
@@ -43,7 +50,11 @@ pub struct Dispatch {
     random: Random,
     /// Time of day at [`Time::START`].
     epoch: Span,
-    /// Time at which some service samples the figures of the others again.
+    /// Time of day at [`Time::START`], by the clock as it is set now.
+    wall: Span,
+    /// Time of the next comparison with that clock.
+    wall_at: Time,
+    /// Time of the next sample of the figures by some service.
     watch_at: Time,
     /// Time of the last call. Queues are in the order of time, so it never goes back.
     called_at: Time,
@@ -51,7 +62,7 @@ pub struct Dispatch {
     pub health: Health,
     /// Services with a store.
     stores: Vec<ServiceId>,
-    /// True when one of them was called since the last commit: nothing else gives them something to commit.
+    /// True if one of them was called since the last commit: without a call there is nothing to commit.
     pub is_commit_due: bool,
 }
 
@@ -59,7 +70,7 @@ pub struct Dispatch {
 #[derive(Serialize, Deserialize)]
 pub struct SavedService {
     pub name: String,
-    /// Version of what the service writes.
+    /// Version of the service's format.
     pub version: u16,
     pub traffic: Traffic,
 }
@@ -83,14 +94,17 @@ impl Dispatch {
             effects: Vec::new(),
             random,
             epoch,
+            wall: epoch,
+            wall_at: Time::START,
             watch_at: Time::START,
             called_at: Time::START,
             health: Health::default(),
         }
     }
 
-    /// Calls a service at the time `now`, carries out its effects, and returns its result. Before that, services that sample the others
-    /// do so if their time has come. The loop does not wake up for it: what no call has changed is as it was.
+    /// Calls a service at the time `now`, carries out its effects, and returns its result. Before that, services that
+    /// sample the others do so if their time has come. The loop does not wake up for samples: without a call nothing
+    /// has changed.
     pub fn call<R>(
         &mut self,
         id: ServiceId,
@@ -103,11 +117,11 @@ impl Dispatch {
         if now >= self.watch_at {
             self.watch(now);
         }
-        let Dispatch { services, wheel, output, effects, random, epoch, access, .. } = self;
+        let Dispatch { services, wheel, output, effects, random, epoch, wall, access, .. } = self;
         let Entry { info, service, traffic, .. } = &mut services[id];
         self.is_commit_due |= info.has_store;
         let mut context = Context {
-            time: CallTime { now, epoch: *epoch },
+            time: CallTime { now, epoch: *epoch, wall: *wall },
             called: Called { id, info },
             timers: wheel.own(id.owner()),
             random,
@@ -151,11 +165,11 @@ impl Dispatch {
                 Effect::Show(from, wanted) => self.show(from, &wanted, now, peers),
             }
         }
-        // Keeps its capacity.
+        // The vector keeps its capacity.
         self.effects = effects;
     }
 
-    /// Runs an operation, and passes on its result if it is known by now.
+    /// Runs an operation, and passes on its result if that is known at once.
     fn operate(&mut self, request: &OperationRequest, now: Time, peers: &dyn Peers) {
         let result = self.call(request.service, now, peers, |service, context| service.operate(request, context));
         if let Some(result) = result {
@@ -164,7 +178,7 @@ impl Dispatch {
         }
     }
 
-    /// Takes a snapshot of all services, and passes it to the one that wants it.
+    /// Takes a snapshot of all services, and passes it to the requester.
     fn show(&mut self, from: Requester, wanted: &Wanted, now: Time, peers: &dyn Peers) {
         let (mut overview, mut views) = (Overview::default(), Vec::new());
         match wanted {
@@ -181,10 +195,11 @@ impl Dispatch {
         if *wanted != Wanted::Telemetry {
             overview.services.extend(self.access.report());
         }
-        let Dispatch { services, wheel, output, effects, random, epoch, access, loop_stats, process, health, .. } =
-            self;
+        let Dispatch {
+            services, wheel, output, effects, random, epoch, wall, access, loop_stats, process, health, ..
+        } = self;
         services.with_telemetry(from.service, |entry, telemetry| {
-            let (epoch, timers) = (*epoch, wheel.len());
+            let (epoch, wall, timers) = (*epoch, *wall, wheel.len());
             let (health, past) = (health.board.lines(), health.board.past());
             let moment = || Moment { now, epoch, overview, loop_stats, health, past, usage: process.usage(), timers };
             let shown = match wanted {
@@ -193,7 +208,7 @@ impl Dispatch {
                 Wanted::View { .. } | Wanted::Search(_) => Shown::Views(moment(), views, telemetry),
             };
             let mut context = Context {
-                time: CallTime { now, epoch },
+                time: CallTime { now, epoch, wall },
                 called: Called { id: from.service, info: entry.info },
                 timers: wheel.own(from.service.owner()),
                 random,
@@ -205,6 +220,31 @@ impl Dispatch {
             entry.service.shown(from, shown, &mut context);
         });
         self.carry_out(now, peers);
+    }
+
+    /// Reads the clock of the time of day, at most once a second: stored times go by it.
+    pub fn look_at_clock(&mut self, now: Time, wall: impl FnOnce() -> Option<Span>) {
+        if now >= self.wall_at {
+            self.wall_at = now + CLOCK_LOOK;
+            if let Some(wall) = wall() {
+                self.go_by(wall);
+            }
+        }
+    }
+
+    /// Goes by this time of day at [`Time::START`], if the clock was set since the last comparison.
+    fn go_by(&mut self, wall: Span) {
+        let step = wall.as_micros().abs_diff(self.wall.as_micros());
+        if step > CLOCK_STEP.as_micros() {
+            let how = if wall > self.wall { "forward" } else { "back" };
+            log::warn!("the clock was set {how} by {:.1} s", step as f64 / 1e6);
+            self.wall = wall;
+        }
+    }
+
+    /// Goes by this time of day at [`Time::START`] from the beginning.
+    pub fn begin_with(&mut self, wall: Span) {
+        self.wall = wall;
     }
 
     /// Calls `commit` of every service that has a store, in the order of the registry.
@@ -223,7 +263,7 @@ impl Dispatch {
         }
     }
 
-    /// Writes what the services know, for a process that takes over.
+    /// Writes the state of the services, for a successor.
     pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
         out.put(&self.services.ids().len())?;
         for id in self.services.ids() {
@@ -234,8 +274,8 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Restores what another process saved, or in a rehearsal only fails wherever that would. Returns the services in the saved
-    /// order.
+    /// Restores the services of a handover; in a rehearsal it only fails exactly if that would. Returns the services in
+    /// the saved order.
     pub fn restore(
         &mut self,
         saved: &mut Reader<'_>,

@@ -1,4 +1,4 @@
-//! The upgrade that loses no lock: the process writes its state to a file in memory, and replaces itself by the program on
+//! Upgrade that loses no lock: the process writes its state to a file in memory, and replaces itself by the program on
 //! disk, which reads the file and continues, under the same pid and with the same sockets.
 //!
 //! Before that, the new program is run as a child that only tries to read such a file: the rehearsal. The daemon serves
@@ -37,98 +37,98 @@ pub use listeners::check_listeners;
 
 use environment::{c_string, environment_with, set_process_name};
 
-/// The file begins with this and with [`VERSION`], so that no other file is taken for one.
+/// First bytes of the file, before [`VERSION`], so that no other file is taken for a handover.
 const MAGIC: [u8; 12] = *b"poolcounter\0";
-/// The version of the file's layout: a [`Preamble`], the services' parts, each with a version of its own, and the connections.
-/// The two versions before are read, too.
+/// Version of the file's layout: a [`Preamble`], the services' parts, each with a version of its own, and the
+/// connections. The two versions before are read, too.
 const VERSION: u32 = 6;
-/// Names the file's descriptor to the program that takes over, after the pid, which exec leaves as it is, and before the
+/// Variable with the file's descriptor for the successor, after the pid, which exec does not change, and before the
 /// descriptor of the program itself.
 const VARIABLE: &str = "POOLCOUNTER_HANDOVER";
-/// Variables that were for this process alone, and are removed for the program that takes over. The sockets of a supervisor are
-/// in the handover like all others.
+/// Variables that were for this process alone, and are removed for the successor. The sockets of a supervisor are in
+/// the handover like all others.
 const CONSUMED_VARIABLES: [&str; 4] = [VARIABLE, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
-/// What the rehearsal prints when it could take over.
+/// Output of a successful rehearsal.
 const READY: &str = "can take over\n";
-/// How much memory must be free for an upgrade to begin: far more than is needed to write the handover piece by piece.
+/// Memory that must be free for an upgrade to begin, in bytes: far more than writing the handover piece by piece needs.
 const SPARE_BYTES: usize = 8 * 1024 * 1024;
-/// How much is written to the file, or read from it, at a time.
+/// Bytes that are written to the file, or read from it, at a time.
 const PIECE_BYTES: usize = 256 * 1024;
-/// Where a process sets how likely the system ends it when memory is short.
+/// File in which a process sets the likelihood that the system ends it when memory is short.
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
-/// The highest such likelihood.
+/// Highest such likelihood.
 const EXPENDABLE: &str = "1000";
 
-/// What another process left for this one. Its preamble is read.
+/// Handover of another process, with its preamble already read.
 pub struct Handover {
     pub(super) preamble: Preamble,
     pub(super) rest: Box<dyn Read>,
 }
 
-/// The first part of a handover: what does not belong to a service or a connection.
+/// First part of a handover: the state that belongs to no service and no connection.
 #[derive(Serialize, Deserialize)]
 pub struct Preamble {
     pub clock: Clock,
     pub ports: Vec<SavedPort>,
     pub sockets: Vec<SavedSocket>,
-    /// The path of the program; None if it was not handed over.
+    /// Path of the program; None if it was not handed over.
     pub program: Option<OsString>,
-    /// What the rehearsal found; None before it has.
+    /// Result of the rehearsal; None before it.
     pub rehearsed: Option<Rehearsed>,
 }
 
-/// What the rehearsal appends to the handover, so that the process that takes over uses the same.
+/// Record that the rehearsal appends to the handover, so that the successor uses the same configuration.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Rehearsed {
-    /// The configuration file's content, if one was named.
+    /// Content of the configuration file, if one was named.
     pub config: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
 pub struct SavedPort {
-    /// The name of the service that it is for.
+    /// Name of its service.
     pub service: String,
     pub listener: SavedListener,
 }
 
-/// The socket of a connection.
+/// Socket of a connection.
 #[derive(Serialize, Deserialize)]
 pub struct SavedSocket {
     pub id: ConnId,
     pub fd: RawFd,
     pub is_unix: bool,
-    /// The address of the peer of a TCP connection, if it is known.
+    /// Address of the peer of a TCP connection, if it is known.
     pub peer: Option<SocketAddr>,
 }
 
-/// A handover that is written, in memory.
+/// A written handover, in memory.
 pub struct StateFile {
     file: File,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// Where the program is, with the arguments that this process was started with.
+/// Path of the program, with the arguments of this process.
 pub struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,
 }
 
-/// The child that tries to read a handover.
+/// Child that tries to read a handover.
 pub struct Rehearsal {
-    /// The process that rehearses.
+    /// The child's process.
     pub child: Child,
     verdict: UnixStream,
     output: String,
-    /// What it runs, whatever is under its path by now.
+    /// File that it runs, even if another one is at its path by now.
     executable: OwnedFd,
     state: StateFile,
 }
 
 impl Preamble {
-    /// Returns a file in memory with a handover, whose rest `write_rest` writes.
+    /// Returns a file in memory with a handover; `write_rest` writes the part after the preamble.
     pub fn write(&self, write_rest: impl FnOnce(&mut Writer<'_>) -> io::Result<()>) -> io::Result<StateFile> {
-        // Where memory is short, fail now, while there still is an error to report.
+        // If memory is short, fails now, while there still is an error to report.
         Vec::<u8>::new().try_reserve_exact(SPARE_BYTES).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let file = File::from(memfd_create(c"poolcounter-handover", MFdFlags::MFD_CLOEXEC)?);
         let mut out = BufWriter::with_capacity(PIECE_BYTES, &file);
@@ -192,10 +192,10 @@ impl Handover {
     pub fn inherited() -> Option<Result<Handover, String>> {
         let value = env::var(VARIABLE).ok()?;
         let (pid, descriptors) = value.split_once(':')?;
-        // Of another pid: the variable has outlived its process, and the number means nothing here.
+        // With another pid, the variable has outlived its process, and the number is meaningless.
         let mut descriptors = descriptors.split(':').filter(|_| pid == process::id().to_string());
         let state = descriptors.next()?.parse().ok()?;
-        // The program runs, so it need not be open any more.
+        // The program runs already, so its descriptor can be closed.
         drop(descriptors.next().and_then(|fd| adopt(fd.parse().ok()?).ok()));
         let file = adopt(state).map_err(|error| format!("the handover cannot be opened: {error}"));
         let handover = file.and_then(|file| Handover::read(File::from(file)));
@@ -205,17 +205,18 @@ impl Handover {
         Some(handover)
     }
 
-    /// Returns the configuration that was rehearsed, as the text of its file if there is one; None if it was not handed over.
+    /// Returns the configuration of the rehearsal, as the text of its file if there is one; None if it was not handed
+    /// over.
     pub fn config(&self) -> Option<Option<String>> {
         Some(self.preamble.rehearsed.as_ref()?.config.clone())
     }
 }
 
 impl Program {
-    /// Returns the path of this program's file. The file that is there at the time of an upgrade is what takes over.
+    /// Returns the path of this program's file. An upgrade runs the file at that path at its time.
     ///
-    /// If it was called by a path that is a link, that path is kept: the link may lead to another file by then, and the process
-    /// keeps the link's name.
+    /// If the program was started through a link, the path of the link is kept: it may lead to another file by then,
+    /// and the process keeps the link's name.
     pub fn current() -> io::Result<Program> {
         let (file, arguments) = (env::current_exe()?, env::args_os().collect::<Vec<_>>());
         let called = arguments.first().map(PathBuf::from).filter(|path| path.is_absolute());
@@ -223,7 +224,7 @@ impl Program {
         Ok(Program { path: link.unwrap_or_else(|| without_deleted_mark(file)), arguments })
     }
 
-    /// Returns the program at the path that was handed over.
+    /// Returns the program at a path of a handover.
     pub fn at(path: OsString) -> Program {
         Program { path: path.into(), arguments: env::args_os().collect() }
     }
@@ -237,7 +238,7 @@ impl Program {
     pub fn rehearse(&self, state: StateFile) -> io::Result<Rehearsal> {
         let executable = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(&self.path)?;
         let executable = OwnedFd::from(executable);
-        // A script is opened again by what interprets it.
+        // The interpreter of a script opens it again.
         keep_over_exec(executable.as_raw_fd(), true)?;
         let (verdict, theirs) = std::os::unix::net::UnixStream::pair()?;
         verdict.set_nonblocking(true)?;
@@ -254,7 +255,8 @@ impl Program {
     }
 }
 
-/// Returns a path without the mark that the system adds when the file was replaced. The new file has the path without it.
+/// Returns a path without the mark that the system adds after the file was replaced. The new file has the path without
+/// it.
 fn without_deleted_mark(path: PathBuf) -> PathBuf {
     let marked = path.as_os_str().as_bytes().strip_suffix(b" (deleted)").filter(|_| !path.exists());
     marked.map(OsStr::from_bytes).map(PathBuf::from).unwrap_or(path)
@@ -265,12 +267,12 @@ fn path_of(executable: &OwnedFd) -> String {
 }
 
 impl Rehearsal {
-    /// Returns what the child appended to the handover; None if it failed, or is of an older version.
+    /// Returns the record that the child appended to the handover; None if it failed, or is of an older version.
     pub fn rehearsed(&mut self) -> Option<Rehearsed> {
         self.appended().map(|(rehearsed, _)| rehearsed)
     }
 
-    /// Returns whether the child could not go on from less than all that the services have.
+    /// Returns whether the child needs a handover of all that the services have.
     pub fn needs_all(&mut self) -> bool {
         self.appended().is_some_and(|(_, needs_all)| needs_all)
     }
@@ -282,7 +284,7 @@ impl Rehearsal {
         Some((appended.take().ok()?, appended.take().unwrap_or(false)))
     }
 
-    /// Replaces this process by the program that was tried out. Returns only if that fails, and then nothing has changed.
+    /// Replaces this process by the rehearsed program. Returns only if that fails, and then nothing has changed.
     pub fn take_over(self, program: &Program, state: &StateFile, descriptors: &[RawFd]) -> io::Error {
         let prepare = || -> io::Result<Infallible> {
             let path = c_string(path_of(&self.executable).into())?;
@@ -295,18 +297,19 @@ impl Rehearsal {
         };
         let Err(error) = prepare();
         for fd in descriptors {
-            // It was possible to set the flag a moment ago; if not, a child would inherit a socket for its short life.
+            // The flag could be set a moment ago; if not, a child would inherit a socket for its short life.
             let _ = keep_over_exec(*fd, false);
         }
         error
     }
 
-    /// Returns what the loop polls for the verdict.
+    /// Returns the source of the verdict for the loop's poll.
     pub fn source(&mut self) -> &mut UnixStream {
         &mut self.verdict
     }
 
-    /// Reads the child's output. Returns None while it runs, Ok when it could take over, and else the reason why not.
+    /// Reads the child's output. Returns None while it runs, Ok if it could take over, and else the reason of its
+    /// failure.
     pub fn verdict(&mut self) -> Option<Result<(), String>> {
         let mut bytes = [0; 1024];
         loop {
@@ -332,7 +335,7 @@ impl Rehearsal {
     }
 }
 
-/// Returns why a rehearsal has failed, by what it printed: its last line, or that of a panic with the one after it.
+/// Returns the reason of a failed rehearsal from its output: its last line, or that of a panic with the one after it.
 fn reason_in(output: &str) -> String {
     let lines: Vec<&str> = output.trim().lines().collect();
     match (lines.iter().position(|line| line.contains("panicked at")), lines.last()) {
@@ -342,12 +345,12 @@ fn reason_in(output: &str) -> String {
     }
 }
 
-/// Returns a descriptor, as owned, that the process had before it became this program.
+/// Takes ownership of a descriptor that the process had before it became this program.
 #[allow(unsafe_code, reason = "a descriptor's number is all that outlives exec")]
 pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     keep_over_exec(fd, false)?;
-    // SAFETY: the descriptor is open, as the call before has shown. The handover names each descriptor once, and nothing
-    // else in this young process knows of it, so it is owned once.
+    // SAFETY: the descriptor is open, as the previous call has shown. The handover names each descriptor once, and no
+    // other code in this young process knows it, so it is owned once.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -367,7 +370,7 @@ mod tests {
     use super::reason_in;
 
     #[test]
-    fn a_panic_of_a_rehearsal_is_told_with_its_place_and_its_reason() {
+    fn a_panic_of_a_rehearsal_is_reported_with_place_and_reason() {
         let panic = "thread 'main' (7) panicked at src/a.rs:1:2:\n7 is odd\nnote: run with `RUST_BACKTRACE=1`\n";
         assert_eq!(reason_in(panic), "thread 'main' (7) panicked at src/a.rs:1:2: 7 is odd");
         assert_eq!(reason_in("one\nthe settings are wrong\n"), "the settings are wrong");

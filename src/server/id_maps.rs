@@ -1,15 +1,15 @@
-//! Which ids of users and groups the system tells as they are. In a user namespace it has one id, the overflow id, for all those that have no
-//! id of their own there.
+//! Ids of users and groups that the system reports unchanged. In a user namespace all users without an id of their own
+//! there have the same one, the overflow id.
 
 use std::fs;
 use std::sync::LazyLock;
 
-/// The overflow id of systems that do not tell theirs.
+/// Overflow id of systems that do not report theirs.
 const USUAL_OVERFLOW: u32 = 65_534;
-/// Number of ids; the last number is none.
+/// Number of possible ids: `u32::MAX` itself is not an id.
 const ALL_IDS: u64 = u32::MAX as u64;
 
-/// The ids that stand for those without one.
+/// Ids that stand for users and groups without one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IdMaps {
     /// None if every user has an id.
@@ -21,7 +21,7 @@ pub struct IdMaps {
 impl IdMaps {
     fn read() -> IdMaps {
         let overflow = |map: &str, overflow: &str| {
-            // A map that cannot be read may be a short one.
+            // A map that cannot be read may be a partial one.
             let is_whole = fs::read_to_string(map).is_ok_and(|map| is_whole(&map));
             let id = || fs::read_to_string(overflow).ok()?.trim().parse().ok();
             (!is_whole).then(|| id().unwrap_or(USUAL_OVERFLOW))
@@ -32,12 +32,12 @@ impl IdMaps {
         }
     }
 
-    /// Returns the id of a user; None if the number stands for those without one.
+    /// Returns the id of a user; None if the number stands for users without one.
     pub fn uid(self, uid: u32) -> Option<u32> {
         Some(uid).filter(|_| self.no_user != Some(uid))
     }
 
-    /// Returns the id of a group in the same way.
+    /// Returns the id of a group; None if the number stands for groups without one.
     pub fn gid(self, gid: u32) -> Option<u32> {
         Some(gid).filter(|_| self.no_group != Some(gid))
     }
@@ -48,18 +48,18 @@ impl IdMaps {
     }
 }
 
-/// Returns the maps of the namespace in which this process runs, as they were when they were needed first. They never change.
+/// Returns the maps of the namespace of this process, as they were at the first call. They never change.
 pub fn here() -> IdMaps {
     static HERE: LazyLock<IdMaps> = LazyLock::new(IdMaps::read);
     *HERE
 }
 
-/// Returns whether the system tells of every local client as which user and group it has connected.
+/// Returns whether the system reports the user and group of every local client.
 pub fn tells_all_users() -> bool {
     here().are_whole()
 }
 
-/// Returns whether all ids have one in the namespace: the lines of a map have the first id within, the first outside, and how many there are.
+/// Returns whether a map includes all ids: its lines have the first id within, the first outside, and their number.
 fn is_whole(map: &str) -> bool {
     let counts = map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
     counts.sum::<u64>() >= ALL_IDS

@@ -1,23 +1,23 @@
-//! How long connections have been idle, for the services that limit it.
+//! Idle times of connections, for the services that limit them.
 
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::list::{Links, List};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::container::ServiceId;
 
-/// The connections of the services that limit how long one may be idle.
+/// Connections of the services that limit their idle time.
 pub struct IdleQueues {
-    /// By service: for how long, and its connections, the longest idle first.
+    /// By service: the limit, and its connections, the longest idle first.
     queues: Vec<(Option<Span>, List<ConnId>)>,
     links: Links,
-    /// How many connections are in a queue.
+    /// Number of connections in a queue.
     len: usize,
-    /// When each connection was last active, for those in a queue.
+    /// Time of each connection's last activity, for those in a queue.
     since: Vec<Time>,
 }
 
 impl IdleQueues {
-    /// Returns the queues for what each service allows, in the order of the registry.
+    /// Returns the queues for the limits of the services, in the order of the registry.
     pub fn new(limits: impl Iterator<Item = Option<Span>>) -> Self {
         let queues = limits.map(|limit| (limit, List::default())).collect();
         IdleQueues { queues, links: Links::default(), len: 0, since: Vec::new() }
@@ -41,7 +41,7 @@ impl IdleQueues {
         self.len += 1;
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub fn remove(&mut self, id: ConnId, service: ServiceId) {
         if self.links.is_linked(id) {
             self.queues[service.index()].1.remove(&mut self.links, id);
@@ -49,22 +49,22 @@ impl IdleQueues {
         }
     }
 
-    /// Returns true when a connection is in a queue.
+    /// Returns true if a connection is in a queue.
     pub fn contains(&self, id: ConnId) -> bool {
         self.links.is_linked(id)
     }
 
-    /// Returns true when no connection is in a queue.
+    /// Returns true if no connection is in a queue.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Compares the queues with each other and with the connections, of which `service_of` returns the services of those that are
-    /// served.
+    /// Compares the queues with each other and with the connections. `service_of` returns the service of a connection
+    /// that is served.
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self, service_of: impl Fn(ConnId) -> Option<ServiceId>) {
         let mut len = 0;
         for (service, (limit, queue)) in self.queues.iter().enumerate() {
@@ -87,7 +87,7 @@ impl IdleQueues {
         self.queues[service.index()].1.front()
     }
 
-    /// Returns when the next connection will have been idle for too long.
+    /// Returns the time at which the next connection will have been idle for too long.
     #[inline]
     pub fn next_deadline(&self) -> Option<Time> {
         if self.len == 0 { None } else { self.earliest() }
@@ -107,7 +107,7 @@ impl IdleQueues {
         self.deadlines().find(|(_, end)| *end <= now).map(|(id, _)| id)
     }
 
-    /// Returns the first of each queue, and when it will have been idle for too long.
+    /// Returns the first connection of each queue, and the time at which it will have been idle for too long.
     fn deadlines(&self) -> impl Iterator<Item = (ConnId, Time)> {
         self.queues.iter().filter_map(|(limit, queue)| {
             let id = queue.front()?;

@@ -5,7 +5,6 @@ mod connection;
 mod connections;
 mod dispatch;
 mod handover;
-pub mod health;
 mod id_maps;
 mod idle;
 mod listener;
@@ -22,19 +21,20 @@ pub use self::sd_notify::sockets_from_supervisor;
 pub use clock::Clock;
 pub use connection::{Readiness, Stream};
 pub use connections::{Connections, Host, rehearse};
+pub use dispatch::health;
 pub use handover::{Handover, Program, Rehearsal, StateFile, check, check_listeners};
 pub use id_maps::tells_all_users;
 pub use listener::{Keepalive, Listener, Options};
 pub use poolcounter_core::address::Address;
 pub use process::log_level;
-pub use read_buffer::{Left, ReadBuffer};
+pub use read_buffer::{Left, ReadBuffer, Unserved};
 pub use sd_notify::{DaemonState, Notifier};
 pub use server::{Policy, Server, readiness_of};
 pub use signals::{Receiver, Signals};
 pub use socket::Socket;
 pub use waker::Stopper;
 
-/// The services of tests.
+/// Services of tests.
 #[cfg(test)]
 const SERVICES: &[&poolcounter_service::contract::Info] = &[
     &poolcounter_pools::INFO,

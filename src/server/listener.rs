@@ -16,7 +16,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// When to close the connection of a peer that does not answer: its machine may be dead, and it may hold a lock.
+/// Limits after which the connection of a peer that does not answer is closed: its machine may be dead, and it may hold
+/// a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
     /// Silence before the first probe.
@@ -27,35 +28,36 @@ pub struct Keepalive {
     pub probes: u32,
 }
 
-/// How to listen.
+/// Options of listening sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// How many connections may wait to be accepted. The kernel's own limit is `net.core.somaxconn`.
+    /// Most connections that may wait to be accepted. The kernel's own limit is `net.core.somaxconn`.
     pub backlog: i32,
-    /// None sends no probes: a dead peer is not noticed as long as nothing is sent to it.
+    /// Probes of silent peers; None sends no probes: a dead peer is not noticed as long as it gets no data.
     pub keepalive: Option<Keepalive>,
-    /// The permissions of a socket in the file system; None leaves them to the umask.
+    /// Permissions of a socket in the file system; None leaves them to the umask.
     pub mode: Option<u32>,
 }
 
-/// How much the kernel keeps of what a TCP peer has not acknowledged; Linux takes twice as much for it, and much more unless it is told.
-/// The output that a connection may have before it is served no more fits in, so that a page or a Dump goes on without a pause.
+/// Size of the kernel's buffer for unacknowledged data of a TCP peer; Linux takes twice as much for it, and much more
+/// without a limit. The output at which a connection is not served any more fits in, so that a page or a Dump goes on
+/// without a pause.
 const SEND_BUFFER: usize = 128 * 1024;
 
-/// A socket that listens.
+/// Listening socket.
 pub struct Listener {
     socket: ListeningSocket,
-    /// The address that it was told to bind, as the settings have it; None for an inherited socket.
+    /// Address of the settings that it has bound; None for an inherited socket.
     bound: Option<Address>,
-    /// The file that is removed when the daemon stops: of a Unix socket that it bound itself.
+    /// File that is removed when the daemon stops: of a Unix socket that it bound itself.
     made: Option<SocketFile>,
-    /// True when clients can connect.
+    /// True while clients can connect.
     is_open: bool,
     /// Connections that may wait to be accepted.
     backlog: i32,
 }
 
-/// A file that this daemon made, by inode: another file at the same path belongs to another process.
+/// File that this daemon made, by inode: another file at the same path belongs to another process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct SocketFile {
     path: OsString,
@@ -68,10 +70,10 @@ enum ListeningSocket {
     Unix(UnixListener),
 }
 
-/// A listener as it is handed over to another process.
+/// Handover of a listener.
 #[derive(Serialize, Deserialize)]
 pub struct SavedListener {
-    /// Its descriptor.
+    /// Descriptor.
     pub fd: RawFd,
     bound: Option<Address>,
     made: Option<SocketFile>,
@@ -90,14 +92,14 @@ impl Default for Keepalive {
     }
 }
 
-/// The longest time that Linux takes between probes and before the first, and how many probes it takes.
+/// Longest time that Linux accepts between probes and before the first, and the most probes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(32_767);
 const MOST_PROBES: u32 = 127;
-/// The longest that Linux waits for an acknowledgement: milliseconds in an `int`, three weeks and a half.
+/// Longest wait of Linux for an acknowledgement: milliseconds in an `int`, three weeks and a half.
 const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
 impl Keepalive {
-    /// Returns the nearest values that the system takes: whole seconds, at least one.
+    /// Returns the nearest values that the system accepts: whole seconds, at least one.
     fn within_limits(self) -> Keepalive {
         let pause = |pause: Duration| Duration::from_secs(pause.as_secs()).clamp(Duration::from_secs(1), LONGEST_PAUSE);
         Keepalive { idle: pause(self.idle), interval: pause(self.interval), probes: self.probes.clamp(1, MOST_PROBES) }
@@ -115,17 +117,17 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The system's, such as an address in use.
+    /// The system's error, such as an address in use.
     pub fn bind(address: &Address, options: &Options) -> io::Result<Listener> {
         Listener::bind_beside(address, options, &[])
     }
 
-    /// Listens on `address`, even where that overlaps the addresses of `others`, as 0.0.0.0 does 127.0.0.1 on the same port.
-    /// So what replaces them is open before they are closed.
+    /// Listens on `address`, even if that overlaps the addresses of `others`, as 0.0.0.0 does 127.0.0.1 on the same
+    /// port. So replacements are open before `others` are closed.
     ///
     /// # Errors
     ///
-    /// The system's, such as an address in use by another process.
+    /// The system's error, such as an address in use by another process.
     pub fn bind_beside(address: &Address, options: &Options, others: &[&Listener]) -> io::Result<Listener> {
         let listener = match address {
             Address::Proxied(inner) => Listener::bind_beside(inner, options, others),
@@ -141,27 +143,27 @@ impl Listener {
         Ok(Listener { bound: Some(address.clone()), backlog: options.backlog, ..listener })
     }
 
-    /// Returns the address that it was told to bind; None for an inherited socket.
+    /// Returns the address of the settings that it has bound; None for an inherited socket.
     pub fn bound(&self) -> Option<&Address> {
         self.bound.as_ref()
     }
 
-    /// Returns whether those who connect are proxies, each of which says who its client is.
+    /// Returns whether only proxies connect, each with a header about its client.
     pub fn is_proxied(&self) -> bool {
         self.bound.as_ref().is_some_and(Address::is_proxied)
     }
 
-    /// Notes that the settings have the address of the socket in this form: whether proxies connect there.
+    /// Sets the form of the address in the settings, which says if proxies connect there.
     pub fn rename(&mut self, address: &Address) {
         self.bound = Some(address.clone());
     }
 
-    /// Applies other options. Connections that were accepted before keep theirs, and an inherited socket keeps its backlog and
-    /// permissions.
+    /// Applies other options. Connections that were accepted before keep theirs, and an inherited socket keeps its
+    /// backlog and permissions.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn adjust(&mut self, options: &Options) -> io::Result<()> {
         self.backlog = options.backlog;
         match &self.socket {
@@ -187,18 +189,18 @@ impl Listener {
         }
     }
 
-    /// Returns a listener for a socket that another process has bound; None if the descriptor is not a listening socket.
+    /// Returns a listener for a socket that another process has bound; None if the descriptor is no listening socket.
     pub fn inherit(fd: OwnedFd, options: &Options) -> Option<Listener> {
         let listener = Listener::of(fd, None, None).ok()?;
         if let ListeningSocket::Tcp(socket) = &listener.socket
             && let Err(error) = prepare_tcp(&SockRef::from(socket), options)
         {
-            log::warn!("the inherited socket keeps its options: {error}");
+            log::warn!("cannot set the options of the inherited socket: {error}");
         }
         Some(listener)
     }
 
-    /// Returns it as it is handed over to another process.
+    /// Returns the handover of the listener.
     pub fn save(&self) -> SavedListener {
         let fd = match &self.socket {
             ListeningSocket::Tcp(listener) => listener.as_raw_fd(),
@@ -207,14 +209,14 @@ impl Listener {
         SavedListener { fd, bound: self.bound.clone(), made: self.made.clone() }
     }
 
-    /// Returns the listener that another process saved, with its descriptor.
+    /// Returns the listener of a handover, with its descriptor.
     ///
     /// # Errors
     ///
-    /// When the descriptor is no listening socket.
+    /// Fails if the descriptor is no listening socket.
     pub fn restore(fd: OwnedFd, saved: SavedListener) -> io::Result<Listener> {
         let socket = socket2::Socket::from(fd);
-        // In a drain it is closed.
+        // In a drain the socket is closed.
         let is_open = socket.is_listener()?;
         Listener::with(socket, saved.bound, saved.made, is_open)
     }
@@ -246,12 +248,12 @@ impl Listener {
         self.is_open
     }
 
-    /// Refuses connections from now on, in whichever process the socket is; those in the backlog should be accepted before. A Unix
-    /// socket stays open, as its system could not open it again.
+    /// Refuses connections from now on, in every process that has the socket; connections in the backlog should be
+    /// accepted before. A Unix socket stays open, as its system could not open it again.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn close(&mut self) -> io::Result<()> {
         if let ListeningSocket::Tcp(listener) = &self.socket {
             SockRef::from(listener).shutdown(Shutdown::Read)?;
@@ -264,7 +266,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn reopen(&mut self) -> io::Result<()> {
         if let (ListeningSocket::Tcp(listener), false) = (&self.socket, self.is_open) {
             SockRef::from(listener).listen(self.backlog)?;
@@ -276,7 +278,7 @@ impl Listener {
     /// Closes the socket, and removes the file that was made for it, unless another daemon has put its own there.
     pub fn retire(mut self) {
         if self.bound.is_none() {
-            // The supervisor that has it, too, goes on with it.
+            // The supervisor still uses the socket.
             let _ = self.reopen();
         }
         if let Some(made) = self.made.filter(|made| SocketFile::at(made.path.as_ref()).is_ok_and(|file| file == *made))
@@ -290,7 +292,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when there is none; else the system's.
+    /// `WouldBlock` if no connection waits; else the system's error.
     pub fn accept(&self) -> io::Result<Socket> {
         match &self.socket {
             ListeningSocket::Tcp(listener) => listener.accept().map(|(stream, peer)| Socket::tcp(stream, Some(peer))),
@@ -302,7 +304,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn address(&self) -> io::Result<Address> {
         let socket = match &self.socket {
             ListeningSocket::Tcp(listener) => Address::Tcp(listener.local_addr()?),
@@ -314,11 +316,11 @@ impl Listener {
         Ok(if self.is_proxied() { Address::Proxied(socket.into()) } else { socket })
     }
 
-    /// Registers it with the poll: an event with `token` says that connections wait.
+    /// Registers it with the poll: an event with `token` means that connections wait.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         match &mut self.socket {
             ListeningSocket::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
@@ -330,7 +332,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         match &mut self.socket {
             ListeningSocket::Tcp(listener) => registry.deregister(listener),
@@ -342,7 +344,7 @@ impl Listener {
 fn bind_tcp(address: SocketAddr, options: &Options, shares_port: bool) -> io::Result<Listener> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
     if address.is_ipv6() {
-        // So that 0.0.0.0 and [::] can both be listened on, whatever the system's default is.
+        // Makes it possible to listen on both 0.0.0.0 and [::], whatever the system's default is.
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
@@ -353,7 +355,7 @@ fn bind_tcp(address: SocketAddr, options: &Options, shares_port: bool) -> io::Re
     Listener::of(socket.into(), None, None)
 }
 
-/// Sets the options that Linux hands on to every accepted connection, so that accepting one takes no further system call.
+/// Sets the options that Linux copies to every accepted connection, so that accepting one takes no further system call.
 fn prepare_tcp(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
@@ -364,8 +366,8 @@ fn prepare_tcp(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
         }
         Some(keepalive) => {
             let Keepalive { idle, interval, probes } = keepalive.within_limits();
-            // There are no probes while something is unacknowledged, and the kernel would send that again for a quarter of
-            // an hour: a waiter that died just before it was granted the lock would have it as long.
+            // There are no probes while data are unacknowledged, and the kernel would send these again for a quarter of
+            // an hour: a waiter that died just before it was granted the lock would hold it as long.
             socket.set_tcp_user_timeout(Some((idle + interval * probes).min(LONGEST_TIMEOUT)))?;
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes))
         }
@@ -383,7 +385,7 @@ fn bind_unix(path: &Path, options: &Options) -> io::Result<Listener> {
         result => result?,
     }
     if let Some(mode) = options.mode {
-        // No client can connect before `listen`, so none is let in under the old permissions.
+        // No client can connect before `listen`, so none is admitted under the old permissions.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     let made = SocketFile::at(path)?;
@@ -398,14 +400,14 @@ impl SocketFile {
     }
 }
 
-/// Returns the permissions that a new socket file gets. The mask can only be read by setting it.
+/// Returns the permissions of a new socket file. The mask can only be read by setting it.
 fn mode_by_umask() -> u32 {
     let mask = umask(Mode::from_bits_truncate(0o777));
     umask(mask);
     0o777 & !mask.bits()
 }
 
-/// Returns true when the path is a socket on which no process listens, left behind by one that died.
+/// Returns true if the path is a socket on which no process listens, left behind by one that died.
 fn is_stale(path: &Path, address: &SockAddr) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     let refuses = || {
@@ -490,12 +492,12 @@ mod tests {
         }
     }
 
-    /// Another process that has the socket changes nothing in that, and connections live on.
+    /// Another process that has the socket does not change this, and connections live on.
     #[test]
     fn a_closed_listener_refuses_until_it_is_opened_again() {
         let free = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], 1)));
         assert!(free.is_err(), "nothing listens on port 1");
-        // A port that is named stays the socket's own while it is closed.
+        // A port that was named stays the socket's own while it is closed.
         let port = (20_000..30_000).find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
         let address = format!("127.0.0.1:{}", port.expect("one is free"));
         let parsed = Address::parse(&address, 0).expect("an address");
@@ -514,7 +516,7 @@ mod tests {
         assert_eq!(early.take_error().expect("is asked").map(|error| error.kind()), None);
     }
 
-    /// The file of a daemon that has come into the place stays; its own goes.
+    /// `retire` removes the file of its own socket, but not one that another daemon has put at that path.
     #[test]
     fn only_the_own_socket_file_is_removed() {
         let path = std::env::temp_dir().join(format!("poolcounter-listener-{}", std::process::id()));

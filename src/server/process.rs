@@ -1,4 +1,4 @@
-//! What the system tells of the process: processor time, memory, descriptors.
+//! Figures of the process from the system: processor time, memory, descriptors.
 
 use log::LevelFilter;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
@@ -8,18 +8,18 @@ use poolcounter_service::contract::{Process, ProcessUsage};
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The level that an administrator has set, as a number; [`AS_STARTED`] if none has.
+/// Level that an administrator has set, as a number; [`AS_STARTED`] without one.
 static LOG_LEVEL: AtomicUsize = AtomicUsize::new(AS_STARTED);
-/// More than any level.
+/// Larger than any level.
 const AS_STARTED: usize = usize::MAX;
 
-/// Returns the level up to which an administrator has lines logged; None: as the process was started.
+/// Returns the log level that an administrator has set; None for that of the start.
 pub fn log_level() -> Option<LevelFilter> {
     let level = LOG_LEVEL.load(Ordering::Relaxed);
     LevelFilter::iter().find(|known| *known as usize == level)
 }
 
-/// The process, as Linux tells of it.
+/// The process, as Linux describes it.
 pub struct System;
 
 impl Process for System {
@@ -54,8 +54,8 @@ fn resident_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Linux tells the number as the size of the directory since version 6.2. Before, each descriptor is an entry to be read:
-/// some milliseconds for ten thousand.
+/// Returns the number of open descriptors. Linux reports it as the size of the directory since version 6.2. Before,
+/// each descriptor is an entry to be read: some milliseconds for ten thousand.
 fn open_fds() -> u64 {
     const DIRECTORY: &str = "/proc/self/fd";
     match fs::metadata(DIRECTORY).map_or(0, |directory| directory.len()) {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_tells_of_this_process() {
+    fn the_system_reports_usage_of_this_process() {
         let before = System.usage();
         assert!(
             before.resident_bytes > 500_000 && before.open_fds >= 3 && before.max_fds > before.open_fds,

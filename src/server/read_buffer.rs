@@ -1,51 +1,55 @@
-//! The one buffer into which every connection is read. What a connection leaves in it unserved is kept for the connection's
-//! next turn, so an idle connection owns no buffer. A long rest stays where it is kept, and what comes is put behind it: a long
+//! Buffer into which every connection is read. Bytes that are left unserved are kept for the connection's next turn, so
+//! an idle connection owns no buffer. A long rest stays in its own buffer, and new bytes are appended there: a long
 //! request that comes byte by byte is not copied again with each byte.
 
 use std::io::{self, Read};
 
-/// How much of a connection is read in one turn: many requests of a pipelining client, a millisecond's work at most.
+/// Bytes of a connection that are read in one turn: many requests of a pipelining client, at most a millisecond's work.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Reads in a turn in which the peer has closed its side: its last data, and the end of file. A third is for data that one read
-/// cannot take.
+/// Reads in a turn in which the peer has closed its side: its last data, and the end of file. A third is for data that
+/// one read cannot take.
 const READS_TO_EOF: usize = 3;
 
-/// The longest rest that is copied into the shared buffer and back: a microsecond or two. A longer one stays where it is.
+/// Longest rest that is copied into the shared buffer and back, within a microsecond or two. A longer one stays in its
+/// own buffer.
 const COPIED_BYTES: usize = 16 * 1024;
 
-/// The shared read buffer, filled for one connection at a time.
+/// Bytes of a connection that wait for its next turn. A pointer, because few connections have any.
+pub type Unserved = Option<Box<Vec<u8>>>;
+
+/// Shared read buffer, filled for one connection at a time.
 pub struct ReadBuffer {
     buffer: Box<[u8]>,
-    /// How much there is to be served, wherever it stands.
+    /// Number of bytes to serve, in either buffer.
     len: usize,
-    /// What the connection had left unserved and all that came after it, if that is too long to be copied; else empty.
+    /// Rest of the connection with all later bytes, if that is too long to be copied; else empty.
     kept: Vec<u8>,
-    /// The longest request of the connection whose turn it is.
+    /// Longest request of the connection whose turn it is, in bytes.
     request_bytes: usize,
 }
 
-/// What one read brought.
+/// Result of one read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ReadOutcome {
-    /// As much as was asked for: there may be more.
+    /// As many bytes as were asked for: there may be more.
     Filled,
-    /// Less than was asked for: the socket is drained.
+    /// Fewer bytes than were asked for: the socket is drained.
     Short,
-    /// Nothing is there.
+    /// No bytes.
     Nothing,
     /// The end of file: the peer has closed its side.
     End,
 }
 
-/// What a turn has left in a stream.
+/// State of a stream after a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// Perhaps something.
+    /// There may be more bytes.
     Something,
-    /// Nothing, for now.
+    /// There are no more bytes at present.
     Nothing,
-    /// Nothing: the peer has closed its side.
+    /// There will be no more bytes: the peer has closed its side.
     Ended,
 }
 
@@ -55,29 +59,35 @@ impl ReadBuffer {
         ReadBuffer { buffer: vec![0; request_bytes + READ_BYTES].into(), len: 0, kept: Vec::new(), request_bytes: 0 }
     }
 
-    /// Begins a connection's turn with what it left unserved. Its longest request has `request_bytes`.
+    /// Starts a connection's turn with its unserved bytes. Its longest request has `request_bytes`.
     #[inline]
-    pub fn load(&mut self, unserved: &mut Vec<u8>, request_bytes: usize) {
+    pub fn load(&mut self, unserved: &mut Unserved, request_bytes: usize) {
         self.request_bytes = request_bytes;
-        self.len = unserved.len();
+        self.len = 0;
         if !self.kept.is_empty() {
-            // The connection before has failed in the middle of its turn.
+            // The previous connection has failed in the middle of its turn.
             self.kept = Vec::new();
         }
-        if self.len > COPIED_BYTES {
-            self.kept = std::mem::take(unserved);
-        } else if self.len > 0 {
-            self.buffer[..self.len].copy_from_slice(unserved);
-            *unserved = Vec::new();
+        if let Some(unserved) = unserved.take() {
+            self.continue_with(*unserved);
         }
     }
 
-    /// Returns true when more should be read: beyond a request's length, there is one to serve.
+    fn continue_with(&mut self, unserved: Vec<u8>) {
+        self.len = unserved.len();
+        if self.len > COPIED_BYTES {
+            self.kept = unserved;
+        } else {
+            self.buffer[..self.len].copy_from_slice(&unserved);
+        }
+    }
+
+    /// Returns true while there may be no whole request: up to the length of the longest one.
     pub fn wants_more(&self) -> bool {
         self.len <= self.request_bytes
     }
 
-    /// Reads once, behind what is there.
+    /// Reads once, behind the present bytes.
     fn read(&mut self, stream: &mut impl Read) -> io::Result<ReadOutcome> {
         let room = self.request_bytes + READ_BYTES - self.len;
         let start = if self.kept.is_empty() { self.len } else { 0 };
@@ -100,13 +110,13 @@ impl ReadBuffer {
         Ok(received)
     }
 
-    /// Reads once. If the peer has closed its side, the end of file behind its last data is read too, so that it takes effect in this turn
-    /// and not in a later one.
+    /// Reads once. If the peer has closed its side, the end of file behind its last data is read too, so that it takes
+    /// effect in this turn and not in a later one.
     #[inline]
     pub fn read_turn(&mut self, stream: &mut impl Read, has_peer_closed: bool) -> io::Result<Left> {
         for _ in 0..READS_TO_EOF {
             match self.read(stream)? {
-                // Data and the end that arrive together are announced together: then the end is still to be read.
+                // Data and the end that arrive together are announced together: then the end must still be read.
                 ReadOutcome::Short if has_peer_closed => {}
                 ReadOutcome::Filled => break,
                 ReadOutcome::Short | ReadOutcome::Nothing => return Ok(Left::Nothing),
@@ -116,34 +126,34 @@ impl ReadBuffer {
         Ok(Left::Something)
     }
 
-    /// Returns how much the connection has to be served, in bytes.
+    /// Returns the number of bytes to serve.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns true when there is nothing to be served.
+    /// Returns true if there are no bytes to serve.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns what the connection has to be served.
+    /// Returns the bytes to serve.
     pub fn bytes(&self) -> &[u8] {
         if self.kept.is_empty() { &self.buffer[..self.len] } else { &self.kept }
     }
 
-    /// Returns the same, to be decrypted where it stands.
+    /// Returns the bytes to serve, for decryption in place.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if self.kept.is_empty() { &mut self.buffer[..self.len] } else { &mut self.kept }
     }
 
-    /// Ends the turn, and returns what was not consumed, for the connection to keep.
+    /// Ends the turn, and returns the unconsumed bytes, for the connection to keep.
     #[inline]
-    pub fn unserved(&mut self, consumed: usize) -> Vec<u8> {
-        if self.kept.is_empty() && consumed == self.len {
-            self.len = 0;
-            return Vec::new();
+    pub fn unserved(&mut self, consumed: usize) -> Unserved {
+        if consumed == self.len {
+            (self.len, self.kept) = (0, Vec::new());
+            return None;
         }
-        self.rest(consumed)
+        Some(self.rest(consumed).into())
     }
 
     fn rest(&mut self, consumed: usize) -> Vec<u8> {
@@ -161,14 +171,14 @@ impl ReadBuffer {
 mod tests {
     use super::*;
 
-    /// What comes in pieces of any size stands there whole, whether it is copied or stays where it is.
+    /// Bytes in pieces of any size come together, whether they are copied or stay in their own buffer.
     #[test]
     fn unserved_bytes_stand_before_new_ones() {
         const LONGEST: usize = 4 * COPIED_BYTES;
         let sent: Vec<u8> = (0..LONGEST).map(|n| (n % 251) as u8).collect();
         for piece in [1_000, COPIED_BYTES, COPIED_BYTES + 1] {
             let mut read_buffer = ReadBuffer::new(LONGEST);
-            let mut unserved = Vec::new();
+            let mut unserved = None;
             let mut arrived = 0;
             while arrived < sent.len() {
                 let mut stream = &sent[arrived..sent.len().min(arrived + piece)];
@@ -180,23 +190,25 @@ mod tests {
                 unserved = read_buffer.unserved(0);
             }
             read_buffer.load(&mut unserved, LONGEST);
-            assert_eq!(read_buffer.unserved(7), sent[7..]);
+            assert_eq!(read_buffer.unserved(7).as_deref(), Some(&sent[7..].to_vec()));
             assert_eq!(read_buffer.bytes(), b"");
         }
     }
 
-    /// A long line costs the byte that comes, and not the bytes before it: they are not even moved.
+    /// The cost of a long line is that of the new byte: the bytes before it are not even moved.
     #[test]
     fn much_is_not_copied() {
         let mut read_buffer = ReadBuffer::new(1 << 20);
-        let mut unserved = Vec::with_capacity(1 << 20);
-        unserved.resize(COPIED_BYTES + 1, b'x');
-        let address = unserved.as_ptr();
+        let mut bytes = Vec::with_capacity(1 << 20);
+        bytes.resize(COPIED_BYTES + 1, b'x');
+        let address = bytes.as_ptr();
+        let mut unserved = Some(Box::new(bytes));
         for _ in 0..1_000 {
             read_buffer.load(&mut unserved, 1 << 20);
             read_buffer.read(&mut &b"y"[..]).expect("a slice can be read");
             unserved = read_buffer.unserved(0);
         }
-        assert_eq!((unserved.as_ptr(), unserved.len()), (address, COPIED_BYTES + 1_001));
+        let bytes = unserved.expect("nothing is consumed");
+        assert_eq!((bytes.as_ptr(), bytes.len()), (address, COPIED_BYTES + 1_001));
     }
 }

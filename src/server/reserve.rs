@@ -1,14 +1,15 @@
-//! Descriptors that are kept for when clients have taken all others.
+//! Descriptors that are kept for the case that clients have taken all others.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 
-/// Descriptors that are open, and closed when some are needed.
+/// Open descriptors, which are closed when some are needed.
 #[derive(Default)]
 pub struct Reserve(Vec<OwnedFd>);
 
 impl Reserve {
-    /// Opens descriptors until there are `most`, as far as the system has any. Each is opened alone, as there may be one only.
+    /// Opens descriptors until there are `most`, or the system has no more. Each is opened alone, as there may be one
+    /// only.
     pub fn fill(&mut self, most: usize) {
         while self.0.len() < most {
             let Ok(socket) = UnixDatagram::unbound() else { return };
@@ -16,12 +17,12 @@ impl Reserve {
         }
     }
 
-    /// Closes one, so that it can be used. Returns false if there is none.
+    /// Closes one descriptor, so that it can be used. Returns false if there is none.
     pub fn release_one(&mut self) -> bool {
         self.0.pop().is_some()
     }
 
-    /// Closes all.
+    /// Closes all descriptors.
     pub fn release_all(&mut self) {
         self.0.clear();
     }

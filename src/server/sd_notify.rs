@@ -1,6 +1,6 @@
-//! The protocol of sd_notify(3) and sd_listen_fds(3), with the supervisor that has started the daemon, such as systemd: the
-//! daemon's state and watchdog keep-alives go there, and listening sockets may come from there. The environment names both,
-//! and outlives an upgrade. It knows no service and no connection.
+//! Protocol of sd_notify(3) and sd_listen_fds(3), with the supervisor that has started the daemon, such as systemd: it
+//! gets the daemon's state and watchdog keep-alives, and may provide listening sockets. The environment names both, and
+//! outlives an upgrade. This module knows no service and no connection.
 
 use super::handover::adopt;
 use log::debug;
@@ -13,37 +13,36 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The environment variable with the address of the supervisor's socket.
+/// Environment variable with the address of the supervisor's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
-/// How soon to send again when the queue of the supervisor's socket is full.
+/// Time until the next attempt after the queue of the supervisor's socket was full.
 const RETRY_INTERVAL: Span = Span::from_millis(100);
 
-/// The least time between two keep-alives: a supervisor that wants more of them must not keep the loop busy.
+/// Least time between two keep-alives: a supervisor that wants more of them must not keep the loop busy.
 const MIN_WATCHDOG_INTERVAL: Span = Span::from_millis(10);
 
-/// The state that the supervisor is notified of.
+/// State of the daemon for the supervisor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DaemonState {
     /// It serves.
     Ready,
-    /// It is about to be replaced by another version of itself. It serves all the same.
+    /// It is about to be replaced by another version of itself, and still serves.
     Reloading,
-    /// It was asked to end, and does.
+    /// It is ending, as requested.
     Stopping,
 }
 
-/// Sends notifications to the supervisor. Without a supervisor it makes no system call and has no deadline.
+/// Sender of notifications to the supervisor. Without a supervisor it makes no system call and has no deadline.
 ///
-/// It never blocks, which is why the messages are not left to a library: a supervisor that does not read must not stop the
-/// loop.
+/// It never blocks, and so uses no library for the messages: a supervisor that does not read must not stop the loop.
 #[derive(Default)]
 pub struct Notifier {
     socket: Option<NotifySocket>,
-    /// The time between two keep-alives; None if the supervisor wants none.
+    /// Time between two keep-alives; None if the supervisor wants none.
     watchdog_interval: Option<Span>,
-    /// When the next keep-alive is due.
+    /// Time of the next keep-alive.
     watchdog_due: Option<Time>,
-    /// The state that is still to be sent, and when to try.
+    /// State that must still be sent, and the time of the next attempt.
     pending: Option<(DaemonState, Time)>,
 }
 
@@ -53,7 +52,7 @@ struct NotifySocket {
 }
 
 impl Notifier {
-    /// Returns the notifier for the supervisor that the environment names, or one that does nothing.
+    /// Returns the notifier for the supervisor in the environment, or one that does nothing.
     pub fn from_environment() -> Notifier {
         let Some(name) = env::var_os(VARIABLE) else { return Notifier::default() };
         match NotifySocket::to(name.as_bytes()) {
@@ -82,12 +81,12 @@ impl Notifier {
         }
     }
 
-    /// Returns when [`Notifier::notify_due`] is to be called next.
+    /// Returns the time of the next call of [`Notifier::notify_due`].
     pub fn next_deadline(&self) -> Option<Time> {
         earliest(self.pending.map(|(_, at)| at), self.watchdog_due)
     }
 
-    /// Sends what is due.
+    /// Sends the state and the keep-alive that are due.
     pub fn notify_due(&mut self, now: Time) {
         let Some(socket) = &self.socket else { return };
         if let Some((state, _)) = self.pending.filter(|(_, at)| *at <= now) {
@@ -121,7 +120,7 @@ impl NotifySocket {
         Ok(NotifySocket { socket, address })
     }
 
-    /// Sends one datagram. Returns false when the queue is full, and true when it was sent or never can be.
+    /// Sends one datagram. Returns false if the queue is full, and true if it was sent or never can be.
     fn try_send(&self, text: &str) -> bool {
         match self.socket.send_to_addr(text.as_bytes(), &self.address) {
             Ok(_) => true,
@@ -135,7 +134,8 @@ impl NotifySocket {
     }
 }
 
-/// Returns the time between two keep-alives for a watchdog's timeout: half of it, so that one that is late still comes in time.
+/// Returns the time between two keep-alives for a watchdog's timeout: half of it, so that a late one still comes in
+/// time.
 fn watchdog_interval_of(within: Span) -> Span {
     (within / 2).max(MIN_WATCHDOG_INTERVAL)
 }
@@ -144,7 +144,7 @@ fn watchdog_interval_of(within: Span) -> Span {
 ///
 /// # Errors
 ///
-/// One sentence, when the environment names descriptors that are not open.
+/// One sentence: the environment names descriptors that are not open.
 pub fn sockets_from_supervisor() -> Result<Vec<(String, OwnedFd)>, String> {
     let passed = ::sd_notify::listen_fds_with_names().and_then(|sockets| {
         let adopted = sockets.map(|(fd, name)| Ok((name, adopt(fd)?)));
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(supervisor.next_deadline(), Some(at(1010)));
     }
 
-    /// Neither one microsecond nor none may spin.
+    /// A timeout of one microsecond or zero must not make the loop spin.
     #[test]
     fn keep_alives_have_a_least_interval() {
         let intervals = [0, 1, 2, 21_000, 30_000_000].map(|us| watchdog_interval_of(Span::from_micros(us)).as_micros());
@@ -215,7 +215,8 @@ mod tests {
         assert_eq!(received(&receiver), None);
     }
 
-    /// The queue of a supervisor that does not read fills up. What did not fit is sent later; of two states, the newer.
+    /// The queue of a supervisor that does not read fills up. A state that did not fit is sent later; of two states,
+    /// the newer.
     #[test]
     fn a_supervisor_that_does_not_read_is_notified_later() {
         let (mut supervisor, receiver) = supervisor(None);

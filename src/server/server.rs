@@ -3,7 +3,6 @@
 use super::clock::Clock;
 use super::connection::Readiness;
 use super::connections::{Connections, Host};
-use super::handover::Program;
 use super::listener::{Listener, Options};
 use super::process::System;
 use super::reserve::Reserve;
@@ -28,35 +27,39 @@ use std::time::Duration;
 use upgrade::{Upgrade, VERDICT};
 
 mod reload;
+mod stop;
 mod upgrade;
 
-/// Events taken from the kernel in one tick. More stay there for the next one, so this bounds a tick's work.
+/// Most events taken from the kernel in one tick. The others stay there for the next one, so this limits a tick's work.
 const EVENTS_PER_TICK: usize = 1024;
-/// Connections accepted from one port in one tick, so that a flood of new ones does not starve those that are served.
+/// Most connections accepted from one port in one tick, so that a flood of new ones does not starve those that are
+/// served.
 const ACCEPTS_PER_TICK: usize = 256;
-/// How long no connection is accepted after the system refused one for lack of descriptors or memory.
+/// Time for which no connection is accepted after the system refused one for lack of descriptors or memory.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
-/// Descriptors that are kept for connections of operators over [`Info::is_private`] listeners, when clients have taken all others.
+/// Descriptors that are kept for connections of operators over [`Info::is_private`] listeners, if clients have taken
+/// all others.
 const OPERATORS: u64 = 8;
 
 const SIGNALS: Token = Token(usize::MAX);
-/// The token of the waker; the one above is the upgrade's.
+/// Token of the waker; the one above is the upgrade's.
 const WAKE: Token = Token(VERDICT.0 - 1);
-/// The token of the first listener; the others count down from it, far above any connection's id.
+/// Token of the first listener; the others count down from it, far above any connection's id.
 const FIRST_LISTENER: usize = WAKE.0 - 1;
 
-/// The loop's settings.
+/// Settings of the loop.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
-    /// How many connections of each service are kept at a time.
+    /// Most connections of each service at a time.
     pub max_connections: PerService<u64>,
-    /// How long to poll for events before sleeping. It saves the time to wake up, at the cost of a processor that is never idle.
+    /// Time of polling for events before sleeping. It saves the time to wake up, at the cost of a processor that is
+    /// never idle.
     pub busy_poll: Span,
     /// Settings of conditions.
     pub health: HealthSettings,
-    /// Who may ask for what; without rules, everybody for everything. None where they could not be read: then it is nobody for anything
-    /// if there were some before, and else as without rules.
+    /// Rules of access; without rules, every client may send every request. None if they could not be read: then no
+    /// client is admitted if there were rules before, else all are.
     pub rules: Option<Vec<Rule>>,
 }
 
@@ -72,41 +75,43 @@ impl Policy {
     }
 }
 
-/// The event loop with everything that it serves.
+/// Event loop with everything that it serves.
 pub struct Server {
     poll: Poll,
     events: Events,
     clock: Clock,
     signals: Option<Signals>,
-    /// A signal has come.
+    /// True after a signal, until it is handled.
     is_signalled: bool,
     waker: Waker,
-    /// A signal has asked for the end, and `run` has not returned yet.
+    /// True once a signal has asked for the end, until `run` returns.
     is_stopping: bool,
+    /// Time at which it ends, whatever is under way; None before the stop has begun.
+    stop_deadline: Option<Time>,
     upgrade: Upgrade,
     notifier: Notifier,
     ports: Vec<Port>,
     connections: Connections<Socket>,
     policy: Policy,
-    /// Until when nothing is accepted, after the system refused a connection for lack of descriptors or memory.
+    /// End of the time without accepting, after the system refused a connection for lack of descriptors or memory.
     accept_paused_until: Option<Time>,
-    /// Descriptors for connections of operators, where they have a listener of their own.
+    /// Descriptors for connections of operators, if they have a listener of their own.
     operators: Reserve,
 }
 
 struct Port {
     listener: Listener,
     service: ServiceId,
-    /// The backlog may hold connections.
+    /// True while the backlog may hold connections.
     ready: bool,
 }
 
 impl Server {
-    /// Returns a server that listens nowhere yet.
+    /// Returns a server without listeners.
     ///
     /// # Errors
     ///
-    /// When the system has no event queue left.
+    /// Fails if the system has no event queue left.
     #[doc(hidden)]
     pub fn new(services: Services, policy: Policy) -> io::Result<Self> {
         let clock = Clock::start();
@@ -114,12 +119,14 @@ impl Server {
         Server::with(connections, clock, policy)
     }
 
-    /// Returns a server for use within another program: with the default limits, for one service of a list such as `pools`, on one address
-    /// to begin with, such as `127.0.0.1:0` for a port that is free. It touches no signals and no files; a [`Stopper`] ends it.
+    /// Returns a server for use within another program: with the default limits, for one service of a list such as
+    /// `pools`, at first on one address, such as `127.0.0.1:0` for a port that is free. It touches no signals and no
+    /// files; a [`Stopper`] ends it.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` when this is no [`Address`] with a port, or there is no such service; else the system's, such as an address in use.
+    /// `InvalidInput` without an [`Address`] with a port, or for an unknown service; else the system's error, such as
+    /// an address in use.
     pub fn bind(list: &[&'static Info], address: &str, service: &str) -> io::Result<Self> {
         let address = Address::parse(address, 0).ok_or(ErrorKind::InvalidInput)?;
         let services = Services::of(list, &AllSettings::defaults(list).in_memory());
@@ -133,6 +140,7 @@ impl Server {
     fn with(mut connections: Connections<Socket>, clock: Clock, policy: Policy) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
+        connections.begin_with(clock.wall());
         connections.measure(Box::new(System));
         connections.guard(policy.rules.clone());
         connections.limit(policy.max_connections.map(|most| *most));
@@ -146,6 +154,7 @@ impl Server {
             is_signalled: false,
             waker,
             is_stopping: false,
+            stop_deadline: None,
             upgrade: Upgrade::default(),
             notifier: Notifier::default(),
             ports: Vec::new(),
@@ -160,7 +169,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the system cannot poll it.
+    /// Fails if the system cannot poll it.
     #[doc(hidden)]
     pub fn listen(&mut self, mut listener: Listener, service: ServiceId) -> io::Result<()> {
         if listener.is_open() {
@@ -171,8 +180,9 @@ impl Server {
     }
 
     /// Closes or opens listeners as the services ask for.
-    fn close_and_open_listeners(&mut self) {
-        for (service, is_wanted) in self.connections.take_listening() {
+    #[cold]
+    fn close_and_open_listeners(&mut self, listening: Vec<(ServiceId, bool)>) {
+        for (service, is_wanted) in listening {
             for port in (0..self.ports.len()).filter(|port| self.ports[*port].service == service).collect::<Vec<_>>() {
                 let result = if is_wanted { self.open_port(port) } else { self.close_port(port) };
                 if let Err(error) = result {
@@ -205,43 +215,34 @@ impl Server {
         listener.register(self.poll.registry(), Token(FIRST_LISTENER - port))
     }
 
-    /// Has what the operator has set for the services take effect. To be called once, before [`Server::run`].
+    /// Applies the settings of the services. To be called once, before [`Server::run`].
     pub fn configure(&mut self) {
         self.connections.configure(self.clock.now());
     }
 
-    /// Has the services open what they keep, those above all that are listened for. To be called once, before [`Server::run`].
+    /// Opens the stores of the services with listeners. To be called once, before [`Server::run`].
     ///
     /// # Errors
     ///
-    /// One sentence that says which cannot, and why.
+    /// One sentence that names the service, and the reason.
     #[doc(hidden)]
     pub fn begin(&mut self) -> Result<(), String> {
         let ports = &self.ports;
-        self.connections.begin(|service| ports.iter().any(|port| port.service == service), self.clock.now())
+        let begun =
+            self.connections.begin(|service| ports.iter().any(|port| port.service == service), self.clock.now());
+        // Stores come first: clients may have left no descriptors but those that the previous process had for its own.
+        if self.signals.is_some() {
+            self.upgrade.reserve();
+        }
+        begun
     }
 
-    /// Has SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begin an upgrade, SIGUSR2 drain the services, and SIGHUP do
-    /// nothing. From now on the supervisor that started the process is notified of the server's state.
-    ///
-    /// # Errors
-    ///
-    /// When no descriptors are left.
-    pub fn handle_signals(&mut self) -> io::Result<()> {
-        self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
-        // A process that has taken over has the path from the handover, as its file may have been replaced again by now.
-        self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());
-        self.upgrade.reserve();
-        self.notifier = Notifier::from_environment();
-        Ok(())
-    }
-
-    /// Returns what ends [`Server::run`] from another thread.
+    /// Returns a handle that ends [`Server::run`] from another thread.
     pub fn stopper(&self) -> Stopper {
         self.waker.stopper()
     }
 
-    /// Returns the addresses where it listens for the clients of a service, such as `pools`.
+    /// Returns the addresses of the listeners of a service, such as `pools`.
     pub fn addresses(&self, service: &str) -> Vec<Address> {
         let service = self.connections.named(service);
         let ports = self.ports.iter().filter(|port| Some(port.service) == service);
@@ -252,17 +253,17 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the system cannot wait for events any more.
+    /// Fails if the system cannot wait for events any more.
     pub fn run(&mut self) -> io::Result<()> {
         self.notify_supervisor(DaemonState::Ready);
         loop {
             Connections::tick(self)?;
-            self.close_and_open_listeners();
+            let listening = self.connections.take_listening();
+            if !listening.is_empty() {
+                self.close_and_open_listeners(listening);
+            }
             self.continue_upgrade();
-            let is_stopping =
-                self.is_stopping || self.connections.may_end() || self.is_signalled && self.take_signals();
-            if is_stopping || self.waker.is_stop_asked() {
-                self.notify_supervisor(DaemonState::Stopping);
+            if self.may_stop() {
                 self.ports.drain(..).for_each(|port| port.listener.retire());
                 return Ok(());
             }
@@ -273,26 +274,26 @@ impl Server {
         self.notifier.notify(status, self.clock.now());
     }
 
-    /// Handles the signals that have come, and returns true when one asks the daemon to stop.
+    /// Handles the signals that have come, and returns true if one asks for the end.
     fn take_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(signals) = &mut self.signals else { return false };
         let (stop_asked, upgrade_asked) = (signals.stop_asked(), signals.upgrade_asked());
         if signals.drain_asked() {
-            info!("nothing new is taken by services that can be drained");
+            info!("services that can be drained refuse new work");
             self.connections.drain(self.clock.now());
         }
-        if upgrade_asked && !stop_asked {
-            // Noted as failed now; when it succeeds, the program that takes over notes that.
+        if upgrade_asked && !stop_asked && !self.is_stopping {
+            // It is noted as failed now; after a success, the successor notes that.
             self.note_reload(false);
             self.begin_upgrade();
         }
         stop_asked
     }
 
-    /// Marks the connections and listeners that the events are about: first the connections that were closed. A connection has its
-    /// place among the events from the first that it has had since the last poll, which may have been room to write, so that its
-    /// request can come before the end of another that is older.
+    /// Marks the connections and listeners of the events: closed connections first. A connection's position among the
+    /// events is that of its first event since the last poll, which may have been room to write, so that its request
+    /// can come before the end of another that is older.
     fn mark_events(&mut self) {
         let connections = self.events.iter().filter(|event| event.token().0 <= FIRST_LISTENER - self.ports.len());
         for event in connections {
@@ -322,8 +323,8 @@ impl Server {
         }
     }
 
-    /// Polls for events without sleeping, for the time set but no longer than it might sleep. Returns the time when there were
-    /// none, and None when there are some.
+    /// Polls for events without sleeping, for the set time but no longer than it might sleep. Returns the time if there
+    /// were none, and None if there are some.
     fn busy_poll_events(&mut self, begun: Time) -> io::Result<Option<Time>> {
         let longest = self.poll_timeout(begun).map_or(Span::FOREVER, Span::from);
         let time = self.policy.busy_poll.min(longest);
@@ -346,11 +347,11 @@ impl Server {
         Ok(())
     }
 
-    /// Returns how long the poll may sleep; None for as long as nothing happens.
+    /// Returns the time for which the poll may sleep; None without a limit.
     fn poll_timeout(&self, now: Time) -> Option<Duration> {
         let backlog = self.ports.iter().any(|port| port.ready).then(|| self.accept_paused_until.unwrap_or_default());
         let notification = self.notifier.next_deadline();
-        let others = earliest(backlog, earliest(self.upgrade_deadline(), notification));
+        let others = earliest(backlog, earliest(self.upgrade_deadline().or(self.stop_deadline), notification));
         let others = earliest(others, self.connections.next_look());
         let wake_at = earliest(self.connections.next_work(), others)?;
         Some(match wake_at {
@@ -359,7 +360,7 @@ impl Server {
         })
     }
 
-    /// Opens an accepted connection, unless it is not let in or its service has as many as it may. A proxy is to say who its client is.
+    /// Opens an accepted connection, if it is admitted and its service has a place. A proxy must send its header first.
     fn admit(&mut self, socket: Socket, service: ServiceId, is_proxied: bool) {
         let now = self.clock.now();
         let Some(id) = self.connections.admit(socket, service, is_proxied, now) else { return };
@@ -375,17 +376,21 @@ impl Server {
         self.poll.registry().register(socket, Token(id.index()), Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Registers the connections that another process left with the poll, before anything else is, and notes what came while no
-    /// process polled. The order of events in a new queue means nothing.
+    /// Registers the connections of a handover with the poll, before anything else, and notes the events that came
+    /// while no process polled. The order of events in a new queue is meaningless. The second poll finds the ends that
+    /// came while the first had already passed by their connections, before requests that it still found.
     fn register_all(&mut self, ids: &[ConnId]) -> io::Result<()> {
         ids.iter().try_for_each(|id| self.register_connection(*id))?;
         let mut events = Events::with_capacity(ids.len().max(1));
-        match self.poll.poll(&mut events, Some(Duration::ZERO)) {
-            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
-            _ => {}
+        let mut found = Vec::with_capacity(ids.len());
+        for _ in 0..2 {
+            match self.poll.poll(&mut events, Some(Duration::ZERO)) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
+                result => result?,
+            }
+            found.extend(events.iter().map(|event| (ConnId::from_index(event.token().0), readiness_of(event))));
         }
-        let events = events.iter().map(|event| (ConnId::from_index(event.token().0), readiness_of(event)));
-        self.connections.mark_unordered(events.collect());
+        self.connections.mark_unordered(found);
         Ok(())
     }
 
@@ -403,7 +408,7 @@ impl Server {
         self.accept_paused_until.is_some_and(|until| now < until)
     }
 
-    /// Accepts nothing for a while: the system has no descriptors or memory for another connection, and the loop must not spin.
+    /// Pauses accepting: the system has no descriptors or memory for another connection, and the loop must not spin.
     fn pause_accepting(&mut self, service: ServiceId, error: &io::Error) {
         let now = self.clock.now();
         self.accept_paused_until = Some(now + ACCEPT_PAUSE);
@@ -421,6 +426,11 @@ impl Host for Server {
     fn clock(&self) -> impl Fn() -> Time + use<> {
         let clock = self.clock;
         move || clock.now()
+    }
+
+    fn wall(&self) -> impl Fn() -> Option<Span> + use<> {
+        let clock = self.clock;
+        move || Some(clock.wall())
     }
 
     fn wait(&mut self, now: Time) -> io::Result<()> {
@@ -474,7 +484,7 @@ impl Host for Server {
     }
 }
 
-/// Returns what an event of the poll says.
+/// Returns the readiness in an event of the poll.
 pub fn readiness_of(event: &Event) -> Readiness {
     Readiness {
         readable: event.is_readable(),

@@ -9,14 +9,14 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The signals that the daemon handles.
+/// Signals that the daemon handles.
 pub struct Signals {
     stop: Receiver,
     upgrade: Receiver,
     drain: Receiver,
 }
 
-/// Some signals, each of which is an event.
+/// Socket on which each of some signals is an event.
 pub struct Receiver(UnixStream);
 
 impl Signals {
@@ -24,30 +24,31 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// When no descriptors are left.
+    /// Fails if no descriptors are left.
     pub fn listen(registry: &Registry, token: Token) -> io::Result<Self> {
         let stop = Receiver::listen(&[SIGTERM, SIGINT], registry, token)?;
         let upgrade = Receiver::listen(&[SIGUSR1], registry, token)?;
         let drain = Receiver::listen(&[SIGUSR2], registry, token)?;
         // A terminal that goes away is no reason to stop. (SIGPIPE is ignored before `main` runs.)
         signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)))?;
-        // Nor is a handover that is longer than a file may be: the write fails, and there is no upgrade.
+        // A handover that exceeds the limit of file sizes is no reason either: the write fails, and there is no
+        // upgrade.
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         Signals::release();
         Ok(Signals { stop, upgrade, drain })
     }
 
-    /// Returns true when the daemon was asked to stop since the last call.
+    /// Returns true if the daemon was asked to stop since the last call.
     pub fn stop_asked(&mut self) -> bool {
         self.stop.has_come()
     }
 
-    /// Returns true when the daemon was asked to replace itself since the last call.
+    /// Returns true if the daemon was asked to replace itself since the last call.
     pub fn upgrade_asked(&mut self) -> bool {
         self.upgrade.has_come()
     }
 
-    /// Returns true when the daemon was asked to take nothing new since the last call.
+    /// Returns true if the daemon was asked to drain since the last call.
     pub fn drain_asked(&mut self) -> bool {
         self.drain.has_come()
     }
@@ -59,7 +60,7 @@ impl Signals {
         }
     }
 
-    /// Unblocks them.
+    /// Unblocks these signals.
     pub fn release() {
         if let Err(error) = handled_signals().thread_unblock() {
             log::warn!("cannot unblock signals: {error}");
@@ -72,11 +73,12 @@ fn handled_signals() -> SigSet {
 }
 
 impl Receiver {
-    /// Replaces the default actions of `signals` by events of `token`. Other receivers of the same signals have their events all the same.
+    /// Replaces the default actions of `signals` by events of `token`. Other receivers of the same signals get their
+    /// events, too.
     ///
     /// # Errors
     ///
-    /// When no descriptors are left.
+    /// Fails if no descriptors are left.
     pub fn listen(signals: &[i32], registry: &Registry, token: Token) -> io::Result<Self> {
         let (receiver, sender) = std::os::unix::net::UnixStream::pair()?;
         for signal in signals {
@@ -88,7 +90,7 @@ impl Receiver {
         Ok(Receiver(receiver))
     }
 
-    /// Returns true when one has come since the last call.
+    /// Returns true if a signal has come since the last call.
     pub fn has_come(&mut self) -> bool {
         matches!(self.0.read(&mut [0; 64]), Ok(len) if len > 0)
     }

@@ -1,4 +1,4 @@
-//! A connection's socket, TCP or local.
+//! Socket of a connection, TCP or local.
 
 use super::connection::Stream;
 use super::id_maps;
@@ -10,28 +10,65 @@ use poolcounter_core::address::Address;
 use poolcounter_service::contract::Credentials;
 use socket2::SockRef;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// A connected, non-blocking socket.
+/// Connected, non-blocking socket.
 pub enum Socket {
-    /// From a TCP port.
+    /// TCP connection.
     Tcp {
         /// The socket.
         stream: TcpStream,
-        /// The peer's address as it was when the connection began, because the system forgets it once the peer has reset the connection.
-        /// An IPv4 address in IPv6 form stands as IPv4. None if the system did not tell it in time.
-        peer: Option<SocketAddr>,
+        /// Address of the peer at the begin of the connection, because the system forgets it once the peer has reset
+        /// the connection. An IPv4 address in IPv6 form is kept as IPv4. None if the system did not report it in time.
+        peer: Option<PeerAddress>,
     },
-    /// From a path in the file system.
+    /// Connection over a path in the file system.
     Unix(UnixStream),
+}
+
+/// Address of a peer, in 24 bytes: a [`SocketAddr`] has 32, because it keeps a flow label, too.
+#[derive(Clone, Copy)]
+pub enum PeerAddress {
+    /// IPv4 address.
+    V4(SocketAddrV4),
+    /// IPv6 address.
+    V6 {
+        /// The address.
+        ip: Ipv6Addr,
+        /// Port.
+        port: u16,
+        /// Network interface of a link-local address, else 0.
+        scope: u32,
+    },
+}
+
+impl From<SocketAddr> for PeerAddress {
+    /// Converts an address; an IPv4 address in IPv6 form becomes IPv4.
+    fn from(address: SocketAddr) -> Self {
+        match address {
+            SocketAddr::V4(address) => PeerAddress::V4(address),
+            SocketAddr::V6(address) => match address.ip().to_canonical() {
+                IpAddr::V4(ip) => PeerAddress::V4(SocketAddrV4::new(ip, address.port())),
+                IpAddr::V6(ip) => PeerAddress::V6 { ip, port: address.port(), scope: address.scope_id() },
+            },
+        }
+    }
+}
+
+impl From<PeerAddress> for SocketAddr {
+    fn from(address: PeerAddress) -> Self {
+        match address {
+            PeerAddress::V4(address) => address.into(),
+            PeerAddress::V6 { ip, port, scope } => SocketAddrV6::new(ip, port, 0, scope).into(),
+        }
+    }
 }
 
 impl Socket {
     /// Returns a TCP connection with the address of its peer.
     pub fn tcp(stream: TcpStream, peer: Option<SocketAddr>) -> Socket {
-        let canonical = |peer: SocketAddr| SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        Socket::Tcp { stream, peer: peer.map(canonical) }
+        Socket::Tcp { stream, peer: peer.map(PeerAddress::from) }
     }
 
     /// Returns the socket with this descriptor, and the address of its peer if that was handed over.
@@ -44,11 +81,11 @@ impl Socket {
         Socket::tcp(stream, peer)
     }
 
-    /// Returns a socket that is being connected to an address, which goes on in the background.
+    /// Starts to connect a socket to an address, and returns it at once.
     ///
     /// # Errors
     ///
-    /// The system's; `WouldBlock` when the backlog of a Unix socket is full.
+    /// The system's error; `WouldBlock` if the backlog of a Unix socket is full.
     pub fn connect(address: &Address) -> io::Result<Socket> {
         match address {
             Address::Tcp(address) => {
@@ -61,23 +98,25 @@ impl Socket {
         }
     }
 
-    /// Returns the address of the peer, and that to which the peer has connected.
+    /// Returns the address of the peer, and the local address.
     ///
     /// # Errors
     ///
-    /// When the peer is not known, or it is no TCP connection; else the system's.
+    /// Fails if the peer is unknown, or it is no TCP connection; else the system's error.
     pub fn ends(&self) -> io::Result<(SocketAddr, SocketAddr)> {
         match self {
-            Socket::Tcp { stream, peer } => Ok((peer.ok_or(io::ErrorKind::NotConnected)?, stream.local_addr()?)),
+            Socket::Tcp { stream, .. } => {
+                Ok((self.peer_address().ok_or(io::ErrorKind::NotConnected)?, stream.local_addr()?))
+            }
             Socket::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    /// Has the system keep about so many bytes of what was not read.
+    /// Limits the system's buffer of unread bytes to about `bytes`.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's error.
     pub fn bound_receive_buffer(&self, bytes: usize) -> io::Result<()> {
         match self {
             Socket::Tcp { stream, .. } => SockRef::from(stream).set_recv_buffer_size(bytes),
@@ -88,8 +127,16 @@ impl Socket {
     /// Returns its descriptor, true if it is a Unix socket, and the address of its peer if that is known.
     pub fn descriptor(&self) -> (RawFd, bool, Option<SocketAddr>) {
         match self {
-            Socket::Tcp { stream, peer } => (stream.as_raw_fd(), false, *peer),
+            Socket::Tcp { stream, .. } => (stream.as_raw_fd(), false, self.peer_address()),
             Socket::Unix(stream) => (stream.as_raw_fd(), true, None),
+        }
+    }
+
+    /// Returns the address of the peer, if it is known and a TCP connection.
+    fn peer_address(&self) -> Option<SocketAddr> {
+        match self {
+            Socket::Tcp { peer, .. } => peer.map(SocketAddr::from),
+            Socket::Unix(_) => None,
         }
     }
 }
@@ -126,23 +173,20 @@ impl Stream for Socket {
 
     fn peer(&self) -> io::Result<String> {
         Ok(match self {
-            Socket::Tcp { peer, .. } => peer.ok_or(io::ErrorKind::NotConnected)?.to_string(),
+            Socket::Tcp { .. } => self.peer_address().ok_or(io::ErrorKind::NotConnected)?.to_string(),
             Socket::Unix(stream) => format!("unix:{}", getsockopt(stream, sockopt::PeerCredentials)?.pid()),
         })
     }
 
     fn is_local(&self) -> bool {
         match self {
-            Socket::Tcp { peer, .. } => peer.is_some_and(|peer| peer.ip().is_loopback()),
+            Socket::Tcp { .. } => self.ip().is_some_and(|ip| ip.is_loopback()),
             Socket::Unix(_) => true,
         }
     }
 
     fn ip(&self) -> Option<IpAddr> {
-        match self {
-            Socket::Tcp { peer, .. } => peer.map(|peer| peer.ip()),
-            Socket::Unix(_) => None,
-        }
+        self.peer_address().map(|address| address.ip())
     }
 
     fn is_known(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What wakes the loop from other threads: the stopper of an embedded server, and the stores of services. A loop has one
+//! Waker of the loop from other threads: the stopper of an embedded server, and the stores of services. A loop has one
 //! waker, so they share it, with a flag each.
 
 use mio::{Registry, Token};
@@ -8,20 +8,20 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The flag of the stopper. Those of services count up from the lowest.
+/// Flag of the stopper. Those of services count up from the lowest.
 const STOP: u32 = 1 << 31;
 
-/// Wakes the loop.
+/// Handle that wakes the loop.
 #[derive(Clone, Debug)]
 pub(super) struct Waker(Arc<Shared>);
 
-/// Stops a server from any thread. All clones stop the same server.
+/// Handle that stops a server from any thread. All clones stop the same server.
 #[derive(Clone, Debug)]
 pub struct Stopper(Waker);
 
 #[derive(Debug)]
 struct Shared {
-    /// Why the loop was woken.
+    /// Reasons for which the loop was woken.
     flags: AtomicU32,
     waker: mio::Waker,
 }
@@ -32,11 +32,11 @@ impl Waker {
         Ok(Waker(Arc::new(Shared { flags: AtomicU32::new(0), waker: mio::Waker::new(registry, token)? })))
     }
 
-    /// Returns what a service's store wakes the loop with.
+    /// Returns the handle with which a service's store wakes the loop.
     pub fn of(&self, service: ServiceId) -> Wake {
         let waker = self.clone();
         Wake::new(move || {
-            // A loop that cannot be woken looks at the flag at its next event.
+            // A loop that cannot be woken reads the flag at its next event.
             let _ = waker.raise(1 << service.index());
         })
     }
@@ -46,12 +46,12 @@ impl Waker {
         Stopper(self.clone())
     }
 
-    /// Returns true when a stopper has asked for the end.
+    /// Returns true if a stopper has asked for the end.
     pub fn is_stop_asked(&self) -> bool {
         self.0.flags.load(Ordering::Acquire) & STOP != 0
     }
 
-    /// Returns those of `services` whose stores have finished something since the last call.
+    /// Returns those of `services` whose stores have finished work since the last call.
     pub fn take<'a>(&'a self, services: impl Iterator<Item = ServiceId> + 'a) -> impl Iterator<Item = ServiceId> + 'a {
         let flags = self.0.flags.fetch_and(STOP, Ordering::AcqRel);
         services.filter(move |service| flags >> service.index() & 1 != 0)
@@ -64,12 +64,12 @@ impl Waker {
 }
 
 impl Stopper {
-    /// Has the server end its [`run`](super::Server::run) after the present tick. It does no harm to ask twice, or after
-    /// the end.
+    /// Makes the server end its [`run`](super::Server::run) after the present tick. A repeated call, or one after the
+    /// end, does no harm.
     ///
     /// # Errors
     ///
-    /// When the system cannot wake the server. It stops with the next event then.
+    /// Fails if the system cannot wake the server. It stops with the next event then.
     pub fn stop(&self) -> io::Result<()> {
         self.0.raise(STOP)
     }

@@ -1,7 +1,6 @@
-//! Rules of access: who may do what, and how much of it, with the counts of each rule. The rule of a connection is found when it
-//! begins, and its rights are kept with it. Without rules everything is allowed, and nothing is looked up.
+//! Access rules: permissions and limits per rule, with the counters of each. The rule of a connection is found at its
+//! start, and its rights stay with it. Without rules everything is allowed, without any lookup.
 
-mod asking;
 mod check;
 pub mod report;
 mod rule;
@@ -19,105 +18,106 @@ use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
 
-/// How many rules there may be: a connection is compared with one after the other.
+/// Limit of rules; a connection is compared with one after the other.
 pub const MOST_RULES: usize = 256;
 
-/// Why something is refused.
+/// Reason of a denial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denial {
-    /// No rule is for those who ask, or it allows them nothing of the service.
+    /// No rule matches, or the rule has no rights to the service.
     Stranger,
-    /// Their rule does not allow that.
+    /// The rule does not have the right.
     Right,
-    /// They have as many connections as they may.
+    /// The limit of connections is reached.
     Connections,
-    /// They hold as much as they may.
+    /// The limit of locks is reached.
     Locks,
-    /// As many of their requests wait as may.
+    /// The limit of waiting requests is reached.
     Waits,
-    /// They have asked for as much in this second as they may.
+    /// The limit of requests per second is reached.
     Requests,
-    /// They take as much memory as they may.
+    /// The limit of memory is reached.
     Memory,
 }
 
-/// What a connection holds and waits for.
+/// Usage of a connection: locks held and requests waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Holds {
-    /// Locks, units, members or jobs.
+    /// Number of locks, units, members or jobs.
     pub locks: u32,
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub waits: u32,
 }
 
-/// What a request needs.
+/// Permission that a request needs, and locks that it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need<'a> {
-    /// What it asks for.
+    /// Verb of the request.
     pub verb: Verb,
-    /// Of what; nothing if it is about all that there is.
+    /// Keys of the request; empty if it concerns the whole service.
     pub keys: &'a [&'a [u8]],
-    /// None if it takes nothing.
+    /// Locks that it takes; None if none.
     pub takes: Option<Takes>,
 }
 
-/// Locks that a request takes.
+/// Locks taken by a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Takes {
-    /// What its connection has already.
+    /// Usage of its connection before the request.
     pub has: Holds,
-    /// Number of locks that it would have in addition.
+    /// Number of locks that it would add.
     pub locks: u32,
 }
 
-/// The rules at work.
+/// Access rules with their state.
 #[derive(Debug)]
 pub struct Access {
     /// False without rules.
     is_on: bool,
-    /// Whether some rule limits what is held, waits, or takes memory.
+    /// True if some rule limits locks or waiting requests.
     counts_holds: bool,
     counts_memory: bool,
     rules: Vec<Rule>,
-    /// Their names, to be kept by others.
+    /// Names of the rules, shared with other holders.
     names: Vec<Arc<str>>,
-    /// What is counted of each rule, and at the end of those for whom there is none.
+    /// Counters per rule; the last entry is for connections that match no rule.
     counts: Vec<Counts>,
-    /// By connection.
+    /// State by connection.
     standings: Vec<Standing>,
 }
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Standing {
-    /// The rule that is for it.
+    /// Rule that it matches.
     rule: Option<u16>,
     holds: Holds,
-    /// What it has received and not served, or not sent.
+    /// Bytes received and not served yet, or not sent yet.
     bytes: u64,
 }
 
-/// What is counted of a rule.
+/// Counters of a rule.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Counts {
     connections: u64,
-    /// Those of its connections, and those that were taken under it and count without any.
+    /// Locks of its connections.
     locks: u64,
     leases: u64,
     waits: u64,
     bytes: u64,
-    /// When the requests so far would have come if they had come evenly.
+    /// Time at which the requests so far would have arrived at an even rate.
     even_at: Time,
-    /// By reason.
+    /// Denials by reason.
     denied: [Count; Denial::ALL.len()],
     log: LogLimit,
 }
 
-/// After how long a pause as many requests can come at once as are allowed in that time.
+/// Time over which the rate of requests is averaged: after a pause this long, as many can arrive at once as are allowed
+/// in it.
 const BURST: Span = Span::from_secs(1);
 
 impl Denial {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Denial; 7] = [
         Denial::Stranger,
         Denial::Right,
@@ -128,7 +128,7 @@ impl Denial {
         Denial::Memory,
     ];
 
-    /// Returns its name.
+    /// Returns the name for metrics and the log.
     pub fn name(self) -> &'static str {
         match self {
             Denial::Stranger => "stranger",
@@ -141,7 +141,7 @@ impl Denial {
         }
     }
 
-    /// Returns the limit that was met, in what the rule counts it in; None where no limit was.
+    /// Returns the limit that was reached, in the unit of the rule; None for a missing right.
     fn limit(self, limits: &Limits) -> Option<u64> {
         match self {
             Denial::Stranger | Denial::Right => None,
@@ -153,7 +153,7 @@ impl Denial {
         }
     }
 
-    /// Returns whether it is allowed at another time.
+    /// Returns true if the same request may be allowed later.
     pub fn is_limit(self) -> bool {
         !matches!(self, Denial::Stranger | Denial::Right)
     }
@@ -166,7 +166,7 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Returns the rules at work, with no connections.
+    /// Returns the state of these rules, without connections.
     pub fn new(rules: Vec<Rule>) -> Access {
         Access {
             is_on: !rules.is_empty(),
@@ -179,52 +179,49 @@ impl Access {
         }
     }
 
-    /// Returns the rules at work that follow on those of another process, which has denied this. None where they could not be read:
-    /// nobody may ask for anything then if there were some before.
+    /// Returns the state of these rules after a handover, with the counters `before`. None: the rules could not be
+    /// read; then all requests are denied if there were rules before.
     pub fn after(before: &[SavedCounts], rules: Option<Vec<Rule>>) -> Access {
         let closed = || if had_rules(before) { vec![Rule::for_nobody()] } else { Vec::new() };
         if had_rules(before) && rules.as_ref().is_some_and(Vec::is_empty) {
-            warn!("there are no rules of access any more: everybody may ask for everything");
+            warn!("there are no rules of access any more: every client may ask for everything");
         }
         let mut access = Access::new(rules.unwrap_or_else(closed));
         access.restore_counts(before);
         access
     }
 
-    /// Returns whether there are rules.
+    /// Returns true if there are rules.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Returns whether there are rules for somebody: it does not where they could not be read.
+    /// Returns true if some rule can match; false if the rules could not be read.
     pub fn are_known(&self) -> bool {
         self.rules.iter().any(|rule| !rule.who.is_empty())
     }
 
-    /// Returns whether the rule of a connection includes a verb for each of some keys. Nothing is counted.
+    /// Returns true if the rule of a connection allows a verb for each of these keys. Counts nothing.
     pub fn includes(&self, conn: ConnId, service: ServiceId, verb: Verb, keys: &[&[u8]]) -> bool {
         let rule = self.standings.get(conn.index()).and_then(|standing| standing.rule);
         rule.is_some_and(|rule| self.rules[usize::from(rule)].rights[service.index()].include(verb, keys))
     }
 
-    /// Returns whether it is to be told what connections hold.
+    /// Returns true if the locks of connections must be reported.
     #[inline]
     pub fn counts_holds(&self) -> bool {
         self.counts_holds
     }
 
-    /// Returns whether it is to be told how much memory connections take.
+    /// Returns true if the memory of connections must be reported.
     #[inline]
     pub fn counts_memory(&self) -> bool {
         self.counts_memory
     }
 
-    /// Finds the rule for a connection that begins. There is none for a client that is not known.
-    ///
-    /// # Errors
-    ///
-    /// Why it may not be served.
+    /// Returns the rule for a new connection, None without rules, or the reason of its denial. No rule matches an
+    /// unknown identity.
     pub fn rule_of_new(
         &mut self,
         service: ServiceId,
@@ -243,18 +240,18 @@ impl Access {
         Ok(Some(at))
     }
 
-    /// Finds the rule for a connection that another process has served: it goes on, but may be allowed nothing now.
+    /// Sets the rule of a connection from a handover. The connection stays open even if its new rule allows nothing.
     pub fn restore(&mut self, conn: ConnId, identity: &Identity<'_>) {
         let rule = self.rule_for(identity);
         self.enter(conn, rule);
     }
 
-    /// Returns the place of the rule that is for those of an identity.
+    /// Returns the index of the first rule that matches an identity.
     pub fn rule_for(&self, identity: &Identity<'_>) -> Option<usize> {
         self.rules.iter().position(|rule| rule.who.iter().any(|who| who.is(identity)))
     }
 
-    /// Counts a connection for its rule, if it has one.
+    /// Counts a connection for its rule, if any.
     pub fn enter(&mut self, conn: ConnId, rule: Option<usize>) {
         let Some(rule) = rule else { return };
         self.counts[rule].connections += 1;
@@ -262,7 +259,7 @@ impl Access {
         self.standing(conn).rule = Some(rule as u16);
     }
 
-    /// Forgets a connection that ends.
+    /// Removes a connection that ends.
     pub fn leave(&mut self, conn: ConnId) {
         self.note_holds(conn, Holds::default());
         self.note_bytes(conn, 0);
@@ -271,7 +268,7 @@ impl Access {
         }
     }
 
-    /// Notes what a connection has now.
+    /// Records the usage of a connection.
     pub fn note_holds(&mut self, conn: ConnId, holds: Holds) {
         let Standing { rule: Some(rule), holds: before, .. } = *self.standing(conn) else { return };
         self.standing(conn).holds = holds;
@@ -280,14 +277,14 @@ impl Access {
         counts.waits = counts.waits + u64::from(holds.waits) - u64::from(before.waits);
     }
 
-    /// Notes how many locks count for the rule of this name without a connection.
+    /// Records the number of locks without a connection for the rule of this name.
     pub fn note_leases(&mut self, rule: &str, leases: u64) {
         if let Some(at) = self.rules.iter().position(|other| *other.name == *rule).filter(|_| self.counts_holds) {
             self.counts[at].leases = leases;
         }
     }
 
-    /// Notes how much memory a connection takes. Returns true if that is more than before and its rule is beyond its limit by now.
+    /// Records the memory of a connection in bytes. Returns true if it grew and its rule is now over its limit.
     pub fn note_bytes(&mut self, conn: ConnId, bytes: u64) -> bool {
         let Standing { rule: Some(rule), bytes: before, .. } = *self.standing(conn) else { return false };
         self.standing(conn).bytes = bytes;
@@ -296,13 +293,13 @@ impl Access {
         bytes > before && self.counts[at].bytes > self.rules[at].limits.memory
     }
 
-    /// Returns the rule of a connection, by its place.
+    /// Returns the index of a connection's rule.
     pub fn rule_at(&self, conn: ConnId) -> Option<usize> {
         self.standings.get(conn.index())?.rule.map(usize::from)
     }
 
-    /// Returns the connection of a rule that takes the most memory, with its bytes, and counts that it is denied them; None if the rule has
-    /// no more than it may.
+    /// Returns the connection with the most memory among those of a rule, with its bytes, and counts a denial; None if
+    /// the rule is within its limit.
     pub fn largest_beyond(&mut self, rule: usize) -> Option<(ConnId, u64)> {
         if self.counts[rule].bytes <= self.rules[rule].limits.memory {
             return None;
@@ -314,11 +311,12 @@ impl Access {
         Some(largest)
     }
 
-    /// Looks whether a connection may ask for something now, and returns how many locks its rule allows more before that.
+    /// Checks a request against the rule of its connection. Returns the number of locks that the rule allows before the
+    /// request.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason of the denial.
     pub fn check(&mut self, conn: ConnId, service: ServiceId, need: &Need<'_>, now: Time) -> Result<u64, Denial> {
         let Some(rule) = self.standing(conn).rule else { return Err(self.count(None, Denial::Stranger)) };
         let at = usize::from(rule);
@@ -339,15 +337,15 @@ impl Access {
         Err(self.count(Some(at), denial))
     }
 
-    /// Returns the first key of a request that the connection's rule does not allow, else the first.
-    fn key_refused<'a>(&mut self, conn: ConnId, service: ServiceId, need: &Need<'a>) -> Option<&'a [u8]> {
+    /// Returns the first key that the connection's rule does not allow, else the first key of the request.
+    pub(crate) fn key_refused<'a>(&mut self, conn: ConnId, service: ServiceId, need: &Need<'a>) -> Option<&'a [u8]> {
         let rule = self.standing(conn).rule.map(|rule| &self.rules[usize::from(rule)]);
         let is_allowed = |key| rule.is_some_and(|rule| rule.rights[service.index()].include(need.verb, &[key]));
         need.keys.iter().find(|key| !is_allowed(key)).or(need.keys.first()).copied()
     }
 
-    /// Returns the line of the log about a denial under the rule at this place, if one is due as [`LogLimit::due`] says. None stands for
-    /// those for whom there is no rule.
+    /// Returns the log line about a denial under the rule at this index, if one is due as [`LogLimit::due`] says. None
+    /// stands for connections that match no rule.
     pub fn denial_line(
         &mut self,
         rule: Option<usize>,
@@ -363,7 +361,7 @@ impl Access {
         Some(format!("{peer} (rule {name}) {} ({}{limit}){more}", what(), denial.name()))
     }
 
-    /// Returns the name of the rule that is for a connection.
+    /// Returns the name of a connection's rule.
     pub fn rule_of(&self, conn: ConnId) -> Option<Arc<str>> {
         let standing = self.standings.get(conn.index())?;
         standing.rule.map(|rule| self.names[usize::from(rule)].clone())
@@ -383,7 +381,7 @@ impl Access {
 }
 
 impl Counts {
-    /// Returns whether one more request fits into so many a second, and counts it then.
+    /// Returns true if one more request fits into this rate, and counts it then.
     fn has_room_for_request(&mut self, in_a_second: u64, now: Time) -> bool {
         if in_a_second == u64::MAX {
             return true;
@@ -391,7 +389,7 @@ impl Counts {
         let even_at = self.even_at.max(now);
         let has_room = even_at.since(now) < BURST;
         if has_room {
-            // Rounded down, so that no fewer fit than are allowed.
+            // Rounds down, so that at least the allowed number fits.
             self.even_at = even_at + Span::from_micros(1_000_000 / in_a_second);
         }
         has_room

@@ -1,4 +1,4 @@
-//! A list of services, and what belongs to each: settings, connections, caps. The loop and the pages reach services through it.
+//! List of services with their settings, connections and caps. The loop and the pages reach services through it.
 
 use crate::contract::effects::Telemetry;
 use crate::contract::operations::Operations;
@@ -19,16 +19,16 @@ pub struct PerService<T>(Vec<T>);
 /// Settings of every service of a list.
 pub type AllSettings = PerService<Box<dyn ServiceSettings>>;
 
-/// The services of a server.
+/// Services of a server.
 pub struct Services(Vec<Entry>);
 
-/// Service, with what the loop keeps for it.
+/// Service, with the loop's data about it.
 pub struct Entry {
     /// Its static description.
     pub info: &'static Info,
     /// The service itself.
     pub service: Box<dyn Service>,
-    /// Bounds on its connections, asked of the service once.
+    /// Bounds on its connections, returned once by the service.
     pub caps: Caps,
     /// Counts of its connections.
     pub traffic: Traffic,
@@ -75,7 +75,7 @@ impl AllSettings {
     ///
     /// # Panics
     ///
-    /// When no service of the list has such settings.
+    /// Panics if no service of the list has such settings.
     pub fn with<S: Configure>(mut self, settings: S) -> Self {
         *self.get_mut().expect("some service of the list has such settings") = settings;
         self
@@ -144,7 +144,7 @@ impl Services {
             unhealthy_reason: others().find_map(|entry| entry.service.unhealthy_reason()),
             health_of: &|name| {
                 let of = others().find(|entry| entry.info.name == name)?;
-                // What is no service for clients, as the administration, speaks for all.
+                // A service without clients, such as the administration, reports for all services.
                 let counts = |entry: &&Entry| entry.info.name == name || entry.info.title.is_empty();
                 let reason = || others().filter(counts).find_map(|entry| entry.service.unhealthy_reason());
                 Some(if of.is_enabled { reason() } else { Some("it is off") })
@@ -204,35 +204,41 @@ impl Services {
         self.0.iter().map(|entry| entry.caps.request_bytes).max().unwrap_or(0)
     }
 
-    /// Gives each service what its store wakes the loop with.
+    /// Gives each service the handle with which its store wakes the loop.
     pub fn attach(&mut self, wake: impl Fn(ServiceId) -> Wake) {
         for id in self.ids() {
             self[id].service.attach(wake(id));
         }
     }
 
-    /// Returns whether a service that was rehearsed could only go on from all that the other process has.
+    /// Returns true if a rehearsed service could only continue from the whole state of the other process.
     pub fn need_all(&self) -> bool {
         self.0.iter().any(|entry| entry.service.needs_all())
     }
 
-    /// Decides whether the next handover has all that the services have, or what suffices for a process with the same settings.
+    /// Sets whether the next handover writes the whole state of the services, or only what a process with the same
+    /// settings needs.
     pub fn hand_over_all(&mut self, is_asked: bool) {
         self.0.iter_mut().for_each(|entry| entry.service.hand_over_all(is_asked));
     }
 
-    /// Returns true when no service has something under way that takes long.
+    /// Returns true if no service has long work in progress.
     pub fn is_settled(&self) -> bool {
         self.0.iter().all(|entry| entry.service.is_settled())
     }
 
-    /// Returns true when no service has something under way that an upgrade must wait for.
+    /// Returns true if no service has work in progress that the end of the daemon waits for.
+    pub fn is_finished(&self) -> bool {
+        self.0.iter().all(|entry| entry.service.is_finished())
+    }
+
+    /// Returns true if no service has work in progress that an upgrade must wait for.
     pub fn is_quiet(&self) -> bool {
         self.0.iter().all(|entry| entry.service.is_quiet())
     }
 
-    /// Returns the leases that count for rules of access, as [`Lifecycle::leases_of_rules`](crate::contract::Lifecycle::leases_of_rules)
-    /// does.
+    /// Returns the leases that count for access rules, as
+    /// [`Lifecycle::leases_of_rules`](crate::contract::Lifecycle::leases_of_rules) does.
     pub fn leases_of_rules(&self) -> Vec<(Arc<str>, u64)> {
         self.0.iter().flat_map(|entry| entry.service.leases_of_rules()).collect()
     }
@@ -241,7 +247,7 @@ impl Services {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         self.0.iter().for_each(|entry| entry.service.check());
     }
@@ -301,7 +307,7 @@ pub mod tests {
         }
     }
 
-    /// Serves a line of each of these connections, at these times, and returns the report of the service at `now`.
+    /// Serves each line on its connection at its time, and returns the report of the service at `now`.
     pub fn report_after_lines(
         info: &'static Info,
         lines: impl Iterator<Item = (Time, usize, String)>,
@@ -316,7 +322,7 @@ pub mod tests {
         let service = &mut services[id].service;
         for (now, conn, line) in lines {
             let mut context = Context {
-                time: CallTime { now, epoch: Span::ZERO },
+                time: CallTime { now, epoch: Span::ZERO, wall: Span::ZERO },
                 called: Called { id, info },
                 timers: wheel.own(id.owner()),
                 random: &mut random,

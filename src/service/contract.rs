@@ -1,8 +1,9 @@
-//! The contract between the loop and a service. The loop passes in received bytes, the current time and disconnects; the service
-//! writes replies to [`Context::output`], for any connection.
+//! The contract between the loop and a service. The loop passes in received bytes, the current time and disconnects;
+//! the service writes replies to [`Context::output`], for any connection.
 //!
-//! A service is called in the middle of a tick and never calls back. For each connection the order is: [`Service::serve`]
-//! any number of times, then [`Service::close`] once, after which the service must not know the connection any more.
+//! A service is called in the middle of a tick and never calls back. For each connection the order is:
+//! [`Service::open`] once, [`Service::serve`] any number of times, then [`Service::close`] once, after which the
+//! service must not know the connection any more.
 //!
 //! # Traits
 //!
@@ -13,25 +14,26 @@
 //! | [`Handover`] | the upgrade: the state that outlives the process |
 //! | [`Observe`] | metrics, pages, `stats`, the health check |
 //! | [`Operate`] | operators, through pages and the administration |
-//! | [`Inquire`] | results of what the service itself has asked of others |
+//! | [`Inquire`] | results of the service's own requests to others |
 //! | [`Inspect`] | tests and rehearsals |
 //!
 //! # Effects
 //!
-//! A service reaches no other service, no connection and not the process. It adds an [`Effect`] to [`Context::effects`], and the
-//! loop carries that out when the call has returned. Results arrive in [`Inquire`].
+//! A service has no access to other services, to connections or to the process. It adds an [`Effect`] to
+//! [`Context::effects`], and the loop carries it out after the call. Results arrive in [`Inquire`].
 //!
 //! # Replies that come later
 //!
 //! | the service wants | it |
 //! |---|---|
-//! | to answer when something else has happened, and to serve nothing of the connection before | returns [`Then::Wait`], and later calls [`Context::resume`] |
-//! | to answer now what may leave only after its store has committed | writes with [`Context::reply_after`], and calls [`Context::release_up_to`] in [`Service::completed`] |
-//! | to write to a store | collects changes and hands them over in [`Service::commit`], once a tick |
+//! | to reply later, and serve nothing before | returns [`Then::Wait`], then calls [`Context::resume`] |
+//! | to reply after a commit | uses [`Context::reply_after`], then [`Context::release_up_to`] in [`Service::completed`] |
+//! | to write to a store | collects changes and passes them on in [`Service::commit`], once a tick |
 //!
 //! A store works in a thread of its own and owns no state of the service. It says that it has finished something by the
 //! [`Wake`] that the service got in [`Lifecycle::attach`]; [`Service::completed`] is called in the next tick.
 
+mod checks;
 pub mod context;
 pub mod effects;
 pub mod operations;
@@ -75,8 +77,8 @@ pub struct Info {
     pub announcement: &'static str,
     /// Options for the addresses.
     pub listening: &'static [Opt<Endpoint>],
-    /// True when the service listens on Unix sockets alone, which only the daemon's own user and root can open, whatever the
-    /// permissions of other sockets are.
+    /// True when the service listens on Unix sockets alone, which only the daemon's own user and root can open,
+    /// whatever the permissions of other sockets are.
     pub is_private: bool,
     /// Names of permissions in access rules, at most 32.
     pub verbs: &'static [&'static str],
@@ -95,9 +97,10 @@ pub struct Info {
 pub struct Caps {
     /// Longest request that is read as a whole, in bytes. A longer body is consumed in pieces, as it arrives.
     pub request_bytes: usize,
-    /// Most unsent output, in bytes. A connection beyond it does not read, and is closed.
+    /// Limit of unsent output, in bytes. A connection beyond it is closed, because its peer does not read.
     pub output_bytes: usize,
-    /// Longest time without a request served or a reply read. `None`: no limit, because the connection may hold something.
+    /// Time limit without a request served or a reply read. `None`: no limit, because the connection may hold
+    /// something.
     pub idle: Option<Span>,
 }
 
@@ -106,37 +109,45 @@ pub trait Service: Lifecycle + Handover + Observe + Operate + Inquire + Inspect 
     /// Returns the bounds on connections. Called once.
     fn caps(&self) -> Caps;
 
-    /// Serves requests from the front of `input`, in order, [`REQUESTS_PER_TURN`] at most, and stops when the connection's
-    /// output is full. Bytes that are not consumed come again, with more behind them: a request whose answer is too long for one
-    /// turn stays in the input until all of the answer is written.
+    /// Notes a connection that was accepted and has a place. Not called for connections that are handed over.
+    fn open(&mut self, _conn: ConnId, _context: &mut Context<'_>) {}
+
+    /// Serves requests from the front of `input`, in order, at most [`REQUESTS_PER_TURN`], and stops when the
+    /// connection's output is full. Bytes that are not consumed come again, with more behind them: a request whose
+    /// reply is too long for one turn stays in the input until the whole reply is written.
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served;
 
-    /// Handles the half-close of a connection that waits ([`Then::Wait`]). The connection goes on until it has its replies, unless the
-    /// service ends the wait now. Called at least once in each such wait, also where the side was closed before it began; the service
-    /// may have ended the wait a moment ago.
+    /// Handles the half-close of a connection that waits ([`Then::Wait`]). The connection stays open until it has its
+    /// replies, unless the service ends the wait now. Called at least once in each such wait, even if the half-close
+    /// came before it; the service may just have ended the wait.
     fn hangup(&mut self, _conn: ConnId, _context: &mut Context<'_>) {}
 
     /// Handles a timer of the service that is due; `due.key()` is the key that it was armed with.
     fn expire(&mut self, due: Due, context: &mut Context<'_>);
 
-    /// Forgets a connection that is gone, and gives back all that it held; in slices, if that is very much. Called once, in any
-    /// phase but the last: also while nothing else is served, before an upgrade.
+    /// Removes a connection that is gone, and releases everything that it held, in slices if that is very much. Called
+    /// once, in any phase but the last: even while nothing else is served, before an upgrade.
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>);
 
-    /// Hands to the store what was collected in this tick. Called in a tick in which another method of a service with a
-    /// store was called, after all is served and expired and before output is sent.
+    /// Returns whether nothing is left of a connection that was closed: its id is not used again before that.
+    fn has_forgotten(&self, _conn: ConnId) -> bool {
+        true
+    }
+
+    /// Passes the changes collected in this tick to the store. Called in each tick in which another method of a service
+    /// with a store was called, after all serving and timers and before output is sent.
     fn commit(&mut self, _context: &mut Context<'_>) {}
 
-    /// Takes what the store has finished.
+    /// Processes the results of the store.
     fn completed(&mut self, _context: &mut Context<'_>) {}
 
-    /// Returns what a connection holds and waits for. Called after each turn of the connection, where some rule limits that.
+    /// Returns the usage of a connection. Called after each turn of the connection, if some rule limits it.
     fn usage_of(&self, _conn: ConnId) -> Holds {
         Holds::default()
     }
 
-    /// Returns the number of bytes kept for a connection outside of the loop's buffers: of an unfinished request, and of an answer
-    /// under way. Called after each turn of the connection, where some rule limits memory.
+    /// Returns the number of bytes kept for a connection outside of the loop's buffers: of an unfinished request, and
+    /// of a reply in progress. Called after each turn of the connection, if some rule limits memory.
     fn kept_bytes(&self, _conn: ConnId) -> usize {
         0
     }
@@ -147,54 +158,65 @@ pub trait Lifecycle {
     /// Takes what wakes the loop, for the thread of the store. Called before anything else, if there is a loop to wake.
     fn attach(&mut self, _wake: Wake) {}
 
-    /// Applies the settings to the (possibly restored) state. Called once, before the first connection is served; skipped when the
-    /// configuration could not be read, so that the previous settings stay.
+    /// Applies the settings to the (possibly restored) state. Called once, before the first connection is served;
+    /// skipped when the configuration could not be read, so that the previous settings stay.
     fn configure(&mut self, _context: &mut Context<'_>) {}
 
-    /// Opens the store, and reads it unless its content was restored. Called once, after [`Lifecycle::configure`] and before any
-    /// connection is served; never in a rehearsal. `listens` is false where nobody can connect: a store that was not in use before
-    /// then stays closed.
+    /// Opens the store, and reads it unless its content was restored. Called once, after [`Lifecycle::configure`] and
+    /// before any connection is served; never in a rehearsal. `listens` is false where nobody can connect: a store that
+    /// was not in use before then stays closed.
     ///
     /// # Errors
     ///
-    /// One sentence that says why the service cannot start.
+    /// One sentence with the reason for which the service cannot start.
     fn begin(&mut self, _listens: bool, _context: &mut Context<'_>) -> Result<(), String> {
         Ok(())
     }
 
-    /// Drops what a connection waits for or provides and its rule of access does not include, and answers a wait as denied. What the
-    /// connection holds stays. Called once for each connection in a process that takes over, where there are rules: after
-    /// [`Lifecycle::configure`].
+    /// Drops waits and provider roles of a connection that its access rule does not include, and answers the waits as
+    /// denied. Locks that the connection holds stay. Called once for each connection after a handover, if there are
+    /// rules, after [`Lifecycle::configure`].
     fn recheck(&mut self, _conn: ConnId, _context: &mut Context<'_>) {}
 
-    /// Returns the number of locks that count for rules of access without a connection, by the names of the rules. A change is noted
-    /// with [`Access::note_leases`](crate::access::Access::note_leases).
+    /// Returns the number of locks that count for access rules without a connection, by the names of the rules. Changes
+    /// are reported with [`Access::note_leases`](crate::access::Access::note_leases).
     fn leases_of_rules(&self) -> Vec<(Arc<str>, u64)> {
         Vec::new()
     }
 
-    /// Stops taking new work until a restart, as an operator asks with a signal; existing work is served to its end.
+    /// Stops accepting new work until a restart, as requested by an operator's signal; existing work is served to its
+    /// end.
     fn drain(&mut self, _context: &mut Context<'_>) {}
 
-    /// Refuses new requests, or grants them again: the daemon ends once [`Observe::at_risk`] is zero. What waits already is served to
-    /// its end.
+    /// Refuses new requests, or accepts them again: the daemon ends once [`Observe::at_risk`] is zero. Waiting requests
+    /// are served to their end.
     fn refuse_new(&mut self, _refuses: bool, _context: &mut Context<'_>) {}
 
-    /// Takes nothing new that would need a commit, or takes it again: an upgrade waits for [`Lifecycle::is_settled`]. All else is served
-    /// meanwhile, other services above all. May be called several times.
+    /// Stops accepting requests that would need a commit, or accepts them again: an upgrade waits for
+    /// [`Lifecycle::is_settled`]. Everything else is served meanwhile, including other services. May be called several
+    /// times.
     fn settle(&mut self, _settles: bool, _context: &mut Context<'_>) {}
 
-    /// Returns true when nothing is under way that takes longer than a call of [`Lifecycle::quiesce`].
+    /// Returns true if no work is in progress that takes longer than a call of [`Lifecycle::quiesce`].
     fn is_settled(&self) -> bool {
         self.is_quiet()
     }
 
-    /// Finishes what would need a timer: an upgrade waits for [`Lifecycle::is_quiet`], and no timer fires meanwhile. May be called
-    /// several times.
+    /// Stops reading requests that would need a commit: the daemon ends once [`Lifecycle::is_finished`], or a few
+    /// seconds later. Everything else is served until then.
+    fn finish(&mut self, _context: &mut Context<'_>) {}
+
+    /// Returns true if no work is in progress that the end of the daemon waits for.
+    fn is_finished(&self) -> bool {
+        true
+    }
+
+    /// Finishes work that would need a timer: an upgrade waits for [`Lifecycle::is_quiet`], and no timer fires
+    /// meanwhile. May be called several times.
     fn quiesce(&mut self, _context: &mut Context<'_>) {}
 
-    /// Returns true when nothing is under way that a process which takes over could not continue, such as a commit. Nothing is served
-    /// from [`Lifecycle::quiesce`] on; if this is not so then, everything is served again.
+    /// Returns true if no work is in progress that a process which takes over could not continue, such as a commit.
+    /// From [`Lifecycle::quiesce`] on nothing is served; if this is still false then, serving resumes.
     fn is_quiet(&self) -> bool {
         true
     }
@@ -202,41 +224,43 @@ pub trait Lifecycle {
 
 /// State of a service in the handover to another process.
 pub trait Handover {
-    /// Returns the version of what [`Handover::save`] writes. A change of the format needs another.
+    /// Returns the version of the format of [`Handover::save`]. Each change of the format needs a new version.
     fn version(&self) -> u16;
 
     /// Writes the whole state, for a process that takes over. Connections keep their ids.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// Fails if the state cannot be written.
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()>;
 
-    /// Continues from what another process saved. Called once, before any connection is served. Connections that waited still do;
-    /// one that is resumed here gets a turn, whether it waits or not.
+    /// Continues from the state that another process saved. Called once, before any connection is served. Connections
+    /// that waited still wait; one that is resumed here gets a turn in any case.
     ///
     /// # Errors
     ///
-    /// When this is not what [`Handover::save`] writes in this version, nor what it wrote in an earlier one.
+    /// Fails if the data is not in the format of this version or an earlier one.
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
 
-    /// Fails wherever [`Handover::restore`] would. The state afterwards does not matter, so it need not take as much memory. A store is
-    /// left alone: it belongs to the process that serves. The first turns of connections follow, but no commit.
+    /// Fails in the same cases as [`Handover::restore`]. The state afterwards does not matter, so it may take less
+    /// memory. Leaves the store alone, which belongs to the serving process. The first turns of connections follow, but
+    /// no commit.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// The errors of [`Handover::restore`].
     fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
         self.restore(version, saved, context)
     }
 
-    /// Returns whether [`Handover::restore`] could not go on from what was rehearsed, but from all that the other process has: that has
-    /// left a part where this one does not look for it.
+    /// Returns true if [`Handover::restore`] could not continue from the rehearsed data, because the other process left
+    /// out a part that this one does not find elsewhere (see [`Handover::hand_over_all`]).
     fn needs_all(&self) -> bool {
         false
     }
 
-    /// Decides whether the next [`Handover::save`] writes all, or what suffices for a process with the same settings.
+    /// Sets whether the next [`Handover::save`] writes the whole state, or only what a process with the same settings
+    /// needs.
     fn hand_over_all(&mut self, _is_asked: bool) {}
 }
 
@@ -245,28 +269,29 @@ pub trait Observe {
     /// Returns statistics and tables, as [`crate::report`] describes; the series come from [`Observe::sample`].
     fn report(&self, now: Time, traffic: &Traffic, peers: &dyn Peers) -> Report;
 
-    /// Returns the page about one thing, named by a path that begins with its own name in the addresses of pages; `None` if there is no
-    /// such thing. `find/TEXT` lists the things with that text in their names. It is made in one piece, and so looks at a bounded
-    /// number of things.
+    /// Returns the page about one thing, selected by a path that starts with the kind of the thing; `None` if it does
+    /// not exist. `find/TEXT` lists the things with that text in their names. Made in one piece, so it may visit only a
+    /// bounded number of things.
     fn view(&self, _path: &[u8], _now: Time, _peers: &dyn Peers) -> Option<View> {
         None
     }
 
-    /// Notes each value that is kept for a curve, always the same ones in the same order. Called every few seconds.
+    /// Reports each value that is kept for a curve, always the same ones in the same order. Called every few seconds.
     fn sample(&self, _note: &mut dyn FnMut(Series)) {}
 
-    /// Notes the values that are kept for the curves of things with views of their own, by the paths of these. Called twice a minute.
-    /// Counts begin with those from when the thing began to be noted.
+    /// Reports the values that are kept for the curves of things with pages of their own, by their paths. Called twice
+    /// a minute. Counts are since the start of their recording.
     fn sample_things(&self, _now: Time, _note: &mut dyn FnMut(&[u8], Series)) {}
 
-    /// Notes the counts of table rows since the start, for pages about the last minutes. Rows that are not noted show totals since the
-    /// start. Called every few seconds.
+    /// Reports the counts of table rows since the start, for pages about the last minutes. Rows that are not reported
+    /// show totals since the start. Called every few seconds.
     fn tally(&self, _note: &mut dyn FnMut(Counted<'_>)) {}
 
-    /// Notes the conditions that hold, and how the service stands. Called once a second at most; looks at a bounded number of things.
+    /// Reports the conditions that hold, and a sentence about the state of the service. Called at most once a second;
+    /// visits a bounded number of things.
     fn look(&mut self, _look: &mut Look<'_>) {}
 
-    /// Returns why the health check fails, in a few words; `None` when healthy.
+    /// Returns the reason for which the health check fails, in a few words; `None` if healthy.
     fn unhealthy_reason(&self) -> Option<&'static str> {
         None
     }
@@ -279,26 +304,27 @@ pub trait Observe {
 
 /// Operations of a service.
 pub trait Operate {
-    /// Runs an operation for an operator. Returns the result, or `None` if it comes later in [`Effect::Done`]. A result is final: what a
-    /// store keeps is committed. Called for the rows of [`Info::operations`] alone.
+    /// Runs an operation for an operator. Returns the result, or `None` if it follows in [`Effect::Done`]. A result is
+    /// final: changes to a store are committed. Called only for the rows of [`Info::operations`].
     fn operate(&mut self, request: &OperationRequest, _context: &mut Context<'_>) -> Option<OperationResult> {
         unreachable!("{:?} is in no table", request.operation)
     }
 }
 
-/// Results of what a service has asked of others by effects.
+/// Results of the service's own requests to others, made by effects.
 pub trait Inquire {
-    /// Takes the operations of all services, for a service through which operators ask for them. Called once, before anything else.
+    /// Receives the operations of all services, if operators send them through this service. Called once, before
+    /// anything else.
     fn know_operations(&mut self, _operations: &Operations) {}
 
-    /// Takes the result of [`Effect::Operate`]. The connection that asked may be closed by now.
+    /// Receives the result of [`Effect::Operate`]. The requesting connection may be closed by now.
     fn operation_done(&mut self, _from: Requester, _result: &OperationResult, _context: &mut Context<'_>) {}
 
-    /// Takes the answer to [`Effect::Show`]. It arrives before any other call of the service.
+    /// Receives the snapshot of [`Effect::Show`], before any other call of the service.
     fn shown(&mut self, _from: Requester, _shown: Shown<'_>, _context: &mut Context<'_>) {}
 
-    /// Samples the figures of the other services for curves; returns when to do so again. The loop does not wake up for it: what no call
-    /// has changed is as it was.
+    /// Samples the figures of the other services for curves; returns the time of the next call. The loop does not wake
+    /// up for it: without calls no value changes.
     fn watch(&mut self, _telemetry: &Telemetry<'_>, _now: Time) -> Time {
         Time::NEVER
     }
@@ -306,40 +332,40 @@ pub trait Inquire {
 
 /// Consistency of a service, for tests and rehearsals.
 pub trait Inspect {
-    /// Compares every table with every other.
+    /// Checks the tables against each other.
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     fn check(&self);
 
-    /// Returns true when nothing is held, waited for or remembered of any connection.
+    /// Returns true if no data about any connection is left.
     fn is_empty(&self) -> bool;
 
-    /// Returns the number of armed timers that belong to no connection, and so may outlast them all.
+    /// Returns the number of armed timers that belong to no connection, and so may outlive them all.
     fn background_timers(&self) -> usize {
         0
     }
 }
 
-/// Most requests of one connection served before it is another's turn. They take a few microseconds each, so that the
-/// greediest client delays the others by less than a millisecond.
+/// Limit of requests of one connection served before other connections have their turn. A request takes a few
+/// microseconds, so the busiest client delays the others by less than a millisecond.
 pub const REQUESTS_PER_TURN: usize = 512;
 
-/// Bytes of a connection that are not served.
+/// Received bytes of a connection that are not served yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Input<'a> {
-    /// Everything that was received and not consumed.
+    /// All bytes received and not consumed.
     pub bytes: &'a [u8],
-    /// Number of the first bytes in which the service has found no whole request before: it need not look for the end of one among them
-    /// again.
+    /// Number of leading bytes in which the service found no complete request before: the search for the end of a
+    /// request can start behind them.
     pub seen: usize,
 }
 
 /// Result of [`Service::serve`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Served {
-    /// Number of bytes of the input that are done with.
+    /// Number of input bytes consumed.
     pub consumed: usize,
     /// The next step.
     pub then: Then,
@@ -348,15 +374,15 @@ pub struct Served {
 /// Next step for a connection that was served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
-    /// The rest of the input is no whole request: wait for more bytes.
+    /// The rest of the input is not a complete request: wait for more bytes.
     Read,
-    /// The rest may hold whole requests: serve again in the next tick.
+    /// The rest may hold complete requests: serve again in the next tick.
     Serve,
-    /// The rest may hold whole requests, but nothing is served or read before [`Context::resume`].
+    /// The rest may hold complete requests, but nothing is served or read before [`Context::resume`].
     Wait,
-    /// Send what is unsent, then close.
+    /// Send the unsent output, then close.
     Close,
 }
 
-/// Version of a service's part in the handovers of version 0.9.0, where each was one piece.
+/// Version of a service's part in the handovers of version 0.9.0, which each were one piece.
 pub const IN_ONE_PIECE: u16 = 0;

@@ -1,7 +1,8 @@
-//! Health: conditions under which an operator should act. Each service notes those that hold, about once a second. The [`Board`] turns a
-//! condition on when it has held for a while, and ends it when it has not; log, metrics, pages and commands show the board.
+//! Health: conditions under which an operator should act. Each service reports those that hold, about once a second.
+//! The [`Board`] turns a condition on after it has held for a while, and off after it has not; log, metrics, pages and
+//! commands show the board.
 //!
-//! A service describes each of its conditions once, in a static [`ConditionInfo`], and notes it in [`Observe::look`].
+//! A service describes each condition once, in a static [`ConditionInfo`], and reports it in [`Observe::look`].
 //!
 //! [`Observe::look`]: crate::contract::Observe::look
 
@@ -9,19 +10,19 @@ mod board;
 mod growth;
 mod sweep;
 
-pub use crate::report::shown::grouped;
+pub use crate::shown::grouped;
 pub use board::{Board, ConditionOn, ConditionOver, HealthLine};
 pub use growth::Growth;
 pub use sweep::Sweep;
 
 use crate::peer::{Peers, Traffic};
-use crate::report::shown::{duration, path_to, seconds};
+use crate::shown::{duration, path_to, seconds};
 use poolcounter_core::text::visible;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::top_keys;
 use serde::{Deserialize, Serialize};
 
-/// Most conditions of a service that are kept; others are counted.
+/// Limit of the conditions of a service that are kept; further ones are only counted.
 pub const MOST_CONDITIONS: usize = 256;
 /// Longest name in a sentence, in bytes.
 const NAME_BYTES: usize = 80;
@@ -31,19 +32,19 @@ const MOST_TYPED: usize = 255;
 /// Settings of conditions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HealthSettings {
-    /// Time for which a condition holds before it is on.
+    /// Time for which a condition must hold before it is on.
     pub after: Span,
-    /// Time for which a condition does not hold before it is over.
+    /// Time for which a condition must not hold before it is over.
     pub over: Span,
-    /// Time from one look to the next, at least. [`Span::FOREVER`]: none is taken.
+    /// Minimum time between two looks. [`Span::FOREVER`]: no looks.
     pub interval: Span,
-    /// Share of the time, in percent, for which the daemon's thread may be busy.
+    /// Limit of the busy time of the daemon's thread, in percent.
     pub busy: u64,
 }
 
 impl Default for HealthSettings {
     fn default() -> Self {
-        let [after, over, interval] = [10, 60, 1].map(Span::from_secs);
+        let [after, over, interval] = [5, 60, 1].map(Span::from_secs);
         HealthSettings { after, over, interval, busy: 80 }
     }
 }
@@ -55,14 +56,14 @@ pub enum Level {
     /// No condition is on.
     #[default]
     Ok,
-    /// Something should be looked at today.
+    /// Something needs attention today.
     Warning,
-    /// Something stands still, or is refused.
+    /// Something is blocked or refused.
     Critical,
 }
 
 impl Level {
-    /// Returns the word for it.
+    /// Returns the word for the level, as in the log and in JSON.
     pub fn word(self) -> &'static str {
         match self {
             Level::Ok => "ok",
@@ -79,10 +80,10 @@ pub struct ConditionInfo {
     pub name: &'static str,
     /// Severity.
     pub level: Level,
-    /// The threshold, in one sentence: it holds while the condition is on.
+    /// Threshold, as a sentence that is true while the condition is on.
     pub meaning: &'static str,
-    /// True when its subject is in a set that operators choose, such as a pool of members: metrics have it as a label. Names that clients
-    /// make without bound are no labels.
+    /// True if its subjects are chosen by operators, such as pools of members: metrics have them as labels. Names made
+    /// by clients are unbounded, and so not used as labels.
     pub has_label: bool,
 }
 
@@ -103,12 +104,12 @@ impl ConditionInfo {
     }
 }
 
-/// A condition that holds.
+/// Condition that holds.
 #[derive(Clone, Debug)]
 pub struct Condition {
     /// Its description.
     pub info: &'static ConditionInfo,
-    /// The thing that it is about: a key, a pool; empty if it is about the service.
+    /// Subject, such as a key or a pool; empty if it concerns the whole service.
     pub subject: Vec<u8>,
     /// The cause in one sentence, without a full stop.
     pub sentence: String,
@@ -116,22 +117,22 @@ pub struct Condition {
     pub link: String,
     /// Command that helps, without the name of the program; empty if there is none.
     pub command: String,
-    /// Number of requests that wait because of it: the worst of several has the most.
+    /// Number of requests that wait because of it, for the choice of the worst condition.
     pub waiting: u64,
 }
 
 impl Condition {
-    /// Returns a condition of a whole service.
-    pub fn of_service(info: &'static ConditionInfo, sentence: String) -> Self {
+    /// Returns a condition of a whole service, whose tab of the status page is at `path`.
+    pub fn of_service(info: &'static ConditionInfo, path: &str, sentence: String) -> Self {
         let (subject, command) = (Vec::new(), String::new());
-        Condition { info, subject, sentence, link: "/".into(), command, waiting: 0 }
+        Condition { info, subject, sentence, link: path.into(), command, waiting: 0 }
     }
 
-    /// Returns a condition of a thing, which has a page below `path`.
+    /// Returns a condition about a thing with a page below `path`.
     pub fn about(info: &'static ConditionInfo, path: &str, subject: &[u8], sentence: String) -> Self {
         let subject = top_keys::truncated(subject);
         let link = path_to(path, &visible(subject, usize::MAX));
-        Condition { subject: subject.into(), link, ..Condition::of_service(info, sentence) }
+        Condition { subject: subject.into(), link, ..Condition::of_service(info, "", sentence) }
     }
 
     /// Returns the same with a command that helps, if it can be typed.
@@ -140,31 +141,31 @@ impl Condition {
     }
 }
 
-/// One look at a service.
+/// Look at a service: collects its conditions.
 pub struct Look<'a> {
-    /// The time of it.
+    /// Time of the look.
     pub now: Time,
     /// Addresses of clients.
     pub peers: &'a dyn Peers,
-    /// Traffic of the connections of the service.
+    /// Traffic of the service's connections.
     pub traffic: &'a Traffic,
-    /// The sentence where no condition is on.
+    /// Sentence about the service if no condition is on.
     pub standing: String,
-    /// Set when time alone may bring a condition: the service is looked at again, although nobody calls it.
+    /// Set if time alone may cause a condition: the service is looked at again even without calls.
     pub is_moving: bool,
     conditions: Vec<Condition>,
-    /// Number of conditions beyond those.
+    /// Number of conditions beyond the limit.
     more: usize,
 }
 
 impl<'a> Look<'a> {
-    /// Returns a look that has found nothing yet.
+    /// Returns a look without conditions.
     pub fn new(now: Time, peers: &'a dyn Peers, traffic: &'a Traffic) -> Self {
         let (conditions, standing) = (Vec::new(), String::new());
         Look { now, peers, traffic, standing, is_moving: false, conditions, more: 0 }
     }
 
-    /// Notes a condition that holds.
+    /// Reports a condition that holds.
     pub fn note(&mut self, condition: Condition) {
         if self.conditions.len() < MOST_CONDITIONS {
             self.conditions.push(condition);
@@ -173,18 +174,18 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Notes so many conditions that were not kept.
+    /// Counts conditions that were not kept.
     fn note_more(&mut self, more: usize) {
         self.more += more;
     }
 }
 
-/// Returns a name of clients as it stands in a sentence.
+/// Returns a name given by clients in visible form, for a sentence.
 pub fn name_of(name: &[u8]) -> String {
     visible(name, NAME_BYTES)
 }
 
-/// Returns a name as a shell takes it for one word; `None` if it cannot be typed.
+/// Returns a name quoted as one word of a shell; `None` if it cannot be typed.
 pub fn quoted(name: &[u8]) -> Option<String> {
     let text = str::from_utf8(name).ok().filter(|text| visible(name, MOST_TYPED) == *text && !text.starts_with('-'))?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '/' | '_' | '-' | '.' | ',' | '@' | '+');
@@ -192,12 +193,12 @@ pub fn quoted(name: &[u8]) -> Option<String> {
     Some(if is_word { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) })
 }
 
-/// Returns a span in words: `2.5 s`, `12 min 3 s`.
+/// Returns a span as text: `2.5 s`, `12 min 3 s`.
 pub fn in_words(span: Span) -> String {
     duration(seconds(span))
 }
 
-/// Returns how much of something there is in a second, as pages have it: `284/s`, `0.2/s`.
+/// Returns a rate per second as text, as pages show it: `284/s`, `0.2/s`.
 pub fn per_second(growth: u64, within: Span) -> String {
     let rate = rate(growth, within);
     match rate {
@@ -207,7 +208,7 @@ pub fn per_second(growth: u64, within: Span) -> String {
     }
 }
 
-/// Returns how much of something there is in a second; in the first second as much as there is.
+/// Returns a rate per second; a time below one second counts as one.
 pub fn rate(growth: u64, within: Span) -> f64 {
     growth as f64 / (within.as_micros() as f64 / 1e6).max(1.0)
 }

@@ -4,16 +4,16 @@ use poolcounter_core::wheel::Owner;
 use std::iter::Map;
 use std::ops::Range;
 
-/// Place of a service in the list that the server was made with.
+/// Index of a service in the list that the server was made with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ServiceId(u8);
 
 impl ServiceId {
-    /// Returns the ids of the first services of a list, so many.
+    /// Returns the ids of the first `services` services of a list.
     ///
     /// # Panics
     ///
-    /// When there are more than 255.
+    /// Panics if there are more than 255.
     pub fn first(services: usize) -> Map<Range<u8>, fn(u8) -> ServiceId> {
         (0..u8::try_from(services).expect("a list of services is written by hand")).map(ServiceId)
     }

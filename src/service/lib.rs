@@ -1,5 +1,5 @@
-//! The contract between the loop and a service, and what all services share: settings and options, unsent output, rules of access,
-//! reports for operators, the loop's own figures.
+//! The contract between the loop and a service, and code shared by all services: settings and options, unsent output,
+//! access rules, reports for operators, figures of the loop.
 //!
 //! No module has a socket or knows a service. This crate uses `poolcounter-core` and `poolcounter-protocol`.
 
@@ -14,5 +14,6 @@ pub mod options;
 pub mod output;
 pub mod peer;
 pub mod report;
+pub mod shown;
 
 pub use contract::{context, effects, operations, settings};

@@ -1,4 +1,4 @@
-//! Lines of a turn, for services whose requests are lines.
+//! Lines of a turn, for services with line-based protocols.
 
 use crate::contract::{Context, Input, REQUESTS_PER_TURN, Served, Then};
 use log::debug;
@@ -6,20 +6,21 @@ use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::ConnId;
 use poolcounter_protocol::line::{LINE_TOO_LONG, Line, first_line};
 
-/// Progress of a line.
+/// Progress of a line's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// Done: the next line can be served.
     Done,
-    /// Done, but the answer comes later, and nothing is served before.
+    /// Done, but the reply comes later, and no request is served before.
     Waits,
-    /// To be served again: its answer is too long for one turn.
+    /// To be served again: its reply is too long for one turn.
     Partly,
-    /// Done, and the connection ends.
+    /// Done, and the connection is to be closed.
     Over,
 }
 
-/// Serves the lines at the front of the input, in order, each of `longest` bytes at most without its end. Closes browsers.
+/// Serves the lines at the front of the input, in order, each of at most `longest` bytes without its end. Closes the
+/// connections of browsers.
 pub fn serve_lines(
     conn: ConnId,
     input: Input<'_>,
@@ -30,6 +31,9 @@ pub fn serve_lines(
     let Input { bytes: input, seen } = input;
     let mut consumed = 0;
     for _ in 0..REQUESTS_PER_TURN {
+        if consumed > 0 && consumed == input.len() {
+            return Served { consumed, then: Then::Read };
+        }
         if context.output.is_full(conn) {
             break;
         }

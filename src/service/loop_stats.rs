@@ -1,12 +1,12 @@
-//! What the loop counts of its own work: how long its ticks take, how much is done in one, and which budgets ended one early.
-//! It is told the time; no clock is read for it.
+//! Figures of the loop about its own work: duration of ticks, work per tick, and budgets that ended one early. Callers
+//! pass in the time.
 
 use poolcounter_core::count::Count;
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// What bounds the work of a tick or of a turn.
+/// Limit of the work in a tick or a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Budget {
     /// Events taken from the system in a tick.
@@ -29,28 +29,28 @@ pub enum Budget {
     Slices,
 }
 
-/// The loop's figures.
+/// Figures of the loop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoopStats {
-    /// How long ticks took, in microseconds: from the first look at the clock after waking up until the loop sleeps again.
+    /// Durations of ticks in microseconds: from the first clock reading after waking up until the loop sleeps again.
     pub durations: Histogram,
-    /// How many connections had their turn in a tick.
+    /// Numbers of connections that had a turn, by tick.
     pub turns: Histogram,
-    /// The last reload, if there was one. The process that takes over knows by itself that it did.
+    /// Last reload, if any. Not handed over: the new process records its own start as one.
     #[serde(skip)]
     pub reload: Option<Reload>,
-    /// How often each budget was used up, in the order of [`Budget::ALL`].
+    /// Number of times each budget was used up, in the order of [`Budget::ALL`].
     spent: Vec<Count>,
     begun: Option<Time>,
     turns_now: Count,
 }
 
-/// A reload: the settings were to be read again, perhaps by another program.
+/// Reload of the settings, possibly by an upgrade to another program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reload {
-    /// When it was asked for, or done.
+    /// Time of the request, or of its end.
     pub at: Time,
-    /// Whether all of the settings count. False as long as it is under way.
+    /// True if all settings were applied. False while it is in progress.
     pub has_worked: bool,
 }
 
@@ -68,7 +68,7 @@ impl Budget {
         Budget::Slices,
     ];
 
-    /// Its name, as metrics have it.
+    /// Returns the name used by metrics.
     pub fn name(self) -> &'static str {
         match self {
             Budget::Events => "events",
@@ -98,25 +98,25 @@ impl Default for LoopStats {
 }
 
 impl LoopStats {
-    /// Goes on from what an earlier version counted, which knew fewer budgets.
+    /// Continues from the figures of an earlier version, which may have had fewer budgets.
     pub fn restored(durations: Histogram, turns: Histogram, spent: &[u64]) -> Self {
         let mut stats = LoopStats { durations, turns, ..LoopStats::default() };
         stats.spent.iter_mut().zip(spent).for_each(|(now, before)| *now = (*before).into());
         stats
     }
 
-    /// The loop is awake. Whoever looks at the clock first says so.
+    /// Starts a tick, at the first clock reading. Later calls in the same tick have no effect.
     pub fn begin_tick(&mut self, now: Time) {
         self.begun.get_or_insert(now);
     }
 
-    /// A connection has its turn.
+    /// Counts the turn of a connection.
     pub fn count_turn(&mut self, now: Time) {
         self.begin_tick(now);
         self.turns_now.bump();
     }
 
-    /// The loop is about to sleep, or to look whether it must not.
+    /// Ends a tick, before the loop sleeps or polls again.
     pub fn end_tick(&mut self, now: Time) {
         if let Some(begun) = self.begun.take() {
             self.durations.record(now.since(begun));
@@ -124,21 +124,21 @@ impl LoopStats {
         }
     }
 
-    /// A budget was used up, and there was more to do.
+    /// Counts a budget that was used up with work left.
     pub fn count_spent(&mut self, budget: Budget) {
-        // A process that was taken over may have known fewer.
+        // Restored figures may lack newer budgets.
         if self.spent.len() < Budget::ALL.len() {
             self.spent.resize(Budget::ALL.len(), Count::ZERO);
         }
         self.spent[budget as usize].bump();
     }
 
-    /// How often a budget was used up.
+    /// Returns the number of times a budget was used up.
     pub fn spent(&self, budget: Budget) -> u64 {
         self.spent.get(budget as usize).map_or(0, |count| count.get())
     }
 
-    /// How long the loop was awake in all its ticks.
+    /// Returns the total time that the loop was awake.
     pub fn busy(&self) -> Span {
         Span::from_micros(self.durations.sum())
     }

@@ -1,4 +1,5 @@
-//! Options as rows of a table: what parsing, `--help`, the configuration file and the manual read. It knows no single option.
+//! Options as rows of a table, which parsing, `--help`, the configuration file and the manual read. Independent of any
+//! particular option.
 
 use poolcounter_core::address::Address;
 use poolcounter_core::decimal::parse_seconds;
@@ -8,121 +9,124 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// One option, which sets something in an `S`.
+/// Option that sets a field of an `S`.
 pub struct Opt<S> {
-    /// Its letter, or nothing.
+    /// Letter; empty for none.
     pub short: &'static str,
-    /// Its name.
+    /// Name.
     pub long: &'static str,
-    /// Its name in a configuration file, with dots between sections, or nothing if it cannot stand there.
+    /// Key in the configuration file, with dots between sections; empty if it cannot be set there.
     pub key: &'static str,
-    /// Other names that a configuration file may use for it.
+    /// Other keys accepted in a configuration file.
     pub aliases: &'static [&'static str],
-    /// What its value is, or nothing for an option without one. In a file such an option is true or false.
+    /// Placeholder of the value; empty for an option without one, which is true or false in a file.
     pub hint: &'static str,
-    /// Whether it can have several values; an array in a file.
+    /// True if it can have several values; an array in a file.
     pub repeats: bool,
-    /// What the file's template shows as its value, in TOML: the default, or an example where no value is the same as none.
+    /// Default, in TOML, for the file's template.
     pub default: &'static str,
-    /// What it does, for `--help` and the file's template: less than a sentence.
+    /// Description for `--help` and the file's template: less than a sentence.
     pub doc_short: &'static str,
-    /// What it does, for the manual: sentences in mdoc, where leading spaces of lines mean nothing.
+    /// Description for the manual: sentences in mdoc, where leading spaces of lines have no meaning.
     pub doc_long: &'static str,
-    /// Whether it is for the program itself: users are not shown it.
+    /// True if it is for the program itself, and hidden from help and manual.
     pub is_hidden: bool,
-    /// Sets it. The value of an option without one is `true`. The error is what the value should have been.
+    /// Sets the value; that of an option without one is `true`. The error describes valid values.
     pub set: fn(&mut S, &str) -> Result<(), String>,
-    /// Sets it instead, where a value on the command line need not be text.
+    /// Sets the value instead of `set`, if a value on the command line may be other than UTF-8 text.
     pub set_bytes: Option<SetBytes<S>>,
 }
 
-/// Sets something in an `S` to bytes. The error is what these should have been.
+/// Sets a field of an `S` to bytes. The error describes valid values.
 type SetBytes<S> = fn(&mut S, &[u8]) -> Result<(), String>;
 
-/// A table that a configuration file may have any number of, such as `[[members.pool]]`; each sets something in an `S`.
+/// Table that a configuration file may contain any number of times, such as `[[members.pool]]`; each sets fields of an
+/// `S`.
 pub struct TableOpt<S> {
-    /// What people are told of it.
+    /// Documentation of the table.
     pub about: TableDoc,
-    /// Sets what one such table says.
+    /// Applies one such table.
     pub add: fn(&mut S, &Table) -> Result<(), Misplaced>,
 }
 
-/// What people are told of a table of the configuration file.
+/// Documentation of a table of the configuration file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableDoc {
-    /// Its name, with dots between sections.
+    /// Name, with dots between sections.
     pub key: &'static str,
-    /// What it is for, for the file's template: a sentence.
+    /// Purpose, one sentence for the file's template.
     pub doc_short: &'static str,
-    /// The lines of one, for the template.
+    /// Settings in the language of manual pages, to follow that sentence. Lines may be indented.
+    pub doc_long: &'static str,
+    /// Lines of an example, for the template.
     pub example: &'static str,
 }
 
-/// A table of a configuration file.
+/// Table of a configuration file, parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
-    /// Where it begins, in bytes.
+    /// Position of its start, in bytes.
     pub at: usize,
-    /// What stands in it, in order.
+    /// Entries in the order of the file.
     pub entries: Vec<TableEntry>,
 }
 
-/// A key of a table with its value.
+/// Key of a table with its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableEntry {
-    /// Where the key stands, in bytes.
+    /// Position of the key, in bytes.
     pub at: usize,
-    /// The key.
+    /// Key.
     pub key: String,
-    /// Its value.
+    /// Value.
     pub value: TableValue,
 }
 
-/// A value in a table.
+/// Value in a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TableValue {
-    /// A string as it is meant, or something else as it is written.
+    /// Contents of a string, or the source text of any other scalar.
     Text(String),
-    /// An array, each value with its place.
+    /// Array, each value with its position.
     List(Vec<(usize, TableValue)>),
-    /// A table within.
+    /// Inner table.
     Table(Table),
 }
 
-/// What is wrong in a table, and where, in bytes.
+/// Fault in a table, with its position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Misplaced {
-    /// Where it stands.
+    /// Position in bytes.
     pub at: usize,
-    /// What is wrong with it, with its key.
+    /// Description of the fault, with its key.
     pub what: String,
 }
 
 impl Misplaced {
-    /// Returns what is wrong at a place.
+    /// Returns a fault at a position.
     pub fn new(at: usize, what: impl Into<String>) -> Self {
         Misplaced { at, what: what.into() }
     }
 }
 
-/// Where a service listens, and for how many: what its listening rows set.
+/// Addresses and connection limit of a service, as set by its listening options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// Whether it listens at all.
+    /// True if the service listens.
     pub is_enabled: bool,
-    /// Addresses to listen on; none means on those of the machine itself.
+    /// Addresses to listen on; empty for the default, 127.0.0.1 and ::1.
     pub listen: Vec<String>,
-    /// The port of addresses that name none.
+    /// Port of addresses without one.
     pub port: u16,
-    /// How many connections it has at a time.
+    /// Limit of open connections.
     pub max_connections: u64,
 }
 
-/// The addresses of the machine itself, on which the daemon listens unless it is told otherwise.
+/// Default addresses, reachable only from the machine itself.
 const LOCALHOST: [&str; 2] = ["127.0.0.1", "::1"];
 
 impl<S> Opt<S> {
-    /// What most rows leave out: no letter, no file name, no value, nothing set.
+    /// Defaults of most rows: no letter, no key, no value, nothing to set.
     pub const BLANK: Opt<S> = Opt {
         short: "",
         long: "",
@@ -137,7 +141,7 @@ impl<S> Opt<S> {
         set: |_, _| Ok(()),
         set_bytes: None,
     };
-    /// The option that every command has. Whoever reads the command line obeys it.
+    /// Option `--help`, which every command has. The reader of the command line handles it.
     pub const HELP: Opt<S> = Opt {
         short: "h",
         long: "help",
@@ -145,7 +149,7 @@ impl<S> Opt<S> {
         doc_long: "Print a summary of the options and exit.",
         ..Opt::BLANK
     };
-    /// The other one.
+    /// Option `--version`, handled likewise.
     pub const VERSION: Opt<S> = Opt {
         short: "V",
         long: "version",
@@ -154,26 +158,26 @@ impl<S> Opt<S> {
         ..Opt::BLANK
     };
 
-    /// Returns the same option, without what it sets.
+    /// Returns the same option without its setter.
     pub fn describe(&self) -> Opt<()> {
         let Opt { short, long, key, aliases, hint, repeats, default, doc_short, doc_long, is_hidden, .. } = *self;
         Opt { short, long, key, aliases, hint, repeats, default, doc_short, doc_long, is_hidden, ..Opt::BLANK }
     }
 
-    /// Returns whether a configuration file may call it so.
+    /// Returns true if a configuration file may use this key for it.
     pub fn is_called(&self, key: &str) -> bool {
         !key.is_empty() && (self.key == key || self.aliases.contains(&key))
     }
 }
 
 impl Endpoint {
-    /// Has it listen on one more address. The error is what this should have been.
+    /// Adds an address to listen on. The error describes valid values.
     ///
     /// # Errors
     ///
-    /// When it is no address, or longer than the system takes.
+    /// Fails if it is not an address, or is longer than the system allows.
     pub fn listen_on(&mut self, address: &str) -> Result<(), String> {
-        // Without a port, as that may come later; this only tells whether it is an address at all.
+        // The port may be set later; this checks only that it is an address.
         let parsed = Address::parse(address, 0).ok_or_else(|| {
             Address::wanted(address, "an address (IP, IP:PORT, [IP6]:PORT or unix:PATH, with proxy: before it or not)")
         })?;
@@ -184,7 +188,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Returns where to listen; nowhere, unless it is enabled.
+    /// Returns the addresses to listen on; none unless it is enabled.
     pub fn addresses(&self) -> Vec<Address> {
         if !self.is_enabled {
             return Vec::new();
@@ -195,14 +199,14 @@ impl Endpoint {
         texts.iter().map(read).collect()
     }
 
-    /// Returns whether nothing said where to listen.
+    /// Returns true if no address was set.
     pub fn is_default(&self) -> bool {
         self.listen.is_empty()
     }
 }
 
-/// The listening rows of a service whose options have a prefix, and whose settings a section of that name: whether it is
-/// served, its addresses, its port, and how many connections it has.
+/// Listening options of a service, with a prefix that is also the name of its section in the file: whether it is
+/// enabled, its addresses, its port, and its connection limit.
 #[macro_export]
 macro_rules! listening {
     ($prefix:literal, $plural:literal, port $port:literal, $doc_short:literal, $doc_long:literal) => {
@@ -220,7 +224,7 @@ macro_rules! listening {
                 long: concat!($prefix, "-listen"),
                 key: concat!($prefix, ".listen"),
                 hint: "ADDRESS",
-                doc_short: concat!("listen there for ", $plural, "; repeatable (default: 127.0.0.1 and [::1])"),
+                doc_short: concat!("listen on this address for ", $plural, "; repeatable (default: 127.0.0.1 and [::1])"),
                 default: r#"["127.0.0.1", "::1"]"#,
                 doc_long: concat!(
                     "Listen there for ",
@@ -235,7 +239,7 @@ macro_rules! listening {
                 long: concat!($prefix, "-port"),
                 key: concat!($prefix, ".port"),
                 hint: "PORT",
-                doc_short: concat!("the port of ", $prefix, " addresses that name none (default: ", $port, ")"),
+                doc_short: concat!("port of ", $prefix, " addresses without one (default: ", $port, ")"),
                 default: stringify!($port),
                 doc_long: concat!(
                     "The port of ",
@@ -251,7 +255,7 @@ macro_rules! listening {
                 long: concat!($prefix, "-max-connections"),
                 key: concat!($prefix, ".max_connections"),
                 hint: "N",
-                doc_short: concat!($prefix, " connections at a time; 0: as many as the system allows (default: 0)"),
+                doc_short: concat!("maximum ", $prefix, " connections; 0: as many as the system allows (default: 0)"),
                 default: "0",
                 doc_long: concat!(
                     "Keep at most\n.Ar n\n",
@@ -271,94 +275,126 @@ pub use listening;
 ///
 /// # Errors
 ///
-/// When it is no port.
+/// Fails if it is not a port.
 pub fn set_port(endpoint: &mut Endpoint, value: &str) -> Result<(), String> {
     assign(&mut endpoint.port, number(value, 0..=u16::MAX))
 }
 
-/// Sets how many connections an endpoint has; 0 is without limit.
+/// Sets the connection limit of an endpoint; 0 for no limit.
 ///
 /// # Errors
 ///
-/// When it is no number.
+/// Fails if it is not a number.
 pub fn set_max_connections(endpoint: &mut Endpoint, value: &str) -> Result<(), String> {
     let most = number(value, 0..=u64::MAX);
     assign(&mut endpoint.max_connections, most.map(|most| if most == 0 { u64::MAX } else { most }))
 }
 
-/// Returns the name at the least edit distance, if that is at most 2, or 3 from 8 letters on, and less than half of the letters.
+/// Returns the name with the least edit distance, if that is at most 1, 2 from 5 letters on, and 3 from 8 on. Letters of
+/// sections do not count: those of `jobs.port` are four.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let most = (name.chars().count() / 2).min(if name.chars().count() < 8 { 2 } else { 3 });
+    let most = match name.rsplit('.').next().unwrap_or(name).chars().count() {
+        0..=1 => 0,
+        2..=4 => 1,
+        5..=7 => 2,
+        _ => 3,
+    };
     let name: Vec<char> = name.chars().take(LONGEST_NAME).collect();
     let distances = known.into_iter().map(|other| (distance(&name, other), other));
     distances.filter(|(distance, _)| *distance <= most).min_by_key(|(distance, _)| *distance).map(|(_, other)| other)
 }
 
-/// More letters than any known name has.
+/// Length at which names are cut for the comparison, more than any known name has.
 const LONGEST_NAME: usize = 64;
 
-/// Returns how many letters are to be added, removed or replaced to make one name of the other.
+/// Returns the edit distance: the number of letters to add, remove or replace, and of neighbours to swap, to turn one
+/// name into the other.
 fn distance(one: &[char], other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut above: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=one.len()).collect();
-    for (n, letter) in other.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], n + 1);
+    for (n, letter) in other.iter().enumerate() {
+        let mut next = vec![n + 1];
         for (at, own) in one.iter().enumerate() {
-            let changed = diagonal + usize::from(*own != letter);
-            diagonal = row[at + 1];
-            row[at + 1] = changed.min(diagonal + 1).min(row[at] + 1);
+            let changed = row[at] + usize::from(own != letter);
+            let mut least = changed.min(row[at + 1] + 1).min(next[at] + 1);
+            if n > 0 && at > 0 && one[at - 1] == *letter && *own == other[n - 1] {
+                least = least.min(above[at - 1] + 1);
+            }
+            next.push(least);
         }
+        above = std::mem::replace(&mut row, next);
     }
     row[one.len()]
 }
 
-/// Returns what is said behind a sentence about an unknown name: which known one is near, if one is.
+/// Returns the suffix of a sentence about an unknown name: a suggestion of the nearest known one, if any.
 pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(name, known).map_or(String::new(), |near| format!("; did you mean {near}?"))
 }
 
-/// Puts a value where it belongs, if it is one.
+/// Assigns a value if it is valid.
 ///
 /// # Errors
 ///
-/// When it is none.
+/// The error in `value`.
 pub fn assign<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     *place = value?;
     Ok(())
 }
 
-/// Returns the value of an option that has none on the command line.
+/// Parses the value of an option that has none on the command line.
 ///
 /// # Errors
 ///
-/// When the text is not `true` or `false`.
+/// Fails if the text is not `true` or `false`.
 pub fn flag(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| "true or false".into())
 }
 
-/// Returns a number in a range.
+/// Parses a number in a range.
 ///
 /// # Errors
 ///
-/// When the text is none.
+/// Fails if the text is not such a number.
 pub fn number<T: FromStr + PartialOrd + Display>(text: &str, range: RangeInclusive<T>) -> Result<T, String> {
     let in_range = text.parse().ok().filter(|n| range.contains(n));
     in_range.ok_or_else(|| format!("a number from {} to {}", range.start(), range.end()))
 }
 
-/// Returns a length of time, in seconds that may have decimals.
+/// Parses a duration in seconds with optional decimals.
 ///
 /// # Errors
 ///
-/// When the text is none.
+/// Fails if the text is not a number of seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    parse_seconds(text.as_bytes()).map(Duration::from).ok_or_else(|| "a number of seconds".into())
+    parse_seconds(text.as_bytes()).map(Duration::from).ok_or_else(|| {
+        let units = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
+        let meant = units.into_iter().find_map(|(unit, seconds)| {
+            text.strip_suffix(unit)?.trim_end().parse::<u32>().ok().map(|number| u64::from(number) * seconds)
+        });
+        meant.map_or("a number of seconds".into(), |seconds| format!("a number of seconds; use {seconds}"))
+    })
 }
 
-/// Returns a span, in seconds that may have decimals; 0 is without limit.
+/// Parses a span in seconds with optional decimals; 0 for no limit.
 ///
 /// # Errors
 ///
-/// When the text is none.
+/// Fails if the text is not a number of seconds.
 pub fn seconds_or_forever(text: &str) -> Result<Span, String> {
     seconds(text).map(|time| if time.is_zero() { Span::FOREVER } else { time.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_suggest_only_close_ones() {
+        let known = ["name", "jobs", "jobs.name", "jobs.enable", "jobs.port", "counter.port", "kick"];
+        assert_eq!(["oops", "jobs.nope", "x"].map(|name| nearest(name, known)), [None; 3]);
+        let near = ["nmae", "kcik", "jobs.prot", "conter.port"].map(|name| nearest(name, known));
+        assert_eq!(near, ["name", "kick", "jobs.port", "counter.port"].map(Some));
+    }
 }

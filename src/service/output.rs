@@ -1,12 +1,15 @@
-//! The unsent output of each connection, collected until the end of the tick. It knows no sockets.
+//! Unsent output of each connection, collected until the end of the tick. Independent of sockets.
 //!
-//! A connection owns a buffer only while something is unsent; emptied buffers are used again, so that the steady state
-//! allocates nothing. Connections are flushed in the order of their latest turns, so that whoever gets a lock hears of it before
-//! whoever gave it back. But those that ask come before a crowd that was woken in the same tick or before.
+//! A connection owns a buffer only while it has unsent output; empty buffers are reused, so that the steady state
+//! allocates nothing. Connections are flushed in the order of their latest turns, so that the new holder of a lock is
+//! written to before the releaser. But connections with requests in this tick come before a crowd that was woken in it
+//! or earlier.
 //!
 //! A reply may be held until a commit of its service. All later replies to the connection wait behind it.
 
 mod buffer;
+
+pub use buffer::Promise;
 
 use crate::id::ServiceId;
 use buffer::{Buffer, HeldReply};
@@ -16,58 +19,56 @@ use poolcounter_core::list::{Links, List};
 use poolcounter_core::text::escaped;
 use std::collections::VecDeque;
 
-/// A connection with this much unsent output is not served until it drains.
+/// Limit of unsent bytes from which a connection is not served until it drains.
 pub const FULL_BYTES: usize = 64 * 1024;
-/// A connection with more unsent output than this is closed, unless its service has another cap: replies keep coming, and the
-/// peer does not read.
+/// Default limit of unsent bytes above which a connection is closed: replies keep coming, and the peer does not read.
 pub const MAX_BYTES: usize = 1024 * 1024;
-/// How many emptied buffers are kept for the next replies, and how large one may be: at most 4 MiB rest here.
+/// Limits of the empty buffers that are kept for reuse: their number, and the size of each in bytes. At most 4 MiB.
 const SPARE_BUFFERS: usize = 1024;
 const SPARE_BYTES: usize = 4096;
-/// More connections than this that are woken in one tick are a crowd: they are written to after those that asked.
+/// Limit of connections woken in one tick; further ones are a crowd, written to after those with requests.
 const CROWD: usize = 64;
-/// For how many replies that wait an emptied buffer keeps room: a few at a time are usual.
+/// Number of held replies for which an empty buffer keeps room; usually there are a few at a time.
 const SPARE_HELD: usize = 16;
 
 const NO_BUFFER: u32 = u32::MAX;
 
-/// An entry of the queue of held replies.
+/// Entry of the queue of held replies.
 struct PendingReply {
     service: ServiceId,
     commit: u64,
-    /// What the reply is about, as the service numbers that; zero for nothing of its own.
     about: u64,
     conn: ConnId,
-    /// [`HeldReply::number`]. If the connection has no such reply any more, it was closed.
+    /// Number of the reply ([`HeldReply::number`]). If the connection has no such reply, it was closed since.
     number: u64,
 }
 
 /// Unsent replies by connection.
 #[derive(Default)]
 pub struct Output {
-    /// Which buffer each connection owns, or `NO_BUFFER`.
+    /// Buffer of each connection, or `NO_BUFFER`.
     owned: Vec<u32>,
     buffers: Vec<Buffer>,
     /// Buffers that no connection owns.
     free: Vec<u32>,
-    /// Connections with output to be sent, the fresh ones last: those that have asked in this tick, and those that were woken in
+    /// Connections with output to send. The fresh ones come last: those with requests in this tick, and those woken in
     /// it unless they are a crowd.
     dirty: List<ConnId>,
-    /// The first of the fresh ones.
+    /// First of the fresh ones.
     fresh: Option<ConnId>,
-    /// How many of the fresh ones were woken.
+    /// Number of fresh ones that were woken.
     woken: usize,
-    /// The connection whose turn it is.
+    /// Connection that has the turn.
     asking: Option<ConnId>,
     links: Links,
-    /// The held replies of all connections, in the order of their service's commits.
+    /// Held replies of all connections, for each service in the order of its commits.
     pending: VecDeque<PendingReply>,
-    /// How many replies were held so far.
+    /// Number of replies held so far.
     numbers: u64,
 }
 
 impl Output {
-    /// Adds one reply, whose bytes `write` appends.
+    /// Adds one reply, with the bytes that `write` appends.
     pub fn reply(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
         let buffer = self.buffer_of(conn);
         write(&mut buffer.bytes);
@@ -75,7 +76,7 @@ impl Output {
         self.touch(conn);
     }
 
-    /// Adds one reply that is lines, and logs each at the level trace.
+    /// Adds one reply of lines, and logs each at level trace.
     pub fn reply_lines(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
         self.reply_all_lines(conn, |bytes| {
             write(bytes);
@@ -83,7 +84,7 @@ impl Output {
         });
     }
 
-    /// Adds several replies that are lines, as many as `write` returns, and logs each line at the level trace.
+    /// Adds several replies of lines, as many as `write` returns, and logs each line at level trace.
     pub fn reply_all_lines(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>) -> u32) {
         let buffer = self.buffer_of(conn);
         let start = buffer.bytes.len();
@@ -95,13 +96,13 @@ impl Output {
         self.touch(conn);
     }
 
-    /// Adds one reply that is held until this commit of the service is done. Of one service, it waits for the same commit as the
-    /// reply before it or for a later one. `about` is for [`Output::reword`].
+    /// Adds one reply that is held until the commit of its promise is done. That must not be earlier than the commit of
+    /// the service's previous reply.
     pub fn reply_after(
         &mut self,
         conn: ConnId,
         service: ServiceId,
-        (commit, about): (u64, u64),
+        Promise { commit, about, follows }: Promise,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         debug_assert!(self.is_latest(service, commit), "commits are numbered in the order in which they are done");
@@ -111,12 +112,12 @@ impl Output {
         let start = buffer.bytes.len();
         write(&mut buffer.bytes);
         buffer.replies += 1;
-        buffer.held.push_back(HeldReply { number, start, end: buffer.bytes.len() });
+        buffer.held.push_back(HeldReply { number, follows, start, end: buffer.bytes.len() });
         self.pending.push_back(PendingReply { service, commit, about, conn, number });
         self.touch(conn);
     }
 
-    /// Releases the replies that are held until this commit of the service, or one before it.
+    /// Releases the replies held until this commit of the service or an earlier one.
     pub fn release_up_to(&mut self, service: ServiceId, commit: u64) {
         while let Some(pending) = self.pop_pending(service, commit) {
             let Some(buffer) = self.buffer_with_first(&pending) else { continue };
@@ -125,57 +126,64 @@ impl Output {
         }
     }
 
-    /// Replaces each reply that is held until this commit of the service, or one before it, by what `write` appends, and releases
-    /// it.
+    /// Replaces each reply held until this commit of the service or an earlier one by the bytes that `write` appends,
+    /// and releases it.
     pub fn replace_up_to(&mut self, service: ServiceId, commit: u64, write: impl Fn(&mut Vec<u8>)) {
-        self.reword(service, |until, _| until <= commit, write);
+        self.reword(service, |until, _| until <= commit, false, write);
         self.release_up_to(service, commit);
     }
 
-    /// Has the held replies of a service say what `write` appends, as far as `which` says so of the commit until which one is held
-    /// and of what it is about. They are held as before.
-    pub fn reword(&mut self, service: ServiceId, which: impl Fn(u64, u64) -> bool, write: impl Fn(&mut Vec<u8>)) {
+    /// Replaces held replies of a service by the bytes that `write` appends, and releases them. `which` says for which
+    /// commit and `about`. With `whole`, one reply replaces all replies to the same request.
+    pub fn reword(
+        &mut self,
+        service: ServiceId,
+        which: impl Fn(u64, u64) -> bool,
+        whole: bool,
+        write: impl Fn(&mut Vec<u8>),
+    ) {
         let mut text = Vec::new();
         write(&mut text);
         let is_meant = |pending: &&PendingReply| pending.service == service && which(pending.commit, pending.about);
-        let meant = self.pending.iter().filter(is_meant).map(|pending| (pending.conn, pending.number));
-        let mut meant: Vec<(ConnId, u64)> = meant.collect();
+        let meant = self.pending.iter().filter(is_meant);
+        let mut meant: Vec<(ConnId, u64)> = meant.map(|pending| (pending.conn, pending.number)).collect();
         meant.sort_unstable_by_key(|(conn, number)| (conn.index(), *number));
-        // All of a connection at once, because what is behind a reply must be moved.
+        // Rewords all replies of a connection at once, because the bytes behind a reply must be moved.
         for of_one in meant.chunk_by(|(one, _), (other, _)| one == other) {
             let numbers: Vec<u64> = of_one.iter().map(|(_, number)| *number).collect();
             if let Some(index) = self.index_of(of_one[0].0) {
-                self.buffers[index as usize].reword(&numbers, &text);
+                self.buffers[index as usize].reword(&numbers, &text, whole);
+                self.touch(of_one[0].0);
             }
         }
     }
 
-    /// Forgets the first reply of a connection that is held, and all behind it, and adds what `write` appends in their place.
-    /// Returns whether any was held.
+    /// Replaces the first held reply of a connection and everything behind it by the bytes that `write` appends.
+    /// Returns true if any reply was held.
     pub fn cut_held(&mut self, conn: ConnId, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         if !self.is_held_for(conn) {
             return false;
         }
         let buffer = self.buffer_of(conn);
         let start = buffer.sendable();
-        // As of those that are discarded with their connection, what is noted of them elsewhere is found to be old.
+        // The entries in `pending` become stale, as for a closed connection.
         buffer.held.clear();
         buffer.bytes.truncate(start);
         self.reply(conn, write);
         true
     }
 
-    /// Returns true when some reply is held.
+    /// Returns true if any reply is held.
     pub fn is_held(&self) -> bool {
         self.buffers.iter().any(|buffer| !buffer.held.is_empty())
     }
 
-    /// Returns true when a reply to this connection is held.
+    /// Returns true if a reply to this connection is held.
     pub fn is_held_for(&self, conn: ConnId) -> bool {
         self.owned_by(conn).is_some_and(|buffer| !buffer.held.is_empty())
     }
 
-    /// Restores what another process left unsent to a connection, and how many replies that was.
+    /// Restores the unsent output of a connection after a handover, with its number of replies.
     pub fn restore(&mut self, conn: ConnId, unsent: &[u8], replies: u32) {
         if !unsent.is_empty() {
             self.reply(conn, |bytes| bytes.extend_from_slice(unsent));
@@ -183,18 +191,18 @@ impl Output {
         }
     }
 
-    /// Returns how many replies are in the connection's output, including one that is partly sent.
+    /// Returns the number of replies in the connection's output, including one that is partly sent.
     pub fn replies(&self, conn: ConnId) -> u32 {
         self.owned_by(conn).map_or(0, |buffer| buffer.replies)
     }
 
-    /// Notes whose turn it is.
+    /// Records which connection has the turn.
     #[inline]
     pub fn begin_turn(&mut self, conn: ConnId) {
         self.asking = Some(conn);
     }
 
-    /// Notes that the connection is to be written to.
+    /// Marks a connection as having output to send.
     #[inline]
     pub fn touch(&mut self, conn: ConnId) {
         if self.asking == Some(conn) {
@@ -215,7 +223,7 @@ impl Output {
         }
     }
 
-    /// Removes and returns the next of the fresh connections to be written to.
+    /// Removes and returns the next of the fresh connections.
     #[inline]
     pub fn pop_fresh(&mut self) -> Option<ConnId> {
         let conn = self.fresh?;
@@ -223,7 +231,7 @@ impl Output {
         Some(conn)
     }
 
-    /// Removes and returns the connection that has waited longest to be written to.
+    /// Removes and returns the connection that has waited longest for a write.
     #[inline]
     pub fn pop_oldest(&mut self) -> Option<ConnId> {
         let conn = self.dirty.front()?;
@@ -231,7 +239,7 @@ impl Output {
         Some(conn)
     }
 
-    /// Ends a tick: what is left to be written to comes after those who ask in the next.
+    /// Ends a tick: the connections left over come after those with requests in the next tick.
     pub fn end_tick(&mut self) {
         (self.fresh, self.asking, self.woken) = (None, None, 0);
     }
@@ -246,32 +254,32 @@ impl Output {
         }
     }
 
-    /// Returns the connections that have unsent output.
+    /// Returns the connections with unsent output.
     pub fn owners(&self) -> impl Iterator<Item = ConnId> {
         (0..self.owned.len()).filter(|index| self.owned[*index] != NO_BUFFER).map(ConnId::from_index)
     }
 
-    /// Returns true when some connection is to be written to.
+    /// Returns true if some connection has output to send.
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// Returns what may be sent to the connection now.
+    /// Returns the bytes that may be sent to the connection now.
     pub fn unsent(&self, conn: ConnId) -> &[u8] {
         self.owned_by(conn).map_or(&[], |buffer| &buffer.bytes[buffer.sent..buffer.sendable()])
     }
 
-    /// Returns how many bytes of the connection are unsent, including those that are held.
+    /// Returns the number of unsent bytes of a connection, including held ones.
     pub fn len(&self, conn: ConnId) -> usize {
         self.owned_by(conn).map_or(0, |buffer| buffer.bytes.len() - buffer.sent)
     }
 
-    /// Returns true when the connection must drain before it is served again.
+    /// Returns true if the connection must drain before it is served again.
     pub fn is_full(&self, conn: ConnId) -> bool {
         self.len(conn) >= FULL_BYTES
     }
 
-    /// Notes that the first `len` unsent bytes are sent.
+    /// Removes the first `len` unsent bytes, which were sent.
     pub fn consume(&mut self, conn: ConnId, len: usize) {
         let Some(index) = self.index_of(conn) else { return };
         let buffer = &mut self.buffers[index as usize];
@@ -288,7 +296,8 @@ impl Output {
         }
     }
 
-    /// Discards the unsent output of the connection, and returns how many replies were lost with it, including ones partly sent.
+    /// Discards the unsent output of the connection, and returns the number of lost replies, including a partly sent
+    /// one.
     pub fn discard(&mut self, conn: ConnId) -> u32 {
         let Some(buffer) = self.owned_by(conn) else { return 0 };
         let replies = if buffer.sent < buffer.bytes.len() { buffer.replies } else { 0 };
@@ -296,7 +305,7 @@ impl Output {
         replies
     }
 
-    /// Takes the connection's buffer from it, for another one to use.
+    /// Takes the buffer from a connection, for reuse.
     #[inline]
     fn take_back(&mut self, conn: ConnId) {
         self.unlink(conn);
@@ -312,21 +321,21 @@ impl Output {
         self.free.push(index);
     }
 
-    /// Returns true when no connection has unsent output, and no reply waits for a commit.
+    /// Returns true if no connection has unsent output, and no reply waits for a commit.
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.buffers.len() && self.dirty.is_empty() && self.pending.is_empty()
     }
 
-    /// Whether no reply waits for a later commit of the service.
+    /// Returns true if no reply waits for a later commit of the service.
     fn is_latest(&self, service: ServiceId, commit: u64) -> bool {
         let last = self.pending.iter().rev().find(|pending| pending.service == service);
         last.is_none_or(|last| last.commit <= commit)
     }
 
-    /// Removes and returns the first reply that is held until such a commit.
+    /// Removes and returns the first reply held until this commit of the service or an earlier one.
     fn pop_pending(&mut self, service: ServiceId, commit: u64) -> Option<PendingReply> {
         let is_due = |pending: &PendingReply| pending.service == service && pending.commit <= commit;
-        // As long as one service has a store, this is the first of all.
+        // With a single service that has a store, this is the first entry.
         let first = self.pending.iter().position(|pending| pending.service == service)?;
         is_due(&self.pending[first]).then(|| self.pending.remove(first)).flatten()
     }
@@ -364,11 +373,11 @@ impl Output {
         index
     }
 
-    /// Compares every table with every other.
+    /// Checks the tables against each other.
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         let mut owners = vec![0; self.buffers.len()];
         for index in self.owned.iter().filter(|index| **index != NO_BUFFER).chain(&self.free) {
@@ -440,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_a_partial_send_left() {
+    fn a_partial_send_keeps_the_rest() {
         let mut output = Output::default();
         say(&mut output, 7, "LOCKED\nRELEASED\n");
         output.consume(id(7), 9);
@@ -478,7 +487,11 @@ mod tests {
     }
 
     fn say_after(output: &mut Output, conn: usize, commit: u64, text: &str) {
-        output.reply_after(id(conn), service(), (commit, commit), |bytes| bytes.extend_from_slice(text.as_bytes()));
+        say_held(output, conn, Promise { commit, about: commit, follows: false }, text);
+    }
+
+    fn say_held(output: &mut Output, conn: usize, promise: Promise, text: &str) {
+        output.reply_after(id(conn), service(), promise, |bytes| bytes.extend_from_slice(text.as_bytes()));
         output.check();
     }
 
@@ -500,7 +513,7 @@ mod tests {
         assert_eq!(output.unsent(id(1)), b"");
         output.release_up_to(service(), 5);
         assert_eq!(output.unsent(id(1)), b"bc");
-        // Another connection gets the number of one that is gone, and waits for a commit of its own.
+        // Another connection reuses the id of a closed one, and waits for a commit of its own.
         output.discard(id(2));
         say_after(&mut output, 2, 7, "f");
         output.release_up_to(service(), 6);
@@ -530,15 +543,30 @@ mod tests {
         let mut output = Output::default();
         (1..=3).for_each(|commit| say_after(&mut output, 1, commit, "INSERTED\n"));
         say_after(&mut output, 2, 4, "DELETED\n");
-        output.reword(service(), |_, about| about == 2 || about == 4, |bytes| bytes.extend_from_slice(b"ERROR\n"));
+        let is_meant = |_, about| about == 2 || about == 4;
+        output.reword(service(), is_meant, false, |bytes| bytes.extend_from_slice(b"ERROR\n"));
         output.check();
-        assert_eq!(output.unsent(id(1)), b"", "they wait as before");
+        assert_eq!((output.unsent(id(1)), output.unsent(id(2))), (&b""[..], &b"ERROR\n"[..]), "the first still waits");
         output.release_up_to(service(), 2);
         assert_eq!(output.unsent(id(1)), b"INSERTED\nERROR\n");
         output.release_up_to(service(), 4);
-        assert_eq!(
-            (output.unsent(id(1)), output.unsent(id(2))),
-            (&b"INSERTED\nERROR\nINSERTED\n"[..], &b"ERROR\n"[..])
-        );
+        assert_eq!(output.unsent(id(1)), b"INSERTED\nERROR\nINSERTED\n");
+        assert!(output.pending.is_empty());
+    }
+
+    #[test]
+    fn all_replies_to_a_request_can_be_answered_by_one() {
+        let mut output = Output::default();
+        say_after(&mut output, 1, 1, "DELETED\n");
+        for (about, follows) in [(0, false), (7, true), (8, true), (9, false)] {
+            say_held(&mut output, 1, Promise { commit: 2, about, follows }, "INSERTED\n");
+        }
+        say(&mut output, 1, "OK\n");
+        output.reword(service(), |_, about| about == 8, true, |bytes| bytes.extend_from_slice(b"FULL\n"));
+        output.check();
+        output.release_up_to(service(), 1);
+        assert_eq!((output.unsent(id(1)), output.replies(id(1))), (&b"DELETED\nFULL\n"[..], 4));
+        output.release_up_to(service(), 2);
+        assert_eq!(output.unsent(id(1)), b"DELETED\nFULL\nINSERTED\nOK\n");
     }
 }

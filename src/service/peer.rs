@@ -7,13 +7,13 @@ use poolcounter_core::time::Span;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Peers at the other end of connections. The address of a TCP connection is that which it had when it began.
+/// Peers of connections. The address of a TCP connection is the one at its start.
 pub trait Peers {
-    /// Returns the address of a connection's peer, without spaces: `192.0.2.7:40112`, `[2001:db8::7]:40112`, or `unix:` and the id
-    /// of its process. [`GONE`] if there is no such connection, or the system did not tell its address.
+    /// Returns the address of a connection's peer, without spaces: `192.0.2.7:40112`, `[2001:db8::7]:40112`, or `unix:`
+    /// and the id of its process. [`GONE`] if the connection does not exist or its address is unknown.
     fn peer(&self, conn: ConnId) -> String;
 
-    /// Returns true when a connection's peer is on this machine.
+    /// Returns true if a connection's peer is on this machine.
     fn is_local(&self, _conn: ConnId) -> bool {
         false
     }
@@ -24,14 +24,14 @@ pub trait Peers {
     }
 }
 
-/// Credentials of a process that has connected, as the system vouches for them.
+/// Credentials of a connected process, as reported by the system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Credentials {
-    /// Id of its user; `None` if that has none in the user namespace of the daemon.
+    /// User id; `None` if the user has none in the user namespace of the daemon.
     pub uid: Option<u32>,
-    /// Id of its group; `None` in the same way.
+    /// Group id; `None` in the same case.
     pub gid: Option<u32>,
-    /// Id of the process.
+    /// Process id.
     pub pid: i32,
 }
 
@@ -53,21 +53,21 @@ impl Peers for NoPeers {
     }
 }
 
-/// Process of the daemon, as the system knows it.
+/// Process of the daemon.
 pub trait Process: Send {
-    /// Returns the present usage.
+    /// Returns the current usage.
     fn usage(&self) -> ProcessUsage;
 
-    /// Returns the number of descriptors that the process may have; zero where it is not known.
+    /// Returns the limit of the process's descriptors; zero if unknown.
     fn max_fds(&self) -> u64 {
         self.usage().max_fds
     }
 
-    /// Sets the level up to which lines are logged; `None`: as the process was started.
+    /// Sets the log level; `None`: that of the start of the process.
     fn set_log_level(&self, _level: Option<LevelFilter>) {}
 }
 
-/// Usage of resources by a process; zero where it is not known.
+/// Usage of resources by a process; zero where unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProcessUsage {
     /// Processor time of all threads, of user and system together.
@@ -80,7 +80,7 @@ pub struct ProcessUsage {
     pub max_fds: u64,
 }
 
-/// Process of which nothing is known, for tests.
+/// Process without information, for tests.
 pub struct NoProcessInfo;
 
 impl Process for NoProcessInfo {
@@ -89,15 +89,15 @@ impl Process for NoProcessInfo {
     }
 }
 
-/// Address of a peer that is not known.
+/// Address of an unknown peer.
 pub const GONE: &str = "gone";
 
 /// Counts of a service's connections since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Connections that are open.
+    /// Open connections.
     pub open: u64,
-    /// Connections that were opened.
+    /// Connections opened so far.
     pub opened: Count,
     /// Connections that could not be accepted or served.
     pub connect_errors: Count,

@@ -1,18 +1,19 @@
-//! What a service tells its operators: plain values, taken at one moment. `/metrics`, `/status.json`, the status page, `stats` and
-//! `top` show whatever stands here, so that a new service changes none of them. All but the first start from [`snapshot`].
+//! Report of a service for its operators: plain values, taken at one moment. `/metrics`, `/status.json`, the status
+//! page, `stats` and `top` show everything in it, so a new service changes none of them. All but the first start from
+//! [`snapshot`].
 //!
-//! # How a service fills a report
+//! # Contents of a report
 //!
-//! | part | what it is | where it is described |
+//! | part | content | description |
 //! |---|---|---|
 //! | [`Report::figures`] | its table of statistics with the values | [`poolcounter_core::stats`] |
-//! | [`Report::tables`] | lists of what there is: keys, members, jobs | a static [`TableInfo`] with its [`Column`]s |
+//! | [`Report::tables`] | lists of things: keys, members, jobs | a static [`TableInfo`] with its [`Column`]s |
 //! | [`Report::matrix`] | two kinds of names against each other, as a heat map | a static [`MatrixInfo`] |
 //! | [`Report::series`] | levels and counts that are remembered for curves | a static [`SeriesInfo`] each |
 //!
-//! A page about one thing is a [`View`], which [`crate::contract::Observe::view`] returns: a report of its own.
+//! A page about one thing is a [`View`], returned by [`crate::contract::Observe::view`], with a report of its own.
 //!
-//! The rows of a table have one [`Cell`] for each column, of the kind that the [`ColumnUnit`] names:
+//! The rows of a table have one [`Cell`] for each column, of the kind that the [`ColumnUnit`] requires:
 //!
 //! ```
 //! use poolcounter_service::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Table, TableInfo};
@@ -48,23 +49,26 @@
 //! table.check();
 //! ```
 //!
-//! Of a service that is called `members`, the metric is `poolcounter_members_group_idle{group="runners"}`, the JSON
-//! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::contract::Observe::report`] returns figures and tables;
-//! [`crate::contract::Observe::sample`] tells of the series, every few seconds, and so must be quick,
-//! [`crate::contract::Observe::sample_things`] of those of single things, and
-//! [`crate::contract::Observe::tally`] of the counts that the page shows of the last minutes.
+//! In a service named `members`, the metric is `poolcounter_members_group_idle{group="runners"}`, the JSON
+//! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::contract::Observe::report`] returns figures and
+//! tables; [`crate::contract::Observe::sample`] reports the series, every few seconds, and so must be quick,
+//! [`crate::contract::Observe::sample_things`] those of single things, and [`crate::contract::Observe::tally`] the
+//! counts that the page shows for the last minutes.
 
+mod block;
 mod column;
 pub mod matrix;
 pub mod merge;
+mod moment;
+pub mod read_snapshot;
 pub mod room;
-pub mod shown;
 mod shown_health;
 pub mod snapshot;
 pub mod tables;
-pub mod told;
 
+pub use block::{Block, ShownBlock};
 pub use column::{Column, ColumnMetric, ColumnUnit, Emphasis};
+pub use moment::Moment;
 
 use crate::peer::{Peers, Traffic};
 use poolcounter_core::histogram::Histogram;
@@ -73,181 +77,183 @@ use poolcounter_core::stats::Row;
 use poolcounter_core::time::Span;
 use serde::Serialize;
 
-/// Everything that the services tell.
+/// Reports of all services.
 #[derive(Clone, Debug, Default)]
 pub struct Overview {
-    /// Every service, in the order of the registry.
+    /// One report per service, in the order of the list.
     pub services: Vec<ServiceReport>,
 }
 
-/// What is known of one service.
+/// Report of a service, with the loop's data about it.
 #[derive(Clone, Debug)]
 pub struct ServiceReport {
-    /// Its name.
+    /// Name of the service.
     pub name: &'static str,
-    /// Its title; empty if it has none.
+    /// Title; empty if it has none.
     pub title: &'static str,
-    /// Option that turns it on, without its dashes.
+    /// Option that enables it, without its dashes.
     pub option: &'static str,
-    /// What happened to its connections.
+    /// Counts of its connections.
     pub traffic: Traffic,
-    /// Whether clients can connect to it.
+    /// True if clients can connect to it.
     pub is_enabled: bool,
-    /// What it tells itself.
+    /// Report by the service itself.
     pub report: Report,
 }
 
-/// What a service tells.
+/// Report by a service.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Its table of statistics with the values.
+    /// Statistics with their values.
     pub figures: Vec<(&'static Row, u64)>,
-    /// Lists of what there is, in the order in which they are shown.
+    /// Tables, in the order in which they are shown.
     pub tables: Vec<Table>,
-    /// Tables that metrics tell in place of those with the same name, as their rows do not come and go as those do that people are
-    /// shown.
+    /// Tables that metrics use instead of those with the same name, because their rows are more stable than those shown
+    /// to people.
     pub exported: Vec<Table>,
-    /// Two kinds of names against each other.
+    /// Heat map of two kinds of names.
     pub matrix: Option<Matrix>,
-    /// Present values of its curves, from [`crate::contract::Observe::sample`].
+    /// Current values of its curves, from [`crate::contract::Observe::sample`].
     pub series: Vec<Series>,
 }
 
-/// A table at one moment.
+/// Table at one moment.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What is in it.
+    /// Static description.
     pub info: &'static TableInfo,
-    /// Its rows, the most important first: where there is no room for all, the last ones are left out.
+    /// Rows, most important first: if room is short, the last ones are left out.
     pub rows: Vec<Vec<Cell>>,
-    /// A sentence about the present rows.
+    /// Sentence about the current rows.
     pub note: Option<String>,
 }
 
-/// Two kinds of names against each other: how much waits, and for how long. A line has a value for each column, one for all other
-/// columns together, and one for all columns.
+/// Heat map of two kinds of names: number of waiting things, and age of the oldest. A line has a value for each column,
+/// one for all other columns together, and one for all columns.
 #[derive(Clone, Debug)]
 pub struct Matrix {
-    /// What is in it.
+    /// Static description.
     pub info: &'static MatrixInfo,
-    /// The names of the columns, the worst first.
+    /// Names of the columns, worst first.
     pub columns: Vec<Vec<u8>>,
-    /// The names of the rows with their lines, the worst first: where there is no room for all, the last ones are summed up.
+    /// Names of the rows with their lines, worst first: if room is short, the last ones are added up.
     pub rows: Vec<(Vec<u8>, Vec<Heat>)>,
-    /// The line of all other rows together.
+    /// Line of all other rows together.
     pub others: Vec<Heat>,
-    /// The line of all rows.
+    /// Line of all rows.
     pub all: Vec<Heat>,
-    /// How many rows, and how many columns, stand for nothing by themselves.
+    /// Number of rows and number of columns that are only in the sums.
     pub folded: [usize; 2],
 }
 
-/// How much waits, and for how long what has waited longest.
+/// Number of waiting things, and age of the oldest.
 pub type Heat = (u64, Span);
 
-/// What there is to know of a matrix before it has rows.
+/// Static description of a matrix.
 #[derive(Debug)]
 pub struct MatrixInfo {
-    /// Its heading.
+    /// Heading.
     pub title: &'static str,
-    /// What a reader must know to understand it.
+    /// Explanation for the reader.
     pub help: &'static str,
-    /// What is said in place of no rows.
+    /// Text shown if there are no rows.
     pub empty: &'static str,
-    /// What a row is, and where there is a page about each, below which its name stands.
+    /// Kind of the rows, and the path of the page about each, which its name follows.
     pub row: (&'static str, &'static str),
-    /// The same of a column.
+    /// The same for the columns.
     pub column: (&'static str, &'static str),
-    /// Where as much of it is as there is room for.
+    /// Path of the page with as much of the matrix as fits.
     pub path: &'static str,
 }
 
-/// What there is to tell of one thing by itself.
+/// Page about one thing.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// Its heading.
+    /// Heading.
     pub title: String,
-    /// What there is to tell, without figures.
+    /// Its tables and curves, without figures.
     pub report: Report,
-    /// Commands for it, without the name of the program.
+    /// Commands for the thing, without the name of the program.
     pub commands: Vec<String>,
-    /// The name of the service, a slash and the path of the thing; set where the page is asked for.
+    /// Texts about it, such as the body of a job.
+    pub blocks: Vec<Block>,
+    /// Name of the service, a slash and the path of the thing; set by [`crate::container::Services::view`].
     pub of: Vec<u8>,
 }
 
-/// What there is to know of a table before it has rows.
+/// Static description of a table.
 #[derive(Debug)]
 pub struct TableInfo {
-    /// Its name in the JSON, which no other table of the service has.
+    /// Name in the JSON, unique among the tables of the service.
     pub name: &'static str,
-    /// Its heading.
+    /// Heading.
     pub title: &'static str,
-    /// What a reader must know to understand it; may be empty.
+    /// Explanation for the reader; may be empty.
     pub help: &'static str,
-    /// What is said in place of no rows. Nothing: people are not shown the table then.
+    /// Text shown if there are no rows. If empty, people do not see a table without rows.
     pub empty: &'static str,
-    /// Whether rows of the same name are the same at every daemon, as types of work are, and can be added up.
+    /// True if rows of the same name mean the same at every daemon, as types of work do, and can be added up.
     pub is_of_kinds: bool,
-    /// Its columns. The first says what a row is about.
+    /// Columns. The first identifies the row.
     pub columns: &'static [Column],
 }
 
-/// What stands in a table.
+/// Cell of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cell {
-    /// There is nothing to say, in a column of whatever unit.
+    /// No value, in a column of any unit.
     Nothing,
-    /// A name in the bytes of clients, which may be anything.
+    /// Name given by clients, in any bytes.
     Name(Vec<u8>),
-    /// Text that the daemon made.
+    /// Text made by the daemon.
     Text(String),
-    /// The address of a connection's peer.
+    /// Address of a connection's peer.
     Client(String, ConnId),
     /// A number.
     Number(u64),
     /// A span.
     Time(Span),
-    /// How long things took.
+    /// Durations of many events.
     Times(Histogram),
 }
 
-/// What was counted since the start of what one row of a table is about.
+/// Counts of one table row since the start.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Counted<'a> {
-    /// The name of the table.
+    /// Name of the table.
     pub table: &'static str,
-    /// The row's first cell.
+    /// First cell of the row.
     pub name: &'a [u8],
-    /// The values of the columns of numbers that only grow, in their order.
+    /// Values of its columns of counts, in their order.
     pub counts: &'a [u64],
-    /// Those of the columns of times.
+    /// Values of its columns of times.
     pub times: &'a [&'a Histogram],
 }
 
-/// One of the values that are remembered, as it is now.
+/// Value of a curve, as of now.
 pub type Series = (&'static SeriesInfo, u64);
 
-/// What there is to know of a value that is remembered for a curve.
+/// Static description of a curve.
 #[derive(Debug)]
 pub struct SeriesInfo {
-    /// Its name in the JSON, which no other series of the service has.
+    /// Name in the JSON, unique among the series of the service.
     pub name: &'static str,
-    /// Its heading.
+    /// Heading.
     pub title: &'static str,
-    /// What is counted: `locks held`, `per second`.
+    /// Unit: `locks held`, `per second`.
     pub unit: &'static str,
-    /// Whether the value only grows, so that the curve is of how much it grows in a second, or in a minute.
+    /// True if the value only grows: the curve then shows its growth per second or per minute.
     pub is_rate: bool,
     /// Emphasis of its values.
     pub emphasis: Emphasis,
 }
 
 impl Table {
-    /// Compares the rows with the columns.
+    /// Checks the rows against the columns.
     ///
     /// # Panics
     ///
-    /// When they do not fit.
+    /// Panics if they do not fit.
     pub fn check(&self) {
         for row in &self.rows {
             assert_eq!(row.len(), self.info.columns.len(), "{}: {row:?}", self.info.name);
@@ -259,18 +265,18 @@ impl Table {
 }
 
 impl Cell {
-    /// Returns the cell of a connection.
+    /// Returns the cell for a connection.
     pub fn client(conn: ConnId, peers: &dyn Peers) -> Cell {
         Cell::Client(peers.peer(conn), conn)
     }
 }
 
 impl ColumnUnit {
-    /// Returns whether a column has cells of that kind.
+    /// Returns true if a column can have this kind of cell.
     pub fn takes(self, cell: &Cell) -> bool {
         match self {
             ColumnUnit::Name | ColumnUnit::Linked(_) => matches!(cell, Cell::Nothing | Cell::Name(_)),
-            ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(_) => {
+            ColumnUnit::Address | ColumnUnit::Text | ColumnUnit::Key(..) => {
                 matches!(cell, Cell::Nothing | Cell::Text(_))
             }
             ColumnUnit::Client(_) => matches!(cell, Cell::Nothing | Cell::Client(..)),
@@ -282,17 +288,17 @@ impl ColumnUnit {
         }
     }
 
-    /// Returns whether a value only grows.
+    /// Returns true if a value only grows.
     pub fn is_counter(self) -> bool {
         matches!(self, ColumnUnit::Count | ColumnUnit::Duration)
     }
 
-    /// Returns what the name of a metric ends with.
+    /// Returns the suffix of the metric's name.
     pub fn suffix(self) -> &'static str {
         match self {
             ColumnUnit::Name
             | ColumnUnit::Linked(_)
-            | ColumnUnit::Key(_)
+            | ColumnUnit::Key(..)
             | ColumnUnit::Address
             | ColumnUnit::Client(_)
             | ColumnUnit::Text

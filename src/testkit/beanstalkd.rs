@@ -1,4 +1,4 @@
-//! beanstalkd, where it is installed: what it does is what clients of the jobs are used to.
+//! beanstalkd, if it is installed: the reference for the behaviour that clients of the jobs expect.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What the table of the kernel says of a socket that listens.
+/// State of a listening socket in the kernel's table of sockets.
 const LISTENS: &str = "0A";
 
 /// A running beanstalkd, which keeps its jobs in memory.
@@ -18,7 +18,7 @@ pub struct Beanstalkd {
 }
 
 impl Beanstalkd {
-    /// Where it is installed.
+    /// Returns the path of the installed program.
     pub fn program() -> Option<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/sbin")]);
@@ -34,10 +34,10 @@ impl Beanstalkd {
             let mut command = Command::new(program);
             command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]);
             let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program runs");
-            // From here on it ends with this value, whatever happens.
+            // Dropping this value ends the process, also after a panic.
             let mut beanstalkd = Beanstalkd { child, address };
             let deadline = Instant::now() + PATIENCE;
-            // When another process was faster, this one ends and the next port is tried.
+            // If another process took the port first, this one ends and the next port is tried.
             while beanstalkd.child.try_wait().expect("is our child").is_none() {
                 if beanstalkd.listens() {
                     return beanstalkd;
@@ -50,7 +50,7 @@ impl Beanstalkd {
 }
 
 impl Beanstalkd {
-    /// Whether this very process listens: for a moment another may have the port.
+    /// Returns whether this very process listens on the port: for a moment another process may have it.
     fn listens(&self) -> bool {
         let port = format!(":{:04X}", self.address.port());
         let sockets = fs::read_to_string("/proc/net/tcp").expect("Linux tells");
@@ -64,7 +64,7 @@ impl Beanstalkd {
 
 impl Drop for Beanstalkd {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,8 +1,8 @@
-//! What clients say: lines of the pools protocol that make sense, and such that do not.
+//! Requests of clients of the pools: lines that make sense, and lines that do not.
 
 use super::random::Random;
 
-/// What a line may be.
+/// Kind of a line.
 #[derive(Clone, Copy)]
 enum Line {
     Acquire,
@@ -69,7 +69,7 @@ const ODD_ENDS: [&str; 19] = [
     " who= who=a=b",
     " who=more-than-sixty-four-bytes-are-no-name-as-they-would-make-the-lists-too-wide",
 ];
-/// KEYS and HOLDERS are left out: what they list is not modelled.
+/// Arguments of STATS. KEYS and HOLDERS are left out: their lists are not modelled.
 const STATS: [&str; 16] = [
     " TYPES",
     " types",
@@ -103,7 +103,7 @@ const ODD: [&[u8]; 12] = [
     b"\xff\r\r",
 ];
 
-/// A habit of speech.
+/// Random generator of lines.
 pub struct Chatter {
     lines: Vec<(Line, usize)>,
     keys: usize,
@@ -113,7 +113,7 @@ pub struct Chatter {
 }
 
 impl Chatter {
-    /// A habit, some of which never say one thing or another.
+    /// Returns a generator with random weights; kinds with weight 0 never occur.
     pub fn new(random: &mut Random, max_line: usize) -> Self {
         Chatter {
             lines: random.swarm(&LINES),
@@ -124,7 +124,7 @@ impl Chatter {
         }
     }
 
-    /// One line with its end.
+    /// Returns one line with its end.
     pub fn line(&self, random: &mut Random) -> Vec<u8> {
         let key = KEYS[random.below(self.keys)];
         let mut line = match random.weigh(&self.lines) {
@@ -149,7 +149,7 @@ impl Chatter {
         [command.as_bytes(), b" ", key, numbers.as_bytes()].concat()
     }
 
-    /// A line about as long as a line may be; most make no sense.
+    /// Returns a line of about the maximum length; most are malformed.
     fn long(&self, random: &mut Random) -> Vec<u8> {
         let len = self.max_line + 1 - random.below(4).min(self.max_line);
         let start = random.pick(&["", "RELEASE ", "ACQ4ME k 1 9 1 "]).as_bytes();

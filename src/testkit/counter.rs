@@ -1,4 +1,4 @@
-//! One connection to the counters of a running daemon, whose replies are awaited.
+//! One connection to the counters of a running daemon that awaits its replies.
 
 use super::daemon::PATIENCE;
 use super::frames::{self, HEADER_BYTES};
@@ -13,7 +13,7 @@ pub struct CounterClient {
 }
 
 impl CounterClient {
-    /// A client of the daemon whose counters are at this address.
+    /// Connects to the counters of the daemon at this address.
     pub fn to(address: SocketAddr) -> CounterClient {
         let stream = TcpStream::connect(address).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
@@ -21,7 +21,7 @@ impl CounterClient {
         CounterClient { stream }
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
@@ -47,19 +47,19 @@ impl CounterClient {
         self.reply()
     }
 
-    /// The status of the answer to a request.
+    /// Returns the status of the reply to a request.
     pub fn status(&mut self, request: &[u8]) -> u8 {
         self.ask(request)[2]
     }
 
-    /// A counter's consumption; None when there is no such counter.
+    /// Returns a counter's consumption; None when there is no such counter.
     pub fn consumption(&mut self, name: &[u8]) -> Option<u32> {
         let reply = self.ask(&frames::get(name));
         let number = reply[HEADER_BYTES..].first_chunk().map(|number| u32::from_be_bytes(*number));
         number.filter(|_| reply[2] == 0)
     }
 
-    /// Sends many requests while it reads the replies, and tells of each whether it succeeded.
+    /// Sends many requests while it reads the replies, and returns for each whether it succeeded.
     pub fn pipeline(&mut self, requests: &[Vec<u8>]) -> Vec<bool> {
         let mut writer = self.stream.try_clone().expect("a second handle");
         thread::scope(|scope| {
@@ -72,12 +72,12 @@ impl CounterClient {
         })
     }
 
-    /// The value of one statistic.
+    /// Returns the value of one statistic.
     pub fn stat(&mut self, name: &str) -> u64 {
         frames::stat(&self.ask(&frames::stats()), name)
     }
 
-    /// Waits until something is so, and tells how long that took.
+    /// Waits until a condition is true, and returns how long that took.
     pub fn wait_until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) -> Duration {
         let begun = Instant::now();
         while !is_so(self) {
@@ -87,7 +87,7 @@ impl CounterClient {
         begun.elapsed()
     }
 
-    /// Waits for the end of the connection.
+    /// Waits for the end of the connection, and returns the bytes before it.
     pub fn wait_for_end(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         self.stream.read_to_end(&mut rest).expect("the connection ends");

@@ -1,9 +1,9 @@
-//! What clients of the counters send: frames that make sense, and such that do not.
+//! Requests of clients of the counters: frames that make sense, and frames that do not.
 
 use super::frames::{acquire, dump, frame, get, release, stats};
 use super::random::Random;
 
-/// What a frame may be.
+/// Kind of a frame.
 #[derive(Clone, Copy)]
 enum Frame {
     Acquire,
@@ -28,10 +28,10 @@ const FRAMES: [(Frame, usize); 8] = [
 ];
 const NUMBERS: [u32; 8] = [1, 1, 2, 3, 7, 0x7fff_ffff, 0xffff_fffe, 0xffff_ffff];
 const MAXIMA: [u32; 6] = [1, 5, 10, 10, 0x8000_0000, 0xffff_ffff];
-/// Bodies about as long as what is kept of them, as what is read at once, and as what is allowed.
+/// Lengths of bodies: about the length that is kept of a body, the length of one read, and the maximum length.
 const LENGTHS: [usize; 8] = [65_544, 65_545, 65_546, 70_000, 131_080, 200_000, 1 << 20, (1 << 20) + 1];
 
-/// A habit of speech.
+/// Random generator of frames.
 pub struct Counting {
     frames: Vec<(Frame, usize)>,
     names: usize,
@@ -39,12 +39,12 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// A habit, some of which never say one thing or another.
+    /// Returns a generator with random weights; kinds with weight 0 never occur.
     pub fn new(random: &mut Random) -> Self {
         Counting { frames: random.swarm(&FRAMES), names: random.pick(&[1, 2, 3, 5, 6]), maximum: random.pick(&MAXIMA) }
     }
 
-    /// One frame.
+    /// Returns one frame.
     pub fn frame(&self, random: &mut Random) -> Vec<u8> {
         let name = self.name(random);
         match random.weigh(&self.frames) {
@@ -75,7 +75,7 @@ impl Counting {
     }
 }
 
-/// A frame that differs from a good one in some byte, or is not as long as it should be.
+/// Returns a frame that differs from a good one in some byte, or is not as long as it should be.
 fn odd(random: &mut Random, name: &[u8]) -> Vec<u8> {
     let body = acquire(1, 5, name)[12..].to_vec();
     let body = &body[..random.below(body.len() + 1)];

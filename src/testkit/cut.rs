@@ -1,20 +1,21 @@
-//! A way to a server that can be cut: the client hears of it, and the server does not, as behind a firewall that forgets connections.
+//! Proxy whose connections can be cut: the client notices and the server does not, as behind a firewall that forgets
+//! connections.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Passes connections on, on a port of its own, for as long as the process lives.
+/// Proxy on a port of its own, for as long as the process lives.
 pub struct CutProxy {
-    /// Where clients connect.
+    /// Address for clients.
     pub address: SocketAddr,
     /// Both ends of each connection: the client's and the server's.
     ends: Arc<Mutex<Vec<(TcpStream, TcpStream)>>>,
 }
 
 impl CutProxy {
-    /// Passes connections on to a server.
+    /// Starts a proxy to a server.
     pub fn to(server: SocketAddr) -> CutProxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("is bound");
@@ -36,12 +37,12 @@ impl CutProxy {
     /// Closes the clients' side of all connections.
     pub fn cut(&self) {
         for (client, _) in &*self.ends.lock().expect("no thread panics") {
-            // It may be gone already.
+            // The client may have left already.
             let _ = client.shutdown(Shutdown::Both);
         }
     }
 
-    /// Lets the server notice which connections were cut.
+    /// Closes the server's side of the connections that were cut.
     pub fn forget(&self) {
         for (client, upstream) in self.ends.lock().expect("no thread panics").iter() {
             if client.peer_addr().is_err() {
@@ -51,7 +52,7 @@ impl CutProxy {
     }
 }
 
-/// Passes bytes on until either side ends. The other side is not told.
+/// Passes bytes on until either side ends. The other side stays open.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let mut chunk = [0; 4096];
     while let Ok(len @ 1..) = from.read(&mut chunk) {

@@ -1,4 +1,4 @@
-//! The real program as a process: started on a free port, and ended when the test is done with it.
+//! The real program as a process: started on a free port, and ended with its test.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -14,33 +14,38 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a busy machine; whoever waits so long has failed.
+/// Longest wait, longer than anything takes on a busy machine; a test that waits longer fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whoever forks while another thread writes a program has it open for writing in the child, and it cannot be run then.
+/// Held during a fork and while a program is written: a child of a fork meanwhile would have the program open for
+/// writing, and it could not be run then.
 static FORKING: Mutex<()> = Mutex::new(());
 
 /// A running daemon.
 pub struct Daemon {
     child: Child,
-    /// Its log, line by line.
+    /// Unread lines of its log.
     log: Receiver<String>,
-    /// What of the log was read.
+    /// Lines of the log that were read.
     pub lines: Vec<String>,
-    /// Its first TCP address.
+    /// First TCP address on which it listens.
     pub address: SocketAddr,
 }
 
-/// One connection to a daemon, whose replies are awaited.
+/// One connection to a daemon that awaits its replies.
 pub struct Client {
     reader: BufReader<TcpStream>,
 }
 
 impl Daemon {
-    /// Returns the path of the program that the tests were built with: in the directory above theirs.
+    /// Returns the path of the tested program: `TESTED_PROGRAM`, or the one that the tests were built with, in the
+    /// directory above theirs.
     pub fn program() -> &'static str {
         static PROGRAM: OnceLock<String> = OnceLock::new();
         PROGRAM.get_or_init(|| {
+            if let Ok(program) = std::env::var("TESTED_PROGRAM") {
+                return program;
+            }
             let this = std::env::current_exe().expect("the system says which program this is");
             let program = this.ancestors().nth(2).expect("it is built below the program").join("poolcounter");
             program.into_os_string().into_string().expect("is text")
@@ -57,7 +62,7 @@ impl Daemon {
         Daemon::start(&[&["--counter", "--counter-listen", "127.0.0.1:0"], options].concat())
     }
 
-    /// Where the counters are.
+    /// Returns the address of the counters.
     pub fn counters(&self) -> SocketAddr {
         let line = self.lines.iter().find_map(|line| line.split_once("the counters are at "));
         line.and_then(|(_, address)| address.parse().ok()).expect("it was started with counters, on one port")
@@ -69,7 +74,7 @@ impl Daemon {
         Daemon::start(&[&["--jobs", "--jobs-listen", "127.0.0.1:0"], memory, options].concat())
     }
 
-    /// Where the jobs are.
+    /// Returns the address of the jobs.
     pub fn jobs(&self) -> SocketAddr {
         let line = self.lines.iter().find_map(|line| line.split_once("the jobs are at "));
         line.and_then(|(_, address)| address.parse().ok()).expect("it was started with jobs, on one port")
@@ -80,13 +85,13 @@ impl Daemon {
         Daemon::start(&[&["--members", "--members-listen", "127.0.0.1:0"], options].concat())
     }
 
-    /// Where the members are.
+    /// Returns the address of the members.
     pub fn members(&self) -> SocketAddr {
         let line = self.lines.iter().find_map(|line| line.split_once("the members are at "));
         line.and_then(|(_, address)| address.parse().ok()).expect("it was started with members, on one port")
     }
 
-    /// Starts it with what `command` says.
+    /// Starts the daemon with this command.
     pub fn run(command: &mut Command) -> Daemon {
         let guard = FORKING.lock();
         let mut child = command.stderr(Stdio::piped()).env_remove("RUST_LOG").spawn().expect("the program runs");
@@ -113,7 +118,7 @@ impl Daemon {
         Client::to(self.address)
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -123,7 +128,7 @@ impl Daemon {
         kill(Pid::from_raw(self.pid() as i32), signal).expect("the process is there");
     }
 
-    /// The next line of its log that contains `text`.
+    /// Waits for the next line of its log that contains `text`, and returns it.
     pub fn wait_for_log(&mut self, text: &str) -> String {
         loop {
             let line =
@@ -135,7 +140,7 @@ impl Daemon {
         }
     }
 
-    /// What it has logged since the last look.
+    /// Returns the lines of the log since the last call.
     pub fn new_log(&mut self) -> Vec<String> {
         self.log.try_iter().collect()
     }
@@ -151,7 +156,7 @@ impl Daemon {
         wait(&mut self.child)
     }
 
-    /// How much processor time it has used.
+    /// Returns the processor time that it has used.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the process is there");
         // After the name in brackets: user and system time are the 12th and 13th field, in hundredths of a second.
@@ -160,7 +165,7 @@ impl Daemon {
         Duration::from_millis(ticks * 10)
     }
 
-    /// How much memory of its own it has in use, in bytes.
+    /// Returns its anonymous resident memory, in bytes.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the process is there");
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells");
@@ -170,19 +175,19 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Client {
-    /// A client of the daemon at this address.
+    /// Connects to the daemon at this address.
     pub fn to(address: SocketAddr) -> Client {
         Client::of(TcpStream::connect(address).expect("connects"))
     }
 
-    /// A client of the daemon at this address that connects from one of the machine's own, such as 127.0.0.2.
+    /// Connects to the daemon at this address from one of the machine's own addresses, such as 127.0.0.2.
     pub fn from(ip: Ipv4Addr, address: SocketAddr) -> Client {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
         socket.bind(&SocketAddr::from((ip, 0)).into()).expect("is the machine's own");
@@ -190,7 +195,7 @@ impl Client {
         Client::of(socket.into())
     }
 
-    /// A client on this connection.
+    /// Returns a client on this connection.
     pub fn of(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
         stream.set_nodelay(true).expect("an option");
@@ -202,20 +207,20 @@ impl Client {
         self.reader.get_mut().write_all(bytes).expect("is sent");
     }
 
-    /// Waits for the next line.
+    /// Waits for the next line, and returns it.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.reader.read_line(&mut line).expect("a line comes");
         line.trim_end_matches('\n').to_string()
     }
 
-    /// Sends a request and waits for the first line of its answer.
+    /// Sends a request, and returns the first line of its reply.
     pub fn ask(&mut self, request: &str) -> String {
         self.send(format!("{request}\n").as_bytes());
         self.line()
     }
 
-    /// The value of one statistic.
+    /// Returns the value of one statistic.
     pub fn stat(&mut self, name: &str) -> u64 {
         let line = self.ask(&format!("STATS {name}"));
         line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{line}"))
@@ -230,7 +235,7 @@ impl Client {
         }
     }
 
-    /// Everything up to the end of the connection.
+    /// Returns everything up to the end of the connection.
     pub fn rest(&mut self) -> String {
         let mut text = String::new();
         self.reader.read_to_string(&mut text).expect("the connection ends");
@@ -242,7 +247,7 @@ impl Client {
         self.stream().shutdown(Shutdown::Write).expect("is connected");
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn stream(&self) -> &TcpStream {
         self.reader.get_ref()
     }
@@ -265,7 +270,8 @@ pub fn wait(child: &mut Child) -> ExitStatus {
     panic!("it does not end");
 }
 
-/// Lets this process and the daemons that it starts have as many files open as the system gives, and tells how many.
+/// Raises the limit of open files of this process, and of the daemons that it starts, to the hard limit, and returns
+/// it.
 pub fn raise_descriptor_limit() -> usize {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("every process has one");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("up to the hard limit everybody may");

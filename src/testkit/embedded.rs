@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// A running server, which ends with the test.
 pub struct Embedded {
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: String,
     stopper: Stopper,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -23,7 +23,8 @@ impl Embedded {
         Embedded::start_on("127.0.0.1:0", service)
     }
 
-    /// Starts one at this address. The port of a server that has ended may serve a connection of another test for a moment.
+    /// Starts one at this address, which is retried while it is in use: the port of an ended server may serve a
+    /// connection of another test for a moment.
     pub fn start_on(address: &str, service: &str) -> Embedded {
         let begun = Instant::now();
         loop {

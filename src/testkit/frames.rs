@@ -1,11 +1,11 @@
-//! The text of a counters conversation: frames in hexadecimal with quoted names, or in words that stand for a whole frame.
+//! Text of a counters conversation: frames in hexadecimal with quoted names, or in words that stand for a whole frame.
 //! It shares no code with the daemon.
 
 use super::pattern::Pattern;
 
-/// The length of a header.
+/// Length of a header, in bytes.
 pub const HEADER_BYTES: usize = 12;
-/// What frames that are written in words carry back and forth.
+/// Opaque value of frames that are written in words.
 pub const OPAQUE: [u8; 4] = [0xde, 0xad, 0xbe, 0xef];
 
 const VERBS: [(&str, u8); 7] = [
@@ -15,7 +15,7 @@ const VERBS: [(&str, u8); 7] = [
     ("release", 0x03),
     ("stats", 0x10),
     ("dump", 0x11),
-    // Only replies have it.
+    // Opcode of replies to unknown commands only.
     ("unknown", 0x12),
 ];
 
@@ -29,38 +29,38 @@ pub const STATUSES: [(u8, &str); 6] = [
     (0x82, "OutOfMemory"),
 ];
 
-/// A request with this body.
+/// Returns a request with this body.
 pub fn frame(opcode: u8, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(body.len()).expect("tests are short");
     [&[0x90, opcode, 0, 0][..], &len.to_be_bytes(), &OPAQUE, body].concat()
 }
 
-/// A request for units.
+/// Returns a request for units.
 pub fn acquire(resources: u32, maximum: u32, name: &[u8]) -> Vec<u8> {
     frame(0x02, &[&resources.to_be_bytes()[..], &maximum.to_be_bytes(), &with_len(name)].concat())
 }
 
-/// A request that gives units back.
+/// Returns a request that releases units.
 pub fn release(resources: u32, name: &[u8]) -> Vec<u8> {
     frame(0x03, &[&resources.to_be_bytes()[..], &with_len(name)].concat())
 }
 
-/// A request for a consumption.
+/// Returns a request for a consumption.
 pub fn get(name: &[u8]) -> Vec<u8> {
     frame(0x01, &with_len(name))
 }
 
-/// A request for every counter.
+/// Returns a request for every counter.
 pub fn dump() -> Vec<u8> {
     frame(0x11, &[])
 }
 
-/// A request for statistics.
+/// Returns a request for statistics.
 pub fn stats() -> Vec<u8> {
     frame(0x10, &[])
 }
 
-/// Whole replies, one after the other.
+/// Returns the whole replies, one after the other.
 pub fn replies(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (reply, rest) = bytes.split_at(first_len(bytes)?);
@@ -69,7 +69,7 @@ pub fn replies(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The value of one item of a Stats reply.
+/// Returns the value of one item of a Stats reply.
 pub fn stat(reply: &[u8], name: &str) -> u64 {
     let mut rest = &reply[HEADER_BYTES..];
     while let [a, b, c, d, items @ ..] = rest {
@@ -83,20 +83,20 @@ pub fn stat(reply: &[u8], name: &str) -> u64 {
     panic!("{name} is not in {}", describe(reply))
 }
 
-/// The consumption, the maximum and the name in one reply to a Dump; None at its end.
+/// Returns the consumption, the maximum and the name in one reply to a Dump; None at its end.
 pub fn record(reply: &[u8]) -> Option<(u32, u32, &[u8])> {
     let [a, b, c, d, e, f, g, h, _, _, name @ ..] = &reply[HEADER_BYTES..] else { return None };
     Some((u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h]), name))
 }
 
-/// The length of the frame at the front, if all of it is there.
+/// Returns the length of the frame at the front, if all of it is there.
 pub fn first_len(bytes: &[u8]) -> Option<usize> {
     let [_, _, _, _, a, b, c, d, ..] = *bytes else { return None };
     let len = HEADER_BYTES + u32::from_be_bytes([a, b, c, d]) as usize;
     (bytes.len() >= len).then_some(len)
 }
 
-/// The bytes of a request: `acquire 3 of 10 "foo"`, or in hexadecimal.
+/// Returns the bytes of a request: `acquire 3 of 10 "foo"`, or in hexadecimal.
 pub fn request(text: &str) -> Result<Vec<u8>, String> {
     let words = split(text)?;
     let Some((verb, rest)) = words.split_first() else { return Ok(Vec::new()) };
@@ -113,7 +113,8 @@ pub fn request(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A reply: `acquire: 3`, `get: Not found`, `dump: 0 3 "foo"`, or in hexadecimal. `*` stands for any bytes.
+/// Returns the pattern of a reply: `acquire: 3`, `get: Not found`, `dump: 0 3 "foo"`, or in hexadecimal. `*` stands for
+/// any bytes.
 pub fn reply(text: &str) -> Result<Pattern, String> {
     let verb = text.split_once(": ").and_then(|(verb, result)| {
         let (_, opcode) = VERBS.iter().find(|(name, _)| *name == verb)?;
@@ -137,14 +138,14 @@ pub fn reply(text: &str) -> Result<Pattern, String> {
     Ok(Pattern(vec![reply_frame(opcode, 0, &body)]))
 }
 
-/// Frames as people read them: words of four bytes, and what is text in quotes behind.
+/// Returns frames as people read them: words of four bytes, then the text in quotes.
 pub fn describe(bytes: &[u8]) -> String {
     let words: Vec<String> =
         bytes.chunks(4).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
     format!("{} ({})", words.join(" "), bytes.escape_ascii())
 }
 
-/// The items of a Stats reply, each as `name=value`, where `*` stands for any value.
+/// Returns the items of a Stats reply, each as `name=value`, where `*` stands for any value.
 fn read_stats(items: &[String]) -> Result<Pattern, String> {
     let mut pieces = Vec::new();
     let mut piece = Vec::new();
@@ -182,7 +183,7 @@ fn len_of(text: &str) -> [u8; 2] {
     u16::try_from(text.len()).expect("is short").to_be_bytes()
 }
 
-/// The words of a text. Spaces in quotes separate none.
+/// Returns the words of a text. Spaces in quotes separate none.
 fn split(text: &str) -> Result<Vec<String>, String> {
     let mut words = vec![String::new()];
     let mut is_quoted = false;
@@ -208,7 +209,7 @@ fn read_pattern(words: &[String]) -> Result<Pattern, String> {
     Ok(Pattern(pieces.map(read).collect::<Result<_, String>>()?))
 }
 
-/// `"foo"`, `00ff`, or `{ff*1000}`.
+/// Returns the bytes of `"foo"`, `00ff`, or `{ff*1000}`.
 fn read_bytes(word: &str) -> Result<Vec<u8>, String> {
     if let Some(inside) = word.strip_prefix('{').and_then(|word| word.strip_suffix('}')) {
         let (what, times) = inside.rsplit_once('*').ok_or("repeated bytes are written {ff*1000}")?;

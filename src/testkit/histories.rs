@@ -1,6 +1,7 @@
-//! Every history of so many letters: what the exhaustive tests play.
+//! Every history of a given number of letters, for the exhaustive tests.
 
-/// Adds each letter that says something new to a history, until it is long enough, and plays each that is.
+/// Plays every extension of a history to `len` letters. A history is extended only by letters for which `is_new` is
+/// true.
 pub fn extend<L: Copy>(
     history: &mut Vec<L>,
     alphabet: &[L],

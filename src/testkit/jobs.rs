@@ -1,4 +1,4 @@
-//! A jobs service without sockets: bytes of any connection go in, bytes come out, time and commits are the test's.
+//! A jobs service without sockets: the test passes in bytes of connections, time and commits, and reads the output.
 
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::random::Random;
@@ -7,7 +7,7 @@ use poolcounter_core::wheel::{Owner, Wheel};
 use poolcounter_jobs::request::SummaryBy;
 use poolcounter_jobs::state::{
     Bounds, Commit, Event, FileSetting, Handed, History, Listing, ManyEntry, Record, Refusal, Reply, Saved, Setting,
-    State, Step, Stored, SumBy, Summaries, Timer,
+    State, Step, Stored, SumBy, Summaries, Timer, TubeName, Watchers,
 };
 use poolcounter_jobs::stats::Jobs as Stat;
 use poolcounter_jobs::wire::yaml::{self, ServerStats};
@@ -16,28 +16,28 @@ use poolcounter_protocol::jobs::wire::{Request, replies};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const OWNER: Owner = Owner(1);
-/// So few places are looked at for a list at a time: of more jobs than that, it goes through the table of all.
+/// Number of slots that one slice of a list looks at, small so that longer lists go through the table of all jobs.
 const PLACES: usize = 3;
 
-/// When batches are committed.
+/// Time at which batches are committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Commits {
-    /// There is no store: nothing is collected, as with a store in memory.
+    /// Without a store: no changes are collected, as with a store in memory.
     Never,
     /// After each request.
     AtOnce,
-    /// When the test says so.
+    /// On calls of `commit`.
     Later,
 }
 
-/// What the service did, for those who compare.
+/// Event in the service, for comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Happened {
     /// A connection was given a job.
     Reserved(usize, u64),
     /// A batch was handed to the store.
     Taken(u64),
-    /// The store has committed it.
+    /// The store has committed a batch.
     Committed(u64),
 }
 
@@ -56,18 +56,18 @@ pub struct Service {
     pub now: Time,
     random: Random,
     commits: Commits,
-    /// Steps without a store, each of which counts as a commit.
+    /// Number of steps without a store, each of which counts as a commit.
     steps: u64,
     taken: VecDeque<Commit>,
     peers: BTreeMap<usize, Peer>,
-    /// The connections that were not told all yet.
+    /// Connections with replies that wait for their commit.
     busy: BTreeSet<usize>,
     store: Store,
-    /// What was done, if somebody wants to know.
+    /// Events so far, if they are recorded.
     pub happened: Option<Vec<Happened>>,
 }
 
-/// What a store has that was given every batch.
+/// Contents of a store that was given every batch.
 #[derive(Default)]
 struct Store {
     jobs: BTreeMap<u64, Vec<u8>>,
@@ -76,7 +76,7 @@ struct Store {
     next_id: u64,
 }
 
-/// What of a job must not be lost.
+/// Returns the part of a job that must survive a restart.
 fn lasting(record: &Record<'_>, body: &[u8], now: Time) -> Vec<u8> {
     let lasting = Record {
         reserves: 0.into(),
@@ -128,7 +128,7 @@ impl Store {
         }
     }
 
-    /// Compares what the store has with what the service has, once all is committed.
+    /// Compares the contents of the store with those of the service, once all is committed.
     fn check(&self, state: &State, now: Time) {
         let mut other = Store::default();
         state.save(false, &mut |saved| match saved {
@@ -149,7 +149,7 @@ impl Store {
     }
 }
 
-/// Returns a stored job whose delay is none if it is over.
+/// Returns a stored job, without its delay if that is over.
 fn due(bytes: &[u8], now: Time) -> Vec<u8> {
     let (record, body): (Record<'_>, &[u8]) = postcard::from_bytes(bytes).expect("it was written here");
     lasting(&record, body, now)
@@ -180,17 +180,17 @@ impl Service {
         }
     }
 
-    /// Whether the store was given all that is to be committed.
+    /// Returns whether the store was given all changes that are to be committed.
     pub fn is_all_taken(&self) -> bool {
         self.taken.is_empty() && self.state.last_uncommitted().is_none()
     }
 
-    /// A service that keeps nothing for a store.
+    /// Returns a service that collects nothing for a store.
     pub fn without_store(bounds: Bounds) -> Self {
         Service::new(bounds, Commits::Never, 1)
     }
 
-    /// Brings bytes of a connection, and serves what is whole.
+    /// Adds bytes of a connection, and serves the whole requests.
     pub fn send(&mut self, conn: usize, bytes: &[u8]) {
         self.peers.entry(conn).or_default().input.extend_from_slice(bytes);
         self.step(|state, _| state.open(ConnId::from_index(conn)));
@@ -222,7 +222,7 @@ impl Service {
         }
     }
 
-    /// Sets what a configuration file says.
+    /// Applies the settings of a configuration file.
     pub fn set_from_file(&mut self, file: &[FileSetting]) {
         self.step(|state, step| state.set_from_file(file, step));
     }
@@ -233,12 +233,12 @@ impl Service {
         self.step(|state, step| state.close(ConnId::from_index(conn), step));
     }
 
-    /// A peer sends no more.
+    /// Notes that a peer sends no more.
     pub fn hang_up(&mut self, conn: usize) {
         self.step(|state, step| state.hang_up(ConnId::from_index(conn), step));
     }
 
-    /// Lets time pass, firing what is due in its order.
+    /// Lets time pass, and fires the due timers in their order.
     pub fn pass(&mut self, span: Span) {
         let end = self.now + span;
         loop {
@@ -274,7 +274,7 @@ impl Service {
         }
     }
 
-    /// The store has committed the oldest batch that it has.
+    /// Commits the oldest batch that the store was given.
     pub fn commit(&mut self) {
         if let Some(commit) = self.taken.pop_front() {
             self.note(Happened::Committed(commit.0));
@@ -282,11 +282,19 @@ impl Service {
         }
     }
 
+    /// Shows some jobs of the batch that was taken first, and returns whether there were more than few.
+    pub fn show_some(&mut self) -> bool {
+        let commit = *self.taken.front().expect("a batch was taken");
+        let mut are_many = false;
+        self.step(|state, step| are_many = state.show_some(commit, step));
+        are_many
+    }
+
     fn note(&mut self, what: Happened) {
         self.happened.iter_mut().for_each(|happened| happened.push(what));
     }
 
-    /// Commits all that there is.
+    /// Commits all changes.
     pub fn commit_all(&mut self) {
         loop {
             self.take();
@@ -299,12 +307,12 @@ impl Service {
         }
     }
 
-    /// What a connection was told since it was asked last.
+    /// Returns the output of a connection since the last call.
     pub fn output(&mut self, conn: usize) -> Vec<u8> {
         self.peers.get_mut(&conn).map(|peer| std::mem::take(&mut peer.output)).unwrap_or_default()
     }
 
-    /// The next line of what a connection was told, or all of a reply with a body.
+    /// Returns the next line of a connection's output, or all of a reply with a body.
     pub fn next(&mut self, conn: usize) -> Option<String> {
         let output = &mut self.peers.get_mut(&conn)?.output;
         let mut end = output.windows(2).position(|two| two == b"\r\n")? + 2;
@@ -324,12 +332,12 @@ impl Service {
         Some(text)
     }
 
-    /// Has another process go on from what this one saved.
+    /// Replaces the service by another that is restored from its saved state.
     pub fn hand_over(&mut self) {
         self.hand_over_to(self.state.bounds());
     }
 
-    /// So it does, with these bounds.
+    /// Replaces the service by another with these bounds.
     pub fn hand_over_to(&mut self, bounds: Bounds) {
         self.step(State::finish_commands);
         self.commit_all();
@@ -353,12 +361,12 @@ impl Service {
         assert_eq!(saved, again, "what is saved again is the same");
     }
 
-    /// Adds something that was saved, or that a store has.
+    /// Adds a saved or stored record.
     pub fn restore(&mut self, saved: Saved<'_>) {
         self.step(|state, step| state.restore(saved, step).expect("it makes sense"));
     }
 
-    /// Takes one step, and tells what it says.
+    /// Takes one step, and handles its events.
     fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         let mut events = Vec::new();
         let mut timers = self.wheel.of(OWNER);
@@ -401,7 +409,7 @@ impl Service {
         }
     }
 
-    /// Has those replies go whose commit is done; those behind wait with them.
+    /// Releases the replies whose commit is done; replies behind an unfinished one wait with it.
     fn release(&mut self) {
         let done = self.state.last_committed();
         let Service { peers, busy, .. } = self;
@@ -464,12 +472,13 @@ impl Service {
             Request::Root(tube, signature, timestamp) => {
                 self.step(|state, step| state.root(conn, tube, signature, timestamp, step));
             }
+            Request::Dropped(tube) => self.step(|state, step| state.take_dropped(conn, tube, step)),
             Request::Identify(name) => self.step(|state, step| state.identify(conn, name, step)),
             Request::Limit(of, most) => self.step(|state, step| state.limit(conn, of, most, step)),
             Request::Retry(pattern, backoff) => self.step(|state, step| state.retry(conn, pattern, backoff, step)),
             Request::DeadLetter(pattern, tube) => self.step(|state, step| state.dead_letter(conn, pattern, tube, step)),
             Request::Clear(pattern, which) => self.step(|state, step| state.clear(conn, pattern, which, step)),
-            Request::KickAll(pattern) => self.step(|state, step| state.kick_all(conn, pattern, step)),
+            Request::KickAll(pattern, which) => self.step(|state, step| state.kick_all(conn, pattern, which, step)),
             Request::Drain => self.step(|state, step| state.drain(conn, true, step)),
             Request::Undrain => self.step(|state, step| state.drain(conn, false, step)),
             Request::Quit | Request::StoreCopy(_) => {}
@@ -495,10 +504,13 @@ impl Service {
                 Some(job) => write_text(bytes, |bytes| yaml::write_job(bytes, &job)),
                 None => not_found(bytes),
             },
-            Request::StatsTube(name) => match state.tube_stats(name, now) {
-                Some(tube) => write_text(bytes, |bytes| yaml::write_tube(bytes, &tube)),
-                None => not_found(bytes),
-            },
+            Request::StatsTube(name) => {
+                let watchers = watchers_of(state, name);
+                match state.tube_stats(&watchers, now) {
+                    Some(tube) => write_text(bytes, |bytes| yaml::write_tube(bytes, &tube)),
+                    None => not_found(bytes),
+                }
+            }
             Request::ListTubes => write_text(bytes, |bytes| yaml::write_names(bytes, state.tubes())),
             Request::ListTubeUsed => {
                 state.count(Stat::ListTubeUsed);
@@ -509,7 +521,7 @@ impl Service {
                 yaml::write_names(bytes, state.watches_in_order(conn).map(|watch| &*watch.pattern));
             }),
             Request::Extensions => write_text(bytes, yaml::write_extensions),
-            Request::ListJobs(tube, which, limit, after) => match state.tube_stats(tube, now).is_some() {
+            Request::ListJobs(tube, which, limit, after) => match state.has_tube(tube.bytes()) {
                 true => write_text(bytes, |bytes| {
                     let mut listing = Listing::new(tube, which, limit, after);
                     let mut next = Some(0);
@@ -542,6 +554,15 @@ impl Service {
     }
 }
 
+fn watchers_of(state: &mut State, tube: TubeName<'_>) -> Watchers {
+    let mut watchers = Watchers::new(tube);
+    let mut next = Some(0);
+    while let Some(first) = next {
+        next = state.count_watchers(&mut watchers, first, PLACES);
+    }
+    watchers
+}
+
 fn write_found(state: &State, found: Option<poolcounter_jobs::state::JobId>, bytes: &mut Vec<u8>) {
     let Some(id) = found else { return not_found(bytes) };
     let body = state.body(id).expect("a job that was found is there");
@@ -562,9 +583,9 @@ fn not_found(bytes: &mut Vec<u8>) {
     replies::write(bytes, &Reply::NotFound, b"", 0);
 }
 
-/// Plays a conversation: `1> line` sends, `1< reply` is what comes next (the body of a reply follows it after a space),
-/// `1<~ a; b` is a reply of which these lines are some, `1<` nothing, `1x` closes, `1~` half-closes, `+3s` or `+5ms` lets
-/// time pass, `take` and `commit` are the store's, `restart` hands over to another process.
+/// Plays a conversation: `1> line` sends, `1< reply` is the next reply (with its body after a space), `1<~ a; b` is a
+/// reply that contains these lines, `1<` no reply, `1x` closes, `1~` half-closes, `+3s` or `+5ms` lets time pass,
+/// `take` and `commit` are the store's, `restart` hands over to another process.
 pub fn play(script: &str, commits: Commits) {
     play_with(&mut Service::new(Bounds::default(), commits, 1), script);
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than any reply takes on a busy machine.
+/// Longest wait for a reply, longer than any takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One connection.
@@ -45,14 +45,14 @@ impl JobsClient {
         self.line()
     }
 
-    /// The next line, without its end.
+    /// Returns the next line, without its end.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.reader.read_line(&mut line).expect("a line comes in time");
         line.trim_end_matches("\r\n").into()
     }
 
-    /// A body of this length, with its end.
+    /// Returns a body of this length, without its end.
     pub fn body(&mut self, len: usize) -> Vec<u8> {
         let mut body = vec![0; len + 2];
         self.reader.read_exact(&mut body).expect("a body comes in time");
@@ -61,7 +61,7 @@ impl JobsClient {
         body
     }
 
-    /// The text of a statistic, of all or as `question` asks.
+    /// Returns the value of a statistic in the reply to `question`.
     pub fn stat(&mut self, question: &str, name: &str) -> String {
         let head = self.ask(question);
         let len = head.strip_prefix("OK ").unwrap_or_else(|| panic!("{question}: {head}"));

@@ -1,4 +1,4 @@
-//! `poolcounter jobs` as a process, and what its tests ask the daemon.
+//! `poolcounter jobs` as a process, and the requests of its tests to the daemon.
 
 use super::daemon::{Daemon, PATIENCE, wait};
 use super::scratch::Scratch;
@@ -11,10 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A server on a busy machine is not dead.
+/// Long timeouts: a server on a busy machine is not dead.
 pub const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
 
-/// What a run came to.
+/// Result of a run.
 #[derive(PartialEq, Debug)]
 pub struct Ended {
     pub status: Option<i32>,
@@ -40,7 +40,7 @@ pub fn jobs_with_input(address: &str, arguments: &[&str], input: &[u8]) -> Ended
     Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// A run that goes well.
+/// Runs the command, which must succeed, and returns its standard output.
 pub fn jobs(address: &str, arguments: &[&str]) -> String {
     let Ended { status, stdout, stderr } = jobs_with_input(address, arguments, b"");
     assert_eq!((status, &*stderr), (Some(0), ""), "{arguments:?}");
@@ -78,7 +78,7 @@ impl Running {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).expect("the process is there");
     }
 
-    /// Waits until a file has these lines, whatever their order.
+    /// Waits until a file has these lines, in any order.
     pub fn expect_lines(&self, file: &str, wanted: &[&str]) {
         let sorted = || {
             let text = fs::read_to_string(self.scratch.file(file)).unwrap_or_default();
@@ -93,7 +93,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end, and returns what it wrote on the standard error.
+    /// Waits for its end, and returns its standard error.
     pub fn finish(mut self) -> String {
         assert_eq!(wait(&mut self.child).code(), Some(0));
         let mut stderr = String::new();
@@ -104,7 +104,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -118,7 +118,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A daemon, where its jobs are, and a producer of the tube `a/t`.
+/// Starts a daemon, and returns it with the address of its jobs and a producer of the tube `a/t`.
 pub fn server(options: &[&str]) -> (Daemon, String, Producer) {
     let daemon = Daemon::start_with_jobs(options);
     let address = daemon.jobs().to_string();
@@ -145,7 +145,7 @@ pub fn errors(producer: &Producer, state: JobState) -> Vec<String> {
     listed.into_iter().map(|job| job.error).collect()
 }
 
-/// A line of the log with `T` for how long something took.
+/// Returns a line of the log with `T` in place of a duration.
 pub fn without_time(line: &str) -> String {
     let is_time = |word: &str| word.contains('.') && word.parse::<f64>().is_ok();
     let (head, rest) = [" in ", " after "]

@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 
 const CRLF: &[u8] = b"\r\n";
 
-/// The request that `text` describes, with its end.
+/// Returns the request that `text` describes, with its end.
 pub fn request(text: &str) -> Result<Vec<u8>, String> {
     Ok([&lines::unescape(text)?, CRLF].concat())
 }
 
-/// A reply without its end, in which `*` stands for any text. `OK: a; b` is an OK among the lines of which are a and b.
+/// Returns the pattern of a reply without its end, in which `*` stands for any text. `OK: a; b` is an OK whose lines
+/// include a and b.
 pub fn reply(text: &str) -> Result<Pattern, String> {
     let Some(lines) = text.strip_prefix("OK: ") else { return lines::pattern(text) };
     let mut pieces = vec![b"OK ".to_vec()];
@@ -24,7 +25,7 @@ pub fn reply(text: &str) -> Result<Pattern, String> {
     Ok(Pattern(pieces))
 }
 
-/// Takes the first whole reply from what was received: a line, and the body that it tells of, without the end.
+/// Takes the first whole reply from the received bytes: a line, and the body that it announces, without the end.
 pub fn take_reply(received: &mut VecDeque<u8>) -> Option<Vec<u8>> {
     let bytes = received.make_contiguous();
     let head = bytes.windows(CRLF.len()).position(|two| two == CRLF)?;

@@ -1,4 +1,4 @@
-//! The jobs service beside the naive model of it: both do the same, and must tell everybody the same.
+//! The jobs service beside the naive model of it: both get the same requests, and must send the same replies.
 
 use super::jobs::{Commits, Happened, Service};
 use super::model::jobs::Jobs;
@@ -6,17 +6,17 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::state::{Bounds, JobId};
 use std::collections::BTreeMap;
 
-/// Each thing that is done happens at a millisecond of its own in the second, as delays and TTRs are whole seconds: so hardly
-/// anything is ever due together.
+/// Time between two actions, in ms: each happens at a millisecond of its own in the second. Delays and TTRs are whole
+/// seconds, so hardly anything is ever due together.
 const STEP_MS: u64 = 3;
-/// How much of what was done is shown.
+/// Number of recent actions that a failure shows.
 const SHOWN: usize = 60;
 
 pub struct JobsTwin {
     service: Service,
     model: Jobs,
     conns: usize,
-    /// The job that each connection was given last, for those who want to do something with it.
+    /// Last job that each connection was given, for requests about it.
     pub held: Vec<u64>,
     pub tally: BTreeMap<String, u64>,
     replay: String,
@@ -33,22 +33,23 @@ impl JobsTwin {
         twin
     }
 
-    /// Whether things were due together whose order is not said. What follows is not compared.
+    /// Returns whether events were due together in an unspecified order. Nothing after that is compared.
     pub fn is_tied(&self) -> bool {
         self.model.is_tied
     }
 
-    /// How many connections wait in a reserve.
+    /// Returns whether a connection waits in a reserve.
     pub fn is_waiting(&self, conn: usize) -> bool {
         self.model.is_waiting(conn)
     }
 
-    /// Whether a command for this pattern has one order of tubes only, or one that nobody sees.
+    /// Returns whether a command for this pattern has only one order of tubes, or no waiting connection that would see
+    /// the order.
     pub fn is_ordered(&self, pattern: &str) -> bool {
         !self.model.somebody_waits() || self.model.matching(pattern) <= 1
     }
 
-    /// A connection that does not wait asks for something.
+    /// Sends a request of a connection that does not wait.
     pub fn say(&mut self, conn: usize, text: &str) {
         self.pass(0);
         self.act(&format!("{conn}> {text:?}"), |service, model| {
@@ -89,7 +90,7 @@ impl JobsTwin {
         });
     }
 
-    /// Another process goes on.
+    /// Hands over to another process.
     pub fn hand_over(&mut self) {
         self.pass(0);
         self.act("upgrade", |service, _| {
@@ -120,7 +121,7 @@ impl JobsTwin {
         }
     }
 
-    /// Everybody leaves, all is cleared, and nothing is left.
+    /// Closes all connections, clears all jobs, and checks that nothing is left.
     pub fn end(&mut self) {
         (0..self.conns).for_each(|conn| self.service.close(conn));
         self.service.commit_all();
@@ -130,10 +131,15 @@ impl JobsTwin {
         self.service.commit_all();
         self.service.state.check();
         assert!(self.service.state.is_empty(), "something is left; {}", self.replay);
-        assert_eq!(self.service.wheel.len(), self.service.state.own_timers(), "a timer is left; {}", self.replay);
+        assert_eq!(
+            self.service.wheel.len(),
+            self.service.state.background_timers(),
+            "a timer is left; {}",
+            self.replay
+        );
     }
 
-    /// Has the service do something, then the model, and compares what they tell.
+    /// Applies an action to the service, then to the model, and compares their output.
     fn act<'a>(&mut self, what: &str, act: impl FnOnce(&mut Service, &mut Jobs) -> Box<dyn FnOnce(&mut Jobs) + 'a>) {
         if self.is_tied() {
             return;
@@ -185,7 +191,7 @@ fn compare(service: &mut Service, model: &mut Jobs, conn: usize, tally: &mut BTr
     }
 }
 
-/// Compares what a connection was told with what the model says.
+/// Compares the output of a connection with the prediction of the model.
 pub fn compare_reply(told: &str, predicted: &str, conn: usize) {
     match predicted.strip_prefix("OK\n") {
         None => assert_eq!(told, predicted, "what {conn} is told"),
@@ -193,8 +199,8 @@ pub fn compare_reply(told: &str, predicted: &str, conn: usize) {
     }
 }
 
-/// The lines that the model knows are in the text, in order; and there is no more in the list. Only jobs have an order: tubes are
-/// listed as they come.
+/// Checks that the lines that the model knows are in the text, in order, and that the list has no others. Only jobs
+/// have an order: tubes are listed as they come.
 fn compare_text(told: &str, predicted: &str, conn: usize) {
     let mut own = items_of(told.lines().skip(1));
     let mut predicted = items_of(predicted.lines().filter(|line| !line.is_empty()));
@@ -213,13 +219,13 @@ fn compare_text(told: &str, predicted: &str, conn: usize) {
     }
 }
 
-/// Ages over several tubes are right to 2^20 us.
+/// Compares ages over several tubes, which are exact to 2^20 us.
 fn is_same_age(one: &str, other: &str) -> bool {
     let age = |line: &str| line.trim_start().strip_prefix("oldest-ready: ")?.parse::<f64>().ok();
     age(one).zip(age(other)).is_some_and(|(one, other)| (one - other).abs() < 1.05)
 }
 
-/// The items of a list, with the lines of each. What stands before the first is one, too.
+/// Returns the items of a list, with the lines of each. The lines before the first item are one, too.
 fn items_of<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Vec<&'a str>> {
     let mut items: Vec<Vec<&str>> = Vec::new();
     for line in lines {
@@ -231,7 +237,7 @@ fn items_of<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Vec<&'a str>> {
     items
 }
 
-/// What was done, which is shown when it makes the test fail.
+/// Recent actions, which are printed when they make the test fail.
 struct Shown<'a> {
     done: &'a [String],
     replay: &'a str,

@@ -1,16 +1,16 @@
-//! The leases of a members conversation as they are written: numbers from 1 on, and tokens as $1, $2. On the wire numbers begin at
+//! Leases of a members conversation in scripts: numbers from 1 on, and tokens as $1, $2. On the wire numbers begin at
 //! the time of day, and tokens are random.
 
-/// What is known of the leases of one conversation.
+/// Known leases of one conversation.
 #[derive(Default)]
 pub struct Leases {
-    /// The number on the wire of lease 1, once it was told.
+    /// Number on the wire of lease 1, once it is known.
     first: Option<u64>,
     tokens: Vec<String>,
 }
 
 impl Leases {
-    /// Lines of a client, as the server is to have them.
+    /// Translates the lines of a client from the script's numbers and tokens to those on the wire.
     pub fn said(&self, bytes: &[u8]) -> Vec<u8> {
         self.each_line(bytes, |words| {
             let is_named = matches!(words.first(), Some(&("RETURN" | "TAKEBACK" | "RENEW")));
@@ -23,7 +23,7 @@ impl Leases {
         })
     }
 
-    /// A reply, as it is written.
+    /// Translates a reply from numbers and tokens on the wire to the script's.
     pub fn told(&mut self, reply: &[u8]) -> Vec<u8> {
         self.learn(reply);
         self.each_line(reply, |words| {
@@ -65,7 +65,7 @@ impl Leases {
         }
     }
 
-    /// Changes the words of each line. What is no text stays as it is.
+    /// Changes the words of each line. Bytes that are not text stay as they are.
     fn each_line(&self, bytes: &[u8], change: impl Fn(&[&str]) -> Vec<String>) -> Vec<u8> {
         let Ok(text) = std::str::from_utf8(bytes) else { return bytes.to_vec() };
         let lines = text.split('\n').map(|line| change(&line.split(' ').collect::<Vec<_>>()).join(" "));

@@ -1,4 +1,5 @@
-//! Helpers that tests, benchmarks and fuzz targets share: the daemon as a process, services in virtual time, models, histories.
+//! Helpers shared by tests, benchmarks and fuzz targets: the daemon as a process, services in virtual time, models,
+//! histories.
 
 #![allow(
     missing_docs,
@@ -51,12 +52,13 @@ pub mod yrmcds;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Names a variable with a file, in which `make test` collects what was skipped.
+/// Environment variable with the path of the file in which `make test` collects skipped tests.
 const SKIPPED: &str = "TESTS_SKIPPED";
 
-/// Tells that something is not tested, and why: on the standard error, and to `make test`, which says so at its end.
+/// Reports that something is not tested, and why: on the standard error, and to `make test`, which prints it at its
+/// end.
 pub fn skipped(what: &str) {
-    // Not with a macro, whose output would be kept back.
+    // Not with a macro, whose output would be captured.
     writeln!(std::io::stderr(), "skipped: {what}").expect("the standard error is open");
     if let Some(path) = std::env::var_os(SKIPPED) {
         let file = OpenOptions::new().create(true).append(true).open(path);

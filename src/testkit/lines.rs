@@ -2,14 +2,14 @@
 
 use super::pattern::Pattern;
 
-/// The line that `text` describes, with its line feed.
+/// Returns the line that `text` describes, with its line feed.
 pub fn line(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = unescape(text)?;
     bytes.push(b'\n');
     Ok(bytes)
 }
 
-/// A line without its line feed, in which `*` stands for any text.
+/// Returns the pattern of a line without its line feed, in which `*` stands for any text.
 pub fn pattern(text: &str) -> Result<Pattern, String> {
     Ok(Pattern(unescape(text)?.split(|byte| *byte == b'*').map(<[u8]>::to_vec).collect()))
 }
@@ -35,7 +35,7 @@ pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Reads what stands behind a backslash.
+/// Reads the escape sequence after a backslash.
 fn read_escape(rest: &mut &str) -> Result<u8, String> {
     let (byte, len) = match rest.as_bytes() {
         [b'n', ..] => (b'\n', 1),

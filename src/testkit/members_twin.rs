@@ -1,5 +1,5 @@
-//! The members service and its model side by side: whatever is said to one is said to the other, and what every client is told
-//! and what there is afterwards must be the same.
+//! The members service and its model side by side: both get the same lines, and the replies to every client and the
+//! state afterwards must be the same.
 
 use super::model::members::{Hints, Kind, Members};
 use super::world::World;
@@ -9,33 +9,33 @@ use poolcounter_members::MembersSettings;
 use poolcounter_service::container::AllSettings;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How many of the last actions are shown.
+/// Number of recent actions that a failure shows.
 const SHOWN: usize = 60;
 
-/// Both.
+/// The service and its model.
 pub struct MembersTwin {
     world: World,
     model: Members,
-    /// Asks what there is.
+    /// Client that sends the queries of the comparisons.
     observer: usize,
     clients: Vec<usize>,
-    /// The number on the wire of lease 1.
+    /// Number on the wire of lease 1.
     first_lease: Option<u64>,
     tokens: Vec<String>,
-    /// What each client was asked and did not answer.
+    /// Unanswered requests to each client.
     pub asked: BTreeMap<usize, Vec<String>>,
-    /// Leases as they were handed out: the client, the number, and the token if there is one.
+    /// Leases in the order in which they were granted: the client, the number, and the token if there is one.
     pub leases: Vec<(usize, u64, Option<usize>)>,
-    /// How often what was told.
+    /// Number of replies of each kind.
     pub tally: BTreeMap<String, u64>,
     done: VecDeque<String>,
     replay: String,
-    /// Two things were due at once, whose order is not settled, so that the history ends.
+    /// True after two events were due at once in an unspecified order; the history ends there.
     pub is_tied: bool,
 }
 
 impl MembersTwin {
-    /// Both without pools. `replay` tells people how to repeat what comes.
+    /// Returns both without pools. `replay` describes how to repeat the test.
     pub fn new(replay: String) -> Self {
         let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
         let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
@@ -67,14 +67,14 @@ impl MembersTwin {
         }
     }
 
-    /// One more client; returns its number.
+    /// Connects one more client, and returns its number.
     pub fn connect(&mut self) -> usize {
         let client = self.world.connect_to("members");
         self.clients.push(client);
         client
     }
 
-    /// A client says a line. Leases are numbered from 1 on, tokens are `$1`, `$2`.
+    /// Sends a line of a client. Leases are numbered from 1 on, tokens are `$1`, `$2`.
     pub fn say(&mut self, client: usize, line: &str) {
         if self.is_tied {
             return;
@@ -85,7 +85,9 @@ impl MembersTwin {
         self.world.settle();
         let told = self.collect();
         self.model.say(client, line);
-        if line == "BYE" {
+        let replaced = std::mem::take(&mut self.model.replaced);
+        assert!(replaced.iter().all(|client| self.world.is_ended(*client)), "a connection that is replaced is closed");
+        for client in replaced.into_iter().chain((line == "BYE").then_some(client)) {
             self.world.finish(client);
             self.world.settle();
             self.forget(client);
@@ -93,7 +95,17 @@ impl MembersTwin {
         self.compare(told);
     }
 
-    /// A client leaves.
+    /// Returns a client whose connection is there, else one that connects in its place.
+    pub fn connected(&mut self, client: usize) -> usize {
+        if self.clients.contains(&client) { client } else { self.connect() }
+    }
+
+    /// Returns whether any take waits, and whether one waits for a group.
+    pub fn waits(&self) -> (bool, bool) {
+        self.model.waits()
+    }
+
+    /// Disconnects a client.
     pub fn close(&mut self, client: usize) {
         if self.is_tied {
             return;
@@ -112,7 +124,7 @@ impl MembersTwin {
         self.asked.remove(&client);
     }
 
-    /// Another process takes over.
+    /// Replaces the process by another that takes over.
     pub fn upgrade(&mut self) {
         if self.is_tied {
             return;
@@ -122,10 +134,11 @@ impl MembersTwin {
         self.world.upgrade();
         self.world.settle();
         let told = self.collect();
+        self.model.upgrade();
         self.compare(told);
     }
 
-    /// Time passes, and no less than takes it out of the moments at which a backoff may end.
+    /// Lets time pass: at least as long as asked, and on to the end of any backoff that would be under way then.
     pub fn pass(&mut self, ms: u64) {
         let mut target = self.now() + ms * 1_000;
         while !self.is_tied {
@@ -159,7 +172,7 @@ impl MembersTwin {
         }
     }
 
-    /// Whether several things are due that may happen in any order.
+    /// Returns whether several events are due that may happen in any order.
     fn has_tie(&self, now: u64) -> bool {
         let due: Vec<Kind> =
             self.model.deadlines().into_iter().filter(|(at, _)| *at <= now).map(|(_, kind)| kind).collect();
@@ -171,7 +184,7 @@ impl MembersTwin {
         self.world.now().since(Time::START).as_micros()
     }
 
-    /// What clients were told, as the model tells it.
+    /// Returns the output to the clients, with leases and tokens as in the model.
     fn collect(&mut self) -> Vec<(usize, String)> {
         let texts: Vec<(usize, String)> = (self.clients.iter())
             .map(|client| (*client, self.world.take_received(*client)))
@@ -223,7 +236,7 @@ impl MembersTwin {
         told
     }
 
-    /// Leases and tokens are numbered in the order in which they were given, not in that of the clients.
+    /// Numbers leases and tokens in the order in which they were granted, not in that of the clients.
     fn number_leases(&mut self, texts: &[(usize, String)]) {
         let lines = texts.iter().flat_map(|(_, text)| text.lines()).filter(|line| line.starts_with("MEMBER "));
         let mut leases: Vec<(u64, Option<&str>)> = lines
@@ -237,12 +250,12 @@ impl MembersTwin {
         self.tokens.extend(leases.into_iter().filter_map(|(_, token)| token).map(String::from));
     }
 
-    /// The number of a token, from 1 on.
+    /// Returns the number of a token, from 1 on.
     fn number_of(&self, token: &str) -> usize {
         1 + self.tokens.iter().position(|known| known == token).expect("it was numbered")
     }
 
-    /// A line of the daemon with leases and tokens as the model numbers them.
+    /// Returns a line of the daemon with leases and tokens as the model numbers them.
     fn understood(&mut self, client: usize, line: &str) -> String {
         let mut words: Vec<String> = line.split(' ').map(String::from).collect();
         match &words[0][..] {
@@ -283,6 +296,10 @@ impl MembersTwin {
     }
 
     fn compare(&mut self, told: Vec<(usize, String)>) {
+        self.is_tied |= self.model.is_ambiguous;
+        if self.is_tied {
+            return;
+        }
         let (mut told, mut predicted) = (told, std::mem::take(&mut self.model.out));
         let known: BTreeSet<usize> = self.clients.iter().copied().collect();
         told.retain(|(client, _)| known.contains(client));
@@ -322,7 +339,7 @@ impl MembersTwin {
         list.lines().map(String::from).collect()
     }
 
-    /// Everybody leaves, and nothing is left of anybody.
+    /// Disconnects all clients, and checks that nothing is left.
     pub fn end(&mut self) {
         for client in self.clients.clone() {
             self.close(client);
@@ -335,7 +352,7 @@ impl MembersTwin {
     }
 }
 
-/// A test that fails says how it came to that, wherever it fails.
+/// Prints the last actions when a test fails, wherever it fails.
 impl Drop for MembersTwin {
     fn drop(&mut self) {
         if std::thread::panicking() {

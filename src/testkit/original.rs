@@ -1,4 +1,4 @@
-//! The C daemon, where it is installed: what it does is what clients are used to.
+//! The C daemon, if it is installed: the reference for the behaviour that clients expect.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// It listens on this port and no other.
+/// The only port on which the C daemon listens.
 const PORT: u16 = 7531;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -18,7 +18,7 @@ pub struct Original {
 }
 
 impl Original {
-    /// Where it is installed.
+    /// Returns the path of the installed program.
     pub fn program() -> Option<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/sbin")]);
@@ -33,7 +33,7 @@ impl Original {
             command.args(["-l", &address.ip().to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
             let mut child = command.spawn().expect("the program runs");
             let deadline = Instant::now() + PATIENCE;
-            // When another process was faster, this one ends and the next address is tried.
+            // If another process took the port first, this one ends and the next address is tried.
             while child.try_wait().expect("is our child").is_none() {
                 if TcpStream::connect(address).is_ok() {
                     return Original { child, address };
@@ -47,13 +47,13 @@ impl Original {
 
 impl Drop for Original {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// An address on which nobody listens, different in each call and most likely in each process.
+/// Returns an unused local address, different in each call and most likely in each process.
 fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {

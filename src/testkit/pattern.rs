@@ -5,7 +5,7 @@
 pub struct Pattern(pub Vec<Vec<u8>>);
 
 impl Pattern {
-    /// Whether `reply` is what the pattern describes.
+    /// Returns whether `reply` matches the pattern.
     pub fn matches(&self, reply: &[u8]) -> bool {
         let [first, middle @ .., last] = &self.0[..] else { return self.0.concat() == reply };
         let Some(mut rest) = reply.strip_prefix(&first[..]) else { return false };

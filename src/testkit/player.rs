@@ -7,68 +7,69 @@ use super::script::{Action, Scenario, Script, Step, Then};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A server that clients can talk to. What they do has had its full effect when the call returns.
+/// Server with clients. Each call returns once its full effect has happened.
 pub trait Target {
-    /// A client of the target.
+    /// Client of the target.
     type Client;
 
     /// Connects a client.
     fn connect(&mut self) -> Self::Client;
 
-    /// The client sends bytes in one piece, and perhaps ends the connection before the server can answer.
+    /// Sends bytes of the client in one piece, and then ends the connection as `then` says, before the server can
+    /// answer.
     fn send(&mut self, client: &mut Self::Client, bytes: &[u8], then: Then);
 
-    /// The client closes its sending side.
+    /// Closes the client's sending side.
     fn finish(&mut self, client: &mut Self::Client);
 
-    /// The client closes the connection.
+    /// Closes the client's connection.
     fn close(&mut self, client: &mut Self::Client);
 
-    /// The client closes the connection, and what comes next happens before the server looks.
+    /// Closes the client's connection; the next step happens before the server notices.
     fn close_unseen(&mut self, client: &mut Self::Client);
 
-    /// The client resets the connection.
+    /// Resets the client's connection.
     fn reset(&mut self, client: &mut Self::Client);
 
-    /// Time passes.
+    /// Lets time pass.
     fn pass(&mut self, time: Duration);
 
-    /// The next reply that the client receives: of the pools, a line without its line feed.
+    /// Returns the next reply to the client: of the pools, a line without its line feed.
     ///
     /// # Errors
     ///
-    /// What came instead.
+    /// Description of the bytes that came instead.
     fn reply(&mut self, client: &mut Self::Client) -> Result<Vec<u8>, String>;
 
-    /// What the client has received beyond the replies taken.
+    /// Returns the bytes that the client has received beyond the replies taken.
     fn rest(&mut self, client: &mut Self::Client) -> Vec<u8>;
 
-    /// Whether the client sees the end of the connection.
+    /// Returns whether the client sees the end of the connection.
     fn is_ended(&mut self, client: &mut Self::Client) -> bool;
 
-    /// Checks, once every client has gone, that the server remembers none.
+    /// Checks, once every client has disconnected, that the server remembers none.
     ///
     /// # Errors
     ///
-    /// What it remembers.
+    /// Description of the remaining state.
     fn check_empty(&mut self) -> Result<(), String>;
 
-    /// How much shorter and how much longer a duration in a reply may be than the script says.
+    /// Returns by how much a duration in a reply may be shorter, and longer, than the script says.
     fn tolerance(&self) -> (Duration, Duration);
 }
 
-/// A client of a scenario.
+/// Client of a scenario.
 struct Actor<C> {
     client: C,
-    /// Its connection is there, as far as it knows.
+    /// True while the connection is open on the client's side.
     is_present: bool,
 }
 
-/// Plays a scenario to its end. Once it is over, nobody may have received more than it says.
+/// Plays a scenario to its end. After that, no client may have received more than the scenario says.
 ///
 /// # Errors
 ///
-/// One sentence that begins with the file and the line where the conversation went another way.
+/// One sentence that begins with the file and the line of the step that failed.
 pub fn play<S: Target>(script: &Script, scenario: &Scenario, target: &mut S) -> Result<(), String> {
     let mut actors: BTreeMap<u32, Actor<S::Client>> = BTreeMap::new();
     let mut leases = Leases::default();
@@ -179,13 +180,13 @@ fn is_as_said(pattern: &Pattern, reply: &[u8], tolerance: (Duration, Duration)) 
     pattern.matches(reply) || matches!(&pattern.0[..], [line] if is_about(line, reply, tolerance))
 }
 
-/// Whether two lines name the same duration, but for what real clocks take away and add.
+/// Returns whether two lines name the same duration, within the tolerance for real clocks.
 fn is_about(want: &[u8], got: &[u8], (shorter, longer): (Duration, Duration)) -> bool {
     let (Some((name, want)), Some((got_name, got))) = (duration_of(want), duration_of(got)) else { return false };
     name == got_name && want <= got + shorter && got <= want + longer
 }
 
-/// The name and the value of a line such as `waiting time: 1m 2.500000s`.
+/// Returns the name and the value of a line such as `waiting time: 1m 2.500000s`.
 fn duration_of(line: &[u8]) -> Option<(&str, Duration)> {
     let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
     let mut total = Duration::ZERO;

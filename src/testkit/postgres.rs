@@ -1,4 +1,4 @@
-//! A server of PostgreSQL of the tests' own, with Debian's programs: it listens on this machine only, keeps its data in a
+//! PostgreSQL server of the tests' own, with Debian's programs: it listens on this machine only, keeps its data in a
 //! temporary directory, and ends with the process of the tests.
 
 pub use poolcounter_jobs::postgres::init_db;
@@ -14,9 +14,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than a server takes to begin, or a statement to be done.
+/// Longest wait for a server to start, and for a statement.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where Debian keeps the programs, by version.
+/// Directory of Debian's programs, by version.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 
 /// A server.
@@ -27,20 +27,21 @@ pub struct Cluster {
     child: std::sync::Mutex<Option<Child>>,
 }
 
-/// Returns the directory of the newest version's programs; None where there are none.
+/// Returns the directory of the newest version's programs; None if there are none.
 pub fn programs() -> Option<PathBuf> {
     let versions = fs::read_dir(PROGRAMS).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let newest = versions.filter_map(|version| version.parse::<u32>().ok()).max()?;
     Some(Path::new(PROGRAMS).join(newest.to_string()).join("bin")).filter(|bin| bin.join("initdb").exists())
 }
 
-/// Returns a server that all tests of this process share and that syncs nothing; None, and says so, where there are no programs.
+/// Returns a server that all tests of this process share and that syncs nothing; None, with a report, if there are no
+/// programs.
 pub fn shared() -> Option<&'static Cluster> {
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
     SHARED.get_or_init(|| own(&["fsync=off"])).as_ref()
 }
 
-/// Returns a new server with these settings; None, and says so, where there are no programs.
+/// Returns a new server with these settings; None, with a report, if there are no programs.
 pub fn own(settings: &[&str]) -> Option<Cluster> {
     if programs().is_none() {
         super::skipped("jobs in PostgreSQL: Debian's package postgresql is not installed");
@@ -113,7 +114,7 @@ impl Cluster {
         base.iter().chain(&self.settings).for_each(|setting| _ = command.args(["-c", setting]));
         let log = fs::File::create(self.directory.join("log")).expect("can be made");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        // It ends with the thread that has started it, which must outlive the test that was the first to want it.
+        // The server ends with the thread that started it, which must outlive the first test that asks for it.
         let (sender, started) = channel();
         thread::spawn(move || {
             sender.send(command.spawn().expect("it runs")).expect("is waited for");
@@ -145,7 +146,7 @@ impl Cluster {
         self.child.lock().expect("no holder panics").as_ref().expect("it runs").id()
     }
 
-    /// Makes a schema with the tables, unless it is there, and returns what a daemon is told to use it.
+    /// Creates a schema with the tables, unless it exists, and returns the URL with which a daemon uses it.
     pub fn url(&self, schema: &str) -> String {
         let made = self.try_query("postgres", &format!("CREATE SCHEMA {schema}"));
         let url = self.url_at(schema, self.port);
@@ -155,20 +156,20 @@ impl Cluster {
         url
     }
 
-    /// Returns what a daemon is told to use a schema through another port.
+    /// Returns the URL with which a daemon uses a schema through another port.
     pub fn url_at(&self, schema: &str, port: u16) -> String {
         format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable&options=-csearch_path%3D{schema}")
     }
 
-    /// Says something to the server, and returns the first column of what it answers.
+    /// Sends a statement, and returns the first column of its result.
     pub fn query(&self, schema: &str, sql: &str) -> Vec<String> {
         self.try_query(schema, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// The same, for what may fail.
+    /// Sends a statement that may fail, and returns the first column of its result.
     pub fn try_query(&self, schema: &str, sql: &str) -> Result<Vec<String>, String> {
         let mut place = place_of(&self.url_at(schema, self.port));
-        // It may take no commits.
+        // The server may be a replica, which takes no commits.
         place.config.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::Any);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("there is room");
         runtime.block_on(async {
@@ -193,22 +194,22 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.kill();
-        // A leftover in the temporary directory harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Returns what a URL means, whose words are those of the option.
+/// Returns the connection parameters of a URL in the form of the option.
 pub fn place_of(url: &str) -> Place {
     PostgresUrl::parse(url).expect("it is one").place
 }
 
-/// A program of PostgreSQL, which refuses to be run by root.
+/// Returns a program of PostgreSQL, which refuses to be run by root.
 fn program(name: &str) -> Command {
     as_server(&programs().expect("is asked first").join(name))
 }
 
-/// A program that is run by the user of the server; it ends with the thread that has started it.
+/// Returns a program run by the user of the server; it ends with the thread that started it.
 pub fn as_server(path: &Path) -> Command {
     let mut command = Command::new("setpriv");
     if let Some(user) = unprivileged() {
@@ -226,14 +227,14 @@ pub fn give_to_server(path: &Path) {
     }
 }
 
-/// Returns the number of a user without rights if this is root.
+/// Returns the number of an unprivileged user if this is root.
 fn unprivileged() -> Option<u32> {
     const NOBODY: u32 = 65534;
     let own = fs::metadata("/proc/self").expect("there is one").uid();
     (own == 0).then_some(NOBODY)
 }
 
-/// Removes what earlier processes have left because they could not.
+/// Removes the leftovers of earlier processes that could not remove them.
 fn remove_leftovers() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {

@@ -1,11 +1,11 @@
-//! The protocols that conversations are held in: how the text of a step becomes bytes, and where a reply ends. All else is
-//! the same for all.
+//! Protocols of conversations: the encoding of the text of a step, and the end of a reply. Everything else is the same
+//! for all.
 
 use super::pattern::Pattern;
 use super::{frames, jobs_text, lines};
 use std::collections::VecDeque;
 
-/// What is spoken.
+/// Protocol of a conversation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
     /// Lines.
@@ -19,7 +19,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The service that speaks it.
+    /// Returns the service that speaks it.
     pub fn kind(self) -> &'static str {
         match self {
             Protocol::Pools => "pools",
@@ -29,7 +29,7 @@ impl Protocol {
         }
     }
 
-    /// The request that a text describes.
+    /// Returns the request that a text describes.
     pub fn request(self, text: &str) -> Result<Vec<u8>, String> {
         match self {
             Protocol::Pools | Protocol::Members => lines::line(text),
@@ -38,7 +38,7 @@ impl Protocol {
         }
     }
 
-    /// The bytes that a text describes, which may be any part of a request or several.
+    /// Returns the bytes that a text describes, which may be any part of a request or several.
     pub fn bytes(self, text: &str) -> Result<Vec<u8>, String> {
         match self {
             Protocol::Pools | Protocol::Members | Protocol::Jobs => lines::unescape(text),
@@ -46,7 +46,7 @@ impl Protocol {
         }
     }
 
-    /// The reply that a text describes.
+    /// Returns the reply that a text describes.
     pub fn reply(self, text: &str) -> Result<Pattern, String> {
         match self {
             Protocol::Pools | Protocol::Members => lines::pattern(text),
@@ -55,7 +55,7 @@ impl Protocol {
         }
     }
 
-    /// Takes the first whole reply from what was received.
+    /// Takes the first whole reply from the received bytes.
     pub fn take_reply(self, received: &mut VecDeque<u8>) -> Option<Vec<u8>> {
         match self {
             Protocol::Pools | Protocol::Members => {
@@ -72,7 +72,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a reply is the last of several.
+    /// Returns whether a reply is the last of several.
     pub fn ends_list(self, reply: &[u8]) -> bool {
         match self {
             Protocol::Pools | Protocol::Members => reply.is_empty(),
@@ -81,12 +81,12 @@ impl Protocol {
         }
     }
 
-    /// Whether all that clients receive has to be written down before the next step.
+    /// Returns whether the script must list all replies before the next step.
     pub fn is_written_in_full(self) -> bool {
         self == Protocol::Members
     }
 
-    /// Bytes as people read them.
+    /// Returns bytes as people read them.
     pub fn describe(self, bytes: &[u8]) -> String {
         match self {
             Protocol::Pools | Protocol::Members | Protocol::Jobs => format!("\"{}\"", bytes.escape_ascii()),
@@ -94,7 +94,7 @@ impl Protocol {
         }
     }
 
-    /// A request that every server answers at once with one reply, and that changes nothing.
+    /// Returns a request that every server answers at once with one reply, and that changes nothing.
     pub fn probe(self) -> &'static [u8] {
         match self {
             Protocol::Members => b"?\n",

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 pub struct Random(u64);
 
 impl Random {
-    /// The source whose numbers follow from `seed`.
+    /// Returns the source whose numbers follow from `seed`.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -20,22 +20,22 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
-    /// Whether something happens that happens once in `times`.
+    /// Returns true once in `times` calls, on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of several things, which are not none.
+    /// Returns one of several things, of which there is at least one.
     pub fn pick<T: Copy>(&mut self, things: &[T]) -> T {
         things[self.below(things.len())]
     }
 
-    /// One of the things with weights, the sum of which is not 0.
+    /// Returns one of the things by their weights, the sum of which is not 0.
     pub fn weigh<T: Copy>(&mut self, things: &[(T, usize)]) -> T {
         let mut rest = self.below(things.iter().map(|(_, weight)| weight).sum());
         for (thing, weight) in things {
@@ -47,8 +47,8 @@ impl Random {
         unreachable!("the rest is less than the sum of the weights");
     }
 
-    /// The same things with other weights, so that each seed has some that never happen and some that happen all the time.
-    /// The first always may.
+    /// Returns the same things with random weights, so that each seed has some that never happen and some that happen
+    /// often. The first keeps at least its weight.
     pub fn swarm<T: Copy>(&mut self, things: &[(T, usize)]) -> Vec<(T, usize)> {
         let mut swarm: Vec<_> =
             things.iter().map(|(thing, weight)| (*thing, weight * self.pick(&[0, 1, 1, 2, 5]))).collect();
@@ -57,8 +57,9 @@ impl Random {
     }
 }
 
-/// Plays random inputs of so many bytes: those of the seeds from `SIM_SEED` on, `SIM_SEEDS` of them. `play` gets an input and how it
-/// is repeated, and tells how often what happened. Returns how many seeds there were, and how often what happened altogether.
+/// Plays random inputs of `bytes` bytes: those of the seeds from `SIM_SEED` on, `SIM_SEEDS` of them. `play` gets an
+/// input and the command that repeats it, and returns counts by kind. Returns the number of seeds, and the sums of
+/// these counts.
 pub fn play_seeds(
     bytes: usize,
     mut play: impl FnMut(&[u8], String) -> BTreeMap<String, u64>,
@@ -75,7 +76,7 @@ pub fn play_seeds(
     (seeds, tally)
 }
 
-/// The number that the environment has under `name`, in decimal or after 0x in hexadecimal, else `default`.
+/// Returns the number in the environment variable `name`, in decimal or after 0x in hexadecimal, else `default`.
 pub fn setting(name: &str, default: u64) -> u64 {
     let Ok(text) = std::env::var(name) else { return default };
     let number = match text.strip_prefix("0x") {

@@ -1,4 +1,4 @@
-//! A command of the program as a process: what it says, and what it comes to.
+//! A command of the program as a process, with its output and its status.
 
 use super::daemon::wait;
 use nix::sys::signal::{Signal, kill};
@@ -6,13 +6,13 @@ use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A command that runs, with pipes to all that it reads and writes. It is killed when this is dropped.
+/// Running command, with pipes to its input and outputs. It is killed when this is dropped.
 pub struct Running {
     pub child: Child,
     pub stdout: BufReader<ChildStdout>,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(PartialEq, Debug)]
 pub struct Ended {
     pub status: Option<i32>,
@@ -29,12 +29,12 @@ impl Running {
         Running { child, stdout }
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The next line that it prints.
+    /// Returns the next line that it prints.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("is text");
@@ -46,7 +46,7 @@ impl Running {
         kill(Pid::from_raw(self.pid() as i32), signal).expect("the process is there");
     }
 
-    /// Ends its standard input, and waits for it.
+    /// Closes its standard input, and waits for it.
     pub fn finish(mut self) -> Ended {
         drop(self.child.stdin.take());
         let status = wait(&mut self.child);
@@ -59,7 +59,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

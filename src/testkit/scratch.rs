@@ -4,11 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory for files and sockets that goes with the test.
+/// Directory for files and sockets that is removed with the test.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty directory. Its name is short, because the paths of sockets must be.
+    /// Creates an empty directory. Its name is short, because the paths of sockets must be.
     pub fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -17,7 +17,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -25,7 +25,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A leftover in the temporary directory harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,5 +1,5 @@
-//! Conversations as text: a file of scenarios, read into typed steps. It knows neither who plays them nor what is said, only
-//! who says it. The file's own header explains the notation.
+//! Conversations as text: a file of scenarios, read into typed steps. This module knows neither the player nor the
+//! meaning of the bytes. The file's own header explains the notation.
 
 use super::pattern::Pattern;
 use super::protocol::Protocol;
@@ -15,17 +15,17 @@ pub struct Script {
     pub scenarios: Vec<Scenario>,
 }
 
-/// One conversation, from the start of a server to the moment when every client has gone.
+/// One conversation, from the start of a server until every client has disconnected.
 #[derive(Debug, Default)]
 pub struct Scenario {
     pub title: String,
-    /// What the server is started with.
+    /// Options of the server.
     pub options: Vec<String>,
-    /// Why it cannot be played in real time.
+    /// Reason for which it cannot be played in real time.
     pub virtual_only: Option<String>,
-    /// Why the original daemon is known to fail it.
+    /// Reason for which the original daemon is known to fail it.
     pub differs: Option<String>,
-    /// Why the original daemon is not asked: it has nothing of the kind.
+    /// Reason for which the original daemon is not tested: it lacks the feature.
     pub ours: Option<String>,
     pub steps: Vec<Step>,
 }
@@ -39,7 +39,7 @@ pub struct Step {
     pub action: Action,
 }
 
-/// What happens in a step. Clients go by the numbers that the script gives them.
+/// Action of a step. Clients go by the numbers of the script.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// The client sends bytes in one piece.
@@ -50,7 +50,7 @@ pub enum Action {
     Finish(u32),
     /// The client closes the connection.
     Close(u32),
-    /// So it does, and the next step is taken before the server looks.
+    /// The client closes the connection, and the next step is taken before the server notices.
     CloseUnseen(u32),
     /// The client resets the connection.
     Reset(u32),
@@ -66,7 +66,7 @@ pub enum Action {
     Pass(Duration),
 }
 
-/// What a client does right after it has sent something, before the server can answer.
+/// Action of a client right after it has sent something, before the server can answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
     /// It waits.
@@ -82,7 +82,7 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// One sentence that begins with the file's name and the number of the line that makes no sense.
+    /// One sentence that begins with the file's name and the number of the line that cannot be parsed.
     pub fn parse(name: &str, protocol: Protocol, text: &str) -> Result<Script, String> {
         let mut scenarios: Vec<Scenario> = Vec::new();
         for (n, line) in text.lines().enumerate() {
@@ -98,7 +98,7 @@ impl Script {
 }
 
 impl Scenario {
-    /// Whether time passes in it.
+    /// Returns whether time passes in it.
     pub fn sleeps(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.action, Action::Pass(_)))
     }
@@ -143,12 +143,12 @@ fn read_property(scenario: &mut Scenario, line: &str) -> Result<(), String> {
 }
 
 impl Action {
-    /// Whether nothing is done in the step, and only looked at.
+    /// Returns whether the step only checks something.
     pub fn is_expectation(&self) -> bool {
         matches!(self, Action::Expect(..) | Action::ExpectAmong(..) | Action::ExpectNothing(_) | Action::ExpectEnd(_))
     }
 
-    /// Whether a client says something in the step that has this in it.
+    /// Returns whether a client sends bytes in the step that contain this text.
     pub fn says(&self, text: &[u8]) -> bool {
         let (Action::Send(_, bytes, _) | Action::Trickle(_, bytes)) = self else { return false };
         bytes.windows(text.len()).any(|window| window == text)
@@ -182,7 +182,7 @@ impl Action {
     }
 }
 
-/// `3s`, `250ms`, `2d`: a whole number and its unit.
+/// Reads `3s`, `250ms`, `2d`: a whole number and its unit.
 fn read_span(text: &str) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let number: u64 = text[..digits].parse().map_err(|_| format!("\"{text}\" is no time"))?;

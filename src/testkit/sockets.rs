@@ -1,7 +1,7 @@
-//! Conversations over sockets, in real time, with whatever process listens there.
+//! Conversations over sockets, in real time, with any server process.
 //!
-//! No process must be started meanwhile: until a new process runs its program, it has a copy of every socket, and one that
-//! is closed here is not closed for the server.
+//! No process must be started meanwhile: until a new process runs its program, it has a copy of every socket, and a
+//! socket that is closed here stays open for the server.
 
 use super::frames;
 use super::player::Target;
@@ -14,29 +14,29 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What sleeps that last too long add to the durations that a server measures.
+/// Time that oversleeping adds to the durations that a server measures.
 const TOLERANCE: Duration = Duration::from_millis(700);
-/// What an original may fall short of a duration: the timers of libevent run by a clock that the kernel advances with its
-/// ticks, up to 10 ms apart, while durations are measured with an exact one.
+/// Time by which an original may fall short of a duration: the timers of libevent run by a clock that the kernel
+/// advances with its ticks, up to 10 ms apart, while durations are measured with an exact one.
 const COARSE_CLOCK: Duration = Duration::from_millis(10);
-/// How many requests are answered before everything that was sent earlier has had its effect: the end of a connection may
-/// take a tick to be read, another to be acted upon, and a third until others are told.
+/// Number of answered requests after which everything that was sent earlier has had its effect: the end of a connection
+/// may take a tick to be read, another to be acted upon, and a third until waiters are notified.
 const ROUND_TRIPS: u32 = 4;
 
-/// A connection that takes longer finds no room in a backlog.
+/// Longest time of a connect; a connection that takes longer finds no room in a backlog.
 const FILLED: Duration = Duration::from_millis(300);
 
 /// The clients of one server.
 pub struct Sockets {
     address: SockAddr,
     protocol: Protocol,
-    /// How long a reply may take.
+    /// Longest wait for a reply.
     patience: Duration,
-    /// How long a server of several threads may take until all of them have done what they were told.
+    /// Pause after which all threads of a server have done the work of earlier requests.
     pause: Duration,
-    /// How much earlier than asked for its timers may fire.
+    /// Time by which the server's timers may fire too early.
     early: Duration,
-    /// A client of the target.
+    /// Client that sends the requests of the checks.
     probe: SocketClient,
 }
 
@@ -49,22 +49,22 @@ pub struct SocketClient {
 }
 
 impl Sockets {
-    /// The clients of the server that listens on `address`.
+    /// Returns the clients of the server that listens on `address`.
     pub fn new(protocol: Protocol, address: impl Into<SockAddr>, patience: Duration) -> Self {
         let address = address.into();
         let probe = SocketClient::connect(&address);
         Sockets { address, protocol, patience, pause: Duration::ZERO, early: Duration::ZERO, probe }
     }
 
-    /// The clients of an original, whose threads take some time over what they are told, and whose clock is coarse.
+    /// Adapts to an original, whose threads need a pause after requests, and whose clock is coarse.
     pub fn of_an_original(self, pause: Duration) -> Self {
         Sockets { pause, early: COARSE_CLOCK, ..self }
     }
 
-    /// Waits until what was done has had its effect. The server works through what it is sent in the order of arrival.
+    /// Waits until earlier steps have had their effect. The server handles requests in the order of arrival.
     fn settle(&mut self) {
         for _ in 0..ROUND_TRIPS {
-            // A server that is gone will be missed by whoever expects a reply.
+            // A server that has ended is noticed by the next step that expects a reply.
             let _ = self.ask(self.protocol.probe());
         }
         if !self.pause.is_zero() {
@@ -87,7 +87,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Counters stay for a while, but nobody holds any.
+    /// Checks that no counter is held. Counters themselves stay for a while.
     fn check_counters_empty(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -99,7 +99,7 @@ impl Sockets {
         }
     }
 
-    /// Jobs stay, but nobody holds one or waits for one.
+    /// Checks that no job is reserved and that no connection waits. Jobs themselves stay.
     fn check_jobs_empty(&mut self) -> Result<(), String> {
         let stats = self.ask(b"stats\r\n")?;
         let stats = String::from_utf8_lossy(&stats).into_owned();
@@ -110,7 +110,7 @@ impl Sockets {
         stats.lines().find(is_wrong).map_or(Ok(()), |line| Err(line.into()))
     }
 
-    /// Pools stay, but nobody waits or is asked to start something.
+    /// Checks that no pool has waiters or requests to a provider. Pools themselves stay.
     fn check_members_empty(&mut self) -> Result<(), String> {
         self.probe.send(b"POOLS\n");
         let mut left = Ok(());
@@ -126,7 +126,7 @@ impl Sockets {
         }
     }
 
-    /// The first counter of a Dump that somebody holds.
+    /// Returns the first counter of a Dump that is held.
     fn first_held(&mut self) -> Result<Option<Vec<u8>>, String> {
         self.probe.send(&frames::dump());
         let mut held = None;
@@ -152,14 +152,14 @@ impl SocketClient {
         SocketClient { socket: Some(socket), received: VecDeque::new(), is_ended: false }
     }
 
-    /// Sends bytes. A server that has closed the connection is missed later, by whoever expects a reply.
+    /// Sends bytes. A server that has closed the connection is noticed by the next step that expects a reply.
     fn send(&mut self, bytes: &[u8]) {
         if let Some(socket) = &mut self.socket {
             let _ = socket.write_all(bytes);
         }
     }
 
-    /// Takes in what comes within `patience`. Tells whether something came.
+    /// Reads the bytes that arrive within `patience`. Returns whether any arrived.
     fn receive(&mut self, patience: Duration) -> bool {
         let Some(socket) = &mut self.socket else { return false };
         if patience.is_zero() {
@@ -275,11 +275,11 @@ impl Target for Sockets {
     }
 }
 
-/// A listener whose backlog is full, and stays so: to its clients it is as silent as a machine that is down.
+/// Listener whose backlog is full, and stays so: to its clients it is as silent as a machine that is down.
 pub struct FullBacklog {
     pub address: SocketAddr,
     listener: TcpListener,
-    /// What fills it.
+    /// Connections that fill the backlog.
     _waiting: Vec<Socket>,
 }
 
@@ -301,7 +301,7 @@ impl FullBacklog {
         }
     }
 
-    /// Returns the listener, for someone to accept what waits and all that comes.
+    /// Returns the listener, which accepts the waiting connections and all later ones.
     pub fn open(self) -> TcpListener {
         self.listener
     }

@@ -1,4 +1,4 @@
-//! Things that clients of every service say, right and wrong, over a few names that they share.
+//! Requests of clients of every service, right and wrong, over a few names that they share.
 
 use super::frames;
 use super::random::Random;
@@ -85,7 +85,7 @@ const HTTP: [&str; 7] = [
 const ADMIN: [&str; 7] =
     ["CEILING KEY workers=2", "RELEASE-LOCK KEY gone", "LOG info", "DRAIN", "UNDRAIN", "UNDRAIN", "NOTHING"];
 
-/// Something that a client of a service says: mostly a request, at times less or anything.
+/// Returns bytes that a client of a service sends: mostly a request, at times less or anything.
 pub fn speech(service: &str, random: &mut Random) -> Vec<u8> {
     let mut words = match service {
         "counters" => return frame(random),

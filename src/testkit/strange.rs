@@ -1,4 +1,4 @@
-//! A server that speaks no protocol: it says the same to everything.
+//! Server that speaks no protocol: it sends the same reply to everything.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// A server that answers each line of each connection with the same bytes, and counts its connections.
+/// Server that answers each line of each connection with the same bytes, and counts its connections.
 pub struct Strange {
     pub address: String,
     connections: Arc<AtomicUsize>,
@@ -18,12 +18,12 @@ impl Strange {
         Strange::on(TcpListener::bind("127.0.0.1:0").expect("there is a free port"), answer)
     }
 
-    /// Starts one that has this listener.
+    /// Starts one on this listener.
     pub fn on(listener: TcpListener, answer: &'static [u8]) -> Strange {
         let address = listener.local_addr().expect("is bound").to_string();
         let connections = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&connections);
-        // It ends with the process.
+        // The thread ends with the process.
         thread::spawn(move || {
             for mut stream in listener.incoming().map_while(Result::ok) {
                 counter.fetch_add(1, Ordering::SeqCst);
@@ -36,7 +36,7 @@ impl Strange {
         Strange { address, connections }
     }
 
-    /// How many connections were made to it.
+    /// Returns the number of connections that were made to it.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }

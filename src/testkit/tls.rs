@@ -14,24 +14,25 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A directory with certificates: `NAME.pem` with `NAME.key`.
+/// Directory with certificates: `NAME.pem` with `NAME.key`.
 pub struct Certificates {
     pub directory: Scratch,
 }
 
-/// What `openssl ca` wants to know, which alone can make certificates of the past.
+/// Configuration of `openssl ca`, the only command that can make expired certificates.
 const PAST: &str = "[ca]\ndefault_ca=d\n[d]\ndatabase=DIR/index\nnew_certs_dir=DIR\nserial=DIR/serial\ndefault_md=sha256\npolicy=p\n\
      x509_extensions=x\n[p]\ncommonName=optional\n[x]\nbasicConstraints=CA:FALSE\n";
 
 impl Certificates {
-    /// An authority `ca`, and of it a `server` for 127.0.0.1 and a client `web1`; None, which is told of, without openssl.
+    /// Creates an authority `ca`, and of it a `server` for 127.0.0.1 and a client `web1`; None, with a report, without
+    /// openssl.
     pub fn new() -> Option<Certificates> {
         if Command::new("openssl").arg("version").output().is_err() {
             skipped("TLS, because openssl is not installed");
             return None;
         }
         let made = Certificates { directory: Scratch::new() };
-        // Without it, certificates get extensions that only authorities should have.
+        // Without this file, certificates get extensions that only authorities should have.
         fs::write(made.path("req.conf"), "[req]\ndistinguished_name=dn\n[dn]\n").expect("can be written");
         made.authority("ca");
         made.issue("server", "ca", "/CN=localhost", "subjectAltName=DNS:localhost,IP:127.0.0.1");
@@ -39,7 +40,7 @@ impl Certificates {
         Some(made)
     }
 
-    /// The path of a file.
+    /// Returns the path of a file.
     pub fn path(&self, name: &str) -> String {
         self.directory.file(name).display().to_string()
     }
@@ -110,7 +111,7 @@ impl Certificates {
         Daemon::run(Command::new(program).args(usual).args(options))
     }
 
-    /// Clients that trust an authority, and show a certificate if one is named.
+    /// Returns the configuration of clients that trust an authority, and show a certificate if one is named.
     pub fn connector(&self, ca: &str, certificate: Option<&str>) -> Connector {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("they are known");
@@ -129,12 +130,12 @@ impl Certificates {
         }))
     }
 
-    /// A connection of such a client.
+    /// Connects such a client.
     pub fn connect(&self, address: SocketAddr, ca: &str, certificate: Option<&str>) -> TlsClient {
         self.connector(ca, certificate).connect(address)
     }
 
-    /// What `openssl s_client` prints that sends one line and waits for an answer.
+    /// Returns the output of `openssl s_client`, which sends one line and waits for a reply.
     pub fn s_client(&self, address: SocketAddr, options: &[&str]) -> String {
         let (address, ca) = (address.to_string(), self.path("ca.pem"));
         let arguments = ["s_client", "-quiet", "-verify_return_error", "-connect", &address, "-CAfile", &ca];
@@ -142,7 +143,7 @@ impl Certificates {
         let piped = command.args(arguments).args(options).stdin(Stdio::piped());
         let mut child = piped.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it is installed");
         let mut stdin = child.stdin.take().expect("is piped");
-        // It may have ended already.
+        // The process may have ended already.
         let _ = stdin.write_all(b"STATS UPTIME\n");
         let mut said = String::new();
         let mut stdout = BufReader::new(child.stdout.take().expect("is piped"));
@@ -158,7 +159,7 @@ impl Certificates {
     }
 }
 
-/// Runs openssl. Keys are of the kind that is made fastest.
+/// Runs openssl. Keys are of the fastest kind.
 fn openssl(arguments: &[&str]) {
     let mut command = Command::new("openssl");
     command.args(arguments);
@@ -169,12 +170,12 @@ fn openssl(arguments: &[&str]) {
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What clients trust and show.
+/// Trusted authority and certificate of clients.
 #[derive(Clone)]
 pub struct Connector(Arc<ClientConfig>);
 
 impl Connector {
-    /// A connection.
+    /// Connects to a server, which must listen.
     pub fn connect(&self, address: SocketAddr) -> TlsClient {
         let stream = self.try_connect(address).expect("it listens");
         stream.sock.set_read_timeout(Some(PATIENCE)).expect("an option");
@@ -182,14 +183,15 @@ impl Connector {
         TlsClient { reader: BufReader::new(stream) }
     }
 
-    /// A connection without a deadline.
+    /// Connects without a deadline.
     pub fn try_connect(&self, address: SocketAddr) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let name = "localhost".try_into().expect("is a name");
         let tls = ClientConnection::new(self.0.clone(), name).expect("it can be used");
         Ok(StreamOwned::new(tls, TcpStream::connect(address)?))
     }
 
-    /// Shakes hands, with `damage` done to what is sent, until there is an answer that makes no sense, or none within the time.
+    /// Shakes hands, with `damage` done to the bytes that are sent, until the server answers nonsense, or nothing in
+    /// time.
     pub fn shake_hands(&self, address: SocketAddr, within: Duration, mut damage: impl FnMut(&mut Vec<u8>)) {
         let name = "localhost".try_into().expect("is a name");
         let mut tls = ClientConnection::new(self.0.clone(), name).expect("it can be used");
@@ -221,51 +223,51 @@ impl TlsClient {
         self.reader.get_mut().write_all(bytes).expect("is sent");
     }
 
-    /// Sends bytes, and tells whether they were taken in time.
+    /// Sends bytes, and returns whether that succeeded in time.
     pub fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.reader.get_mut().write_all(bytes).is_ok()
     }
 
-    /// Waits for the next line.
+    /// Returns the next line.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.reader.read_line(&mut line).expect("a line comes");
         line.trim_end_matches('\n').to_string()
     }
 
-    /// Waits for the next line, which is empty at the end.
+    /// Returns the next line, which is empty at the end.
     pub fn try_line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         self.reader.read_line(&mut line)?;
         Ok(line.trim_end_matches('\n').to_string())
     }
 
-    /// Sends a request and waits for the first line of its answer; the error says why there is none.
+    /// Sends a request, and returns the first line of its reply; the error says why there is none.
     pub fn try_ask(&mut self, request: &str) -> std::io::Result<String> {
         self.reader.get_mut().write_all(format!("{request}\n").as_bytes())?;
         self.try_line()
     }
 
-    /// The same for a request that is answered.
+    /// Sends a request, and returns the first line of its reply.
     pub fn ask(&mut self, request: &str) -> String {
         self.try_ask(request).expect("it is answered")
     }
 
-    /// Says that nothing more will be sent.
+    /// Announces that nothing more will be sent.
     pub fn finish(&mut self) {
         let stream = self.reader.get_mut();
         stream.conn.send_close_notify();
         stream.conn.write_tls(&mut stream.sock).expect("is sent");
     }
 
-    /// Everything up to the end, which must be said in TLS.
+    /// Returns everything up to the end, which must be announced in TLS.
     pub fn rest(&mut self) -> String {
         let mut text = String::new();
         self.reader.read_to_string(&mut text).expect("the end is said");
         text
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn stream(&self) -> &TcpStream {
         &self.reader.get_ref().sock
     }
@@ -275,6 +277,6 @@ impl TlsClient {
         socket2::SockRef::from(self.stream()).set_linger(Some(Duration::ZERO)).expect("an option");
     }
 
-    /// Goes away without a word, as a process that is killed.
+    /// Closes the connection without a closing alert, as a killed process does.
     pub fn vanish(self) {}
 }

@@ -1,5 +1,5 @@
-//! The daemon and its model side by side: whatever is done to one is done to the other, and all that clients see of them
-//! must be the same. Whoever differs is shown with what was done last.
+//! The daemon and its model side by side: both get the same actions, and all that clients see of them must be the same.
+//! A difference is shown with the last actions.
 
 use super::model::{self, Model, Service};
 use super::world::World;
@@ -10,25 +10,26 @@ use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// How many of the last actions are shown.
+/// Number of recent actions that a failure shows.
 const SHOWN: usize = 20;
-/// How much is shown of what a client sends.
+/// Number of bytes that a failure shows of a client's request.
 const LONG: usize = 500;
-/// How many connections may end before everything is done: fewer than the loop drops in a tick, as how many are open is told to clients.
+/// Bound of the connections that end between comparisons: fewer than the loop drops in a tick, because replies contain
+/// the number of open connections.
 const MOST_ENDS: usize = 32;
 
-/// What clients, time and the operator do.
+/// Action of clients, time and the operator.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Action {
-    /// One more client, the number of which is the next.
+    /// One more client connects; its number is the next.
     Connect(Service),
     /// A client sends bytes.
     Send(usize, Vec<u8>),
     /// A client closes its sending side.
     Finish(usize),
-    /// A client dies.
+    /// A client resets its connection.
     Reset(usize),
-    /// A client takes so many more bytes of what it is told.
+    /// A client takes this many more bytes of its output.
     Room(usize, usize),
     /// Microseconds pass, after everything is done that can be done at once.
     Pass(u64),
@@ -38,32 +39,32 @@ pub enum Action {
     Settle,
 }
 
-/// Both.
+/// The daemon and its model.
 pub struct Twin {
     world: World,
     model: Model,
-    /// Everything that each client received.
+    /// All bytes that each client received.
     received: Vec<Vec<u8>>,
     services: Vec<Service>,
-    /// Whose connections were not closed when both were compared the last time.
+    /// Clients whose connections were open at the last comparison.
     open: Vec<usize>,
-    /// How many connections have ended since everything was done.
+    /// Number of connections that have ended since the last comparison.
     ends: usize,
     /// The last actions, with a number for each.
     done: VecDeque<(usize, Action)>,
     count: usize,
-    /// How to have the same again, for the message.
+    /// Command that repeats the test, for the message.
     replay: String,
 }
 
 impl Twin {
-    /// Both without clients. `replay` tells people how to repeat what comes.
+    /// Returns both without clients. `replay` describes how to repeat the test.
     pub fn new(limits: model::Limits, replay: String) -> Self {
         let max_hold = limits.max_hold_us.map_or(Span::FOREVER, Span::from_micros);
         let max_locks = u32::try_from(limits.max_locks).expect("nobody has so many locks");
         let interval = Span::from_micros(limits.interval_us);
         let pools = PoolsSettings { max_locks, max_hold, max_line: limits.max_line, ..PoolsSettings::default() };
-        // Room for so few that a server is made quickly, and for so many that names hardly ever conflict.
+        // Few enough buckets to make a server quickly, and so many that names hardly ever conflict.
         let counters =
             CountersSettings { buckets: 4096, interval, max_memory: limits.max_memory, ..CountersSettings::default() };
         Twin {
@@ -79,7 +80,7 @@ impl Twin {
         }
     }
 
-    /// Does the same to both. They are compared whenever everything is done that can be done at once.
+    /// Applies an action to both. They are compared whenever everything is done that can be done at once.
     pub fn act(&mut self, action: Action) {
         let Twin { world, model, ends, .. } = self;
         self.count += 1;
@@ -143,28 +144,28 @@ impl Twin {
         self.compare();
     }
 
-    /// The model, whose word is taken for what will come.
+    /// Returns the model, which is trusted about the future.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Whether the client's connection is still there.
+    /// Returns whether the client's connection is still open.
     pub fn is_open(&self, client: usize) -> bool {
         self.open.contains(&client)
     }
 
-    /// Everything that each client received.
+    /// Returns all bytes that each client received.
     pub fn received(&self) -> &[Vec<u8>] {
         &self.received
     }
 
-    /// Everything that each client of a service received.
+    /// Returns all bytes that each client of a service received.
     pub fn received_of(&self, service: Service) -> impl Iterator<Item = &[u8]> {
         let received = self.services.iter().zip(&self.received).filter(move |(own, _)| **own == service);
         received.map(|(_, received)| &received[..])
     }
 
-    /// Whether nobody has left anything behind.
+    /// Returns whether no client has left anything behind.
     pub fn is_empty(&self) -> bool {
         self.world.is_empty() && self.model.is_empty()
     }
@@ -199,13 +200,13 @@ impl Twin {
     }
 }
 
-/// How many names were compared in vain is a matter of chance, as long as it is a single digit.
+/// Returns whether a difference is only in the number of name conflicts, which is random while it is a single digit.
 fn is_chance(before: &[u8], told: &[u8], predicted: &[u8]) -> bool {
     let digit = |bytes: &[u8]| bytes.first().is_some_and(u8::is_ascii_digit);
     before.ends_with(b"\0\x01conflicts") && digit(told) && digit(predicted)
 }
 
-/// A test that fails says how it came to that, wherever it fails.
+/// Prints the last actions when a test fails, wherever it fails.
 impl Drop for Twin {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -14,15 +14,15 @@ use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// So many bytes that do not all have to arrive alone.
+/// Number of bytes from which on only the first ones arrive alone.
 const MANY: usize = 10_000;
 
-/// What happens besides what the script says, and must make no difference.
+/// Disturbance besides the script that must make no difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variation {
-    /// Nothing.
+    /// No disturbance.
     None,
-    /// Every byte arrives alone; of very many, the first ones do.
+    /// Every byte arrives alone; of more than 10,000 bytes, only the first ones.
     ByteByByte,
     /// After each step the server is replaced by another that takes over.
     Upgrades,
@@ -35,19 +35,19 @@ pub struct VirtualTarget {
     variation: Variation,
 }
 
-/// A client of the world, with what it has received and not looked at.
+/// Client of the world, with its unread output.
 pub struct VirtualClient {
     number: usize,
     received: VecDeque<u8>,
 }
 
 impl VirtualTarget {
-    /// A server with the scenario's options.
+    /// Returns a server with the scenario's options.
     pub fn new(protocol: Protocol, scenario: &Scenario, variation: Variation) -> Self {
         VirtualTarget { world: World::with(settings_of(&scenario.options)), protocol, variation }
     }
 
-    /// Jobs stay until they are deleted, and settings for good.
+    /// Clears all jobs, which stay until they are deleted. Settings stay for good.
     fn clear_jobs(&mut self) {
         let client = self.world.connect_to(self.protocol.kind());
         self.world.send(client, b"clear *\r\nclear */*\r\nclear */*/*\r\nquit\r\n");
@@ -92,7 +92,7 @@ impl Target for VirtualTarget {
         self.settle();
     }
 
-    /// All that the server sees of a close is the end of what the client sends.
+    /// The server sees of a close only the end of the client's bytes.
     fn close(&mut self, client: &mut VirtualClient) {
         self.finish(client);
     }
@@ -130,7 +130,7 @@ impl Target for VirtualTarget {
         self.world.is_ended(client.number)
     }
 
-    /// Counters stay until their interval is over, so as much time passes.
+    /// Lets the interval of the counters pass, because counters stay until then.
     fn check_empty(&mut self) -> Result<(), String> {
         if self.protocol == Protocol::Counters {
             let counters: &CountersSettings = self.world.settings().get().expect("are in the registry");
@@ -149,9 +149,9 @@ impl Target for VirtualTarget {
 
 fn settings_of(options: &[String]) -> AllSettings {
     let mut pools = PoolsSettings::default();
-    // So that a server is made quickly.
+    // Few buckets, so that a server is made quickly.
     let mut counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
-    // As for clients on the same machine.
+    // Rights of clients on the same machine.
     let mut jobs = JobsSettings { admin: true, ..JobsSettings::default() };
     let mut members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
     for option in options.chunks(2) {
@@ -164,6 +164,7 @@ fn settings_of(options: &[String]) -> AllSettings {
             "--counter-stats-interval" => counters.interval = Span::from_secs(number().into()),
             "--warn-hold" => pools.warn_hold = parse_seconds(value.as_bytes()).expect("seconds"),
             "--jobs-max-size" => jobs.max_size = number(),
+            "--jobs-bury-ttl" => jobs.bury_ttl = Span::from_secs(number().into()),
             "--jobs-max-tubes" => jobs.max_tubes = number() as usize,
             "--jobs-admin" => jobs.admin = value == "true",
             "--members-max" => members.most = number() as usize,

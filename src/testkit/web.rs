@@ -11,17 +11,17 @@ pub struct Web {
     reader: BufReader<TcpStream>,
 }
 
-/// What came back.
+/// Response of the server.
 pub struct Response {
-    /// The status, without its text.
+    /// Status, without its text.
     pub status: u16,
-    /// The headers, with names in lower case.
+    /// Headers, with names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// The body.
+    /// Body.
     pub body: Vec<u8>,
 }
 
-/// Starts a daemon that serves HTTP on a free port too, and tells where that is.
+/// Starts a daemon that serves HTTP on a free port too, and returns it with that address.
 pub fn start(options: &[&str]) -> (Daemon, SocketAddr) {
     let daemon = Daemon::start(&[&["--http", "127.0.0.1:0"], options].concat());
     let line = daemon.lines.iter().find(|line| line.contains("the status page are at ")).expect("it is said");
@@ -37,13 +37,13 @@ pub fn page_of(servers: &[SocketAddr]) -> Daemon {
     Daemon::run(&mut command)
 }
 
-/// One page, on a connection of its own.
+/// Returns one page, fetched on a connection of its own.
 pub fn fetch(address: SocketAddr, path: &str) -> Response {
     Web::to(address).get(path)
 }
 
 impl Web {
-    /// A client of the daemon that serves HTTP at this address.
+    /// Connects to the daemon that serves HTTP at this address.
     pub fn to(address: SocketAddr) -> Web {
         let stream = TcpStream::connect(address).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
@@ -56,13 +56,13 @@ impl Web {
         self.reader.get_mut().write_all(bytes).expect("is sent");
     }
 
-    /// Asks for a page and waits for it.
+    /// Requests a page, and returns the response.
     pub fn get(&mut self, path: &str) -> Response {
         self.send(request(path).as_bytes());
         self.response()
     }
 
-    /// The next response, which has a body.
+    /// Returns the next response, which has a body.
     pub fn response(&mut self) -> Response {
         let mut response = self.head();
         let length = response.headers["content-length"].parse().expect("a number");
@@ -71,7 +71,7 @@ impl Web {
         response
     }
 
-    /// The next response, which has none.
+    /// Returns the next response, which has no body.
     pub fn head(&mut self) -> Response {
         let mut lines = std::iter::from_fn(|| {
             let mut line = String::new();
@@ -89,32 +89,32 @@ impl Web {
         Response { status, headers: lines.map(header).collect(), body: Vec::new() }
     }
 
-    /// Whether the server ends the connection now, with nothing more to say.
+    /// Returns whether the server ends the connection now, without more bytes.
     pub fn is_over(&mut self) -> bool {
         // A reset is an end as well.
         !matches!(self.reader.read(&mut [0; 64]), Ok(len) if len > 0)
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn stream(&self) -> &TcpStream {
         self.reader.get_ref()
     }
 }
 
 impl Response {
-    /// The body, which is text.
+    /// Returns the body, which is text.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("pages are valid text")
     }
 
-    /// The value of a metric, if the body is a page of them.
+    /// Returns the value of a metric, if the body is a page of them.
     pub fn metric(&self, name: &str) -> f64 {
         let line = self.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} is not in {}", self.text()))
     }
 }
 
-/// The request for a page.
+/// Returns the request for a page.
 pub fn request(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }

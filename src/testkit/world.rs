@@ -21,36 +21,36 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// No test has so much to do at once: a loop that goes on for longer spins.
+/// Bound of the ticks until the loop rests: no test has so much to do, and a loop that goes on for longer spins.
 const TICKS_TO_SETTLE: usize = 10_000;
 
-/// The time of day at the start: noon, at the end of August 2026.
+/// Time of day at the start: noon, at the end of August 2026.
 pub const EPOCH: Span = Span::from_secs(1_788_177_600);
 
-/// What is between a client and the server.
+/// Connection between a client and the server.
 #[derive(Default)]
 struct Link {
-    /// The number of its client.
+    /// Number of its client.
     client: usize,
-    /// Where the client is, for rules of access.
+    /// Address of the client, for rules of access.
     ip: Option<IpAddr>,
-    /// The server cannot find out where the client is.
+    /// True if the server cannot find out the address of the client.
     is_unknown: bool,
     to_server: VecDeque<u8>,
     to_client: Vec<u8>,
-    /// How many more bytes the client's side takes before it is full.
+    /// Number of bytes that the client's side takes before it is full.
     room: usize,
-    /// The client will send no more.
+    /// True if the client will send no more.
     finished: bool,
-    /// The client is gone.
+    /// True if the client has reset the connection.
     reset: bool,
-    /// The server will send no more.
+    /// True if the server will send no more.
     server_finished: bool,
-    /// How many server's ends there are: two for the moment of an upgrade, none once the connection is dropped.
+    /// Number of server's ends: two for the moment of an upgrade, none once the connection is dropped.
     pipes: u32,
 }
 
-/// The server's end of a link.
+/// Server's end of a link.
 pub struct Pipe(Rc<RefCell<Link>>);
 
 impl Pipe {
@@ -60,28 +60,30 @@ impl Pipe {
     }
 }
 
-/// A client's end of a link.
+/// Client's end of a link.
 struct Client {
     link: Rc<RefCell<Link>>,
     id: ConnId,
 }
 
-/// A server and its clients, in which time stands still until it is moved.
+/// A server and its clients, in which time stands still until the test moves it.
 pub struct World {
     list: Vec<&'static Info>,
     settings: AllSettings,
     rules: Option<Vec<Rule>>,
     places: Option<PerService<u64>>,
-    /// The time of day at the start, as the next server knows it.
+    /// Time of day at the start, as the next server knows it.
     epoch: Span,
+    /// Time of day at the start by the clock as it is set now, if it was set.
+    wall: Option<Span>,
     connections: Connections<Pipe>,
     clients: Vec<Client>,
     now: Rc<Cell<Time>>,
-    /// How far the clock goes on whenever it is looked at.
+    /// Span by which the clock advances each time it is read.
     step: Span,
-    /// How many servers there were, each with random numbers of its own.
+    /// Number of servers so far, each with random numbers of its own.
     servers: u64,
-    /// A bit for each service whose store has finished something since the last tick.
+    /// Bit for each service whose store has finished something since the last tick.
     woken: Arc<AtomicU32>,
 }
 
@@ -92,7 +94,7 @@ impl Read for Pipe {
             _ if link.reset => Err(ErrorKind::ConnectionReset.into()),
             0 if link.finished => Ok(0),
             0 => Err(ErrorKind::WouldBlock.into()),
-            // As a socket does, and a queue would not: all that is there, as far as there is room.
+            // As a socket does, and a queue would not: reads all that is there, as far as there is room.
             len => {
                 let len = len.min(bytes.len());
                 link.to_server.drain(..len).zip(bytes).for_each(|(sent, byte)| *byte = sent);
@@ -158,6 +160,11 @@ impl Host for World {
         move || now.replace(now.get() + step)
     }
 
+    fn wall(&self) -> impl Fn() -> Option<Span> + use<> {
+        let wall = self.wall;
+        move || wall
+    }
+
     fn wait(&mut self, _: Time) -> io::Result<()> {
         let woken = self.woken.swap(0, Ordering::Relaxed);
         let ids = self.connections.services().ids();
@@ -169,24 +176,24 @@ impl Host for World {
 }
 
 impl World {
-    /// A server without clients, at the time of its start, with these settings for the pools.
+    /// Returns a server without clients, at the time of its start, with these settings for the pools.
     pub fn new(pools: PoolsSettings) -> Self {
         World::with(AllSettings::defaults(SERVICES).with(pools))
     }
 
-    /// A server without clients, at the time of its start.
+    /// Returns a server without clients, at the time of its start.
     pub fn with(settings: AllSettings) -> Self {
         World::of(SERVICES, settings)
     }
 
-    /// A server of these services, without clients, at the time of its start.
+    /// Returns a server of these services, without clients, at the time of its start.
     pub fn of(list: &[&'static Info], settings: AllSettings) -> Self {
         World::at(list, settings, EPOCH)
     }
 
-    /// A server of these services, without clients, that starts at this time of day.
+    /// Returns a server of these services, without clients, that starts at this time of day.
     pub fn at(list: &[&'static Info], settings: AllSettings, epoch: Span) -> Self {
-        // Nothing here has a disk.
+        // No test here has a disk.
         let settings = settings.in_memory();
         let connections = Connections::new(Services::of(list, &settings), epoch, Random::from_seed(0));
         let mut world = World {
@@ -195,6 +202,7 @@ impl World {
             rules: Some(Vec::new()),
             places: None,
             epoch,
+            wall: None,
             connections,
             clients: Vec::new(),
             now: Rc::default(),
@@ -207,7 +215,7 @@ impl World {
         world
     }
 
-    /// Tells the services how their stores wake the loop.
+    /// Attaches the stores of the services, with a bit of `woken` by which each wakes the loop.
     fn attach(&mut self) {
         let woken = &self.woken;
         self.connections.services().attach(|id| {
@@ -218,75 +226,81 @@ impl World {
         });
     }
 
-    /// Has the services open what they keep.
+    /// Opens the stores of the services.
     ///
     /// # Errors
     ///
-    /// The first sentence of a service that cannot.
+    /// The message of the first service that fails.
     pub fn begin(&mut self) -> Result<(), String> {
         let now = self.now();
         self.connections.begin(|_| true, now)
     }
 
-    /// Has other settings count from the next upgrade on.
+    /// Sets the settings of the servers from the next upgrade on.
     pub fn set(&mut self, settings: AllSettings) {
         self.settings = settings.in_memory();
     }
 
-    /// Has these rules say who may do what.
+    /// Sets the access rules.
     pub fn guard(&mut self, rules: Vec<Rule>) {
         self.rules = Some(rules);
         self.connections.guard(self.rules.clone());
     }
 
-    /// Has other rules say from the next upgrade on who may do what.
+    /// Sets the access rules of the servers from the next upgrade on.
     pub fn rule(&mut self, rules: Vec<Rule>) {
         self.rules = Some(rules);
     }
 
-    /// Lets each service have so many connections.
+    /// Limits each service to this many connections.
     pub fn limit(&mut self, places: u64) {
         self.limit_each(PerService::of(&self.list, |_| places));
     }
 
-    /// Lets each service have as many connections as are said for it.
+    /// Limits each service to its own number of connections.
     pub fn limit_each(&mut self, places: PerService<u64>) {
         self.connections.limit(places.clone());
         self.places = Some(places);
     }
 
-    /// Has the next servers take the time of day at the start for another.
+    /// Sets the time of day at the start that the next servers assume.
     pub fn set_epoch(&mut self, epoch: Span) {
         self.epoch = epoch;
     }
 
-    /// Has the next servers find no rules that can be read.
+    /// Sets the clock of the time of day: `wall` is its time at the start.
+    pub fn set_clock(&mut self, wall: Span) {
+        self.wall = Some(wall);
+    }
+
+    /// Removes the rules that the next servers would read.
     pub fn lose_rules(&mut self) {
         self.rules = None;
     }
 
-    /// What the operator has told the services.
+    /// Returns the settings of the services.
     pub fn settings(&self) -> &AllSettings {
         &self.settings
     }
 
-    /// The time.
+    /// Returns the time.
     pub fn now(&self) -> Time {
         self.now.get()
     }
 
-    /// Connects a client of the pools, and tells its number: clients are counted from 0 and never forgotten.
+    /// Connects a client of the pools, and returns its number: clients are counted from 0 and never forgotten.
     pub fn connect(&mut self) -> usize {
         self.connect_to("pools")
     }
 
     /// Connects a client of some service.
     pub fn connect_to(&mut self, service: &str) -> usize {
-        self.connect_from(None, service)
+        self.connect_with(Link::default(), service, false)
     }
 
     /// Connects a client of some service from an address.
-    pub fn connect_from(&mut self, ip: Option<IpAddr>, service: &str) -> usize {
+    pub fn connect_from(&mut self, ip: &str, service: &str) -> usize {
+        let ip = Some(ip.parse().expect("an address"));
         self.connect_with(Link { ip, ..Link::default() }, service, false)
     }
 
@@ -294,36 +308,43 @@ impl World {
         let link = Link { client: self.clients.len(), room: usize::MAX, ..link };
         let link = Rc::new(RefCell::new(link));
         let id = self.connections.named(service).expect("is in the list");
-        // One that was closed at once has no number, and none is used.
+        // A connection that was closed at once has no number, and none is used.
         let id = self.connections.admit(Pipe::new(&link), id, is_proxied, self.now.get());
         let id = id.unwrap_or(ConnId::from_index(0));
         self.clients.push(Client { link, id });
         self.clients.len() - 1
     }
 
-    /// Connects a client of the pools of which no server finds out where it is.
+    /// Connects a client of the pools whose address no server finds out.
     pub fn connect_unknown(&mut self) -> usize {
         self.connect_with(Link { is_unknown: true, ..Link::default() }, "pools", false)
     }
 
-    /// Connects a proxy to some service, which has not said yet whose requests it brings.
+    /// Connects a proxy to some service, which has not sent its header yet.
     pub fn connect_proxy(&mut self, service: &str) -> usize {
         self.connect_with(Link::default(), service, true)
     }
 
-    /// No server finds out any more where a client is.
+    /// Hides the address of a client from all later servers.
     pub fn forget_address(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().is_unknown = true;
     }
 
-    /// The client sends bytes; the server has not read them yet.
+    /// Sends bytes of the client, which the server has not read yet.
     pub fn send(&mut self, client: usize, bytes: &[u8]) {
         self.clients[client].link.borrow_mut().to_server.extend(bytes);
         self.mark(client, Readiness { readable: true, ..Readiness::default() });
     }
 
-    /// The client sends bytes in chunks of these sizes, takes so many more of what it is told after each, and closes its
-    /// sending side. Then it takes the rest.
+    /// Sends bytes of the client, and returns its output at once.
+    pub fn ask(&mut self, client: usize, bytes: &[u8]) -> Vec<u8> {
+        self.send(client, bytes);
+        self.settle();
+        self.take_received(client)
+    }
+
+    /// Sends bytes of the client in chunks of these sizes, takes `room` more bytes of the output after each, and closes
+    /// the client's sending side. Then takes the rest of the output.
     pub fn send_in_chunks(&mut self, client: usize, bytes: &[u8], mut sizes: impl FnMut() -> usize, room: usize) {
         let mut rest = bytes;
         while !rest.is_empty() && !self.is_ended(client) {
@@ -341,51 +362,51 @@ impl World {
         self.settle();
     }
 
-    /// The client closes its sending side.
+    /// Closes the client's sending side.
     pub fn finish(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().finished = true;
         self.mark(client, Readiness { readable: true, hangup: true, ..Readiness::default() });
     }
 
-    /// The client is gone without a word; what the server sent is lost, and what it has not read too.
+    /// Resets the client's connection; sent and unread bytes of both sides are lost.
     pub fn reset(&mut self, client: usize) {
         self.clients[client].link.borrow_mut().reset = true;
         self.mark(client, Readiness { readable: true, writable: true, hangup: true, lost: true });
     }
 
-    /// The client takes so many more bytes before its side of the connection is full. At first there is no limit.
+    /// Sets how many more bytes the client takes before its side of the connection is full. At first there is no limit.
     pub fn set_room(&mut self, client: usize, room: usize) {
         self.clients[client].link.borrow_mut().room = room;
         self.mark(client, Readiness { writable: room > 0, ..Readiness::default() });
     }
 
-    /// What the client has received since the last call.
+    /// Returns the bytes that the client has received since the last call.
     pub fn take_received(&mut self, client: usize) -> Vec<u8> {
         std::mem::take(&mut self.clients[client].link.borrow_mut().to_client)
     }
 
-    /// How much of what the client sent the server has not read.
+    /// Returns how many bytes of the client the server has not read.
     pub fn unread(&self, client: usize) -> usize {
         self.clients[client].link.borrow().to_server.len()
     }
 
-    /// Whether the client sees the end of the connection.
+    /// Returns whether the client sees the end of the connection.
     pub fn is_ended(&self, client: usize) -> bool {
         let link = self.clients[client].link.borrow();
         link.pipes == 0 || link.server_finished
     }
 
-    /// Whether the server has dropped the connection.
+    /// Returns whether the server has dropped the connection.
     pub fn is_closed(&self, client: usize) -> bool {
         self.clients[client].link.borrow().pipes == 0
     }
 
-    /// One tick of the loop, without the sleep before it.
+    /// Runs one tick of the loop, without the sleep before it.
     pub fn tick(&mut self) {
         self.tick_slowly(Span::ZERO);
     }
 
-    /// One tick, in which the clock goes on by `step` whenever it is looked at while clients are served.
+    /// Runs one tick, in which the clock advances by `step` each time it is read while clients are served.
     pub fn tick_slowly(&mut self, step: Span) {
         self.step = step;
         Connections::tick(self).expect("waits for nothing");
@@ -393,12 +414,12 @@ impl World {
         self.connections.check();
     }
 
-    /// One tick after which nothing is compared, for crowds.
+    /// Runs one tick after which nothing is compared, for crowds.
     pub fn tick_unchecked(&mut self) {
         Connections::tick(self).expect("waits for nothing");
     }
 
-    /// Lets so much time pass, then ticks once, after which nothing is compared.
+    /// Lets this time pass, then ticks once, after which nothing is compared.
     pub fn tick_unchecked_after(&mut self, span: Span) {
         self.now.set(self.now() + span);
         self.tick_unchecked();
@@ -420,7 +441,7 @@ impl World {
         panic!("the loop never sleeps");
     }
 
-    /// Lets time pass, waking the loop whenever it wants to be woken.
+    /// Lets time pass, waking the loop at each of its deadlines.
     pub fn advance(&mut self, span: Span) {
         self.settle();
         let target = self.now() + span;
@@ -432,7 +453,7 @@ impl World {
         self.settle();
     }
 
-    /// Has nothing served, or everything served again.
+    /// Pauses all services, or resumes them.
     pub fn pause(&mut self, is_paused: bool) {
         self.connections.pause(is_paused);
     }
@@ -442,66 +463,66 @@ impl World {
         self.connections.come_to_rest(self.now())
     }
 
-    /// There is no upgrade.
+    /// Resumes the services after an abandoned upgrade.
     pub fn go_on(&mut self) {
         self.connections.go_on(self.now());
     }
 
-    /// The operator has nothing new taken.
+    /// Starts draining: the services take nothing new.
     pub fn drain(&mut self) {
         self.connections.drain(self.now());
     }
 
-    /// Whether a service has asked that the daemon ends, and it may.
+    /// Returns whether a service has asked the daemon to end, and it may.
     pub fn may_end(&self) -> bool {
         self.connections.may_end()
     }
 
-    /// Whether an upgrade need not wait.
+    /// Returns whether an upgrade can start at once.
     pub fn is_quiet(&self) -> bool {
         self.connections.is_quiet()
     }
 
-    /// The id of the client's connection, which may be another's once it is closed.
+    /// Returns the id of the client's connection, which may be another's once it is closed.
     pub fn id_of(&self, client: usize) -> ConnId {
         self.clients[client].id
     }
 
-    /// What the loop notes of itself.
+    /// Returns the statistics of the loop.
     pub fn pulse(&mut self) -> &mut LoopStats {
         self.connections.loop_stats()
     }
 
-    /// Returns the health of the services as it was at the last look.
+    /// Returns the health of the services at the last check.
     pub fn health(&self) -> Vec<HealthLine> {
         self.connections.health()
     }
 
-    /// When the loop would wake by itself.
+    /// Returns the time at which the loop would wake by itself.
     pub fn next_work(&self) -> Option<Time> {
         self.connections.next_work()
     }
 
-    /// Replaces the server by another that takes over from it, as an upgrade does between two ticks. The new event queue
-    /// announces at once what there is to read and where there is room.
+    /// Replaces the server by another that takes over from it, as an upgrade does between two ticks. The new event
+    /// queue announces at once which connections are readable and which have room.
     pub fn upgrade(&mut self) {
         self.upgrade_within(Span::ZERO);
     }
 
-    /// Has the services bring to an end what an upgrade waits for, unless that is a store's part.
+    /// Finishes the work that an upgrade waits for, unless that is a store's part.
     fn quiesce(&mut self) {
         if self.connections.come_to_rest(self.now()) {
             return self.connections.pause(false);
         }
         self.connections.quiesce(self.now());
         if !self.is_quiet() {
-            // The end of a connection has given a service something to do.
+            // The end of a connection has given a service more work.
             self.connections.quiesce(self.now());
         }
         self.connections.pause(false);
     }
 
-    /// So it does, and it takes some time.
+    /// Replaces the server by another that takes over from it after this time.
     pub fn upgrade_within(&mut self, span: Span) {
         self.quiesce();
         self.servers += 1;
@@ -539,7 +560,7 @@ impl World {
         self.connections.check();
     }
 
-    /// Whether nothing is left of any connection.
+    /// Returns whether nothing is left of any connection.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }

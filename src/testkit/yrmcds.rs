@@ -1,4 +1,4 @@
-//! yrmcds, where it is installed: what it does is what clients of the counters are used to.
+//! yrmcds, if it is installed: the reference for the behaviour that clients of the counters expect.
 
 use super::scratch::Scratch;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// It serves here, and is its own master where every machine is at home; it insists that these two differ.
+/// Address on which it serves. Its own master is at 127.0.0.1; it insists that these two differ.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -20,7 +20,7 @@ pub struct Yrmcds {
 }
 
 impl Yrmcds {
-    /// Where it is installed.
+    /// Returns the path of the installed program.
     pub fn program() -> Option<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let places: Vec<PathBuf> =
@@ -46,10 +46,10 @@ impl Yrmcds {
             let mut command = Command::new(program);
             command.arg("-f").arg(scratch.file("yrmcds.conf")).stdout(Stdio::null()).stderr(Stdio::null());
             let child = command.spawn().expect("the program runs");
-            // From here on it ends with this value, whatever happens.
+            // Dropping this value ends the process, also after a panic.
             let mut yrmcds = Yrmcds { child, address, _scratch: scratch };
             let deadline = Instant::now() + PATIENCE;
-            // When another process was faster, this one ends and other ports are tried.
+            // If another process took a port first, this one ends and other ports are tried.
             while yrmcds.child.try_wait().expect("is our child").is_none() {
                 if TcpStream::connect(address).is_ok() {
                     return yrmcds;
@@ -63,13 +63,13 @@ impl Yrmcds {
 
 impl Drop for Yrmcds {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Ports that nobody uses, until somebody else is faster.
+/// Returns ports that were unused just now.
 fn free_ports() -> [u16; 3] {
     let listeners = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a free port"));
     listeners.map(|listener| listener.local_addr().expect("has an address").port())

@@ -1,4 +1,4 @@
-//! The certificate that the terminator shows, its key, and the authorities whose clients it lets in: from files to what rustls wants.
+//! Certificate of the terminator, its key, and the authorities of its clients: from files to the settings of rustls.
 
 use super::common_name::{Nameless, name_of};
 use poolcounter_core::pem::{authorities_in, certificates_in, key_in, wrong};
@@ -10,22 +10,22 @@ use rustls::{Error, RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where they are, in PEM.
+/// Paths of the certificate, its key and the clients' authorities, in PEM.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Files {
-    /// The terminator's certificate, and the authorities between it and one that the clients know.
+    /// Certificate of the terminator, and the authorities between it and one that the clients know.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: PathBuf,
-    /// The authorities that clients must have their certificates of; None asks clients for none.
+    /// Authorities that must have issued the clients' certificates; None asks clients for none.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What the files hold, as it was read at one moment.
+/// Contents of the files, as they were read at one moment.
 pub struct Credentials {
     /// Settings of rustls for new connections.
     pub config: Arc<ServerConfig>,
-    /// The authorities of clients; None asks clients for no certificate.
+    /// Authorities of clients; None asks clients for no certificate.
     clients: Option<ClientAuthorities>,
 }
 
@@ -34,7 +34,7 @@ struct ClientAuthorities {
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// The certificates that a client has shown, its own first.
+/// Certificates that a client has sent, its own first.
 pub type Chain<'a> = Option<&'a [CertificateDer<'static>]>;
 
 impl Credentials {
@@ -42,18 +42,18 @@ impl Credentials {
     ///
     /// # Errors
     ///
-    /// When the client would not be let in now.
+    /// Fails if the client would not be admitted now.
     pub fn verify(&self, chain: Chain<'_>) -> Result<(), Error> {
         let Some(clients) = &self.clients else { return Ok(()) };
         let (first, others) = chain.and_then(<[_]>::split_first).ok_or(Error::NoCertificatesPresented)?;
         clients.verifier.verify_client_cert(first, others, UnixTime::now()).map(drop)
     }
 
-    /// Returns the name of the client with this chain, which was verified; None if clients show no certificates.
+    /// Returns the name of the client with this chain, which was verified; None if clients send no certificates.
     ///
     /// # Errors
     ///
-    /// When there is none that can be passed on.
+    /// Fails without a name that can be passed on.
     pub fn name_of(&self, chain: Chain<'_>) -> Result<Option<String>, Nameless> {
         let Some(clients) = &self.clients else { return Ok(None) };
         name_of(chain.unwrap_or_default(), &clients.roots.roots).map(Some)
@@ -61,11 +61,11 @@ impl Credentials {
 }
 
 impl Files {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
     ///
-    /// One sentence that names the file and what is wrong with it.
+    /// One sentence with the file and the fault.
     pub fn read(&self) -> Result<Arc<Credentials>, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
@@ -81,7 +81,7 @@ impl Files {
         let mut config =
             config.map_err(|error| format!("{} with {}: {error}", self.certificate.display(), self.key.display()))?;
         if clients.is_some() {
-            // A session that goes on would be believed without another look at the client's certificate.
+            // A resumed session would be trusted without another check of the client's certificate.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }

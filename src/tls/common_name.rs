@@ -1,11 +1,11 @@
-//! The name in a client's certificate, by which the server knows the client.
+//! Name in a client's certificate, by which the server knows the client.
 
 use poolcounter_core::proxy::MAX_COMMON_NAME;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use std::fmt;
 use webpki::{EndEntityCert, anchor_from_trusted_cert};
 
-/// DER: the tags of what a subject consists of, and of the strings that are read.
+/// DER: tags of the parts of a subject, and of the strings that are read.
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
@@ -15,16 +15,16 @@ const IA5_STRING: u8 = 0x16;
 /// 2.5.4.3, the attribute `commonName`.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// Why a certificate leads to no name that can be passed on. Its client is not let in.
+/// Reason for which a certificate has no name that can be passed on. Its client is not admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nameless {
     /// It cannot be read.
     Malformed,
     /// It has no common name, and is for no host.
     Missing,
-    /// It has several common names, of which one would have to be guessed.
+    /// It has several common names, and none can be preferred.
     Several,
-    /// One of its authorities has name constraints, which bind the names of hosts alone, and it is for no host.
+    /// One of its authorities has name constraints, which bind only names of hosts, and it is for no host.
     Constrained,
     /// The name is empty, longer than [`MAX_COMMON_NAME`], no text, or has control characters.
     Unusable,
@@ -44,13 +44,13 @@ impl fmt::Display for Nameless {
     }
 }
 
-/// Returns the common name of the subject of a chain's first certificate; if it has none, the first host that the certificate is for.
-/// The chain was verified against the authorities. If one of its own has name constraints, it is the host in any case: constraints
-/// do not bind common names.
+/// Returns the common name of the subject of a chain's first certificate; without one, the first host of the
+/// certificate. The chain was verified against the authorities. If one of its own has name constraints, the host is
+/// returned in any case: constraints do not apply to common names.
 ///
 /// # Errors
 ///
-/// When there is no such name, or none that can be passed on.
+/// Fails if there is no such name, or none that can be passed on.
 pub fn name_of(chain: &[CertificateDer<'_>], authorities: &[TrustAnchor<'_>]) -> Result<String, Nameless> {
     let certificate = chain.first().and_then(parse).ok_or(Nameless::Malformed)?;
     let common_name = common_name_in(certificate.subject())?;
@@ -67,8 +67,9 @@ fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<EndEntityCert<'a>> {
     EndEntityCert::try_from(certificate).ok()
 }
 
-/// Returns whether an authority with name constraints may be on the way from the first certificate to an authority that is trusted. A
-/// client that sends more than it needs may look constrained without need, but it cannot leave out what its way needs.
+/// Returns whether an authority with name constraints may be on the way from the first certificate to a trusted
+/// authority. A client that sends more than it needs may look constrained without need, but it cannot leave out the
+/// needed certificates.
 fn is_constrained(chain: &[CertificateDer<'_>], authorities: &[TrustAnchor<'_>]) -> bool {
     let sent = chain.iter().skip(1).filter_map(|authority| anchor_from_trusted_cert(authority).ok());
     let has_issued = |anchor: &TrustAnchor<'_>| {
@@ -104,7 +105,7 @@ fn expect(tag: u8, (found, content): Value<'_>) -> Result<&[u8], Nameless> {
     if found == tag { Ok(content) } else { Err(Nameless::Malformed) }
 }
 
-/// The values that stand one behind the other in DER: their tags and contents.
+/// Consecutive values in DER: their tags and contents.
 struct Values<'a>(&'a [u8]);
 
 impl<'a> Iterator for Values<'a> {
@@ -115,13 +116,13 @@ impl<'a> Iterator for Values<'a> {
             return None;
         }
         let split = split_value(self.0);
-        // What is cut off ends the iteration, too.
+        // A value that is cut off ends the iteration, too.
         self.0 = split.map_or(&[], |(_, rest)| rest);
         Some(split.map(|(value, _)| value).ok_or(Nameless::Malformed))
     }
 }
 
-/// Returns the first value and what stands behind it. Lengths of more than two bytes are in no subject.
+/// Returns the first value and the bytes behind it. No subject has lengths of more than two bytes.
 fn split_value(bytes: &[u8]) -> Option<(Value<'_>, &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk()?;
     let (len, rest) = match first {
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(read(&[name(UTF8_STRING, b"\xff")]), Err(Nameless::Unusable));
     }
 
-    /// A subject that is cut off or changed anywhere is a name or an error, and no panic.
+    /// A subject that is cut off or changed anywhere gives a name or an error, and no panic.
     #[test]
     fn no_byte_leads_astray() {
         let subject = [attribute(&[0x55, 0x04, 0x0a], UTF8_STRING, b"o"), attribute(COMMON_NAME, UTF8_STRING, b"web")];

@@ -1,4 +1,4 @@
-//! One client's connection with the one to the server behind it: what comes on one goes out on the other, and so does the end.
+//! One client's connection with the one to the server: bytes that come on one leave on the other, and so does the end.
 
 use super::certificates::Credentials;
 use super::common_name::Nameless;
@@ -12,16 +12,16 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// The most that is kept of what one side does not take. The other side is not read meanwhile, so that it is one read; but a client
-/// that has closed its side is read to the end, to see whether it is gone. What the system keeps of that is bounded, too.
+/// Most unsent bytes of one side. The other side is not read meanwhile, so that it is one read; but a client that has
+/// closed its side is read to the end, to see if it has disconnected. The system's buffers are limited, too.
 const MAX_UNSENT: usize = 512 * 1024;
 
-/// A connection.
+/// Connection of a client.
 pub struct Connection {
     session: Session,
-    /// What its certificate was verified with last.
+    /// Credentials with which its certificate was verified last.
     credentials: Arc<Credentials>,
-    /// The name that the server was told.
+    /// Name of the client that was sent to the server.
     name: Option<String>,
     client: Side,
     backend: Option<Side>,
@@ -30,42 +30,42 @@ pub struct Connection {
     /// Plaintext, and the header before it.
     to_backend: Vec<u8>,
     pub phase: Phase,
-    /// It has a turn to come.
+    /// True if it has a turn to come.
     pub is_queued: bool,
 }
 
-/// How far a connection is.
+/// Phase of a connection.
 pub enum Phase {
     /// The client has not finished its handshake.
     Handshake { deadline: TimerId },
-    /// The server has not taken the connection yet; if its backlog was full it is asked again when the timer fires.
+    /// The server has not accepted the connection yet; if its backlog was full it is tried again when the timer fires.
     Connecting { timer: TimerId, until: Time },
-    /// Both sides are there.
+    /// Both sides are connected.
     Open,
     /// The server has ended its side, and the client has not.
     Lingering { deadline: TimerId },
-    /// It is to be dropped in its next turn.
+    /// It must be dropped in its next turn.
     Over,
 }
 
-/// Why a connection ends.
+/// Reason for the end of a connection.
 #[derive(Debug)]
 pub enum End {
     /// Both sides have closed it.
     Closed,
-    /// The client is gone, or takes nothing any more.
+    /// The client has disconnected, or takes no more bytes.
     Lost,
-    /// Its client does not speak TLS as it should, or is not let in.
+    /// The client violates the TLS protocol, or is not admitted.
     Refused(rustls::Error),
-    /// The first message of its client is too long.
+    /// The first message of the client is too long.
     TooLong,
-    /// The certificate of its client has no name.
+    /// The certificate of the client has no name.
     Nameless(Nameless),
     /// The server cannot be reached.
     Unreachable(io::Error),
 }
 
-/// What connections use in their turns, one after the other.
+/// Buffers that connections use in their turns, one after the other.
 pub struct Buffers {
     read: ReadBuffer,
     plain: Vec<u8>,
@@ -79,7 +79,7 @@ impl Default for Buffers {
 }
 
 impl Connection {
-    /// A connection that has just been accepted, whose session is of these credentials.
+    /// Returns a newly accepted connection, whose session is of these credentials.
     pub fn new(socket: Socket, session: Session, credentials: &Arc<Credentials>, deadline: TimerId) -> Connection {
         Connection {
             session,
@@ -104,32 +104,32 @@ impl Connection {
         self.backend.as_mut()
     }
 
-    /// Returns true when the client has just finished its handshake.
+    /// Returns true if the client has just finished its handshake.
     pub fn is_admitted(&self) -> bool {
         matches!(self.phase, Phase::Handshake { .. }) && self.session.is_established()
     }
 
-    /// Returns true when the server has just taken the connection.
+    /// Returns true if the server has just accepted the connection.
     pub fn is_taken(&self) -> bool {
         matches!(self.phase, Phase::Connecting { .. }) && self.backend.as_ref().is_some_and(|backend| backend.has_taken)
     }
 
-    /// Returns true when the server has ended its side, and the client has as long as it likes.
+    /// Returns true if the server has just ended its side, and the client has no time limit yet.
     pub fn is_left(&self) -> bool {
         matches!(self.phase, Phase::Open) && self.backend.as_ref().is_some_and(|backend| backend.eof)
     }
 
-    /// Returns true when another turn would do something, without anything happening.
+    /// Returns true if another turn would do something, even without an event.
     pub fn has_work(&self) -> bool {
         let from_backend = self.backend.as_ref().is_some_and(|backend| backend.readable);
         self.client.readable && self.may_read_client() || from_backend && self.to_client.is_empty()
     }
 
-    /// Puts the header before all that the server will read.
+    /// Puts the header before all bytes for the server.
     ///
     /// # Errors
     ///
-    /// When the client's certificate has no name, or the client is gone.
+    /// Fails if the client's certificate has no name, or the client has disconnected.
     pub fn introduce(&mut self) -> Result<(), End> {
         self.name = self.credentials.name_of(self.session.peer_certificates()).map_err(End::Nameless)?;
         let tls = proxy::Tls { version: self.session.version().into(), common_name: self.name.clone() };
@@ -141,12 +141,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Verifies the client's certificate anew, unless that was done with these credentials. The client must still be known by the name
-    /// that the server was told.
+    /// Verifies the client's certificate again, unless that was done with these credentials. The client must still have
+    /// the name that the server was sent.
     ///
     /// # Errors
     ///
-    /// When the client would not be let in now.
+    /// Fails if the client would not be admitted now.
     pub fn confirm(&mut self, credentials: &Arc<Credentials>) -> Result<(), End> {
         if Arc::ptr_eq(&self.credentials, credentials) {
             return Ok(());
@@ -161,16 +161,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Goes on with a connection to the server.
+    /// Sets the connection to the server.
     pub fn attach(&mut self, backend: Socket) {
         self.backend = Some(Side::new(backend));
     }
 
-    /// Passes on what has come on both sides, and their ends.
+    /// Passes on the bytes of both sides, and their ends.
     ///
     /// # Errors
     ///
-    /// When it is over. What was told to the client before that is sent.
+    /// Fails if the connection is over. Bytes for the client from before that are sent.
     pub fn turn(&mut self, buffers: &mut Buffers) -> Result<(), End> {
         if self.client.lost || matches!(self.phase, Phase::Over) {
             return Err(End::Lost);
@@ -182,7 +182,7 @@ impl Connection {
         if is_flooded { Err(End::Lost) } else { Ok(()) }
     }
 
-    /// Tells the client that the connection ends, if it takes that at once.
+    /// Sends the client the end of the TLS connection, if the socket takes that at once.
     pub fn say_goodbye(&mut self, buffers: &mut Buffers) {
         let Buffers { out, .. } = buffers;
         out.clear();
@@ -191,13 +191,14 @@ impl Connection {
         }
     }
 
-    /// Returns who the client is, for the log.
+    /// Returns the client's address, for the log.
     pub fn peer(&self) -> String {
         self.client.socket.peer().unwrap_or_else(|error| error.to_string())
     }
 
-    /// What one read brings stays within bounds. A client that has closed its side is read to the end in any case: if it has not said
-    /// so in TLS it is gone, and the server must know at once, even if it reads nothing.
+    /// Returns whether the client may be read, so that the bytes of one read stay within limits. A client that has
+    /// closed its side is read to the end in any case: without a TLS close it has disconnected, and the server must
+    /// know at once, even if it reads nothing.
     fn may_read_client(&self) -> bool {
         self.to_backend.is_empty() || self.client.hangup
     }
@@ -216,15 +217,21 @@ impl Connection {
         out.clear();
         let taken = self.session.receive(read.bytes_mut(), plain, out);
         self.session.unserved = read.unserved(taken.as_ref().map_or(0, |taken| *taken));
-        // An alert that says what is wrong must go, too.
+        // An alert with the fault must be sent, too.
         self.client.send(&mut self.to_client, out).map_err(|_| End::Lost)?;
         self.send_to_server(plain)?;
         taken.map_err(End::Refused)?;
         let is_gone = self.client.eof && !self.session.has_peer_closed();
-        if received.is_err() || is_gone || self.session.unserved.len() > MAX_MESSAGE { Err(End::Lost) } else { Ok(()) }
+        if received.is_err() || is_gone || self.session.unserved.as_ref().is_some_and(|bytes| bytes.len() > MAX_MESSAGE)
+        {
+            Err(End::Lost)
+        } else {
+            Ok(())
+        }
     }
 
-    /// Sends to the server, or keeps it for when the server is there. What it cannot be told any more is nobody's.
+    /// Sends bytes to the server, or keeps them until it is connected. Bytes for a server that takes no more are
+    /// dropped.
     fn send_to_server(&mut self, plain: &[u8]) -> Result<(), End> {
         match &mut self.backend {
             Some(backend) if backend.finished => Ok(()),
@@ -247,7 +254,7 @@ impl Connection {
         else {
             return Ok(());
         };
-        read.load(&mut Vec::new(), 0);
+        read.load(&mut None, 0);
         let received = backend.read(read);
         if received.is_err() {
             (backend.eof, backend.readable) = (true, false);
@@ -260,7 +267,8 @@ impl Connection {
         self.or_failed(received)
     }
 
-    /// A server that takes nothing more may have said something before that. One that has taken nothing at all is not there.
+    /// Handles a failed write to the server, which may have sent something before that. If it has accepted nothing yet,
+    /// it is unreachable.
     fn or_failed(&mut self, result: io::Result<()>) -> Result<(), End> {
         match (result, &self.phase, &mut self.backend) {
             (Ok(()), ..) => Ok(()),

@@ -1,8 +1,9 @@
-//! A terminator of TLS, in a process of its own: it takes the clients' connections, and passes on what they say in the clear to a server
-//! on this machine, behind a header of the PROXY protocol that says who the client is. So the daemon has neither the key nor these
-//! connections, which outlive its upgrades. It knows no protocol within.
+//! Terminator of TLS, in a process of its own: it accepts the clients' connections, and passes on their plaintext to a
+//! server on this machine, behind a header of the PROXY protocol that names the client. So the daemon has neither the
+//! key nor these connections, which outlive its upgrades. It knows no protocol within.
 //!
-//! Invariant: each client has one connection to the server. It is closed as soon as the client is gone, as locks hang on it.
+//! Invariant: each client has one connection to the server. It is closed as soon as the client disconnects, which
+//! releases its locks.
 
 mod certificates;
 mod common_name;
@@ -19,18 +20,18 @@ pub use terminator::upgrade::{check, inherited};
 use poolcounter_core::address::Address;
 use poolcounter_core::time::Span;
 
-/// What the operator says of a terminator.
+/// Settings of a terminator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// The server behind it.
+    /// Address of the server behind it.
     pub to: Address,
-    /// Where the certificate, its key and the clients' authorities are.
+    /// Paths of the certificate, its key and the clients' authorities.
     pub files: Files,
-    /// How many connections there may be at a time.
+    /// Most connections at a time.
     pub max_connections: usize,
-    /// How long a client may take for its handshake, and the server to take the connection.
+    /// Time limit of a client's handshake, and of the connection to the server.
     pub setup_time: Span,
 }
 
-/// What [`Settings::setup_time`] is unless somebody wants something else.
+/// Default of [`Settings::setup_time`].
 pub const SETUP_TIME: Span = Span::from_secs(10);

@@ -1,35 +1,36 @@
-//! One client's TLS: ciphertext in, plaintext out, and the other way round. It knows no sockets.
+//! TLS session of one client: ciphertext in, plaintext out, and the other way round. It knows no sockets.
 
 use super::certificates::Chain;
+use poolcounter_server::Unserved;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
 use rustls::{Error, ServerConfig};
 use std::sync::Arc;
 
-/// The longest first message of a client, with the headers of its records. A certificate, later, may be longer.
+/// Longest first message of a client, with the headers of its records. A certificate, later, may be longer.
 const MAX_FIRST_MESSAGE: usize = 16 * 1024;
-/// The longest message of a handshake, with the headers of the records that it comes in. What is read grows no longer before it is served.
+/// Longest message of a handshake, with the headers of its records. No more bytes are read before it is served.
 pub const MAX_MESSAGE: usize = 72 * 1024;
-/// The most plaintext in a record, and the most that a record adds to it: header, nonce, tag and type.
+/// Most plaintext in a record, and the most that a record adds to it: header, nonce, tag and type.
 const RECORD: usize = 16 * 1024;
 const RECORD_OVERHEAD: usize = 64;
-/// Room for a message of a handshake, which says how much it needs if this is too little.
+/// Room for a message of a handshake; rustls asks for more if this is too little.
 const HANDSHAKE_ROOM: usize = 4096;
 
 /// One side of a TLS connection.
 pub struct Session {
     tls: UnbufferedServerConnection,
-    /// Ciphertext that is no whole record or message yet.
-    pub unserved: Vec<u8>,
-    /// Something was sent to the peer.
+    /// Ciphertext without a whole record or message.
+    pub unserved: Unserved,
+    /// True once bytes were sent to the peer.
     has_answered: bool,
     is_established: bool,
     has_peer_closed: bool,
-    /// It was broken off, with an alert; nothing more is sent.
+    /// True after a failure, with an alert; no more bytes are sent.
     has_failed: bool,
 }
 
-/// What is to be sent to the peer when it can be.
+/// Content for the peer, sent when possible.
 #[derive(Clone, Copy)]
 enum Outgoing<'a> {
     Nothing,
@@ -42,12 +43,12 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When rustls cannot be used so.
+    /// Fails if rustls rejects the settings.
     pub fn new(config: Arc<ServerConfig>) -> Result<Session, Error> {
         let tls = UnbufferedServerConnection::new(config)?;
         Ok(Session {
             tls,
-            unserved: Vec::new(),
+            unserved: None,
             has_answered: false,
             is_established: false,
             has_peer_closed: false,
@@ -55,27 +56,27 @@ impl Session {
         })
     }
 
-    /// Returns true when the handshake is over.
+    /// Returns true once the handshake is over.
     pub fn is_established(&self) -> bool {
         self.is_established
     }
 
-    /// Returns true when the peer has said that it will send no more.
+    /// Returns true once the peer has closed its side in TLS.
     pub fn has_peer_closed(&self) -> bool {
         self.has_peer_closed
     }
 
-    /// Returns the certificates that the peer has shown, which were verified in the handshake.
+    /// Returns the certificates of the peer, which were verified in the handshake.
     pub fn peer_certificates(&self) -> Chain<'_> {
         self.tls.peer_certificates()
     }
 
-    /// Returns whether so many bytes are more than the peer may have sent.
+    /// Returns whether `bytes` are more than the peer may have sent.
     pub fn is_too_much(&self, bytes: usize) -> bool {
         !self.has_answered && bytes > MAX_FIRST_MESSAGE
     }
 
-    /// Returns the version of TLS that was agreed upon, as OpenSSL calls it.
+    /// Returns the negotiated version of TLS, by OpenSSL's name.
     pub fn version(&self) -> &'static str {
         match self.tls.protocol_version() {
             Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
@@ -84,12 +85,12 @@ impl Session {
         }
     }
 
-    /// Takes what has come from the peer. Appends the plaintext to `plain`, and what is to be sent to `out`, which may be an alert when
-    /// this fails. Returns how many bytes were taken; the rest is to come again, with more behind it.
+    /// Processes bytes of the peer. Appends the plaintext to `plain`, and bytes for the peer to `out`, which may be an
+    /// alert after a failure. Returns the number of bytes taken; the rest must be passed again, with more behind it.
     ///
     /// # Errors
     ///
-    /// When the peer does not keep to the protocol, or is not let in.
+    /// Fails if the peer violates the protocol, or is not admitted.
     pub fn receive(&mut self, input: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<usize, Error> {
         let driven = drive(&mut self.tls, input, plain, out, Outgoing::Nothing);
         self.has_failed |= driven.is_err();
@@ -100,16 +101,16 @@ impl Session {
         Ok(if self.has_peer_closed { input.len() } else { taken })
     }
 
-    /// Encrypts for the peer, behind what stands in `out`. To be called once the handshake is over.
+    /// Encrypts for the peer, and appends to `out`. To be called once the handshake is over.
     ///
     /// # Errors
     ///
-    /// When the keys are used up, which cannot be renewed with TLS 1.2.
+    /// Fails if the keys are used up, which cannot be renewed with TLS 1.2.
     pub fn encrypt(&mut self, plaintext: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.send(Outgoing::Plaintext(plaintext), out)
     }
 
-    /// Says that nothing more will be sent.
+    /// Appends the end of the TLS connection to `out`.
     ///
     /// # Errors
     ///
@@ -122,22 +123,25 @@ impl Session {
         if self.has_failed {
             return Ok(());
         }
-        // What is there is no whole record, or it would have been taken: there is no plaintext in it.
-        let driven = drive(&mut self.tls, &mut self.unserved, &mut Vec::new(), out, outgoing)?;
-        self.unserved.drain(..driven.taken);
+        // The unserved bytes are no whole record, so there is no plaintext in them.
+        let mut unserved = self.unserved.take().unwrap_or_default();
+        let driven = drive(&mut self.tls, &mut unserved, &mut Vec::new(), out, outgoing)?;
+        unserved.drain(..driven.taken);
+        self.unserved = (!unserved.is_empty()).then_some(unserved);
         Ok(())
     }
 }
 
-/// How far a session has come.
+/// Progress of a session.
 struct Driven {
     taken: usize,
     may_send: bool,
     has_peer_closed: bool,
 }
 
-/// Has rustls take from `input` until it needs more, and then send what is outgoing. When it fails, it has an alert to send before that.
-/// Invariant: what was not taken comes again in the next call, at the front, as rustls remembers how far it has looked.
+/// Lets rustls take from `input` until it needs more, and then sends the outgoing content. After a failure, an alert is
+/// sent first. Invariant: bytes that were not taken are passed again in the next call, at the front, as rustls
+/// remembers its position.
 fn drive(
     tls: &mut UnbufferedServerConnection,
     input: &mut [u8],
@@ -152,7 +156,7 @@ fn drive(
         let state = match state {
             Ok(state) => state,
             Err(error) => {
-                // What is wrong may be queued as an alert, which comes before all else.
+                // The fault may be queued as an alert, which comes before all else.
                 let UnbufferedStatus { state, .. } = tls.process_tls_records(&mut input[driven.taken + discard..]);
                 if let Ok(ConnectionState::EncodeTlsData(alert)) = state {
                     encode(alert, out)?;
@@ -169,7 +173,7 @@ fn drive(
                 }
             }
             ConnectionState::EncodeTlsData(message) => encode(message, out)?,
-            // It is sent by whoever has `out`.
+            // The caller sends it from `out`.
             ConnectionState::TransmitTlsData(message) => message.done(),
             ConnectionState::PeerClosed => driven.has_peer_closed = true,
             ConnectionState::WriteTraffic(traffic) => {
@@ -214,7 +218,7 @@ fn send(
     }
 }
 
-/// Appends what `write` writes into the room that it gets, and returns the length of. Its error is how much it needs, if that helps.
+/// Appends the bytes that `write` writes into its room. Its error is the room it needs, if more would help.
 fn append(
     out: &mut Vec<u8>,
     room: usize,

@@ -1,24 +1,24 @@
-//! One of the two sockets of a connection, with what the poll has said of it.
+//! One of the two sockets of a connection, with its state in the poll.
 
 use poolcounter_server::{Left, ReadBuffer, Readiness, Socket, Stream};
 use std::io::{self, ErrorKind, Write};
 
-/// A socket.
+/// A socket with its state.
 pub struct Side {
     pub socket: Socket,
-    /// A read may bring something.
+    /// True if a read may return bytes.
     pub readable: bool,
-    /// A write may take something.
+    /// True if a write may take bytes.
     pub writable: bool,
-    /// The peer has said that it will send no more, though some of what it sent may be unread.
+    /// True if the peer has closed its sending side, though its last bytes may be unread.
     pub hangup: bool,
-    /// The connection is gone in both directions.
+    /// True if the connection is closed in both directions.
     pub lost: bool,
-    /// Everything that the peer sent has been read.
+    /// True once everything that the peer sent has been read.
     pub eof: bool,
-    /// Nothing more is sent: that was said, or failed.
+    /// True once no more is sent: the sending side was closed, or failed.
     pub finished: bool,
-    /// It has taken something.
+    /// True once it has taken bytes.
     pub has_taken: bool,
 }
 
@@ -36,7 +36,7 @@ impl Side {
         }
     }
 
-    /// Notes what the poll says.
+    /// Notes an event of the poll.
     pub fn note(&mut self, Readiness { readable, writable, hangup, lost }: Readiness) {
         self.readable |= (readable || hangup) && !self.eof;
         self.writable |= writable;
@@ -48,7 +48,7 @@ impl Side {
     ///
     /// # Errors
     ///
-    /// The system's, when the connection is lost.
+    /// The system's error: the connection is lost.
     pub fn read(&mut self, read_buffer: &mut ReadBuffer) -> io::Result<()> {
         let left = read_buffer.read_turn(&mut self.socket, self.hangup)?;
         self.readable = left == Left::Something;
@@ -56,11 +56,11 @@ impl Side {
         Ok(())
     }
 
-    /// Sends `bytes` behind what is unsent; what does not go is unsent then.
+    /// Sends `bytes` behind the unsent ones; bytes that cannot be sent now are appended to these.
     ///
     /// # Errors
     ///
-    /// The system's, when the connection is lost.
+    /// The system's error: the connection is lost.
     pub fn send(&mut self, unsent: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
         if !unsent.is_empty() || !self.writable {
             unsent.extend_from_slice(bytes);
@@ -71,11 +71,11 @@ impl Side {
         Ok(())
     }
 
-    /// Sends what is unsent, as far as there is room.
+    /// Sends unsent bytes, as far as there is room.
     ///
     /// # Errors
     ///
-    /// The system's, when the connection is lost.
+    /// The system's error: the connection is lost.
     pub fn flush(&mut self, unsent: &mut Vec<u8>) -> io::Result<()> {
         if unsent.is_empty() || !self.writable {
             return Ok(());
@@ -89,7 +89,7 @@ impl Side {
         Ok(())
     }
 
-    /// Writes once, and returns how many bytes went. If not all did, an event will say when there is room.
+    /// Writes once, and returns the number of bytes written. If not all were, an event will come when there is room.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
@@ -101,7 +101,7 @@ impl Side {
                     self.has_taken = true;
                     return Ok(sent);
                 }
-                // One that is not connected yet says so in either way.
+                // A socket that is not connected yet returns either error.
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                     self.writable = false;
                     return Ok(0);
@@ -112,10 +112,10 @@ impl Side {
         }
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending side.
     pub fn finish(&mut self) {
         self.finished = true;
-        // It may be gone.
+        // The peer may have disconnected.
         let _ = self.socket.finish();
     }
 }

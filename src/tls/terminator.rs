@@ -1,5 +1,5 @@
-//! The terminator's loop: it owns the sockets, and gives each connection its turns. It knows nothing of TLS but how long its
-//! handshakes take.
+//! Loop of the terminator: it owns the sockets, and gives each connection its turns. It knows nothing of TLS but the
+//! time of its handshakes.
 
 use super::Settings;
 use super::certificates::Credentials;
@@ -25,31 +25,33 @@ pub mod upgrade;
 
 use handshakes::Handshakes;
 
-/// Events taken from the kernel in one tick.
+/// Most events taken from the kernel in one tick.
 const EVENTS_PER_TICK: usize = 1024;
-/// Connections accepted from one port in one tick.
+/// Most connections accepted from one port in one tick.
 const ACCEPTS_PER_TICK: usize = 256;
-/// Turns given to handshakes in one tick. One may take a millisecond of processor time, and others are served in between.
+/// Most turns of handshakes in one tick. One may take a millisecond of processor time, and others are served in
+/// between.
 const HANDSHAKES_PER_TICK: usize = 16;
-/// Connections whose certificates are looked at again in one tick after a reload. Each takes a tenth of a millisecond or two.
+/// Most connections whose certificates are verified again in one tick after a reload. Each takes a tenth of a
+/// millisecond or two.
 const CONFIRMED_PER_TICK: usize = 16;
-/// How long no connection is accepted after the system refused one for lack of descriptors or memory.
+/// Time for which no connection is accepted after the system refused one for lack of descriptors or memory.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
 const SIGNALS: Token = Token(usize::MAX);
-/// The token of an upgrade's rehearsal.
+/// Token of an upgrade's rehearsal.
 pub(super) const VERDICT: Token = Token(SIGNALS.0 - 1);
-/// The token of the first listener; the others count down from it, far above those of connections, which have two each.
+/// Token of the first listener; the others count down from it, far above those of connections, which have two each.
 const FIRST_LISTENER: usize = VERDICT.0 - 1;
 
-/// The loop with all connections.
+/// Loop with all connections.
 pub struct Terminator {
     pub(super) poll: Poll,
     events: Events,
     pub(super) clock: Clock,
     pub(super) signals: Option<Caught>,
     is_signalled: bool,
-    /// A signal has asked for the end, and `run` has not returned yet.
+    /// True once a signal has asked for the end, until `run` returns.
     pub(super) is_stopping: bool,
     pub(super) notifier: Notifier,
     pub(super) ports: Vec<Port>,
@@ -61,7 +63,8 @@ pub struct Terminator {
     buffers: Buffers,
     settings: Settings,
     credentials: Arc<Credentials>,
-    /// The connections from this number on are still to be looked at with credentials that were read again.
+    /// Number of the first connection that must still be verified with credentials that were read again; None if all
+    /// are.
     unconfirmed: Option<usize>,
     upgrade: Upgrade,
     accept_paused_until: Option<Time>,
@@ -70,7 +73,7 @@ pub struct Terminator {
     server_log: LogLimit,
 }
 
-/// The signals that are handled.
+/// Signals that are handled.
 pub(super) struct Caught {
     pub usual: Signals,
     reload: Receiver,
@@ -79,16 +82,16 @@ pub(super) struct Caught {
 
 pub(super) struct Port {
     pub listener: Listener,
-    /// The backlog may hold connections.
+    /// True while the backlog may hold connections.
     ready: bool,
 }
 
 impl Terminator {
-    /// Returns a terminator that listens nowhere yet.
+    /// Returns a terminator without listeners.
     ///
     /// # Errors
     ///
-    /// One sentence, when a certificate cannot be read or the system has no event queue left.
+    /// One sentence: a certificate cannot be read, or the system has no event queue left.
     pub fn new(settings: Settings) -> Result<Terminator, String> {
         let credentials = settings.files.read()?;
         let poll = Poll::new().map_err(|error| format!("cannot wait for events: {error}"))?;
@@ -121,30 +124,30 @@ impl Terminator {
     ///
     /// # Errors
     ///
-    /// When the system cannot poll it.
+    /// Fails if the system cannot poll it.
     pub fn listen(&mut self, mut listener: Listener) -> io::Result<()> {
         listener.register(self.poll.registry(), Token(FIRST_LISTENER - self.ports.len()))?;
         self.ports.push(Port { listener, ready: false });
         Ok(())
     }
 
-    /// Has it take no more connections than these, at a time.
+    /// Limits its connections to this number, at a time.
     pub fn limit_connections(&mut self, most: u64) {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         self.settings.max_connections = self.settings.max_connections.min(most);
     }
 
-    /// Returns where it listens.
+    /// Returns the addresses of its listeners.
     pub fn addresses(&self) -> Vec<Address> {
         self.ports.iter().filter_map(|port| port.listener.address().ok()).collect()
     }
 
-    /// Has SIGTERM and SIGINT end [`Terminator::run`], SIGHUP have the certificates read again, and SIGUSR1 begin an upgrade. From
-    /// now on the supervisor is notified of the state.
+    /// Handles signals: SIGTERM and SIGINT end [`Terminator::run`], SIGHUP reads the certificates again, and SIGUSR1
+    /// begins an upgrade. From now on the supervisor is notified of the state.
     ///
     /// # Errors
     ///
-    /// When no descriptors are left.
+    /// Fails if no descriptors are left.
     pub fn handle_signals(&mut self) -> io::Result<()> {
         let registry = self.poll.registry();
         self.signals = Some(Caught {
@@ -153,7 +156,7 @@ impl Terminator {
             usual: Signals::listen(registry, SIGNALS)?,
         });
         self.notifier = Notifier::from_environment();
-        // A copy may have ended before its end was a signal that is handled.
+        // A copy may have ended before SIGCHLD was handled.
         self.upgrade.bury();
         Ok(())
     }
@@ -162,7 +165,7 @@ impl Terminator {
     ///
     /// # Errors
     ///
-    /// When the system cannot wait for events any more.
+    /// Fails if the system cannot wait for events any more.
     pub fn run(&mut self) -> io::Result<()> {
         self.notify_supervisor(DaemonState::Ready);
         loop {
@@ -195,7 +198,7 @@ impl Terminator {
         Ok(())
     }
 
-    /// Handles the signals that have come, and returns true when one asks for the end.
+    /// Handles the signals that have come, and returns true if one asks for the end.
     fn take_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(Caught { usual, reload, child }) = &mut self.signals else { return false };
@@ -214,7 +217,7 @@ impl Terminator {
         stop_asked
     }
 
-    /// Reads the certificates again: for connections that come from now on, and to look at those again that there are.
+    /// Reads the certificates again: for new connections, and to verify the present ones again.
     fn reload(&mut self) {
         match self.settings.files.read() {
             Ok(credentials) => {
@@ -252,7 +255,7 @@ impl Terminator {
         Ok(())
     }
 
-    /// Returns when there is something to do though nothing happens; [`Time::START`] for at once.
+    /// Returns the time of the next work without an event; [`Time::START`] for at once.
     fn next_work(&self) -> Option<Time> {
         if !self.ready.is_empty() || self.handshakes.has_turns() || self.unconfirmed.is_some() {
             return Some(Time::START);

@@ -1,4 +1,4 @@
-# What the client beaneater does with a server on the port that is named.
+# The client beaneater, with a server on the port of the argument.
 require 'beaneater'
 
 def expect(wanted, got)

@@ -1,4 +1,4 @@
-// What the client fivebeans does with a server on the port that is named.
+// The client fivebeans, with a server on the port of the argument.
 const assert = require('assert');
 const Fivebeans = require('fivebeans').client;
 

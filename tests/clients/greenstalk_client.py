@@ -1,4 +1,4 @@
-# What the client greenstalk does with a server on the port that is named.
+# The client greenstalk, with a server on the port of the argument.
 import sys, threading, greenstalk
 address = ('127.0.0.1', int(sys.argv[1]))
 with greenstalk.Client(address, use='emails', watch=['emails', 'other']) as client:

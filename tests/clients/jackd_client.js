@@ -1,4 +1,4 @@
-// What the client jackd does with a server on the port that is named.
+// The client jackd, with a server on the port of the argument.
 const assert = require('assert');
 const module_ = require('jackd');
 const Client = module_.default || module_;

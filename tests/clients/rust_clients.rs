@@ -1,4 +1,4 @@
-//! What the crates beanstalkc and beanstalkd do with a server on the port that is named.
+//! The crates beanstalkc and beanstalkd, with a server on the port of the argument.
 
 use beanstalkc::Beanstalkc;
 use beanstalkd::Beanstalkd;

@@ -1,4 +1,4 @@
-//! The administration: what its commands do, in virtual time, and the real program with its socket, its log and its end.
+//! The administration: its commands, in virtual time, and the real program with its socket, its log and its end.
 
 use nix::sys::signal::Signal;
 use poolcounter_core::time::Span;
@@ -18,7 +18,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A server, its administrator and those who use it.
+/// A server, its administrator and its clients.
 struct Stage {
     world: World,
     admin: usize,
@@ -35,19 +35,19 @@ impl Stage {
         self.world.connect_to(service)
     }
 
-    /// Has a client say something, and returns what it is told at once.
+    /// Sends a text of a client, and returns its output at once.
     fn ask(&mut self, client: usize, text: &str) -> String {
         self.world.send(client, text.as_bytes());
         self.world.settle();
         self.told(client)
     }
 
-    /// Has the administrator say a line, and returns what it is told at once.
+    /// Sends a line of the administrator, and returns its output at once.
     fn command(&mut self, line: &str) -> String {
         self.ask(self.admin, &format!("{line}\n"))
     }
 
-    /// Lets so many seconds pass.
+    /// Lets this number of seconds pass.
     fn pass(&mut self, seconds: u64) {
         self.world.advance(Span::from_secs(seconds));
     }
@@ -78,7 +78,7 @@ fn a_lock_that_is_taken_away_is_the_next_waiters() {
 }
 
 #[test]
-fn only_who_holds_the_lock_loses_it() {
+fn only_the_holder_loses_the_lock() {
     let mut stage = Stage::new();
     let [holder, waiter] = [(); 2].map(|()| stage.connect("pools"));
     stage.ask(holder, "ACQ4ME k 1 5 60\n");
@@ -87,7 +87,7 @@ fn only_who_holds_the_lock_loses_it() {
         (format!("release-lock k client:{waiter}"), "ERROR that client waits for a lock of that key, and has none\n"),
         ("RELEASE-LOCK k gone".into(), "ERROR no client of that address has a lock of that key\n"),
         (format!("RELEASE-LOCK K client:{holder}"), "ERROR no client of that address has a lock of that key\n"),
-        ("RELEASE-LOCK k".into(), "ERROR this is RELEASE-LOCK KEY CLIENT\n"),
+        ("RELEASE-LOCK k".into(), "ERROR usage: RELEASE-LOCK KEY CLIENT\n"),
     ] {
         assert_eq!(stage.command(&line), answer, "{line}");
     }
@@ -132,7 +132,7 @@ fn a_drain_can_be_taken_back() {
     let mut stage = Stage::new();
     let (holder, other) = (stage.connect("pools"), stage.connect("admin"));
     stage.ask(holder, "ACQ4ME k 1 5 60\n");
-    assert_eq!(stage.ask(other, "UNDRAIN\n"), "ERROR nothing is drained\n");
+    assert_eq!(stage.ask(other, "UNDRAIN\n"), "OK new requests are granted\n");
     assert_eq!(stage.command("DRAIN"), "LEFT 1 (pools 1)\n");
     assert_eq!(stage.ask(holder, "ACQ4ME free 1 5 60\n"), "ERROR DRAINING\n");
     assert_eq!(stage.ask(other, "UNDRAIN\n"), "OK new requests are granted again\n");
@@ -143,7 +143,7 @@ fn a_drain_can_be_taken_back() {
     assert_eq!(stage.command("LOG default"), "OK\n", "the connection that waited for the drain is served again");
 }
 
-/// An upgrade takes a drain over, with those who wait for its end, and so do several.
+/// An upgrade takes over a drain, with the administrators that wait for its end; several upgrades do, too.
 #[test]
 fn a_drain_goes_on_after_an_upgrade() {
     let mut stage = Stage::new();
@@ -163,7 +163,7 @@ fn a_drain_goes_on_after_an_upgrade() {
 }
 
 #[test]
-fn a_drain_goes_on_without_who_asked_for_it() {
+fn a_drain_goes_on_after_its_requester_has_left() {
     let mut stage = Stage::new();
     let holder = stage.connect("pools");
     stage.ask(holder, "ACQ4ME k 1 5 60\n");
@@ -175,9 +175,9 @@ fn a_drain_goes_on_without_who_asked_for_it() {
     assert!(stage.may_end());
 }
 
-/// A client that has sent its last command waits for the answer, as `nc -N` does.
+/// A client that has sent its last command waits for the reply, as `nc -N` does.
 #[test]
-fn a_drain_is_told_of_after_a_half_close() {
+fn a_drain_is_reported_after_a_half_close() {
     let mut stage = Stage::new();
     let holder = stage.connect("pools");
     stage.ask(holder, "ACQ4ME k 1 5 60\n");
@@ -234,7 +234,7 @@ fn members_are_not_handed_out_while_they_are_drained() {
     assert!(stage.may_end());
 }
 
-/// Jobs in memory would be lost, so runners are given them until none is left; buried ones are nobody's.
+/// Jobs in memory would be lost, so runners get them until none is left; buried jobs are not waited for.
 #[test]
 fn jobs_in_memory_are_worked_off_in_a_drain() {
     let mut stage = Stage::new();
@@ -266,7 +266,7 @@ fn a_ceiling_counts_from_now_on() {
         ("CEILING a:* none", "ERROR there is no such ceiling\n"),
         ("CEILING a:* workers", "ERROR workers: a number from 1 to 4294967295\n"),
         ("CEILING a:* colour=1", "ERROR colour: there is no such setting\n"),
-        ("CEILING a:*", "ERROR this is CEILING KEYS NAME=VALUE,...|none\n"),
+        ("CEILING a:*", "ERROR usage: CEILING KEYS NAME=VALUE,...|none\n"),
     ] {
         assert_eq!(stage.command(line), answer, "{line}");
     }
@@ -299,7 +299,7 @@ fn commands_can_be_sent_together() {
     assert_eq!(stage.command("UNDRAIN"), "", "nothing behind a DRAIN is read until it has ended");
 }
 
-/// Whoever does not read is told no more, and no memory is kept for it.
+/// An administrator that does not read gets no more lines, and no memory is kept for it.
 #[test]
 fn a_reader_that_never_reads_costs_nothing() {
     let mut stage = Stage::new();
@@ -331,7 +331,7 @@ fn any_bytes_are_survived() {
     }
 }
 
-/// What the command line's help says is what the daemon knows.
+/// The help on the command line lists the commands of the daemon.
 #[test]
 fn the_help_has_every_command() {
     let help = Command::new(Daemon::program()).args(["help", "admin"]).output().expect("the program runs");
@@ -355,7 +355,7 @@ fn printed(output: &Output) -> (String, String, Option<i32>) {
     (text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
-/// A daemon with an administration socket.
+/// Starts a daemon with an administration socket.
 fn start(scratch: &Scratch, options: &[&str]) -> (Daemon, std::path::PathBuf) {
     let socket = scratch.file("admin.sock");
     let address = format!("unix:{}", socket.display());
@@ -364,7 +364,7 @@ fn start(scratch: &Scratch, options: &[&str]) -> (Daemon, std::path::PathBuf) {
 }
 
 #[test]
-fn the_socket_is_the_owners_and_the_log_names_who_uses_it() {
+fn the_socket_is_the_owners_and_the_log_names_its_users() {
     let scratch = Scratch::new();
     let (mut daemon, socket) = start(&scratch, &["--socket-mode", "666"]);
     assert_eq!(fs::metadata(&socket).expect("is there").permissions().mode() & 0o777, 0o600);
@@ -386,11 +386,11 @@ fn the_socket_is_the_owners_and_the_log_names_who_uses_it() {
     let refused = printed(&admin(&socket, &["RELEASE-LOCK", "k", &address]));
     assert_eq!(refused.2, Some(1));
     assert!(refused.1.ends_with("no client of that address has a lock of that key\n"), "{refused:?}");
-    let json = printed(&admin(&socket, &["--json", "nonsense"]));
-    assert_eq!(json, ("{\"error\":\"there is no such command\"}\n".into(), String::new(), Some(1)));
+    let json = printed(&admin(&socket, &["--json", "DRAIN", "all"]));
+    assert_eq!(json, ("{\"error\":\"usage: DRAIN\"}\n".into(), String::new(), Some(1)));
 }
 
-/// A command that runs under a lock is told at once that this was taken away.
+/// A command that runs under a lock is notified at once when the lock is taken away.
 #[test]
 fn a_command_loses_the_lock_that_is_taken_away() {
     let scratch = Scratch::new();
@@ -408,7 +408,7 @@ fn a_command_loses_the_lock_that_is_taken_away() {
     assert!(said.contains("the lock is lost"), "{said}");
 }
 
-/// Whatever the level, what administrators do is seen.
+/// Actions of administrators are logged at every level.
 #[test]
 fn the_level_of_the_log_is_changed_and_kept_over_an_upgrade() {
     let scratch = Scratch::new();
@@ -469,7 +469,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Clients that have a list of servers go on to the next, and come back.
+/// Clients with a list of servers go on to the next, and come back.
 #[test]
 fn locks_are_granted_by_the_next_server_in_a_drain() {
     let scratch = Scratch::new();
@@ -502,7 +502,7 @@ fn locks_are_granted_by_the_next_server_in_a_drain() {
     assert_eq!(first.connect().ask("ACQ4ME k 1 5 5"), "LOCKED");
 }
 
-/// A signal stops the daemon at once, whatever is left of a drain; and one that asks for an upgrade is served in one.
+/// A signal stops the daemon at once, also during a drain; and an upgrade by a signal works during one.
 #[test]
 fn a_signal_ends_a_drain() {
     let scratch = Scratch::new();
@@ -516,7 +516,7 @@ fn a_signal_ends_a_drain() {
     assert_eq!(daemon.wait().code(), Some(0));
 }
 
-/// A file that a daemon has left behind which was killed is replaced, and a reload moves the socket.
+/// The socket file of a killed daemon is replaced, and a reload moves the socket.
 #[test]
 fn the_socket_can_be_moved() {
     let scratch = Scratch::new();
@@ -537,4 +537,37 @@ fn the_socket_can_be_moved() {
     assert_eq!(found.status.code(), Some(0), "{found:?}");
     assert_eq!(fs::metadata(&other).expect("is there").permissions().mode() & 0o777, 0o600);
     assert_eq!(printed(&admin(&one, &["LOG", "info"])).2, Some(1));
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_named() {
+    let scratch = Scratch::new();
+    let (daemon, socket) = start(&scratch, &[]);
+    daemon.signal(Signal::SIGSTOP);
+    let begun = Instant::now();
+    let output = printed(&admin(&socket, &["UNDRAIN"]));
+    daemon.signal(Signal::SIGCONT);
+    let said = format!("poolcounter: unix:{}: the daemon does not answer\n", socket.display());
+    assert_eq!(output, (String::new(), said, Some(1)));
+    assert!(begun.elapsed() >= Duration::from_secs(5));
+}
+
+/// An upgrade may take longer than a reply.
+#[test]
+fn a_drain_outlives_a_pause_of_the_daemon() {
+    let scratch = Scratch::new();
+    let (mut daemon, socket) = start(&scratch, &[]);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 5 60"), "LOCKED");
+    let mut command = Command::new(Daemon::program());
+    command.args(["admin", "-a", &format!("unix:{}", socket.display()), "DRAIN"]).stdout(Stdio::piped());
+    let mut drain = command.spawn().expect("the program runs");
+    let mut lines = BufReader::new(drain.stdout.take().expect("is piped")).lines();
+    assert_eq!(lines.next().expect("a line").expect("is text"), "left: 1 (pools 1)");
+    daemon.signal(Signal::SIGSTOP);
+    thread::sleep(Duration::from_secs(6));
+    daemon.signal(Signal::SIGCONT);
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    assert_eq!(lines.last().expect("a line").expect("is text"), "nothing is left, and the daemon ends");
+    assert!(drain.wait().expect("it ends").success() && daemon.wait().success());
 }

@@ -1,4 +1,4 @@
-//! The commands that ask servers, as processes: what they print, and with which status they end.
+//! The commands that query servers, as processes: their output and their exit statuses.
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
@@ -24,14 +24,14 @@ fn run(arguments: &[&str]) -> Ended {
     Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// A run that goes well.
+/// Runs a command, which must succeed, and returns its standard output.
 fn print(arguments: &[&str]) -> String {
     let Ended { status, stdout, stderr } = run(arguments);
     assert_eq!((status, &*stderr), (Some(0), ""), "{arguments:?}");
     stdout
 }
 
-/// A daemon with a key that is held, and how to name it.
+/// Starts a daemon with a key that is held; returns it with its address and the holder.
 fn busy_daemon() -> (Daemon, String, Client) {
     let daemon = Daemon::start(&[]);
     let (server, mut holder) = (daemon.address.to_string(), daemon.connect());
@@ -43,7 +43,7 @@ fn busy_daemon() -> (Daemon, String, Client) {
 // stats
 
 #[test]
-fn statistics_are_printed_as_the_server_tells_them() {
+fn statistics_are_printed_as_the_server_sends_them() {
     let (daemon, server, _holder) = busy_daemon();
     assert_eq!(print(&["stats", "-s", &server, "full_queues"]), "full_queues: 1\n");
     let full = print(&["stats", "-s", &server, "FULL"]);
@@ -76,7 +76,7 @@ fn statistics_are_printed_as_json() {
     assert!(pools.contains("\"busiest\":[{\"key\":\"Article:a%20b\"") && !pools.contains("members"), "{pools}");
 }
 
-/// All services that are used, and what each has to tell.
+/// All services that are in use, with their figures.
 #[test]
 fn the_report_is_printed() {
     let daemon = Daemon::start_with_counters(&[]);
@@ -92,7 +92,7 @@ fn the_report_is_printed() {
     let lines: Vec<&str> = report.lines().collect();
     assert!(lines[0].starts_with("poolcounter ") && lines[0].contains(", up "), "{report}");
     assert!(lines[2].starts_with("pools: 4 connections, "), "{report}");
-    assert!(lines.contains(&"total_acquired: 3") && lines.contains(&"Types of work"), "{report}");
+    assert!(lines.contains(&"total_acquired: 3") && lines.contains(&"First parts of keys"), "{report}");
     let busiest = lines.iter().position(|line| *line == "Busiest keys now").expect("is there");
     assert!(
         lines[busiest + 1].starts_with("key ") && lines[busiest + 1].ends_with("working  waiting  oldest"),
@@ -107,12 +107,12 @@ fn the_report_is_printed() {
     assert!(members.ends_with("\nmembers: not enabled\n"), "{members}");
 }
 
-/// The C daemon does not know the request, and does not even end the line that says so.
+/// The C daemon does not know the request, and does not even end the line of its error.
 #[test]
-fn a_server_without_reports_tells_its_statistics() {
+fn a_server_without_reports_shows_its_statistics() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let fake = listener.local_addr().expect("is bound").to_string();
-    // It ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
@@ -149,21 +149,18 @@ fn a_server_that_does_not_answer_shows_in_the_status() {
     let dead = "127.0.0.1:1";
     let Ended { status, stdout, stderr } = run(&["stats", "-s", &server, "-s", dead, "total_acquired"]);
     assert_eq!((status, stdout), (Some(1), format!("{server}: total_acquired: 1\n")));
-    assert_eq!(stderr, format!("poolcounter: {dead}: Connection refused (os error 111)\n"));
+    assert_eq!(stderr, format!("poolcounter: {dead}: nothing listens there\n"));
     let Ended { status, stdout, stderr } = run(&["stats", "-j", "-s", &server, "-s", dead, "total_acquired"]);
     assert_eq!((status, &*stderr), (Some(1), ""));
-    assert!(
-        stdout.ends_with(&format!("{{\"server\":\"{dead}\",\"error\":\"Connection refused (os error 111)\"}}]\n")),
-        "{stdout}"
-    );
+    assert!(stdout.ends_with(&format!("{{\"server\":\"{dead}\",\"error\":\"nothing listens there\"}}]\n")), "{stdout}");
     let Ended { status, stderr, .. } = run(&["stats", "-s", &server, "nonsense"]);
-    let sentence = format!("poolcounter: {server}: there is no statistic \"nonsense\"; a service or a list is one of ");
-    assert!(status == Some(1) && stderr.starts_with(&sentence), "{stderr}");
+    let sentence = "poolcounter: there is no statistic \"nonsense\"; a service or a list is one of ";
+    assert!(status == Some(64) && stderr.starts_with(sentence), "{stderr}");
     assert_eq!(run(&["stats", "-s", &server, "UPTIME\nACQ4ME k 1 1 0"]).status, Some(1));
     assert_eq!(print(&["stats", "-s", &server, "total_acquired"]), "total_acquired: 1\n", "nothing else was asked");
 }
 
-/// A key can hold what a terminal would obey.
+/// A key can contain control sequences of a terminal.
 #[test]
 fn text_of_peers_is_made_harmless() {
     let (daemon, server, _) = busy_daemon();
@@ -175,7 +172,8 @@ fn text_of_peers_is_made_harmless() {
     }
 }
 
-/// Nor must JSON do to a terminal what control characters beyond ASCII do, nor any output hide or turn text.
+/// JSON must not contain control characters beyond ASCII, and no output may contain characters that hide or reverse
+/// text.
 #[test]
 fn invisible_text_is_escaped_everywhere() {
     let daemon = Daemon::start(&["-vv"]);
@@ -195,12 +193,12 @@ fn invisible_text_is_escaped_everywhere() {
     daemon.wait_for_log(&format!("> ACQ4ME {plain} 9 9 0"));
 }
 
-/// The words of a server are those of a peer, too.
+/// Error texts of a server are untrusted, too.
 #[test]
 fn refusals_of_servers_are_made_harmless() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let server = listener.local_addr().expect("is bound").to_string();
-    // It ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let _ = stream.read(&mut [0; 1024]);
@@ -229,7 +227,7 @@ fn every_command_asks_at_a_path_too() {
     assert_eq!(print(&["counter", "-s", &counters, "noop"]), "");
     assert_eq!(print(&["counter", "-s", &counters, "acquire", "a", "1", "1", "--", "echo", "runs"]), "runs\n");
     let Ended { status, stderr, .. } = run(&["stats", "-s", &dead]);
-    assert_eq!((status, stderr), (Some(1), format!("poolcounter: {dead}: No such file or directory (os error 2)\n")));
+    assert_eq!((status, stderr), (Some(1), format!("poolcounter: {dead}: No such file or directory\n")));
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
     assert_eq!(run(&["stats", "-s", &pools]).status, Some(1));
@@ -242,8 +240,8 @@ fn failures_of_a_server_name_its_address() {
     drop(silent);
     let Ended { status, stderr, .. } = run(&["stats", "-s", &format!("localhost:{port}")]);
     assert_eq!(status, Some(1));
-    let at_each = ["127.0.0.1", "[::1]"]
-        .map(|ip| format!("poolcounter: localhost:{port}: {ip}:{port}: Connection refused (os error 111)\n"));
+    let at_each =
+        ["127.0.0.1", "[::1]"].map(|ip| format!("poolcounter: localhost:{port}: {ip}:{port}: nothing listens there\n"));
     assert!(at_each.contains(&stderr), "{stderr}");
     // A name that no resolver asks the network for.
     let Ended { status, stderr, .. } = run(&["stats", "-s", "no..name"]);
@@ -278,16 +276,33 @@ fn holders_of_a_key_are_printed_and_followed() {
     let table = print(&["holders", "-s", &server, "a b"]);
     let rows: Vec<Vec<&str>> =
         table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect();
-    assert_eq!(rows[0], ["STATE", "SECONDS", "CLIENT", "WHO"]);
+    assert_eq!(rows[0], ["STATE", "FOR", "CLIENT", "WHO"]);
     assert!(rows[1][0] == "working" && rows[1][3] == "web1:7", "{table}");
     assert!(rows[2][0] == "waiting for anyone" && rows[2][3] == "-" && rows.len() == 3, "{table}");
     let objects = print(&["holders", "-s", &server, "--json", "a b"]);
     assert!(objects.contains(r#""claims":[{"state":"working","age":"#), "{objects}");
     drop(holder);
     let lines = [watching.line(), watching.line()];
-    assert!(lines[0].contains("holds it no more") && lines[1].contains("has a lock after its wait"), "{lines:?}");
+    assert!(
+        lines[0].contains("no longer holds the lock") && lines[1].contains("was granted the lock after its wait"),
+        "{lines:?}"
+    );
     let Ended { status, stderr, .. } = run(&["holders", "-s", &server]);
     assert_eq!((status, stderr.contains("needs one key")), (Some(64), true), "{stderr}");
+    let nobody = run(&["holders", "-s", &server, "other"]);
+    let said = "poolcounter: no holders or waiters of other\n";
+    assert_eq!(nobody, Ended { status: Some(0), stdout: String::new(), stderr: said.into() });
+    let second = Daemon::start(&[]);
+    let other = second.address.to_string();
+    let mut holder = second.connect();
+    assert_eq!(holder.ask("ACQ4ME one 1 5 60"), "LOCKED");
+    let Ended { status, stdout, stderr } = run(&["holders", "-s", &server, "-s", &other, "one"]);
+    assert_eq!((status, stderr), (Some(0), format!("poolcounter: {server}: no holders or waiters of one\n")));
+    assert!(stdout.lines().count() == 2 && stdout.lines().all(|line| line.starts_with(&other)), "{stdout}");
+    assert_eq!(
+        print(&["holders", "-s", &server, "--json", "other"]),
+        format!("[{{\"server\":\"{server}\",\"claims\":[]}}]\n")
+    );
     assert_eq!(run(&["watch", "-s", "unix:/nowhere", "k"]).status, Some(69));
 }
 
@@ -333,13 +348,13 @@ fn counters_are_got_acquired_and_dumped() {
     assert_eq!(counter(&["release", "a", "1"]), ended(2, "", "ERROR: 22 Not acquired\n"));
     assert_eq!(counter(&["release", "b", "1"]), ended(2, "", "ERROR: 01 Not found\n"));
     assert_eq!(counter(&["acquire", "a", "0", "1"]), ended(2, "", "ERROR: 04 Invalid arguments\n"));
-    assert_eq!(counter(&["dump"]), ended(0, "a 0 3\n", ""));
+    assert_eq!(counter(&["dump"]), ended(0, "COUNTER  UNITS  MOST\na        0      3\n", ""));
     let Ended { status, stdout, .. } = counter(&["stats"]);
     assert!(status == Some(0) && stdout.starts_with("objects: 1\n") && stdout.lines().count() == 15, "{stdout}");
 }
 
 #[test]
-fn units_that_are_lost_are_told_of() {
+fn lost_units_are_reported() {
     let mut daemon = Daemon::start(&["--counter", "--counter-listen", "127.0.0.1:0"]);
     let server = counter_address(&daemon);
     let mut child = Command::new(Daemon::program())
@@ -360,10 +375,10 @@ fn units_that_are_lost_are_told_of() {
 }
 
 #[test]
-fn misuse_has_one_status_and_says_what_would_be_right() {
+fn misuse_has_one_status_and_names_the_correct_form() {
     for (arguments, named) in [
         (&["counter"][..], "no request"),
-        (&["counter", "get"], "this is not how to get"),
+        (&["counter", "get"], "usage: poolcounter counter get NAME (see poolcounter help counter)"),
         (&["counter", "gett"], "unknown request \"gett\"; did you mean get?"),
         (&["serv"], "unknown command \"serv\"; did you mean serve?"),
         (&["holdrs", "k"], "unknown command \"holdrs\"; did you mean holders?"),
@@ -381,17 +396,35 @@ fn misuse_has_one_status_and_says_what_would_be_right() {
         (&["counter", "noop", "--", "true"], "runs a command"),
         (&["top", "-i", "0"], "--interval: \"0\" is not a number of seconds from 0.1"),
         (&["completions", "tcsh"], "\"tcsh\" is not bash, zsh or fish"),
+        (&["completions"], "completions needs a shell"),
         (&["stats", "-s", ""], "--server: \"\" is not a host"),
+        (&["exec", "-s", "host:99999", "--key", "a", "true"], "--server: \"host:99999\" is not a host"),
+        (&["stats", "-s", "tls:host:x"], "--server: \"tls:host:x\" is not a host"),
+        (&["counter", "get", ""], "a name cannot be sent"),
+        (&["admin", "DRAN"], "unknown command \"DRAN\"; did you mean DRAIN?"),
+        (&["help", "jobs", "fly"], "unexpected argument \"fly\""),
     ] {
         let Ended { status, stderr, .. } = run(arguments);
         assert!(stderr.contains(named) && stderr.lines().count() == 1, "{arguments:?}: {stderr}");
         assert_eq!(status, Some(64), "{arguments:?}");
     }
     let Ended { status, stderr, .. } = run(&["counter", "-s", "127.0.0.1:1", "noop"]);
-    assert_eq!((status, &*stderr), (Some(1), "poolcounter: 127.0.0.1:1: Connection refused (os error 111)\n"));
+    assert_eq!(
+        (status, &*stderr),
+        (Some(1), "poolcounter: 127.0.0.1:1: nothing listens there (is the daemon started with --counter?)\n")
+    );
+    for (arguments, option) in [
+        (&["jobs", "-s", "127.0.0.1:1", "put", "t", "body"][..], "--jobs"),
+        (&["members", "-s", "127.0.0.1:1"], "--members"),
+        (&["take", "-s", "127.0.0.1:1", "p", "--", "true"], "--members"),
+    ] {
+        let Ended { stderr, .. } = run(arguments);
+        let hint = format!("127.0.0.1:1: nothing listens there (is the daemon started with {option}?)\n");
+        assert!(stderr.ends_with(&hint), "{arguments:?}: {stderr}");
+    }
 }
 
-/// Where a daemon listens for counters, which it tells in its log.
+/// Returns the address of the counters, from the daemon's log.
 fn counter_address(daemon: &Daemon) -> String {
     let told = daemon.lines.iter().find_map(|line| line.rsplit_once("the counters are at "));
     told.map(|(_, address)| address.to_string()).unwrap_or_else(|| panic!("{:#?}", daemon.lines))
@@ -411,7 +444,9 @@ fn top_is_printed_where_there_is_no_terminal() {
             "pools: 2 connections, 0 Locks granted/s, 0 Refused, queue full/s, 1 Working, 0 Waiting, 0 Timeouts/s";
         assert_eq!(lines[2], line);
         assert!(
-            lines[4] == "Types of work" && lines[5].starts_with("type ") && lines[6].starts_with("Article "),
+            lines[4] == "First parts of keys"
+                && lines[5].starts_with("first part ")
+                && lines[6].starts_with("Article "),
             "{text}"
         );
         assert!(lines[8] == "Busiest keys now" && lines[10].starts_with("Article:a%20b  1 "), "{text}");
@@ -442,7 +477,7 @@ fn top_fills_a_terminal_and_leaves_it_as_it_was() {
         assert!(shown.contains("\x1b[?1049h"), "it has a screen of its own: {shown:?}");
         screen.write_all(end).expect("keys are read");
         assert_eq!(wait(&mut child).code(), Some(0), "{end:?}");
-        // The last that had it open is gone, which a pseudo terminal tells with an error.
+        // After the last close of the other side, a pseudo terminal returns an error.
         let mut rest = Vec::new();
         let _ = screen.read_to_end(&mut rest);
         assert!(String::from_utf8_lossy(&rest).contains("\x1b[?1049l"), "the screen is as it was before");
@@ -454,11 +489,11 @@ fn top_fails_when_a_server_does() {
     let (_daemon, server, _holder) = busy_daemon();
     let Ended { status, stdout, stderr } = run(&["top", "-s", &server, "-s", "127.0.0.1:1", "-i", "0.1", "-n", "1"]);
     assert_eq!((status, &*stderr), (Some(1), ""));
-    assert!(stdout.contains("127.0.0.1:1: Connection refused (os error 111)\n"), "{stdout}");
+    assert!(stdout.contains("127.0.0.1:1: nothing listens there\n"), "{stdout}");
     assert!(stdout.contains("Article:a%20b"), "{stdout}");
 }
 
-/// Starts it on a terminal, and waits until that shows something.
+/// Starts `top` on a terminal, and waits until it shows something.
 fn top_on_terminal(server: &str) -> (Child, File) {
     let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(Some(&size), None).expect("a pseudo terminal");
@@ -504,21 +539,21 @@ fn top_ends_upon_a_signal_and_leaves_the_terminal_as_it_was() {
     }
 }
 
-/// Half a key is no reason to wait for the other half.
+/// Half a key sequence does not delay the reaction to a signal.
 #[test]
 fn top_ends_upon_a_signal_in_the_middle_of_a_key() {
     let (_daemon, server, _holder) = busy_daemon();
     let (mut child, mut screen) = top_on_terminal(&server);
     screen.write_all(b"\x1b[1").expect("keys are read");
-    // It is not seen from here when it has come to that.
+    // The state of `top` cannot be observed from here.
     thread::sleep(Duration::from_millis(300));
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("the process is there");
     assert_eq!(wait(&mut child).code(), Some(0));
 }
 
-/// A server that does not answer keeps it from looking for signals for a while.
+/// A server that does not answer delays the check for signals for a while.
 #[test]
-fn top_ends_upon_a_second_signal_whatever_it_does() {
+fn a_second_signal_ends_top_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let server = listener.local_addr().expect("is bound").to_string();
     let terminal = openpty(None, None).expect("a pseudo terminal");
@@ -563,12 +598,13 @@ fn word_that_is_no_service_is_named_with_those_that_are() {
         (output.status.code(), String::from_utf8_lossy(&text).into_owned())
     };
     let (status, text) = run(&["stats", "job"]);
-    let wanted = ": there is no statistic \"job\"; a service or a list is one of pools, counters, members, jobs, ";
-    assert!(status == Some(1) && text.contains(wanted) && text.ends_with("; did you mean jobs?\n"), "{text}");
+    let wanted =
+        "poolcounter: there is no statistic \"job\"; a service or a list is one of pools, counters, members, jobs, ";
+    assert!(status == Some(64) && text.contains(wanted) && text.ends_with("; did you mean jobs?\n"), "{text}");
     let (status, text) = run(&["top", "-n", "1", "--service", "poolz"]);
     let wanted = "--service: \"poolz\" is not a service: pools, counters, members, jobs, ";
     assert!(status == Some(64) && text.contains(wanted) && text.ends_with("; did you mean pools?\n"), "{text}");
-    // A service that is off is named, and one that nobody has used is shown.
+    // A disabled service is named, and an unused one is shown.
     let (status, text) = run(&["top", "-n", "1", "-i", "0.1", "--service", "jobs"]);
     assert!(status == Some(0) && text.starts_with(&format!("{server}: up ")), "{text}");
     assert!(text.lines().next().is_some_and(|line| line.ends_with(", jobs: not enabled")), "{text}");

@@ -1,25 +1,27 @@
-//! What shells complete behind the program's name, each tried in the shell itself.
+//! Completions of the shells behind the program's name, each tried in the shell itself.
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_cli::COMMANDS;
-use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-/// What the program prints for a shell.
+/// Returns the script that the program prints for a shell.
 fn script(shell: &str) -> String {
     let output = Command::new(Daemon::program()).args(["completions", shell]).output().expect("the program runs");
     assert!(output.status.success() && output.stderr.is_empty());
     String::from_utf8(output.stdout).expect("is text")
 }
 
-/// Whether there is such a shell; that there is none is told.
+/// Returns whether a shell is installed; reports if it is not.
 fn has(shell: &str) -> bool {
     let found = Command::new(shell).args(["-c", "exit 0"]).status().is_ok_and(|status| status.success());
     if !found {
@@ -50,12 +52,52 @@ fn every_command_and_option_is_known() {
     }
 }
 
-/// A directory with files to complete, where the shells stand.
+/// Creates the working directory of the shells, with files to complete.
 fn scratch() -> Scratch {
     let scratch = Scratch::new();
     fs::write(scratch.file("my file"), "").expect("can be written");
     fs::create_dir(scratch.file("other")).expect("can be made");
     scratch
+}
+
+/// Prints names of the kinds that completions ask for.
+const NAMES: &str = "#!/bin/sh
+case \"$2 $3\" in
+    keys*) echo page:Main; echo plain ;;
+    pools*) echo phones ;;
+    'members phones') echo phone-1 ;;
+    tubes*) echo enwiki/sendMail ;;
+esac
+";
+
+#[test]
+fn names_are_those_of_servers() {
+    let options = ["--members", "--members-listen", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0"];
+    let daemon = Daemon::start(&[&options[..], &["--jobs-store", "memory"]].concat());
+    let names = |kind: &[&str], server: &str| {
+        let mut command = Command::new(Daemon::program());
+        let output =
+            command.arg("completions").args(kind).env("POOLCOUNTER_SERVERS", server).output().expect("it runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{kind:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("is text")
+    };
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("ACQ4ME page:Main 1 1"), "LOCKED");
+    assert_eq!(client.ask("ACQ4ME $(reboot) 1 1"), "LOCKED");
+    assert_eq!(names(&["keys"], &daemon.address.to_string()), "page:Main\n");
+    let mut client = Client::to(daemon.members());
+    assert_eq!([client.ask("POOL phones 0 1"), client.ask("ADD phones phone-1")], ["OK", "OK"]);
+    assert_eq!(names(&["pools"], &daemon.members().to_string()), "phones\n");
+    assert_eq!(names(&["members", "phones"], &daemon.members().to_string()), "phone-1\n");
+    let mut client = Client::to(daemon.jobs());
+    assert_eq!(client.ask("use enwiki/sendMail\r"), "USING enwiki/sendMail\r");
+    assert_eq!(names(&["tubes"], &daemon.jobs().to_string()), "default\nenwiki/sendMail\n");
+    // Without a server, and with one that does not answer, nothing is said.
+    assert_eq!(names(&["keys"], "127.0.0.1:1"), "");
+    let silent = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let begun = Instant::now();
+    assert_eq!(names(&["tubes"], &silent.local_addr().expect("is bound").to_string()), "");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -66,13 +108,25 @@ fn bash_offers_words() {
     let script = script("bash");
     for (words, expected) in [
         (&["e"][..], &["exec"][..]),
+        (&["s"], &["serve", "status", "stats"]),
+        (&["admin", "LOG", "d"], &["debug", "default"]),
+        (&["admin", "log", "t"], &["trace"]),
+        (&["jobs", "-s", "h", ":", "1", "summary", "t"], &["type", "tube"]),
+        (&["jobs", "list", "t", "b"], &["buried"]),
+        (&["holders", ""], &["page:Main", "plain"]),
+        (&["holders", "page", ":", "M"], &["Main"]),
+        (&["exec", "--key", "pl"], &["plain"]),
+        (&["members", "p"], &["pool", "phones"]),
+        (&["members", "-s", "h", "repair", "phones", ""], &["phone-1"]),
+        (&["take", ""], &["phones"]),
+        (&["jobs", "kick", "en"], &["enwiki/sendMail"]),
         (&["--max-l"], &["--max-locks", "--max-line"]),
         (&["--check"], &["--check"]),
         (&["exec", "--on-lost", ""], &["warn", "term", "kill"]),
         (&["exec", "--on-lost", "=", "t"], &["term"]),
         (&["exec", "--on-lost", "="], &["warn", "term", "kill"]),
         (&["exec", "--on-lost=t"], &["--on-lost=term"]),
-        (&["exec", "--key", ""], &[]),
+        (&["counter", "get", ""], &[]),
         (&["counter", "a"], &["acquire"]),
         (&["help", "st"], &["status", "stats"]),
         (&["help", "stats"], &["stats"]),
@@ -91,11 +145,12 @@ fn bash_offers_words() {
         (&["counter", "acquire", "n", "1", "2", "--", "ls", "poolc-"], &[]),
     ] {
         let scratch = scratch();
-        // A command of two directories is found twice.
+        // The command is in two directories.
         for directory in ["one", "two"] {
             let path = scratch.file(directory);
             fs::create_dir(&path).expect("can be made");
             poolcounter_testkit::daemon::install(&path.join("poolc-test"), b"#!/bin/sh\n");
+            poolcounter_testkit::daemon::install(&path.join("poolcounter"), NAMES.as_bytes());
         }
         let test = format!(
             "PATH={}:{}:$PATH\n{script}\nCOMP_WORDS=(poolcounter \"$@\") COMP_CWORD=$#\n_poolcounter\n\
@@ -110,7 +165,7 @@ fn bash_offers_words() {
     }
 }
 
-/// A shell at a terminal.
+/// Shell at a terminal.
 struct Interactive {
     child: Child,
     terminal: File,
@@ -122,7 +177,7 @@ impl Interactive {
         let size = Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(Some(&size), None).expect("a pseudo terminal");
         let stdio = || Stdio::from(pair.slave.try_clone().expect("a second handle"));
-        // Whatever it waits for in vain, it ends, and with it the terminal.
+        // The timeout ends a shell that waits in vain, and so the terminal.
         let child = Command::new("timeout")
             .args(["--foreground", "60"])
             .args(command)
@@ -144,7 +199,7 @@ impl Interactive {
         self.terminal.write_all(text.as_bytes()).expect("is read");
     }
 
-    /// Everything that is shown up to this text.
+    /// Returns everything that is shown up to this text.
     fn wait_for(&mut self, text: &str) -> String {
         loop {
             if let Some(at) = self.shown.find(text) {
@@ -157,9 +212,9 @@ impl Interactive {
         }
     }
 
-    /// The words that a line has after the tabulator was pressed behind it.
+    /// Returns the words of a line after the tabulator was pressed behind it.
     fn complete(&mut self, line: &str) -> Vec<String> {
-        // The beginning of the line makes the rest arguments of what prints them.
+        // The inserted beginning of the line makes the rest arguments of the command that prints them.
         self.send(&format!("{line}\t\x01printf '<%s>\\n' 'be''gin' \x05 'en''d'\n"));
         self.wait_for("<begin>");
         let printed = self.wait_for("<end>");
@@ -170,13 +225,13 @@ impl Interactive {
 
 impl Drop for Interactive {
     fn drop(&mut self) {
-        // `timeout` passes the signal on to the shell; it may have ended already.
+        // `timeout` passes the signal on to the shell, which may have ended already.
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGHUP);
         let _ = self.child.wait();
     }
 }
 
-/// What both shells complete alike: the line, and its last word afterwards.
+/// Lines that both shells complete alike, with their last word afterwards.
 const LINES: &[(&str, &str)] = &[
     ("poolcounter comp", "completions"),
     ("poolcounter --busy-p", "--busy-poll"),
@@ -275,7 +330,7 @@ fn fish_completes() {
     ] {
         let offered = offered(line);
         match expected {
-            // Versions differ in whether it is quoted.
+            // Versions differ in whether they quote it.
             ["my\\ file", _] => assert!(offered.len() == 1 && expected.contains(&&*offered[0]), "{line}: {offered:?}"),
             _ => assert_eq!(offered, expected, "{line}"),
         }

@@ -1,9 +1,13 @@
-//! What is written of options stands in their tables: the OPTIONS of the manual pages and the template of the configuration file are
-//! made from them. `make docs` has this test write them; without that, it fails where they are stale.
+//! Documents that are made from the tables of options: the OPTIONS of the manual pages and the template of the
+//! configuration file. `make docs` lets this test write them; without that, it fails when they are stale.
 
 use crate::pages::{DAEMON, PAGES, SETTINGS, at_root, read};
 use poolcounter::SERVICES;
-use poolcounter_cli::{COMMANDS, Command, MEMBER_REQUESTS, Opt, tables};
+use poolcounter_cli::{COMMANDS, Command, MEMBER_REQUESTS, Opt, daemon_options, tables};
+use poolcounter_core::stats::Stat;
+use poolcounter_protocol::command::Command as ProtocolCommand;
+use poolcounter_protocol::counters::stats::CounterStat;
+use poolcounter_protocol::pools::stats::PoolStat;
 use poolcounter_server::health;
 use poolcounter_service::access::Verb;
 use poolcounter_service::options::TableDoc;
@@ -11,12 +15,13 @@ use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::web;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::{fs, process};
 
-/// Set to have the files written.
+/// Environment variable that lets the test write the files.
 const WRITE: &str = "WRITE_DOCS";
 
-const METRICS: &str = "docs/metrics.md";
+pub const METRICS: &str = "docs/metrics.md";
 const TEMPLATE: &str = "debian/poolcounter.toml";
 
 const OPERATIONS: &str = "docs/operations.md";
@@ -46,7 +51,7 @@ who = ["all"]
 may = ["pools", "counters", "members", "jobs", "http", "admin"]
 "#;
 
-/// Chapters of the page of metrics: the heading, and what the names of their metrics begin with.
+/// Chapters of the page of metrics: the heading, and the prefix of the names of their metrics.
 const METRICS_CHAPTERS: [(&str, &str); 7] = [
     ("Locks", "poolcounter_pools_"),
     ("Counters", "poolcounter_counters_"),
@@ -74,7 +79,7 @@ reads with
 is in TOML.
 Debian's package has it as
 .Pa /etc/poolcounter.toml ,
-where each line shows a default.
+whose comments show the defaults.
 .Pp
 Settings of a service stand in its section:
 .Fl -jobs-port
@@ -126,7 +131,7 @@ who = [\"net:10.0.0.0/8\"]
 may = [\"pools:acquire\", \"jobs:put\", \"jobs:reserve\", \"members:take\"]
 
 [[access]]
-who = [\"net:127.0.0.0/8\", \"user:root\"]
+who = [\"net:127.0.0.0/8\", \"net:::1\", \"user:root\"]
 may = [\"pools\", \"jobs\", \"members\", \"http\", \"admin\"]
 ";
 
@@ -137,13 +142,26 @@ const SETTINGS_END: &str = "\
 .Xr poolcounter 8
 ";
 
-/// What begins and ends the part of a page that is made, with the name of the command in between.
+/// Marks around the part of a page that is made, with the name of the command in between.
 const BEGIN: &str = ".\\\" Made by make docs: the options of ";
 const END: &str = ".\\\" End of the options of ";
 
-/// Marks around the commands of the services in the daemon's page.
-const COMMANDS_BEGIN: &str = ".\\\" Made by make docs: the commands of the services.\n";
-const COMMANDS_END: &str = ".\\\" End of the commands of the services.\n";
+/// Marks around the commands of a service in the document of its protocol.
+const COMMANDS_BEGIN: &str = "<!-- Made by make docs: the commands. -->\n";
+const COMMANDS_END: &str = "<!-- End of the commands. -->\n";
+
+/// Services with commands, and the documents of their protocols. The commands of `admin` stand in a manual page.
+const PROTOCOLS: [(&str, &str); 5] = [
+    ("pools", "docs/protocols/pools.md"),
+    ("counters", "docs/protocols/counters.md"),
+    ("members", "docs/protocols/members.md"),
+    ("jobs", "docs/protocols/jobs.md"),
+    ("http", "docs/status-page.md"),
+];
+
+/// Marks around the statistics that a protocol has replies for.
+const STATISTICS_BEGIN: &str = "<!-- Made by make docs: the statistics. -->\n";
+const STATISTICS_END: &str = "<!-- End of the statistics. -->\n";
 
 /// Marks around the synopsis of the daemon.
 const SYNOPSIS_BEGIN: &str = ".\\\" Made by make docs: the synopsis of serve.\n";
@@ -153,19 +171,22 @@ const SYNOPSIS_END: &str = ".\\\" End of the synopsis of serve.\n";
 const REQUESTS_BEGIN: &str = ".\\\" Made by make docs: the requests of members.\n";
 const REQUESTS_END: &str = ".\\\" End of the requests of members.\n";
 
-/// What the template says before its settings.
+/// Settings of the package that differ from the defaults: the first incident needs the administration.
+const PACKAGE: &[(&str, &str)] = &[("admin", "[\"unix:/run/poolcounter/admin.sock\"]")];
+
+/// Beginning of the template, before its settings.
 const HEAD: &str = "\
-# Settings of the poolcounter daemon, which poolcounter(8) describes. Each line shows the default; to change it, remove the
-# \"# \" in front. What ARGS in /etc/default/poolcounter says counts more than this file.
+# Settings of the poolcounter daemon; see poolcounter.toml(5). A line with \"# \" in front shows a default; to change it, remove
+# the \"# \". The arguments in ARGS of /etc/default/poolcounter override this file.
 #
-# What is changed counts from the next reload on, which loses no lock. Without [[access]] at the end of this file, whoever can
-# connect is served, and whoever can open the status page sees keys and addresses. What goes over a network is not encrypted,
+# Changes take effect at the next reload, which loses no lock. Without [[access]] at the end of this file, every client that can
+# connect is served, and every reader of the status page sees keys and addresses. Connections over a network are not encrypted,
 # unless poolcounter tls stands before the daemon.
 ";
 
 #[test]
 fn options_and_commands_in_the_manual_are_those_of_the_tables() {
-    keep(DAEMON, &with_synopsis(&with_commands(&with_options(&read(DAEMON), &COMMANDS[0]))));
+    keep(DAEMON, &with_synopsis(&with_daemon_options(&read(DAEMON))));
     for page in PAGES {
         let own = COMMANDS.iter().filter(|command| page.commands.contains(&command.name));
         let own = own.filter(|command| own_options(command).next().is_some());
@@ -173,6 +194,34 @@ fn options_and_commands_in_the_manual_are_those_of_the_tables() {
         let has_requests = page.commands.contains(&"members");
         keep(page.path, &if has_requests { with_requests(&text) } else { text });
     }
+}
+
+#[test]
+fn commands_in_the_documents_of_protocols_are_those_of_the_tables() {
+    for info in SERVICES.iter().filter(|info| !info.commands.is_empty()) {
+        let (_, path) = PROTOCOLS.iter().find(|(name, _)| *name == info.name).expect("each has a document");
+        let row = |row: &ProtocolCommand| {
+            let right = |verb: Verb| format!("`{}:{}`", info.name, info.verbs[usize::from(verb.0)]);
+            let command = format!("{} {}", row.word, row.arguments.replace(['<', '>'], "").replace('|', "\\|"));
+            format!("| `{}` | {} | {} |\n", command.trim_end(), row.help, row.verb.map_or("none".into(), right))
+        };
+        let rows: String = info.commands.iter().map(row).collect();
+        let text = format!("\n| command | meaning | right |\n|---|---|---|\n{rows}\n");
+        keep(path, &between(&read(path), COMMANDS_BEGIN, COMMANDS_END, &text));
+    }
+}
+
+#[test]
+fn statistics_in_the_documents_of_protocols_are_those_of_the_tables() {
+    keep_statistics::<PoolStat>("docs/protocols/pools.md");
+    keep_statistics::<CounterStat>("docs/protocols/counters.md");
+}
+
+fn keep_statistics<S: Stat>(path: &str) {
+    let row = |stat: &S| format!("| `{}` | {} |\n", stat.row().name, stat.row().help);
+    let rows: String = S::ALL.iter().map(row).collect();
+    let text = format!("\n| statistic | meaning |\n|---|---|\n{rows}\n");
+    keep(path, &between(&read(path), STATISTICS_BEGIN, STATISTICS_END, &text));
 }
 
 #[test]
@@ -195,9 +244,8 @@ fn the_template_is_made_of_the_tables() {
     keep(TEMPLATE, &template());
 }
 
-/// The page is made of what a daemon with all services serves.
-#[test]
-fn metrics_in_their_page_are_those_of_a_daemon() {
+/// Starts a daemon with all services, in which every metric has a line as long as the last value lives.
+pub fn everything() -> (Daemon, SocketAddr, impl Sized) {
     let scratch = Scratch::new();
     let (config, store) = (scratch.file("settings.toml"), format!("sqlite:{}", scratch.file("jobs.db").display()));
     fs::write(&config, METRICS_SETTINGS).expect("there is room");
@@ -207,11 +255,18 @@ fn metrics_in_their_page_are_those_of_a_daemon() {
     let others = ["--jobs-store", &store, "--admin", &admin, "--config", config.to_str().expect("is text")];
     let options: Vec<&str> = services.into_iter().chain(listening.iter().map(String::as_str)).chain(others).collect();
     let (daemon, http) = web::start(&options);
-    assert_eq!(daemon.connect().ask("ACQ4ME page:1 1 1"), "LOCKED");
+    let mut worker = daemon.connect();
+    assert_eq!(worker.ask("ACQ4ME page:1 1 1"), "LOCKED");
     let mut runner = Client::to(daemon.jobs());
     assert_eq!(runner.ask("identify runner\r"), "IDENTIFIED runner\r");
     assert_eq!(runner.ask("put 0 0 60 1\r\na\r"), "INSERTED 1\r");
     assert_eq!(runner.ask("reserve\r"), "RESERVED 1 1\r");
+    (daemon, http, (worker, runner, scratch))
+}
+
+#[test]
+fn metrics_in_their_page_are_those_of_a_daemon() {
+    let (_daemon, http, _clients) = everything();
     keep(METRICS, &with_metrics(&read(METRICS), web::fetch(http, "/metrics").text()));
 }
 
@@ -226,7 +281,7 @@ fn conditions_in_their_page_are_those_of_the_services() {
     keep(OPERATIONS, &between(&read(OPERATIONS), CONDITIONS_BEGIN, CONDITIONS_END, &format!("{text}\n")));
 }
 
-/// The page with a table for each chapter.
+/// Returns the page with a table for each chapter.
 fn with_metrics(page: &str, metrics: &str) -> String {
     let mut rest: Vec<&str> = metrics.split("# HELP ").skip(1).collect();
     let mut text = String::new();
@@ -239,7 +294,7 @@ fn with_metrics(page: &str, metrics: &str) -> String {
     between(page, METRICS_BEGIN, METRICS_END, &format!("{text}\n"))
 }
 
-/// The row of a metric, from its part of the page.
+/// Returns the row of a metric, from its part of the page.
 fn metric(family: &str) -> String {
     let mut lines = family.lines();
     let (name, help) = lines.next().and_then(|line| line.split_once(' ')).expect("a name and its help");
@@ -251,7 +306,7 @@ fn metric(family: &str) -> String {
     format!("| `{name}` | {kind} | {names} | {help} |\n")
 }
 
-/// A default stands in the short text, for people, and in TOML.
+/// Each default stands in the short text, for people, and in TOML.
 #[test]
 fn defaults_agree() {
     for option in (COMMANDS[0].options)() {
@@ -263,63 +318,74 @@ fn defaults_agree() {
     }
 }
 
+/// Returns whether the tests write the files.
+pub fn writes() -> bool {
+    std::env::var_os(WRITE).is_some()
+}
+
 /// Writes the file, or asserts that it is as it would be written.
 fn keep(path: &str, text: &str) {
-    if std::env::var_os(WRITE).is_some() {
+    if writes() {
         fs::write(at_root(path), text).expect("can be written");
     } else {
         assert!(read(path) == text, "{path} is stale: make docs");
     }
 }
 
-/// The options of a command that its own section describes: all have help and version, and only the daemon's page says so there.
+/// Returns the options that the section of a command describes: all commands have help and version, and only the
+/// daemon's page lists these.
 fn own_options(command: &Command) -> impl Iterator<Item = Opt<()>> {
     let is_daemon = command.name == COMMANDS[0].name;
     let options = command.shown_options().into_iter();
     options.filter(move |option| is_daemon || !["help", "version"].contains(&option.long))
 }
 
-/// The page with the command's options between their marks.
+/// Returns the page with the command's options between their marks.
 fn with_options(page: &str, command: &Command) -> String {
     let items: String = own_options(command).map(|option| item(&option)).collect();
     let (begin, end) = (format!("{BEGIN}{}.\n", command.name), format!("{END}{}.\n", command.name));
     between(page, &begin, &end, &format!(".Bl -tag -width Ds\n{items}.El\n"))
 }
 
-/// The daemon's page with the options of its synopsis, but those that stand alone.
+/// Returns the daemon's page with its options in groups. The page of settings has the whole text of those that can
+/// stand in a file.
+fn with_daemon_options(page: &str) -> String {
+    let item = |option: &Opt<()>| {
+        if option.key.is_empty() {
+            item(option)
+        } else {
+            item_with(option, &format!("{}.\n", capitalised(option.doc_short).replace(". ", ".\n")))
+        }
+    };
+    let group = |(name, options): (&str, Vec<Opt<()>>)| {
+        let items: String = options.iter().filter(|option| !option.is_hidden).map(item).collect();
+        format!(".Ss {}\n.Bl -tag -width Ds\n{items}.El\n", capitalised(name))
+    };
+    let text: String = groups().into_iter().map(group).collect();
+    between(page, &format!("{BEGIN}serve.\n"), &format!("{END}serve.\n"), &text)
+}
+
+/// Returns the daemon's page with the options of its synopsis, but those that stand alone.
 fn with_synopsis(page: &str) -> String {
     let options = COMMANDS[0].shown_options().into_iter();
     let options = options.filter(|option| !["check", "help", "version"].contains(&option.long));
-    let item = |option: Opt<()>| {
+    let item = |option: &Opt<()>| {
         let name = if option.short.is_empty() { format!("-{}", option.long) } else { option.short.into() };
-        format!(".Op Fl {name} {}", markup(option.hint)).trim_end().to_string() + "\n"
+        format!("Oo Fl {name} {}", markup(option.hint)).trim_end().to_string() + " Oc"
     };
-    between(page, SYNOPSIS_BEGIN, SYNOPSIS_END, &options.map(item).collect::<String>())
+    let items: Vec<String> = options.map(|option| item(&option)).collect();
+    let lines: String = items.chunks(3).map(|items| format!(".{}\n", items.join(" "))).collect();
+    between(page, SYNOPSIS_BEGIN, SYNOPSIS_END, &lines)
 }
 
-/// The page with some text between two marks.
+/// Returns the page with some text between two marks.
 fn between(page: &str, begin: &str, end: &str, text: &str) -> String {
     let (before, rest) = page.split_once(begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
     let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("the page lacks {end}"));
     format!("{before}{begin}{text}{end}{after}")
 }
 
-/// The page with the commands of each service, and the right that each needs. Those of the administration have a section of their own.
-fn with_commands(page: &str) -> String {
-    let mut text = String::new();
-    for info in SERVICES.iter().filter(|info| !info.commands.is_empty()) {
-        text += &format!(".Ss Commands of {}\n.Bl -tag -width Ds\n", info.name);
-        for row in info.commands {
-            let right = |verb: Verb| format!("{}:{}", info.name, info.verbs[usize::from(verb.0)]);
-            let right = row.verb.map_or("no right is needed".into(), right);
-            text += &format!(".It Ic {}{}\n{}\n.Pq {right}\n", row.word, arguments(row.arguments), row.help);
-        }
-        text += ".El\n";
-    }
-    between(page, COMMANDS_BEGIN, COMMANDS_END, &text)
-}
-
-/// The page with the requests of `members`.
+/// Returns the page with the requests of `members`.
 fn with_requests(page: &str) -> String {
     let parameter = |text: &&str| {
         let plain = text.trim_matches(['[', ']']);
@@ -333,50 +399,24 @@ fn with_requests(page: &str) -> String {
     };
     let items = MEMBER_REQUESTS.iter().map(|request| {
         let parameters: Vec<String> = request.parameters.iter().map(parameter).collect();
-        let mut letters = request.summary.chars();
-        let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-        format!(".It Cm {} {}\n{first}{}.\n", request.word, parameters.join(" "), letters.as_str())
+        format!(".It Cm {} {}\n{}.\n", request.word, parameters.join(" "), capitalised(request.summary))
     });
     between(page, REQUESTS_BEGIN, REQUESTS_END, &format!(".Bl -tag -width Ds\n{}.El\n", items.collect::<String>()))
 }
 
-/// Arguments such as `<key> [who=<name>]...` in mdoc, with a space before each macro.
-fn arguments(text: &str) -> String {
-    let (mut markup, mut rest) = (String::new(), text);
-    let mut is_glued = false;
-    while !rest.is_empty() {
-        let word = rest.trim_start();
-        is_glued &= word.len() == rest.len();
-        let len = match word.as_bytes()[0] {
-            b'[' | b']' | b'|' => 1,
-            b'<' => word.find('>').expect("closes") + 1,
-            _ => word.find(['[', ']', '|', '<', ' ']).unwrap_or(word.len()),
-        };
-        let (token, left) = word.split_at(len);
-        let glue = if is_glued && token != "]" { " Ns" } else { "" };
-        markup += &match token {
-            "[" => format!("{glue} Oo"),
-            "]" => " Oc".into(),
-            "|" | "..." => format!("{glue} {token}"),
-            _ if token.starts_with('<') => format!("{glue} Ar {}", token.trim_matches(['<', '>'])),
-            _ => format!("{glue} Cm \\&{token}"),
-        };
-        is_glued = token != "[";
-        rest = left;
-    }
-    markup
+/// Returns one item of the list of options.
+fn item(option: &Opt<()>) -> String {
+    item_with(option, &lines_of(option.doc_long))
 }
 
-/// One item of the list of options.
-fn item(option: &Opt<()>) -> String {
+fn item_with(option: &Opt<()>, text: &str) -> String {
     let value = markup(option.hint);
     let named = |name: String| format!("Fl {name}{}{value}", if value.is_empty() { "" } else { " " });
     let short = if option.short.is_empty() { String::new() } else { named(option.short.into()) + " , " };
-    let text: String = option.doc_long.trim().lines().map(|line| format!("{}\n", line.trim())).collect();
     format!(".It {short}{}\n{text}", named(format!("-{}", option.long)))
 }
 
-/// A hint such as `IDLE[,INTERVAL]` or `warn|kill` in mdoc.
+/// Returns a hint such as `IDLE[,INTERVAL]` or `warn|kill` in mdoc.
 fn markup(hint: &str) -> String {
     if hint.contains('|') {
         return format!("Cm {}", hint.replace('|', " | "));
@@ -391,37 +431,51 @@ fn markup(hint: &str) -> String {
     open + &close
 }
 
-/// The page of settings: those of each service, those of the loop, and the tables.
+/// Returns the page of settings: those of each service, those of the loop, and the tables.
 fn page_of_settings() -> String {
-    let options = (COMMANDS[0].options)();
-    let mut rest = options.as_slice();
-    let mut text = SETTINGS_HEAD.to_string();
-    for service in SERVICES {
-        let (own, others) = rest.split_at(service.listening.len() + (service.settings)().rows().len());
-        text += &chapter(&service.name.to_uppercase(), own);
-        rest = others;
-    }
-    text += &chapter("THE DAEMON", rest);
+    let chapters = groups().into_iter().map(|(name, options)| chapter(&name.to_uppercase(), &options));
+    let mut text = SETTINGS_HEAD.to_string() + &chapters.collect::<String>();
     text += ".Sh TABLES\nTables stand behind all other settings, and may be repeated.\n.Bl -tag -width Ds\n";
     for about in tables() {
         let example = about.example.replace('\\', "\\e");
-        text += &format!(
-            ".It Va [[{}]]\n{}\n.Bd -literal\n[[{}]]\n{example}\n.Ed\n",
-            about.key,
-            about.doc_short.replace(". ", ".\n"),
-            about.key
-        );
+        let (key, long) = (about.key, lines_of(about.doc_long));
+        let short = about.doc_short.replace(". ", ".\n");
+        text += &format!(".It Va [[{key}]]\n{short}\n{long}.Bd -literal\n[[{key}]]\n{example}.Ed\n");
     }
     text + ".El\n.Sh EXAMPLES\n.Bd -literal -offset indent\n" + SETTINGS_EXAMPLE + ".Ed\n" + SETTINGS_END
 }
 
-/// The settings of one service, if it has some that can stand in a file.
+/// Returns the options of the daemon in groups, each with its heading.
+fn groups() -> Vec<(&'static str, Vec<Opt<()>>)> {
+    let mut groups = daemon_options();
+    groups.retain(|(_, options)| !options.is_empty());
+    let heading = |(name, options)| (if name == "daemon" { "the daemon" } else { name }, options);
+    groups.into_iter().map(heading).collect()
+}
+
+/// Returns the text of a table in the language of manual pages, without its indentation. The program is named, as a
+/// page has a name of its own.
+fn lines_of(text: &str) -> String {
+    let line = |line: &str| match line.strip_prefix(".Nm") {
+        Some(rest) => format!(".Nm poolcounter{rest}\n"),
+        None => format!("{line}\n"),
+    };
+    text.trim().lines().map(|text| line(text.trim())).collect()
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
+
+/// Returns the settings of one service; empty if none of them can stand in a file.
 fn chapter(heading: &str, options: &[Opt<()>]) -> String {
     let items: String = options.iter().filter(|option| !option.key.is_empty()).map(setting_item).collect();
     if items.is_empty() { items } else { format!(".Sh {heading}\n.Bl -tag -width Ds\n{items}.El\n") }
 }
 
-/// One setting: its name, the text of its option, and its value. Sections of the daemon's page are named as such.
+/// Returns one setting: its name, the text of its option, and its value. Sections of the daemon's page are named as
+/// such.
 fn setting_item(option: &Opt<()>) -> String {
     let line = |line: &str| match line.strip_prefix(".Sx ") {
         Some(section) => {
@@ -432,6 +486,7 @@ fn setting_item(option: &Opt<()>) -> String {
     };
     let text: String = option.doc_long.trim().lines().map(|text| line(text.trim())).collect();
     let value = match (option.hint, option.repeats) {
+        ("", _) if option.default == "0" => "true or false, or a number from 0 to 2".into(),
         ("", _) => "true or false".into(),
         ("N", _) => "a number".into(),
         (hint, true) => format!("one, or a list, of {}", hint.to_lowercase()),
@@ -444,30 +499,24 @@ fn setting_item(option: &Opt<()>) -> String {
     )
 }
 
-/// The template: the settings of each service, then those of the loop.
+/// Returns the template: the settings of each service, then those of the loop.
 fn template() -> String {
-    let options = (COMMANDS[0].options)();
-    let mut rest = options.as_slice();
     let mut text = HEAD.to_string();
-    for service in SERVICES {
-        let (own, others) = rest.split_at(service.listening.len() + (service.settings)().rows().len());
+    for (_, options) in groups() {
         text += "\n";
-        text.extend(own.iter().map(setting));
-        rest = others;
+        text.extend(options.iter().map(setting));
     }
-    text += "\n";
-    text.extend(rest.iter().map(setting));
     text.extend(tables().iter().map(table));
     text
 }
 
-/// The lines of one table. It stands behind all settings, as those that follow would belong to it.
+/// Returns the lines of one table. It stands behind all settings, because those behind it would belong to it.
 fn table(about: &TableDoc) -> String {
     let lines: String = about.example.lines().map(|line| format!("#   {line}\n")).collect();
     format!("\n# {}\n# Tables stand behind all other settings.\n# [[{}]]\n{lines}", about.doc_short, about.key)
 }
 
-/// The lines of one setting; none if it cannot stand in a file.
+/// Returns the lines of one setting; none if it cannot stand in a file.
 fn setting(option: &Opt<()>) -> String {
     if option.key.is_empty() {
         return String::new();
@@ -477,7 +526,11 @@ fn setting(option: &Opt<()>) -> String {
         "SECONDS" | "BYTES" | "MEGABYTES" | "MICROSECONDS" => format!(" In {}.", option.hint.to_lowercase()),
         _ => String::new(),
     };
-    let mut letters = what.chars();
-    let what: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
-    format!("# {what}.{unit}\n# {} = {}\n", option.key, option.default)
+    let what = capitalised(&what);
+    match PACKAGE.iter().find(|(key, _)| *key == option.key) {
+        Some((key, value)) => {
+            format!("# {what}.{unit} The default without this file is {}.\n{key} = {value}\n", option.default)
+        }
+        None => format!("# {what}.{unit}\n# {} = {}\n", option.key, option.default),
+    }
 }

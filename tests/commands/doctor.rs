@@ -1,9 +1,11 @@
-//! `doctor` and `config`: what they print, and their exit statuses.
+//! `doctor` and `config`: their output, and their exit statuses.
 
+use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 fn run(words: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = Command::new(Daemon::program()).args(words).output().expect("it runs");
@@ -12,7 +14,7 @@ fn run(words: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn a_daemon_that_is_well_and_one_that_is_gone_are_told() {
+fn healthy_and_unreachable_daemons_are_distinguished() {
     let daemon = Daemon::start(&[]);
     let scratch = Scratch::new();
     let file = scratch.file("settings.toml");
@@ -42,6 +44,50 @@ fn a_daemon_that_is_well_and_one_that_is_gone_are_told() {
     fs::write(&file, "listn = 1\n").expect("can be written");
     let (status, told, _) = run(&["doctor", "-c", path]);
     assert!(status == Some(2) && told.contains("did you mean listen?"), "{told}");
+    let checks: Vec<_> = told.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(checks, ["settings", "settings", "backlog"], "the defaults are not checked: {told}");
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_critical() {
+    let scratch = Scratch::new();
+    let (file, socket) = (scratch.file("settings.toml"), scratch.file("pools.sock"));
+    let unix = format!("unix:{}", socket.display());
+    let daemon = Daemon::start(&["--listen", &unix]);
+    fs::write(&file, format!("listen = [\"127.0.0.1:1\", \"{unix}\"]\n")).expect("can be written");
+    let path = file.to_str().expect("is text");
+    let (_, told, _) = run(&["doctor", "-c", path]);
+    assert!(told.contains("daemon and commands are of version"), "the second address is asked: {told}");
+    daemon.signal(Signal::SIGSTOP);
+    let (status, told, _) = run(&["doctor", "-c", path]);
+    daemon.signal(Signal::SIGCONT);
+    assert_eq!(status, Some(2), "{told}");
+    let lines: Vec<_> = told.lines().filter(|line| line.split_whitespace().nth(1) == Some("daemon")).collect();
+    assert!(lines.len() == 1 && lines[0].ends_with(&format!("it does not answer at {unix}")), "{told}");
+}
+
+#[test]
+fn a_drain_is_the_reason_for_a_closed_port() {
+    let scratch = Scratch::new();
+    let file = scratch.file("settings.toml");
+    let [admin, pools] = ["admin.sock", "pools.sock"].map(|name| format!("unix:{}", scratch.file(name).display()));
+    let daemon = Daemon::start(&["--listen", &pools, "--admin", &admin]);
+    let text = format!("listen = [\"{}\", \"{pools}\"]\nadmin = [\"{admin}\"]\n", daemon.address);
+    fs::write(&file, text).expect("can be written");
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 5 60"), "LOCKED");
+    let mut drain = Command::new(Daemon::program())
+        .args(["admin", "-a", &admin, "DRAIN"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut line = String::new();
+    BufReader::new(drain.stdout.as_mut().expect("is piped")).read_line(&mut line).expect("is text");
+    let (status, told, _) = run(&["doctor", "-c", file.to_str().expect("is text")]);
+    assert!(status == Some(2) && told.contains("it drains: new requests are refused"), "{told}");
+    let closed = format!("pools cannot be reached at {}: Connection refused: the daemon drains\n", daemon.address);
+    assert!(told.contains(&closed), "{told}");
+    drain.kill().and_then(|()| drain.wait()).expect("it ends");
 }
 
 #[test]
@@ -55,7 +101,7 @@ fn settings_are_printed_with_their_origin() {
         (status, told.split_whitespace().collect::<Vec<_>>().join(" ")),
         (Some(0), format!("max_hold = 7 # {path}:2"))
     );
-    // What is printed is a file of the same settings.
+    // The output is a file of the same settings.
     let (_, all, _) = run(&["config", "-c", path]);
     fs::write(&file, all).expect("can be written");
     assert_eq!(run(&["--check", "-c", path]).0, Some(0));

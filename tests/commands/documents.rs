@@ -1,5 +1,5 @@
-//! Documents: README.md and the pages of docs. Their commands are run and print the lines that stand there; their settings and
-//! links are checked. The conversations of docs/protocols are played in `tests/protocol/conversations.rs`.
+//! Documents: README.md and the pages of docs. Their commands are run and print the lines in the document; their
+//! settings and links are checked. The conversations of docs/protocols are played in `tests/protocol/conversations.rs`.
 
 use crate::pages::{self, at_root, read};
 use poolcounter_testkit::daemon::Daemon;
@@ -9,17 +9,17 @@ use poolcounter_testkit::skipped;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The largest README, so that a newcomer reads it.
+/// Bounds of README.md, so that a newcomer reads it.
 const README_BYTES: usize = 10_000;
 const README_LINES: usize = 200;
 
 /// Languages of blocks that are neither run nor checked: they build, install, or are for other programs.
 const SKIPPED: &[&str] = &["sh", "php", "ini", "groovy", "python", "text", "dockerfile", "sql"];
 
-/// The heading of the last chapter of each page.
+/// Heading of the last chapter of each page.
 const LAST_CHAPTER: &str = "What can go wrong";
 
 /// See [`sentences_are_plain`].
@@ -60,13 +60,35 @@ const RIDDLES: &[&str] = &[
     "only proxies may be able to",
 ];
 
-/// A document: its path below the root, and its text.
+/// Messages of the program that have a plainer form.
+const UNPLAIN_MESSAGES: &[&str] = &[
+    "show what goes on at servers",
+    "have the daemon on this machine take",
+    "this needs no name",
+    "after so many looks",
+    "so many members, all or none",
+    "who changes more is not read",
+    "what makes the tables",
+    "have buttons on the pages",
+    "the command line counts more",
+    "is no command (see",
+    "this is no request",
+    "this is not how to",
+    "is surplus\\",
+    "is no option;",
+    ": this is missing",
+    "Those with the most jobs come first",
+    "the one whose time to run ends first",
+    "is not a member's name and attributes",
+];
+
+/// Document: its path below the root, and its text.
 struct Document {
     path: String,
     text: String,
 }
 
-/// A fenced block: its language, and its lines.
+/// Fenced block: its language, and its lines.
 struct Block<'a> {
     language: &'a str,
     text: &'a str,
@@ -102,7 +124,7 @@ impl Document {
         self.blocks().into_iter().filter(|block| block.language == language).collect()
     }
 
-    /// Its headings, without those in blocks.
+    /// Returns its headings, without those in blocks.
     fn headings(&self) -> Vec<&str> {
         let prose = self.text.split("```").step_by(2);
         prose
@@ -124,7 +146,7 @@ fn the_readme_is_short_and_names_the_oldest_compiler() {
 }
 
 #[test]
-fn pages_say_for_whom_they_are_and_what_can_go_wrong() {
+fn pages_name_their_readers_and_their_errors() {
     for page in documents().into_iter().filter(|page| page.path.starts_with("docs/")) {
         let second = page.text.split("\n\n").nth(1).unwrap_or_default();
         assert!(second.starts_with("**For** "), "{} does not begin with whom it is for", page.path);
@@ -133,7 +155,7 @@ fn pages_say_for_whom_they_are_and_what_can_go_wrong() {
     }
 }
 
-/// Ways of saying something that have a plainer form, in documents and manuals.
+/// Documents and manuals avoid expressions that have a plainer form.
 #[test]
 fn sentences_are_plain() {
     let manuals = pages::all().map(|path| Document { text: read(path), path: path.into() });
@@ -145,7 +167,25 @@ fn sentences_are_plain() {
     }
 }
 
-/// Every alert stands in the table of the page for those who are paged, and no other.
+#[test]
+fn messages_are_plain() {
+    let mut directories = vec![PathBuf::from(at_root("src"))];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).expect("is a directory") {
+            let path = entry.expect("is readable").path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("is text");
+                for phrase in UNPLAIN_MESSAGES {
+                    assert!(!text.contains(phrase), "{}: {phrase}", path.display());
+                }
+            }
+        }
+    }
+}
+
+/// Every alert stands in the table of the operators' page, and no other.
 #[test]
 fn alerts_are_explained() {
     let rules = read("contrib/prometheus-rules.yaml");
@@ -154,6 +194,14 @@ fn alerts_are_explained() {
     let rows = page.lines().filter(|line| line.starts_with("| `"));
     let named = rows.flat_map(|row| row.split('`')).filter(|word| word.starts_with("PoolCounter"));
     assert_eq!(named.collect::<BTreeSet<&str>>(), alerts);
+    let runbooks =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("runbook: \"docs/operations.md#")?.strip_suffix('"'));
+    let runbooks: Vec<&str> = runbooks.collect();
+    assert_eq!(runbooks.len(), alerts.len(), "each alert has a runbook");
+    let page = Document { path: "docs/operations.md".into(), text: page };
+    for runbook in runbooks {
+        assert!(page.headings().into_iter().any(|heading| anchor(heading) == runbook), "{runbook}");
+    }
 }
 
 /// Links to files, and to headings.
@@ -178,7 +226,7 @@ fn links_lead_somewhere() {
     }
 }
 
-/// What a heading is called in links.
+/// Returns the anchor of a heading in links.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
@@ -190,7 +238,7 @@ fn every_block_is_tested_or_skipped() {
         let mut skipped_languages = BTreeSet::new();
         for Block { language, text } in page.blocks() {
             match language {
-                // Run and checked by the tests below, and played as conversations.
+                // These are run and checked by the tests below, and played as conversations.
                 "console" | "toml" | "conversation" => {}
                 "yaml" if text.starts_with("scrape_configs:") => check_scrape_config(text),
                 "yaml" => _ = skipped_languages.insert(language),
@@ -232,7 +280,8 @@ fn the_settings_are_well_formed() {
     }
 }
 
-/// Each block is a script for a new daemon. Lines of a block with a command in the background are compared without their order.
+/// Runs each block as a script for a new daemon. Lines of a block with a command in the background are compared without
+/// their order.
 #[test]
 fn the_commands_print_the_lines_that_stand_there() {
     for page in documents() {
@@ -257,12 +306,12 @@ fn the_commands_print_the_lines_that_stand_there() {
     }
 }
 
-/// The port of a holder and its age are others each time.
+/// Masks the port of a holder and its age, which differ in each run.
 fn without_holder(line: &str) -> String {
     line.split_once(" at 127.0.0.1:").map_or_else(|| line.to_string(), |(who, _)| format!("{who} at HOLDER"))
 }
 
-/// Runs commands as a script, and returns what they printed, with the daemon at the default ports. A provider runs until the
+/// Runs commands as a script, and returns their output, with the daemon at the default ports. A provider runs until the
 /// other commands have ended and no member is being cleaned.
 fn run(settings: &str, commands: &[&str]) -> String {
     let scratch = Scratch::new();

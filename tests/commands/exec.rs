@@ -1,4 +1,5 @@
-//! `poolcounter exec` as a process, with the real daemon: what it runs and when, how it ends, and what becomes of the lock.
+//! `poolcounter exec` as a process, with the real daemon: when it runs the command, how it ends, and the state of the
+//! lock.
 
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
@@ -16,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Says that it runs, and ends when its standard input does.
+/// Command that prints a line, and ends when its standard input does.
 const UNTIL_EOF: [&str; 3] = ["sh", "-c", "echo runs; cat"];
 
 fn exec(options: &[&str], command: &[&str]) -> Command {
@@ -25,7 +26,7 @@ fn exec(options: &[&str], command: &[&str]) -> Command {
     exec
 }
 
-/// Starts it with these options, for the pool `k`.
+/// Starts `exec` with these options, for the key `k`.
 fn start(server: &str, options: &[&str], command: &[&str]) -> Running {
     Running::start(&mut exec(&[&["-s", server, "-k", "k"], options].concat(), command))
 }
@@ -34,19 +35,19 @@ fn run(server: &str, options: &[&str], command: &[&str]) -> Ended {
     start(server, options, command).finish()
 }
 
-/// A daemon, how to name it, and a client that looks on.
+/// Starts a daemon; returns it with its address and an observing client.
 fn daemon() -> (Daemon, String, Client) {
     let daemon = Daemon::start(&[]);
     let (server, client) = (daemon.address.to_string(), daemon.connect());
     (daemon, server, client)
 }
 
-/// The address of a port where nobody listens.
+/// Returns the address of an unused port.
 fn nowhere() -> String {
     TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string()
 }
 
-/// Waits until nobody holds the pool any more.
+/// Waits until the key has no holder any more.
 fn assert_given_back(observer: &mut Client) {
     observer.wait_for_stat("processing_workers", 0);
     observer.wait_for_stat("hashtable_entries", 0);
@@ -107,7 +108,7 @@ fn arguments_input_and_output_are_those_of_the_command() {
         exec.finish(),
         Ended { status: Some(0), stdout: "<-k><a b><--><>input".into(), stderr: "oops\n".into() }
     );
-    // Without the dashes, the first word that is no option begins the command.
+    // Without the dashes, the first word that is not an option begins the command.
     let output =
         Command::new(Daemon::program()).args(["exec", "-s", &server, "-k", "k", "echo", "-k", "--help"]).output();
     assert_eq!(output.expect("the program runs").stdout, b"-k --help\n");
@@ -196,7 +197,7 @@ fn key_and_servers_may_be_in_the_environment() {
     let stats =
         Command::new(Daemon::program()).args(["stats", "total_acquired"]).env("POOLCOUNTER_SERVERS", &server).output();
     assert_eq!(stats.expect("it runs").stdout, b"total_acquired: 1\n");
-    // What the options say counts.
+    // Options override the environment.
     let mut named = exec(&["-s", &server, "-k", "k"], &["true"]);
     named.env("POOLCOUNTER_SERVERS", &nowhere).env("POOLCOUNTER_KEY", "a\nb");
     assert_eq!(Running::start(&mut named).finish().status, Some(0));
@@ -205,7 +206,7 @@ fn key_and_servers_may_be_in_the_environment() {
 }
 
 #[test]
-fn one_does_the_work_for_all_who_wait() {
+fn one_does_the_work_for_all_waiters() {
     let (_daemon, server, mut observer) = daemon();
     let mut first = start(&server, &["--any"], &UNTIL_EOF);
     assert_eq!(first.line(), "runs");
@@ -231,7 +232,7 @@ fn work_that_failed_is_done_by_the_next() {
 // Servers
 
 #[test]
-fn without_a_server_nothing_runs_unless_it_may() {
+fn without_a_server_only_fail_open_runs_the_command() {
     let (first, second) = (nowhere(), nowhere());
     let Ended { status, stdout, stderr } = run(&first, &["-s", &second], &["echo", "runs"]);
     assert_eq!((status, &*stdout), (Some(69), ""));
@@ -258,7 +259,7 @@ fn a_server_that_comes_late_is_waited_for() {
 #[test]
 fn the_next_server_is_asked_when_one_is_dead() {
     let (_daemon, server, mut observer) = daemon();
-    // Of ten dead ones, some come before it for any key.
+    // Some of the ten dead servers come before it for any key.
     let dead: Vec<String> = (0..10).map(|_| nowhere()).collect();
     let options: Vec<&str> = dead.iter().flat_map(|dead| ["-s", dead.as_str()]).collect();
     for key in ["a", "b", "c"] {
@@ -305,7 +306,7 @@ fn signals_are_passed_on() {
         let Ended { status, stdout, .. } = exec.finish();
         assert_eq!((status, stdout), (Some(5), format!("got {name}\n")));
     }
-    // A command without a handler of its own ends, and so does this, with the shells' status.
+    // A command without a handler of its own ends, and so does `exec`, with the shells' status.
     let mut exec = start(&server, &[], &["sh", "-c", "echo ready; exec sleep 60"]);
     assert_eq!(exec.line(), "ready");
     exec.signal(Signal::SIGTERM);
@@ -355,10 +356,10 @@ fn every_kill_gives_the_lock_back() {
     kill(Pid::from_raw(command), Signal::SIGKILL).expect("the command runs on, as nobody was there to end it");
 }
 
-// What is lost
+// Losses
 
 #[test]
-fn the_loss_of_the_lock_is_told_and_the_command_ended_if_wanted() {
+fn a_lost_lock_is_reported_and_ends_the_command_if_wanted() {
     for (action, status, told) in [
         ("warn", 3, "the command runs on without it"),
         ("term", 143, "the command is terminated"),
@@ -394,7 +395,7 @@ fn a_hold_that_is_over_is_a_lock_that_is_lost() {
     assert!(stderr.contains("the lock is lost, because its time is over"), "{stderr}");
 }
 
-/// The server has a shorter limit, of which it tells nobody: the end of the lock shows when it is given back.
+/// The server has a shorter limit, which it does not announce: the end of the lock shows at its release.
 #[test]
 fn a_lock_that_was_taken_back_is_missed_in_the_end() {
     let daemon = Daemon::start(&["--max-hold", "0.1"]);
@@ -413,10 +414,10 @@ fn an_upgrade_of_the_daemon_is_not_noticed() {
     assert_given_back(&mut observer);
 }
 
-// What it says
+// Messages
 
 #[test]
-fn the_wait_is_told() {
+fn the_wait_is_reported() {
     let (_daemon, server, mut holder) = daemon();
     assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
     let exec = start(&server, &["--print-wait"], &["true"]);
@@ -440,7 +441,7 @@ fn a_terminal_shows_the_wait() {
         .expect("the program runs");
     assert_eq!(wait(&mut child).code(), Some(75));
     let mut shown = Vec::new();
-    // The last that had it open is gone, which a pseudo terminal tells with an error.
+    // After the last close of the other side, a pseudo terminal returns an error.
     let _ = File::from(terminal.master).read_to_end(&mut shown);
     let shown = String::from_utf8(shown).expect("is text");
     let (said, holder) = shown.split_once("; ").expect("why, and who");

@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Each attempt after the first would bury a job.
+/// Retry after which the first failed attempt buries a job.
 const ONE_ATTEMPT: Retry = Retry { attempts: 1, first: Duration::ZERO, factor: 1.0, max: Duration::ZERO };
 
-/// A command that answers each line, and notes what it was given.
+/// Command that answers each line, and notes its input.
 const ANSWER: &str = r#"echo "$0 $JOB_TUBE" >>begun
     while read -r id body; do
         printf '%s %s\n' "$id" "$body" >>ran
@@ -29,7 +29,7 @@ fn put(producer: &Producer, tube: &str, bodies: &[&str]) {
     producer.put_many(&jobs).expect("are put").into_iter().for_each(|put| assert!(put.is_ok()));
 }
 
-/// A runner of batches, whose script gets this as its name.
+/// Starts a runner of batches, whose script gets `name` as its name.
 fn start(address: &str, options: &[&str], name: &str, script: &str) -> Running {
     let scratch = Scratch::new();
     let child = Command::new(Daemon::program())
@@ -55,7 +55,7 @@ fn a_command_gets_jobs_of_one_tube_and_answers_each() {
     let lines = ["1 1", "2 fail", r"3 two\nlines \\n", "4 chat", "5 5", "6 6", "7 7", "8 8"];
     running.expect_lines("ran", &lines);
     wait_for(&producer, [0, 0, 1, 0]);
-    // Three take turns, and one has a job more than a command takes.
+    // Three tubes take turns, and one has a job more than a command takes.
     running.expect_lines("begun", &["a t a/t a/t", "a t a/t a/t", "b mail b/mail b/mail", "b t b/t b/t"]);
     assert_eq!(errors(&producer, JobState::Delayed), ["no such page\nat all"]);
     running.signal();
@@ -125,7 +125,7 @@ fn a_command_has_its_time_for_each_answer() {
 fn a_command_gets_one_job_at_a_time_and_idle_workers_take_part() {
     let (_daemon, address, producer) = server(&[]);
     put(&producer, "a/t", &["x"; 8]);
-    // With the second line there would be another job in one process while others idle.
+    // A second line would put another job into one process while others are idle.
     let script = "while read -r id body; do echo $id $$ >>begun; sleep 1.2; echo $id done >&3; done";
     let running = start(&address, &["a/t", "--batch", "50", "-n", "4"], "", script);
     let begun = || fs::read_to_string(running.scratch.file("begun")).unwrap_or_default();
@@ -162,7 +162,7 @@ fn short_jobs_are_reserved_ahead_and_given_back_at_the_end() {
     running.finish();
 }
 
-/// What a job prints is no answer, with or without the end of a line; and what it starts may live on.
+/// The output of a job is no answer, with or without the end of a line; and processes that it starts may live on.
 #[test]
 fn answers_have_a_descriptor_of_their_own() {
     let (_daemon, address, producer) = server(&[]);
@@ -186,7 +186,7 @@ fn answers_have_a_descriptor_of_their_own() {
 }
 
 #[test]
-fn the_end_of_the_standard_error_tells_why() {
+fn the_end_of_the_standard_error_is_the_reason() {
     let (_daemon, address, producer) = server(&[]);
     put(&producer, "a/t", &["1", "2"]);
     let script = "while read -r id body; do
@@ -215,7 +215,7 @@ fn a_tube_or_a_wiki_rests_when_its_command_says_so() {
             case $JOB_WIKI in a) echo $id done 100 >&3;; b) echo $id release 50 >&3;; *) echo $id done >&3;; esac
         done";
     let running = start(&address, &["*/*", "--batch", "5"], "", script);
-    // Of b, whichever is first.
+    // Either tube of b may be first.
     until("three have run", || {
         fs::read_to_string(running.scratch.file("ran")).unwrap_or_default().lines().count() == 3
     });
@@ -234,7 +234,7 @@ fn a_tube_or_a_wiki_rests_when_its_command_says_so() {
 }
 
 #[test]
-fn a_wiki_whose_name_has_escapes_gets_it_whole() {
+fn a_wiki_with_escapes_in_its_name_gets_it_whole() {
     let (_daemon, address, producer) = server(&[]);
     put(&producer, "zh+3Fh+20b/t", &["x"]);
     let script = "read -r id body; echo \"$0|$JOB_WIKI|$JOB_TUBE|$JOB_TYPE\" >ran; echo $id done >&3";
@@ -244,7 +244,7 @@ fn a_wiki_whose_name_has_escapes_gets_it_whole() {
     running.finish();
 }
 
-/// The answer counts, though the connection was lost while the command worked.
+/// The answer is accepted, although the connection was lost while the command worked.
 #[test]
 fn a_restart_of_the_server_runs_no_job_twice() {
     let scratch = Scratch::new();
@@ -292,7 +292,7 @@ fn a_server_that_hangs_holds_up_no_other() {
         producer.put(&NewJob::new(body)).expect("is put");
         wait_for(&producer, [0; 4]);
     }
-    // It still waits for the first answer of that server, if this machine is not slower than its patience.
+    // The runner still waits for the first reply of that server, unless this machine is slower than its patience.
     let mut greeting = [0; 12];
     asking.set_nonblocking(true).expect("can be set");
     assert_eq!(asking.peek(&mut greeting).ok(), Some(greeting.len()));
@@ -338,7 +338,7 @@ fn a_runner_of_batches_outlives_its_server() {
     assert!(lines.contains(&format!("poolcounter: job 1 of a/t: lost after T s{lost}")), "{said}");
 }
 
-/// The connection that takes batches is not used, nor looked at, until there is one.
+/// The connection that takes batches is not used, and not checked, until there is one.
 #[test]
 fn a_runner_that_waits_sleeps_after_a_restart() {
     let (daemon, address, producer) = server(&[]);
@@ -357,7 +357,7 @@ fn a_runner_that_waits_sleeps_after_a_restart() {
     assert!(woken < 10, "a connection that is closed keeps it busy: {woken}");
 }
 
-/// How often the threads of a process have slept until something was to do.
+/// Returns how often the threads of a process have slept.
 fn wakes(pid: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
     let count = |task: std::io::Result<fs::DirEntry>| {

@@ -1,11 +1,11 @@
-//! `poolcounter jobs` as processes, with the real daemon and with Debian's beanstalkd: what is put and printed, what a runner runs,
-//! and what becomes of the jobs.
+//! `poolcounter jobs` as processes, with the real daemon and with Debian's beanstalkd: puts, output, runs of a runner
+//! and the fate of the jobs.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_client::{JobState, NewJob, Producer, PutOutcome};
 use poolcounter_testkit::beanstalkd::Beanstalkd;
-use poolcounter_testkit::daemon::{Daemon, wait};
+use poolcounter_testkit::daemon::{Client, Daemon, wait};
 use poolcounter_testkit::jobs_command::{
     Running, TIMEOUTS, counts, errors, jobs, jobs_with_input, server, wait_for, without_time,
 };
@@ -38,19 +38,23 @@ fn jobs_are_put_and_looked_at() {
         ["1", "0", "7", "0", "k", "g", "-"]
     );
     let json = jobs(&["list", "b/t", "--limit", "2", "--after", "3", "-j"]);
-    assert!(json.starts_with(r#"[{"id":4,"#) && json.matches(r#""id""#).count() == 2, "{json}");
+    assert!(json.starts_with(r#"[{"server":""#) && json.contains(r#"","jobs":[{"id":4,"#), "{json}");
+    assert!(json.matches(r#""id""#).count() == 2 && json.contains(r#""key":null"#), "{json}");
     assert_eq!(jobs(&["kick", "1"]), "");
-    assert_eq!(jobs(&["kick", "a/*"]), "KICKED 1\n");
+    assert_eq!(jobs(&["kick", "a/*"]), "KICKED 0\n", "a delayed job keeps its delay");
+    assert_eq!(jobs(&["kick", "a/*", "delayed"]), "KICKED 1\n");
     let summary = jobs(&["summary", "type"]);
     let row: Vec<&str> = summary.lines().last().expect("a row").split_whitespace().collect();
     assert_eq!(row[..5], ["t", "2503", "0", "0", "0"], "{summary}");
     assert!(jobs(&["summary", "wiki", "--json"]).contains(r#"{"name":"b","ready":2501,"reserved":0"#));
     assert!(jobs(&["stats", "1"]).contains("\npri: 7\n") && jobs(&["stats"]).starts_with("current-jobs-urgent: 1\n"));
-    assert!(jobs(&["stats", "a/t", "--json"]).starts_with(r#"{"name":"a/t","current-jobs-urgent":1,"#));
+    assert!(jobs(&["stats", "a/t", "--json"]).contains(r#"","stats":{"name":"a/t","current-jobs-urgent":1,"#));
     assert_eq!(jobs(&["delete", "1"]), "");
     assert_eq!(jobs(&["pause", "*/t", "60"]), "");
     assert_eq!(jobs(&["clear", "*/t"]), "CLEARED 2502\n");
 }
+
+const BAD_NAME: &str = "a name cannot be sent: it is empty, too long or has a byte that the protocol does not allow";
 
 #[test]
 fn faults_are_named() {
@@ -58,7 +62,7 @@ fn faults_are_named() {
     for (arguments, status, said) in [
         (&["peek", "1"][..], 1, "1: NOT_FOUND"),
         (&["delete", "x"], 64, "\"x\" is not the number of a job (see poolcounter help jobs)"),
-        (&["put", "a b", "x"], 64, "the name cannot be sent"),
+        (&["put", "a b", "x"], 64, BAD_NAME),
         (&["put", "a", "too long"], 76, "the server refuses: JOB_TOO_BIG"),
         (&["put", "a", "x", "-n", "2"], 64, "--parallel is not for put (see poolcounter help jobs)"),
         (&["put", "a", "x", "--root", "s"], 64, "--root and --root-ts go together (see poolcounter help jobs)"),
@@ -67,7 +71,7 @@ fn faults_are_named() {
             64,
             "\"waiting\" is not ready, reserved, delayed or buried (see poolcounter help jobs)",
         ),
-        (&["summary", "x"], 64, "not wiki, type, tube or runner (see poolcounter help jobs)"),
+        (&["summary", "x"], 64, "summary is by wiki, type, tube or runner (see poolcounter help jobs)"),
         (&["pause", "a", "long"], 64, "long is not a number of seconds (see poolcounter help jobs)"),
         (&["run", "a"], 64, "run needs tubes or patterns, and a command behind -- (see poolcounter help jobs)"),
         (
@@ -75,17 +79,31 @@ fn faults_are_named() {
             64,
             "a=0: the weight is not a number from 1 to 1000 (see poolcounter help jobs)",
         ),
-        (&["run", "a*", "--", "true"], 76, "the name cannot be sent"),
+        (&["run", "a*", "--", "true"], 64, BAD_NAME),
+        (
+            &["run", "a", "--name", "x y", "--", "true"],
+            64,
+            "--name: \"x y\" is not a name: 1 to 64 bytes without spaces and line ends",
+        ),
         (&["peek", "a", "--", "true"], 64, "only \"run\" runs a command (see poolcounter help jobs)"),
         (&["fly"], 64, "unknown request \"fly\" (see poolcounter help jobs)"),
         (&["kcik"], 64, "unknown request \"kcik\"; did you mean kick? (see poolcounter help jobs)"),
         (&[], 64, "no request is named (see poolcounter help jobs)"),
-        (&["peek"], 64, "this is not how to peek (see poolcounter help jobs)"),
+        (&["peek"], 64, "usage: poolcounter jobs peek ID | TUBE [STATE] (see poolcounter help jobs)"),
     ] {
         let ended = jobs_with_input(&address, arguments, b"");
         assert_eq!((ended.status, &*ended.stderr), (Some(status), &*format!("poolcounter: {said}\n")), "{arguments:?}");
     }
     assert_eq!(jobs_with_input("127.0.0.1:1", &["peek", "1"], b"").status, Some(69));
+    for (server, arguments, status) in [
+        (&*address, &["show", "9", "-j"][..], 1),
+        (&address, &["list", "none", "-j"], 1),
+        ("127.0.0.1:1", &["stats", "-j"], 69),
+    ] {
+        let ended = jobs_with_input(server, arguments, b"");
+        assert_eq!((ended.status, &*ended.stderr), (Some(status), ""), "{arguments:?}");
+        assert!(ended.stdout.starts_with("[{") && ended.stdout.contains("\"error\":\""), "{}", ended.stdout);
+    }
 }
 
 #[test]
@@ -157,6 +175,34 @@ fn a_failed_job_is_shown_with_its_error_and_kicked() {
 }
 
 #[test]
+fn failed_jobs_of_all_states_are_listed() {
+    let (_daemon, address, producer) = server(&[]);
+    let mut beanstalk = Client::to(address.parse().expect("is an address"));
+    // Jobs 1 to 3 fail and are buried, delayed and ready; the others of the tube have not failed.
+    drop(producer.put_many(&[(); 3].map(|()| NewJob::new("x"))).expect("are put"));
+    assert_eq!(beanstalk.ask("watch a/t\r"), "WATCHING 2\r");
+    for (id, end) in [(1, "0 0 1 bury"), (2, "0 600 1"), (3, "0 0 1")] {
+        beanstalk.send(b"reserve\r\n");
+        assert_eq!(beanstalk.line(), format!("RESERVED {id} 1\r"));
+        assert_eq!(beanstalk.line(), "x\r");
+        beanstalk.send(format!("fail {id} {end}\r\nx\r\n").as_bytes());
+        beanstalk.line();
+    }
+    assert_eq!(beanstalk.ask("kick-job 3\r"), "KICKED\r", "it is ready");
+    let fresh: Vec<NewJob> = (0..1200).map(|_| NewJob::new("y")).collect();
+    fresh.chunks(600).for_each(|jobs| drop(producer.put_many(jobs).expect("are put")));
+    let jobs = |arguments: &[&str]| jobs(&address, arguments);
+    let of = |list: String| -> Vec<String> {
+        list.lines().filter_map(|line| Some(line.split_once(", attempts ")?.0.into())).collect()
+    };
+    assert_eq!(of(jobs(&["list", "a/t", "--error"])), ["job 1", "job 2", "job 3"]);
+    assert_eq!(of(jobs(&["list", "a/t", "--error", "--limit", "1"])), ["job 1"]);
+    assert_eq!(of(jobs(&["list", "a/t", "--error", "--limit", "1", "--after", "1"])), ["job 2"]);
+    assert_eq!(of(jobs(&["list", "a/t", "delayed", "--error"])), ["job 2"]);
+    assert_eq!(jobs_with_input(&address, &["list", "none", "--error"], b"").stderr, "poolcounter: none: NOT_FOUND\n");
+}
+
+#[test]
 fn a_job_is_touched_as_long_as_its_command_runs() {
     let (_daemon, address, producer) = server(&[]);
     producer.put(&NewJob { ttr: Duration::from_secs(1), ..NewJob::new(vec![b'x'; 65_000]) }).expect("is put");
@@ -172,7 +218,7 @@ fn a_job_is_touched_as_long_as_its_command_runs() {
 fn a_command_that_hangs_is_ended() {
     let (_daemon, address, producer) = server(&[]);
     producer.put(&NewJob::new("x")).expect("is put");
-    // What it has started hangs, too.
+    // The child of the command hangs, too.
     let running = Running::start(&address, &["--timeout", "0.2", "--delay", "100"], "echo busy; sleep 1000 & wait");
     wait_for(&producer, [0, 0, 1, 0]);
     assert_eq!(errors(&producer, JobState::Delayed), ["its command took longer than 0.2 s\nbusy\n"]);
@@ -219,7 +265,7 @@ fn jobs_that_do_not_finish_are_given_back() {
         running.expect_lines("begun", &[""]);
         for _ in 0..signals {
             running.signal();
-            // Two that come at once are one.
+            // Two signals at the same time are one.
             thread::sleep(Duration::from_millis(100));
         }
         assert_eq!(running.finish(), "");
@@ -262,7 +308,7 @@ fn a_command_that_cannot_be_run_costs_no_attempt() {
     assert_eq!(wait(&mut child).code(), Some(0));
     let mut said = String::new();
     child.stderr.take().expect("is piped").read_to_string(&mut said).expect("is text");
-    assert!(said.contains("/does/not/exist cannot be run: No such file or directory (os error 2)"), "{said}");
+    assert!(said.contains("/does/not/exist cannot be run: No such file or directory"), "{said}");
     assert_eq!(errors(&producer, JobState::Delayed), [""]);
 }
 
@@ -293,10 +339,13 @@ fn a_beanstalkd_will_do() {
     let running = Running::start(&address, &["--delay", "100", "--bury-on", "65"], script);
     running.expect_lines("ran", &["1 good", "2 bad", "3 bury"]);
     wait_for(&producer, [0, 0, 1, 1]);
-    assert_eq!(jobs(&address, &["kick", "a/t"]), "KICKED 2\n");
-    running.expect_lines("ran", &["1 good", "2 bad", "2 bad", "3 bury", "3 bury"]);
+    let refused = jobs_with_input(&address, &["kick", "a/t", "delayed"], b"");
+    let said = "poolcounter: this server kicks delayed jobs only if none is buried (see poolcounter help jobs)\n";
+    assert_eq!((refused.status, &*refused.stderr), (Some(64), said));
+    assert_eq!(jobs(&address, &["kick", "a/t"]), "KICKED 1\n");
+    running.expect_lines("ran", &["1 good", "2 bad", "3 bury", "3 bury"]);
     assert!(matches!(producer.put(&NewJob::new("good")), Ok(PutOutcome::Inserted(_))));
-    running.expect_lines("ran", &["1 good", "2 bad", "2 bad", "3 bury", "3 bury", "4 good"]);
+    running.expect_lines("ran", &["1 good", "2 bad", "3 bury", "3 bury", "4 good"]);
     running.signal();
     let said = running.finish();
     assert!(said.contains("its command ended with status 65; the server does not keep that"), "{said}");

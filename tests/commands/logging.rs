@@ -1,4 +1,4 @@
-//! The log of the daemon: on a standard error that nobody reads, for the journal, and what is in it.
+//! The log of the daemon: on an unread standard error, for the journal, and its contents.
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::pty::openpty;
@@ -17,16 +17,16 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// More requests than a pipe, a socket or a terminal has room for when each is logged.
+/// Number of requests whose log fills a pipe, a socket and a terminal.
 const REQUESTS: usize = 2_000;
 
-/// A daemon that logs every line, and what it writes its log to.
+/// Daemon that logs every line, and the two sides of its log.
 struct Logging {
     child: Child,
     address: SocketAddr,
-    /// The side that is read, or not.
+    /// Side for reading.
     reader: BufReader<File>,
-    /// Another handle of the side that the daemon writes to.
+    /// Another handle of the side to which the daemon writes.
     writer: OwnedFd,
 }
 
@@ -50,7 +50,7 @@ impl Logging {
         Logging { child, address, reader, writer }
     }
 
-    /// One on each kind of standard error that can be full.
+    /// Starts a daemon on each kind of standard error that can be full.
     fn on_each_kind() -> [Logging; 3] {
         let pipe = std::io::pipe().expect("a pipe");
         let sockets = UnixStream::pair().expect("a pair of sockets");
@@ -62,7 +62,7 @@ impl Logging {
         ]
     }
 
-    /// Asks for so much that the log has no room for it.
+    /// Sends so many requests that the log has no room for them.
     fn flood(&self) -> Client {
         let mut client = Client::to(self.address);
         for _ in 0..REQUESTS {
@@ -79,14 +79,14 @@ impl Logging {
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 #[test]
-fn a_log_that_nobody_reads_stops_nothing() {
+fn an_unread_log_does_not_block_the_daemon() {
     for mut daemon in Logging::on_each_kind() {
         daemon.flood();
         let flags = fcntl(&daemon.writer, FcntlArg::F_GETFL).expect("is open");
@@ -102,18 +102,18 @@ fn lines_that_are_lost_are_counted() {
         let (fresh, _) = std::io::pipe().expect("a pipe");
         let mut reader = std::mem::replace(&mut daemon.reader, BufReader::new(File::from(OwnedFd::from(fresh))));
         let (sender, log) = channel();
-        // It ends with the daemon's last line, or with the process.
+        // The thread ends with the daemon's last line, or with the process.
         thread::spawn(move || {
             let lines = reader.by_ref().lines().map_while(Result::ok);
             lines.for_each(|line| drop(sender.send(line)));
         });
-        // Until some of it was read, this is lost as well.
+        // These requests are lost as well until some of the log was read.
         let mut lines: Vec<String> = Vec::new();
         let deadline = Instant::now() + PATIENCE;
         while !lines.iter().any(|line| line.contains(" > RELEASE last")) {
             assert!(Instant::now() < deadline, "nothing is logged any more");
             assert_eq!(client.ask("RELEASE last"), "NOT_LOCKED");
-            // Until there is nothing more to read, and so room for what comes.
+            // Reading on until the log is empty makes room for the next lines.
             lines.extend(iter::from_fn(|| log.recv_timeout(Duration::from_millis(200)).ok()));
         }
         daemon.terminate();
@@ -131,8 +131,8 @@ fn lines_that_are_lost_are_counted() {
     }
 }
 
-/// Starts it with the standard error named as the journal's, or something else so named, and returns the first line there
-/// that is not about the descriptors of this machine.
+/// Starts the daemon with the standard error named as the journal's, or with another file so named, and returns the
+/// first line there that is not about the descriptors of this machine.
 fn first_line(is_named: bool, arguments: &[&str]) -> String {
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let writer = OwnedFd::from(writer);
@@ -147,7 +147,7 @@ fn first_line(is_named: bool, arguments: &[&str]) -> String {
         .expect("the program runs");
     let mut lines = BufReader::new(&mut reader).lines().map(|line| line.expect("is text"));
     let line = lines.find(|line| !line.contains("files may be open")).unwrap_or_default();
-    // It may have ended already.
+    // The process may have ended already.
     let _ = child.kill();
     let _ = child.wait();
     line
@@ -196,7 +196,7 @@ fn every_line_is_logged_in_both_directions() {
     daemon.wait_for_log("connection 0 > nonsense");
     daemon.wait_for_log("connection 0 < ERROR BAD_COMMAND");
     let mut counters = Client::to(daemon.counters());
-    // Get, then Stats, then what is no command.
+    // Get, then Stats, then an invalid command.
     counters.send(b"\x90\x01\0\0\0\0\0\x03\0\0\0\0\0\x01a");
     daemon.wait_for_log("connection 1 > 0x01 ");
     daemon.wait_for_log("connection 1 < 0x01 Not found");

@@ -1,6 +1,8 @@
-//! Tests of the commands, the settings, the manual, and what else an operator reads or types.
+//! Tests of the commands, the settings, the manual, and everything else that an operator reads or types.
 
 mod admin;
+mod bench_tables;
+mod circles;
 mod commands;
 mod completions;
 mod docs;
@@ -12,11 +14,13 @@ mod jobs_shell;
 mod logging;
 mod makefile;
 mod manual;
+mod map;
 mod members_ci;
 mod members_config;
 mod members_leases;
 mod members_requests;
 mod members_shell;
+mod names;
 mod pages;
 mod provide;
 mod settings;

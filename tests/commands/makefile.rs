@@ -1,14 +1,14 @@
-//! What `make` says and does where something is missing.
+//! Messages and actions of `make` when something is missing.
 
 use poolcounter_testkit::daemon::install;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Where a program is.
+/// Returns the path of a program.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file())
@@ -76,7 +76,22 @@ fn a_package_needs_no_root_but_for_what_is_missing() {
     assert!(worked && stdout.ends_with("it is built\n") && !stdout.contains("as root"), "{stdout}");
 }
 
-/// Settings that are there stay; the units name the program and the settings of this installation.
+/// Checks that the documents of a directory link only to files that are installed as well.
+fn check_links(directory: &Path) {
+    for entry in fs::read_dir(directory).expect("it is installed") {
+        let path = entry.expect("it can be read").path();
+        if path.is_dir() {
+            check_links(&path);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            let text = fs::read_to_string(&path).expect("it is text");
+            for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+                assert!(link.contains("://") || directory.join(link).exists(), "{}: {link}", path.display());
+            }
+        }
+    }
+}
+
+/// Existing settings stay; the units name the program and the settings of this installation.
 #[test]
 fn an_installation_has_settings_and_units() {
     let Some(make) = find("make") else { return };
@@ -103,7 +118,7 @@ fn an_installation_has_settings_and_units() {
         read("opt/lib/systemd/system/poolcounter-tls.service")
             .contains("\nExecStart=/opt/sbin/poolcounter tls $ARGS\n")
     );
-    read("opt/share/doc/poolcounter/docs/protocols/jobs.md");
+    check_links(&root.join("opt/share/doc/poolcounter"));
 
     fs::write(root.join("etc/poolcounter.toml"), "max_hold = 60\n").expect("can be written");
     install_with("PREFIX=/opt");

@@ -1,12 +1,8 @@
-//! The manual pages say all that the tables of the code say, and nothing more.
+//! The manual pages describe everything in the tables of the code, and nothing more.
 
-use crate::pages::{self, DAEMON, PAGES, at_root, read};
+use crate::pages::{self, DAEMON, PAGES, SETTINGS, at_root, read};
 use poolcounter_cli::{COMMANDS, Command as Subcommand, Opt};
-use poolcounter_core::stats::Stat;
 use poolcounter_members::state::Key;
-use poolcounter_members::stats::{Levels, MemberStat};
-use poolcounter_protocol::counters::stats::CounterStat;
-use poolcounter_protocol::pools::stats::PoolStat;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::process::Command;
@@ -22,8 +18,10 @@ fn every_option_is_described_and_no_other_is_named() {
 #[test]
 fn every_command_is_described_with_its_options() {
     let general: BTreeSet<String> = ["V", "-version", "h", "-help"].map(String::from).into();
-    assert_eq!(named(section(&read(PAGES[0].path), "DESCRIPTION")), general, "the options that all have");
-    // The daemon has a page of its own, and the help is the options that all have.
+    // The options that all have, and those of commands that ask servers.
+    let common = general.iter().cloned().chain(["s", "-server", "-tls"].map(String::from)).collect();
+    assert_eq!(named(section(&read(PAGES[0].path), "DESCRIPTION")), common, "the options that are described once");
+    // The daemon has a page of its own, and the options of `help` are common to all commands.
     for command in COMMANDS[1..].iter().filter(|command| command.name != "help") {
         let page = PAGES.iter().find(|page| page.commands.contains(&command.name));
         let page = read(page.unwrap_or_else(|| panic!("no page describes {}", command.name)).path);
@@ -50,26 +48,24 @@ fn every_command_is_described_with_its_options() {
 }
 
 #[test]
-fn every_statistic_is_described_in_order() {
-    let page = read(DAEMON);
-    let described = |name| section(&page, name).filter_map(|line| line.strip_prefix(".It Va ")).collect::<Vec<&str>>();
-    assert_eq!(described("STATISTICS"), names::<PoolStat>());
-    assert_eq!(described("COUNTERS"), names::<CounterStat>());
-    assert_eq!(described("MEMBERS"), [names::<Levels>(), names::<MemberStat>()].concat());
-}
-
-#[test]
 fn every_setting_of_a_pool_of_members_is_described_in_order() {
-    let page = read(DAEMON);
-    let items = section(&page, "MEMBERS").filter_map(|line| line.strip_prefix(".It Cm "));
-    // The options of a take are items, too.
-    let described: Vec<&str> = items.filter(|item| !item.contains('=')).collect();
+    let page = read(SETTINGS);
+    let items = section(&page, "TABLES").skip_while(|line| *line != ".It Va [[members.pool]]");
+    let described: Vec<&str> = items.filter_map(|line| line.strip_prefix(".It Cm ")).collect();
     let known: Vec<&str> = Key::ALL.iter().map(|key| key.name()).collect();
     assert_eq!(described, known);
 }
 
-fn names<S: Stat>() -> Vec<&'static str> {
-    S::ALL.iter().map(|stat| stat.row().name).collect()
+#[test]
+fn sections_of_the_daemons_page_exist_if_the_page_of_settings_names_them() {
+    let (daemon, settings) = (read(DAEMON), read(SETTINGS));
+    let lines: Vec<&str> = settings.lines().collect();
+    let before = lines.windows(2).filter(|pair| pair[1].starts_with(".Xr poolcounter 8")).map(|pair| pair[0]);
+    let named: BTreeSet<&str> = before.filter_map(|line| line.strip_suffix(" in")).collect();
+    assert!(!named.is_empty());
+    for name in named {
+        assert!(section(&daemon, name).next().is_some(), "there is no section {name}");
+    }
 }
 
 #[test]
@@ -92,13 +88,13 @@ fn the_markup_is_sound() {
     }
 }
 
-/// The names of the options that users of a command are shown, as the pages write them: without the first hyphen.
+/// Returns the names of a command's shown options as the pages write them: without the first hyphen.
 fn options(command: &Subcommand) -> BTreeSet<String> {
     let names = |option: &Opt<()>| [option.short.to_string(), format!("-{}", option.long)];
     command.shown_options().iter().flat_map(names).filter(|name| !name.is_empty()).collect()
 }
 
-/// The options that a section has items for.
+/// Returns the options that a section has items for.
 fn described(page: &str, heading: &str) -> BTreeSet<String> {
     named(section(page, heading).filter(|line| line.starts_with(".It ")))
 }
@@ -112,7 +108,7 @@ fn section<'a>(page: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     page.lines().skip_while(move |line| *line != heading).skip(1).take_while(|line| !line.starts_with(".Sh "))
 }
 
-/// What stands behind each `Fl` macro of a line, up to the next macro.
+/// Returns the words behind each `Fl` macro of a line, up to the next macro.
 fn flags(line: &str) -> Vec<String> {
     let mut flags = Vec::new();
     let mut in_flag = false;

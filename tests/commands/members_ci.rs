@@ -1,5 +1,5 @@
-//! A day of a CI: 40 jobs of three steps share 12 accounts. Of two providers one is broken, and one is cut off and stands still for a
-//! time.
+//! A day of a CI: 40 jobs of three steps share 12 accounts. Of two providers one is broken, and one is cut off and
+//! stopped for a time.
 
 use super::members_shell::{lines_of, provide, server, start_program, states, until};
 use nix::sys::signal::{Signal, kill};
@@ -14,15 +14,15 @@ use std::thread;
 use std::time::Duration;
 
 const JOBS: usize = 40;
-/// So many jobs run at a time: more than there are accounts.
+/// Number of jobs that run at a time: more than there are accounts.
 const RUNNERS: usize = 16;
-/// Every so many jobs, the account has failed.
+/// Number of jobs per failure of an account.
 const BROKEN: usize = 7;
 
-/// An account is a directory and a process; both end with `--stop`.
+/// Command that makes an account, which is a directory and a process; both end with `--stop`.
 const START: &str = "mkdir m$POOL_START_ID; echo $$ >> pids; echo m$POOL_START_ID region=eu; exec sleep 1000";
 
-/// What a step prints. It must not fail, nor complain but about a server that it waits for.
+/// Runs a step, which must succeed without complaints, and returns its output.
 fn step(server: &str, words: &[&str]) -> String {
     let ended = start_program(&[words, &["-s", server]].concat()).finish();
     assert_eq!((ended.status, &*ended.stderr), (Some(0), ""), "{words:?}");
@@ -36,7 +36,7 @@ fn play_job(server: &str, scratch: &Scratch, number: usize) {
         &["take", "p", "--keep", "--lease", "60", "-t", "60", "--retry", "--name", &name, "-a", "region=eu"],
     );
     let told: BTreeMap<&str, &str> = told.lines().filter_map(|line| line.split_once('=')).collect();
-    // Nobody else is at this account.
+    // No other job uses this account.
     let busy = scratch.file(&format!("busy-{}", told["POOL_MEMBER"]));
     File::create_new(&busy).expect("no two jobs have the same account");
     thread::sleep(Duration::from_millis(150));
@@ -88,7 +88,7 @@ fn forty_jobs_share_twelve_accounts() {
     }
 }
 
-/// The provider loses its connection, without the server's notice, and does nothing for a while.
+/// Cuts the provider's connection without the server's notice, and stops the provider for a while.
 fn cut_off(proxy: &CutProxy, provider: &Running) {
     thread::sleep(Duration::from_millis(700));
     provider.signal(Signal::SIGSTOP);

@@ -13,7 +13,8 @@ use poolcounter_testkit::world::World;
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// A pool as a line of the protocol declares it, with fixed members: names, some with one attribute behind a slash.
+/// Returns a pool as a line of the protocol declares it, with fixed members: names, some with one attribute behind a
+/// slash.
 fn pool(line: &str, fixed: &[&str]) -> DeclaredPool {
     let Ok(Line::Request(Request::Pool { name, changes })) = parse(line.as_bytes()) else {
         panic!("{line} declares no pool");
@@ -34,14 +35,14 @@ fn settings(pools: Vec<DeclaredPool>) -> AllSettings {
     AllSettings::defaults(poolcounter::SERVICES).with(members).with(counters)
 }
 
-/// Sends lines, and returns what the client was told by the end.
+/// Sends lines, and returns the output to the client by the end.
 fn say(world: &mut World, client: usize, lines: &str) -> String {
     world.send(client, format!("{lines}\n").as_bytes());
     world.settle();
     String::from_utf8(world.take_received(client)).expect("the names are text").trim_end().replace('\n', " | ")
 }
 
-/// The names and states of a pool's members.
+/// Returns the names and states of a pool's members.
 fn members(world: &mut World, client: usize, pool: &str) -> String {
     let said = say(world, client, &format!("MEMBERS {pool}"));
     let two = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
@@ -64,7 +65,7 @@ fn pools_of_the_file_are_there_from_the_start() {
     assert_eq!(members(&mut world, client, "phones"), "phone-1 free, phone-2 free");
     assert_eq!(say(&mut world, client, "POOL phones 0 5 queue=3"), "OK");
     assert!(say(&mut world, client, "TAKE phones os=android").contains(" phones phone-2 os=android"));
-    // They are as any pool is.
+    // They behave like any other pools.
     assert_eq!(say(&mut world, client, "PROVIDE db"), "OK | !START db 1");
     assert_eq!(say(&mut world, client, "DEL phones phone-1"), "OK");
     world.finish(client);
@@ -73,7 +74,7 @@ fn pools_of_the_file_are_there_from_the_start() {
 }
 
 #[test]
-fn an_upgrade_changes_what_differs_and_removes_what_is_gone() {
+fn a_reload_changes_adds_and_removes_pools_of_the_file() {
     let both = || vec![pool("POOL a 0 4", &["f1", "f2", "f3/x=1"]), pool("POOL b 0 4", &["g1"])];
     let mut world = World::with(settings(both()));
     let client = world.connect_to("members");
@@ -86,7 +87,7 @@ fn an_upgrade_changes_what_differs_and_removes_what_is_gone() {
     assert_eq!(world.take_received(client), b"", "nothing differs");
     assert_eq!(members(&mut world, client, "a"), "f1 in_use, f2 free, f3 free, f9 free");
 
-    // f2 is gone and f1, too, which is in use; f3 has another attribute, and f4 is new.
+    // f2 is removed, and so is f1, which is in use; f3 has another attribute, and f4 is new.
     reload(&mut world, vec![pool("POOL a 0 5 queue=1", &["f3/x=2", "f4"])]);
     assert_eq!(members(&mut world, client, "a"), "f1 in_use, f3 free, f4 free, f9 free");
     assert_eq!(say(&mut world, client, "POOL a 0 5 queue=1"), "OK");
@@ -94,11 +95,11 @@ fn an_upgrade_changes_what_differs_and_removes_what_is_gone() {
     assert_eq!(say(&mut world, client, "TAKE b"), "NO_MEMBERS removed");
     assert_eq!(
         say(&mut world, client, "POOL b 0 4"),
-        "ERROR POOL_DIFFERS the pool has other settings: RECONFIGURE changes them"
+        "ERROR POOL_DIFFERS the pool has other settings, which RECONFIGURE changes, or it is being removed"
     );
     assert_eq!(members(&mut world, client, "own"), "o1 free", "the file never had it");
 
-    // What comes back leaves.
+    // Removed members leave when they are returned.
     let leases: Vec<u64> = {
         let said = say(&mut world, client, "TAKE own");
         let number: u64 = said.split(' ').nth(1).expect("a lease").parse().expect("a number");
@@ -114,7 +115,7 @@ fn an_upgrade_changes_what_differs_and_removes_what_is_gone() {
 }
 
 #[test]
-fn the_file_counts_more_than_what_operators_changed() {
+fn the_file_overrides_changes_of_operators() {
     let file = || vec![pool("POOL a 0 4 group=g", &["f1", "f2"])];
     let mut world = World::with(settings(file()));
     let client = world.connect_to("members");
@@ -125,7 +126,7 @@ fn the_file_counts_more_than_what_operators_changed() {
         say(&mut world, client, "POOLS"),
         "a g max 4 in_use 0 free 2 starting 0 stopping 0 cleaning 0 quarantined 0 queued 0 queue_max 50"
     );
-    // One that is being removed goes on, with what leaves it.
+    // A pool that is being removed continues, with its leaving members.
     assert!(say(&mut world, client, "TAKE a member=f1").starts_with("MEMBER "));
     assert_eq!(say(&mut world, client, "DEL a f1"), "OK");
     assert_eq!(say(&mut world, client, "RMPOOL a GRACEFUL"), "OK");
@@ -141,7 +142,7 @@ fn the_file_counts_more_than_what_operators_changed() {
     assert!(world.is_empty());
 }
 
-/// What providers have brought is not in the file's hands: a name that they use, or a pool that they have filled.
+/// The file does not control names that providers use, or a pool that they have filled.
 #[test]
 fn pools_beyond_the_room_are_left_out_until_the_next_upgrade() {
     let file = |fixed: &[&str]| vec![pool("POOL a 0 2", fixed)];
@@ -163,7 +164,7 @@ fn pools_beyond_the_room_are_left_out_until_the_next_upgrade() {
     assert!(world.is_empty());
 }
 
-/// A daemon whose settings are in a file, with the members at an address.
+/// Returns the settings of a daemon with these pools, with the members at a free port.
 fn text_with(pools: &str) -> String {
     format!("listen = '127.0.0.1:0'\nmembers.enable = true\nmembers.listen = '127.0.0.1:0'\n{pools}")
 }
@@ -180,12 +181,12 @@ fn the_program_reads_pools_from_its_file() {
     let taken = client.ask("TAKE phones os=android");
     assert!(taken.ends_with(" phones phone-2 os=android"), "{taken}");
 
-    // What is wrong is found by the rehearsal, with its place, and everything stays as it was.
+    // The rehearsal finds the fault, with its place, and everything stays as it was.
     fs::write(&path, text_with("[[members.pool]]\nname = 'phones'\nmax = 5\nfixed = ['phone-1']\n\n[[members.pool]]\nname = 'x'\nmax = 1\nqueue = 'long'\n"))
         .expect("can be written");
     daemon.signal(Signal::SIGUSR1);
     let line = daemon.wait_for_log("no upgrade: ");
-    assert!(line.contains("conf:12: members.pool: queue: a number is decimal digits"), "{line}");
+    assert!(line.contains("conf:12: members.pool: queue: \"long\" is not a number"), "{line}");
     assert_eq!(client.ask("POOL phones 0 5 queue=10"), "OK");
 
     fs::write(&path, text_with("[[members.pool]]\nname = 'phones'\nmax = 4\nfixed = ['phone-1']\n"))
@@ -200,13 +201,13 @@ fn the_program_reads_pools_from_its_file() {
     assert_eq!(client.ask("TAKE phones"), "ERROR NO_POOL");
 }
 
-/// Nothing starts with a file that is wrong.
+/// A wrong file prevents the start.
 #[test]
 fn faults_in_the_file_are_named_before_anything_starts() {
     let scratch = Scratch::new();
     let path = scratch.file("conf");
     for (text, said) in [
-        ("[[members.pool]]\nname = 'a'\n", "conf:4: members.pool: max: this is missing"),
+        ("[[members.pool]]\nname = 'a'\n", "conf:4: members.pool: max is required"),
         ("[members.pool]\nname = 'a'\nmax = 1\n", "members.pool: this is not a list of tables"),
         (
             "[[members.pool]]\nname = 'a'\nmax = 1\ncolour = 'red'\n",
@@ -215,6 +216,16 @@ fn faults_in_the_file_are_named_before_anything_starts() {
         (
             "[[members.pool]]\nname = 'a'\nmax = 1\nfixed = [\n'x',\n'x']\n",
             "conf:9: members.pool: fixed: there are two members",
+        ),
+        ("[[members.pool]]\nname = 'a'\nmax = 'many'\n", "conf:6: members.pool: max: \"many\" is not a number"),
+        ("[[members.pool]]\nname = ''\nmax = 1\n", "conf:5: members.pool: name: a name is empty"),
+        (
+            "[[members.pool]]\nname = 'a'\nmax = 1\nmax_lifetime = 'x'\nlifetime_jitter = 5\n",
+            "conf:7: members.pool: max_lifetime: \"x\" is not a number of seconds",
+        ),
+        (
+            "[[members.pool]]\nname = 'a'\nmax = 1\nfixed = [{ name = 'x', os = '' }]\n",
+            "conf:7: members.pool: fixed: attribute \"os\": a value has 1 to 255 bytes, without spaces and ends of lines",
         ),
         (
             "members.max = 1\n[[members.pool]]\nname = 'a'\nmax = 2\nfixed = ['x', 'y']\n",
@@ -243,18 +254,123 @@ fn a_member_of_a_renamed_pool_is_handed_out_once() {
     assert!(say(&mut world, other, "TAKE new 60").is_empty());
     reload(&mut world, vec![pool("POOL new 0 2", &["o1", "o2"])]);
     assert_eq!(members(&mut world, client, "old"), "o1 in_use, o2 in_use");
-    // One comes back, and an operator says that the other one is free.
+    // One member is returned, and an operator frees the other.
     assert_eq!(say(&mut world, client, "HOLD new o1 60"), "OK");
     let lease = say(&mut world, client, "MEMBERS old");
     let lease = lease.split("lease=").nth(2).and_then(|rest| rest.split(' ').next()).expect("it has a lease");
     assert_eq!(say(&mut world, client, &format!("RETURN {lease}")), "RETURNED");
     assert!(said(&mut world, other).contains(" new o2"));
     assert_eq!(say(&mut world, client, "FREE new o1"), "OK");
-    assert_eq!(members(&mut world, client, "new"), "o1 held, o2 in_use", "the operator's hold follows");
-    assert_eq!(say(&mut world, client, "FREE new o1"), "OK");
-    assert_eq!(members(&mut world, client, "new"), "o1 free, o2 in_use");
+    assert_eq!(members(&mut world, client, "new"), "o1 free, o2 in_use", "no hold follows");
     assert_eq!(say(&mut world, client, "BYE").trim(), "BYE");
     assert_eq!(members(&mut world, other, "new"), "o1 free, o2 in_use");
+}
+
+/// A member takes its state along into the pool of another name: broken, held, delayed, or to be cleaned.
+#[test]
+fn a_member_of_a_renamed_pool_keeps_its_state() {
+    let names = ["cleaned", "delayed", "failed", "free", "held", "repaired"];
+    let line = "0 6 repair_after=60 clean_timeout=600";
+    let mut world = World::with(settings(vec![pool(&format!("POOL old {line}"), &names)]));
+    let [client, holder] = [world.connect_to("members"), world.connect_to("members")];
+    let take = |world: &mut World, client: usize, name: &str| {
+        let taken = say(world, client, &format!("TAKE old member={name}"));
+        taken.split(' ').nth(1).expect("a lease").to_string()
+    };
+    let lease = take(&mut world, client, "failed");
+    assert_eq!(say(&mut world, client, "RECONFIGURE old repair_after=0"), "OK");
+    assert_eq!(say(&mut world, client, &format!("RETURN {lease} FAIL")), "RETURNED");
+    assert_eq!(say(&mut world, client, "RECONFIGURE old repair_after=60"), "OK");
+    let lease = take(&mut world, client, "repaired");
+    assert_eq!(say(&mut world, client, &format!("RETURN {lease} FAIL")), "RETURNED");
+    let lease = take(&mut world, client, "cleaned");
+    assert_eq!(say(&mut world, client, &format!("RETURN {lease}")), "RETURNED");
+    assert_eq!(say(&mut world, client, "HOLD old held 30 its screen is broken"), "OK");
+    assert_eq!(say(&mut world, client, "RECONFIGURE old on_loss=ok loss_delay=50"), "OK");
+    take(&mut world, holder, "delayed");
+    world.finish(holder);
+    world.settle();
+    let states = "cleaned cleaning, delayed delayed, failed quarantined, free free, held held, repaired quarantined";
+    assert_eq!(members(&mut world, client, "old"), states);
+    world.advance(Span::from_secs(20));
+    for n in ["1", "2"] {
+        reload(&mut world, vec![pool(&format!("POOL new{n} {line}"), &names)]);
+        let new = format!("new{n}");
+        assert_eq!(members(&mut world, client, &new), states);
+        let said = say(&mut world, client, &format!("MEMBERS {new}"));
+        for why in ["why=its%20screen%20is%20broken", "why=returned%20as%20failed", "why=lost"] {
+            assert!(said.contains(why), "{why}: {said}");
+        }
+    }
+    // Each is out for as long as it was to be in the first pool.
+    for (seconds, states) in [
+        (11, ["delayed", "quarantined", "free", "quarantined"]),
+        (20, ["cleaning", "quarantined", "free", "quarantined"]),
+        (10, ["cleaning", "quarantined", "free", "free"]),
+    ] {
+        world.advance(Span::from_secs(seconds));
+        let [delayed, failed, held, repaired] = states;
+        let expected = format!(
+            "cleaned cleaning, delayed {delayed}, failed {failed}, free free, held {held}, repaired {repaired}"
+        );
+        assert_eq!(members(&mut world, client, "new2"), expected, "{seconds}");
+    }
+    assert_eq!(say(&mut world, client, "REPAIR new2 failed"), "OK");
+    assert!(members(&mut world, client, "new2").contains("failed free"));
+}
+
+/// A member that comes back broken into a pool of the past is not handed out by the present one.
+#[test]
+fn a_member_that_fails_in_a_renamed_pool_is_kept_out_of_the_new_one() {
+    let names = ["died", "expired", "failed", "good", "held", "lost", "taken"];
+    let mut world = World::with(settings(vec![pool("POOL old 0 7", &names)]));
+    let [client, holder, cleaner] = ["members"; 3].map(|service| world.connect_to(service));
+    assert_eq!(say(&mut world, cleaner, "CLEAN old"), "OK");
+    let mut leases = Vec::new();
+    for name in names {
+        let (client, more) = match name {
+            "lost" => (holder, ""),
+            "expired" => (client, " lease=30"),
+            _ => (client, ""),
+        };
+        let taken = say(&mut world, client, &format!("TAKE old member={name}{more}"));
+        leases.push(taken.split(' ').nth(1).expect("a lease").to_string());
+    }
+    assert_eq!(say(&mut world, client, "HOLD old held 60"), "OK", "it is held when it comes back");
+    reload(&mut world, vec![pool("POOL new 0 7", &names)]);
+    assert!(members(&mut world, client, "new").split(", ").all(|member| member.ends_with(" held")));
+    assert_eq!(say(&mut world, client, &format!("RETURN {} FAIL", leases[2])), "RETURNED");
+    assert_eq!(say(&mut world, client, &format!("RETURN {}", leases[3])), "RETURNED");
+    assert_eq!(say(&mut world, client, &format!("RETURN {}", leases[4])), "RETURNED");
+    assert!(say(&mut world, client, &format!("TAKEBACK {}", leases[6])).contains("OK"));
+    world.finish(holder);
+    assert_eq!(say(&mut world, cleaner, "DEAD died"), "OK");
+    world.advance(Span::from_secs(31));
+    world.settle();
+    let other = world.connect_to("members");
+    assert_eq!(
+        members(&mut world, other, "new"),
+        "died quarantined, expired quarantined, failed quarantined, good free, held held, lost quarantined, taken quarantined"
+    );
+    let said = say(&mut world, other, "MEMBERS new");
+    assert!(said.contains("failed quarantined") && said.contains("why=returned%20as%20failed"), "{said}");
+    assert_eq!(say(&mut world, other, "UTILIZATION old"), "ERROR NO_POOL");
+}
+
+/// A phone whose pool was renamed twice may be in use in both, under the same name.
+#[test]
+fn a_member_is_held_until_all_of_its_name_are_back() {
+    let mut world = World::with(settings(vec![pool("POOL one 0 1", &["o"]), pool("POOL two 0 1", &["o"])]));
+    let [client, other] = [world.connect_to("members"), world.connect_to("members")];
+    let lease = |taken: &str| taken.split(' ').nth(1).expect("a lease").to_string();
+    let leases = [say(&mut world, client, "TAKE one"), say(&mut world, client, "TAKE two")].map(|taken| lease(&taken));
+    reload(&mut world, vec![pool("POOL new 0 1", &["o"])]);
+    assert_eq!(members(&mut world, other, "new"), "o held");
+    for (n, lease) in leases.iter().enumerate() {
+        assert_eq!(say(&mut world, client, &format!("RETURN {lease}")), "RETURNED");
+        assert_eq!(members(&mut world, other, "new"), ["o held", "o free"][n]);
+        world.upgrade();
+    }
 }
 
 fn said(world: &mut World, client: usize) -> String {

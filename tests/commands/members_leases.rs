@@ -1,5 +1,5 @@
-//! Leases from the shell that go over several steps: `take --keep`, and `members renew` and `members return` by the token. Takes that
-//! wait through a restart or a cut, and sentences for those that are refused.
+//! Leases from the shell that last over several steps: `take --keep`, and `members renew` and `members return` by the
+//! token. Takes that wait through a restart or a cut, and the messages for refused ones.
 
 use super::members_shell::{UNTIL_EOF, lines_of, provide, server_with, start_program, states, take, until, wait_for};
 use nix::sys::signal::{Signal, kill};
@@ -90,7 +90,7 @@ fn a_kept_member_is_renewed_and_returned_over_tls() {
     assert_eq!(run(&["members", "p"]).matches(" free ").count(), 2);
 }
 
-/// A file that declares the pool p with two fixed members.
+/// Writes a file that declares the pool p with two fixed members, and returns its path.
 fn settings(scratch: &Scratch) -> String {
     let file = scratch.file("settings.toml");
     let text = "[[members.pool]]\nname = \"p\"\nmax = 2\nfixed = [\"a\", \"b\"]\non_loss = \"ok\"\n";
@@ -98,21 +98,34 @@ fn settings(scratch: &Scratch) -> String {
     file.display().to_string()
 }
 
-/// All members are out after ordinary failures: who comes next is told so, at once and while it waits.
+/// All members are in quarantine after ordinary failures: a take says so, at once and while it waits.
 #[test]
-fn a_take_says_how_many_are_in_quarantine() {
+fn a_refused_take_names_the_number_in_quarantine() {
     let (server, mut operator) = server_with("0 2 group=g", &["a", "b"]);
     assert_eq!(take(&server, &[], "false").finish().status, Some(1));
     assert_eq!(take(&server, &[], "false").finish().status, Some(1));
     wait_for(&mut operator, "a quarantined b quarantined");
     let group = start_program(&["take", "-s", &server.address, "-g", "g", "-t", "0", "--", "true"]).finish();
     for (ended, source) in [(take(&server, &["-t", "0"], "true").finish(), "p"), (group, "g")] {
-        let sentence = format!("poolcounter: {source}: all members are in use or kept out (2 in quarantine)\n");
+        let sentence = format!("poolcounter: {source}: no member is free, or the daemon drains (2 in quarantine)\n");
         assert_eq!((ended.status, ended.stderr), (Some(75), sentence));
     }
     let ended = take(&server, &["-t", "1.5"], "true").finish();
     let lines = ["waiting; 2 in quarantine", "no member came free in time (2 in quarantine)"];
     assert_eq!(ended.stderr, lines.map(|line| format!("poolcounter: p: {line}\n")).concat());
+    let members = |words: &[&str]| start_program(&[&["members", "-s", &server.address], words].concat()).finish();
+    assert_eq!(members(&["repair", "p", "--all"]).stdout, "repaired: 2\n");
+    wait_for(&mut operator, "a free b free");
+    let kept = ["take", "-s", &server.address, "p", "--member", "a", "--keep", "--lease", "60"];
+    assert_eq!(start_program(&kept).finish().status, Some(0));
+    let few = take(&server, &["-t", "0", "-n", "2"], "true").finish();
+    assert_eq!(
+        few.stderr,
+        "poolcounter: p: not enough of the members that are wanted are free, or the daemon drains\n"
+    );
+    assert_eq!(members(&["takeback", "p", "--member", "a", "is needed"]).status, Some(0));
+    assert_eq!(members(&["takeback", "p", "--member", "a"]).status, Some(76), "it is not in use any more");
+    assert_eq!(members(&["p", "--all"]).status, Some(64));
 }
 
 #[test]
@@ -151,7 +164,7 @@ fn a_take_waits_through_a_restart() {
     let early = run(&["--retry", "-t", "30", "-n", "2"], "echo $POOL_MEMBERS");
     let daemon = start();
     assert_eq!(early.finish().stdout.len(), "a b\n".len());
-    // One that waits in the queue when the daemon is restarted.
+    // A take waits in the queue when the daemon is restarted.
     let mut holder = run(&["-n", "2"], UNTIL_EOF);
     assert_eq!(holder.line(), "runs");
     let (patient, other) = (run(&["--retry", "--member", "b"], "echo $POOL_MEMBER"), run(&[], "true"));
@@ -163,7 +176,8 @@ fn a_take_waits_through_a_restart() {
     assert_eq!(patient.finish().stdout, "b\n");
 }
 
-/// The connection is cut without the daemon's notice. The lease goes on over another at once, and there the loss is heard of.
+/// The connection is cut without the daemon's notice. The lease continues over another at once, and the loss is
+/// reported there.
 #[test]
 fn a_leased_take_goes_on_over_a_new_connection() {
     let (server, mut operator) = server_with("0 2 on_loss=ok", &[]);

@@ -1,4 +1,4 @@
-//! What operators do with `poolcounter members`: requests, their refusals, and who waits.
+//! Requests of operators with `poolcounter members`, their refusals, and the list of waiters.
 
 use super::members_shell::{server, server_with, start_program, wait_for};
 use poolcounter_cli::MEMBER_REQUESTS;
@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::thread;
 
 #[test]
-fn each_request_does_what_its_word_says() {
+fn each_request_has_its_effect() {
     let (server, mut operator) = server("0 1");
     let members = |words: &[&str]| {
         let ended = start_program(&[&["members", "-s", &server.address], words].concat()).finish();
@@ -54,6 +54,7 @@ fn refusals_of_requests_are_sentences() {
         (&["rmpool", "", "now"], 64, "the last parameter: \"now\" is not graceful"),
         (&["rmpool", ""], 64, ": a name or value cannot be sent: it has 1 to 255 bytes, no line end and no NUL"),
         (&["hold", "p", "m", "long"], 64, "SECONDS: \"long\" is not a number of seconds"),
+        (&["hold", "p", "m", "2h"], 64, "SECONDS: \"2h\" is not a number of seconds; use 7200"),
         (&["hold", "p", "m"], 64, "hold needs POOL MEMBER SECONDS [NOTE] (see poolcounter help members)"),
         (&["repair", "p", "m", "n"], 64, "repair needs POOL MEMBER (see poolcounter help members)"),
         (&["reconfigure", "p", "max"], 64, "a setting: \"max\" is not KEY=VALUE"),
@@ -77,7 +78,7 @@ fn refusals_of_requests_are_sentences() {
     assert_eq!(start_program(&["members", "-s", &nowhere, "repair", "p", "m"]).finish().status, Some(69));
 }
 
-/// A single word is a pool, though it be that of a request.
+/// A single word is a pool, even if it is the name of a request.
 #[test]
 fn a_pool_may_be_called_as_a_request_is() {
     let (server, mut operator) = server("0 1");
@@ -96,7 +97,7 @@ fn the_help_names_each_request() {
     }
 }
 
-/// A server that answers one line.
+/// Starts a server that answers one line, and returns its address.
 fn answering(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("is bound").to_string();
@@ -111,14 +112,14 @@ fn answering(answer: &'static str) -> String {
 }
 
 #[test]
-fn waiters_and_what_keeps_members_out_are_shown() {
+fn waiters_and_reasons_of_quarantine_are_shown() {
     let members = |server: &str, words: &[&str]| start_program(&[&["members", "-s", server], words].concat()).finish();
     let waiters = answering("1 ci-7 12.500 0 1 region=us member=m\n2 10.0.0.5:99 3.000 5 2\n\n");
     let printed = members(&waiters, &["p", "--waiting"]).stdout;
     let rows: Vec<Vec<&str>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["PLACE", "WAITER", "WAITED", "PRI", "COUNT", "ATTRIBUTES"]);
-    assert_eq!(rows[1], ["1", "ci-7", "12.500", "0", "1", "region=us", "member=m"]);
-    assert_eq!(rows[2], ["2", "10.0.0.5:99", "3.000", "5", "2", "-"]);
+    assert_eq!(rows[1], ["1", "ci-7", "12", "s", "0", "1", "region=us", "member=m"]);
+    assert_eq!(rows[2], ["2", "10.0.0.5:99", "3.0", "s", "5", "2", "-"]);
     let json = members(&waiters, &["p", "--waiting", "--json"]).stdout;
     assert!(json.contains("\"attributes\":{\"region\":\"us\",\"member\":\"m\"}"), "{json}");
 
@@ -128,8 +129,8 @@ fn waiters_and_what_keeps_members_out_are_shown() {
     let printed = members(&list, &["p"]).stdout;
     let row = |n: usize| printed.lines().nth(n).expect("has a row").split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(row(0), "MEMBER STATE HOLDER AGE IDLE USES HELD_FOR LEASE WHY");
-    assert_eq!(row(1), "a in_use ci-7 9.000 0.000 3 2.500 17 -");
-    assert_eq!(row(2), "b quarantined - 9.000 1.000 3 - - returned failed (by ci-8, 1.000 s ago)");
+    assert_eq!(row(1), "a in_use ci-7 9.0 s 0 s 3 2.5 s 17 -");
+    assert_eq!(row(2), "b quarantined - 9.0 s 1.0 s 3 - - returned failed (by ci-8, 1.0 s ago)");
 
     let old = answering("ERROR BAD_COMMAND\n");
     let ended = members(&old, &["p", "--waiting"]);

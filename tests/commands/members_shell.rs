@@ -1,5 +1,5 @@
-//! `poolcounter take`, `provide` and `members` as processes, with the real daemon: what they run and when, how they end, and what
-//! becomes of the members.
+//! `poolcounter take`, `provide` and `members` as processes, with the real daemon: when they run commands, how they
+//! end, and the fate of the members.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Says that it runs, and ends when its standard input does.
+/// Command that prints a line, and ends when its standard input does.
 pub const UNTIL_EOF: &str = "echo runs; cat";
 
 pub fn start_program(arguments: &[&str]) -> Running {
@@ -25,16 +25,16 @@ pub fn take(server: &Server, options: &[&str], script: &str) -> Running {
     start_program(&[&start_of, options, &["--", "sh", "-c", script]].concat())
 }
 
-/// A provider for the pool p, whose commands find each other's files in the directory.
+/// Starts a provider for the pool p, whose commands run in the directory.
 pub fn provide(server: &Server, scratch: &Scratch, command: &str, options: &[&str]) -> Running {
     let command = format!("cd {}; {command}", scratch.file("").display());
     start_program(&[&["provide", "p", "-s", &server.address, "--start", &command], options].concat())
 }
 
-/// A daemon with members, which is killed when this is dropped.
+/// Daemon with members, which is killed when this is dropped.
 pub struct Server {
     pub daemon: Daemon,
-    /// Where its members are.
+    /// Address of its members.
     pub address: String,
 }
 
@@ -45,7 +45,7 @@ impl Server {
     }
 }
 
-/// A server with the pool p of these settings, and an operator's connection.
+/// Returns a server with the pool p of these settings, and an operator's connection.
 pub fn server(settings: &str) -> (Server, Client) {
     let server = Server::start_on("127.0.0.1:0");
     let mut operator = Client::to(server.address.parse().expect("is an address"));
@@ -53,14 +53,14 @@ pub fn server(settings: &str) -> (Server, Client) {
     (server, operator)
 }
 
-/// The same, with fixed members.
+/// Returns such a server, with fixed members.
 pub fn server_with(settings: &str, members: &[&str]) -> (Server, Client) {
     let (server, mut operator) = server(settings);
     members.iter().for_each(|member| assert_eq!(operator.ask(&format!("ADD p {member}")), "OK"));
     (server, operator)
 }
 
-/// The states of the pool's members, by name: `a free b in_use`.
+/// Returns the states of the pool's members, by name: `a free b in_use`.
 pub fn states(operator: &mut Client) -> String {
     operator.send(b"MEMBERS p\n");
     let mut states = Vec::new();
@@ -103,7 +103,7 @@ fn the_command_knows_its_member_and_returns_it() {
 }
 
 #[test]
-fn the_status_says_how_the_member_is_returned() {
+fn the_exit_status_decides_how_the_member_is_returned() {
     let (server, mut operator) = server_with("0 1", &["m"]);
     for (options, script, status, state) in [
         (&[][..], "exit 3", 3, "m quarantined"),
@@ -139,7 +139,9 @@ fn several_members_have_numbers() {
 fn without_a_member_the_status_says_to_try_later() {
     let (server, mut operator) = server_with("0 1", &["m"]);
     assert!(operator.ask("TAKE p").starts_with("MEMBER "));
-    for (timeout, sentence) in [("0", "all members are in use"), ("0.05", "no member came free in time")] {
+    for (timeout, sentence) in
+        [("0", "no member is free, or the daemon drains"), ("0.05", "no member came free in time")]
+    {
         let ended = take(&server, &["--timeout", timeout], "true").finish();
         assert_eq!((ended.status, ended.stderr), (Some(75), format!("poolcounter: p: {sentence}\n")));
     }
@@ -168,7 +170,7 @@ fn a_member_that_is_taken_back_is_lost_to_the_command() {
         let lease = run.line();
         assert_eq!(operator.ask(&format!("TAKEBACK {lease} urgent")), "OK");
         if choice == "warn" {
-            // It is told before the command ends, which happens when its input does.
+            // The holder is notified before the command ends, which happens when its input does.
             wait_for(&mut operator, "m quarantined");
             thread::sleep(Duration::from_millis(100));
         } else {
@@ -209,7 +211,7 @@ fn a_lease_is_renewed_while_the_command_runs_and_outlives_a_kill() {
     assert_eq!(operator.ask(&format!("RETURN {token}")), "RETURNED");
 }
 
-/// The server is started again on the same address, and knows nothing of what was taken.
+/// The server is restarted on the same address, without its leases.
 #[test]
 fn a_take_notices_that_the_server_has_ended() {
     let (server, _operator) = server_with("0 1", &["m"]);
@@ -223,7 +225,7 @@ fn a_take_notices_that_the_server_has_ended() {
 }
 
 #[test]
-fn a_take_says_which_member_and_for_whom() {
+fn a_take_names_its_member_and_its_holder() {
     let (server, mut operator) = server("0 3 group=g");
     for (name, system) in [("a", "android"), ("b", "ios"), ("c", "ios")] {
         assert_eq!(operator.ask(&format!("ADD p {name} os={system}")), "OK");
@@ -249,7 +251,7 @@ fn a_take_says_which_member_and_for_whom() {
     operator.send(b"MEMBERS p limit=1\n");
     assert!(operator.line().starts_with("a in_use ci%20job%207 "));
     assert_eq!(operator.line(), "");
-    // The urgent one comes later, and is served before the other.
+    // The urgent take comes later, and is served before the other.
     let queued = |operator: &mut Client, count: &str| {
         until("they wait", || operator.ask("UTILIZATION p").contains(&format!(" queued {count} ")));
     };
@@ -267,8 +269,8 @@ fn a_take_says_which_member_and_for_whom() {
 
 // provide
 
-/// Fixed members have no provider: a cleaner from the shell cleans them, ends what it has begun before it ends, and one that hangs
-/// or fails leaves its member in quarantine.
+/// Fixed members have no provider: a cleaner from the shell cleans them, finishes its work before it ends, and leaves a
+/// member in quarantine if the cleaning hangs or fails.
 #[test]
 fn a_cleaner_cleans_fixed_members() {
     let (server, mut operator) = server_with("0 3 clean_timeout=60", &["a", "b", "c"]);
@@ -320,7 +322,7 @@ fn a_cleaner_cleans_fixed_members() {
     }
 }
 
-/// A provider cleans members of others, too, and ends what it has begun before it leaves; nothing is started meanwhile.
+/// A provider cleans members of others, too, and finishes its work before it leaves; it starts nothing meanwhile.
 #[test]
 fn a_provider_that_ends_cleans_to_the_end() {
     let (server, mut operator) = server_with("1 3 clean_timeout=60", &["a"]);
@@ -364,7 +366,7 @@ fn a_provider_starts_checks_cleans_and_stops() {
         assert_eq!((ended.status, &*ended.stdout, &*ended.stderr), (Some(0), "m1 h1\n", ""));
         wait_for(&mut operator, "m1 free");
     }
-    // Longer than a member may be idle without a check. Capacity 1: a second is not started.
+    // Longer than a member may be idle without a check. The capacity is 1, so a second is not started.
     thread::sleep(Duration::from_millis(20));
     assert!(operator.ask("TAKE p 5").starts_with("MEMBER "));
     assert_eq!(take(&server, &["-t", "0"], "true").finish().status, Some(75));
@@ -391,7 +393,7 @@ fn a_member_that_fails_is_stopped_and_replaced() {
     assert_eq!(take(&server, &[], "exit 1").finish().status, Some(1));
     wait_for(&mut operator, "m2 free");
     until("the end of the first process", || kill(first, None).is_err());
-    // A process that dies by itself is noticed, and its holder told.
+    // A process that dies by itself is noticed, and its holder notified.
     let mut run = take(&server, &["--on-lost", "term"], "echo runs; exec cat");
     assert_eq!(run.line(), "runs");
     until("the second process", || process(&scratch).is_some_and(|pid| pid != first));
@@ -418,7 +420,7 @@ fn starts_that_hang_flood_or_die_do_not_stop_a_provider() {
     esac";
     let provider = provide(&server, &scratch, start, &["--timeout", "1"]);
     until("m8 is there", || states(&mut operator).contains("m8 free"));
-    // It floods still, and is taken and stopped all the same.
+    // The member still floods, and can be taken and stopped all the same.
     let taken = operator.ask("TAKE p 0 member=m8");
     let lease = taken.split(' ').nth(1).expect("it is free");
     assert_eq!(operator.ask(&format!("RETURN {lease} FAIL")), "RETURNED");
@@ -433,7 +435,7 @@ fn starts_that_hang_flood_or_die_do_not_stop_a_provider() {
         "it ended with status 7",
         "it ended with status 7",
         "it ended with status 137",
-        "its first line is not a member's name and attributes, as a member's name begins with !: \"!bad name\"",
+        "its first line, \"!bad name\", is not NAME [ATTRIBUTE=VALUE ...]: a member's name begins with !",
         "it has printed no name",
     ];
     let mut wanted: Vec<String> = expected.iter().map(|reason| format!("poolcounter: p: --start: {reason}")).collect();
@@ -450,7 +452,7 @@ fn recovery_of_a_provider_is_logged_once() {
     let scratch = Scratch::new();
     let provider = provide(&server, &scratch, "test $POOL_START_ID -gt 1 && echo m$POOL_START_ID", &[]);
     until("a member is there", || states(&mut operator).ends_with(" free"));
-    // It is returned in good state.
+    // The member is returned in good state.
     assert_eq!(operator.ask("TAKE p").split(' ').next(), Some("MEMBER"));
     assert_eq!(operator.ask("BYE"), "BYE");
     assert_eq!(
@@ -475,7 +477,7 @@ fn recovery_of_a_provider_is_logged_once() {
     assert_eq!(said.matches(&format!("p: it is connected to {}", server.address)).count(), 1, "{said}");
 }
 
-/// The server gives the start up, and asks for the member to be stopped that comes after all.
+/// The start times out at the server, which asks for a stop of the late member.
 #[test]
 fn a_member_that_starts_too_late_is_stopped() {
     let (server, mut operator) = server("0 1 start_timeout=0.2");
@@ -497,7 +499,7 @@ fn checks_and_stops_that_hang_are_ended() {
     let provider =
         provide(&server, &scratch, "echo m$POOL_START_ID", &["--check", hang, "--stop", &stop, "--timeout", "0.4"]);
     wait_for(&mut operator, "m2 free");
-    // The server has given the check up before; the provider does now.
+    // The check has timed out at the server before, and does so at the provider now.
     until("m1 is stopped", || lines_of(&scratch.file("stopped")) == ["m1"]);
     provider.signal(Signal::SIGTERM);
     let ended = provider.finish();
@@ -511,7 +513,7 @@ fn checks_and_stops_that_hang_are_ended() {
 fn starts_run_at_the_same_time() {
     let (server, mut operator) = server("5 5");
     let scratch = Scratch::new();
-    // Each waits for all.
+    // Each start waits for all others.
     let start = "touch s$POOL_START_ID; until test $(ls s? | wc -l) = 5; do sleep 0.01; done; echo m$POOL_START_ID";
     let _provider = provide(&server, &scratch, start, &[]);
     wait_for(&mut operator, "m1 free m2 free m3 free m4 free m5 free");
@@ -531,7 +533,7 @@ fn a_provider_that_is_killed_takes_its_members_with_it() {
     assert!(run.finish().stderr.contains("the member m1 is lost, because its provider is gone"));
 }
 
-/// A server that was ended knows of no member: what a provider has started for the old one is stopped, and started anew.
+/// A restarted server knows no members: a provider stops those that it started for the old one, and starts new ones.
 #[test]
 fn a_provider_comes_back_to_a_server_that_is_started_again() {
     let (first, mut operator) = server("1 1");
@@ -544,7 +546,7 @@ fn a_provider_comes_back_to_a_server_that_is_started_again() {
     drop(first);
     let second = Server::start_on(&address);
     let mut operator = Client::to(second.address.parse().expect("is an address"));
-    // It has to wait until the pool is declared.
+    // The provider has to wait until the pool is declared.
     thread::sleep(Duration::from_millis(300));
     assert_eq!(operator.ask("POOL p 1 1"), "OK");
     wait_for(&mut operator, "m-2 free");

@@ -2,25 +2,23 @@
 
 use std::fs;
 
-/// A page below the root, and its commands.
+/// Page below the root, and its commands.
 pub struct Page {
     pub path: &'static str,
     pub commands: &'static [&'static str],
 }
 
 pub const DAEMON: &str = "poolcounter.8";
-/// The page of settings, which is made of the tables alone.
+/// Page of settings, which is made from the tables alone.
 pub const SETTINGS: &str = "man/poolcounter.toml.5";
 
-pub const PAGES: [Page; 5] = [
+pub const PAGES: [Page; 6] = [
     Page { path: "poolcounter.1", commands: &["counter", "completions"] },
     Page { path: "man/poolcounter-exec.1", commands: &["exec", "holders", "watch"] },
     Page { path: "man/poolcounter-jobs.1", commands: &["jobs"] },
     Page { path: "man/poolcounter-members.1", commands: &["take", "provide", "members"] },
-    Page {
-        path: "man/poolcounter-admin.1",
-        commands: &["admin", "status", "doctor", "config", "stats", "top", "page", "tls"],
-    },
+    Page { path: "man/poolcounter-admin.1", commands: &["admin", "doctor", "config", "tls"] },
+    Page { path: "man/poolcounter-stats.1", commands: &["status", "stats", "top", "page"] },
 ];
 
 /// Returns the paths of all pages.

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A member that is a process, which notes its number in a file of its own name.
+/// Command of a member that is a process, which writes its number to a file of its own name.
 const PROCESS: &str = "echo m$POOL_START_ID; echo $$ > pid$POOL_START_ID; exec sleep 1000";
 
 fn lives(scratch: &Scratch, member: u32) -> bool {
@@ -42,7 +42,7 @@ fn a_provider_that_drains_waits_for_members_in_use() {
     assert_eq!(states(&mut operator), "");
 }
 
-/// A second signal does not wait any more; a drain with nothing in use ends at once.
+/// A second signal ends the wait; a drain with no member in use ends at once.
 #[test]
 fn a_drain_can_be_cut_short() {
     let (server, mut operator) = server("1 1");
@@ -81,7 +81,7 @@ fn processes_of_members_end_with_a_provider_that_is_killed() {
 }
 
 #[test]
-fn a_wrong_line_is_shown_with_what_is_wrong() {
+fn a_wrong_line_is_shown_with_its_fault() {
     let (server, mut operator) = server("5 5");
     let scratch = Scratch::new();
     let start = "case $POOL_START_ID in
@@ -106,14 +106,14 @@ fn a_wrong_line_is_shown_with_what_is_wrong() {
     }
 }
 
-/// A provider whose way to the server can be cut.
+/// Starts a provider whose connection to the server can be cut.
 fn provide_through(proxy: &CutProxy, scratch: &Scratch, options: &[&str]) -> Running {
     let command = format!("cd {}; {PROCESS}", scratch.file("").display());
     start_program(&[&["provide", "p", "-s", &proxy.address.to_string(), "--start", &command], options].concat())
 }
 
-/// The server has not noticed that the connection is lost when the provider is back: it keeps all members, and so does the server, once
-/// it knows.
+/// The server has not noticed the loss of the connection when the provider connects again: the provider keeps all
+/// members, and so does the server, once it has noticed.
 #[test]
 fn a_network_cut_costs_no_member() {
     let (server, mut operator) = server("2 4 provider_grace=60");
@@ -129,7 +129,7 @@ fn a_network_cut_costs_no_member() {
     wait_for(&mut operator, "m1 in_use m2 free");
     let lease = taken.split(' ').nth(1).expect("it was free");
     assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED", "the lease goes on");
-    // The members are its own: one that dies is gone and replaced.
+    // The members belong to the provider: one that dies is removed and replaced.
     thread::sleep(Duration::from_secs(1));
     let pid: i32 = lines_of(&scratch.file("pid2"))[0].parse().expect("is a number");
     kill(Pid::from_raw(pid), Signal::SIGKILL).expect("is ours");
@@ -142,7 +142,7 @@ fn a_network_cut_costs_no_member() {
     assert!(!lives(&scratch, 1) && !lives(&scratch, 3));
 }
 
-/// Longer than a member that died during a cut may be unknown: it is reported after it.
+/// A member may die during a cut: its death is reported after it.
 #[test]
 fn a_member_that_dies_during_a_cut_is_reported() {
     let (server, mut operator) = server("2 4 provider_grace=60");
@@ -161,7 +161,7 @@ fn a_member_that_dies_during_a_cut_is_reported() {
     assert!(lives(&scratch, 1));
 }
 
-/// A pause of the daemon is no loss, though something is to be said meanwhile.
+/// A pause of the daemon is no loss, although the provider has a message to send meanwhile.
 #[test]
 fn a_provider_is_patient_with_a_pause() {
     let (server, mut operator) = server("2 2");
@@ -180,7 +180,7 @@ fn a_provider_is_patient_with_a_pause() {
     assert!(!said.contains("the connection is lost"), "{said}");
 }
 
-/// The server was started again: it lists no member, so the processes are stopped, and others started.
+/// The restarted server lists no member, so the processes are stopped, and others started.
 #[test]
 fn a_drain_goes_on_after_a_restart() {
     let (first, mut operator) = server("1 1");
@@ -201,7 +201,7 @@ fn a_drain_goes_on_after_a_restart() {
     assert_eq!(states(&mut operator), "");
 }
 
-/// A server that hears two lines of each connection and answers them, and then ends it.
+/// Starts a server that reads two lines of each connection, answers them, and then closes it.
 fn listening(answers: Vec<[&'static str; 2]>) -> (String, Receiver<[String; 2]>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("is bound").to_string();

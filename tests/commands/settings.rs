@@ -1,4 +1,4 @@
-//! What the package installs: its settings name every setting there is, each with its default, and are checked before they count.
+//! Files of the package: its settings name every existing setting, each with its default, and are checked before use.
 
 use poolcounter::SERVICES;
 use poolcounter_cli::{COMMANDS, DaemonSettings, Given, WordsAllowed, tables};
@@ -14,14 +14,15 @@ use std::process::{Command, Stdio};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.toml");
 
-/// What the line shows is not what holds without it: there is no such value.
-const WITHOUT_DEFAULT: &[&str] = &["socket_mode"];
+/// Settings without a value that stands for their absence: their line does not show the default.
+const WITHOUT_DEFAULT: &[&str] = &["admin"];
 
-/// The lines that are settings with a `# ` in front: the key, and the line without that.
+/// Returns the lines that are settings with a `# ` in front: the key, and the line without that.
 fn settings() -> Vec<(String, String)> {
     let text = fs::read_to_string(FILE).expect("the file is there");
-    assert!(text.lines().all(|line| line.is_empty() || line.starts_with('#')), "something is set");
-    let lines = text.lines().filter_map(|line| line.strip_prefix("# "));
+    let set: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    assert_eq!(set, ["admin = [\"unix:/run/poolcounter/admin.sock\"]"], "the package sets nothing else");
+    let lines = text.lines().map(|line| line.strip_prefix("# ").unwrap_or(line));
     let key_of = |line: &str| {
         let (key, _) = line.split_once(" = ")?;
         (!key.contains(' ')).then(|| key.to_string())
@@ -29,7 +30,7 @@ fn settings() -> Vec<(String, String)> {
     lines.filter_map(|line| Some((key_of(line)?, line.to_string()))).collect()
 }
 
-/// What is started or reloaded is checked before, with the same arguments.
+/// The unit checks the same arguments before a start and a reload.
 #[test]
 fn the_unit_checks_settings_before_they_count() {
     let unit = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.service"));
@@ -42,14 +43,14 @@ fn the_unit_checks_settings_before_they_count() {
     assert_eq!(commands("ExecReload="), [&check, "/bin/kill -USR1 $MAINPID"]);
 }
 
-/// The init script, with another program, user and places than the package has.
+/// The init script, with another program, user and paths than the package has.
 struct InitScript {
     scratch: Scratch,
     path: PathBuf,
 }
 
 impl InitScript {
-    /// None where such a script cannot run.
+    /// Returns None on systems where such a script cannot run.
     fn new() -> Option<InitScript> {
         let needs = ["/lib/lsb/init-functions", "/sbin/start-stop-daemon", "/usr/bin/setpriv"];
         let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
@@ -73,14 +74,14 @@ impl InitScript {
             let line = text.lines().find(|line| line.starts_with(&format!("{name}="))).expect("is there").to_string();
             text = text.replacen(&line, &format!("{name}={value}"), 1);
         }
-        // Nobody tells start-stop-daemon that what it has started is gone; it waits.
+        // No process notifies start-stop-daemon of the end of the daemon, so it waits for its timeout.
         let text =
             text.replace("--notify-timeout 10", "--notify-timeout 2").replace("/etc/default/poolcounter", "/nowhere");
         install(&path, text.as_bytes());
         Some(InitScript { scratch, path })
     }
 
-    /// Whether it did what was asked, and what it said.
+    /// Runs an action, and returns whether it succeeded, and its standard error.
     fn run(&self, action: &str) -> (bool, String) {
         // The daemon outlives it, and must not keep a pipe open.
         let said = self.scratch.file("said");
@@ -98,7 +99,7 @@ impl Drop for InitScript {
 }
 
 #[test]
-fn the_init_script_tells_what_is_wrong() {
+fn the_init_script_prints_mistakes() {
     let Some(script) = InitScript::new() else { return };
     let configure = |text: &str| fs::write(script.scratch.file("conf"), text).expect("can be written");
     configure("listen = '127.0.0.1:0'\nmax_lokcs = 1\n");
@@ -129,7 +130,7 @@ fn every_setting_is_there_once() {
     assert_eq!(named, known, "the lines of {FILE}, and the table of options");
 }
 
-/// Each name of a setting in the documents and in the help is one that a file can have.
+/// Each name of a setting in the documents and in the help can stand in a file.
 #[test]
 fn documented_names_of_settings_are_those_that_a_file_can_have() {
     let root = env!("CARGO_MANIFEST_DIR");
@@ -140,7 +141,8 @@ fn documented_names_of_settings_are_those_that_a_file_can_have() {
     let pages =
         fs::read_dir(format!("{root}/docs")).expect("is a directory").map(|entry| entry.expect("is read").path());
     texts.extend(pages.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).expect("is text")));
-    let help = Command::new(env!("CARGO_BIN_EXE_poolcounter")).arg("--help").output().expect("the program runs");
+    let help =
+        Command::new(env!("CARGO_BIN_EXE_poolcounter")).args(["serve", "--help"]).output().expect("the program runs");
     texts.push(String::from_utf8(help.stdout).expect("is text"));
     let options = (COMMANDS[0].options)();
     let tables = tables();
@@ -153,7 +155,7 @@ fn documented_names_of_settings_are_those_that_a_file_can_have() {
             .map(|word| word.trim_end_matches('.'));
         let in_sections = ["counter.", "members.", "jobs."];
         for word in words.filter(|word| in_sections.iter().any(|section| word.starts_with(section))) {
-            // Files.
+            // Names of files.
             let is_other = [".db", ".prom", ".md", ".service"].iter().any(|end| word.ends_with(end));
             assert!(is_other || known.contains(&word), "{word} is documented, and is no setting");
             named += usize::from(!is_other);
@@ -171,7 +173,7 @@ fn every_line_shows_the_default() {
         let arguments = ["-c".into(), path.clone().into_os_string()];
         let given = Given::read(&(COMMANDS[0].options)(), WordsAllowed::None, &arguments).expect("is well-formed");
         let mut settings = DaemonSettings::of(&given).unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
-        // What the text sets is compared, not the text.
+        // The settings are compared, not the text.
         settings.config_text = None;
         settings
     };
@@ -179,7 +181,7 @@ fn every_line_shows_the_default() {
     for (key, line) in settings() {
         let set = read(&line);
         match key.strip_suffix("listen") {
-            // An address that was named is another than one that was not, even if it is the same.
+            // A given address differs from a default one, even if it is the same.
             Some(_) => {
                 let addresses = |settings: &DaemonSettings| {
                     ServiceId::all(SERVICES).map(|service| settings.endpoints[service].addresses()).collect::<Vec<_>>()

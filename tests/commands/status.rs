@@ -1,4 +1,4 @@
-//! `status`: what it prints, and its exit statuses.
+//! `status`: its output, and its exit statuses.
 
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
 use std::process::{Command, Output};
@@ -21,13 +21,13 @@ fn wait_for(daemon: &Daemon, code: i32) -> String {
             return text;
         }
         assert!(Instant::now() < deadline, "status {code} never comes: {text}");
-        // A look is taken once a second, when something happens.
+        // The health is checked once a second, when something happens.
         thread::sleep(Duration::from_millis(200));
     }
 }
 
 #[test]
-fn the_exit_status_says_how_bad_it_is() {
+fn the_exit_status_is_that_of_the_worst_condition() {
     let mut daemon = Daemon::start(&[
         "--warn-hold",
         "0.5",

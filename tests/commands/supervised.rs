@@ -1,4 +1,4 @@
-//! The program under a supervisor such as systemd: what it tells it, and the sockets that it takes from it.
+//! The program under a supervisor such as systemd: its notifications, and the sockets that it inherits.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,7 +14,7 @@ use std::os::unix::net::{self, UnixDatagram};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a supervisor hears.
+/// Socket of a supervisor for notifications.
 struct Ears(UnixDatagram);
 
 impl Ears {
@@ -29,7 +29,7 @@ impl Ears {
         String::from_utf8_lossy(&bytes[..len]).into_owned()
     }
 
-    /// The next that is no sign of life.
+    /// Returns the next notification that is not of the watchdog.
     fn news(&self) -> String {
         loop {
             let word = self.next();
@@ -45,7 +45,7 @@ fn daemon(variables: &[(&str, &str)]) -> Daemon {
     Daemon::run(Command::new(Daemon::program()).args(["-l", "127.0.0.1:0"]).envs(variables).stdin(Stdio::null()))
 }
 
-// What it tells
+// Notifications
 
 #[test]
 fn it_tells_that_it_is_ready_and_alive_and_stops() {
@@ -54,7 +54,7 @@ fn it_tells_that_it_is_ready_and_alive_and_stops() {
     let ears = Ears::at(UnixDatagram::bind(&path).expect("a new file"));
     let mut daemon = daemon(&[("NOTIFY_SOCKET", &path.display().to_string()), ("WATCHDOG_USEC", "200000")]);
     assert_eq!(ears.next(), "READY=1");
-    // Whoever hears it can connect.
+    // A client can connect from this notification on.
     assert_eq!(daemon.connect().ask("RELEASE"), "NOT_LOCKED");
     assert_eq!(ears.next(), "WATCHDOG=1");
     let begun = Instant::now();
@@ -99,7 +99,7 @@ fn it_is_ready_after_an_upgrade_that_was_none() {
     daemon.wait_for_log("no upgrade: ");
 }
 
-/// `WATCHDOG_PID` says for whom the watchdog is; a supervisor that has gone, or never was, is no trouble.
+/// `WATCHDOG_PID` names the process of the watchdog; a missing supervisor does no harm.
 #[test]
 fn variables_meant_for_other_processes_are_left_alone() {
     let scratch = Scratch::new();
@@ -118,7 +118,7 @@ fn variables_meant_for_other_processes_are_left_alone() {
     }
 }
 
-// What it takes
+// Inherited sockets
 
 /// Runs the program with these sockets from descriptor 3 on, and with their names.
 fn activated(sockets: [TcpListener; 2], names: &str, arguments: &[&str]) -> Command {
@@ -139,7 +139,7 @@ fn listeners() -> ([TcpListener; 2], [SocketAddr; 2]) {
     (sockets, addresses)
 }
 
-/// How many descriptors a process has for listening TCP sockets.
+/// Returns the number of descriptors of a process for listening TCP sockets.
 fn listening_descriptors(daemon: &Daemon) -> usize {
     let table = fs::read_to_string(format!("/proc/{}/net/tcp", daemon.pid())).expect("the process is there");
     // The fourth field is the state, 0A for a socket that listens; the tenth is the inode.
@@ -161,7 +161,7 @@ fn sockets_are_taken_by_their_names() {
     assert_eq!(holder.ask("ACQ4ME k 1 9 9"), "LOCKED");
     noop_at(counters);
 
-    // What the supervisor gave once is handed on, and not taken a second time from the environment.
+    // A socket of the supervisor is handed over, and not taken a second time from the environment.
     assert_eq!(listening_descriptors(&daemon), 2);
     for _ in 0..2 {
         daemon.upgrade();
@@ -172,7 +172,7 @@ fn sockets_are_taken_by_their_names() {
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
 }
 
-/// The counters answer that they are there.
+/// Sends a Noop to the counters, which must answer.
 fn noop_at(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).expect("connects");
     stream.set_read_timeout(Some(PATIENCE)).expect("an option");
@@ -209,7 +209,8 @@ fn sockets_that_are_of_no_use_are_named() {
 
 // As the first process of a container
 
-/// The first process gets no signal that it does not handle, and adopts the children of others. It is upgraded like any other.
+/// The first process gets no signal that it does not handle, and adopts the children of others. It is upgraded like any
+/// other.
 #[test]
 fn the_first_process_obeys_signals() {
     let mut command = Command::new("unshare");
@@ -248,7 +249,7 @@ fn a_process_that_was_started_by_a_link_keeps_its_name() {
     assert_eq!(name(&daemon), "poolcounterd\n");
     daemon.upgrade();
     assert_eq!(name(&daemon), "poolcounterd\n");
-    // The link leads elsewhere now, and the old file is gone.
+    // The link has another target now, and the old file is removed.
     let other = scratch.file("poolcounter-2");
     install_program(&other);
     fs::remove_file(&program).expect("is there");

@@ -1,5 +1,6 @@
 <?php
-// Three wikis in one directory. FARM is that directory, JOBS the daemon, QUEUE which queue they have.
+// Three wikis in one directory. FARM is that directory, JOBS the addresses of the daemons, QUEUE the kind of their
+// queue.
 
 $wgDBname = defined( 'MW_WIKI_NAME' ) ? MW_WIKI_NAME : 'wikia';
 $wgLocalDatabases = [ 'wikia', 'wikib', 'zh-min-nan.wiki' ];
@@ -14,7 +15,7 @@ $wgSecretKey = 'of a test';
 $wgMainCacheType = CACHE_NONE;
 $wgCacheDirectory = getenv( 'FARM' ) . '/cache';
 $wgDiff3 = '';
-// Jobs run when a runner runs them.
+// Jobs run only in a runner.
 $wgJobRunRate = 0;
 
 $wgHooks['AlternateUserMailer'][] = static function ( $headers, $to ) {
@@ -46,7 +47,7 @@ class NoteJob extends Job implements GenericParameterJob {
 }
 $wgJobClasses['note'] = NoteJob::class;
 
-/** A job that sends a mail. MediaWiki's own of this type wants addresses as objects, which it does not let anybody push any more. */
+/** A job that sends a mail. MediaWiki's own of this type needs addresses as objects, which can no longer be pushed. */
 class MailJob extends Job implements GenericParameterJob {
 	public function __construct( array $params ) {
 		parent::__construct( 'sendMail', $params );
@@ -60,7 +61,7 @@ class MailJob extends Job implements GenericParameterJob {
 $wgJobClasses['sendMail'] = MailJob::class;
 
 if ( getenv( 'QUEUE' ) === 'database' ) {
-	// As MediaWiki's installer has it.
+	// The settings of MediaWiki's installer.
 	$wgJobTypeConf['default'] = [
 		'class' => 'JobQueueDB',
 		'claimTTL' => 3600,
@@ -76,14 +77,15 @@ if ( getenv( 'QUEUE' ) === 'database' ) {
 	];
 } else {
 	wfLoadExtension( 'PoolCounterJobs', getenv( 'EXTENSION' ) . '/extension.json' );
+	$wgAutoloadClasses['CountedQueue'] = __DIR__ . '/CountedQueue.php';
 	$wgJobTypeConf['default'] = [
-		'class' => 'JobQueuePoolCounter',
+		'class' => 'CountedQueue',
 		'servers' => explode( ' ', getenv( 'JOBS' ) ),
 		'claimTTL' => 600,
 		'retry' => [ 1, 1, 1 ],
 	];
 }
-// What a scene has set.
+// Settings of the present test.
 if ( file_exists( getenv( 'FARM' ) . '/settings.php' ) ) {
 	require getenv( 'FARM' ) . '/settings.php';
 }

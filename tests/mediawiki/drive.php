@@ -1,12 +1,12 @@
 <?php
-// What the test asks of a wiki's queue: drive.php --wiki=W REQUEST [ARGUMENT ...]. It answers with JSON.
+// Requests of the test to a wiki's queue: drive.php --wiki=W REQUEST [ARGUMENT ...]. It answers with JSON.
 
 use MediaWiki\MediaWikiServices;
 
 require_once getenv( 'MW_INSTALL_PATH' ) . '/maintenance/Maintenance.php';
 
 class Drive extends Maintenance {
-	/** How many jobs are pushed at once in the comparison of queues. */
+	/** Number of jobs pushed at once in the comparison of queues. */
 	private const BATCH = 500;
 
 	public function __construct() {
@@ -34,7 +34,8 @@ class Drive extends Maintenance {
 	private function doPages( $count ) {
 		$user = User::newSystemUser( 'Maintenance script', [ 'steal' => true ] );
 		for ( $n = 0; $n < $count; $n++ ) {
-			$title = Title::newFromText( "Page $n" );
+			// The class Title has other names in other versions.
+			$title = MediaWikiServices::getInstance()->getTitleFactory()->newFromText( "Page $n" );
 			$page = MediaWikiServices::getInstance()->getWikiPageFactory()->newFromTitle( $title );
 			$page->doUserEditContent( new WikitextContent( "$n {{T}}" ), $user, 'test' );
 			DeferredUpdates::doUpdates();
@@ -56,11 +57,11 @@ class Drive extends Maintenance {
 		return $this->doCounts( 'note' );
 	}
 
-	/** Jobs of two types at once, one of them too large; and what cannot be pushed all or none. */
+	/** Jobs of two types at once, one of them too large; and a push that cannot be atomic. */
 	private function doPushes() {
 		$large = new JobSpecification( 'note', [ 'n' => bin2hex( random_bytes( 80000 ) ) ] );
 		$small = new JobSpecification( 'note', [ 'n' => 'small' ] );
-		// It is compressed.
+		// The body is compressed.
 		$long = new JobSpecification( 'note', [ 'n' => str_repeat( 'x', 70000 ) ] );
 		$other = new JobSpecification( 'null', [ 'lives' => 1 ] );
 		$this->group()->push( [ $large, $small, $long, $other ] );
@@ -80,7 +81,7 @@ class Drive extends Maintenance {
 			'deleted' => $this->doCounts( 'note' ) ];
 	}
 
-	/** Pushes before, in and after a drain, of which the test tells by a file. */
+	/** Pushes before, in and after a drain, which the test announces by a file. */
 	private function doDrained( $file ) {
 		$answer = [];
 		foreach ( [ 'before', 'in', 'after' ] as $when ) {
@@ -101,7 +102,7 @@ class Drive extends Maintenance {
 		return $this->doCounts( 'note' );
 	}
 
-	/** Jobs with all that a job can have. */
+	/** Jobs with every option of a job. */
 	private function doOdd() {
 		$queue = $this->group()->get( 'note' );
 		$queue->push( [
@@ -136,7 +137,7 @@ class Drive extends Maintenance {
 			'after' => $after, 'siblings' => $siblings, 'deleted' => $this->doCounts( 'note' ) ];
 	}
 
-	/** What a daemon that is away, or takes no jobs, looks like. */
+	/** Errors of a daemon that is down, or takes no jobs. */
 	private function doAway() {
 		$queue = $this->group()->get( 'note' );
 		$started = microtime( true );
@@ -146,13 +147,14 @@ class Drive extends Maintenance {
 				$queue->$request( new JobSpecification( 'note', [ 'n' => 1 ] ) );
 				$answer[$request] = 'went well';
 			} catch ( JobQueueError $e ) {
-				$answer[$request] = get_class( $e );
+				// Its namespace differs between versions.
+				$answer[$request] = substr( strrchr( '\\' . get_class( $e ), '\\' ), 1 );
 			}
 		}
 		return $answer + [ 'seconds' => microtime( true ) - $started ];
 	}
 
-	/** All that waits is pushed again. */
+	/** Pushes all waiting jobs again. */
 	private function doAgain( $type ) {
 		$queue = $this->group()->get( $type );
 		$queue->push( iterator_to_array( $queue->getAllQueuedJobs(), false ) );
@@ -184,7 +186,7 @@ class Drive extends Maintenance {
 		return [ $queue->getSize(), $queue->getAcquiredCount(), $queue->getDelayedCount(), $queue->getAbandonedCount() ];
 	}
 
-	/** How fast the queue is: pushes one by one and in batches, pops with their acks, and counts with so many jobs. */
+	/** Measures the queue: pushes one by one and in batches, pops with their acks, and counts with many jobs. */
 	private function doBench( $most, $seconds ) {
 		$queue = $this->group()->get( 'note' );
 		$n = 0;
@@ -234,7 +236,7 @@ class Drive extends Maintenance {
 		return $answer;
 	}
 
-	/** Returns how many a second. */
+	/** Returns the number per second. */
 	private function rate( $seconds, callable $once ): int {
 		$started = microtime( true );
 		$count = 0;

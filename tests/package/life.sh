@@ -5,14 +5,15 @@ set -Eeuo pipefail
 trap 'echo "FAILED in line $LINENO: $BASH_COMMAND"; show_log | tail -n 20' ERR
 
 INIT=$1
-OURS=(/packages/poolcounter_0*.deb)
-NEXT=(/packages/next/poolcounter_0*.deb)
-THEIRS=(/packages/poolcounter_1*.deb)
+OURS=(/packages/ours/*.deb)
+NEXT=(/packages/next/*.deb)
+RELEASED=(/packages/released/*.deb)
+THEIRS=(/packages/original/*.deb)
 export DEBIAN_FRONTEND=noninteractive
 
 step() { echo "== $INIT, $SECONDS s: $*"; }
 
-# Both say a lot that is of no interest unless they fail.
+# Both print much that is of no interest unless they fail.
 install() { dpkg -i "$1" </dev/null >/tmp/dpkg.log 2>&1 || { cat /tmp/dpkg.log; return 1; }; }
 
 show_log() {
@@ -28,7 +29,7 @@ wait_for() {
 	return 1
 }
 
-# Asks the daemon at an address one thing.
+# Sends one request to the daemon at an address.
 ask() {
 	local reply
 	{ exec 5<>"/dev/tcp/$1/7531"; } 2>/dev/null || { echo "no connection"; return; }
@@ -54,6 +55,26 @@ is_logged() { show_log | grep "$1" >/dev/null; }
 
 is_unprivileged() { [ "$(ps -o uid= -p "$(pid)")" -ne 0 ]; }
 
+# Installs a package while a lock is held, which is held afterwards, in the same process.
+upgrade_to() {
+	local before reply
+	before=$(pid)
+	exec 7<>/dev/tcp/127.0.0.1/7531
+	echo "ACQ4ME k 1 5 5" >&7
+	read -r -t 10 -u 7 reply
+	[ "$reply" = LOCKED ]
+	install "$1"
+	wait_for is_logged "$(poolcounter --version) has taken over"
+	[ "$(pid)" = "$before" ]
+	[ "$(readlink "/proc/$before/exe")" = /usr/sbin/poolcounter ]
+	pgrep -x poolcounterd >/dev/null
+	expect TIMEOUT 127.0.0.1 "ACQ4ME k 1 5 0"
+	echo RELEASE >&7
+	read -r -t 10 -u 7 reply
+	[ "$reply" = RELEASED ]
+	exec 7>&-
+}
+
 step "over the C daemon, whose arguments stand in a file of the administrator"
 echo 'ARGS="-l 127.0.0.2"' >/etc/default/poolcounter
 install "${THEIRS[0]}"
@@ -78,6 +99,11 @@ userdel poolcounter-tls
 userdel poolcounter
 ! getent group poolcounter >/dev/null || groupdel poolcounter
 
+step "upgraded from the release with a lock held"
+install "${RELEASED[0]}"
+upgrade_to "${OURS[0]}"
+dpkg --purge poolcounter >/dev/null
+
 step "afresh"
 install "${OURS[0]}"
 for file in /usr/sbin/poolcounter /usr/bin/poolcounter /usr/bin/poolcounterd /etc/init.d/poolcounter \
@@ -95,6 +121,9 @@ expect LOCKED 127.0.0.1 "ACQ4ME k 1 5 5"
 refuses 127.0.0.2
 is_unprivileged
 pgrep -x poolcounterd >/dev/null
+[ "$(stat -c %a /run/poolcounter/admin.sock)" = 600 ]
+poolcounter admin LOG debug
+poolcounter admin LOG default
 if [ "$INIT" = sysv ]; then
 	[ "$(pgrep -x poolcounterd)" = "$(cat /run/poolcounter.pid)" ]
 else
@@ -103,29 +132,16 @@ else
 fi
 
 step "upgraded with a lock held"
-before=$(pid)
-exec 7<>/dev/tcp/127.0.0.1/7531
-echo "ACQ4ME k 1 5 5" >&7
-read -r -t 10 -u 7 reply
-[ "$reply" = LOCKED ]
 echo "# of the administrator" >>/etc/poolcounter.toml
-install "${NEXT[0]}"
-wait_for is_logged "$(poolcounter --version) has taken over"
-[ "$(pid)" = "$before" ]
-[ "$(readlink "/proc/$before/exe")" = /usr/sbin/poolcounter ]
-pgrep -x poolcounterd >/dev/null
+upgrade_to "${NEXT[0]}"
 tail -n 1 /etc/poolcounter.toml | grep -qx "# of the administrator"
-expect TIMEOUT 127.0.0.1 "ACQ4ME k 1 5 0"
-echo RELEASE >&7
-read -r -t 10 -u 7 reply
-[ "$reply" = RELEASED ]
-exec 7>&-
 
 step "started, reloaded and stopped"
 control() {
 	if [ "$INIT" = systemd ]; then systemctl "$1" poolcounter; else /etc/init.d/poolcounter "$1" >/dev/null; fi
 }
 control status >/dev/null
+before=$(pid)
 control start
 [ "$(pid)" = "$before" ]
 control reload
@@ -172,7 +188,7 @@ if [ "$INIT" = systemd ]; then
 	step "looked after by systemd"
 	[ "$(systemctl show -P ActiveState poolcounter)" = active ]
 	[ "$(systemctl show -P StatusText poolcounter)" = "" ]
-	# Stopped, it gives no sign of life and is replaced. It listens again before the second is over.
+	# A stopped daemon gives no sign of life and is replaced. It listens again before the second is over.
 	before=$(pid)
 	mkdir -p /run/systemd/system/poolcounter.service.d
 	printf '[Service]\nWatchdogSec=2\n' >/run/systemd/system/poolcounter.service.d/test.conf
@@ -198,6 +214,20 @@ if [ "$INIT" = systemd ]; then
 	refuses 127.0.0.1
 	control reload
 	wait_for is_logged "taken over.* listens on unix:/run/poolcounter/socket"
+
+	step "with rules for users, whom the unit does not hide"
+	cp /etc/poolcounter.toml /tmp/settings
+	printf '[[access]]\nwho = ["user:nobody"]\nmay = ["pools"]\n' >>/etc/poolcounter.toml
+	control reload
+	lock_as() {
+		setpriv --reuid "$1" --regid nogroup --clear-groups poolcounter exec --key u --server unix:/run/poolcounter/socket -- true
+	}
+	is_refused() { ! lock_as daemon 2>/dev/null; }
+	wait_for is_refused
+	lock_as nobody
+	mv /tmp/settings /etc/poolcounter.toml
+	control reload
+	wait_for lock_as daemon
 	echo 'ARGS=' >/etc/default/poolcounter
 
 	step "with TLS in front, by a user of its own"
@@ -215,7 +245,7 @@ if [ "$INIT" = systemd ]; then
 	tls_pid() { systemctl show -P MainPID poolcounter-tls; }
 	[ "$(ps -o user:32= -p "$(tls_pid)")" = poolcounter-tls ]
 	[ "$(ps -o user:32= -p "$(pid)")" = poolcounter ]
-	# The terminator can connect to the pools, and neither command the daemon nor read its memory or signal it.
+	# The terminator can connect to the pools, and cannot command the daemon, read its memory or signal it.
 	as_terminator() { setpriv --reuid poolcounter-tls --regid poolcounter --clear-groups "$@"; }
 	as_terminator test -w /run/poolcounter/pools.sock
 	if as_terminator test -w /run/poolcounter/admin; then false; fi

@@ -1,5 +1,5 @@
-//! How a database is reached, and by whom: TLS as `sslmode` and `sslrootcert` say, variables of the environment, a role that has no
-//! more than its own schema, and tables of another format.
+//! Access to a database: TLS as `sslmode` and `sslrootcert` demand, variables of the environment, a role with rights to
+//! its own schema alone, and tables of another format.
 
 use super::{answer, is_serving, until};
 use poolcounter_testkit::daemon::Daemon;
@@ -77,7 +77,7 @@ fn a_connection_is_as_secret_as_is_demanded() {
         ("127.0.0.1", "sslmode=disable".to_string(), Ok(false)),
         ("127.0.0.1", "sslmode=prefer".into(), Ok(true)),
         ("127.0.0.1", "sslmode=require".into(), Ok(true)),
-        // With a file of authorities, these are asked.
+        // A given file of authorities is checked in every mode.
         ("127.0.0.1", format!("sslmode=require&sslrootcert={authority}"), Ok(true)),
         ("127.0.0.1", format!("sslmode=require&sslrootcert={other}"), Err("UnknownIssuer")),
         ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={authority}"), Ok(true)),
@@ -85,7 +85,7 @@ fn a_connection_is_as_secret_as_is_demanded() {
         ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={authority}"), Err("NotValidForName")),
         ("localhost", format!("sslmode=verify-full&sslrootcert={authority}"), Ok(true)),
         ("localhost", format!("sslmode=verify-full&sslrootcert={other}"), Err("UnknownIssuer")),
-        // One that another has signed is no authority, as for libpq.
+        // A certificate that another has signed is no authority, as in libpq.
         ("localhost", format!("sslmode=verify-full&sslrootcert={cert}"), Err("UnknownIssuer")),
     ] {
         let reached = reach(host, &words);
@@ -97,7 +97,7 @@ fn a_connection_is_as_secret_as_is_demanded() {
     serves_over(&cluster, &authority);
 }
 
-/// The daemon itself, with the strictest of them.
+/// Checks that the daemon itself serves in the strictest mode.
 fn serves_over(cluster: &Cluster, authority: &str) {
     let url = cluster.url("secret").replace("127.0.0.1", "localhost");
     let url = url.replace("sslmode=disable", &format!("sslmode=verify-full&sslrootcert={authority}"));
@@ -107,7 +107,7 @@ fn serves_over(cluster: &Cluster, authority: &str) {
     assert_ne!(cluster.query("postgres", sql), ["0"]);
 }
 
-/// Whoever has a plain server is not talked to without TLS if that is demanded.
+/// A server without TLS is refused where TLS is required.
 #[test]
 fn a_server_without_tls_is_refused_where_it_is_demanded() {
     let Some(cluster) = shared() else { return };
@@ -120,14 +120,14 @@ fn a_server_without_tls_is_refused_where_it_is_demanded() {
     }
 }
 
-/// Runs the program with nothing of this process's environment but these variables.
+/// Runs the program with these variables as its whole environment.
 fn run(words: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(Daemon::program());
     command.args(words).env_clear().envs(variables.iter().copied());
     command.output().expect("it runs")
 }
 
-/// A role that may do nothing but log in and use the schema that it owns makes the tables, and a daemon with its password serves.
+/// A role that may only log in and use its own schema makes the tables, and a daemon with its password serves.
 #[test]
 fn a_role_needs_no_more_than_its_own_schema() {
     let Some(cluster) = own(&["fsync=off", "password_encryption=scram-sha-256"]) else { return };
@@ -157,7 +157,7 @@ fn a_role_needs_no_more_than_its_own_schema() {
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(!wrong.status.success() && said.contains("password authentication failed"), "{said}");
 
-    // What is printed is what is run.
+    // The printed statements are the executed ones.
     let printed = run(&["jobs", "init-db", "postgres://"], &variables);
     let printed = String::from_utf8(printed.stdout).expect("is UTF-8");
     assert!(printed.contains("CREATE TABLE job ("), "{printed}");
@@ -165,8 +165,8 @@ fn a_role_needs_no_more_than_its_own_schema() {
     assert!(init.status.success(), "{}", String::from_utf8_lossy(&init.stderr));
     let sql = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relkind = 'r' \
                AND relnamespace = 'plain'::regnamespace";
-    assert_eq!(say_as(&cluster, sql), ["job meta owner root setting"]);
-    say_as(&cluster, "DROP TABLE job, meta, owner, root, setting");
+    assert_eq!(say_as(&cluster, sql), ["changed job meta owner root setting"]);
+    say_as(&cluster, "DROP TABLE changed, job, meta, owner, root, setting");
     say_as(&cluster, &printed);
 
     let mut command = Command::new(Daemon::program());
@@ -176,7 +176,7 @@ fn a_role_needs_no_more_than_its_own_schema() {
     assert_eq!(answer(daemon.jobs(), "put 0 0 9 1\r\nx"), "INSERTED 1");
     assert_eq!(say_as(&cluster, "SELECT id FROM job"), ["1"]);
 
-    // Another password is read with the next connection.
+    // A changed password is read with the next connection.
     say("ALTER ROLE plain PASSWORD 'it is new'");
     std::fs::write(&file, format!("127.0.0.1:{port}:postgres:plain:it is new\n")).expect("can be written");
     say("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'plain'");
@@ -188,7 +188,7 @@ fn a_role_needs_no_more_than_its_own_schema() {
     assert!(!refused.status.success() && said.contains("others may read the file"), "{said}");
 }
 
-/// Nobody is let in without a password any more but the superuser.
+/// Requires a password of all roles but the superuser.
 fn demand_passwords(cluster: &Cluster) {
     let lines = "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
     std::fs::write(cluster.directory.join("data/pg_hba.conf"), lines).expect("can be written");
@@ -197,12 +197,12 @@ fn demand_passwords(cluster: &Cluster) {
     until(is_read, "the rules are read");
 }
 
-/// Says something to the server as the role.
+/// Runs a statement as the role.
 fn say_as(cluster: &Cluster, sql: &str) -> Vec<String> {
     cluster.query("plain", &format!("SET ROLE plain; {sql}"))
 }
 
-/// A daemon leaves tables alone that a later version has made, and says so.
+/// A daemon refuses tables of a later version, leaves them alone, and logs the reason.
 #[test]
 fn tables_of_a_newer_format_are_left_alone() {
     let Some(cluster) = shared() else { return };

@@ -1,5 +1,5 @@
-//! Clients that put and do jobs at whichever daemon serves, and what they were told; and whether what is in the database at the end
-//! can be what remains of it.
+//! Clients that put and do jobs at the daemon that serves, a record of their replies, and a check of the database
+//! against it.
 
 use poolcounter_client::{Error, NewJob, Producer, PutOutcome, Reservation, Runner, Timeouts};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How many clients put, and how many do.
+/// Numbers of clients that put, and of clients that reserve and delete.
 const PRODUCERS: usize = 3;
 const RUNNERS: usize = 3;
 /// Longer than a reply waits for its commit.
@@ -24,24 +24,24 @@ pub struct Crowd {
     threads: Vec<JoinHandle<Heard>>,
 }
 
-/// What clients were told.
+/// Replies to all clients.
 #[derive(Default)]
 pub struct Heard {
     /// Jobs that were put, by number, each with its body.
     pub inserted: BTreeMap<u64, String>,
-    /// Bodies of which it is not known whether they were put.
+    /// Bodies of puts with an unknown outcome.
     unknown: BTreeSet<String>,
-    /// Jobs whose end was promised, and jobs whose end was asked for.
-    pub deleted: BTreeSet<u64>,
+    /// Jobs whose deletion was promised, with the time of the promise.
+    pub deleted: BTreeMap<u64, Instant>,
     ending: BTreeSet<u64>,
-    /// When jobs were given out, and by whom.
+    /// Jobs that were given out, each with its body and the time of the reserve.
     reserved: Vec<(Instant, u64, String)>,
-    /// When something was promised.
+    /// Times of promises.
     pub promises: Vec<Instant>,
 }
 
 impl Crowd {
-    /// Clients of the first of these daemons that serves.
+    /// Starts clients of the first of these daemons that serves.
     pub fn at(daemons: &[SocketAddr]) -> Crowd {
         let servers: Vec<String> = daemons.iter().map(ToString::to_string).collect();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -57,7 +57,7 @@ impl Crowd {
         Crowd { is_over, threads }
     }
 
-    /// Has them come to an end, and returns what they were told.
+    /// Ends all clients, and returns their replies.
     pub fn end(self) -> Heard {
         self.is_over.store(true, Ordering::Relaxed);
         let mut all = Heard::default();
@@ -90,7 +90,7 @@ fn produce(n: usize, servers: &[String], is_over: &AtomicBool) -> Heard {
                 assert_eq!(heard.inserted.insert(id.0, body), None, "a number comes again");
             }
             Ok(other) => panic!("a put is {other:?}"),
-            // Nothing was sent, or nothing was done.
+            // The request was not sent, or not done.
             Err(Error::Unavailable(_)) => thread::sleep(Duration::from_millis(20)),
             Err(Error::Refused(words)) if words == "OUT_OF_MEMORY" => thread::sleep(Duration::from_millis(20)),
             Err(_) => _ = heard.unknown.insert(body),
@@ -104,11 +104,12 @@ fn run(servers: &[String], is_over: &AtomicBool) -> Heard {
     let mut runner = Runner::new(servers, TIMEOUTS);
     let mut heard = Heard::default();
     while !is_over.load(Ordering::Relaxed) {
+        let asked = Instant::now();
         match runner.reserve(Some(Duration::ZERO)) {
             Ok(Reservation::Reserved(job)) => {
                 let body = String::from_utf8_lossy(&job.body).into_owned();
-                heard.reserved.push((Instant::now(), job.id.0, body));
-                // Some are left, so that there is something to lose.
+                heard.reserved.push((asked, job.id.0, body));
+                // Some jobs are left, so that there is something to lose.
                 if job.id.0 % 3 == 0 {
                     thread::sleep(PAUSE);
                     continue;
@@ -116,7 +117,7 @@ fn run(servers: &[String], is_over: &AtomicBool) -> Heard {
                 heard.ending.insert(job.id.0);
                 if runner.delete(&job).is_ok() {
                     heard.promises.push(Instant::now());
-                    heard.deleted.insert(job.id.0);
+                    heard.deleted.insert(job.id.0, Instant::now());
                 }
             }
             Ok(_) => thread::sleep(PAUSE),
@@ -128,7 +129,7 @@ fn run(servers: &[String], is_over: &AtomicBool) -> Heard {
 }
 
 impl Heard {
-    /// Compares with what is there at the end, by number.
+    /// Compares the replies with the jobs in the database at the end, by number.
     pub fn check(&self, found: &BTreeMap<u64, String>) {
         for (id, body) in &self.inserted {
             match found.get(id) {
@@ -138,12 +139,14 @@ impl Heard {
         }
         let mut bodies = BTreeSet::new();
         for (id, body) in found {
-            assert!(!self.deleted.contains(id), "job {id} has come back");
+            assert!(!self.deleted.contains_key(id), "job {id} has come back");
             assert!(bodies.insert(body), "{body} is there twice");
             let is_known = self.inserted.get(id) == Some(body) || self.unknown.contains(body);
             assert!(is_known, "job {id} was never put: {body}");
         }
-        for (_, id, body) in &self.reserved {
+        for (asked, id, body) in &self.reserved {
+            let is_gone = self.deleted.get(id).is_some_and(|deleted| deleted < asked);
+            assert!(!is_gone, "job {id} was given out after its end was promised");
             let is_known = self.inserted.get(id) == Some(body) || self.unknown.contains(body);
             assert!(is_known, "job {id} was given out, and is not what was put: {body}");
         }

@@ -1,4 +1,4 @@
-//! An owner that the database does not answer any more, while others reach it.
+//! An owner without a link to the database, while other daemons reach it.
 
 use super::{Stage, answer, is_serving, page, until};
 use poolcounter_testkit::daemon::{Client, Daemon};
@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Returns whether the metrics say that a daemon is the owner.
+/// Returns whether a daemon is the owner by its metrics.
 fn says_it_owns(daemon: &Daemon) -> bool {
     let text = page(daemon, "/metrics").1;
     let line = text.lines().find(|line| line.starts_with("poolcounter_jobs_store_owner")).expect("it is there");
     line.ends_with(" 1")
 }
 
-/// Its health, its metrics and its replies follow the lease, so that clients go to the daemon that has the jobs.
+/// The health, the metrics and the replies of a daemon follow its lease, so that clients go to the owner.
 #[test]
 fn owner_that_is_cut_off_says_so_and_sends_clients_away() {
     let Some(cluster) = shared() else { return };
@@ -30,7 +30,7 @@ fn owner_that_is_cut_off_says_so_and_sends_clients_away() {
     assert!(says_it_owns(owner));
     let begun = Instant::now();
     stage.proxies[0].hold(true);
-    // Nothing but the end of its lease tells it.
+    // The end of its lease is its only sign.
     assert_eq!(waiter.line().trim_end(), "INTERNAL_ERROR");
     assert_eq!((waiter.rest(), holder.rest()), (String::new(), String::new()));
     assert!((4..7).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
@@ -46,7 +46,7 @@ fn owner_that_is_cut_off_says_so_and_sends_clients_away() {
     until(|| page(owner, "/healthz").1.contains("stand by"), "it stands by");
 }
 
-/// A runner of both goes on with the one that has taken over.
+/// A runner with two servers goes on with the one that has taken over.
 #[test]
 fn runner_of_an_owner_that_is_cut_off_goes_on_at_the_next() {
     let Some(cluster) = shared() else { return };
@@ -70,7 +70,7 @@ fn runner_of_an_owner_that_is_cut_off_goes_on_at_the_next() {
     runner.wait().expect("it has ended");
 }
 
-/// None has taken the queue meanwhile: the state is what it was, and is not read again.
+/// Without a take-over the state is unchanged, and is not read again.
 #[test]
 fn owner_that_was_cut_off_alone_goes_on_with_what_it_has() {
     let Some(cluster) = shared() else { return };
@@ -94,7 +94,7 @@ fn owner_that_was_cut_off_alone_goes_on_with_what_it_has() {
     assert!(!log.iter().any(|line| line.contains("were read")), "{log:#?}");
 }
 
-/// A link that is slower than what goes through it costs time, and no promise.
+/// A link that is slower than its traffic costs time, and no promise.
 #[test]
 fn link_that_is_slow_costs_nothing_but_time() {
     let Some(cluster) = shared() else { return };

@@ -1,4 +1,4 @@
-//! What takes long: take-overs, also of many jobs, and commits that take longer than a daemon that may be dead is waited for.
+//! Cases that take long: take-overs, also of many jobs, and commits that last longer than the lease of a silent owner.
 
 use super::crowd::Heard;
 use super::proxy::Fate;
@@ -18,7 +18,7 @@ fn a_standby_takes_over_from_an_owner_that_was_killed() {
     assert!(gap > Duration::from_secs(3), "the lease was not waited for");
 }
 
-/// The standby reads all of them before it serves.
+/// The standby reads all jobs before it serves.
 #[test]
 #[ignore = "it takes half a minute: make test-postgres"]
 fn a_standby_takes_a_million_jobs_over() {
@@ -30,8 +30,8 @@ fn a_standby_takes_a_million_jobs_over() {
     assert_eq!(cluster.query(&stage.schema, "SELECT count(*) FROM job WHERE pri = 9"), [MILLION.to_string()]);
 }
 
-/// Has the daemon killed that serves, and returns what clients were told until another has served for a while: the longest time
-/// without a promise is from the last answer of the one to the first of the other.
+/// Kills the daemon that serves, and returns the replies until another has served for a while. The longest time without
+/// a promise is from the last reply of the first daemon to the first reply of the second.
 fn take_over(stage: &mut Stage<'_>) -> Heard {
     stage.play(|stage| {
         stage.daemons[0].signal(Signal::SIGKILL);
@@ -40,7 +40,7 @@ fn take_over(stage: &mut Stage<'_>) -> Heard {
     })
 }
 
-/// Puts jobs of 100 bytes that are none of the crowd's, as a daemon would have.
+/// Puts jobs of 100 bytes with a priority of their own, in rows like those of a daemon.
 fn put_a_million(cluster: &Cluster, schema: &str) {
     cluster.query(
         schema,
@@ -52,14 +52,14 @@ fn put_a_million(cluster: &Cluster, schema: &str) {
     );
 }
 
-/// Commits that take longer than the lease: nothing is given out meanwhile, and nobody else waits.
+/// Commits that take longer than the lease: no job is given out meanwhile, and other requests do not wait.
 #[test]
 #[ignore = "it takes half a minute: make test-postgres"]
 fn commits_that_take_long_slow_nothing_else_down() {
     commits_take(Duration::from_secs(8), Duration::from_secs(20));
 }
 
-/// They take longer than an answer is waited for, too.
+/// Commits that also take longer than the timeout of an answer.
 #[test]
 #[ignore = "it takes two minutes: make test-postgres"]
 fn commits_of_half_a_minute_slow_nothing_else_down() {

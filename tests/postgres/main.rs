@@ -1,5 +1,5 @@
-//! Jobs in a real database of PostgreSQL, which fails in all the ways that it can: what clients were promised is there at the end,
-//! once, and what was deleted is gone. Those that take long run with `make test-postgres`.
+//! Jobs in a real database of PostgreSQL with all kinds of faults: at the end each promised job is there, once, and
+//! each deleted one is gone. Slow cases run with `make test-postgres`.
 
 mod access;
 mod crowd;
@@ -9,7 +9,9 @@ mod long;
 mod proxy;
 mod queues;
 mod slow;
+mod soak;
 mod strange;
+mod warm;
 
 use crowd::{Crowd, Heard};
 use nix::sys::signal::Signal;
@@ -26,9 +28,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Nothing takes longer, not even to read a million jobs on a busy machine.
+/// Longest wait: for a million jobs to be read on a busy machine.
 const LONGEST: Duration = Duration::from_secs(120);
-/// How long each case has load before and after its fault.
+/// Time for which each case has load before and after its fault.
 const LOAD: Duration = Duration::from_millis(1500);
 
 /// Daemons at a database, behind a proxy each, and their clients.
@@ -37,40 +39,49 @@ struct Stage<'a> {
     schema: String,
     proxies: Vec<Proxy>,
     daemons: Vec<Daemon>,
+    /// Further options of daemons that are started from now on.
+    options: &'static [&'static str],
 }
 
 impl<'a> Stage<'a> {
-    /// The first of the daemons serves.
+    /// Starts daemons, and waits until the first of them serves.
     fn new(cluster: &'a Cluster, daemons: usize) -> Stage<'a> {
         Stage::with(cluster, daemons, |_| {})
     }
 
-    /// The same, with what something does in the schema before they begin.
+    /// Starts daemons after `prepare` has changed the schema.
     fn with(cluster: &'a Cluster, daemons: usize, prepare: impl FnOnce(&str)) -> Stage<'a> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let schema = format!("case_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         cluster.url(&schema);
         prepare(&schema);
-        let mut stage = Stage { cluster, schema, proxies: Vec::new(), daemons: Vec::new() };
-        for _ in 0..daemons {
-            let proxy = Proxy::to(cluster.port);
-            let url = cluster.url_at(&stage.schema, proxy.port);
-            let options = ["--jobs-store", &url, "--jobs-store-timeout", "5", "--http", "127.0.0.1:0"];
-            let daemon = Daemon::start_with_jobs(&options);
-            if stage.daemons.is_empty() {
-                until(|| is_serving(daemon.jobs()), "the first daemon serves");
-            }
-            stage.proxies.push(proxy);
-            stage.daemons.push(daemon);
-        }
+        let mut stage = Stage { cluster, schema, proxies: Vec::new(), daemons: Vec::new(), options: &[] };
+        (0..daemons).for_each(|_| stage.add());
         stage
+    }
+
+    /// Adds a daemon with its proxy.
+    fn add(&mut self) {
+        self.proxies.push(Proxy::to(self.cluster.port));
+        let daemon = self.start(self.daemons.len(), "127.0.0.1:0");
+        if self.daemons.is_empty() {
+            until(|| is_serving(daemon.jobs()), "the first daemon serves");
+        }
+        self.daemons.push(daemon);
+    }
+
+    /// Starts a daemon behind its proxy, with its jobs at this address.
+    fn start(&self, place: usize, address: &str) -> Daemon {
+        let url = self.cluster.url_at(&self.schema, self.proxies[place].port);
+        let jobs = ["--jobs", "--jobs-listen", address, "--jobs-store", &url, "--jobs-store-timeout", "5"];
+        Daemon::start(&[&jobs[..], &["--http", "127.0.0.1:0"], self.options].concat())
     }
 
     fn addresses(&self) -> Vec<SocketAddr> {
         self.daemons.iter().map(Daemon::jobs).collect()
     }
 
-    /// Has clients at work, something happen meanwhile, and everything compared at the end.
+    /// Runs clients while `happen` causes a fault, and compares the replies with the database at the end.
     fn play(&mut self, happen: impl FnOnce(&mut Stage<'a>)) -> Heard {
         let crowd = Crowd::at(&self.addresses());
         thread::sleep(LOAD);
@@ -80,7 +91,7 @@ impl<'a> Stage<'a> {
         thread::sleep(LOAD);
         let heard = crowd.end();
         assert!(heard.inserted.len() > 50 && heard.deleted.len() > 20, "there was no load");
-        // What is under way comes to its end with the daemons.
+        // Requests under way end with the daemons.
         self.daemons.clear();
         let found = self.found();
         heard.check(&found);
@@ -88,7 +99,7 @@ impl<'a> Stage<'a> {
         heard
     }
 
-    /// Returns what there is of the crowd's jobs; others have the priority 9.
+    /// Returns the clients' jobs in the database; jobs of other sources have the priority 9.
     fn found(&self) -> BTreeMap<u64, String> {
         let rows =
             self.cluster.query(&self.schema, "SELECT id || ' ' || convert_from(body, 'UTF8') FROM job WHERE pri <> 9");
@@ -102,7 +113,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Waits until something is so.
+/// Waits until the condition is true.
 fn until(mut is_so: impl FnMut() -> bool, what: &str) {
     let deadline = Instant::now() + LONGEST;
     while !is_so() {
@@ -111,7 +122,7 @@ fn until(mut is_so: impl FnMut() -> bool, what: &str) {
     }
 }
 
-/// Returns the first line of the answer to a request on a connection of its own; nothing if there is none.
+/// Returns the first line of the reply to a request on a new connection; empty if there is none.
 fn answer(address: SocketAddr, request: &str) -> String {
     let ask = || {
         let mut stream = TcpStream::connect(address)?;
@@ -175,17 +186,22 @@ fn a_commit_whose_answer_is_lost_is_made_once() {
 fn a_session_that_is_terminated_in_a_batch_costs_nothing() {
     let Some(cluster) = shared() else { return };
     let mut stage = Stage::new(cluster, 1);
+    // A batch lasts for less than a millisecond.
+    let terminate = "CREATE FUNCTION terminate() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN FOR n IN 1..1000 LOOP \
+                     PERFORM pg_terminate_backend(pid) FROM pg_locks \
+                     WHERE relation = 'job'::regclass AND mode = 'RowExclusiveLock'; \
+                     IF FOUND THEN RETURN true; END IF; END LOOP; RETURN false; END $$";
+    cluster.query(&stage.schema, terminate);
     stage.play(|stage| {
         for _ in 0..10 {
-            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'poolcounter' \
-                       AND query LIKE '%' AND pid IN (SELECT pid FROM pg_locks WHERE relation = 'job'::regclass)";
-            until(|| !stage.cluster.query(&stage.schema, sql).is_empty(), "a session is in the middle of a batch");
+            let is_met = || stage.cluster.query(&stage.schema, "SELECT terminate()") == ["t"];
+            until(is_met, "a session is in the middle of a batch");
             thread::sleep(Duration::from_millis(200));
         }
     });
 }
 
-/// Whoever was stopped past its lease gives out no job any more, and promises nothing.
+/// A daemon that was suspended past its lease gives out no jobs, and promises nothing.
 #[test]
 fn an_owner_that_was_stopped_is_taken_over_from_and_does_no_harm() {
     let Some(cluster) = shared() else { return };
@@ -210,7 +226,7 @@ fn an_owner_that_was_stopped_is_taken_over_from_and_does_no_harm() {
         let is_harmless = |line: &str| ["INTERNAL_ERROR", "TIMED_OUT", "OUT_OF_MEMORY"].contains(&line);
         assert!(told.lines().all(is_harmless), "{told}");
         until(|| page(&stage.daemons[0], "/healthz").0.contains("503"), "the first stands by");
-        // It is none of the crowd's.
+        // This job is not one of the clients'.
         answer(others, "clear kept");
     });
 }
@@ -270,11 +286,12 @@ fn a_synchronous_replica_has_everything() {
     let heard = crowd.end();
     assert!(heard.inserted.len() > 50, "there was no load");
     stage.daemons.clear();
-    let stage = Stage { cluster: &replica, schema: stage.schema, proxies: Vec::new(), daemons: Vec::new() };
+    let stage =
+        Stage { cluster: &replica, schema: stage.schema, proxies: Vec::new(), daemons: Vec::new(), options: &[] };
     heard.check(&stage.found());
 }
 
-/// A daemon at a server that takes no commits waits for one that does, and says why.
+/// A daemon of a server that takes no commits waits for one that does, and logs the reason.
 #[test]
 #[ignore = "it takes half a minute: make test-postgres"]
 fn a_server_that_is_read_only_is_not_written_to() {
@@ -303,7 +320,7 @@ fn a_disk_that_is_full_is_waited_for() {
     let Some(cluster) = own(&[]) else { return };
     let mut stage = Stage::new(&cluster, 1);
     stage.play(|stage| {
-        // No file of the server grows any more, but for those of the log, which are as long as they will be.
+        // No file of the server can grow, except its log, whose files have their full length already.
         set_file_limit(stage.cluster, "16777216");
         let mut client = Client::to(stage.daemons[0].jobs());
         let mut random = Random::new(1);
@@ -325,7 +342,7 @@ fn a_disk_that_is_full_is_waited_for() {
     });
 }
 
-/// Has the server and all its processes write no file beyond this size.
+/// Sets the largest size of a file that the server and its processes may write.
 fn set_file_limit(cluster: &Cluster, limit: &str) {
     let processes = std::fs::read_dir("/proc").expect("there is one").flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
@@ -335,7 +352,7 @@ fn set_file_limit(cluster: &Cluster, limit: &str) {
         *pid == cluster.pid() || parent == Some(cluster.pid())
     };
     for pid in pids.filter(is_child) {
-        // One may have ended meanwhile.
+        // The process may have ended meanwhile.
         let mut prlimit = as_server(Path::new("prlimit"));
         let _ = prlimit.args([&format!("--pid={pid}"), &format!("--fsize={limit}:")]).status();
     }

@@ -1,6 +1,6 @@
-//! A proxy between a daemon and its database, which reads what goes through as far as it must know where a commit begins and where
-//! its answer ends.
+//! Proxy between a daemon and its database, which parses messages just enough to recognize commits and their answers.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,21 +8,23 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How much of a message is passed on at a time.
+/// Start of a statement that commits a batch on its own.
+const AT_ONCE: &[u8] = b"WITH done AS ";
+/// Bytes of a message that are passed on at a time.
 const PIECE: usize = 16 << 10;
 
-/// What becomes of the next commit.
+/// Fault of the next commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It does not reach the database, and the connection ends.
+    /// The commit does not reach the database, and the connection ends.
     DropsBefore,
-    /// It takes effect, its answer does not come, and the connection ends.
+    /// The commit takes effect, and the connection ends before its answer.
     DropsAfter,
-    /// Its answer takes so long. All others, too, until something else is said.
+    /// The answers to this and all later commits are delayed by this time, until another fault is set.
     Delays(Duration),
 }
 
-/// A proxy on a port of its own.
+/// Proxy on a port of its own.
 pub struct Proxy {
     pub port: u16,
     desk: Arc<Desk>,
@@ -30,22 +32,22 @@ pub struct Proxy {
 
 #[derive(Default)]
 struct Desk {
-    /// The port of the database.
+    /// Port of the database.
     target: Mutex<u16>,
     fate: Mutex<Option<Fate>>,
-    /// How many commits have met a fate.
+    /// Number of commits that have met a fault.
     met: AtomicU64,
     streams: Mutex<Vec<TcpStream>>,
-    /// Whether nothing goes through for now.
+    /// True while all bytes are held back.
     is_held: AtomicBool,
-    /// How many bytes a second go through in each direction; 0 for any number.
+    /// Bytes a second in each direction; 0 for no limit.
     rate: AtomicU64,
-    /// Who sends at that rate, in each direction.
+    /// Locks that serialize the senders of each direction at that rate.
     lanes: [Mutex<()>; 2],
 }
 
 impl Proxy {
-    /// A proxy for the database at this port of this machine.
+    /// Starts a proxy of the database at this port of this machine.
     pub fn to(target: u16) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it has one").port();
@@ -60,39 +62,39 @@ impl Proxy {
         Proxy { port, desk }
     }
 
-    /// Connections from now on go to another port, and those that there are end.
+    /// Sends new connections to another port, and ends all present ones.
     pub fn turn_to(&self, target: u16) {
         *self.desk.target.lock().expect("no holder panics") = target;
         let streams = std::mem::take(&mut *self.desk.streams.lock().expect("no holder panics"));
         for stream in streams {
-            // It may have ended already.
+            // The connection may have ended already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// Says what becomes of the next commit.
+    /// Sets the fault of the next commit.
     pub fn set(&self, fate: Option<Fate>) {
         *self.desk.fate.lock().expect("no holder panics") = fate;
     }
 
-    /// Has nothing go through, with all connections left as they are, or lets what was held back go on.
+    /// Holds back all bytes while connections stay open, or passes them on again.
     pub fn hold(&self, is_held: bool) {
         self.desk.is_held.store(is_held, Ordering::Relaxed);
     }
 
-    /// Limits how many bytes a second go through in each direction.
+    /// Limits the bytes a second of each direction.
     pub fn limit(&self, rate: u64) {
         self.desk.rate.store(rate, Ordering::Relaxed);
     }
 
-    /// Returns how many commits have met their fate.
+    /// Returns the number of commits that have met a fault.
     pub fn met(&self) -> u64 {
         self.desk.met.load(Ordering::Relaxed)
     }
 }
 
 impl Desk {
-    /// Passes a message on, as fast as it may be.
+    /// Passes a message on, within the rate of its direction.
     fn pass(
         &self,
         lane: usize,
@@ -145,13 +147,14 @@ impl Desk {
         });
     }
 
-    /// Carries messages to the database until one of its ends is closed, or a commit is dropped.
-    fn carry_requests(&self, mut from: &TcpStream, to: &TcpStream, after: &Mutex<Option<Fate>>) {
+    /// Carries messages to the database until either side closes, or a commit is dropped.
+    fn carry_requests(&self, mut from: &TcpStream, to: &TcpStream, after: &Mutex<Option<(Fate, &'static [u8])>>) {
         let mut is_first = true;
+        let mut at_once = HashSet::new();
         while let Some(message) = read_message(&mut from, is_first) {
             let Message { bytes: message, rest } = message;
             is_first = false;
-            if message.starts_with(b"Q") && message[5..].starts_with(b"COMMIT") {
+            if let Some(tag) = tag_of_commit(&message, &mut at_once) {
                 let mut fate = self.fate.lock().expect("no holder panics");
                 let met = *fate;
                 if !matches!(met, Some(Fate::Delays(_))) {
@@ -162,7 +165,7 @@ impl Desk {
                 if met == Some(Fate::DropsBefore) {
                     return;
                 }
-                *after.lock().expect("no holder panics") = met;
+                *after.lock().expect("no holder panics") = met.map(|fate| (fate, tag));
             }
             if self.pass(0, &message, rest, from, to).is_err() {
                 return;
@@ -170,10 +173,13 @@ impl Desk {
         }
     }
 
-    fn carry_answers(&self, mut from: &TcpStream, to: &TcpStream, after: &Mutex<Option<Fate>>) {
+    fn carry_answers(&self, mut from: &TcpStream, to: &TcpStream, after: &Mutex<Option<(Fate, &'static [u8])>>) {
         while let Some(Message { bytes: message, rest }) = read_message(&mut from, false) {
-            if message.starts_with(b"C") && message[5..].starts_with(b"COMMIT") {
-                match after.lock().expect("no holder panics").take() {
+            if message.starts_with(b"C") {
+                let mut after = after.lock().expect("no holder panics");
+                let met = after.take_if(|(_, tag)| message[5..].starts_with(tag)).map(|(fate, _)| fate);
+                drop(after);
+                match met {
                     Some(Fate::DropsAfter) => break,
                     Some(Fate::Delays(time)) => thread::sleep(time),
                     Some(Fate::DropsBefore) | None => {}
@@ -189,10 +195,27 @@ impl Desk {
     }
 }
 
-/// A message, or its beginning with how many bytes follow.
+/// A message, or its beginning with the number of bytes that follow.
 struct Message {
     bytes: Vec<u8>,
     rest: usize,
+}
+
+/// Returns the tag of the answer to a message that commits a batch: a COMMIT, or a statement that does both. `at_once`
+/// has the names of such prepared statements.
+fn tag_of_commit(message: &[u8], at_once: &mut HashSet<Vec<u8>>) -> Option<&'static [u8]> {
+    let (kind, text) = (message[0], message.get(5..)?);
+    if kind == b'Q' {
+        return text.starts_with(b"COMMIT").then_some(b"COMMIT");
+    }
+    let mut texts = text.split(|byte| *byte == 0);
+    let (first, second) = (texts.next()?, texts.next()?);
+    match kind {
+        b'P' if second.starts_with(AT_ONCE) => _ = at_once.insert(first.to_vec()),
+        b'B' if at_once.contains(second) => return Some(b"SELECT 1"),
+        _ => {}
+    }
+    None
 }
 
 /// Returns the next message; the first of a connection has no letter before its length.

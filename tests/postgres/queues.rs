@@ -1,7 +1,7 @@
-//! A daemon whose settings name another queue, and the queue that it had: neither loses a job.
+//! A daemon whose settings are changed to another queue: no job of either queue is lost.
 
 use super::proxy::Proxy;
-use super::{answer, is_serving, until};
+use super::{answer, is_serving, page, until};
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::postgres::{Cluster, init_db, own, place_of, shared};
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// A daemon whose settings are in a file.
+/// Daemon with its settings in a file.
 struct Configured {
     daemon: Daemon,
     path: PathBuf,
@@ -30,14 +30,14 @@ impl Configured {
         configured
     }
 
-    /// Has another place count, and waits until the new process has taken over.
+    /// Changes the place in the settings, and waits until the new process has taken over.
     fn reload(&mut self, url: &str) {
         fs::write(&self.path, settings(url)).expect("can be written");
         self.daemon.signal(Signal::SIGUSR1);
         self.daemon.wait_for_log("has taken over");
     }
 
-    /// Names a queue that has other jobs, and waits until that is said.
+    /// Changes the place to a queue that has other jobs, and waits for the refusal in the log.
     fn reload_in_vain(&mut self, url: &str) {
         self.reload(url);
         self.daemon.wait_for_log("has other jobs than this daemon");
@@ -62,12 +62,12 @@ fn settings(url: &str) -> String {
     )
 }
 
-/// Returns how many jobs a queue has.
+/// Returns the number of jobs of a queue.
 fn jobs(cluster: &Cluster, schema: &str) -> usize {
     cluster.query(schema, "SELECT count(*) FROM job")[0].parse().expect("a number")
 }
 
-/// Two queues of one second have the same numbers.
+/// Two queues that were made in the same second have the same numbers of take-overs.
 #[test]
 fn reload_that_names_another_queue_changes_neither_and_can_be_undone() {
     let Some(cluster) = shared() else { return };
@@ -80,7 +80,7 @@ fn reload_that_names_another_queue_changes_neither_and_can_be_undone() {
     a.reload_in_vain(&other);
     assert_eq!((jobs(cluster, "queue_one"), jobs(cluster, "queue_other")), (6, 10));
     b.put(1);
-    // What waits for its commit meanwhile is promised to nobody, and hinders nothing.
+    // A change that waits for its commit is promised to no client, and delays nothing.
     let mut client = Client::to(a.daemon.jobs());
     client.send(b"delete 1\r\n");
     thread::sleep(Duration::from_secs(3));
@@ -88,13 +88,13 @@ fn reload_that_names_another_queue_changes_neither_and_can_be_undone() {
     assert_eq!(client.line().trim_end(), "INTERNAL_ERROR");
     a.await_service();
     a.put(1);
-    // The job of which nothing was promised is gone in the daemon, and so in the database.
+    // The deletion without a promise has taken effect in the daemon, and so in the database.
     assert_eq!((jobs(cluster, "queue_one"), jobs(cluster, "queue_other")), (7, 11));
     assert!(answer(a.daemon.jobs(), "peek 1").starts_with("NOT_FOUND"));
     assert!(answer(a.daemon.jobs(), "peek 2").starts_with("FOUND"));
 }
 
-/// A copy has the same id, and another daemon has it by a take-over of the same number.
+/// A copy of the database has the same id, and another daemon owns it by a take-over of the same number.
 #[test]
 fn reload_that_names_a_copy_which_others_have_changes_neither() {
     let Some(cluster) = shared() else { return };
@@ -132,7 +132,7 @@ fn reload_back_to_a_queue_that_another_has_taken_stands_by() {
     assert_eq!((jobs(cluster, "queue_left"), jobs(cluster, "queue_foreign")), (8, 2));
 }
 
-/// The name of the database leads to another one while the daemon has jobs, which knows only of earlier take-overs.
+/// The name of the database leads to another one, which knows only earlier take-overs than the daemon has made.
 #[test]
 fn another_queue_behind_the_same_name_is_left_alone() {
     let Some(cluster) = own(&["fsync=off"]) else { return };
@@ -147,7 +147,7 @@ fn another_queue_behind_the_same_name_is_left_alone() {
     a.put(2);
     proxy.turn_to(foreign.port);
     a.daemon.wait_for_log("has other jobs than this daemon");
-    // Longer than a daemon waits for an owner that is taken for dead.
+    // Longer than the lease of a dead owner.
     thread::sleep(Duration::from_secs(7));
     assert_eq!((jobs(&cluster, "named"), jobs(&foreign, "named")), (3, 1));
     proxy.turn_to(cluster.port);
@@ -155,7 +155,7 @@ fn another_queue_behind_the_same_name_is_left_alone() {
     assert_eq!(jobs(&foreign, "named"), 1);
 }
 
-/// The database is gone for good, and the settings name another server that has its jobs.
+/// The database is gone for good, and the settings name another server with its jobs.
 #[test]
 fn reload_leads_a_daemon_away_from_a_database_that_fails() {
     let Some(cluster) = own(&["fsync=off"]) else { return };
@@ -166,7 +166,7 @@ fn reload_leads_a_daemon_away_from_a_database_that_fails() {
     proxy.turn_to(1);
     let [mut client, mut other] = [(); 2].map(|()| Client::to(a.daemon.jobs()));
     client.send(b"delete 1\r\n");
-    // What it asks for last waits for its job.
+    // The last request waits for the job of its connection.
     other.send(b"put 0 0 9 1\r\nx\r\npeek-ready\r\n");
     a.daemon.wait_for_log("the jobs cannot be kept in");
     thread::sleep(Duration::from_secs(3));
@@ -181,24 +181,25 @@ fn reload_leads_a_daemon_away_from_a_database_that_fails() {
 #[test]
 fn tables_of_the_first_format_are_brought_to_the_present_one() {
     let Some(cluster) = shared() else { return };
-    let as_first = "ALTER TABLE meta DROP COLUMN queue; UPDATE meta SET format = 1";
+    let as_first = "ALTER TABLE meta DROP COLUMN queue; ALTER TABLE owner DROP COLUMN rewrites; DROP TABLE changed; \
+        UPDATE meta SET format = 1";
     let url = cluster.url("first_format");
     cluster.query("first_format", as_first);
     let mut a = Configured::start(&url);
     let format = || cluster.query("first_format", "SELECT format || ' ' || (queue IS NOT NULL) FROM meta");
-    assert_eq!(format(), ["2 true"]);
+    assert_eq!(format(), ["3 true"]);
     a.reload(&url);
     a.await_service();
     drop(a);
     cluster.query("first_format", as_first);
     init_db(&place_of(&url)).expect("the tables are of an earlier format");
-    assert_eq!(format(), ["2 true"]);
+    assert_eq!(format(), ["3 true"]);
     assert_eq!(jobs(cluster, "first_format"), 2);
     let refused = init_db(&place_of(&url)).expect_err("they are of the present one");
     assert!(refused.contains("the tables are there already"), "{refused}");
 }
 
-/// A role that may use the tables, and not change them.
+/// The role may use the tables, but not change them.
 #[test]
 fn tables_of_the_first_format_that_may_not_be_changed_are_named() {
     let Some(cluster) = shared() else { return };
@@ -219,4 +220,31 @@ fn tables_of_the_first_format_that_may_not_be_changed_are_named() {
         !refused.status.success() && said.contains("its format is 1, and poolcounter jobs init-db --run"),
         "{said}"
     );
+}
+
+/// Two queues in two schemas of one database, with three daemons: each queue has one owner, and one has a standby, too.
+#[test]
+fn queues_of_one_database_have_names_and_owners_of_their_own() {
+    let Some(cluster) = shared() else { return };
+    let start = |name: &str| {
+        let url = cluster.url(&format!("shard_{name}"));
+        Daemon::start_with_jobs(&["--jobs-store", &url, "--jobs-name", name, "--http", "127.0.0.1:0"])
+    };
+    let mut owners = ["a", "b"].map(start);
+    for (daemon, name) in owners.iter_mut().zip(["a", "b"]) {
+        until(|| is_serving(daemon.jobs()), "each serves");
+        assert_eq!(answer(daemon.jobs(), "put 0 0 60 1\r\nx"), "INSERTED 1");
+        let owns = format!("the jobs in {name} (postgres://127.0.0.1:{}/postgres?schema=shard_{name})", cluster.port);
+        let log = [daemon.lines.clone(), daemon.new_log()].concat();
+        assert!(log.iter().any(|line| line.contains(&owns) && line.contains("are this daemon's now")), "{log:#?}");
+    }
+    let standby = start("a");
+    let says = |daemon: &Daemon, name: &str| {
+        let text = page(daemon, "/metrics").1;
+        let start = format!("poolcounter_jobs_queue_owner{{queue=\"{name}\",store=");
+        let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{text}"));
+        line.ends_with(" 1")
+    };
+    assert!(says(&owners[0], "a") && says(&owners[1], "b") && !says(&standby, "a"));
+    until(|| page(&standby, "/status.json").1.contains("serves the jobs of a"), "its status names the queue");
 }

@@ -1,4 +1,4 @@
-//! Links that are slow, and servers that have something locked: the queue stays where it is, and no session piles up.
+//! Slow links, and servers on which something is locked: the owner stays the same, and no sessions pile up.
 
 use super::crowd::Crowd;
 use super::{Stage, answer, is_serving, page, until};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 /// Bytes a second of a link.
 const RATE: u64 = 1_000_000;
 
-/// Returns how often the queue was taken over.
+/// Returns the number of take-overs of the queue.
 fn takeovers(cluster: &Cluster, schema: &str) -> u64 {
     cluster.query(schema, "SELECT epoch FROM owner")[0].parse().expect("a number")
 }
 
-/// To read the jobs takes longer than the lease: it is renewed meanwhile.
+/// Reading the jobs takes longer than the lease, which is renewed meanwhile.
 #[test]
 #[ignore = "it takes half a minute: make test-postgres"]
 fn take_over_by_a_slow_link_keeps_the_queue() {
@@ -38,13 +38,13 @@ fn take_over_by_a_slow_link_keeps_the_queue() {
     assert!(answer(stage.daemons[0].jobs(), "peek 1000301").starts_with("FOUND 1000301 6400000"));
 }
 
-/// What is put at once takes longer than the lease, and than an answer of less: it is committed, and the queue stays.
+/// A batch whose sending takes longer than the lease is committed, and its daemon keeps the queue.
 #[test]
 #[ignore = "it takes half a minute: make test-postgres"]
 fn batch_by_a_slow_link_is_committed() {
     let Some(cluster) = shared() else { return };
     let mut stage = Stage::new(cluster, 2);
-    // Their replies wait for as long as is usual.
+    // The timeout of the store is longer than this batch takes.
     stage.daemons.clear();
     for proxy in &stage.proxies {
         let url = cluster.url_at(&stage.schema, proxy.port);
@@ -67,8 +67,8 @@ fn batch_by_a_slow_link_is_committed() {
     assert_eq!(cluster.query(&stage.schema, "SELECT count(*) FROM job"), ["320"]);
 }
 
-/// While something waits for a lock, daemons have two sessions each, and one that is being made or ended; and a fault lasts until
-/// what has failed is committed.
+/// During a lock a daemon has two sessions, and one that is starting or ending. A fault lasts until the failed batch is
+/// committed.
 #[test]
 #[ignore = "it takes half a minute: make test-postgres"]
 fn locked_tables_cost_the_server_few_sessions() {
@@ -103,7 +103,8 @@ fn locked_tables_cost_the_server_few_sessions() {
     }
 }
 
-/// A take-over whose answer was lost, or that a daemon had given up, is its own: it renews, and reads.
+/// A daemon whose take-over was not answered, or was given up, recognizes it as its own: it renews the lease, and reads
+/// the jobs.
 #[test]
 fn take_over_that_was_given_up_counts() {
     let Some(cluster) = shared() else { return };
@@ -129,7 +130,7 @@ fn take_over_that_was_given_up_counts() {
     stage.daemons[1].wait_for_log("not this daemon's any more");
 }
 
-/// An old snapshot keeps all versions of the row of the owner: what a commit costs must not grow with each statement of it.
+/// An old snapshot keeps all versions of the owner's row: the cost of a commit must not grow with each statement of it.
 #[test]
 fn statements_of_a_batch_do_not_read_the_row_of_the_owner() {
     let Some(cluster) = shared() else { return };
@@ -149,13 +150,14 @@ fn statements_of_a_batch_do_not_read_the_row_of_the_owner() {
         client.send(format!("delete {id}\r\n").as_bytes());
         assert!(client.line().starts_with("DELETED"));
     }
-    // Its figures come at the end of the session.
+    // The server counts them at the end of the session.
     stage.daemons.clear();
     until(|| scans() > before + 300, "the figures are there");
     assert!(scans() < before + 500, "{} reads of the row for 400 commits", scans() - before);
 }
 
-/// What is set for a session, and prepared, is not there for the next transaction.
+/// A pool in transaction mode is refused: settings and prepared statements of a session are missing in the next
+/// transaction.
 #[test]
 fn pool_that_shares_sessions_is_refused_with_a_sentence() {
     let Some(cluster) = shared() else { return };
@@ -203,7 +205,7 @@ fn pool(cluster: &Cluster, mode: &str) -> (std::process::Child, u16) {
     (child, free.port())
 }
 
-/// What is said again because the server has undone it is no fault.
+/// A transaction that the server aborts because of a conflict is sent again, and counts as no fault.
 #[test]
 fn commits_that_conflict_are_said_again() {
     let Some(cluster) = shared() else { return };

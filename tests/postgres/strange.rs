@@ -7,14 +7,14 @@ use poolcounter_testkit::postgres::{Cluster, shared};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Replies come long before those that wait for a database which fails.
+/// Bound of the time of replies, far below that of replies that wait for a failing database.
 const SOON: Duration = Duration::from_secs(3);
 
 fn line(client: &mut Client) -> String {
     client.line().trim_end().to_string()
 }
 
-/// Returns the first words of so many replies.
+/// Returns the first words of the next `count` replies.
 fn words(client: &mut Client, count: usize) -> Vec<String> {
     (0..count).map(|_| line(client).split(' ').next().unwrap_or_default().to_string()).collect()
 }
@@ -65,7 +65,7 @@ fn row_that_a_constraint_forbids_is_refused_alone_and_at_once() {
     assert_eq!(count(cluster, &stage.schema, "id = 1 AND buries = 1"), "1");
 }
 
-/// All that is put is refused, and more than is sought before the owner says that it is alive.
+/// All puts are refused, more of them than the owner examines between two renewals.
 #[test]
 fn queue_that_takes_nothing_is_still_served() {
     let Some(cluster) = shared() else { return };
@@ -82,7 +82,7 @@ fn queue_that_takes_nothing_is_still_served() {
     assert_eq!(count(cluster, &stage.schema, "true"), "1");
 }
 
-/// What is written where, and what the daemon says of it.
+/// Statements that write an invalid number, each with the line of the log about it.
 const NUMBERS: &[(&str, &str)] = &[
     ("UPDATE owner SET epoch = -2", "the epoch of the owner makes no sense: it is -"),
     ("UPDATE owner SET batch = -1", "the batch of the owner makes no sense: it is -1"),
@@ -93,7 +93,7 @@ const NUMBERS: &[(&str, &str)] = &[
     ("UPDATE owner SET attempt = -1", "the attempt of the owner makes no sense: it is -1"),
     (
         "UPDATE meta SET format = -9223372036854775808",
-        "its format is -9223372036854775808, and this program knows formats up to 2",
+        "its format is -9223372036854775808, and this program knows formats up to 3",
     ),
 ];
 
@@ -129,7 +129,7 @@ fn number_of_a_job_that_no_daemon_writes_is_refused_with_a_sentence() {
         daemon.wait_for_log(sentence);
         assert_eq!(answer(daemon.jobs(), "list-tube-used"), "INTERNAL_ERROR");
     }
-    // Others are as large as they can be.
+    // Other numbers have their largest valid values.
     let url = cluster.url("strange_large");
     cluster.query("strange_large", &job(7));
     cluster.query("strange_large", "UPDATE job SET pri = -1, delay = 9223372036854775807, ttr = -9223372036854775808, created = 9223372036854775807, \

@@ -1,5 +1,5 @@
-//! Who may do what, and how much: every command of every service as somebody who may and as others who may not; the limits of a rule;
-//! and the real program with users of this machine, names of certificates, and a reload.
+//! Rights and limits: every command of every service as a client with the right and as others without it; the limits of
+//! a rule; and the real program with users of this machine, names of certificates, and a reload.
 
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
@@ -20,25 +20,25 @@ use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
-/// Where those are whom the rules of these tests are for, and who may do everything.
+/// Address of the client in the rules of these tests, and of the operator, who has all rights.
 const CLIENT: &str = "192.0.2.1";
 const OPERATOR: &str = "192.0.2.2";
 
-/// What a request is about: a right for the keys `mine*` is enough for it, or only one for all keys.
+/// Rights that a request needs: one for the keys `mine*` is enough, or only one for all keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum About {
     Mine,
     All,
-    /// The connection itself: it is free.
+    /// None: the request concerns only its own connection.
     Itself,
 }
 use About::{All, Itself, Mine};
 
-/// A request of each command, with those that must stand before it, which are free.
+/// Returns a request of each command, with those that must come before it, which need no right.
 fn request(service: &str, command: &str) -> (About, Vec<u8>) {
     let found = match service {
         "pools" => POOLS.iter().find(|(name, ..)| *name == command).map(text),
@@ -107,10 +107,10 @@ const MEMBERS: &[Row] = &[
     ("TAKEBACK", All, "TAKEBACK 1\n"),
 ];
 
-/// What may have no answer, or has it later.
+/// Commands without a reply, or with a later one.
 const SILENT: [&str; 3] = ["reserve", "quit", "DRAIN"];
 
-/// The operator has put job 1 into `mine`.
+/// Requests of the jobs. The operator has put job 1 into `mine`.
 const JOBS: &[Row] = &[
     ("use", Itself, "use other\r\n"),
     ("put", Mine, "use mine\r\nput 0 0 9 1\r\na\r\n"),
@@ -123,6 +123,7 @@ const JOBS: &[Row] = &[
     ("reserve-with-timeout", Mine, "watch mine\r\nignore default\r\nreserve-with-timeout 0\r\n"),
     ("reserve-many", Mine, "watch mine\r\nignore default\r\nreserve-many 1 0\r\n"),
     ("reserve-job", Mine, "reserve-job 1\r\n"),
+    ("dropped", Mine, "dropped mine\r\n"),
     ("delete", Mine, "delete 1\r\n"),
     ("release", Itself, "release 1 0 0\r\n"),
     ("bury", Itself, "bury 1 0\r\n"),
@@ -165,7 +166,7 @@ const ADMIN: &[Row] = &[
     ("LOG", Mine, "LOG default\n"),
 ];
 
-/// The keys that `mine*` stands for: of the pages paths, of the administration its commands.
+/// Returns the keys that `mine*` stands for: of the pages paths, of the administration its commands.
 fn mine(service: &str, command: &str) -> String {
     match service {
         "http" => "/mine*".into(),
@@ -184,24 +185,13 @@ fn rules(text: &str) -> Vec<Rule> {
     DaemonSettings::of_file(&path.display().to_string()).expect("is well-formed").rules
 }
 
-/// The rule of the clients of these tests, who may do this.
+/// Returns the rule of the clients of these tests, with these rights.
 fn may(rights: &[String]) -> Vec<Rule> {
     let rights: Vec<String> = rights.iter().map(|right| format!("{right:?}")).collect();
     rules(&format!("[[access]]\nname = \"clients\"\nwho = [\"net:{CLIENT}\"]\nmay = [{}]\n", rights.join(", ")))
 }
 
-fn connect(world: &mut World, ip: &str, service: &str) -> usize {
-    world.connect_from(Some(ip.parse::<IpAddr>().expect("an address")), service)
-}
-
-/// Has somebody say something, and returns what is answered at once.
-fn ask(world: &mut World, client: usize, bytes: &[u8]) -> Vec<u8> {
-    world.send(client, bytes);
-    world.settle();
-    world.take_received(client)
-}
-
-/// Returns whether the last of some answers is that it is not allowed.
+/// Returns whether the last of some replies is a denial.
 fn is_denied(service: &str, answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     match service {
@@ -214,22 +204,23 @@ fn is_denied(service: &str, answer: &[u8]) -> bool {
     }
 }
 
-/// Has a client with these rights ask for a command, and returns whether it is denied.
+/// Sends a command of a client with these rights, and returns whether it is denied.
 fn denies(service: &str, command: &str, rights: &[String]) -> bool {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(rights));
     if service == "jobs" {
-        let operator = connect(&mut world, OPERATOR, "jobs");
-        let inserted = ask(&mut world, operator, b"use mine\r\nput 0 0 9 1\r\na\r\n");
+        let operator = world.connect_from(OPERATOR, "jobs");
+        let inserted = world.ask(operator, b"use mine\r\nput 0 0 9 1\r\na\r\n");
         assert_eq!(inserted, b"USING mine\r\nINSERTED 1\r\n");
     }
-    let client = connect(&mut world, CLIENT, service);
-    let answer = ask(&mut world, client, &request(service, command).1);
+    let client = world.connect_from(CLIENT, service);
+    let answer = world.ask(client, &request(service, command).1);
     assert!(SILENT.contains(&command) || !answer.is_empty(), "{service} {command}: no answer");
     is_denied(service, &answer)
 }
 
-/// Words of the commands of a service, with the right that each needs. The administration's commands are the operations of all services.
+/// Returns the words of the commands of a service, with the right that each needs. The administration's commands are
+/// the operations of all services.
 fn commands_of(info: &Info) -> Vec<(&'static str, Option<Verb>)> {
     match info.name {
         "admin" => Operations::of(SERVICES).commands().map(|(word, _)| (word, Some(Verb(0)))).collect(),
@@ -266,7 +257,7 @@ fn each_command_needs_its_right() {
     });
 }
 
-/// Requests with options that name something, and what each really touches: rights for just that, which a request needs all of.
+/// Returns requests with options that name keys, and the rights for exactly those that each uses; it needs all of them.
 fn touched() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
     type Named = (&'static str, &'static str, &'static [&'static str]);
     const LINES: &[Named] = &[
@@ -350,8 +341,8 @@ fn touched() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
     LINES.iter().map(|(service, line, needs)| (*service, line.as_bytes().to_vec(), *needs)).chain(frames).collect()
 }
 
-/// A right for each key that a request touches is enough, and without any of them nothing is done, whatever else is allowed: all other
-/// verbs, and the same for the other names in the request.
+/// A request is allowed with a right for each key that it uses. It is denied without one of them, even with all other
+/// verbs, and with the same verb for the other names in the request.
 #[test]
 fn each_key_that_is_really_touched_is_asked_for() {
     for (service, request, needs) in touched() {
@@ -366,7 +357,7 @@ fn each_key_that_is_really_touched_is_asked_for() {
             rights.extend(others.map(|other| format!("{service}:{other}")));
             let names =
                 ["b", "c", "default", "other", "group:a", "group:b", "group:c"].iter().filter(|name| **name != key);
-            // What stands in a request for something else is no reason to allow it.
+            // A name with another role in the request does not allow it.
             let names = names.filter(|name| !needs.contains(&&*format!("{verb}:{name}")));
             rights.extend(names.map(|name| format!("{service}:{verb}:{name}")));
             assert!(tries(service, &request, &rights), "{case} without {lacking}: {rights:?}");
@@ -374,22 +365,22 @@ fn each_key_that_is_really_touched_is_asked_for() {
     }
 }
 
-/// Has a client with these rights ask for something, and returns whether that is denied. Then nothing must have been done.
+/// Sends a request of a client with these rights, and returns whether it is denied. Then nothing must have been done.
 fn tries(service: &str, request: &[u8], rights: &[String]) -> bool {
     let http = HttpSettings { is_admin: true, ..HttpSettings::default() };
     let mut world = World::with(AllSettings::defaults(SERVICES).with(http));
     world.guard(may(rights));
-    let operator = connect(&mut world, OPERATOR, "jobs");
-    assert_eq!(ask(&mut world, operator, b"use mine\r\nput 0 0 9 1\r\na\r\n"), b"USING mine\r\nINSERTED 1\r\n");
-    let providing = connect(&mut world, OPERATOR, "members");
-    assert_eq!(ask(&mut world, providing, b"POOL mine 0 1\n"), b"OK\n");
+    let operator = world.connect_from(OPERATOR, "jobs");
+    assert_eq!(world.ask(operator, b"use mine\r\nput 0 0 9 1\r\na\r\n"), b"USING mine\r\nINSERTED 1\r\n");
+    let providing = world.connect_from(OPERATOR, "members");
+    assert_eq!(world.ask(providing, b"POOL mine 0 1\n"), b"OK\n");
     let looks = |world: &mut World| {
         let summary = [&b"stats-job 1\r\nlist-tubes\r\nsummary tube\r\nroot mine c 1\r\nroot a c 1\r\n"[..]].concat();
-        (ask(world, operator, &summary), ask(world, providing, b"POOLS\nMEMBERS mine\n"))
+        (world.ask(operator, &summary), world.ask(providing, b"POOLS\nMEMBERS mine\n"))
     };
     let before = looks(&mut world);
-    let client = connect(&mut world, CLIENT, service);
-    let answer = ask(&mut world, client, request);
+    let client = world.connect_from(CLIENT, service);
+    let answer = world.ask(client, request);
     let is_denied = is_denied(service, &answer);
     if is_denied {
         assert_eq!(String::from_utf8_lossy(&answer).matches("NOT_ALLOWED").count(), usize::from(service == "jobs"));
@@ -402,7 +393,7 @@ fn tries(service: &str, request: &[u8], rights: &[String]) -> bool {
     is_denied
 }
 
-/// A pool whose name looks like a group's is not taken for that group, nor the group for it.
+/// A pool with a name like a group's is not confused with that group, nor the group with it.
 #[test]
 fn a_pool_is_not_named_like_a_group() {
     let group = ["members:admin:group:phones".into(), "members:take:group:phones".into()];
@@ -412,7 +403,7 @@ fn a_pool_is_not_named_like_a_group() {
     }
 }
 
-/// Whatever a service counts the requests of, or knows by a number, stands in its table.
+/// Every command that a service counts, or has a number for, stands in its table.
 #[test]
 fn every_command_has_a_row() {
     let rows = |service: &str| {
@@ -428,16 +419,16 @@ fn every_command_has_a_row() {
     assert_eq!(opcodes.collect::<Vec<_>>(), rows("counters"));
 }
 
-/// The manual tells which commands each verb is for.
+/// The document of the rules lists the commands of each verb.
 #[test]
-fn the_manual_has_the_tables() {
-    let manual = include_str!("../../poolcounter.8");
+fn the_document_has_the_tables() {
+    let document = include_str!("../../docs/access.md");
     for info in SERVICES {
         for (at, verb) in info.verbs.iter().enumerate() {
             let needs_it = |(_, of): &(&str, Option<Verb>)| of.is_some_and(|of| usize::from(of.0) == at);
             let commands: Vec<&str> = commands_of(info).into_iter().filter(needs_it).map(|(word, _)| word).collect();
-            let row = format!(".It Cm {} : Ns Cm {verb}\n{}.\n", info.name, commands.join(", "));
-            assert!(manual.contains(&row), "{row}");
+            let row = format!("\n| `{}:{verb}` | `{}` |", info.name, commands.join("`, `"));
+            assert!(document.contains(&row), "{row}");
         }
     }
 }
@@ -447,12 +438,12 @@ fn connections_without_rights_are_not_admitted() {
     for info in SERVICES {
         let mut world = World::with(AllSettings::defaults(SERVICES));
         world.guard(may(&["pools:acquire:nothing".into()]));
-        let stranger = connect(&mut world, "198.51.100.1", info.name);
+        let stranger = world.connect_from("198.51.100.1", info.name);
         world.settle();
         assert_eq!(world.take_received(stranger), info.refusal, "{}", info.name);
         assert!(is_denied(info.name, info.refusal) || info.name == "admin", "{}", info.name);
         assert!(world.is_ended(stranger));
-        let client = connect(&mut world, CLIENT, info.name);
+        let client = world.connect_from(CLIENT, info.name);
         world.settle();
         assert_eq!(world.is_ended(client), info.name != "pools", "{}", info.name);
         world.finish(stranger);
@@ -462,47 +453,48 @@ fn connections_without_rights_are_not_admitted() {
     }
 }
 
-/// A key's holders need a right for that key, and the fields that a server knows are nothing to hide.
+/// The holders of a key need a right for that key; the fields that a server knows need none.
 #[test]
 fn some_statistics_are_of_a_key() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["pools:mine*".into()]));
-    let client = connect(&mut world, CLIENT, "pools");
-    assert!(!is_denied("pools", &ask(&mut world, client, b"STATS HOLDERS mine\n")));
-    assert!(is_denied("pools", &ask(&mut world, client, b"STATS HOLDERS yours\n")));
-    assert!(is_denied("pools", &ask(&mut world, client, b"STATS KEYS\n")));
-    assert!(is_denied("pools", &ask(&mut world, client, b"STATS REPORT\n")));
-    assert!(!is_denied("pools", &ask(&mut world, client, b"STATS FIELDS\n")));
-    assert!(is_denied("pools", &ask(&mut world, client, b"ACQ4ME mine 1 1 0 also=yours:1:1\n")));
+    let client = world.connect_from(CLIENT, "pools");
+    assert!(!is_denied("pools", &world.ask(client, b"STATS HOLDERS mine\n")));
+    assert!(is_denied("pools", &world.ask(client, b"STATS HOLDERS yours\n")));
+    assert!(is_denied("pools", &world.ask(client, b"STATS KEYS\n")));
+    assert!(is_denied("pools", &world.ask(client, b"STATS REPORT\n")));
+    assert!(!is_denied("pools", &world.ask(client, b"STATS FIELDS\n")));
+    assert!(is_denied("pools", &world.ask(client, b"ACQ4ME mine 1 1 0 also=yours:1:1\n")));
     let group = may(&["members:take:group:mine".into()]);
     world.guard(group);
-    let client = connect(&mut world, CLIENT, "members");
-    assert!(!is_denied("members", &ask(&mut world, client, b"TAKEGROUP mine 0\n")));
-    assert!(is_denied("members", &ask(&mut world, client, b"TAKE mine 0\n")));
+    let client = world.connect_from(CLIENT, "members");
+    assert!(!is_denied("members", &world.ask(client, b"TAKEGROUP mine 0\n")));
+    assert!(is_denied("members", &world.ask(client, b"TAKE mine 0\n")));
 }
 
-/// Whatever it watches, a connection gets no job of a tube that it may not reserve from; and it finishes those that it has.
+/// A connection gets no job of a tube without a right to reserve from it, whatever it watches; and it can finish the
+/// jobs that it has.
 #[test]
-fn a_worker_gets_only_what_it_may_reserve() {
+fn a_worker_gets_only_jobs_that_it_may_reserve() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["jobs:reserve:mine*".into()]));
-    let operator = connect(&mut world, OPERATOR, "jobs");
-    ask(&mut world, operator, b"put 0 0 9 1\r\nd\r\nuse mine\r\nput 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n");
-    let worker = connect(&mut world, CLIENT, "jobs");
-    assert!(is_denied("jobs", &ask(&mut world, worker, b"reserve-with-timeout 0\r\n")), "it watches default");
-    assert!(is_denied("jobs", &ask(&mut world, worker, b"watch mine\r\nreserve-with-timeout 0\r\n")));
-    assert!(is_denied("jobs", &ask(&mut world, worker, b"watch *\r\nignore default\r\nreserve-with-timeout 0\r\n")));
-    let reserved = ask(&mut world, worker, b"ignore *\r\nreserve-with-timeout 0\r\n");
+    let operator = world.connect_from(OPERATOR, "jobs");
+    world.ask(operator, b"put 0 0 9 1\r\nd\r\nuse mine\r\nput 0 0 9 1\r\na\r\nput 0 0 9 1\r\nb\r\n");
+    let worker = world.connect_from(CLIENT, "jobs");
+    assert!(is_denied("jobs", &world.ask(worker, b"reserve-with-timeout 0\r\n")), "it watches default");
+    assert!(is_denied("jobs", &world.ask(worker, b"watch mine\r\nreserve-with-timeout 0\r\n")));
+    assert!(is_denied("jobs", &world.ask(worker, b"watch *\r\nignore default\r\nreserve-with-timeout 0\r\n")));
+    let reserved = world.ask(worker, b"ignore *\r\nreserve-with-timeout 0\r\n");
     assert!(reserved.ends_with(b"RESERVED 2 1\r\na\r\n"), "{}", reserved.escape_ascii());
-    assert!(is_denied("jobs", &ask(&mut world, worker, b"delete 1\r\n")));
-    assert!(is_denied("jobs", &ask(&mut world, worker, b"peek 2\r\n")));
-    assert_eq!(ask(&mut world, worker, b"delete 99\r\n"), b"NOT_FOUND\r\n");
+    assert!(is_denied("jobs", &world.ask(worker, b"delete 1\r\n")));
+    assert!(is_denied("jobs", &world.ask(worker, b"peek 2\r\n")));
+    assert_eq!(world.ask(worker, b"delete 99\r\n"), b"NOT_FOUND\r\n");
     world.guard(may(&["jobs:put".into()]));
-    assert_eq!(ask(&mut world, worker, b"delete 2\r\n"), b"DELETED\r\n", "it has it");
-    assert!(is_denied("jobs", &ask(&mut world, worker, b"delete 3\r\n")));
+    assert_eq!(world.ask(worker, b"delete 2\r\n"), b"DELETED\r\n", "it has it");
+    assert!(is_denied("jobs", &world.ask(worker, b"delete 3\r\n")));
 }
 
-/// A rule for the clients that may ask for everything, with a limit.
+/// Returns a world with a rule for the clients with all rights, and a limit.
 fn limited(limit: &str) -> World {
     let all: Vec<String> = SERVICES.iter().map(|service| format!("\"{}\"", service.name)).collect();
     let mut world = World::with(AllSettings::defaults(SERVICES));
@@ -513,96 +505,96 @@ fn limited(limit: &str) -> World {
 #[test]
 fn connections_are_limited() {
     let mut world = limited("max_connections = 2");
-    let first = connect(&mut world, CLIENT, "pools");
-    let second = connect(&mut world, CLIENT, "jobs");
-    let third = connect(&mut world, CLIENT, "pools");
+    let first = world.connect_from(CLIENT, "pools");
+    let second = world.connect_from(CLIENT, "jobs");
+    let third = world.connect_from(CLIENT, "pools");
     world.settle();
     assert_eq!(world.take_received(third), b"ERROR DENIED\n");
     assert!(world.is_ended(third) && !world.is_ended(first) && !world.is_ended(second));
     world.finish(second);
     world.settle();
-    let fourth = connect(&mut world, CLIENT, "pools");
+    let fourth = world.connect_from(CLIENT, "pools");
     world.upgrade();
-    let fifth = connect(&mut world, CLIENT, "pools");
+    let fifth = world.connect_from(CLIENT, "pools");
     world.settle();
     assert!(!world.is_ended(fourth) && world.is_ended(fifth), "after an upgrade it counts those that were there");
 }
 
-/// A process that takes over and cannot read the rules lets nobody in, but what is held can be given back; without rules before,
-/// everything goes on.
+/// A process that takes over and cannot read the rules denies everything except releases; without rules before,
+/// everything continues.
 #[test]
 fn rules_that_cannot_be_read_allow_nothing() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["pools".into()]));
-    let client = connect(&mut world, CLIENT, "pools");
-    let waiter = connect(&mut world, CLIENT, "pools");
-    assert_eq!(ask(&mut world, client, b"ACQ4ME k 1 2 0\n"), b"LOCKED\n");
-    assert_eq!(ask(&mut world, waiter, b"ACQ4ME k 1 2 90\n"), b"");
+    let client = world.connect_from(CLIENT, "pools");
+    let waiter = world.connect_from(CLIENT, "pools");
+    assert_eq!(world.ask(client, b"ACQ4ME k 1 2 0\n"), b"LOCKED\n");
+    assert_eq!(world.ask(waiter, b"ACQ4ME k 1 2 90\n"), b"");
     world.lose_rules();
     world.upgrade();
-    assert_eq!(ask(&mut world, client, b"ACQ4ME l 1 1 0\n"), b"ERROR DENIED\n");
+    assert_eq!(world.ask(client, b"ACQ4ME l 1 1 0\n"), b"ERROR DENIED\n");
     assert_eq!(world.take_received(waiter), b"", "a wait goes on");
-    assert_eq!(ask(&mut world, client, b"RELEASE\n"), b"RELEASED\n");
+    assert_eq!(world.ask(client, b"RELEASE\n"), b"RELEASED\n");
     assert_eq!(world.take_received(waiter), b"LOCKED\n");
-    let operator = connect(&mut world, OPERATOR, "pools");
+    let operator = world.connect_from(OPERATOR, "pools");
     world.settle();
     assert_eq!(world.take_received(operator), b"ERROR DENIED\n");
     world.upgrade();
-    assert_eq!(ask(&mut world, client, b"ACQ4ME l 1 1 0\n"), b"ERROR DENIED\n", "the next process, too");
+    assert_eq!(world.ask(client, b"ACQ4ME l 1 1 0\n"), b"ERROR DENIED\n", "the next process, too");
 
     let mut open = World::with(AllSettings::defaults(SERVICES));
     open.lose_rules();
     open.upgrade();
     let client = open.connect();
-    assert_eq!(ask(&mut open, client, b"ACQ4ME k 1 1 0\n"), b"LOCKED\n");
+    assert_eq!(open.ask(client, b"ACQ4ME k 1 1 0\n"), b"LOCKED\n");
 }
 
 #[test]
 fn locks_are_limited_over_all_services_and_connections() {
     let mut world = limited("max_locks = 3");
-    let pools = connect(&mut world, CLIENT, "pools");
-    let others = connect(&mut world, CLIENT, "pools");
-    let counters = connect(&mut world, CLIENT, "counters");
-    assert_eq!(ask(&mut world, pools, b"ACQ4ME a 1 1 0\nACQ4ME b 1 1 0\n"), b"LOCKED\nLOCKED\n");
-    assert_eq!(ask(&mut world, counters, &frames::acquire(5, 9, b"c"))[2], 0);
-    assert_eq!(ask(&mut world, others, b"ACQ4ME d 1 1 0\n"), b"QUEUE_FULL\n");
-    assert_eq!(ask(&mut world, counters, &frames::acquire(1, 9, b"d"))[2], 0x21);
-    assert_eq!(ask(&mut world, pools, b"RELEASE\n"), b"RELEASED\n");
-    assert_eq!(ask(&mut world, others, b"ACQ4ME d 1 1 0\n"), b"LOCKED\n");
+    let pools = world.connect_from(CLIENT, "pools");
+    let others = world.connect_from(CLIENT, "pools");
+    let counters = world.connect_from(CLIENT, "counters");
+    assert_eq!(world.ask(pools, b"ACQ4ME a 1 1 0\nACQ4ME b 1 1 0\n"), b"LOCKED\nLOCKED\n");
+    assert_eq!(world.ask(counters, &frames::acquire(5, 9, b"c"))[2], 0);
+    assert_eq!(world.ask(others, b"ACQ4ME d 1 1 0\n"), b"QUEUE_FULL\n");
+    assert_eq!(world.ask(counters, &frames::acquire(1, 9, b"d"))[2], 0x21);
+    assert_eq!(world.ask(pools, b"RELEASE\n"), b"RELEASED\n");
+    assert_eq!(world.ask(others, b"ACQ4ME d 1 1 0\n"), b"LOCKED\n");
     world.upgrade();
-    assert_eq!(ask(&mut world, others, b"ACQ4ME e 1 1 0\n"), b"QUEUE_FULL\n", "an upgrade forgets nothing");
+    assert_eq!(world.ask(others, b"ACQ4ME e 1 1 0\n"), b"QUEUE_FULL\n", "an upgrade forgets nothing");
     world.finish(pools);
     world.settle();
-    assert_eq!(ask(&mut world, others, b"ACQ4ME e 1 1 0\n"), b"LOCKED\n");
-    assert_eq!(ask(&mut world, others, b"ACQ4ME f 1 1 0\n"), b"QUEUE_FULL\n");
-    let operator = connect(&mut world, OPERATOR, "pools");
-    assert_eq!(ask(&mut world, operator, b"ACQ4ME f 1 1 0\n"), b"LOCKED\n", "others are not concerned");
+    assert_eq!(world.ask(others, b"ACQ4ME e 1 1 0\n"), b"LOCKED\n");
+    assert_eq!(world.ask(others, b"ACQ4ME f 1 1 0\n"), b"QUEUE_FULL\n");
+    let operator = world.connect_from(OPERATOR, "pools");
+    assert_eq!(world.ask(operator, b"ACQ4ME f 1 1 0\n"), b"LOCKED\n", "others are not concerned");
 }
 
-/// A lock that is handed to a waiter counts as one of its rule from then on.
+/// A lock that is granted to a waiter counts for its rule from then on.
 #[test]
 fn a_lock_handed_to_a_waiter_counts_for_its_rule() {
     let mut world = limited("max_locks = 1");
-    let operator = connect(&mut world, OPERATOR, "pools");
-    assert_eq!(ask(&mut world, operator, b"ACQ4ME k 1 9 0\n"), b"LOCKED\n");
-    let waiter = connect(&mut world, CLIENT, "pools");
-    let other = connect(&mut world, CLIENT, "pools");
-    assert_eq!(ask(&mut world, waiter, b"ACQ4ME k 1 9 9\n"), b"");
-    assert_eq!(ask(&mut world, operator, b"RELEASE\n"), b"RELEASED\n");
+    let operator = world.connect_from(OPERATOR, "pools");
+    assert_eq!(world.ask(operator, b"ACQ4ME k 1 9 0\n"), b"LOCKED\n");
+    let waiter = world.connect_from(CLIENT, "pools");
+    let other = world.connect_from(CLIENT, "pools");
+    assert_eq!(world.ask(waiter, b"ACQ4ME k 1 9 9\n"), b"");
+    assert_eq!(world.ask(operator, b"RELEASE\n"), b"RELEASED\n");
     assert_eq!(world.take_received(waiter), b"LOCKED\n");
-    assert_eq!(ask(&mut world, other, b"ACQ4ME l 1 9 9\n"), b"QUEUE_FULL\n");
+    assert_eq!(world.ask(other, b"ACQ4ME l 1 9 9\n"), b"QUEUE_FULL\n");
 }
 
-/// A pool of twenty members, `a` to `t`, of the group `all`.
+/// Makes a pool of twenty members, `a` to `t`, of the group `all`, and returns the operator.
 fn stock(world: &mut World) -> usize {
-    let operator = connect(world, OPERATOR, "members");
+    let operator = world.connect_from(OPERATOR, "members");
     let adds: String = ('a'..='t').map(|member| format!("ADD phones {member}\n")).collect();
-    let answer = ask(world, operator, format!("POOL phones 0 20 group=all\n{adds}").as_bytes());
+    let answer = world.ask(operator, format!("POOL phones 0 20 group=all\n{adds}").as_bytes());
     assert_eq!(answer, b"OK\n".repeat(21));
     operator
 }
 
-/// Returns the token of a lease in the answer to a take.
+/// Returns the token of a lease in the reply to a take.
 fn token_of(answer: &[u8]) -> String {
     let text = String::from_utf8_lossy(answer);
     let token = text.split_whitespace().find_map(|word| word.strip_prefix("token="));
@@ -613,115 +605,110 @@ fn token_of(answer: &[u8]) -> String {
 fn a_lease_with_a_token_counts_until_it_ends() {
     let mut world = limited("max_locks = 2");
     stock(&mut world);
-    let first = connect(&mut world, CLIENT, "members");
-    let token = token_of(&ask(&mut world, first, b"TAKE phones 0 lease=604800\n"));
+    let first = world.connect_from(CLIENT, "members");
+    let token = token_of(&world.ask(first, b"TAKE phones 0 lease=604800\n"));
     world.finish(first);
     world.settle();
-    let second = connect(&mut world, CLIENT, "members");
-    let other = token_of(&ask(&mut world, second, b"TAKEGROUP all 0 lease=100\n"));
-    assert_eq!(ask(&mut world, second, b"TAKE phones 0 lease=100\n"), b"LIMIT\n", "the first counts still");
+    let second = world.connect_from(CLIENT, "members");
+    let other = token_of(&world.ask(second, b"TAKEGROUP all 0 lease=100\n"));
+    assert_eq!(world.ask(second, b"TAKE phones 0 lease=100\n"), b"LIMIT\n", "the first counts still");
     world.reset(second);
     world.settle();
-    let client = connect(&mut world, CLIENT, "members");
-    let pools = connect(&mut world, CLIENT, "pools");
-    assert_eq!(ask(&mut world, pools, b"ACQ4ME k 1 1 0\n"), b"QUEUE_FULL\n", "in all services");
+    let client = world.connect_from(CLIENT, "members");
+    let pools = world.connect_from(CLIENT, "pools");
+    assert_eq!(world.ask(pools, b"ACQ4ME k 1 1 0\n"), b"QUEUE_FULL\n", "in all services");
     world.upgrade();
-    assert_eq!(ask(&mut world, client, b"TAKE phones 0\n"), b"LIMIT\n", "after an upgrade, too");
+    assert_eq!(world.ask(client, b"TAKE phones 0\n"), b"LIMIT\n", "after an upgrade, too");
     let more = format!(
         "[[access]]\nname = \"new\"\nwho = [\"net:203.0.113.1\"]\nmay = [\"pools\"]\n[[access]]\nwho = [\"net:{CLIENT}\"]\nmay = [\"members\", \"pools\"]\nmax_locks = 2\n"
     );
     world.guard(rules(&more));
     world.upgrade();
-    assert_eq!(ask(&mut world, client, b"TAKE phones 0\n"), b"LIMIT\n", "by the name of its rule");
-    let operator = connect(&mut world, OPERATOR, "members");
-    assert_eq!(ask(&mut world, operator, format!("RENEW {other} 300\n").as_bytes()), b"RENEWED\n");
-    assert_eq!(ask(&mut world, operator, format!("RETURN {token}\n").as_bytes()), b"RETURNED\n");
-    assert!(ask(&mut world, client, b"TAKE phones 0\n").starts_with(b"MEMBER "), "whoever returns it");
-    assert_eq!(ask(&mut world, client, b"TAKE phones 0\n"), b"LIMIT\n");
+    assert_eq!(world.ask(client, b"TAKE phones 0\n"), b"LIMIT\n", "by the name of its rule");
+    let operator = world.connect_from(OPERATOR, "members");
+    assert_eq!(world.ask(operator, format!("RENEW {other} 300\n").as_bytes()), b"RENEWED\n");
+    assert_eq!(world.ask(operator, format!("RETURN {token}\n").as_bytes()), b"RETURNED\n");
+    assert!(world.ask(client, b"TAKE phones 0\n").starts_with(b"MEMBER "), "whoever returns it");
+    assert_eq!(world.ask(client, b"TAKE phones 0\n"), b"LIMIT\n");
     world.advance(Span::from_secs(301));
-    assert!(ask(&mut world, client, b"TAKE phones 0\n").starts_with(b"MEMBER "), "it has run out");
-    assert_eq!(ask(&mut world, pools, b"ACQ4ME k 1 1 0\n"), b"QUEUE_FULL\n");
+    assert!(world.ask(client, b"TAKE phones 0\n").starts_with(b"MEMBER "), "it has run out");
+    assert_eq!(world.ask(pools, b"ACQ4ME k 1 1 0\n"), b"QUEUE_FULL\n");
 }
 
-/// What came to a waiter counts for its rule as well, and a lease that its own connection returns for no rule.
+/// A member that is granted to a waiter counts for its rule as well, and a lease that its own connection returns for
+/// none.
 #[test]
 fn a_lease_that_was_waited_for_counts_for_its_rule() {
     let mut world = limited("max_locks = 1");
     let operator = stock(&mut world);
-    assert!(ask(&mut world, operator, b"TAKE phones 0 n=20\n").starts_with(b"MEMBERS 20"));
-    let waiter = connect(&mut world, CLIENT, "members");
-    assert_eq!(ask(&mut world, waiter, b"TAKE phones 90 lease=300\n"), b"");
+    assert!(world.ask(operator, b"TAKE phones 0 n=20\n").starts_with(b"MEMBERS 20"));
+    let waiter = world.connect_from(CLIENT, "members");
+    assert_eq!(world.ask(waiter, b"TAKE phones 90 lease=300\n"), b"");
     world.upgrade();
     world.finish(operator);
     world.settle();
     world.advance(Span::from_secs(1));
-    let operator = connect(&mut world, OPERATOR, "members");
+    let operator = world.connect_from(OPERATOR, "members");
     let repairs: String = ('a'..='t').map(|member| format!("REPAIR phones {member}\n")).collect();
-    ask(&mut world, operator, repairs.as_bytes());
+    world.ask(operator, repairs.as_bytes());
     let token = token_of(&world.take_received(waiter));
-    let other = connect(&mut world, CLIENT, "members");
-    assert_eq!(ask(&mut world, other, b"TAKE phones 0\n"), b"LIMIT\n");
-    assert_eq!(ask(&mut world, waiter, format!("RETURN {token}\n").as_bytes()), b"RETURNED\n");
-    assert!(ask(&mut world, other, b"TAKE phones 0\n").starts_with(b"MEMBER "));
+    let other = world.connect_from(CLIENT, "members");
+    assert_eq!(world.ask(other, b"TAKE phones 0\n"), b"LIMIT\n");
+    assert_eq!(world.ask(waiter, format!("RETURN {token}\n").as_bytes()), b"RETURNED\n");
+    assert!(world.ask(other, b"TAKE phones 0\n").starts_with(b"MEMBER "));
 }
 
 #[test]
 fn no_more_members_than_are_left_are_taken_at_once() {
     let mut world = limited("max_locks = 3");
     stock(&mut world);
-    let client = connect(&mut world, CLIENT, "members");
+    let client = world.connect_from(CLIENT, "members");
     for line in ["TAKE phones 0 n=4\n", "TAKE phones 9 n=4\n", "TAKEGROUP all 0 n=12\n"] {
-        assert_eq!(ask(&mut world, client, line.as_bytes()), b"LIMIT\n", "{line}");
+        assert_eq!(world.ask(client, line.as_bytes()), b"LIMIT\n", "{line}");
     }
-    assert!(ask(&mut world, client, b"TAKE phones 0 n=3\n").starts_with(b"MEMBERS 3"));
-    assert_eq!(ask(&mut world, client, b"TAKE phones 0 n=1\n"), b"LIMIT\n");
+    assert!(world.ask(client, b"TAKE phones 0 n=3\n").starts_with(b"MEMBERS 3"));
+    assert_eq!(world.ask(client, b"TAKE phones 0 n=1\n"), b"LIMIT\n");
 }
 
 #[test]
 fn reserve_many_gives_what_is_left() {
     let mut world = limited("max_locks = 3");
-    let operator = connect(&mut world, OPERATOR, "jobs");
-    ask(&mut world, operator, &b"put 0 0 9 1\r\na\r\n".repeat(20));
-    let worker = connect(&mut world, CLIENT, "jobs");
-    assert!(ask(&mut world, worker, b"reserve\r\n").starts_with(b"RESERVED 1 "));
-    let answer = ask(&mut world, worker, b"reserve-many 1000 0\r\n");
+    let operator = world.connect_from(OPERATOR, "jobs");
+    world.ask(operator, &b"put 0 0 9 1\r\na\r\n".repeat(20));
+    let worker = world.connect_from(CLIENT, "jobs");
+    assert!(world.ask(worker, b"reserve\r\n").starts_with(b"RESERVED 1 "));
+    let answer = world.ask(worker, b"reserve-many 1000 0\r\n");
     assert_eq!(answer, b"RESERVED 2 1\r\na\r\nRESERVED 3 1\r\na\r\nEND\r\n", "{}", answer.escape_ascii());
-    assert_eq!(ask(&mut world, worker, b"reserve-many 1000 0\r\n"), b"OUT_OF_MEMORY\r\n");
-    assert_eq!(ask(&mut world, worker, b"reserve-many 1000 9\r\n"), b"OUT_OF_MEMORY\r\n");
-    assert_eq!(
-        ask(&mut world, worker, b"delete 2\r\nreserve-many 1000 9\r\n"),
-        b"DELETED\r\nRESERVED 4 1\r\na\r\nEND\r\n"
-    );
+    assert_eq!(world.ask(worker, b"reserve-many 1000 0\r\n"), b"OUT_OF_MEMORY\r\n");
+    assert_eq!(world.ask(worker, b"reserve-many 1000 9\r\n"), b"OUT_OF_MEMORY\r\n");
+    assert_eq!(world.ask(worker, b"delete 2\r\nreserve-many 1000 9\r\n"), b"DELETED\r\nRESERVED 4 1\r\na\r\nEND\r\n");
 }
 
 #[test]
 fn a_lock_counts_for_each_of_its_keys() {
     let mut world = limited("max_locks = 4");
-    let client = connect(&mut world, CLIENT, "pools");
-    assert_eq!(
-        ask(&mut world, client, b"ACQ4ME a 1 1 0 also=b:1:1 also=c:1:1 also=d:1:1 also=e:1:1\n"),
-        b"QUEUE_FULL\n"
-    );
-    assert_eq!(ask(&mut world, client, b"ACQ4ME a 1 1 0 also=b:1:1 also=c:1:1\n"), b"LOCKED\n");
-    assert_eq!(ask(&mut world, client, b"ACQ4ME d 1 1 0 also=e:1:1\n"), b"QUEUE_FULL\n");
+    let client = world.connect_from(CLIENT, "pools");
+    assert_eq!(world.ask(client, b"ACQ4ME a 1 1 0 also=b:1:1 also=c:1:1 also=d:1:1 also=e:1:1\n"), b"QUEUE_FULL\n");
+    assert_eq!(world.ask(client, b"ACQ4ME a 1 1 0 also=b:1:1 also=c:1:1\n"), b"LOCKED\n");
+    assert_eq!(world.ask(client, b"ACQ4ME d 1 1 0 also=e:1:1\n"), b"QUEUE_FULL\n");
     world.upgrade();
-    assert_eq!(ask(&mut world, client, b"ACQ4ME d 1 1 0 also=e:1:1\n"), b"QUEUE_FULL\n");
-    assert_eq!(ask(&mut world, client, b"ACQ4ME d 1 1 0\n"), b"LOCKED\n");
-    assert_eq!(ask(&mut world, client, b"RELEASE a\nACQ4ME a 1 1 0 also=b:1:1 also=c:1:1\n"), b"RELEASED\nLOCKED\n");
+    assert_eq!(world.ask(client, b"ACQ4ME d 1 1 0 also=e:1:1\n"), b"QUEUE_FULL\n");
+    assert_eq!(world.ask(client, b"ACQ4ME d 1 1 0\n"), b"LOCKED\n");
+    assert_eq!(world.ask(client, b"RELEASE a\nACQ4ME a 1 1 0 also=b:1:1 also=c:1:1\n"), b"RELEASED\nLOCKED\n");
 }
 
 #[test]
 fn units_of_one_counter_count_once() {
     let mut world = limited("max_locks = 1");
-    let client = connect(&mut world, CLIENT, "counters");
-    assert_eq!(ask(&mut world, client, &frames::acquire(5, 9, b"c"))[2], 0);
-    assert_eq!(ask(&mut world, client, &frames::acquire(4, 9, b"c"))[2], 0, "it has some of it already");
-    assert_eq!(ask(&mut world, client, &frames::acquire(1, 9, b"d"))[2], 0x21);
-    let other = connect(&mut world, CLIENT, "counters");
-    assert_eq!(ask(&mut world, other, &frames::acquire(1, 10, b"c"))[2], 0x21, "another connection has none of it");
+    let client = world.connect_from(CLIENT, "counters");
+    assert_eq!(world.ask(client, &frames::acquire(5, 9, b"c"))[2], 0);
+    assert_eq!(world.ask(client, &frames::acquire(4, 9, b"c"))[2], 0, "it has some of it already");
+    assert_eq!(world.ask(client, &frames::acquire(1, 9, b"d"))[2], 0x21);
+    let other = world.connect_from(CLIENT, "counters");
+    assert_eq!(world.ask(other, &frames::acquire(1, 10, b"c"))[2], 0x21, "another connection has none of it");
 }
 
-/// Has a reload give the clients other rights: another process takes over with them.
+/// Changes the rights of the clients by a reload: another process takes over with them.
 fn reload(world: &mut World, rights: &[&str]) {
     let rights: Vec<String> = rights.iter().map(ToString::to_string).collect();
     world.guard(may(&rights));
@@ -733,30 +720,27 @@ fn reload(world: &mut World, rights: &[&str]) {
 fn waits_that_are_not_allowed_any_more_are_denied_after_a_reload() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["pools".into(), "members".into(), "jobs".into()]));
-    let operator = connect(&mut world, OPERATOR, "pools");
-    assert_eq!(ask(&mut world, operator, b"ACQ4ME yours 1 9 0\nACQ4ME mine 1 9 0\n"), b"LOCKED\nLOCKED\n");
+    let operator = world.connect_from(OPERATOR, "pools");
+    assert_eq!(world.ask(operator, b"ACQ4ME yours 1 9 0\nACQ4ME mine 1 9 0\n"), b"LOCKED\nLOCKED\n");
     let keys = ["yours 1 9 90", "mine 1 9 90", "mine 1 9 90 also=yours:9:9", "mine 1 9 90"];
     let pools = keys.map(|words| {
-        let client = connect(&mut world, CLIENT, "pools");
-        assert_eq!(ask(&mut world, client, b"ACQ4ME own 9 9 0\n"), b"LOCKED\n");
-        assert_eq!(ask(&mut world, client, format!("ACQ4ME {words}\n").as_bytes()), b"");
+        let client = world.connect_from(CLIENT, "pools");
+        assert_eq!(world.ask(client, b"ACQ4ME own 9 9 0\n"), b"LOCKED\n");
+        assert_eq!(world.ask(client, format!("ACQ4ME {words}\n").as_bytes()), b"");
         client
     });
-    let holder = connect(&mut world, OPERATOR, "members");
-    let made = ask(
-        &mut world,
-        holder,
-        b"POOL yours 0 1 group=g\nADD yours a\nPOOL mine 0 1\nADD mine b\nTAKE yours 0\nTAKE mine 0\n",
-    );
+    let holder = world.connect_from(OPERATOR, "members");
+    let made = world
+        .ask(holder, b"POOL yours 0 1 group=g\nADD yours a\nPOOL mine 0 1\nADD mine b\nTAKE yours 0\nTAKE mine 0\n");
     assert_eq!(String::from_utf8_lossy(&made).matches("MEMBER ").count(), 2);
     let takes = ["TAKE yours 90\n", "TAKEGROUP g 90\n", "TAKE mine 90\n"].map(|line| {
-        let client = connect(&mut world, CLIENT, "members");
-        assert_eq!(ask(&mut world, client, line.as_bytes()), b"", "{line}");
+        let client = world.connect_from(CLIENT, "members");
+        assert_eq!(world.ask(client, line.as_bytes()), b"", "{line}");
         client
     });
     let workers = ["watch mine\r\n", "watch mine\r\nignore default\r\n"].map(|line| {
-        let client = connect(&mut world, CLIENT, "jobs");
-        ask(&mut world, client, format!("{line}reserve-with-timeout 90\r\n").as_bytes());
+        let client = world.connect_from(CLIENT, "jobs");
+        world.ask(client, format!("{line}reserve-with-timeout 90\r\n").as_bytes());
         client
     });
     reload(&mut world, &["pools:mine*", "members:take:mine", "jobs:reserve:mine"]);
@@ -767,19 +751,16 @@ fn waits_that_are_not_allowed_any_more_are_denied_after_a_reload() {
     assert_eq!(takes_told.each_ref().map(|told| &told[..]), [denied, denied, b""]);
     let workers_told = workers.map(|client| world.take_received(client));
     assert_eq!(workers_told.each_ref().map(|told| &told[..]), [&b"NOT_ALLOWED\r\n"[..], b""]);
-    assert_eq!(ask(&mut world, pools[0], b"RELEASE\n"), b"RELEASED\n", "what is held can be given back");
-    assert_eq!(
-        ask(&mut world, workers[0], b"ignore default\r\nlist-tube-used\r\n"),
-        b"WATCHING 1\r\nUSING default\r\n"
-    );
-    assert_eq!(ask(&mut world, operator, b"RELEASE mine\n"), b"RELEASED\n");
+    assert_eq!(world.ask(pools[0], b"RELEASE\n"), b"RELEASED\n", "what is held can be given back");
+    assert_eq!(world.ask(workers[0], b"ignore default\r\nlist-tube-used\r\n"), b"WATCHING 1\r\nUSING default\r\n");
+    assert_eq!(world.ask(operator, b"RELEASE mine\n"), b"RELEASED\n");
     assert_eq!(
         (world.take_received(pools[1]), world.take_received(pools[3])),
         (b"LOCKED\n".to_vec(), Vec::new()),
         "in their order"
     );
-    let putter = connect(&mut world, OPERATOR, "jobs");
-    ask(&mut world, putter, b"put 0 0 9 1\r\na\r\nuse mine\r\nput 0 0 9 1\r\nb\r\n");
+    let putter = world.connect_from(OPERATOR, "jobs");
+    world.ask(putter, b"put 0 0 9 1\r\na\r\nuse mine\r\nput 0 0 9 1\r\nb\r\n");
     assert_eq!(world.take_received(workers[0]), b"");
     assert_eq!(world.take_received(workers[1]), b"RESERVED 2 1\r\nb\r\n");
 }
@@ -788,23 +769,23 @@ fn waits_that_are_not_allowed_any_more_are_denied_after_a_reload() {
 fn a_provider_that_is_not_allowed_any_more_is_lost_after_a_reload() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["members".into()]));
-    let operator = connect(&mut world, OPERATOR, "members");
-    assert_eq!(ask(&mut world, operator, b"POOL pl 0 5 provider_grace=15\nPOOL mine 0 5\n"), b"OK\nOK\n");
-    let provider = connect(&mut world, CLIENT, "members");
-    let other = connect(&mut world, CLIENT, "members");
-    assert_eq!(ask(&mut world, provider, b"PROVIDE pl 5\nOFFER pl m1\n"), b"OK\nOK\n");
-    assert_eq!(ask(&mut world, other, b"PROVIDE mine 5\n"), b"OK\n");
-    let waiter = connect(&mut world, OPERATOR, "members");
-    assert!(ask(&mut world, waiter, b"TAKE pl 0\n").ends_with(b" pl m1\n"));
-    assert_eq!(ask(&mut world, waiter, b"TAKE pl 90\n"), b"");
+    let operator = world.connect_from(OPERATOR, "members");
+    assert_eq!(world.ask(operator, b"POOL pl 0 5 provider_grace=15\nPOOL mine 0 5\n"), b"OK\nOK\n");
+    let provider = world.connect_from(CLIENT, "members");
+    let other = world.connect_from(CLIENT, "members");
+    assert_eq!(world.ask(provider, b"PROVIDE pl 5\nOFFER pl m1\n"), b"OK\nOK\n");
+    assert_eq!(world.ask(other, b"PROVIDE mine 5\n"), b"OK\n");
+    let waiter = world.connect_from(OPERATOR, "members");
+    assert!(world.ask(waiter, b"TAKE pl 0\n").ends_with(b" pl m1\n"));
+    assert_eq!(world.ask(waiter, b"TAKE pl 90\n"), b"");
     let told = world.take_received(provider);
     assert!(told.starts_with(b"!START pl 1"), "{}", told.escape_ascii());
     reload(&mut world, &["members:provide:mine"]);
-    assert!(is_denied("members", &ask(&mut world, provider, b"PROVIDE pl 5\n")));
-    assert_eq!(ask(&mut world, provider, b"FAILED 1\n"), b"ERROR BAD_START\n", "its start has failed");
-    assert!(ask(&mut world, provider, b"DEAD m1\n").starts_with(b"ERROR NO_SUCH_MEMBER"), "no member is its own");
+    assert!(is_denied("members", &world.ask(provider, b"PROVIDE pl 5\n")));
+    assert_eq!(world.ask(provider, b"FAILED 1\n"), b"ERROR BAD_START\n", "its start has failed");
+    assert!(world.ask(provider, b"DEAD m1\n").starts_with(b"ERROR NO_SUCH_MEMBER"), "no member is its own");
     assert_eq!(world.take_received(waiter), b"", "what is taken is kept for the grace, and a wait goes on");
-    assert_eq!(ask(&mut world, operator, b"TAKE mine 0\n"), b"NO_MEMBERS starting\n");
+    assert_eq!(world.ask(operator, b"TAKE mine 0\n"), b"NO_MEMBERS starting\n");
     assert!(world.take_received(other).starts_with(b"!START mine "), "who may still provides");
     world.advance(Span::from_secs(80));
     let told = world.take_received(waiter);
@@ -817,23 +798,23 @@ fn a_provider_that_is_not_allowed_any_more_is_lost_after_a_reload() {
 #[test]
 fn waits_are_limited() {
     let mut world = limited("max_waits = 1");
-    let operator = connect(&mut world, OPERATOR, "pools");
-    assert_eq!(ask(&mut world, operator, b"ACQ4ME k 1 9 0\n"), b"LOCKED\n");
-    let waiters = [(); 2].map(|()| connect(&mut world, CLIENT, "pools"));
-    assert_eq!(ask(&mut world, waiters[0], b"ACQ4ME k 1 9 9\n"), b"");
-    assert_eq!(ask(&mut world, waiters[1], b"ACQ4ME k 1 9 9\n"), b"QUEUE_FULL\n");
+    let operator = world.connect_from(OPERATOR, "pools");
+    assert_eq!(world.ask(operator, b"ACQ4ME k 1 9 0\n"), b"LOCKED\n");
+    let waiters = [(); 2].map(|()| world.connect_from(CLIENT, "pools"));
+    assert_eq!(world.ask(waiters[0], b"ACQ4ME k 1 9 9\n"), b"");
+    assert_eq!(world.ask(waiters[1], b"ACQ4ME k 1 9 9\n"), b"QUEUE_FULL\n");
     world.advance(Span::from_secs(9));
     assert_eq!(world.take_received(waiters[0]), b"TIMEOUT\n");
-    assert_eq!(ask(&mut world, waiters[1], b"ACQ4ME k 1 9 9\n"), b"");
+    assert_eq!(world.ask(waiters[1], b"ACQ4ME k 1 9 9\n"), b"");
 }
 
 #[test]
 fn requests_are_limited_by_the_second() {
     let mut world = limited("max_requests = 10");
-    let clients = [(); 2].map(|()| connect(&mut world, CLIENT, "pools"));
+    let clients = [(); 2].map(|()| world.connect_from(CLIENT, "pools"));
     let mut served = 0;
     let mut burst = |world: &mut World| {
-        let answers = clients.map(|client| ask(world, client, &b"STATS UPTIME\n".repeat(20)));
+        let answers = clients.map(|client| world.ask(client, &b"STATS UPTIME\n".repeat(20)));
         let answers = answers.concat();
         let text = String::from_utf8_lossy(&answers).into_owned();
         served = text.matches("uptime").count();
@@ -844,36 +825,49 @@ fn requests_are_limited_by_the_second() {
     assert_eq!(burst(&mut world), 0);
     world.advance(Span::from_millis(500));
     assert!((5..=6).contains(&burst(&mut world)));
-    assert_eq!(ask(&mut world, clients[0], b"RELEASE\n"), b"NOT_LOCKED\n", "what gives back is not limited");
-    let job = connect(&mut world, CLIENT, "jobs");
-    assert_eq!(ask(&mut world, job, b"stats-tube default\r\n"), b"OUT_OF_MEMORY\r\n", "all services count");
+    assert_eq!(world.ask(clients[0], b"RELEASE\n"), b"NOT_LOCKED\n", "what gives back is not limited");
+    let job = world.connect_from(CLIENT, "jobs");
+    assert_eq!(world.ask(job, b"stats-tube default\r\n"), b"OUT_OF_MEMORY\r\n", "all services count");
 }
 
 #[test]
 fn memory_is_limited() {
     let mut world = limited("max_memory = 10000");
-    let clients = [(); 3].map(|()| connect(&mut world, CLIENT, "pools"));
+    let clients = [(); 3].map(|()| world.connect_from(CLIENT, "pools"));
     for client in clients {
         world.set_room(client, 0);
     }
     let line = [&b"ACQ4ME "[..], &b"k".repeat(6000)].concat();
-    ask(&mut world, clients[0], &line);
+    world.ask(clients[0], &line);
     assert!(!world.is_ended(clients[0]));
-    ask(&mut world, clients[1], &line);
+    world.ask(clients[1], &line);
     assert!(world.is_ended(clients[1]) && !world.is_ended(clients[0]), "it would be more than that together");
     world.reset(clients[0]);
     world.settle();
-    ask(&mut world, clients[2], &line);
+    world.ask(clients[2], &line);
     assert!(!world.is_ended(clients[2]));
-    let reader = connect(&mut world, CLIENT, "pools");
+    let reader = world.connect_from(CLIENT, "pools");
     world.set_room(reader, 0);
-    ask(&mut world, reader, &b"STATS FULL\n".repeat(10));
+    world.ask(reader, &b"STATS FULL\n".repeat(10));
     assert!(world.is_ended(clients[2]) && !world.is_ended(reader), "what is not read counts, and who has most ends");
-    ask(&mut world, reader, &b"STATS FULL\n".repeat(30));
+    world.ask(reader, &b"STATS FULL\n".repeat(30));
     assert!(world.is_ended(reader), "nobody else has anything");
 }
 
-/// A program with a configuration, and what lies beside it.
+/// Watches and the tubes that exist for them count, too.
+#[test]
+fn memory_of_watches_is_limited() {
+    let mut world = limited("max_memory = 100000");
+    let clients = [(); 2].map(|()| world.connect_from(CLIENT, "jobs"));
+    let watch = |from: usize, to: usize| (from..to).map(|n| format!("watch tube{n}\r\n")).collect::<String>();
+    world.ask(clients[0], watch(0, 20).as_bytes());
+    world.ask(clients[1], watch(20, 40).as_bytes());
+    assert!(!clients.iter().any(|client| world.is_ended(*client)));
+    world.ask(clients[1], watch(40, 200).as_bytes());
+    assert!(world.is_ended(clients[1]) && !world.is_ended(clients[0]), "the connection with most watches ends");
+}
+
+/// A program with a configuration, and its files.
 struct Stage {
     scratch: Scratch,
     daemon: Daemon,
@@ -898,7 +892,7 @@ impl Stage {
     fn ask(&self, socket: &str, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(self.scratch.file(socket)).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("is a socket");
-        // It may have been closed already.
+        // The connection may have been closed already.
         let _ = stream.write_all(bytes);
         let mut answer = [0; 100];
         let len = stream.read(&mut answer).expect("there is an answer");
@@ -910,7 +904,7 @@ impl Stage {
     }
 }
 
-/// The header of a proxy whose client has a certificate of that name, or none.
+/// Returns the header of a proxy whose client has a certificate of that name, or none.
 fn proxied(common_name: Option<&str>) -> Vec<u8> {
     let address = |text: &str| Some(text.parse().expect("an address"));
     let tls = Tls { version: "TLSv1.3".into(), common_name: common_name.map(String::from) };
@@ -921,7 +915,7 @@ fn proxied(common_name: Option<&str>) -> Vec<u8> {
 }
 
 #[test]
-fn users_and_names_in_certificates_are_told_apart() {
+fn users_and_names_in_certificates_are_distinguished() {
     let user = User::from_uid(Uid::effective()).ok().flatten().map_or("0".into(), |user| user.name);
     let mut stage = Stage::start(&format!(
         "[[access]]\nwho = [\"cn:web*.example.org\"]\nmay = [\"pools:acquire\"]\n\
@@ -936,10 +930,10 @@ fn users_and_names_in_certificates_are_told_apart() {
     assert_eq!(stage.ask_as(Some("db.example.org"), "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n");
     assert_eq!(stage.ask_as(None, "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n");
     assert_eq!(stage.daemon.connect().line(), "ERROR DENIED", "this address may only see the pages");
-    let line = stage.daemon.wait_for_log("is not let in");
-    assert!(line.contains("is not let in to the pools (stranger)"), "{line}");
+    let line = stage.daemon.wait_for_log("is refused by the pools");
+    assert!(line.contains("is refused by the pools (stranger)"), "{line}");
 
-    // The user may nothing now, and somebody else something.
+    // The user has no rights now, and another client has some.
     Stage::write(&stage.scratch, "[[access]]\nwho = [\"cn:db.example.org\"]\nmay = [\"pools\"]\n");
     stage.daemon.upgrade();
     assert_eq!(stage.ask("unix", b"STATS UPTIME\n"), "ERROR DENIED\n");
@@ -957,7 +951,7 @@ fn a_reload_whose_file_cannot_be_read_leaves_the_rules() {
     assert_eq!(stage.ask_as(Some("other"), "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n");
 }
 
-/// Whose connection it is, is known once its proxy has said so, whichever process that was said to.
+/// The client's address is known once its proxy has sent the header, whichever process has read it.
 #[test]
 fn a_header_may_come_on_both_sides_of_an_upgrade() {
     let mut stage = Stage::start(
@@ -975,8 +969,8 @@ fn a_header_may_come_on_both_sides_of_an_upgrade() {
     stream.read_exact(&mut answer).expect("there is an answer");
     assert_eq!(&answer, b"LOCKED\n");
     assert_eq!(stage.ask_as(None, "ACQ4ME k 1 1 0\n"), "ERROR DENIED\n", "it is one connection of its rule");
-    let line = stage.daemon.wait_for_log("is not let in");
-    assert!(line.contains("(rule one) is not let in to the pools (connections, 1 allowed)"), "{line}");
+    let line = stage.daemon.wait_for_log("is refused by the pools");
+    assert!(line.contains("(rule one) is refused by the pools (connections, 1 allowed)"), "{line}");
     drop(stream);
     let both = [(); 2].map(|()| stage.daemon.connect().ask("STATS UPTIME"));
     assert!(both.iter().all(|answer| answer.starts_with("uptime")), "it was never one of the others: {both:?}");

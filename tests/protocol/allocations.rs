@@ -1,4 +1,4 @@
-//! In the steady state, serving a request allocates nothing: the allocator is asked.
+//! In the steady state, serving a request allocates nothing, according to the allocator.
 
 use crate::counting_allocator::{allocations, bytes};
 use poolcounter_core::id::ConnId;
@@ -12,11 +12,11 @@ use poolcounter_testkit::frames::{acquire, dump, frame, get, release};
 use poolcounter_testkit::world::World;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// A client that sends its requests by turns, and ignores the answers.
+/// Client that sends its requests by turns, and ignores the replies.
 struct Script {
     requests: Vec<Vec<u8>>,
     sent: usize,
-    /// There is a request to be read.
+    /// True if there is a request to be read.
     full: bool,
 }
 
@@ -28,7 +28,7 @@ impl Read for Script {
         self.sent += 1;
         let request = self.requests[self.sent % self.requests.len()].as_slice();
         let Some(start) = request.strip_suffix(b"#\n") else { return Read::read(&mut &request[..], bytes) };
-        // The lease of the last take: they are numbered from 0 on, and each is given back before the next.
+        // Number of the last lease: they are numbered from 0 on, and each is returned before the next.
         let mut rest = &mut bytes[..];
         rest.write_all(start)?;
         writeln!(rest, "{}", self.sent / 2 - 1)?;
@@ -57,14 +57,14 @@ impl Stream for Script {
     }
 }
 
-/// The loop's surroundings: clients that play their scripts, and the time of the round.
+/// Surroundings of the loop: clients that play their scripts, and the time of the round.
 struct Scene {
     connections: Connections<Script>,
     now: Time,
 }
 
 impl Scene {
-    /// A server that takes no look at its health, which makes sentences once a second.
+    /// Returns a server without checks of its health, which would write sentences once a second.
     fn of(services: Services) -> Scene {
         let mut connections = Connections::new(services, Span::ZERO, Random::from_seed(0));
         connections.watch_over(HealthSettings { interval: Span::FOREVER, ..HealthSettings::default() });
@@ -91,7 +91,8 @@ impl Host for Scene {
     fn accept(&mut self) {}
 }
 
-/// Has each client send its two requests by turns, after one has sent what is to be there before, and asserts that only the first turns ask for memory.
+/// Lets each client send its two requests by turns, after one has sent `before`, and asserts that only the first turns
+/// allocate memory.
 fn assert_steady(service: &str, before: &str, scripts: &[[Vec<u8>; 2]]) {
     let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
     let services = Services::of(poolcounter::SERVICES, &AllSettings::defaults(poolcounter::SERVICES).with(members));
@@ -159,7 +160,7 @@ fn taking_and_returning_a_member_allocates_nothing() {
     assert_steady("members", before, &[[b"RETURN #\n".to_vec(), b"TAKE p 5\n".to_vec()]]);
 }
 
-/// A put makes its body, and now and then a leaf of its tube's queue; to reserve and to delete it makes nothing.
+/// A put allocates its body, and now and then a leaf of its tube's queue; a reserve and a delete allocate nothing.
 #[test]
 fn jobs_are_reserved_and_deleted_without_an_allocation() {
     const JOBS: usize = 100;
@@ -193,7 +194,7 @@ fn jobs_are_reserved_and_deleted_without_an_allocation() {
     assert!(counts[0] <= puts + puts / 6, "a put allocates more than its body, and a leaf of its queue now and then");
 }
 
-/// However many counters a connection has held: what it gave back takes no memory.
+/// Released units take no memory, however many counters a connection has held.
 #[test]
 fn released_things_take_no_memory() {
     let mut world = World::new(poolcounter_pools::PoolsSettings::default());
@@ -202,7 +203,7 @@ fn released_things_take_no_memory() {
         let client = world.connect_to("counters");
         let requests = [|name: &[u8]| acquire(1, 9, name), |name: &[u8]| release(1, name)];
         for (request, some) in requests.iter().flat_map(|request| names.chunks(100).map(move |some| (request, some))) {
-            // What is sent and received at once is kept in between by the stand-ins for sockets.
+            // The stand-ins for sockets keep the largest amount that is sent and received at once.
             world.send(client, &some.iter().flat_map(|name| request(name)).collect::<Vec<u8>>());
             world.settle();
             world.take_received(client);

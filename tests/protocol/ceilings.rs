@@ -1,11 +1,11 @@
-//! What an operator sets for keys: ceilings, and the shedding of requests that would wait for too long.
+//! Settings of the operator for keys: ceilings, and the shedding of requests that would wait for too long.
 
 use poolcounter_core::time::Span;
 use poolcounter_pools::PoolsSettings;
 use poolcounter_pools::ceiling::{Ceiling, Shedding};
 use poolcounter_testkit::world::World;
 
-/// A world in which keys that begin with `a:` have a ceiling.
+/// Returns a world in which keys that begin with `a:` have a ceiling.
 fn world(ceiling: impl FnOnce(&mut Ceiling)) -> World {
     let mut own = Ceiling::new(b"a:*");
     ceiling(&mut own);
@@ -18,7 +18,7 @@ fn shedding(is_shadow: bool) -> impl FnOnce(&mut Ceiling) {
     move |ceiling| ceiling.shedding = Some(Shedding { after: two, interval: two, is_shadow })
 }
 
-/// What a client is told at once.
+/// Sends a line of a client, and returns its output at once.
 fn ask(world: &mut World, client: usize, line: &str) -> String {
     world.send(client, format!("{line}\n").as_bytes());
     told(world, client)
@@ -30,7 +30,7 @@ fn told(world: &mut World, client: usize) -> String {
     told.lines().collect::<Vec<_>>().join(" ")
 }
 
-/// A new client that asks for the key `a:k`, and what it is told.
+/// Connects a new client that requests the key `a:k`, and returns it with its output.
 fn come(world: &mut World) -> (usize, String) {
     let client = world.connect();
     let told = ask(world, client, "ACQ4ME a:k 1 99 60");
@@ -90,7 +90,7 @@ fn a_key_sheds_while_its_oldest_waiter_has_waited_for_too_long() {
     let (_, told_fifth) = come(&mut world);
     assert_eq!(told_fifth, "", "the third, who is oldest now, has waited for 0.6 s");
     pass(&mut world, 2_500);
-    // The third has waited for too long since 5.9 s, and goes at 7 s; so has the fifth, since 6.5 s.
+    // The third has waited for too long since 5.9 s, and is granted at 7 s; the fifth has since 6.5 s.
     assert_eq!(ask(&mut world, second, "RELEASE"), "RELEASED");
     assert_eq!(told(&mut world, third), "LOCKED");
     pass(&mut world, 800);

@@ -1,5 +1,5 @@
-//! The conversations of `tests/conversations`, played in virtual time, against the program over sockets, and against the
-//! original daemons where they are installed.
+//! The conversations of `tests/conversations`, played in virtual time, against the program over sockets, and against
+//! the original daemons if they are installed.
 
 use poolcounter_testkit::beanstalkd::Beanstalkd;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
@@ -19,15 +19,15 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-/// Scenarios that are played at a time where they sleep for real.
+/// Number of scenarios with real sleeps that are played at a time.
 const AT_A_TIME: usize = 16;
-/// How long an original daemon may take to answer before it counts as silent. Several scenarios are about its silence.
+/// Time after which an original daemon counts as silent. Several scenarios are about its silence.
 const IMPATIENCE: Duration = Duration::from_millis(700);
-/// How long the threads of yrmcds may take until all of them have done what they were told. What goes wrong with the first
-/// pause is played once more with the second: on a busy machine its threads may lag behind.
+/// Time for the threads of yrmcds to finish earlier requests. Scenarios that fail with the first pause are played again
+/// with the second: on a busy machine its threads may lag behind.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 
-/// The language of the blocks that are conversations in documents.
+/// Language of the blocks that are conversations in documents.
 const CONVERSATION: &str = "conversation";
 
 fn pools() -> Script {
@@ -50,7 +50,8 @@ fn members() -> Script {
         .unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-/// The conversations of a page of docs/protocols: those in its blocks of that language, each under the heading above it.
+/// Returns the conversations of a page of docs/protocols: those in its blocks of that language, each under the heading
+/// above it.
 fn page_of(protocol: Protocol) -> Script {
     let name = format!("docs/protocols/{}.md", protocol.kind());
     let page = fs::read_to_string(format!("{}/{name}", env!("CARGO_MANIFEST_DIR"))).expect("the page is there");
@@ -235,7 +236,7 @@ fn against_beanstalkd() {
     against("beanstalkd", &jobs(), &[Duration::ZERO], start, |beanstalkd| beanstalkd.address);
 }
 
-/// An original daemon passes every scenario but those that say how it differs, and fails these.
+/// Checks that an original daemon passes every scenario except those that say how it differs, and fails these.
 fn against<S: Send>(
     name: &str,
     script: &Script,
@@ -283,7 +284,7 @@ fn in_real_time(script: &Script) -> Vec<&Scenario> {
     script.scenarios.iter().filter(|scenario| scenario.virtual_only.is_none()).collect()
 }
 
-/// Plays scenarios in several threads, each with a server of its own, and collects what went wrong.
+/// Plays scenarios in several threads, each with a server of its own, and collects the failures.
 fn in_parallel<S: Send>(
     scenarios: &[&Scenario],
     start: impl Fn(&Scenario) -> S,
@@ -292,7 +293,7 @@ fn in_parallel<S: Send>(
     /// No server is started while conversations are played, not by another test either: see [`Sockets`].
     static PLAYING: Mutex<()> = Mutex::new(());
     let _guard = PLAYING.lock();
-    // Whoever sleeps begins first.
+    // Scenarios with sleeps begin first.
     let (mut scenarios, quick): (Vec<&Scenario>, Vec<&Scenario>) =
         scenarios.iter().partition(|scenario| scenario.sleeps());
     scenarios.extend(quick);

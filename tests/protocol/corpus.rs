@@ -1,10 +1,10 @@
-//! The bodies of the fuzz targets, over the inputs that the fuzzer found worth keeping and over variations of these.
+//! The bodies of the fuzz targets, over the fuzzer's corpus and over variations of it.
 
 use poolcounter_testkit::random::Random;
 use std::fs;
 use std::path::Path;
 
-/// How many variations of the inputs are tried.
+/// Number of variations of the inputs.
 const VARIATIONS: usize = 500;
 
 fn play(target: &str, run: fn(&[u8])) {
@@ -39,7 +39,7 @@ fn play(target: &str, run: fn(&[u8])) {
     }
 }
 
-/// An input that is shown when it makes the test fail.
+/// Input that is printed when it makes the test fail.
 struct Shown<'a> {
     target: &'a str,
     input: &'a [u8],

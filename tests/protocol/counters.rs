@@ -1,4 +1,4 @@
-//! Counters by the thousand, in virtual time: what happens in a sweep, in a long Dump, and in an upgrade amid these.
+//! Counters by the thousand, in virtual time: a sweep, a long Dump, and an upgrade during these.
 
 use poolcounter_core::time::Span;
 use poolcounter_counters::{self as counters, CountersSettings};
@@ -21,20 +21,9 @@ fn with_memory(max_memory: u64) -> World {
     World::with(AllSettings::defaults(poolcounter::SERVICES).with(counters))
 }
 
-fn connect(world: &mut World) -> usize {
-    world.connect_to("counters")
-}
-
-/// Sends a request and lets all be done.
-fn ask(world: &mut World, client: usize, request: &[u8]) -> Vec<u8> {
-    world.send(client, request);
-    world.settle();
-    world.take_received(client)
-}
-
 fn stat_of(world: &mut World, name: &str) -> u64 {
-    let observer = connect(world);
-    let reply = ask(world, observer, &frames::stats());
+    let observer = world.connect_to("counters");
+    let reply = world.ask(observer, &frames::stats());
     world.finish(observer);
     world.settle();
     stat(&reply, name)
@@ -44,15 +33,15 @@ fn name(n: u32) -> Vec<u8> {
     format!("counter-{n}").into()
 }
 
-/// A client acquires one unit of each of many counters.
+/// Acquires one unit of each of many counters for a client.
 fn acquire_many(world: &mut World, client: usize, names: std::ops::Range<u32>) {
     let requests: Vec<u8> = names.clone().flat_map(|n| acquire(1, 9, &name(n))).collect();
-    let received = ask(world, client, &requests);
+    let received = world.ask(client, &requests);
     assert_eq!(replies(&received).count(), names.len());
     assert!(replies(&received).all(|reply| reply[2] == 0), "each is granted");
 }
 
-/// Which counters a Dump told of, each once.
+/// Returns the names of the counters in a Dump, each once.
 fn names_of(received: &[u8]) -> BTreeSet<&[u8]> {
     let names: Vec<&[u8]> = replies(received).map_while(record).map(|(_, _, name)| name).collect();
     let set: BTreeSet<&[u8]> = names.iter().copied().collect();
@@ -68,11 +57,11 @@ fn leave(world: &mut World, client: usize) {
 #[test]
 fn a_sweep_goes_on_until_all_are_gone() {
     let mut world = world();
-    let client = connect(&mut world);
+    let client = world.connect_to("counters");
     acquire_many(&mut world, client, 0..MANY);
     leave(&mut world, client);
     assert_eq!(stat_of(&mut world, "objects"), u64::from(MANY));
-    let other = connect(&mut world);
+    let other = world.connect_to("counters");
     world.tick_unchecked_after(INTERVAL);
     world.send(other, &[get(&name(MANY - 1)), frames::stats(), dump()].concat());
     world.tick_unchecked();
@@ -97,9 +86,10 @@ fn a_sweep_goes_on_until_all_are_gone() {
 #[test]
 fn a_sweep_ends_with_the_last_counter() {
     let mut world = world();
-    let (holder, other) = (connect(&mut world), connect(&mut world));
+    let (holder, other) = (world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, holder, 0..MANY);
-    // Whoever leaves in the midst of a sweep takes with it all that the sweep would still have looked at.
+    // A client that leaves in the midst of a sweep takes with it all counters that the sweep would still have looked
+    // at.
     world.advance(INTERVAL);
     leave(&mut world, holder);
     assert_eq!(stat_of(&mut world, "objects"), 0);
@@ -114,7 +104,7 @@ fn a_sweep_ends_with_the_last_counter() {
 #[test]
 fn an_upgrade_in_the_midst_of_a_sweep_leaves_nothing_behind() {
     let mut world = world();
-    let (leaver, holder) = (connect(&mut world), connect(&mut world));
+    let (leaver, holder) = (world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, leaver, 0..MANY);
     acquire_many(&mut world, holder, MANY - 1..MANY + 1);
     leave(&mut world, leaver);
@@ -128,7 +118,7 @@ fn an_upgrade_in_the_midst_of_a_sweep_leaves_nothing_behind() {
 #[test]
 fn an_upgrade_over_the_end_of_an_interval_is_followed_by_a_sweep() {
     let mut world = world();
-    let (leaver, holder) = (connect(&mut world), connect(&mut world));
+    let (leaver, holder) = (world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, leaver, 0..MANY);
     acquire_many(&mut world, holder, MANY - 1..MANY + 1);
     leave(&mut world, leaver);
@@ -141,17 +131,17 @@ fn an_upgrade_over_the_end_of_an_interval_is_followed_by_a_sweep() {
 #[test]
 fn a_dump_that_is_not_read_waits_and_goes_on() {
     let mut world = world();
-    let (holder, reader) = (connect(&mut world), connect(&mut world));
+    let (holder, reader) = (world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, holder, 0..MANY);
     world.set_room(reader, 0);
-    assert!(ask(&mut world, reader, &dump()).is_empty());
+    assert!(world.ask(reader, &dump()).is_empty());
     world.set_room(reader, 1_000);
     world.settle();
     let mut received = world.take_received(reader);
     assert_eq!(received.len(), 1_000);
     world.upgrade();
     world.settle();
-    // Two upgrades and the coming of counters in between disturb nothing that was there.
+    // Two upgrades and new counters in between do not affect the old ones.
     acquire_many(&mut world, holder, MANY..MANY + 100);
     world.set_room(reader, 2 * FULL_BYTES);
     world.settle();
@@ -161,18 +151,19 @@ fn a_dump_that_is_not_read_waits_and_goes_on() {
     received.extend(world.take_received(reader));
     assert!(names_of(&received).len() >= MANY as usize);
     assert_eq!(stat_of(&mut world, "command:dump"), 1);
-    assert_eq!(ask(&mut world, reader, &get(&name(0)))[2], 0, "what follows is served");
+    assert_eq!(world.ask(reader, &get(&name(0)))[2], 0, "what follows is served");
 }
 
 #[test]
-fn a_dump_goes_on_over_an_upgrade_when_all_that_it_told_of_is_gone() {
+fn a_dump_goes_on_over_an_upgrade_when_all_of_its_entries_are_gone() {
     let mut world = world();
-    let (leaver, holder, reader) = (connect(&mut world), connect(&mut world), connect(&mut world));
+    let (leaver, holder, reader) =
+        (world.connect_to("counters"), world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, leaver, 0..MANY);
     acquire_many(&mut world, holder, MANY..MANY + 10);
     leave(&mut world, leaver);
     world.set_room(reader, 0);
-    ask(&mut world, reader, &dump());
+    world.ask(reader, &dump());
     world.advance(INTERVAL + Span::from_secs(1));
     world.upgrade();
     world.set_room(reader, usize::MAX);
@@ -186,7 +177,8 @@ fn a_dump_goes_on_over_an_upgrade_when_all_that_it_told_of_is_gone() {
 #[test]
 fn a_dump_does_not_hold_others_up() {
     let mut world = world();
-    let (holder, reader, other) = (connect(&mut world), connect(&mut world), connect(&mut world));
+    let (holder, reader, other) =
+        (world.connect_to("counters"), world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, holder, 0..MANY);
     world.send(reader, &dump().repeat(20));
     world.send(other, &get(&name(1)));
@@ -197,11 +189,12 @@ fn a_dump_does_not_hold_others_up() {
     assert_eq!(replies(&world.take_received(reader)).filter(|reply| record(reply).is_none()).count(), 20);
 }
 
-/// What is left of many counters is places in a table, which a Dump passes over a bounded number at a time.
+/// Many dropped counters leave places in a table, which a Dump passes over a bounded number at a time.
 #[test]
 fn a_dump_of_an_empty_table_does_not_hold_others_up() {
     let mut world = world();
-    let (leaver, holder, reader) = (connect(&mut world), connect(&mut world), connect(&mut world));
+    let (leaver, holder, reader) =
+        (world.connect_to("counters"), world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, leaver, 0..MANY);
     acquire_many(&mut world, holder, MANY..MANY + 1);
     leave(&mut world, leaver);
@@ -217,9 +210,9 @@ fn a_dump_of_an_empty_table_does_not_hold_others_up() {
 fn beyond_the_memory_that_is_allowed_nothing_is_acquired() {
     let counter = counters::COUNTER_BYTES + 1;
     let mut world = with_memory(2 * counter + 3 * counters::HOLDING_BYTES);
-    let (one, other) = (connect(&mut world), connect(&mut world));
+    let (one, other) = (world.connect_to("counters"), world.connect_to("counters"));
     let acquire = |name: &[u8]| acquire(1, 9, name);
-    let status = |world: &mut World, client, request: &[u8]| ask(world, client, request)[2];
+    let status = |world: &mut World, client, request: &[u8]| world.ask(client, request)[2];
     assert_eq!(status(&mut world, one, &acquire(b"a")), 0);
     assert_eq!(status(&mut world, one, &acquire(b"b")), 0);
     assert_eq!(status(&mut world, one, &acquire(b"c")), 0x82, "no room for a counter");
@@ -232,7 +225,7 @@ fn beyond_the_memory_that_is_allowed_nothing_is_acquired() {
     assert_eq!(status(&mut world, other, &acquire(b"b")), 0, "room came back");
     leave(&mut world, one);
     leave(&mut world, other);
-    let last = connect(&mut world);
+    let last = world.connect_to("counters");
     assert_eq!(status(&mut world, last, &get(b"a")), 0, "a counter that nobody holds is remembered");
     assert_eq!(status(&mut world, last, &acquire(b"c")), 0, "there is room for one more holding");
     assert_eq!(status(&mut world, last, &acquire(b"d")), 0, "and for this one");
@@ -240,11 +233,11 @@ fn beyond_the_memory_that_is_allowed_nothing_is_acquired() {
 }
 
 #[test]
-fn counters_that_nobody_holds_are_forgotten_when_their_memory_is_needed() {
+fn unused_counters_are_forgotten_when_their_memory_is_needed() {
     let counter = counters::COUNTER_BYTES + 1;
     let mut world = with_memory(4 * (counter + counters::HOLDING_BYTES));
-    let (one, other) = (connect(&mut world), connect(&mut world));
-    let status = |world: &mut World, client, request: &[u8]| ask(world, client, request)[2];
+    let (one, other) = (world.connect_to("counters"), world.connect_to("counters"));
+    let status = |world: &mut World, client, request: &[u8]| world.ask(client, request)[2];
     for name in [b"a", b"b", b"c", b"d"] {
         assert_eq!(status(&mut world, one, &acquire(1, 9, name)), 0);
     }
@@ -252,7 +245,8 @@ fn counters_that_nobody_holds_are_forgotten_when_their_memory_is_needed() {
     for name in [b"c", b"a", b"b"] {
         assert_eq!(status(&mut world, one, &release(1, name)), 0);
     }
-    // Of the four counters there is room for three holdings, so each further one has the longest unused forgotten.
+    // The memory of the four counters is enough for three holdings, so each further one drops the longest unused
+    // counter.
     assert_eq!(
         status(&mut world, other, &acquire(1, 9, b"c")),
         0,
@@ -267,14 +261,14 @@ fn counters_that_nobody_holds_are_forgotten_when_their_memory_is_needed() {
     assert_eq!(status(&mut world, other, &get(b"b")), 0, "what cannot be granted has nothing forgotten");
 }
 
-/// Names that one client has left behind take nothing from others, however many and however long they are.
+/// Free counters of one client take no memory from others, however many and however long their names are.
 #[test]
 fn names_left_behind_take_no_memory_from_others() {
     let mut world = with_memory(1 << 20);
-    let (one, other) = (connect(&mut world), connect(&mut world));
+    let (one, other) = (world.connect_to("counters"), world.connect_to("counters"));
     for n in 0..2_000 {
         let long = [&name(n)[..], &[b'x'; 1_000]].concat();
-        let replies = ask(&mut world, one, &[acquire(1, 9, &long), release(1, &long)].concat());
+        let replies = world.ask(one, &[acquire(1, 9, &long), release(1, &long)].concat());
         assert!(frames::replies(&replies).all(|reply| reply[2] == 0), "{n}");
     }
     acquire_many(&mut world, other, 0..9_000);
@@ -284,12 +278,12 @@ fn names_left_behind_take_no_memory_from_others() {
 }
 
 #[test]
-fn less_memory_after_an_upgrade_takes_nothing_from_who_holds() {
+fn less_memory_after_an_upgrade_takes_nothing_from_holders() {
     const LESS: u64 = 2_000;
     let counters =
         CountersSettings { buckets: 16, interval: INTERVAL, max_memory: LESS, ..CountersSettings::default() };
     let mut world = world();
-    let (holder, leaver) = (connect(&mut world), connect(&mut world));
+    let (holder, leaver) = (world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, holder, 0..10);
     acquire_many(&mut world, leaver, 100..5_000);
     leave(&mut world, leaver);
@@ -302,24 +296,24 @@ fn less_memory_after_an_upgrade_takes_nothing_from_who_holds() {
     assert!(stat_of(&mut world, "objects") > 3_000, "a request forgets a bounded number");
     acquire_many(&mut world, holder, 51..55);
     assert!(stat_of(&mut world, "used_memory") <= LESS);
-    assert!((0..10).all(|n| ask(&mut world, holder, &get(&name(n)))[frames::HEADER_BYTES..] == [0, 0, 0, 2]));
+    assert!((0..10).all(|n| world.ask(holder, &get(&name(n)))[frames::HEADER_BYTES..] == [0, 0, 0, 2]));
     acquire_many(&mut world, holder, 55..58);
-    let other = connect(&mut world);
-    assert_eq!(ask(&mut world, other, &acquire(1, 9, &[b'x'; 500]))[2], 0x82, "what is held leaves no room for this");
+    let other = world.connect_to("counters");
+    assert_eq!(world.ask(other, &acquire(1, 9, &[b'x'; 500]))[2], 0x82, "what is held leaves no room for this");
 }
 
-/// So that a random test can be repeated.
+/// A random test must be repeatable.
 #[test]
 fn the_same_history_has_the_same_order() {
     let play = || {
         let mut world = world();
-        let (leaver, other) = (connect(&mut world), connect(&mut world));
+        let (leaver, other) = (world.connect_to("counters"), world.connect_to("counters"));
         acquire_many(&mut world, leaver, 0..100);
         world.advance(INTERVAL);
-        // They go with their last holder, one after the other, and leave places for those that come.
+        // They are dropped with their last holder, one after the other, and leave places for new ones.
         leave(&mut world, leaver);
         acquire_many(&mut world, other, 100..200);
-        ask(&mut world, other, &dump())
+        world.ask(other, &dump())
     };
     assert!(play() == play(), "the counters stand in another order");
 }

@@ -13,7 +13,8 @@ thread_local! {
     static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts an allocation that had and now has so many bytes. The sum of a thread that frees what another allocated has no meaning.
+/// Counts an allocation whose size changes from `had` to `has` bytes. The sum of a thread that frees memory of another
+/// has no meaning.
 fn count(had: usize, has: usize) {
     ALLOCATIONS.set(ALLOCATIONS.get() + u64::from(has > 0));
     BYTES.set(BYTES.get().wrapping_add(has).wrapping_sub(had));
@@ -43,12 +44,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Returns how often this thread has allocated.
+/// Returns the number of allocations of this thread.
 pub fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
-/// Returns how many bytes this thread has allocated and not freed.
+/// Returns the number of bytes that this thread has allocated and not freed.
 pub fn bytes() -> usize {
     BYTES.get()
 }

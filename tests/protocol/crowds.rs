@@ -1,7 +1,8 @@
-//! Random histories in which everything whose number a client decides is very large: no step looks at more entries than it may. The
-//! meter of the loop fails the test otherwise (`core::meter`).
+//! Random histories with crowds of everything whose number a client decides: no step looks at more entries than it may.
+//! The meter of the loop fails the test otherwise (`core::meter`).
 //!
-//! `SIM_SEEDS` is how many histories there are, `CROWD` how many entries each crowd has: more than a step may look at, in any case.
+//! `SIM_SEEDS` is the number of histories, `CROWD` the number of entries of each crowd: more than a step may look at,
+//! in any case.
 
 use poolcounter_core::random::Random;
 use poolcounter_core::time::Span;
@@ -19,7 +20,7 @@ const BATCH: usize = 50;
 /// Steps of a history after its crowds are there.
 const STEPS: usize = 40;
 
-/// A world, and who is in it.
+/// A world, and its clients.
 struct Crowd {
     world: World,
     random: Random,
@@ -28,7 +29,7 @@ struct Crowd {
     size: usize,
 }
 
-/// Something of which there are very many.
+/// Function that makes very many entries of one kind.
 type Dimension = fn(&mut Crowd);
 
 const DIMENSIONS: [Dimension; 14] = [
@@ -67,10 +68,12 @@ const DIMENSIONS: [Dimension; 14] = [
     |crowd| crowd.one("jobs", |n| format!("put-job 1 0 60 1 tube=q/t group=g{n}\r\na\r\n")),
     // Delayed jobs that are due at once.
     |crowd| crowd.one("jobs", |n| format!("put-job 1 5 60 1 tube=late{}/t key=k{n}\r\na\r\n", n % 5)),
-    // Reserved jobs of a connection.
+    // Reserved jobs of a connection with many watches; the first reserved has the latest TTR.
     |crowd| {
-        crowd.one("jobs", |_| "put 1 0 60 1\r\na\r\n".into());
-        crowd.one("jobs", |_| "reserve-many 10 0\r\n".into());
+        let jobs = crowd.size;
+        crowd.one("jobs", |n| format!("put 1 0 {} 1\r\na\r\n", 60 + jobs - n));
+        let watches: String = (0..1_000).map(|n| format!("watch of one/{n}\r\n")).collect();
+        crowd.all_from_one("jobs", &watches, |_| "reserve-many 10 0\r\n".into());
     },
     // Buried jobs, and root jobs.
     |crowd| {
@@ -143,7 +146,7 @@ impl Crowd {
         client
     }
 
-    /// Sends something, and lets the loop turn until it would sleep.
+    /// Sends bytes, and lets the loop turn until it would sleep.
     fn say(&mut self, client: usize, bytes: &[u8]) {
         self.world.send(client, bytes);
         self.turn();
@@ -165,12 +168,12 @@ impl Crowd {
         }
     }
 
-    /// One connection makes all requests.
+    /// Makes all requests on one connection.
     fn one(&mut self, service: &'static str, request: impl Fn(usize) -> String) {
         self.all_from_one(service, "", request);
     }
 
-    /// A connection each makes one.
+    /// Makes one request on each of many connections.
     fn each(&mut self, service: &'static str, request: impl Fn(usize) -> String) {
         for n in 0..self.size {
             let client = self.connect(service);
@@ -186,7 +189,7 @@ impl Crowd {
         self.random.below(end as u64) as usize
     }
 
-    /// Something happens: a request, the end of a connection, or time passes.
+    /// Takes a random step: a request, the end of a connection, or time.
     fn step(&mut self) {
         match self.below(10) {
             0 | 1 if !self.clients.is_empty() => {
@@ -247,7 +250,7 @@ fn no_step_looks_at_too_much_however_large_the_crowds() {
     }
 }
 
-/// Every crowd at least once, each alone.
+/// Each crowd occurs at least once, alone.
 #[test]
 fn every_crowd_comes_and_goes() {
     let size = setting("CROWD", 5_000) as usize;

@@ -1,38 +1,38 @@
-//! Every short history of a few clients over one key or one counter, against the naive model: where random histories may miss a case, these
-//! leave none out.
+//! Every short history of a few clients over one key or one counter, against the naive model: random histories may miss
+//! a case, and these leave none out.
 
 use poolcounter_testkit::frames;
 use poolcounter_testkit::histories::extend;
 use poolcounter_testkit::model::{Limits, Service};
 use poolcounter_testkit::twin::{Action, Twin};
 
-/// As long as anybody waits for a place.
+/// Timeout of all waits.
 const SECOND_US: u64 = 1_000_000;
 /// An interval of the counters.
 const INTERVAL_US: u64 = 10 * SECOND_US;
 
-/// What is said.
+/// Requests of the histories.
 struct Language<'a> {
     service: Service,
     requests: &'a [Vec<u8>],
-    /// Asks at the end for all that was counted.
+    /// Request at the end for all counts.
     last: &'a [u8],
-    /// What passes when time does.
+    /// Microseconds of one step of time.
     pass_us: u64,
 }
 
-/// What one client does, or time.
+/// Action of one client, or a step of time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Letter {
     /// The client sends one of the requests.
     Says(usize, usize),
-    /// The client leaves, and another connects in its place.
+    /// The client disconnects, and another connects in its place.
     Leaves(usize),
     /// Time passes.
     Pass,
 }
 
-/// Two clients who may ask in both ways.
+/// Two clients with both kinds of requests.
 #[test]
 fn two_clients_in_five_steps() {
     all_lines(2, &["ACQ4ME k 1 9 1\n", "ACQ4ANY k 1 9 1\n", "RELEASE\n"], 5);
@@ -49,7 +49,7 @@ fn three_clients_in_five_steps() {
     all_lines(3, &["ACQ4ANY k 1 9 1\n", "RELEASE\n"], 5);
 }
 
-/// Three clients: those who want to work go first when one is lost, in the order in which they came.
+/// Three clients: waiters with ACQ4ME go first when a holder is lost, in the order in which they came.
 #[test]
 fn three_clients_in_five_steps_without_release() {
     all_lines(3, &["ACQ4ME k 1 9 1\n", "ACQ4ANY k 1 9 1\n"], 5);
@@ -61,13 +61,13 @@ fn two_clients_with_limited_holds_in_five_steps() {
     all_lines(2, &["ACQ4ME k 1 3 2 hold=1\n", "ACQ4ANY k 1 3 1\n", "RELEASE k\n"], 5);
 }
 
-/// Three clients that want several places at once: two limits that they share in turn, and none that all share.
+/// Three clients that want several locks at once: two limits that they share in turn, and none that all share.
 #[test]
 fn three_clients_with_several_keys_in_five_steps() {
     all_lines(3, &["ACQ4ME a 1 9 1 also=b:1:9\n", "ACQ4ANY b 1 9 1 also=c:1:9\n", "RELEASE\n"], 5);
 }
 
-/// Two clients with two claims each: what one gives back may serve another at once, or two others.
+/// Two clients with two claims each: a release may serve another at once, or two others.
 #[test]
 fn two_clients_with_several_keys_in_five_steps() {
     all_lines(2, &["ACQ4ME a 1 9 1 also=b:2:9 also=c:1:9 hold=1\n", "ACQ4ME c 1 3 2\n", "RELEASE a\n"], 5);
@@ -79,13 +79,13 @@ fn two_clients_of_a_counter_in_five_steps() {
     all_counts(2, &[frames::acquire(1, 2, b"k"), frames::release(1, b"k"), frames::get(b"k")], 5);
 }
 
-/// What is given back, and to whom.
+/// Units that are released, and their next holders.
 #[test]
 fn two_clients_of_a_counter_in_six_steps() {
     all_counts(2, &[frames::acquire(2, 3, b"k"), frames::release(1, b"k")], 6);
 }
 
-/// Whatever order counters come and go in, a Dump tells of them.
+/// A Dump is right, in whatever order counters come and go.
 #[test]
 fn two_clients_of_two_counters_in_five_steps() {
     all_counts(2, &[frames::acquire(1, 1, b"k"), frames::acquire(1, 2, b"l"), frames::dump()], 5);
@@ -109,7 +109,7 @@ fn all_lines(clients: usize, lines: &[&str], len: usize) {
     all_histories(clients, &language, len);
 }
 
-/// Plays every history of so many letters. Clients are alike, so a client does nothing before the one before it has.
+/// Plays every history of `len` letters. Clients are alike, so a client does nothing before the one before it has.
 fn all_histories(clients: usize, language: &Language<'_>, len: usize) {
     let mut alphabet = vec![Letter::Pass];
     for client in 0..clients {
@@ -124,11 +124,12 @@ fn all_histories(clients: usize, language: &Language<'_>, len: usize) {
     println!("{played} histories of {clients} clients, {len} letters each, from an alphabet of {}", alphabet.len());
 }
 
-/// Whether a history with this letter differs from every shorter one, and from every one with the clients' parts exchanged.
+/// Returns whether a history with this letter differs from every shorter one, and from every one with the clients'
+/// parts exchanged.
 fn is_new(history: &[Letter], letter: Letter) -> bool {
     let last_of = |client| history.iter().rev().find(|letter| client_of(**letter) == Some(client));
     match letter {
-        // Nobody holds or waits yet.
+        // Time matters once a client has sent something.
         Letter::Pass => history.iter().any(|letter| client_of(*letter).is_some()),
         Letter::Leaves(client) => matches!(last_of(client), Some(Letter::Says(..))),
         Letter::Says(client, _) => client == 0 || last_of(client - 1).is_some(),
@@ -163,7 +164,7 @@ fn play(clients: usize, language: &Language<'_>, history: &[Letter]) {
             }
         }
     }
-    // What was counted is compared as well, some time after it happened.
+    // Counts are compared as well, some time after the events.
     twin.act(Action::Pass(1));
     twin.act(Action::Send(numbers[0], language.last.to_vec()));
     numbers.iter().for_each(|number| twin.act(Action::Finish(*number)));

@@ -1,4 +1,4 @@
-//! Conditions: each is on when what it says is so, names the cause, and is over when it is not so any more.
+//! Conditions: each is on while its sentence is true, names the cause, and ends when it is no longer true.
 
 use poolcounter::SERVICES;
 use poolcounter_core::time::Span;
@@ -34,7 +34,7 @@ impl Rig {
         self.world.take_received(client);
     }
 
-    /// Lets time pass, with a look each second.
+    /// Lets time pass, with a check each second.
     fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.world.advance(Span::from_secs(1));
@@ -52,6 +52,11 @@ impl Rig {
         line.conditions.into_iter().map(|on| (on.condition.info.name, on.condition.sentence)).collect()
     }
 
+    /// Returns the command that helps with a condition that is on.
+    fn help(&self, title: &str, place: usize) -> String {
+        self.line(title).conditions.swap_remove(place).condition.command
+    }
+
     fn names(&self, title: &str) -> Vec<&'static str> {
         self.on(title).into_iter().map(|(name, _)| name).collect()
     }
@@ -61,7 +66,7 @@ impl Rig {
 fn an_idle_daemon_is_well() {
     let mut rig = Rig::new();
     rig.pass(100);
-    // A tick of the simulation lasts until the next one, so that the daemon's own line says that it is busy.
+    // A tick of the simulation lasts until the next one, so the daemon's own line says that it is busy.
     for line in rig.world.health().into_iter().filter(|line| line.title != "Daemon") {
         assert_eq!((line.level, line.conditions.len()), (Level::Ok, 0), "{}: {}", line.title, line.sentence());
     }
@@ -70,7 +75,7 @@ fn an_idle_daemon_is_well() {
 }
 
 #[test]
-fn a_lock_that_is_held_for_long_is_overdue_and_blocks_who_waits() {
+fn a_lock_held_for_long_is_overdue_and_blocks_waiters() {
     let mut rig = Rig::new();
     let holder = rig.client("pools", "ACQ4ME backup 1 9 600 who=db1\n");
     rig.pass(25);
@@ -99,7 +104,7 @@ fn a_key_that_refuses_is_named() {
         }
     };
     refuse(&mut rig, 2);
-    assert_eq!(rig.names("Locks"), ["refuses"]);
+    assert_eq!(rig.names("Locks")[0], "refuses");
     refuse(&mut rig, 20);
     assert_eq!(rig.names("Locks")[0], "floods");
     assert!(rig.on("Locks")[0].1.starts_with("hot refuses "), "{:?}", rig.on("Locks"));
@@ -107,15 +112,16 @@ fn a_key_that_refuses_is_named() {
 }
 
 #[test]
-fn members_that_are_kept_out_or_held_for_long_are_told_of() {
+fn members_kept_out_or_held_for_long_are_reported() {
     let mut rig = Rig::new();
     let operator =
         rig.client("members", "POOL phones 0 2 warn_hold=5 queue=9 on_loss=ok\nADD phones a\nADD phones b\n");
     let testers = [0; 2].map(|_| rig.client("members", "TAKE phones 0\n"));
-    rig.pass(12);
-    assert_eq!(rig.names("Members"), [""; 0], "longer than five seconds for seven");
+    rig.pass(9);
+    assert_eq!(rig.names("Members"), [""; 0], "longer than five seconds for four");
     rig.pass(8);
     assert_eq!(rig.names("Members"), ["held long"]);
+    assert_eq!(rig.help("Members", 0), "members takeback phones --member a");
     let waiter = rig.client("members", "TAKE phones 600\n");
     rig.pass(12);
     let on = rig.on("Members");
@@ -129,6 +135,7 @@ fn members_that_are_kept_out_or_held_for_long_are_told_of() {
     let on = rig.on("Members");
     assert_eq!(on.len(), 1, "{on:?}");
     assert!(on[0].0 == "out" && on[0].1.starts_with("phones: a held for "), "{on:?}");
+    assert_eq!(rig.help("Members", 0), "members free phones a");
     let waiters = [0; 2].map(|_| rig.client("members", "TAKE phones 600\n"));
     rig.pass(90);
     assert_eq!(rig.names("Members")[0], "empty", "the other one is held for long");
@@ -142,7 +149,60 @@ fn members_that_are_kept_out_or_held_for_long_are_told_of() {
 }
 
 #[test]
-fn jobs_without_a_runner_and_jobs_that_fail_are_told_of() {
+fn starving_takes_and_kept_members_are_reported() {
+    let mut rig = Rig::new();
+    let operator = rig.client(
+        "members",
+        "POOL acc 0 3 queue=9 on_loss=ok\nADD acc us region=us\nADD acc eu1 region=eu\nADD acc eu2 region=eu\n",
+    );
+    let holder = rig.client("members", "TAKE acc 0 region=us\n");
+    let waiter = rig.client("members", "TAKE acc 600 region=us\n");
+    rig.pass(50);
+    assert_eq!(rig.names("Members"), [""; 0]);
+    rig.pass(30);
+    let on = rig.on("Members");
+    assert_eq!(on[0].0, "starves", "{on:?}");
+    let sentence = " has waited for 1 min 20 s for region=us; the only one, us, is held by client:1 for 1 min 20 s";
+    assert!(on[0].1.ends_with(sentence), "{on:?}");
+    rig.world.reset(holder);
+    rig.pass(70);
+    assert_eq!(rig.names("Members"), [""; 0]);
+    rig.world.reset(waiter);
+    let taker = rig.client("members", "TAKE acc 0\n");
+    let several = rig.client("members", "TAKE acc 600 n=3\n");
+    rig.pass(80);
+    let on = rig.on("Members");
+    let kept = on.iter().find(|(name, _)| *name == "kept back").map(|(_, sentence)| sentence);
+    assert!(kept.is_some_and(|it| it.starts_with("acc: 2 free kept for 1 min 20 s for ") && it.ends_with(", which wants 3")), "{on:?}");
+    rig.world.reset(several);
+    rig.say(operator, "RMPOOL acc GRACEFUL\n");
+    rig.pass(80);
+    let on = rig.on("Members");
+    let start = "acc is being removed: 1 still in use, ";
+    assert!(on.len() == 1 && on[0].0 == "leaving" && on[0].1.starts_with(start), "{on:?}");
+    rig.world.reset(taker);
+}
+
+#[test]
+fn failing_starts_are_reported() {
+    let mut rig = Rig::new();
+    rig.client("members", "POOL browsers 1 3 queue=9\n");
+    let provider = rig.client("members", "PROVIDE browsers 3\n");
+    rig.client("members", "TAKE browsers 600\n");
+    // The first backoffs last for 1, 2, 4 and 8 s, with a quarter of jitter.
+    for (start, backoff) in [(1, 2), (2, 3), (3, 5), (4, 10), (5, 12)] {
+        rig.say(provider, &format!("FAILED {start} Cannot connect\n"));
+        rig.pass(backoff);
+    }
+    let on = rig.on("Members");
+    let [(first, sentence), (second, _)] = &on[..] else { panic!("{on:?}") };
+    assert_eq!([*first, *second], ["no start", "start failed"]);
+    let start = "browsers cannot start members: the last start failed at client:1: Cannot connect; 1 waiting, ";
+    assert!(sentence.starts_with(start), "{on:?}");
+}
+
+#[test]
+fn jobs_without_a_runner_and_failing_jobs_are_reported() {
     let mut rig = Rig::new();
     let producer = rig.client("jobs", "use w/mail\r\n");
     rig.say(producer, &"put 1 0 60 1\r\nx\r\n".repeat(40));
@@ -169,7 +229,26 @@ fn jobs_without_a_runner_and_jobs_that_fail_are_told_of() {
     assert!(rig.names("Jobs").contains(&"late"), "{:?}", rig.on("Jobs"));
 }
 
-/// Very many keys, pools and tubes cost a look no more than a step may.
+/// No job of the tube is ready any more: the command names the tube, not its last part.
+#[test]
+fn the_command_about_failing_jobs_names_a_tube() {
+    let mut rig = Rig::new();
+    let producer = rig.client("jobs", "use w/mail\r\n");
+    rig.say(producer, &"put 1 0 60 1\r\nx\r\n".repeat(12));
+    let runner = rig.client("jobs", "watch w/mail\r\n");
+    rig.pass(2);
+    (1..=12).for_each(|id| rig.say(runner, &format!("reserve\r\nfail {id} 0 0 1 bury\r\nx\r\n")));
+    rig.pass(15);
+    let place = rig.names("Jobs").iter().position(|name| *name == "fails");
+    assert_eq!(
+        place.map(|place| rig.help("Jobs", place)),
+        Some("jobs list w/mail --error".into()),
+        "{:?}",
+        rig.on("Jobs")
+    );
+}
+
+/// A check of very many keys, pools and tubes costs no more than a step may.
 #[test]
 fn a_look_at_very_many_things_is_bounded() {
     let mut rig = Rig::new();

@@ -1,5 +1,5 @@
-//! The jobs' state by its protocol, where the tests of conversations have no hand: commits that take their time, small bounds,
-//! and turns among many tubes.
+//! The jobs' state by its protocol, beyond the reach of the tests of conversations: slow commits, small bounds, and
+//! turns among many tubes.
 
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::Span;
@@ -60,7 +60,7 @@ fn replies_that_promise_wait_for_their_commit_and_jobs_are_visible_after_it() {
 }
 
 #[test]
-fn what_fails_is_tried_ten_times_and_what_a_plain_client_loses_comes_back_at_once() {
+fn a_failing_job_is_tried_ten_times_and_a_lost_one_returns_at_once() {
     let mut service = Service::without_store(Bounds::default());
     play_with(
         &mut service,
@@ -120,7 +120,7 @@ fn what_fails_is_tried_ten_times_and_what_a_plain_client_loses_comes_back_at_onc
     );
 }
 
-/// What a file says of tubes counts until a command does, and again when the file says something else.
+/// Settings of tubes in the file are valid until a command changes them, and again when those in the file change.
 #[test]
 fn settings_of_the_file_count_until_a_command_overrides_them() {
     let mut service = Service::without_store(Bounds::default());
@@ -167,7 +167,11 @@ fn settings_of_the_file_count_until_a_command_overrides_them() {
 
 #[test]
 fn bounds_are_kept() {
-    let bounds = Bounds { max_size: 10, max_tubes: 3, max_memory: 400 };
+    let mut other = Service::without_store(Bounds::default());
+    other.send(1, b"use a\r\nuse b\r\nwatch a\r\n");
+    // Room for two small jobs.
+    let bounds =
+        Bounds { max_size: 10, max_tubes: 3, max_memory: 400 + other.state.used_memory(), ..Bounds::default() };
     let mut service = Service::new(bounds, Commits::AtOnce, 1);
     play_with(
         &mut service,
@@ -196,7 +200,7 @@ fn bounds_are_kept() {
     );
 }
 
-/// Tubes without jobs, which are remembered for a while, were more than there may be now.
+/// Tubes without jobs, which are remembered for a while, exceeded the present bound.
 #[test]
 fn a_new_tube_forgets_a_bounded_number_of_others() {
     let mut service = Service::without_store(Bounds::default());
@@ -233,7 +237,7 @@ fn a_connection_has_so_many_watches_at_most() {
     assert_eq!(service.next(1), Some("WATCHING 1024".into()));
 }
 
-/// One wiki with many jobs, others with one each: the last of the others is reserved within one turn of all.
+/// One wiki has many jobs, and others have one each: the last of the others is reserved within one turn of all.
 #[test]
 fn tubes_take_turns() {
     let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
@@ -269,7 +273,7 @@ fn weights_share_the_turns() {
     service.state.check();
 }
 
-/// More leaves of a superseded root job than one turn may drop: the answer comes when it is known that nothing is left.
+/// A superseded root job has more leaves than one turn may drop: the reply comes once it is known that nothing is left.
 #[test]
 fn many_superseded_leaves_are_dropped_in_slices() {
     let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
@@ -313,7 +317,7 @@ fn many_superseded_leaves_are_dropped_in_slices() {
     );
 }
 
-/// Returns a job whose figures are at their end.
+/// Returns a job whose counts are at their maximum.
 fn worn_job(id: u64) -> Record<'static> {
     let most = SmallCount::MAX;
     Record {
@@ -335,7 +339,7 @@ fn worn_job(id: u64) -> Record<'static> {
     }
 }
 
-/// A store may have any figures, and so may what an upgrade hands over.
+/// A store may contain any counts, and so may a handover.
 #[test]
 fn figures_of_a_job_stay_at_their_end() {
     let mut service = Service::without_store(Bounds::default());

@@ -1,35 +1,36 @@
-//! What a job costs must not depend on how many tubes, runners and jobs there are; and with however many jobs one wiki floods
-//! the queue, the others have their turns. Processor time is measured, of rounds that take turns: what else the machine does
-//! makes all of them slower alike, if at all.
+//! The cost of a job must not depend on the number of tubes, runners and jobs; and however many jobs of one wiki flood
+//! the queue, the others have their turns. The tests measure processor time, of rounds that take turns: other load
+//! slows all of them alike, if at all.
 
 use nix::time::{ClockId, clock_gettime};
 use poolcounter_core::meter;
-use poolcounter_jobs::state::Bounds;
+use poolcounter_jobs::state::{Bounds, TubeName, Watchers};
 use poolcounter_testkit::jobs::Service;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 const CYCLES: usize = 1_000;
 const ROUNDS: usize = 12;
-/// How much more a cycle may take among many tubes, whose memory is in no cache: three times as much is usual. Work that grew
-/// with the tubes would be thousands of times as much, and work that grew with the sets of watches or the runners hundreds.
+/// Bound of the cost of a cycle among many tubes, whose memory is in no cache, as a multiple: three is usual. Work that
+/// grew with the tubes would cost thousands of times more, and work that grew with the sets of watches or the runners
+/// hundreds of times.
 const MOST: u32 = 5;
 
-/// The processor time of this thread.
+/// Returns the processor time of this thread.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has a clock").into()
 }
 
-/// A service with so many tubes of some jobs each.
+/// A service with this number of tubes of some jobs each.
 struct Stage {
     service: Service,
     tubes: usize,
-    /// The number of the last job.
+    /// Number of the last job.
     last: usize,
 }
 
 impl Stage {
-    /// So many runners wait, with five different sets of watches.
+    /// Returns a service in which `runners` runners wait, with five different sets of watches.
     fn new(tubes: usize, runners: usize, jobs: usize) -> Stage {
         let mut service = Service::without_store(Bounds::default());
         let sets = ["*/u", "w1/u", "*/u 2", "x/*", "*/*/*"];
@@ -51,7 +52,7 @@ impl Stage {
         Stage { service, tubes, last: tubes * jobs }
     }
 
-    /// Returns how long it takes to put, reserve and delete so many jobs, in tubes all over.
+    /// Returns the time to put, reserve and delete `CYCLES` jobs, in tubes all over.
     fn cycles(&mut self) -> Duration {
         let Stage { service, tubes, last } = self;
         let start = cpu_time();
@@ -79,7 +80,8 @@ fn nothing_grows_with_tubes_runners_or_jobs() {
     assert!(most < MOST * least, "2 tubes: {least:?}, 20,000 tubes: {most:?}");
 }
 
-/// One wiki with a million jobs, 699 with one each, 100 runners: the last of the others is reserved within one turn of all.
+/// One wiki has a million jobs, 699 have one each, and there are 100 runners: the last of the others is reserved within
+/// one turn of all.
 #[test]
 fn a_flood_of_one_wiki_holds_no_other_up() {
     const FLOOD: usize = 1_000_000;
@@ -112,7 +114,7 @@ fn a_flood_of_one_wiki_holds_no_other_up() {
     assert_eq!(others.len(), OTHERS, "one turn of all serves each of them");
 }
 
-/// Number of entries that a request may look at beyond what it names.
+/// Number of entries that a request may look at, besides those that it names.
 const FEW_VISITS: u64 = 16;
 
 /// Sends a request, and returns the number of entries that it has looked at.
@@ -122,14 +124,14 @@ fn visits(service: &mut Service, conn: usize, line: &str) -> u64 {
     meter::begin_step()
 }
 
-/// The same. The request is answered at once, and looks at few entries.
+/// Sends a request, and returns the reply, which must come at once after a look at few entries.
 fn ask(service: &mut Service, conn: usize, line: &str) -> String {
     let visits = visits(service, conn, line);
     assert!(visits <= FEW_VISITS, "{} looks at {visits} entries", line.escape_debug());
     service.next(conn).unwrap_or_else(|| panic!("{} is answered at once", line.escape_debug()))
 }
 
-/// Puts so many jobs, as this says.
+/// Puts this number of jobs, by the lines of `line`.
 fn put_many(service: &mut Service, jobs: usize, line: impl Fn(usize) -> String) {
     for first in (0..jobs).step_by(32) {
         let lines: String = (first..jobs.min(first + 32)).map(&line).collect();
@@ -146,7 +148,7 @@ fn work(service: &mut Service, conn: usize) -> String {
     id
 }
 
-/// Runners that share a tube and have one of their own each have as many sets of watches.
+/// Each runner watches a shared tube and one of its own, so there is one set of watches for each runner.
 #[test]
 fn a_job_costs_the_same_for_one_set_of_watches_and_for_very_many() {
     const SETS: usize = 10_000;
@@ -199,7 +201,7 @@ fn a_job_costs_the_same_among_very_many_groups() {
     }
 }
 
-/// Sets with a pattern share what they know of its tubes.
+/// Sets with a pattern share their data about its tubes.
 #[test]
 fn sets_over_very_many_tubes_are_small() {
     const TUBES: usize = 100_000;
@@ -226,7 +228,8 @@ fn sets_over_very_many_tubes_are_small() {
         service.output(2);
     }
     service.close(2);
-    assert!(service.state.used_memory() < before, "what they took is free again");
+    // The times of 300 jobs that were reserved stay with their tubes.
+    assert!(service.state.used_memory() < before + 300 * 500, "what they took is free again");
 }
 
 /// A limit of very many tubes together, and one of a group that is in all of them.
@@ -269,4 +272,59 @@ fn limits_of_very_many_tubes_cost_little() {
             id = told.split(' ').nth(1).expect("a number").to_string();
         }
     }
+}
+
+/// Patterns of one client cost the others little, however many arrangements of `*` a name has.
+#[test]
+fn a_tube_of_many_parts_is_looked_up_for_few_patterns() {
+    let mut service = Service::without_store(Bounds::default());
+    let arrangement = |bits: usize| {
+        let parts: Vec<&str> = (0..16).map(|place| if bits >> place & 1 == 1 { "*" } else { "a" }).collect();
+        parts.join("/")
+    };
+    for command in ["watch {}", "limit {} 9", "retry {} 5 1 1 1", "dead-letter {} dead", "pause-all {} 1"] {
+        let mut told = BTreeSet::new();
+        for bits in (1..1 << 16).step_by(if command.starts_with("watch") { 1 } else { 7 }) {
+            let conn = 10 + bits / 500;
+            service.send(conn, format!("{}\r\n", command.replace("{}", &arrangement(bits))).as_bytes());
+            told.extend(service.next(conn).and_then(|reply| Some(reply.split(' ').next()?.to_string())));
+        }
+        assert!(told.len() > 1 && told.contains("OUT_OF_MEMORY"), "{command}: {told:?}");
+    }
+    service.pass(poolcounter_core::time::Span::from_secs(2));
+    (10..150).for_each(|conn| service.send(conn, b"reserve-with-timeout 0\r\n"));
+    let put = format!("put-job 1 0 60 1 tube={}\r\na\r\n", arrangement(0));
+    let visits = visits(&mut service, 1, &put);
+    assert!(visits <= 10 * 32, "{visits}");
+    assert_eq!(service.next(1), Some("INSERTED 1".into()));
+    // Five parts have no more arrangements than there is room for.
+    service.send(1, b"watch */b/*/d/*\r\nwatch */*/*/*/*\r\n");
+    assert_eq!([service.next(1), service.next(1)].map(Option::unwrap), ["WATCHING 2", "WATCHING 3"]);
+    service.state.check();
+}
+
+/// Watchers of a tube are counted in slices.
+#[test]
+fn stats_of_a_tube_come_in_slices() {
+    const SETS: usize = 20_000;
+    let mut service = Service::without_store(Bounds::default());
+    for n in 0..SETS {
+        let wait = if n % 2 == 0 { "reserve\r\n" } else { "" };
+        let common = if n % 4 < 2 { "*/common" } else { "a/common\r\nwatch a/*" };
+        service.send(10 + n, format!("watch {common}\r\nwatch own/{n}\r\nignore default\r\n{wait}").as_bytes());
+        service.output(10 + n);
+    }
+    service.send(1, b"use a/common\r\n");
+    let tube = TubeName::parse(b"a/common").expect("is a name");
+    let (mut watchers, mut next, mut slices) = (Watchers::new(tube), Some(0), 0);
+    while let Some(first) = next {
+        meter::begin_step();
+        next = service.state.count_watchers(&mut watchers, first, 1_024);
+        let visits = meter::begin_step();
+        assert!(visits <= meter::MOST_IN_A_STEP, "{visits}");
+        slices += 1;
+    }
+    assert!(slices > SETS / 1_024, "{slices}");
+    let stats = service.state.tube_stats(&watchers, service.now).expect("it is in use");
+    assert_eq!((stats.watching, stats.waiting), (SETS as u64, SETS as u64 / 2));
 }

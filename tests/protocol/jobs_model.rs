@@ -1,14 +1,14 @@
-//! The jobs service beside a naive model of it that was written from the protocol: every reply in random histories, with
-//! commits at any time, upgrades and lost connections; and in all short histories of some requests.
+//! The jobs service beside a naive model of it that was written from the protocol: every reply in random histories,
+//! with commits at any time, upgrades and lost connections; and in all short histories of some requests.
 
 use poolcounter_testkit::jobs::Commits;
 use poolcounter_testkit::jobs_twin::JobsTwin;
 use poolcounter_testkit::random::play_seeds;
 
-/// How many bytes of choices a history has.
+/// Number of bytes of choices of a history.
 const LONG: usize = 2_000;
 
-/// What must have been told somewhere.
+/// Replies that must occur in some history.
 const WORDS: [&str; 26] = [
     "INSERTED",
     "DUPLICATE",
@@ -38,7 +38,7 @@ const WORDS: [&str; 26] = [
     "NOT_IGNORED",
 ];
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
 fn random_histories_go_as_the_model_says() {
     let (seeds, tally) = play_seeds(LONG, poolcounter_testkit::bodies::jobs_model::play);
@@ -48,7 +48,8 @@ fn random_histories_go_as_the_model_says() {
     }
 }
 
-/// What happens in a short history: who asks for what, or how many seconds pass; `$` is the job that was given last.
+/// Moves of a short history: a connection with its request, or a number of seconds; `$` is the last job that was
+/// reserved.
 const MOVES: [(usize, &str); 13] = [
     (0, "put 1 0 2 1\r\na"),
     (0, "put-job 0 1 2 1 key=k root=S root-ts=1\r\nb"),
@@ -64,7 +65,7 @@ const MOVES: [(usize, &str); 13] = [
     (0, "limit default 1"),
     (0, "+1"),
 ];
-/// What each history begins with.
+/// Beginnings of the histories.
 const BEGINNINGS: [&[(usize, &str)]; 3] = [
     &[],
     &[(0, "put 2 0 2 1\r\nz"), (1, "reserve")],
@@ -95,7 +96,7 @@ fn play(commits: Commits, moves: &[(usize, &str)]) {
             let text = text.replace('$', &twin.held[*conn].to_string());
             twin.say(*conn, &text);
         }
-        // What is put is seen a move later than it was handed over.
+        // Changes become visible a move after the store got them.
         twin.commit();
     }
     twin.pass(4);

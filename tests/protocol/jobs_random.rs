@@ -1,5 +1,5 @@
-//! The jobs service under requests at random: after each step every table is compared with every other, after each commit
-//! of all batches the store with the service, and now and then another process goes on.
+//! The jobs service under random requests: after each step every table is compared with every other, after each commit
+//! of all batches the store with the service, and now and then another process takes over.
 
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::Bounds;
@@ -13,7 +13,7 @@ const CONNS: usize = 5;
 const TUBES: [&str; 6] = ["default", "a/x", "a/y", "b/x", "b/y/z", "c"];
 const PATTERNS: [&str; 7] = ["*/*", "a/*", "*/x", "*", "a/x", "b/y/*", "c"];
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
 fn nothing_contradicts_itself() {
     let (first, seeds) = (setting("SIM_SEED", 0), setting("SIM_SEEDS", SEEDS));
@@ -26,9 +26,9 @@ fn nothing_contradicts_itself() {
 fn run(seed: u64) {
     let mut random = Random::new(seed);
     let commits = [Commits::Never, Commits::AtOnce, Commits::Later][random.below(3)];
-    let max_memory = if random.once_in(4) { 3_000 } else { usize::MAX };
+    let max_memory = if random.once_in(4) { 25_000 } else { usize::MAX };
     let max_tubes = if random.once_in(4) { 4 } else { 1 << 20 };
-    let bounds = Bounds { max_size: 20, max_tubes, max_memory };
+    let bounds = Bounds { max_size: 20, max_tubes, max_memory, ..Bounds::default() };
     let mut service = Service::new(bounds, commits, seed);
     let mut held = [1; CONNS];
     for _ in 0..STEPS {
@@ -44,10 +44,10 @@ fn run(seed: u64) {
     service.commit_all();
     service.state.check();
     assert!(service.state.is_empty(), "something is left");
-    assert_eq!(service.wheel.len(), service.state.own_timers(), "a timer is left");
+    assert_eq!(service.wheel.len(), service.state.background_timers(), "a timer is left");
 }
 
-/// Takes a step, in which a connection often means the job that it reserved last.
+/// Takes a step, in which a connection often names the job that it reserved last.
 fn step(service: &mut Service, random: &mut Random, held: &mut [usize; CONNS]) {
     let conn = random.below(CONNS);
     match random.below(40) {

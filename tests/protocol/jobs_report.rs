@@ -1,25 +1,25 @@
-//! What the jobs tell operators on the pages of metrics and status: wikis, types, tubes and runners.
+//! Reports of the jobs on the pages of metrics and status: wikis, types, tubes and runners.
 
 use poolcounter_core::time::Span;
 use poolcounter_http::HttpSettings;
 use poolcounter_jobs::JobsSettings;
-use poolcounter_jobs::options::PartNames;
+use poolcounter_jobs::options::{PartNames, ShowBodies};
 use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::world::World;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 fn ask(world: &mut World, client: usize, lines: &str) -> String {
-    world.send(client, lines.replace('|', "\r\n").as_bytes());
-    world.settle();
-    String::from_utf8(world.take_received(client)).expect("is text").replace("\r\n", "|")
+    let output = world.ask(client, lines.replace('|', "\r\n").as_bytes());
+    String::from_utf8(output).expect("is text").replace("\r\n", "|")
 }
 
 fn fetch(world: &mut World, path: &str) -> String {
     fetch_with(world, path, World::settle)
 }
 
-/// Has everything done without comparing every table with every other after it, which takes long with many tubes.
+/// Runs ticks until everything is done, without comparing every table with every other, which takes long with many
+/// tubes.
 fn settle(world: &mut World) {
     (0..8).for_each(|_| world.tick_unchecked());
 }
@@ -40,13 +40,13 @@ fn request(world: &mut World, request: &str, settle: fn(&mut World)) -> String {
     page
 }
 
-/// Returns what a page says as JSON.
+/// Returns the JSON of a page.
 fn json(world: &mut World, path: &str) -> Value {
     let page = fetch_with(world, path, settle);
     serde_json::from_str(page.split_once("\r\n\r\n").expect("there is a body").1).expect("is JSON")
 }
 
-/// Returns the sum of a metric over the rows that have it, and how many these are.
+/// Returns the sum of a metric over its rows, and their number.
 fn sum_of(page: &str, metric: &str) -> (u64, usize) {
     let values = page.lines().filter_map(|line| line.strip_prefix(metric)?.rsplit(' ').next());
     let values: Vec<u64> = values.map(|value| value.parse().expect("a number")).collect();
@@ -60,7 +60,7 @@ fn new_world() -> World {
 }
 
 #[test]
-fn wikis_types_tubes_and_runners_are_told() {
+fn summaries_show_wikis_types_tubes_and_runners() {
     let mut world = new_world();
     let [producer, runner] = [world.connect_to("jobs"), world.connect_to("jobs")];
     for (tube, options, count) in [("enwiki/mail", "", 3), ("dewiki/mail", "", 2), ("dewiki/links", " key=k", 4)] {
@@ -112,7 +112,7 @@ fn wikis_types_tubes_and_runners_are_told() {
     {
         assert!(status.contains(piece), "{piece} is not in {status}");
     }
-    // The same after an upgrade, and still when the tubes are none any more.
+    // The report is the same after an upgrade, and still after the tubes are gone.
     ask(&mut world, producer, "clear */*|");
     world.upgrade();
     world.settle();
@@ -152,7 +152,7 @@ fn parts_of_names_are_called_by_words_of_the_operator() {
     assert!(gone.starts_with("HTTP/1.1 404 "), "{gone}");
 }
 
-/// With 20,000 tubes a page is no longer than there is room for, and takes no longer to make than others can wait.
+/// With 20,000 tubes a page stays within its bounds of length and of time.
 #[test]
 fn a_page_about_many_tubes_has_a_bound() {
     const TUBES: usize = 20_000;
@@ -166,7 +166,7 @@ fn a_page_about_many_tubes_has_a_bound() {
         let put = |tube: usize| format!("put-job 5 0 60 1 tube=w{}/t{}|a|", tube / 25, tube % 25);
         ask(&mut world, producer, &(first..first + 100).map(put).collect::<String>());
     }
-    // A set of watches covers so many tubes slice by slice.
+    // A set of watches covers the tubes slice by slice.
     world.send(runner, b"watch */*\r\nreserve-many 1000 0\r\n");
     (0..500).for_each(|_| world.tick_unchecked_after(Span::from_millis(2)));
     for path in ["/metrics", "/status.json", "/jobs"] {
@@ -178,7 +178,7 @@ fn a_page_about_many_tubes_has_a_bound() {
         });
         let least = least.min().expect("there are some");
         println!("{path} with {TUBES} tubes: {least:?}");
-        // Some ten milliseconds; more is what a busy machine may add.
+        // A page takes some ten milliseconds; a busy machine may add the rest.
         assert!(least < Duration::from_millis(500), "{path} takes {least:?}");
     }
     let page = fetch_with(&mut world, "/metrics", settle);
@@ -187,7 +187,7 @@ fn a_page_about_many_tubes_has_a_bound() {
     assert_eq!(ready, TUBES as u64 - 1_000, "counts are of all");
 }
 
-/// 30 wikis with 15 types: 20 and 12 are shown, and with what the others have together these are all.
+/// The matrix shows 20 of 30 wikis and 12 of 15 types, and the sums of the others; together these are all jobs.
 #[test]
 fn the_matrix_has_the_worst_and_the_sums_of_the_rest() {
     let mut world = new_world();
@@ -245,7 +245,8 @@ fn a_wiki_and_a_type_have_a_page_with_their_last_hour() {
         assert_eq!(put.iter().sum::<f64>(), 2.0 * 120.0, "{path}: jobs a minute in half minutes");
         assert!((76.0..=80.0).contains(&done.iter().sum::<f64>()), "{done:?}");
         assert_eq!(view["jobs"]["buried"][0]["error"], "why");
-        assert_eq!(view["jobs"]["tubes"][0]["failures"], 1);
+        let tube = &view["jobs"]["tubes"][0];
+        assert_eq!([&tube["failures"], &tube["error"], &tube["retrying"]], [&json!(1), &json!("why"), &json!(0)]);
     }
     let before = json(&mut world, "/jobs/wiki/enwiki.json");
     world.upgrade();
@@ -253,6 +254,10 @@ fn a_wiki_and_a_type_have_a_page_with_their_last_hour() {
     let after = json(&mut world, "/jobs/wiki/enwiki.json");
     assert_eq!(before["history"]["series"][2], after["history"]["series"][2], "an upgrade forgets nothing");
     assert_eq!(after["jobs"]["tubes"][0]["failures"], 1);
+    assert_eq!(after["jobs"]["tubes"][0]["error"], "why");
+    let told = [&before, &after].map(|view| [&view["jobs"]["buried"][0]["buried"], &view["jobs"]["wikis"][0]["run"]]);
+    assert_eq!(told[0], told[1], "since when a job is buried, and how long others ran");
+    assert!(told[0][0].as_f64().is_some_and(|seconds| seconds >= 2300.0), "{told:?}");
     ask(&mut world, runner, "reserve|");
     world.advance(Span::from_secs(5));
     let status = json(&mut world, "/status.json");
@@ -267,7 +272,107 @@ fn a_wiki_and_a_type_have_a_page_with_their_last_hour() {
     fetch(&mut world, "/jobs/wiki/%65nwiki");
 }
 
-/// Of 700 wikis those with the most puts have metrics of their own, the others together; no count ever falls.
+/// Buried jobs that failed alike are one row; a tube and a job have pages, with the commands that help.
+#[test]
+fn a_tube_and_a_job_have_a_page() {
+    let settings = AllSettings::defaults(poolcounter::SERVICES);
+    let of_jobs = JobsSettings { show_bodies: ShowBodies::All, ..JobsSettings::default() };
+    let mut world = World::with(settings.with(of_jobs));
+    let [producer, runner] = [world.connect_to("jobs"), world.connect_to("jobs")];
+    ask(&mut world, producer, "retry */* 1 0 1 0|");
+    ask(&mut world, producer, &"put-job 5 0 60 9 tube=enwiki/mail|{\"a\":[1]}|".repeat(4));
+    ask(&mut world, runner, "identify host-1|watch enwiki/*|");
+    for (id, error) in [(1, "exit 12\nno space\n"), (2, "exit 3\nno space\n")] {
+        ask(&mut world, runner, "reserve|");
+        assert_eq!(ask(&mut world, runner, &format!("fail {id} 0 0 {}|{error}|", error.len())), "BURIED|");
+        world.advance(Span::from_secs(10));
+    }
+    ask(&mut world, runner, "reserve|");
+    let view = json(&mut world, "/jobs/tube/enwiki%2Fmail.json");
+    let jobs = &view["jobs"];
+    assert_eq!((&view["title"], &jobs["ready_jobs"][0]["id"]), (&json!("Tube enwiki/mail"), &json!("4")));
+    let working = ["runner", "job", "state"].map(|name| &jobs["connections"][0][name]);
+    assert_eq!(working, [&json!("host-1"), &json!("3"), &json!("works")]);
+    let group = ["part", "jobs", "first", "last", "job", "error"].map(|name| &jobs["errors"][0][name]);
+    let [part, error] = [json!("mail"), json!("exit 3 … no space")];
+    assert_eq!(group, [&part, &json!(2), &json!(20.0), &json!(10.0), &json!("2"), &error]);
+    assert_eq!(jobs["errors"].as_array().map(Vec::len), Some(1));
+    assert_eq!(json(&mut world, "/jobs/buried.json")["jobs"]["errors"], jobs["errors"]);
+    assert!(view["commands"].as_array().is_some_and(|all| all.contains(&json!("jobs kick enwiki/mail"))), "{view}");
+
+    let job = json(&mut world, "/jobs/job/1.json");
+    let row = ["tube", "state", "for", "reserves", "attempts", "id"].map(|name| &job["jobs"]["job"][0][name]);
+    assert_eq!(row, [&json!("enwiki/mail"), &json!("buried"), &json!(20.0), &json!(1), &json!(1), &json!("1")]);
+    let texts: Vec<(&str, &str)> = (job["blocks"].as_array().into_iter().flatten())
+        .filter_map(|block| Some((block["title"].as_str()?, block["text"].as_str()?)))
+        .collect();
+    assert_eq!(texts, [("Last error", "exit 12\nno space\n"), ("Body", "{\n  \"a\": [\n    1\n  ]\n}")]);
+    assert!(fetch(&mut world, "/jobs/job/1").contains("<pre>exit 12\nno space\n</pre>"));
+    assert_eq!(json(&mut world, "/jobs/job/3.json")["jobs"]["job"][0]["id"], Value::Null, "it has no buttons");
+    for path in ["/jobs/job/99", "/jobs/job/x", "/jobs/tube/nothing"] {
+        let page = request(&mut world, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"), settle);
+        assert!(page.starts_with("HTTP/1.1 404 "), "{path}: {page}");
+    }
+}
+
+/// A table has the count of a figure, or its rate where the range has no counts.
+#[test]
+fn a_figure_is_shown_once() {
+    let mut world = new_world();
+    let producer = world.connect_to("jobs");
+    ask(&mut world, producer, "put-job 5 0 60 1 tube=w/links|x|");
+    world.advance(Span::from_secs(10));
+    for (path, table, rates) in [
+        ("/jobs.json?range=1m", "tubes", true),
+        ("/jobs.json?range=start", "tubes", false),
+        ("/jobs/tube/w%2Flinks.json?range=5m", "tubes", true),
+    ] {
+        let row = &json(&mut world, path)["jobs"][table][0];
+        let has = |name: &str| row.get(name).is_some();
+        let names = [("put", "put_rate"), ("reserves", "reserve_rate"), ("deletes", "delete_rate")];
+        for (count, rate) in names {
+            assert_eq!((has(count), has(rate)), (!rates, rates), "{path} {table} {count}: {row}");
+        }
+        assert!(has("reserved"), "{row}");
+    }
+    assert!(json(&mut world, "/status.json?range=1m")["jobs"]["tubes"][0].get("put_rate").is_some());
+}
+
+/// A page of a root job counts its leaves by timestamp and state; a job links to it. It examines a bounded number of
+/// jobs.
+#[test]
+fn a_root_job_has_a_page() {
+    let mut world = new_world();
+    let [producer, runner] = [world.connect_to("jobs"), world.connect_to("jobs")];
+    let leaf =
+        |delay: u32, timestamp: u32| format!("put-job 5 {delay} 60 1 tube=w/links root=a/b root-ts={timestamp}|x|");
+    ask(&mut world, producer, &[leaf(0, 7), leaf(0, 7), leaf(9, 7), leaf(0, 7)].concat());
+    ask(&mut world, producer, "put-job 5 0 60 1 tube=w/links root=other root-ts=1|x|");
+    ask(&mut world, runner, "watch w/links|reserve|reserve|bury 2 0|");
+    ask(&mut world, producer, &leaf(0, 8));
+    let view = json(&mut world, "/jobs/root/w%2Flinks%20a%2Fb.json");
+    let (root, leaves) = (&view["jobs"]["root"][0], &view["jobs"]["leaves"]);
+    assert_eq!((&root["tube"], &root["newest"]), (&json!("w/links"), &json!("8")), "{view}");
+    let row = |n: usize| {
+        ["timestamp", "ready", "reserved", "delayed", "buried", "superseded"].map(|name| leaves[n][name].clone())
+    };
+    assert_eq!(row(0), [json!("8"), json!(1), json!(0), json!(0), json!(0), Value::Null]);
+    assert_eq!(row(1), [json!("7"), json!(1), json!(1), json!(1), json!(1), json!("8")]);
+    assert!(view["commands"].as_array().is_some_and(|all| all.contains(&json!("jobs list w/links buried"))), "{view}");
+    let job = json(&mut world, "/jobs/job/1.json");
+    assert_eq!(job["jobs"]["job"][0]["root"], json!("w/links a/b"));
+    for _ in 0..100 {
+        ask(&mut world, producer, &leaf(0, 8).repeat(50));
+    }
+    let page = fetch(&mut world, "/jobs/root/w%2Flinks%20a%2Fb");
+    assert!(page.contains("Only the first 700 jobs of the tube in each state are examined."), "{page}");
+    for path in ["/jobs/root/w", "/jobs/root/w%2Flinks%20none"] {
+        let page = request(&mut world, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"), settle);
+        assert!(page.starts_with("HTTP/1.1 404 "), "{path}: {page}");
+    }
+}
+
+/// With 700 wikis, those with the most puts have metrics of their own and the others share one; no count ever falls.
 #[test]
 fn metrics_have_a_bounded_number_of_names() {
     const WIKIS: usize = 700;
@@ -296,7 +401,7 @@ fn metrics_have_a_bounded_number_of_names() {
     world.settle();
 }
 
-/// What a page costs does not depend on how many jobs there are. Rounds take turns, and the best of each counts.
+/// The cost of a page does not depend on the number of jobs. Rounds take turns, and the best of each counts.
 #[test]
 fn a_page_costs_the_same_for_few_and_many_jobs() {
     let [mut few, mut many] = [10, 10_000].map(|jobs| {
@@ -379,8 +484,8 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
         ("/jobs/delete/3", "409 Conflict", "job 3 is reserved, not buried"),
         ("/jobs/delete/99", "404 Not Found", "there is no job 99"),
         ("/jobs/kick/x", "404 Not Found", "there is no job x"),
-        ("/jobs/burn/1", "400 Bad Request", "there is no action burn"),
-        ("/counters/burn/1", "400 Bad Request", "there is no action burn"),
+        ("/jobs/burn/1", "400 Bad Request", "unknown action burn"),
+        ("/counters/burn/1", "400 Bad Request", "unknown action burn"),
         ("/pools/release-lock/a%20b", "404 Not Found", "no client of that address has a lock of that key"),
         ("/queues/kick/1", "404 Not Found", "404 Not Found"),
     ] {
@@ -394,4 +499,24 @@ fn buttons_are_for_admins_and_pages_of_this_server() {
         told.contains("state: ready") && told.contains("|NOT_FOUND|") && told.contains("state: reserved"),
         "{told}"
     );
+}
+
+/// As with beanstalkd, which counts a connection once it is accepted.
+#[test]
+fn silent_connections_use_and_watch_the_first_tube() {
+    let mut world = new_world();
+    let silent = world.connect_to("jobs");
+    let client = world.connect_to("jobs");
+    let told = |world: &mut World, wanted: usize| {
+        let text = ask(world, client, "stats-tube default|");
+        for name in ["current-using", "current-watching"] {
+            assert!(text.contains(&format!("{name}: {wanted}\n")), "{text}");
+        }
+    };
+    told(&mut world, 2);
+    world.upgrade();
+    told(&mut world, 2);
+    world.reset(silent);
+    world.settle();
+    told(&mut world, 1);
 }

@@ -1,29 +1,31 @@
-//! What goes through very many jobs or tubes does so in slices: others are served between. What each slice takes is told with
-//! --nocapture; what is compared are numbers of slices, for times depend on what else the machine does.
+//! Work on very many jobs or tubes is done in slices: others are served between. The time of each slice is printed with
+//! --nocapture; the tests compare numbers of slices, because times depend on other load.
 
+use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
+use poolcounter_core::wheel::Owner;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_jobs::state::Bounds;
 use poolcounter_service::container::AllSettings;
-use poolcounter_testkit::jobs::Service;
+use poolcounter_testkit::jobs::{Commits, Service};
 use poolcounter_testkit::world::World;
 use std::time::{Duration, Instant};
 
-/// A slice has so many jobs or tubes.
+/// Number of jobs or tubes of a slice.
 const SLICE: usize = 1024;
-/// So many jobs are looked at for a list at once.
+/// Number of jobs that a list looks at in one slice.
 const JOBS_AT_ONCE: usize = 2048;
-/// So many jobs become ready at once because their time has come.
+/// Number of due jobs that become ready in one slice.
 const DUE_AT_ONCE: usize = 2048;
 const MANY: usize = 50 * SLICE;
 
-/// `JOBS_MANY` is how many jobs there are, for those who measure.
+/// Returns the number of jobs: `JOBS_MANY`, for measurements.
 fn many() -> usize {
     poolcounter_testkit::random::setting("JOBS_MANY", MANY as u64) as usize
 }
 
-/// Has another client put and reserve a job, millisecond by millisecond, until a reply comes; returns it with how many
-/// milliseconds that took and the longest time that the other waited.
+/// Lets another client put and reserve a job, millisecond by millisecond, until a reply comes; returns it with the
+/// number of milliseconds. Prints the longest latency of the other client.
 fn serve_others_until(service: &mut Service, conn: usize, what: &str) -> (String, usize) {
     let mut longest = Duration::ZERO;
     for slices in 0.. {
@@ -67,7 +69,7 @@ fn clear_and_kick_go_through_many_jobs_in_slices() {
     assert!(slices >= jobs / SLICE - 1, "{slices} slices");
 }
 
-/// Jobs of several tubes, all due in the same second.
+/// Jobs of several tubes are all due in the same second.
 #[test]
 fn jobs_that_are_due_together_become_ready_in_slices() {
     let jobs = many();
@@ -92,7 +94,7 @@ fn jobs_that_are_due_together_become_ready_in_slices() {
     }
 }
 
-/// Each of very many groups learns of its limit; very many tubes with jobs of one group need not.
+/// Each of very many groups gets its limit in a slice; very many tubes with jobs of one group need none.
 #[test]
 fn limits_of_groups_are_set_in_slices() {
     let jobs = many();
@@ -114,7 +116,8 @@ fn limits_of_groups_are_set_in_slices() {
     assert_eq!(told.len(), 3, "two of the group, and the end: {told:?}");
 }
 
-/// A runner with very many jobs is lost: they come back bit by bit, and whoever gets its number is not taken for their holder.
+/// A runner with very many reserved jobs is lost: they become ready in slices, and a new connection with its number is
+/// not their holder.
 #[test]
 fn the_jobs_of_a_lost_connection_come_back_in_slices() {
     let jobs = many();
@@ -151,10 +154,10 @@ fn the_jobs_of_a_lost_connection_come_back_in_slices() {
     }
 }
 
-/// The same, when another process takes over in the middle of it.
+/// Another process takes over while the jobs of a lost connection are being released.
 #[test]
 fn an_upgrade_brings_back_the_jobs_of_a_lost_connection() {
-    let mut service = Service::new(Bounds::default(), poolcounter_testkit::jobs::Commits::AtOnce, 1);
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
     service.send(1, "put 5 0 60 1\r\na\r\n".repeat(3_000).as_bytes());
     service.send(2, "reserve-many 1000 0\r\n".repeat(3).as_bytes());
     service.close(2);
@@ -163,10 +166,10 @@ fn an_upgrade_brings_back_the_jobs_of_a_lost_connection() {
     service.output(1);
     service.send(1, b"stats-tube default\r\n");
     assert!(service.next(1).is_some_and(|text| text.contains("current-jobs-ready: 3000\n")));
-    assert_eq!(service.wheel.len(), service.state.own_timers());
+    assert_eq!(service.wheel.len(), service.state.background_timers());
 }
 
-/// A new set of watches over many tubes, and one that is given up.
+/// A new set of watches over many tubes, and one that is dropped.
 #[test]
 fn patterns_over_many_tubes_are_watched_in_slices() {
     const TUBES: usize = 20_000;
@@ -183,12 +186,12 @@ fn patterns_over_many_tubes_are_watched_in_slices() {
     service.next(3);
     service.next(3);
     assert!(service.next(3).is_some_and(|reply| reply.starts_with("RESERVED ")));
-    // Nor have others, whatever else they watch.
+    // Others have nothing to wait for either, whatever else they watch.
     for weight in 1..=20 {
         service.send(2, format!("watch */* {weight}\r\nreserve-with-timeout 0\r\n").as_bytes());
         assert!(service.output(2).windows(8).any(|word| word == b"RESERVED"), "there are jobs");
     }
-    // Patterns that come and go, while tubes do.
+    // Patterns come and go, while tubes do.
     for pattern in 1..=20 {
         service.send(3, format!("watch w{pattern}/*\r\nreserve-with-timeout 0\r\n").as_bytes());
         assert_eq!(service.next(3), Some(format!("WATCHING {}", pattern + 1)));
@@ -203,10 +206,11 @@ fn patterns_over_many_tubes_are_watched_in_slices() {
     service.pass(Span::from_secs(1));
     [1, 2, 3, 99].into_iter().for_each(|conn| service.close(conn));
     service.pass(Span::from_secs(1));
-    assert_eq!(service.wheel.len(), service.state.own_timers(), "nothing is left to be done");
+    assert_eq!(service.wheel.len(), service.state.background_timers(), "nothing is left to be done");
 }
 
-/// Asks, and returns the answer and how many ticks it took. Another client asks and is answered in each of them.
+/// Sends a request, and returns the reply and the number of ticks until then. Another client sends a request and gets
+/// its reply in each of them.
 fn ask_beside(world: &mut World, [asks, other]: [usize; 2], question: &str) -> (Vec<u8>, usize) {
     const END: &[u8] = b"USING default\r\n";
     world.send(asks, format!("{question}list-tube-used\r\n").as_bytes());
@@ -282,7 +286,7 @@ fn jobs_of_a_long_queue_are_listed_in_slices() {
             if state == "ready" { &[1, 2, 3] } else { &[jobs + 1, jobs + 2, jobs + 3, jobs + 1, jobs + 2] };
         assert_eq!(ids, expected);
     }
-    // A queue of few jobs does not make anybody look at all of them.
+    // A list of a short queue does not look at all jobs.
     world.send(producer, b"put-job 5 0 60 1 tube=short\r\na\r\n");
     world.tick_unchecked();
     let (ticks, ids) = ask(&mut world, "list-jobs short ready 9\r\n");
@@ -313,4 +317,29 @@ fn a_list_is_answered_over_an_upgrade_and_forgotten_with_its_client() {
     world.reset(asks);
     (0..5).for_each(|_| world.tick_unchecked());
     assert!(world.is_closed(asks));
+}
+
+/// Jobs of a batch that is committed are shown within the budget of the tick, which all services share.
+#[test]
+fn jobs_that_are_committed_together_share_the_tick() {
+    let mut service = Service::new(Bounds::default(), Commits::Later, 1);
+    for _ in 0..many() {
+        service.send(1, b"put 0 0 9 1\r\na\r\n");
+    }
+    service.take();
+    let mut shown = 0;
+    let mut show = |service: &mut Service| {
+        assert!(service.show_some(), "there are many");
+        let before = std::mem::replace(&mut shown, service.state.totals()[2]);
+        shown - before
+    };
+    service.wheel.of::<ConnId>(Owner(9)).renew_budget();
+    let most = show(&mut service);
+    let least = show(&mut service);
+    assert!(least < most && (1..=128).contains(&least), "{most} and then {least}");
+    service.wheel.of::<ConnId>(Owner(9)).renew_budget();
+    assert_eq!(show(&mut service), most);
+    service.commit_all();
+    assert_eq!(service.state.totals()[2], many() as u64);
+    service.state.check();
 }

@@ -1,12 +1,13 @@
-//! All that is said to a database of jobs, held against what the databases that speak the language of PostgreSQL do not have in
-//! common. CockroachDB's pages "PostgreSQL Compatibility" and "SQL Feature Support", and YugabyteDB's "PostgreSQL features" and
-//! "Known issues", are the sources. These databases cannot be run here; PostgreSQL itself runs each statement in other tests.
+//! All statements to a database of jobs, checked for features that the databases with the language of PostgreSQL do not
+//! have in common. CockroachDB's pages "PostgreSQL Compatibility" and "SQL Feature Support", and YugabyteDB's
+//! "PostgreSQL features" and "Known issues", are the sources. These databases cannot be run here; PostgreSQL itself
+//! runs each statement in other tests.
 
 use poolcounter_jobs::postgres::schema::TABLES;
-use poolcounter_jobs::postgres::statements::{FENCE, LIMITS, OF_BATCH, OF_OWNER, SIMPLE, idle_limit};
+use poolcounter_jobs::postgres::statements::{AT_ONCE, FENCE, LIMITS, OF_OWNER, SIMPLE, idle_limit, of_batch};
 use std::time::Duration;
 
-/// What one of them does not have, or has in name only.
+/// Features that one of them lacks, or has in name only.
 const FOREIGN: &[(&str, &str)] = &[
     ("advisory", "locks by name do nothing on CockroachDB"),
     ("listen ", "CockroachDB has no notifications"),
@@ -38,9 +39,10 @@ fn all() -> Vec<String> {
     let tables = TABLES.split(';').map(ToString::to_string);
     OF_OWNER
         .iter()
-        .chain(OF_BATCH)
-        .chain(SIMPLE)
-        .chain(&LIMITS)
+        .copied()
+        .chain(of_batch())
+        .chain(SIMPLE.iter().copied())
+        .chain(LIMITS)
         .map(ToString::to_string)
         .chain(made)
         .chain(tables)
@@ -60,22 +62,50 @@ fn every_statement_is_one_that_all_of_them_have() {
     }
 }
 
-/// One statement that both inserts into and deletes from a table, or changes it twice, sees other rows on CockroachDB.
+/// A statement that both inserts into and deletes from a table, or changes it twice, sees other rows on CockroachDB.
 #[test]
-fn no_statement_changes_two_things() {
+fn no_statement_changes_a_table_twice() {
     for statement in all().iter().flat_map(|statement| statement.split(';').map(str::to_lowercase).collect::<Vec<_>>())
     {
-        let begin = |word: &str| statement.matches(word).count();
-        let changes = begin("insert into ") + begin("delete from ") + begin("update ");
-        assert!(changes <= 1 && !statement.contains("on conflict"), "{statement}");
+        let of = |word: &str| {
+            let rests = statement.split(word).skip(1);
+            rests.map(|rest| rest.split(' ').next().unwrap_or_default().to_string()).collect::<Vec<_>>()
+        };
+        let mut changed = [of("insert into "), of("delete from "), of("update ")].concat();
+        let count = changed.len();
+        changed.sort();
+        changed.dedup();
+        assert!(changed.len() == count && !statement.contains("on conflict"), "{statement}");
+        // Only what commits a batch changes several.
+        assert!(count <= 1 || AT_ONCE.iter().any(|(_, at_once)| at_once.to_lowercase() == statement), "{statement}");
     }
 }
 
-/// What a batch writes counts only if the row is as it must be: the transaction fails otherwise, at its last statement.
+/// A batch is committed only if the owner's row is as expected: otherwise the transaction fails, at its last statement.
 #[test]
 fn fence_of_a_batch_fails_where_it_changes_nothing() {
     let guard =
         "WHERE one = 1 AND epoch = $4 AND batch = $5 AND address = $6 RETURNING one) SELECT 1 / count(*) FROM kept";
-    assert!(FENCE.starts_with("WITH kept AS (UPDATE owner SET batch = $1, attempt = $2,"), "{FENCE}");
-    assert!(FENCE.ends_with(guard), "{FENCE}");
+    assert!(FENCE.starts_with("WITH kept AS (UPDATE owner SET batch = $1, attempt = $2,"), "{}", *FENCE);
+    assert!(FENCE.ends_with(guard), "{}", *FENCE);
+}
+
+/// A batch of one kind of changes is that statement, the note for those that follow, and the fence, in this order: the
+/// owner's row is locked last.
+#[test]
+fn batch_of_one_statement_ends_with_the_fence() {
+    for (change, at_once) in &*AT_ONCE {
+        let first = (1..).find(|n| !change.contains(&format!("${n}::"))).expect("it has few");
+        let [batch, attempt, next, epoch, from, address] = [0, 1, 2, 3, 4, 5].map(|n| format!("${}", first + n));
+        let begin = format!(
+            "WITH done AS ({change} RETURNING 1), noted AS (INSERT INTO changed (batch, after, ids) \
+             SELECT {batch}::bigint, {from}::bigint, $1::bigint[] WHERE (SELECT count(*) FROM done) >= 0 RETURNING 1), \
+             kept AS (UPDATE owner SET batch = {batch}, attempt = {attempt}, next_id = coalesce({next}, next_id), until = "
+        );
+        let guard = format!(
+            " WHERE one = 1 AND epoch = {epoch} AND batch = {from} AND address = {address} \
+             AND (SELECT count(*) FROM noted) = 1 RETURNING one) SELECT 1 / count(*) FROM kept"
+        );
+        assert!(at_once.starts_with(&begin) && at_once.ends_with(&guard), "{at_once}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Every limit that the manual lists, reached: what happens there, and that nobody else notices.
+//! Every limit in the manual, reached: its effect, and that no other client notices.
 
 use poolcounter::SERVICES;
 use poolcounter_core::time::Span;
@@ -53,7 +53,7 @@ fn numbers_end_at_2_to_the_32() {
 }
 
 #[test]
-fn a_turn_is_short_so_that_a_greedy_client_delays_nobody() {
+fn short_turns_keep_a_greedy_client_from_delaying_others() {
     let mut world = world();
     let (greedy, modest) = (world.connect(), world.connect());
     world.send(greedy, &b"RELEASE\n".repeat(20 * REQUESTS_PER_TURN));
@@ -133,13 +133,13 @@ fn the_options_move_the_limits() {
     assert_eq!(text(&mut world, talker), "ERROR LINE_TOO_LONG\n");
 }
 
-/// However many clients have work for a whole turn each, timers and replies are looked after in between.
+/// Timers and replies are handled in between, however many clients have work for a whole turn each.
 #[test]
 fn a_tick_serves_2_milliseconds_at_most() {
     let mut world = world();
     let clients: Vec<usize> = (0..50).map(|_| world.connect()).collect();
     clients.iter().for_each(|client| world.send(*client, b"RELEASE\n"));
-    // Every look at the clock takes a millisecond.
+    // Every reading of the clock takes a millisecond.
     world.tick_slowly(Span::from_millis(1));
     let served = clients.iter().filter(|client| !world.take_received(**client).is_empty()).count();
     assert!((2..6).contains(&served), "{served} were served");
@@ -147,7 +147,8 @@ fn a_tick_serves_2_milliseconds_at_most() {
     assert_eq!(clients.iter().filter(|client| !world.take_received(**client).is_empty()).count(), 50 - served);
 }
 
-/// An end takes its time from the clock, as a turn does. A job that becomes ready later in the tick stands behind those of the end.
+/// The end of a connection takes its time from the clock, as a turn does. A job that becomes ready later in the tick
+/// comes after those of the end.
 #[test]
 fn time_does_not_go_back_after_an_end_in_a_tick() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
@@ -157,13 +158,13 @@ fn time_does_not_go_back_after_an_end_in_a_tick() {
     assert_eq!(text(&mut world, worker), "INSERTED 1\r\nRESERVED 1 1\r\na\r\n");
     world.send(other, b"list-tube-used\r\n");
     world.reset(worker);
-    // Every look at the clock takes so long that the delay is over with the first.
+    // Every reading of the clock takes so long that the delay is over with the first.
     world.tick_slowly(Span::from_secs(1));
     world.settle();
     assert!(text(&mut world, other).ends_with("USING default\r\n"));
 }
 
-/// It may just have died, and nobody knows: what it holds must come back.
+/// The client may have died without notice: its locks must be released.
 #[test]
 fn a_half_closed_connection_that_does_not_read_has_5_seconds() {
     let mut world = world();
@@ -200,7 +201,7 @@ fn a_listing_has_1000_lines_and_256_kib_at_most() {
     let keys = text(&mut world, observer);
     assert!(keys.len() <= 2 * (256 * 1024 + 100), "{}", keys.len());
     assert_eq!(keys.lines().filter(|line| line.starts_with("and ") && line.ends_with(" more")).count(), 2);
-    // Nobody who asks for much is closed, even if it does not read for a while.
+    // A client with large requests is not closed, even if it does not read for a while.
     world.set_room(observer, 0);
     world.send(observer, &b"STATS KEYS 1000\n".repeat(100));
     world.settle();
@@ -208,7 +209,7 @@ fn a_listing_has_1000_lines_and_256_kib_at_most() {
     assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 100);
 }
 
-/// Whoever looks sees who holds and waits, as they said, also after an upgrade.
+/// Listings show holders and waiters with the names that they gave, also after an upgrade.
 #[test]
 fn a_name_is_shown_with_the_claim_that_it_was_said_for() {
     let mut world = world();
@@ -230,7 +231,7 @@ fn a_name_is_shown_with_the_claim_that_it_was_said_for() {
     }
 }
 
-/// The report of all services is short enough for a connection that is full already, whatever there is to report.
+/// The report of all services is short enough for a connection that is full already, whatever its contents.
 #[test]
 fn a_report_has_512_kib_at_most() {
     let mut world = world();
@@ -248,7 +249,7 @@ fn a_report_has_512_kib_at_most() {
     assert_eq!(read["services"][0]["name"], "pools");
     world.send(observer, b"STATS REPORT 1\nSTATS REPORT 0\n");
     assert!(text(&mut world, observer).len() < report.len(), "fewer rows take less");
-    // Nobody who asks for much is closed, even if it does not read for a while.
+    // A client with large requests is not closed, even if it does not read for a while.
     world.set_room(observer, 0);
     world.send(observer, &b"STATS REPORT 300\n".repeat(20));
     world.settle();
@@ -256,7 +257,7 @@ fn a_report_has_512_kib_at_most() {
     assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 20);
 }
 
-/// All keys are looked at, so others have a turn before the next of these.
+/// A listing looks at all keys, so others have a turn before the next one.
 #[test]
 fn a_listing_of_keys_ends_the_turn() {
     let mut world = world();
@@ -287,7 +288,7 @@ fn types_are_256_and_others() {
     assert_eq!(types.lines().count(), 1 + 256 + 1);
 }
 
-/// What is to be told the operator wakes the loop; when there is nothing, it sleeps for ever.
+/// Warnings for the operator wake the loop; without any, it sleeps for ever.
 #[test]
 fn an_idle_server_is_not_woken() {
     let mut world = world();

@@ -1,5 +1,5 @@
-//! A step looks at no more entries because others have more members, wait in greater numbers, or hold more: the meter fails a
-//! step that looks at too many.
+//! A step looks at no more entries because others have more members, wait in greater numbers, or hold more: the meter
+//! fails a step that looks at too many.
 
 use super::members_slices::Timed;
 use poolcounter_core::id::Id as _;
@@ -12,10 +12,10 @@ const CONSUMER: usize = 2;
 const OTHER: usize = 3;
 /// Time after which there is a budget again for work in slices.
 const TICK: Span = Span::from_millis(20);
-/// The first of many connections.
+/// Number of the first of many connections.
 const MANY: usize = 10;
 
-/// Says a line, and returns what the connection was told in that step.
+/// Sends a line, and returns the output to the connection in that step.
 fn ask(timed: &mut Timed, conn: usize, line: &str) -> String {
     timed.events.clear();
     timed.say(conn, line);
@@ -32,7 +32,7 @@ fn told(timed: &Timed, conn: usize) -> String {
     String::from_utf8(bytes).expect("the names are text").trim_end().into()
 }
 
-/// Takes a member, and returns it. Returns its name.
+/// Takes a member, and returns it to its pool. Returns its name.
 fn borrow(timed: &mut Timed, conn: usize, line: &str) -> String {
     let taken = ask(timed, conn, line);
     let words: Vec<&str> = taken.split(' ').collect();
@@ -41,7 +41,8 @@ fn borrow(timed: &mut Timed, conn: usize, line: &str) -> String {
     member.into()
 }
 
-/// Fixed members, the first of which has something that no other has, and each an attribute of its own.
+/// Returns fixed members, the first of which has an attribute that no other has, and each another one an attribute of
+/// its own.
 fn crowd(members: usize) -> Timed {
     let mut timed = Timed::new();
     timed.say(OPERATOR, &format!("POOL p 0 {} queue=100000", 2 * members));
@@ -77,7 +78,7 @@ fn a_take_by_attributes_finds_the_one_that_has_them_among_many() {
 #[test]
 fn a_waiter_for_several_costs_others_little() {
     let mut timed = crowd(100_000);
-    // One that is in use comes back some time.
+    // A member that is in use may be returned later.
     timed.say(OPERATOR, "ADD p second os=linux side=left half=both gpu=1");
     timed.say(MANY, "TAKE p 0 member=second");
     let waiters = ["n=2 gpu=1", "n=2 side=left half=both", "n=2 gpu=1 os=linux"];
@@ -97,7 +98,7 @@ fn a_waiter_for_several_costs_others_little() {
         assert!(told(&timed, CONSUMER).starts_with("MEMBER "), "what was reserved goes on");
         timed.say(CONSUMER, "BYE");
         timed.pass(TICK);
-        // It comes behind the others again.
+        // The member is behind the others again.
         assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0 id=99999"), "m99999");
     }
 }
@@ -110,7 +111,7 @@ fn waiters_for_several_that_cannot_be_served_keep_nothing() {
         assert_eq!(borrow(&mut timed, CONSUMER, &format!("TAKE p 0 id={n}")), format!("m{n}"));
     }
     assert_eq!(borrow(&mut timed, CONSUMER, "TAKE p 0"), "m99999");
-    // All but one of those that it could have are kept out.
+    // All but one of the members that it could have are held back by the operator.
     let mut timed = crowd(100_000);
     (0..100_000).filter(|n| n % 2 == 0).for_each(|n| timed.say(OPERATOR, &format!("HOLD p m{n} 600")));
     timed.say(OTHER, "TAKE p 900 n=2 side=left");
@@ -127,7 +128,7 @@ fn waiters_for_several_that_cannot_be_served_keep_nothing() {
 fn a_member_finds_its_waiter_among_many() {
     let mut timed = crowd(16_000);
     let waiters = 10_000;
-    // Each for a member of its own, for one that nobody has, or for several of them.
+    // Each waits for a member of its own, for one that does not exist, or for several of them.
     for n in 0..waiters {
         timed.say(CONSUMER, &format!("TAKE p 0 id={n}"));
     }
@@ -143,7 +144,7 @@ fn a_member_finds_its_waiter_among_many() {
         assert!(told(&timed, MANY + n).contains(&format!(" p other{n} ")), "{}", told(&timed, MANY + n));
     }
     assert_eq!(borrow(&mut timed, OTHER, "TAKE p 0 id=15999"), "m15999");
-    // All come back at once.
+    // All members are returned at once.
     timed.events.clear();
     timed.say(CONSUMER, "BYE");
     timed.pass(Span::from_secs(1));
@@ -163,7 +164,7 @@ fn waiters_that_cannot_be_served_cost_a_start_little() {
         timed.events.clear();
         timed.say(PROVIDER, &format!("STARTED {} m{n} os=linux", n + 1));
     }
-    // Nobody was served, all run out at once.
+    // None was served, and all time out at once.
     timed.pass(Span::from_secs(61));
 }
 

@@ -1,22 +1,22 @@
-//! Every short history of a few clients of one pool of members, against the naive model: where random histories may miss a case,
-//! these leave none out.
+//! Every short history of a few clients of one pool of members, against the naive model: random histories may miss a
+//! case, and these leave none out.
 
 use poolcounter_testkit::histories::extend;
 use poolcounter_testkit::members_twin::MembersTwin;
 
-/// What passes when time does: between the shorter and the longer of the timeouts below.
+/// Step of time, in ms: between the shorter and the longer of the timeouts below.
 const PASS_MS: u64 = 1_003;
 
-/// What one client does, or time.
+/// Action of one client, or a step of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Letter {
-    /// The client says this.
+    /// The client sends this line.
     Says(usize, &'static str),
-    /// It returns the lease that it was given last: OK or FAIL.
+    /// The client returns its last lease: OK or FAIL.
     Returns(usize, &'static str),
-    /// It answers what it was asked first and has not answered, as was hoped or not.
+    /// The client answers its oldest unanswered request, with success or not.
     Answers(usize, bool),
-    /// It leaves, and another connects in its place.
+    /// The client disconnects, and another connects in its place.
     Leaves(usize),
     /// Another process takes over.
     Upgrade,
@@ -26,10 +26,10 @@ enum Letter {
 
 use Letter::{Answers, Leaves, Pass, Returns, Says, Upgrade};
 
-/// How histories begin: what is said, by whom.
+/// Beginning of the histories: lines with their clients.
 type Opening = &'static [(usize, &'static str)];
 
-/// Two consumers who may both wait for one member.
+/// Two consumers may both wait for one member.
 #[test]
 fn two_consumers_of_one_member_in_six_steps() {
     let opening: Opening = &[(2, "POOL p 0 1 repair_after=0.509"), (2, "ADD p f")];
@@ -37,7 +37,7 @@ fn two_consumers_of_one_member_in_six_steps() {
     all_histories(opening, &[&each(0)[..], &each(1), &[Pass]].concat(), 6);
 }
 
-/// What is failed or lost is quarantined, and not handed out.
+/// Failed or lost members are quarantined, and not handed out.
 #[test]
 fn two_consumers_who_may_fail_in_five_steps() {
     let opening: Opening = &[(2, "POOL p 0 2 repair_after=1.509 queue=1"), (2, "ADD p f"), (2, "ADD p g")];
@@ -53,7 +53,7 @@ fn two_consumers_of_several_members_in_five_steps() {
     all_histories(opening, &[&each(0)[..], &each(1), &[Says(1, "CANCEL"), Leaves(0), Pass]].concat(), 5);
 }
 
-/// A provider and a consumer: starts that succeed or fail, members that are replaced, either that is lost.
+/// A provider and a consumer: starts that succeed or fail, members that are replaced, the loss of either.
 #[test]
 fn a_provider_and_a_consumer_in_five_steps() {
     let opening: Opening = &[(2, "POOL p 0 1 start_timeout=2.503 stop_timeout=1.709"), (0, "PROVIDE p")];
@@ -62,7 +62,7 @@ fn a_provider_and_a_consumer_in_five_steps() {
     all_histories(opening, &letters, 5);
 }
 
-/// Two providers: who starts, what is lost with each, and who adopts.
+/// Two providers: the choice for a start, the losses with each, and adoptions.
 #[test]
 fn two_providers_with_grace_in_five_steps() {
     let opening: Opening =
@@ -80,7 +80,51 @@ fn two_providers_with_grace_in_five_steps() {
     all_histories(opening, &letters, 5);
 }
 
-/// A cleaner that may be lost, time out or say that a member is dead.
+/// A provider whose connection is replaced by one of its session, while it is there or after it was lost.
+#[test]
+fn two_connections_of_a_session_in_five_steps() {
+    let opening: Opening = &[
+        (2, "POOL p 1 2 provider_grace=1.409 stop_timeout=1.709"),
+        (0, "PROVIDE p 1 session=s"),
+        (0, "STARTED 1 m"),
+        (2, "TAKE p"),
+    ];
+    let letters = [
+        Leaves(0),
+        Says(0, "PROVIDE p session=s"),
+        Says(1, "PROVIDE p 1 session=s"),
+        Answers(0, false),
+        Answers(1, true),
+        Returns(2, "FAIL"),
+        Upgrade,
+        Pass,
+    ];
+    all_histories(opening, &letters, 5);
+}
+
+/// A take that waits for a group: it goes where a member can be started, and anew when that changes.
+#[test]
+fn a_wait_for_a_group_in_five_steps() {
+    let opening: Opening = &[
+        (2, "POOL a 0 1 group=g start_timeout=0.709"),
+        (2, "POOL b 0 2 group=g start_timeout=0.809"),
+        (0, "PROVIDE a"),
+        (1, "PROVIDE b 1"),
+    ];
+    let letters = [
+        Says(2, "TAKEGROUP g 1.507"),
+        Returns(2, "FAIL"),
+        Answers(0, true),
+        Answers(0, false),
+        Answers(1, true),
+        Answers(1, false),
+        Leaves(1),
+        Pass,
+    ];
+    all_histories(opening, &letters, 5);
+}
+
+/// A cleaner that may be lost, time out or report a member dead.
 #[test]
 fn a_cleaner_and_a_consumer_in_five_steps() {
     let opening: Opening = &[(2, "POOL p 0 2 clean_timeout=1.609 clean_parallel=1"), (2, "ADD p f"), (2, "ADD p g")];
@@ -129,7 +173,7 @@ fn leases_in_six_steps() {
     all_histories(opening, &letters, 6);
 }
 
-/// Plays every history of so many letters in which each says something new.
+/// Plays every history of `len` letters in which each letter is new.
 fn all_histories(opening: Opening, alphabet: &[Letter], len: usize) {
     let mut played = 0;
     extend(&mut Vec::new(), alphabet, len, is_new, &mut |history| {
@@ -140,16 +184,16 @@ fn all_histories(opening: Opening, alphabet: &[Letter], len: usize) {
     assert!(played > 0, "none is worth playing");
 }
 
-/// Whether a history with this letter differs from every shorter one.
+/// Returns whether a history with this letter differs from every shorter one.
 fn is_new(history: &[Letter], letter: Letter) -> bool {
     let says = |client: usize, word: &str| {
         let is_it = |letter: &Letter| matches!(letter, Says(of, line) if *of == client && line.starts_with(word));
         history.iter().rev().take_while(|letter| **letter != Leaves(client)).any(is_it)
     };
     match letter {
-        // Twice changes nothing more than once.
+        // A repetition changes nothing more.
         Leaves(_) | Upgrade => history.last() != Some(&letter),
-        // There is one in the opening.
+        // There is one in some openings.
         Returns(2, _) => !history.contains(&letter),
         Returns(client, _) | Says(client, "CANCEL") => says(client, "TAKE"),
         Says(client, line) if line.starts_with("RENEW") || line.starts_with("RETURN") => {
@@ -164,7 +208,7 @@ fn play(opening: Opening, history: &[Letter]) {
     let mut clients: Vec<usize> = (0..3).map(|_| twin.connect()).collect();
     for (client, line) in opening {
         twin.say(clients[*client], line);
-        // Nothing begins at the moment at which something else does, so little is due at once.
+        // No two events begin at the same moment, so little is due at once.
         twin.pass(1);
     }
     for letter in history {
@@ -187,12 +231,15 @@ fn play(opening: Opening, history: &[Letter]) {
             Upgrade => twin.upgrade(),
             Pass => twin.pass(PASS_MS),
         }
+        for client in &mut clients {
+            *client = twin.connected(*client);
+        }
         twin.pass(1);
     }
     twin.end();
 }
 
-/// The answer to what a client was asked first.
+/// Returns the answer to a client's oldest unanswered request.
 fn answer(twin: &mut MembersTwin, client: usize, is_good: bool) -> Option<String> {
     let asked = twin.asked.get_mut(&client).filter(|asked| !asked.is_empty())?;
     let line = asked.remove(0);

@@ -1,5 +1,5 @@
-//! Crowds in the members service, in virtual time: what the daemon says by itself to one connection is more than a connection's
-//! output may hold.
+//! Crowds in the members service, in virtual time: the daemon's unsolicited lines to one connection exceed the bound of
+//! a connection's output.
 
 use poolcounter_core::time::Span;
 use poolcounter_counters::CountersSettings;
@@ -7,7 +7,7 @@ use poolcounter_members::MembersSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::world::World;
 
-/// With names of 40 bytes, their `!STOP` are twice what a connection's output may hold.
+/// Number of members: with names of 40 bytes, their `!STOP` are twice the bound of a connection's output.
 const CROWD: usize = 40_000;
 
 fn world() -> World {
@@ -20,7 +20,7 @@ fn name(n: usize) -> String {
     format!("a-member-with-a-name-of-forty-bytes{n:05}")
 }
 
-/// A pool whose members one provider has offered; returns the provider, and an operator.
+/// Makes a pool whose members one provider has offered; returns the provider, and an operator.
 fn crowded(world: &mut World) -> (usize, usize) {
     let (operator, provider) = (world.connect_to("members"), world.connect_to("members"));
     world.send(operator, format!("POOL p 0 {CROWD} cull_interval=0\n").as_bytes());
@@ -40,7 +40,7 @@ fn crowded(world: &mut World) -> (usize, usize) {
 }
 
 #[test]
-fn a_provider_that_reads_is_told_to_stop_a_crowd() {
+fn a_provider_that_reads_is_asked_to_stop_a_crowd() {
     let mut world = world();
     let (provider, operator) = crowded(&mut world);
     world.send(operator, b"RMPOOL p\n");
@@ -61,7 +61,7 @@ fn a_provider_that_reads_is_told_to_stop_a_crowd() {
 }
 
 #[test]
-fn a_provider_that_does_not_read_keeps_nobody_waiting() {
+fn a_provider_that_does_not_read_delays_no_other_client() {
     let mut world = world();
     let (provider, operator) = crowded(&mut world);
     world.set_room(provider, 0);
@@ -81,7 +81,7 @@ fn nothing_stands_between_the_lines_of_a_list() {
     world.set_room(provider, 100_000);
     world.send(provider, b"MEMBERS p\n");
     world.settle();
-    // In the middle of the list its members are to be stopped.
+    // The members are to be stopped in the middle of the list.
     world.send(operator, b"RECONFIGURE p max=1\n");
     world.settle();
     world.upgrade();
@@ -97,8 +97,8 @@ fn nothing_stands_between_the_lines_of_a_list() {
     assert!(world.is_empty());
 }
 
-/// A member that comes back is told to the next in the same turn of the loop as its return is answered, and so are all that come
-/// back in it.
+/// A returned member is granted to the next waiter in the same turn of the loop in which the return is answered, and so
+/// are all that are returned in it.
 #[test]
 fn a_hand_over_takes_one_turn_of_the_loop() {
     const MEMBERS: usize = 10;
@@ -124,7 +124,7 @@ fn a_hand_over_takes_one_turn_of_the_loop() {
         told[n + MEMBERS] = world.take_received(clients[n + MEMBERS]);
         assert!(told[n + MEMBERS].starts_with(b"MEMBER "), "the next has it after one turn");
     }
-    // Ten at once.
+    // Ten returns at once.
     (50..50 + MEMBERS).for_each(|n| give_back(&mut world, n, &told[n]));
     world.tick();
     let mut waiters = clients[50 + MEMBERS..50 + 2 * MEMBERS].iter();

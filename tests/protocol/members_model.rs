@@ -2,10 +2,10 @@
 
 use poolcounter_testkit::random::play_seeds;
 
-/// How many bytes of choices a history has.
+/// Number of bytes of choices of a history.
 const LONG: usize = 1_500;
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
 fn random_histories_go_as_the_model_says() {
     let (seeds, tally) = play_seeds(LONG, poolcounter_testkit::bodies::members_model::play);

@@ -1,4 +1,4 @@
-//! What is much is done bit by bit: a million members that are stopped, lost or given back do not keep others waiting. The
+//! Large work is done in slices: a million members that are stopped, lost or returned do not keep others waiting. The
 //! state machine in virtual time, with a clock beside it.
 
 use nix::time::{ClockId, clock_gettime};
@@ -16,17 +16,17 @@ const OPERATOR: usize = 0;
 const PROVIDER: usize = 1;
 const CONSUMER: usize = 2;
 
-/// A state with its wheel, which times its steps and counts what they look at.
+/// A state with its wheel, which times its steps and counts the entries that they look at.
 pub struct Timed {
     state: State,
     wheel: Wheel,
     random: Random,
     now: Time,
-    /// How long the longest step since the last look took, and how many there were.
+    /// Time of the longest step and of all steps since the last call of `look`, and their number.
     longest: Duration,
     all: Duration,
     steps: u64,
-    /// What was said since the last look.
+    /// Events since the last call of `look`.
     pub events: Vec<Event>,
 }
 
@@ -69,7 +69,7 @@ impl Timed {
         self.step(|state, step| state.close(ConnId::from_index(conn), step));
     }
 
-    /// Lets a time pass in which timers fire.
+    /// Lets time pass, in which timers fire.
     pub fn pass(&mut self, span: Span) {
         let end = self.now + span;
         while let Some(next) = self.wheel.next().filter(|next| *next <= end) {
@@ -82,19 +82,19 @@ impl Timed {
         self.wheel.end_tick();
     }
 
-    /// Returns how long the longest step took since the last look, and how many events there were.
+    /// Returns the time of the longest step since the last call, and the number of events.
     fn look(&mut self) -> (Duration, usize) {
         (self.steps, self.all) = (0, Duration::ZERO);
         (std::mem::take(&mut self.longest), std::mem::take(&mut self.events).len())
     }
 }
 
-/// What the thread has worked: what other processes do meanwhile does not count.
+/// Returns the processor time of the thread, which excludes that of other processes.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the system has this clock").into()
 }
 
-/// A pool whose members one provider has offered.
+/// Returns a pool whose members one provider has offered.
 fn crowd(members: usize, settings: &str) -> Timed {
     let mut timed = Timed::new();
     timed.say(OPERATOR, &format!("POOL p 0 {members} cull_interval=0{settings}"));
@@ -104,7 +104,7 @@ fn crowd(members: usize, settings: &str) -> Timed {
     timed
 }
 
-/// The same, all of them taken by one consumer.
+/// Returns such a pool, all of whose members one consumer has taken.
 fn taken(members: usize, settings: &str) -> Timed {
     let mut timed = crowd(members, settings);
     (0..members).for_each(|_| timed.say(CONSUMER, "TAKE p"));
@@ -112,7 +112,7 @@ fn taken(members: usize, settings: &str) -> Timed {
     timed
 }
 
-/// Fixed members that wait to be cleaned.
+/// Returns fixed members that wait to be cleaned.
 fn unclean(members: usize, clean_timeout: u32) -> Timed {
     let mut timed = Timed::new();
     timed.say(OPERATOR, &format!("POOL p 0 {members} cull_interval=0 clean_timeout={clean_timeout}"));
@@ -126,7 +126,7 @@ fn unclean(members: usize, clean_timeout: u32) -> Timed {
     timed
 }
 
-/// The same, and ten of them are being cleaned.
+/// Returns such members, ten of which are being cleaned.
 fn cleaned(members: usize) -> Timed {
     let mut timed = unclean(members, 900);
     timed.say(PROVIDER, "CLEAN p");
@@ -134,7 +134,7 @@ fn cleaned(members: usize) -> Timed {
     timed
 }
 
-/// What is done with a crowd: the name, the crowd, what is done, and how many events it has besides its first one.
+/// Case: its name, the crowd, the action, and the number of events besides its first one.
 type Case = (&'static str, fn(usize) -> Timed, fn(&mut Timed), fn(usize) -> usize);
 
 const CASES: [Case; 13] = [
@@ -158,7 +158,7 @@ const CASES: [Case; 13] = [
     ("nobody cleans", |n| unclean(n, 3), |timed| timed.pass(Span::from_secs(4)), |_| 0),
 ];
 
-/// Plays every case with so many members, and returns the longest step of each.
+/// Plays every case with this number of members, and returns the longest step of each.
 fn play(members: usize) -> Vec<(&'static str, Duration, Duration, u64)> {
     let play_one = |(name, crowd, act, events): &Case| {
         let mut timed = crowd(members);
@@ -177,7 +177,7 @@ fn long_work_is_done_whole() {
     play(20_000);
 }
 
-/// The figures. `MEMBERS` is how many there are.
+/// Prints the figures. `MEMBERS` is the number of members.
 #[test]
 #[ignore = "it measures: cargo test --release --test members_slices -- --ignored --nocapture"]
 fn the_longest_step_with_a_million_members() {

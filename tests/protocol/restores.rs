@@ -1,6 +1,7 @@
-//! A process that takes over finds connections of every service in every phase, and goes on with them, whatever its own settings are.
+//! A process that takes over finds connections of every service in every phase, and continues with them, whatever its
+//! own settings are.
 //!
-//! `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it, `SIM_STEPS` how long each is. A failure names its seed.
+//! `SIM_SEED` is the first seed, `SIM_SEEDS` their number, `SIM_STEPS` the length of each. A failure prints its seed.
 
 use poolcounter_core::count;
 use poolcounter_core::proxy::Header;
@@ -17,10 +18,10 @@ const SEEDS: u64 = 64;
 const STEPS: u64 = 300;
 const MOST_CLIENTS: usize = 24;
 const MORE_THAN_A_FLUSH: usize = 600;
-/// After so long nothing of a connection is left: not even what counters and lost leases remember.
+/// Time after which nothing of a connection is left: not even the memory of counters and lost leases.
 const AGE: Span = Span::from_secs(300);
 
-/// Settings that bound less than there may be already. Some of them count after an upgrade, in this order.
+/// Settings whose bounds may be below the present use. Some of them apply after an upgrade, in this order.
 const BOUNDS: [&str; 28] = [
     "max_connections = 1",
     "max_locks = 1",
@@ -52,11 +53,11 @@ const BOUNDS: [&str; 28] = [
     "[[access]]\nname = 'few'\nwho = ['all']\nmay = ['pools', 'counters', 'members', 'jobs', 'http', 'admin']\n\
         max_connections = 2\nmax_locks = 1\nmax_waits = 1\nmax_requests = 9\nmax_memory = 90",
 ];
-/// How long the server that takes over needs, and how far its time of day is from the other's, in seconds.
+/// Duration of a takeover, and differences between the times of day of the two servers, in seconds.
 const DELAYS_S: [u64; 6] = [0, 0, 0, 1, 20, 7_200];
 const SHIFTS_S: [u64; 4] = [0, 1, 3_600, 40_000_000];
 
-/// What may happen in a step.
+/// Action of a step.
 #[derive(Clone, Copy)]
 enum Move {
     Speak,
@@ -84,16 +85,16 @@ const MOVES: [(Move, usize); 10] = [
     (Move::Upgrade, 6),
 ];
 
-/// A world, its clients that are there, and the services that they speak to.
+/// A world, its present clients, and their services.
 struct History {
     world: World,
     clients: Vec<(usize, &'static str)>,
     random: Random,
-    /// What is said to the operator when it fails.
+    /// Command that repeats the history, printed when it fails.
     replay: String,
 }
 
-/// A daemon that has started.
+/// Returns a daemon that has started.
 fn world() -> World {
     let jobs = JobsSettings { admin: true, ..JobsSettings::default() };
     let counters = CountersSettings { buckets: 4096, interval: Span::from_secs(60), ..CountersSettings::default() };
@@ -115,7 +116,7 @@ impl History {
 
     fn play(&mut self, next: Move) {
         if self.world.may_end() {
-            // A drain has come to its end, and with it the daemon.
+            // A drain has ended, and with it the daemon.
             self.start();
         }
         match next {
@@ -171,7 +172,8 @@ impl History {
         }
     }
 
-    /// Another server goes on, half of the time with other settings, and at times long after or with another time of day.
+    /// Hands over to another server, half of the time with other settings, and at times long after or with another time
+    /// of day.
     fn upgrade(&mut self) {
         let is_changed = self.random.once_in(2);
         if is_changed {
@@ -186,7 +188,7 @@ impl History {
         self.world.upgrade_within(Span::from_secs(self.random.pick(&DELAYS_S)));
     }
 
-    /// Has the next server be told this, and nothing else.
+    /// Sets these bounds, and no others, for the next server.
     fn configure(&mut self, bounds: &[&str]) {
         let mut text: Vec<&str> = Vec::new();
         for line in bounds {
@@ -198,7 +200,7 @@ impl History {
         let settings = rules::settings(&text.join("\n"));
         let (mut services, policy) = (settings.services.clone(), settings.policy());
         if self.random.once_in(2) {
-            // Less than a file can say.
+            // Lower than a file can set.
             let counters = services.get_mut::<CountersSettings>().expect("is a service");
             counters.max_memory = counters.max_memory.min(300);
             let jobs = services.get_mut::<JobsSettings>().expect("is a service");
@@ -209,11 +211,11 @@ impl History {
         self.world.rule(settings.rules);
     }
 
-    /// Somebody leaves in one way or another, and is forgotten here.
+    /// Closes a client in one way or another, and forgets it.
     fn end_one(&mut self) {
         let (client, service) = self.clients.swap_remove(self.random.below(self.clients.len()));
         match self.random.below(3) {
-            // One that drains and has closed its side may still read how that goes.
+            // A client that drains and has closed its side may still read the progress.
             _ if service == "admin" => self.world.reset(client),
             0 => self.world.reset(client),
             1 => {
@@ -230,7 +232,7 @@ impl History {
         }
         self.configure(&["jobs.admin = true", "counter.stats_interval = 60", "members.admin = 'true'"]);
         self.world.upgrade();
-        // What they have said last may have been to drain.
+        // Their last request may have been to drain.
         self.world.advance(Span::from_secs(30));
         self.operate("admin", "UNDRAIN\n");
         if self.world.may_end() {
@@ -238,7 +240,7 @@ impl History {
         }
         self.world.advance(AGE);
         self.world.upgrade();
-        // Jobs stay when everybody has gone.
+        // Jobs stay after all clients have left.
         self.operate("jobs", "clear *\r\nclear */*\r\n");
         self.world.advance(AGE);
         let is_empty = self.world.is_empty();
@@ -251,7 +253,7 @@ impl History {
 }
 
 impl History {
-    /// Says something as the last client.
+    /// Sends requests as the last client.
     fn operate(&mut self, service: &str, requests: &str) -> Vec<u8> {
         let operator = self.world.connect_to(service);
         self.world.send(operator, requests.as_bytes());
@@ -261,7 +263,7 @@ impl History {
     }
 }
 
-/// A test that fails says how it came to that, wherever it fails.
+/// Prints the command that repeats the history when a test fails, wherever it fails.
 impl Drop for History {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -275,7 +277,7 @@ fn connections_of_every_service_go_on_in_every_phase_under_any_settings() {
     play_all(SEEDS);
 }
 
-/// Numbers of all events, ids that count up and turns of watch sets come to their ends in each of the histories.
+/// Numbers of all events, ids that count up and turns of watch sets overflow in each of the histories.
 #[test]
 fn a_daemon_whose_figures_are_near_their_ends_goes_on() {
     count::begin_near_the_end(true);
@@ -296,7 +298,7 @@ fn play_all(seeds: u64) {
     }
 }
 
-/// More connections than a tick writes to: some have said their last, and wait for a flush, when another process takes over.
+/// More connections than a tick writes to: some have quit, and wait for a flush, when another process takes over.
 #[test]
 fn requests_behind_quit_are_served_by_no_process() {
     let mut world = world();

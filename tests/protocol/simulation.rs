@@ -1,7 +1,7 @@
-//! Many clients over few keys and few counters, in random order, against the daemon above its sockets and the naive model of it. The two must
-//! agree about every byte and every end of a connection after every step.
+//! Many clients over few keys and few counters, in random order, against the daemon above its sockets and the naive
+//! model of it. The two must agree about every byte and every end of a connection after every step.
 //!
-//! `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it, `SIM_STEPS` how long each is. A failure names its seed.
+//! `SIM_SEED` is the first seed, `SIM_SEEDS` their number, `SIM_STEPS` the length of each. A failure prints its seed.
 
 use poolcounter_testkit::chatter::Chatter;
 use poolcounter_testkit::counting::Counting;
@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 const SEED: u64 = 0x706f_6f6c;
 const SEEDS: u64 = 256;
 const STEPS: u64 = 400;
-/// Time does not jump farther than this: a month.
+/// Longest jump of time: a month.
 const FAR_US: u64 = 30 * 86_400_000_000;
 
-/// Within as many intervals.
+/// Longest jump of time in intervals.
 const FAR_INTERVALS: u64 = 2_000;
 
 /// Every reply of the pools.
@@ -60,7 +60,7 @@ const FRAMES: [(u8, u8); 16] = [
     (0x12, 0x81),
 ];
 
-/// What may happen in a step.
+/// Action of a step.
 #[derive(Clone, Copy)]
 enum Move {
     Speak,
@@ -86,16 +86,16 @@ const MOVES: [(Move, usize); 9] = [
     (Move::Upgrade, 1),
 ];
 
-/// What one seed makes happen.
+/// Simulation of one seed.
 struct Simulation {
     random: Random,
     twin: Twin,
     chatter: Chatter,
     counting: Counting,
-    /// Whose clients there are.
+    /// Services of the clients.
     services: &'static [Service],
     interval_us: u64,
-    /// Time does not jump farther.
+    /// Longest jump of time, in microseconds.
     far_us: u64,
     moves: Vec<(Move, usize)>,
     most_clients: usize,
@@ -105,13 +105,13 @@ struct Simulation {
 struct Client {
     number: usize,
     service: Service,
-    /// It sends no more.
+    /// True if it sends no more.
     silent: bool,
-    /// What it has still to say of what it began to.
+    /// Rest of its started request.
     pending: Vec<u8>,
 }
 
-/// How often each reply was seen.
+/// Number of each reply.
 type Tally = BTreeMap<String, u64>;
 
 #[test]
@@ -169,7 +169,7 @@ impl Simulation {
         }
     }
 
-    /// Some things happen at once, or nearly so: nothing is compared in between.
+    /// Takes several actions at once, or nearly so, without a comparison in between.
     fn step(&mut self) {
         for _ in 0..self.random.pick(&[1, 1, 1, 2, 5]) {
             if self.clients.iter().all(|client| client.silent) {
@@ -209,7 +209,7 @@ impl Simulation {
         }
     }
 
-    /// A client says a few things, or the rest of what it began to say, and may stop in the middle.
+    /// Sends a few requests of a client, or the rest of a started one, and may stop in the middle.
     fn speak(&mut self) {
         let Some(n) = self.speaker() else { return };
         let mut words = std::mem::take(&mut self.clients[n].pending);
@@ -227,7 +227,7 @@ impl Simulation {
         self.twin.act(Action::Send(self.clients[n].number, words));
     }
 
-    /// A client asks for more than it reads, or just for very much.
+    /// Lets a client request more than it reads, or just very much.
     fn flood(&mut self) {
         let Some(n) = self.speaker() else { return };
         let mut words = std::mem::take(&mut self.clients[n].pending);
@@ -270,7 +270,7 @@ impl Simulation {
         }
     }
 
-    /// Time passes: any, or up to the moment when something will happen by itself, or nearly so.
+    /// Lets time pass: any, or up to the next deadline, or nearly so.
     fn pass(&mut self) {
         let any = self.random.next() % 10_u64.pow(1 + self.random.below(11) as u32);
         let model = self.twin.model();
@@ -290,13 +290,13 @@ impl Simulation {
         self.clients.retain(|client| self.twin.is_open(client.number));
     }
 
-    /// Whoever may say something.
+    /// Returns a client that may send something.
     fn speaker(&mut self) -> Option<usize> {
         let speakers: Vec<usize> = (0..self.clients.len()).filter(|n| !self.clients[*n].silent).collect();
         (!speakers.is_empty()).then(|| self.random.pick(&speakers))
     }
 
-    /// Everybody leaves, in any way, and the last one asks what was counted.
+    /// Closes all connections, in any way; the last one requests all counts before.
     fn end(&mut self) {
         while self.speaker().is_some() {
             if self.random.once_in(3) {
@@ -310,7 +310,7 @@ impl Simulation {
         }
         self.twin.act(Action::Pass(10_000_000));
         self.settle();
-        // Whoever asked for very much and reads nothing of it is not heard out until it does.
+        // Requests of a client that does not read are not served until it does.
         for client in &self.clients {
             self.twin.act(Action::Room(client.number, usize::MAX));
         }
@@ -333,7 +333,7 @@ impl Simulation {
     }
 }
 
-/// Counts the replies that were received by what they begin with.
+/// Counts the received replies by their beginnings.
 fn tally(twin: &Twin) -> Tally {
     let mut tally = Tally::new();
     for line in twin.received_of(Service::Pools).flat_map(|received| received.split(|byte| *byte == b'\n')) {

@@ -1,4 +1,4 @@
-//! Which connections are let in, and as whom: over sockets with the real program, and in virtual time.
+//! Admission of connections, and the rules that match them: over sockets with the real program, and in virtual time.
 
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
@@ -12,7 +12,7 @@ use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -40,7 +40,7 @@ impl Stage {
     }
 }
 
-/// A peer of which the system has forgotten the address by the time that it is asked is not one of all.
+/// A connection whose address the system has forgotten by the time of the check does not match the rule for all.
 #[test]
 fn a_client_that_resets_at_once_has_its_own_rule() {
     let stage = Stage::start(
@@ -61,13 +61,13 @@ fn a_client_that_resets_at_once_has_its_own_rule() {
     put_and_reset(A);
     let mut client = Client::from(B, stage.daemon.jobs());
     assert_eq!(client.ask("put 0 0 60 4\r\nGOOD\r"), "INSERTED 1\r", "nothing was put before");
-    // What is reset is served for those who may, so that the case above tries what it says.
+    // Requests of reset connections that are allowed are served, so the case above tests the rule.
     put_and_reset(B);
     let id = Client::from(B, stage.daemon.jobs()).ask("put 0 0 60 4\r\nGOOD\r");
     assert_ne!(id, "INSERTED 2\r");
 }
 
-/// A handover may have no address of a connection whose peer has reset it since.
+/// A handover may lack the address of a connection that its peer has reset since.
 #[test]
 fn a_client_of_which_no_address_is_known_has_no_rule() {
     let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
@@ -116,11 +116,11 @@ fn addresses_and_rules_go_over_an_upgrade() {
     }
 }
 
-/// Where those are whom the rules of the worlds here are for, and where strangers are.
+/// Address of the client in the rules of these tests, and address of a stranger.
 const CLIENT: &str = "192.0.2.1";
 const STRANGER: &str = "198.51.100.1";
 
-/// A world in which each service may have so many connections, and only the client may ask for anything.
+/// Returns a world in which each service may have `places` connections, and only the client is allowed anything.
 fn guarded(places: u64, limits: &str) -> World {
     let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
     let who = format!(
@@ -131,17 +131,11 @@ fn guarded(places: u64, limits: &str) -> World {
     world
 }
 
-fn connect(world: &mut World, ip: &str, service: &str) -> usize {
-    world.connect_from(Some(ip.parse::<IpAddr>().expect("an address")), service)
-}
-
 fn ask(world: &mut World, client: usize, bytes: &[u8]) -> String {
-    world.send(client, bytes);
-    world.settle();
-    String::from_utf8_lossy(&world.take_received(client)).into_owned()
+    String::from_utf8_lossy(&world.ask(client, bytes)).into_owned()
 }
 
-/// The header of a proxy whose client is at this address.
+/// Returns the header of a proxy whose client is at this address.
 fn header(ip: &str) -> Vec<u8> {
     let address = |ip: &str| Some(format!("{ip}:1").parse().expect("an address"));
     let mut bytes = Vec::new();
@@ -152,13 +146,13 @@ fn header(ip: &str) -> Vec<u8> {
 #[test]
 fn strangers_do_not_close_the_idle_connections_of_others() {
     let mut world = guarded(3, "");
-    let client = connect(&mut world, CLIENT, "http");
+    let client = world.connect_from(CLIENT, "http");
     assert_eq!(ask(&mut world, client, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"), "");
     let behind = world.connect_proxy("http");
     let request = [&header(CLIENT)[..], b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"].concat();
     assert_eq!(ask(&mut world, behind, &request), "");
     for _ in 0..20 {
-        let stranger = connect(&mut world, STRANGER, "http");
+        let stranger = world.connect_from(STRANGER, "http");
         assert!(ask(&mut world, stranger, b"").starts_with("HTTP/1.1 403 "));
         let stranger = world.connect_proxy("http");
         assert!(ask(&mut world, stranger, &header(STRANGER)).starts_with("HTTP/1.1 403 "));
@@ -170,10 +164,10 @@ fn strangers_do_not_close_the_idle_connections_of_others() {
 }
 
 #[test]
-fn strangers_take_no_places_and_are_told_so() {
+fn strangers_take_no_places_and_get_a_refusal() {
     let mut world = guarded(5, "");
-    let strangers: Vec<usize> = (0..100).map(|_| connect(&mut world, STRANGER, "pools")).collect();
-    let client = connect(&mut world, CLIENT, "pools");
+    let strangers: Vec<usize> = (0..100).map(|_| world.connect_from(STRANGER, "pools")).collect();
+    let client = world.connect_from(CLIENT, "pools");
     assert_eq!(ask(&mut world, client, b"ACQ4ME k 1 1 0\n"), "LOCKED\n");
     for stranger in &strangers {
         assert_eq!(world.take_received(*stranger), b"ERROR DENIED\n");
@@ -183,7 +177,7 @@ fn strangers_take_no_places_and_are_told_so() {
     assert_eq!(lingering(&world), 64);
     world.upgrade();
     assert_eq!(lingering(&world), 0, "they do not go over to another process");
-    let strangers: Vec<usize> = (0..100).map(|_| connect(&mut world, STRANGER, "jobs")).collect();
+    let strangers: Vec<usize> = (0..100).map(|_| world.connect_from(STRANGER, "jobs")).collect();
     world.advance(Span::from_secs(5));
     assert!(strangers.iter().all(|stranger| world.is_closed(*stranger)));
     world.finish(client);
@@ -195,11 +189,11 @@ fn strangers_take_no_places_and_are_told_so() {
 fn a_proxy_that_says_nothing_takes_no_place() {
     let mut world = guarded(2, "");
     let silent = [(); 2].map(|()| world.connect_proxy("pools"));
-    let clients = [(); 2].map(|()| connect(&mut world, CLIENT, "pools"));
+    let clients = [(); 2].map(|()| world.connect_from(CLIENT, "pools"));
     for (client, key) in clients.into_iter().zip(["k", "l"]) {
         assert_eq!(ask(&mut world, client, format!("ACQ4ME {key} 1 1 0\n").as_bytes()), "LOCKED\n");
     }
-    let more = [world.connect_proxy("pools"), connect(&mut world, CLIENT, "pools")];
+    let more = [world.connect_proxy("pools"), world.connect_from(CLIENT, "pools")];
     assert!(more.iter().all(|client| world.is_closed(*client)));
     world.upgrade();
     world.limit(2);
@@ -213,7 +207,7 @@ fn a_proxy_that_says_nothing_takes_no_place() {
     assert!(world.is_empty());
 }
 
-/// Has a client at this address connect so often, and keeps what can be connected.
+/// Connects a client at this address `count` times, and returns the connections.
 fn connect_often(daemon: &Daemon, count: usize) -> Vec<Client> {
     (0..count).map(|_| Client::from(A, daemon.address)).collect()
 }
@@ -229,7 +223,7 @@ fn administer(path: &Path) -> BufReader<UnixStream> {
     reader
 }
 
-/// Clients have all descriptors, but for those that are kept.
+/// Clients use up all descriptors, but for those that are reserved.
 #[test]
 fn operators_are_let_in_when_others_are_not() {
     for rules in [
@@ -259,16 +253,16 @@ fn operators_are_let_in_when_others_are_not() {
 #[test]
 fn the_connections_with_most_bytes_end_for_the_memory_of_their_rule() {
     let mut world = guarded(1000, "max_memory = 400000");
-    let client = connect(&mut world, CLIENT, "pools");
+    let client = world.connect_from(CLIENT, "pools");
     assert_eq!(ask(&mut world, client, b"ACQ4ME precious 1 1 0\n"), "LOCKED\n");
-    let greedy: Vec<usize> = (0..60).map(|_| connect(&mut world, CLIENT, "pools")).collect();
+    let greedy: Vec<usize> = (0..60).map(|_| world.connect_from(CLIENT, "pools")).collect();
     for client in &greedy {
         assert_eq!(ask(&mut world, *client, &[b'x'; 8000]), "");
     }
     let ended = greedy.iter().filter(|client| world.is_ended(**client)).count();
     assert_eq!(ended, 10, "400000 bytes fit");
     assert_eq!(ask(&mut world, client, b"RELEASE\n"), "RELEASED\n");
-    let new = connect(&mut world, CLIENT, "pools");
+    let new = world.connect_from(CLIENT, "pools");
     assert_eq!(ask(&mut world, new, b"ACQ4ME precious 1 1 0\n"), "LOCKED\n");
     world.upgrade();
     assert_eq!(ask(&mut world, client, b"ACQ4ME k 1 1 0\nACQ4ME"), "LOCKED\n");
@@ -278,13 +272,13 @@ fn the_connections_with_most_bytes_end_for_the_memory_of_their_rule() {
 #[test]
 fn bodies_that_have_not_all_come_count_as_memory() {
     let mut world = guarded(1000, "max_memory = 200000");
-    let client = connect(&mut world, CLIENT, "jobs");
+    let client = world.connect_from(CLIENT, "jobs");
     let body = vec![b'x'; 60_000];
     assert_eq!(ask(&mut world, client, &[b"put 0 0 9 60000\r\n", &body[..30_000]].concat()), "");
     assert_eq!(ask(&mut world, client, &[&body[30_000..], b"\r\n"].concat()), "INSERTED 1\r\n");
     let many = [&b"put 0 0 9 60000\r\n"[..], &body, b"\r\n"].concat().repeat(3);
     let many = [&b"put-many 1000\r\n"[..], &many].concat();
-    let greedy = [(); 5].map(|()| connect(&mut world, CLIENT, "jobs"));
+    let greedy = [(); 5].map(|()| world.connect_from(CLIENT, "jobs"));
     for client in greedy {
         ask(&mut world, client, &many);
     }
@@ -294,7 +288,7 @@ fn bodies_that_have_not_all_come_count_as_memory() {
     let named = format!("put-job 0 0 9 1 group={} key={}\r\na\r\n", "g".repeat(60), "k".repeat(190)).repeat(900);
     let named = format!("put-many 1000\r\n{named}");
     ask(&mut world, greedy[0], b"");
-    let greedy = [(); 3].map(|()| connect(&mut world, CLIENT, "jobs"));
+    let greedy = [(); 3].map(|()| world.connect_from(CLIENT, "jobs"));
     for client in greedy {
         ask(&mut world, client, named.as_bytes());
     }
@@ -307,7 +301,7 @@ fn long_bodies_that_have_not_all_come_count_as_memory_of_counters() {
     let mut world = guarded(1000, "max_memory = 200000");
     // The fields and the longest name are kept, and the rest is not.
     let begun = [&[0x90, 2, 0, 0][..], &100_000_u32.to_be_bytes(), &[0; 4], &[0; 70_000]].concat();
-    let greedy = [(); 5].map(|()| connect(&mut world, CLIENT, "counters"));
+    let greedy = [(); 5].map(|()| world.connect_from(CLIENT, "counters"));
     for client in greedy {
         world.send(client, &begun);
         world.settle();
@@ -315,7 +309,7 @@ fn long_bodies_that_have_not_all_come_count_as_memory_of_counters() {
     assert_eq!(greedy.iter().filter(|client| !world.is_ended(**client)).count(), 3, "each takes 65557 bytes");
 }
 
-/// Runs `stats` as a user of this machine, and returns whether that is answered.
+/// Runs `stats` as a user of this machine, and returns whether it is answered.
 fn may_see(socket: &Path, uid: u32) -> bool {
     let mut command = Command::new(Daemon::program());
     command.args(["stats", "--server", &format!("unix:{}", socket.display()), "UPTIME"]).uid(uid).gid(uid);
@@ -323,7 +317,7 @@ fn may_see(socket: &Path, uid: u32) -> bool {
     String::from_utf8_lossy(&output.stdout).contains("uptime")
 }
 
-/// Runs a program as a user in a namespace with that one and root alone, as `PrivateUsers=` of systemd makes it.
+/// Script that runs a program as a user in a namespace with that user and root only, like `PrivateUsers=` of systemd.
 const PRIVATE_USERS: &str = r#"
 map=$'0 0 1\n65533 65533 1'
 (for _ in {1..500}; do
@@ -336,7 +330,7 @@ exec unshare --user bash -c 'until grep -q 65533 /proc/self/gid_map; do sleep 0.
 exec setpriv --reuid 65533 --regid 65533 --clear-groups "$@"' sh "$@"
 "#;
 
-/// In a user namespace all users without an id there seem to be one and the same.
+/// In a user namespace, all users without an id there appear as the same user.
 #[test]
 fn users_that_the_system_does_not_tell_apart_are_unknown() {
     const UNSHARE: [&str; 2] = ["--user", "--map-root-user"];
@@ -398,7 +392,7 @@ fn an_empty_file_does_not_take_the_rules_away() {
 #[test]
 fn a_request_with_two_origins_is_none() {
     let mut world = guarded(10, "");
-    let client = connect(&mut world, CLIENT, "http");
+    let client = world.connect_from(CLIENT, "http");
     let request = "POST /act HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: http://other\r\n\r\n";
     assert!(ask(&mut world, client, request.as_bytes()).starts_with("HTTP/1.1 400 "));
 }

@@ -12,20 +12,20 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One may work, and nobody waits.
+/// Limits of one lock, without a wait.
 const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: Duration::ZERO, hold: None };
-/// One may work, and the others wait longer than any test.
+/// Limits of one lock, with a wait longer than any test.
 const PATIENT: Limits = Limits { timeout: Duration::from_secs(60), ..ONE };
-/// A server on a busy machine is not dead.
+/// Long timeouts: a server on a busy machine is not dead.
 const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
-/// For servers that will not answer.
+/// Timeouts for servers that will not answer.
 const SHORT: Timeouts = Timeouts { answer: Duration::from_millis(100), ..TIMEOUTS };
 
 fn client(servers: &[&str]) -> Client {
     Client::with(MediaWiki::new(servers.iter().copied()), TIMEOUTS)
 }
 
-/// The lock on `key`, which must be free.
+/// Returns the lock on `key`, which must be free.
 fn lock<'a>(client: &'a Client, key: &str) -> Lock<'a> {
     match client.acquire(Purpose::Me, key, &ONE) {
         Ok(Outcome::Locked(lock)) => lock,
@@ -33,7 +33,7 @@ fn lock<'a>(client: &'a Client, key: &str) -> Lock<'a> {
     }
 }
 
-/// Whether somebody holds `key`.
+/// Returns whether `key` is held.
 fn is_held(client: &Client, key: &str) -> bool {
     match client.acquire(Purpose::Me, key, &ONE).expect("the server answers") {
         Outcome::Locked(_) => false,
@@ -56,18 +56,18 @@ fn wait_for(client: &Client, wanted: Stat, value: u64) {
     }
 }
 
-/// What is said when the only server, which is named by its address, has this fault.
+/// Returns the error when the only server, which is named by its address, has this fault.
 fn unavailable(address: &str, fault: Fault) -> Error {
     Error::Unavailable(vec![(address.into(), Failure { address: address.into(), fault })])
 }
 
-/// An address that refuses connections.
+/// Returns an address that refuses connections.
 fn refusing() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     listener.local_addr().expect("is bound").to_string()
 }
 
-/// A key whose first server is `first`, of these two.
+/// Returns a key whose first server is `first`, of these two.
 fn key_of(first: &str, second: &str) -> String {
     let digest = |server: &str, n: u32| md5::compute(format!("{server}key {n}")).0;
     let n = (0..).find(|n| digest(first, *n) < digest(second, *n)).expect("every other key is such");
@@ -139,7 +139,7 @@ fn locks_nest_up_to_the_servers_limit() {
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let (a, b, c, d) = (lock(&one, "a"), lock(&one, "b"), lock(&one, "c"), lock(&one, "d"));
     assert!(matches!(one.acquire(Purpose::Me, "e", &ONE), Err(Error::LockHeld)));
-    // Each gives back its own place, in whatever order.
+    // Each lock releases its own key, in any order.
     b.release().expect("was held until now");
     assert!(!is_held(&two, "b") && is_held(&two, "d"));
     drop(a);
@@ -171,7 +171,7 @@ fn a_lock_ends_with_its_client() {
     let server = Embedded::start("pools");
     let other = client(&[&server.address]);
     let one = client(&[&server.address]);
-    // Its destructor does not run, as in a process that is killed.
+    // The destructor does not run, as in a process that is killed.
     std::mem::forget(lock(&one, "k"));
     assert!(is_held(&other, "k"));
     drop(one);
@@ -187,7 +187,7 @@ fn a_client_can_move_to_another_thread() {
 }
 
 #[test]
-fn a_hold_that_ends_is_told_upon_release() {
+fn an_expired_hold_is_reported_on_release() {
     let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let short = Limits { hold: Some(Duration::from_millis(50)), ..ONE };
@@ -220,7 +220,7 @@ fn a_refusal_leaves_the_connection_as_it_was() {
     let refused = client.acquire(Purpose::Me, "j", &Limits { workers: 0, ..ONE });
     assert!(matches!(&refused, Err(Error::Refused(words)) if words == "BAD_SYNTAX"), "{refused:?}");
     held.release().expect("was held until now");
-    // This one does cost the connection: the server ends it.
+    // This refusal does cost the connection: the server closes it.
     let refused = client.acquire(Purpose::Me, "k".repeat(9_000), &ONE);
     assert!(matches!(&refused, Err(Error::Refused(words)) if words == "LINE_TOO_LONG"), "{refused:?}");
     assert!(!is_held(&client, "k"));
@@ -252,7 +252,7 @@ fn a_server_killed_under_a_lock_and_a_wait_is_said_so() {
         let waiting = scope.spawn(|| {
             let waiter = client(&[&address]);
             let error = waiter.acquire(Purpose::Me, "k", &PATIENT).map(|_| ()).expect_err("the server is killed");
-            // Its waiting connection was its first, so it has not even tried another.
+            // The waiting connection was its first, so it has not even tried another.
             assert_eq!(error, unavailable(&address, Fault::Closed));
         });
         wait_for(&holder, Stat::WaitingWorkers, 1);
@@ -260,7 +260,7 @@ fn a_server_killed_under_a_lock_and_a_wait_is_said_so() {
         waiting.join().expect("the waiter is told");
     });
     assert_eq!(held.release(), Err(Error::Lost));
-    let refused = Fault::Unreachable(ErrorKind::ConnectionRefused, "Connection refused (os error 111)".into());
+    let refused = Fault::Unreachable(ErrorKind::ConnectionRefused, "nothing listens there".into());
     let error = holder.acquire(Purpose::Me, "k", &ONE).map(|_| ()).expect_err("the server is gone");
     assert_eq!(error, unavailable(&address, refused));
 }
@@ -311,7 +311,7 @@ fn a_silent_server_is_given_up_and_left_alone_for_a_while() {
     assert!(begun.elapsed() >= SHORT.answer && begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     let failed_at = Instant::now();
     fails();
-    // A busy machine may have stopped us for so long that it was asked again.
+    // A busy machine may have stopped this process for so long that the server was tried again.
     assert!(silent.connections() == 1 || failed_at.elapsed() >= retry);
     thread::sleep(retry);
     let before = silent.connections();
@@ -320,16 +320,16 @@ fn a_silent_server_is_given_up_and_left_alone_for_a_while() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_is_for_nobody() {
+fn a_late_answer_is_dropped() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("is bound").to_string();
     let server = thread::spawn(move || {
         let mut request = [0; 1024];
         let (mut first, _) = listener.accept().expect("the client connects");
         assert_ne!(first.read(&mut request).expect("it asks"), 0);
-        // The client has given up, and connects once more.
+        // The client has timed out, and connects once more.
         let (mut second, _) = listener.accept().expect("it connects again");
-        // Nobody may be there to hear it.
+        // The client may have closed the connection.
         let _ = first.write_all(b"LOCKED\n");
         assert_ne!(second.read(&mut request).expect("it asks again"), 0);
         second.write_all(b"QUEUE_FULL\n").expect("it listens");
@@ -355,7 +355,7 @@ fn garbage_is_no_answer() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_costs_the_connection() {
+fn an_unrequested_answer_ends_the_connection() {
     let strange = Strange::start(b"LOCKED\nRELEASED\n");
     let client = client(&[&strange.address]);
     let held = lock(&client, "k");
@@ -380,13 +380,13 @@ fn without_servers_there_is_no_lock() {
 
 #[test]
 fn errors_are_sentences() {
-    let refused = Fault::Unreachable(ErrorKind::ConnectionRefused, "Connection refused (os error 111)".into());
+    let refused = Fault::Unreachable(ErrorKind::ConnectionRefused, "nothing listens there".into());
     let failures = [("a", "10.0.0.5:7531", refused), ("b:1", "b:1", Fault::Silent)];
     let failure =
         |(server, address, fault): (&str, &str, _)| (server.into(), Failure { address: address.into(), fault });
     assert_eq!(
         Error::Unavailable(failures.map(failure).into()).to_string(),
-        "no server answers; a: 10.0.0.5:7531: Connection refused (os error 111); b:1: it does not answer"
+        "no server answers; a: 10.0.0.5:7531: nothing listens there; b:1: it does not answer"
     );
     assert_eq!(Error::Refused("BAD_SYNTAX".into()).to_string(), "the server refuses: BAD_SYNTAX");
 }
@@ -397,7 +397,7 @@ fn the_original_understands_the_client() {
         return poolcounter_testkit::skipped("the client at the C daemon, because that is not installed");
     };
     let server = Original::start(&program);
-    // It takes the port for granted, as the client does.
+    // The port is the default of the client.
     let address = server.address.ip().to_string();
     let (one, two) = (client(&[&address]), client(&[&address]));
     let held = lock(&one, "a key");
@@ -407,9 +407,9 @@ fn the_original_understands_the_client() {
     let begun = Instant::now();
     let second = Limits { timeout: Duration::from_secs(1), ..ONE };
     assert!(matches!(two.acquire(Purpose::Me, "a key", &second), Ok(Outcome::Timeout)));
-    // It is a millisecond early at times.
+    // The C daemon is a millisecond early at times.
     assert!(begun.elapsed() >= Duration::from_millis(990), "{:?}", begun.elapsed());
-    // Newest first, which is the only order that it knows.
+    // Newest first, which is the only order that it supports.
     let (b, c, d) = (lock(&one, "b"), lock(&one, "c"), lock(&one, "d"));
     assert!(matches!(one.acquire(Purpose::Me, "e", &ONE), Err(Error::LockHeld)));
     [d, c, b, held].into_iter().for_each(|lock| lock.release().expect("was held until now"));
@@ -430,7 +430,7 @@ fn the_original_understands_the_client() {
     assert_eq!(held.release(), Err(Error::Lost));
 }
 
-/// Why the documentation of the lock tells its users to release the newest first there.
+/// Proves the note in the documentation of `Lock`: with the C daemon, release the newest lock first.
 #[test]
 fn the_original_releases_the_newest_whatever_the_key() {
     let Some(program) = Original::program() else {
@@ -445,7 +445,7 @@ fn the_original_releases_the_newest_whatever_the_key() {
 }
 
 #[test]
-fn work_that_is_abandoned_goes_to_whoever_waits() {
+fn abandoned_work_goes_to_the_next_waiter() {
     let server = Embedded::start("pools");
     let (first, observer) = (client(&[&server.address]), client(&[&server.address]));
     let held = lock(&first, "k");

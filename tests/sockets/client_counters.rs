@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A server on a busy machine is not dead.
+/// Long timeouts: a server on a busy machine is not dead.
 const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
 
 fn counters(address: &str) -> Counters {
@@ -25,7 +25,7 @@ fn only<T>(mut answers: Vec<(String, Result<T, Failure>)>) -> Result<T, Failure>
     answers.remove(0).1
 }
 
-/// The address of a server that answers its only client with these bytes.
+/// Returns the address of a server that answers its only client with these bytes.
 fn strange(answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("is bound").to_string();
@@ -33,7 +33,7 @@ fn strange(answer: Vec<u8>) -> String {
         let (mut stream, _) = listener.accept().expect("the client connects");
         let asked = stream.read(&mut [0; 1024]).expect("it asks");
         assert!(asked > 0);
-        // It may have heard enough.
+        // The client may have closed the connection.
         let _ = stream.write_all(&answer);
         let _ = stream.read(&mut [0]);
     });
@@ -60,7 +60,7 @@ fn units_are_given_back_when_they_are_dropped() {
 fn units_end_with_their_client() {
     let server = Embedded::start("counters");
     let (one, two) = (counters(&server.address), counters(&server.address));
-    // Their destructor does not run, as in a process that is killed.
+    // The destructors do not run, as in a process that is killed.
     std::mem::forget(units(&one, "c", 3));
     assert_eq!(two.get("c"), Ok(Some(3)));
     drop(one);
@@ -119,7 +119,7 @@ fn a_restarted_server_knows_nothing_of_earlier_units() {
     assert!(matches!(client.get("c"), Err(Error::Unavailable(_))));
 }
 
-/// What is said when the only server, which is named by its address, has this fault.
+/// Returns the error when the only server, which is named by its address, has this fault.
 fn unavailable(address: &str, fault: Fault) -> Error {
     Error::Unavailable(vec![(address.into(), Failure { address: address.into(), fault })])
 }

@@ -1,4 +1,4 @@
-//! The client library and servers that are dead: what they cost those who ask, how often they are tried, and how they are found again.
+//! The client library and dead servers: the delay of requests, the number of tries, and the recovery.
 
 use poolcounter_client::{Client, Error, Limits, MediaWiki, Outcome, Placement, Purpose, Timeouts};
 use poolcounter_testkit::daemon::PATIENCE;
@@ -10,27 +10,27 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: Duration::ZERO, hold: None };
-/// So long that no request takes as long by itself.
+/// Timeout of a connect, longer than any request takes by itself.
 const CONNECT: Duration = Duration::from_secs(1);
-/// A request that took so long has waited for a connection. socket2 waits for whole milliseconds, rounded down.
+/// Time from which on a request has waited for a connection. socket2 waits for whole milliseconds, rounded down.
 const SLOW: Duration = Duration::from_millis(990);
-/// So short that a server is tried over and over.
+/// Pause before a dead server is tried again, so short that it is tried over and over.
 const RETRY: Duration = Duration::from_millis(10);
 const TIMEOUTS: Timeouts = Timeouts { connect: CONNECT, answer: PATIENCE, retry: RETRY };
-/// Between two requests, so that some pauses are over in a test.
+/// Pause between two requests, so that some pauses are over in a test.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Requests of one client, and how many of them had to wait for a connection that did not come.
+/// Requests of one client, and the number of those that waited for a connection in vain.
 struct Requests<'a> {
     client: &'a Client,
     key: String,
     slow: usize,
-    /// Why the last one that was not answered was not.
+    /// Error of the last request that failed.
     why: String,
 }
 
 impl Requests<'_> {
-    /// Makes one, and returns whether a server granted the lock, which is given back.
+    /// Makes one request, and returns whether a server granted the lock, which is released.
     fn make(&mut self) -> bool {
         thread::sleep(PAUSE);
         let begun = Instant::now();
@@ -47,7 +47,7 @@ impl Requests<'_> {
     }
 }
 
-/// A key whose first server is `first`, of these two.
+/// Returns a key whose first server is `first`, of these two.
 fn key_of(first: &str, second: &str) -> String {
     let placement = Placement::from(MediaWiki::new([first, second]));
     let mut keys = (0..).map(|n| format!("key {n}"));
@@ -90,7 +90,7 @@ fn a_machine_that_is_up_again_is_found_without_waiting_for_it() {
     let client = Client::with(MediaWiki::new([&address, &alive.address]), TIMEOUTS);
     let mut requests = Requests { client: &client, key: key_of(&address, &alive.address), slow: 0, why: String::new() };
     assert!((0..10).all(|_| requests.make()));
-    // Its locks are known by their release, to which it answers nonsense.
+    // A lock of this server fails at its release, to which it answers nonsense.
     let found = Strange::on(down.open(), b"LOCKED\n");
     let deadline = Instant::now() + PATIENCE;
     while requests.make() {

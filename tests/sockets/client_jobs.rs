@@ -12,7 +12,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-/// A server on a busy machine is not dead.
+/// Long timeouts: a server on a busy machine is not dead.
 const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
@@ -39,7 +39,7 @@ fn reserved(reservation: Result<Reservation, Error>) -> ReservedJob {
     }
 }
 
-/// Plays a scene against our server, and against beanstalkd where it is installed.
+/// Plays a scene against our server, and against beanstalkd if it is installed.
 fn with_each(scene: fn(&str)) {
     scene(&Embedded::start("jobs").address);
     match Beanstalkd::program() {
@@ -113,7 +113,7 @@ fn a_runner_waits_and_is_warned() {
             producer(address).put(&put).expect("is put");
             reserved(waiting.join().expect("does not panic"));
         });
-        // The runner is gone, so that the job is ready again.
+        // The runner has disconnected, so the job is ready again.
         let short = reserved(runner.reserve(None));
         assert_eq!(runner.reserve(None), Ok(Reservation::DeadlineSoon));
         runner.delete(&short).expect("is still ours");
@@ -131,7 +131,7 @@ fn runner_of(address: &str) -> Runner {
 }
 
 #[test]
-fn a_beanstalkd_is_told_from_our_server() {
+fn a_beanstalkd_is_distinguished_from_our_server() {
     let Some(program) = Beanstalkd::program() else {
         return poolcounter_testkit::skipped("the library with beanstalkd, which is not installed");
     };
@@ -238,7 +238,7 @@ fn runners_reserve_by_pattern_and_fail_with_a_reason() {
     let dead = producer.list_jobs("dead", JobState::Ready, 9, None).expect("is asked").expect("is there");
     assert_eq!((dead[0].id, dead[0].error.len()), (grouped.id, 4096));
     assert_eq!(runner.reserve_job(grouped.id).map(|job| job.is_some()), Ok(true), "whatever is watched");
-    assert_eq!(producer.kick_all("*/*"), Ok(0));
+    assert_eq!(producer.kick_all("*/*", Some(JobState::Buried)), Ok(0));
     assert_eq!(producer.pause("*/mail", Duration::from_secs(60)), Ok(true));
     assert_eq!(runner.reserve(AT_ONCE), Ok(Reservation::TimedOut));
 }
@@ -262,7 +262,7 @@ fn a_lost_connection_is_made_anew_with_the_same_watches() {
     let Err(Error::Unavailable(failures)) = runner.reserve(AT_ONCE) else { panic!("there is no server") };
     assert!(matches!(failures[0].1.fault, Fault::Unreachable(..)), "{failures:?}");
     let _server = Embedded::start_on(&address, "jobs");
-    // The first may still notice that the old connection is gone.
+    // The first put may still notice that the old connection is lost.
     let put = producer.put(&NewJob::new("new")).or_else(|_| producer.put(&NewJob::new("new")));
     put.expect("is put into the tube that was in use");
     producer.put(&in_tube("a", "not watched")).expect("is put");
@@ -273,7 +273,7 @@ fn a_lost_connection_is_made_anew_with_the_same_watches() {
     assert_eq!(runner.touch(&new), Ok(()));
 }
 
-/// A server that greets as a beanstalkd would, and then answers each request with the next of these.
+/// Starts a server that greets like beanstalkd, and then answers each request with the next of these.
 fn scripted(answers: &'static [&'static str]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("has an address").to_string();

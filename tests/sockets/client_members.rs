@@ -12,14 +12,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A server on a busy machine is not dead.
+/// Long timeouts: a server on a busy machine is not dead.
 const TIMEOUTS: Timeouts = Timeouts { connect: PATIENCE, answer: PATIENCE, retry: PATIENCE };
 
 fn members(address: &str) -> Members {
     Members::with(MediaWiki::new([address]), TIMEOUTS)
 }
 
-/// A server, an operator's connection, and this many pools p1, p2 ... of the group g with two fixed members each.
+/// Returns a server, an operator's connection, and this many pools p1, p2 ... of the group g with two fixed members
+/// each.
 fn server(pools: u32, settings: &str) -> (Embedded, Client) {
     let server = Embedded::start("members");
     let mut operator = Client::to(server.address.parse().expect("is an address"));
@@ -45,7 +46,7 @@ fn one(outcome: Result<TakeOutcome<'_>, Error>) -> Member<'_> {
     taken.remove(0)
 }
 
-/// The state of each member of a pool.
+/// Returns the state of each member of a pool.
 fn states(members: &Members, pool: &str) -> Vec<String> {
     let (_, answer) = members.members(pool).expect("is a name").remove(0);
     let rows = answer.expect("the server answers").expect("there is such a pool");
@@ -83,13 +84,13 @@ fn members_are_given_back_when_they_are_dropped() {
 }
 
 #[test]
-fn a_take_says_what_it_wants() {
+fn a_take_states_its_conditions() {
     let (server, _operator) = server(2, "");
     let client = members(&server.address);
     let wanted = Wanted { member: Some("b1".into()), ..Wanted::default() };
     let named = one(client.take("p1", &wanted));
     assert_eq!(named.name(), b"b1");
-    // The other pool of the group has more free ones.
+    // The other pool of the group has more free members.
     let of_group = one(client.take_from_group("g", &Wanted::default()));
     assert_eq!(of_group.pool(), b"p2");
     drop(of_group);
@@ -116,10 +117,10 @@ fn a_loss_is_noticed_while_others_are_held() {
     let (first, second) = (one(client.take("p1", &Wanted::default())), one(client.take("p1", &Wanted::default())));
     assert_eq!((first.loss(), second.loss()), (None, None));
     assert_eq!(operator.ask(&format!("TAKEBACK {}", first.lease())), "OK");
-    until("the loss", || first.loss() == Some(MemberLoss::Told(Lost::TakenBack)));
+    until("the loss", || first.loss() == Some(MemberLoss::Reported(Lost::TakenBack)));
     assert_eq!(second.loss(), None);
     assert_eq!(operator.ask(&format!("TAKEBACK {}", second.lease())), "OK");
-    // Here the notice comes before the reply to something else.
+    // Here the notice comes before the reply to another request.
     assert_eq!(states(&client, "p1"), ["quarantined", "quarantined"]);
     assert_eq!(first.give_back(Condition::Ok), Err(Error::MemberLost(Lost::TakenBack)));
     assert_eq!(second.give_back(Condition::Ok), Err(Error::MemberLost(Lost::TakenBack)));
@@ -147,7 +148,7 @@ fn a_lease_is_a_matter_of_its_token() {
     assert_eq!(member.renew(), Ok(()));
     thread::sleep(Duration::from_millis(200));
     assert_eq!(member.loss(), None);
-    until("the lease runs out", || member.loss() == Some(MemberLoss::Told(Lost::Expired)));
+    until("the lease runs out", || member.loss() == Some(MemberLoss::Reported(Lost::Expired)));
     assert_eq!(member.renew(), Err(Error::NotTaken));
     assert_eq!(operator.ask("UTILIZATION p1").split(' ').nth(3), Some("0"));
 }
@@ -161,7 +162,7 @@ fn a_server_that_talks_nonsense_is_not_believed() {
             let (mut stream, _) = listener.accept().expect("the client connects");
             let asked = stream.read(&mut [0; 1024]).expect("it asks");
             assert!(asked > 0);
-            // It may have heard enough.
+            // The client may have closed the connection.
             let _ = stream.write_all(answer);
             let _ = stream.read(&mut [0]);
         });
@@ -188,7 +189,7 @@ fn a_provider_offers_and_withdraws_what_runs_already() {
     assert_eq!(member.attributes().next(), Some((&b"url"[..], &b"a%20b=c"[..])));
     assert_eq!(provider.members().expect("it may be asked").len(), 1);
     assert_eq!(provider.withdraw("m", true), Ok(()));
-    until("the loss", || member.loss() == Some(MemberLoss::Told(Lost::Withdrawn)));
+    until("the loss", || member.loss() == Some(MemberLoss::Reported(Lost::Withdrawn)));
     assert_eq!(provider.next_task(Duration::from_millis(20)), Ok(None));
     assert!(matches!(client.take("p 1", &Wanted::default()), Ok(TakeOutcome::NoMembers(NoMembers::Starting))));
     let task = provider.next_task(PATIENCE).expect("is connected").expect("there is one");
@@ -202,7 +203,8 @@ fn refused(words: &str) -> Result<(), Error> {
     Err(Error::Refused(words.into()))
 }
 
-/// Two cleaners share the work; what one was cleaning when it was lost, the other cleans; what cannot be cleaned is dead.
+/// Two cleaners share the work: one takes over a member whose cleaner was lost; a member that cannot be cleaned is
+/// dead.
 #[test]
 fn a_cleaner_cleans_the_members_of_others() {
     let (server, _operator) = server(1, "clean_timeout=60");
@@ -239,7 +241,7 @@ fn a_cleaner_cleans_the_members_of_others() {
     assert_eq!((cleaned, ended), (vec![b"a1".to_vec(), b"b1".to_vec()], Some(Error::Lost)));
 }
 
-/// A provider that is late with a check loses the member that was checked, and nothing else.
+/// A provider that is late with a check loses the checked member, and nothing else.
 #[test]
 fn a_late_answer_does_not_end_a_provider() {
     let server = Embedded::start("members");
@@ -263,7 +265,7 @@ fn a_late_answer_does_not_end_a_provider() {
         let rows = answer.expect("the server answers").expect("there is such a pool");
         rows.into_iter().map(|row| row.name).collect::<Vec<_>>()
     };
-    // While it is late it answers nothing else: the next start waits for it.
+    // While the provider is late it answers nothing else: the next start waits for it.
     until("it is replaced", || names() == [b"m2"]);
     thread::sleep(Duration::from_millis(200));
     assert_eq!(names(), [b"m2"], "the provider is still there");
@@ -303,7 +305,7 @@ fn an_operator_declares_changes_and_takes_back() {
     let lost = held.remove(0);
     assert_eq!(operator.take_back("a b", lost.lease(), "for a\nrelease"), Ok(()));
     assert_eq!(operator.take_back("a b", lost.lease(), ""), Err(Error::NotTaken));
-    until("the loss", || lost.loss() == Some(MemberLoss::Told(Lost::TakenBack)));
+    until("the loss", || lost.loss() == Some(MemberLoss::Reported(Lost::TakenBack)));
     let name = String::from_utf8(lost.name().to_vec()).expect("is text").replace("%20", " ");
     assert_eq!(operator.repair("a b", &name), Ok(()));
     assert_eq!(operator.hold("a b", &name, Duration::from_secs(600), "its battery is low"), Ok(()));
@@ -314,7 +316,7 @@ fn an_operator_declares_changes_and_takes_back() {
     assert_eq!(operator.delete("a b", &name, false), Ok(()));
     assert_eq!(operator.free("a b", &name), refused("NO_SUCH_MEMBER"));
     assert_eq!(operator.delete("a b", held[0].name(), true), Ok(()));
-    until("the loss", || held[0].loss() == Some(MemberLoss::Told(Lost::Withdrawn)));
+    until("the loss", || held[0].loss() == Some(MemberLoss::Reported(Lost::Withdrawn)));
     assert_eq!(operator.remove("a b", true), Ok(()));
     assert_eq!(operator.remove("a b", false), refused("NO_POOL"));
 }

@@ -1,4 +1,4 @@
-//! What clients of the counters do to a daemon, on the real program over real sockets.
+//! Misbehaving clients of the counters, on the real program over real sockets.
 
 use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::Daemon;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1024 * 1024;
 const MANY: u32 = 100_000;
-/// The time that somebody else's request takes at most while a client misbehaves. The daemon answers in well under a
-/// millisecond; the rest is what a busy machine may add.
+/// Longest latency of other clients' requests while a client misbehaves. The daemon answers in well under a
+/// millisecond; a busy machine may add the rest.
 const PROMPT: Duration = Duration::from_secs(2);
 
 fn start(options: &[&str]) -> Daemon {
@@ -25,13 +25,13 @@ fn name(n: u32) -> Vec<u8> {
     format!("some-counter-{n:06}").into()
 }
 
-/// One unit of each of many counters.
+/// Acquires one unit of each of many counters.
 fn acquire_many(client: &mut CounterClient) {
     let requests: Vec<Vec<u8>> = (0..MANY).map(|n| acquire(1, 9, &name(n))).collect();
     assert!(client.pipeline(&requests).into_iter().all(|is_granted| is_granted));
 }
 
-/// Asserts that others are served, and tells how long the slowest of some requests took.
+/// Asserts that others are served, and returns the latency of the slowest of some requests.
 fn serves_promptly(client: &mut CounterClient) -> Duration {
     let asked = (0..50).map(|_| {
         let begun = Instant::now();
@@ -44,7 +44,7 @@ fn serves_promptly(client: &mut CounterClient) -> Duration {
     slowest
 }
 
-/// Reads a whole Dump, and asserts that it tells of each of the many once.
+/// Reads a whole Dump, and asserts that it has each of the many counters once.
 fn read_dump(client: &mut CounterClient) {
     let mut names: BTreeSet<Vec<u8>> = BTreeSet::new();
     loop {
@@ -89,7 +89,7 @@ fn dumps_that_nobody_reads_cost_little_and_go_on_over_an_upgrade() {
         read_dump(&mut readers[1]);
     }
     assert_eq!(readers[1].consumption(&name(7)), Some(1));
-    // Whoever held the counters holds them still.
+    // The holder still holds its units.
     assert_eq!(holder.status(&release(1, &name(MANY - 1))), 0);
     drop(readers);
     other.wait_until(|other| other.stat("curr_connections") == 2);
@@ -131,7 +131,7 @@ fn half_closed_connections_do_not_stay() {
     for n in 0..200_u32 {
         let mut client = connect(&daemon);
         assert_eq!(client.status(&acquire(1, 1, b"foo")), 0);
-        // The peer of some is gone, that of others just waits for the end.
+        // Some of the clients have disconnected, and others are just waiting for the end.
         if n % 2 == 0 {
             client.finish();
             kept.push(client);
@@ -161,7 +161,7 @@ fn a_connection_too_many_is_accepted_and_closed() {
     assert_eq!(connect(&daemon).status(&get(b"foo")), 0);
 }
 
-/// The memory that is allowed is reached by what is held. What nobody holds is forgotten when the memory is needed, or after the interval.
+/// Held counters can use up the memory. Free counters are dropped when the memory is needed, or after the interval.
 #[test]
 fn memory_is_limited_and_comes_back() {
     let daemon = start(&["--counter-max-memory", "4", "--counter-stats-interval", "10"]);
@@ -180,14 +180,14 @@ fn memory_is_limited_and_comes_back() {
     assert_eq!(client.status(&acquire(1, 9, &name(0))), 0, "those who hold something go on");
     drop(client);
     other.wait_until(|other| other.consumption(&name(0)) == Some(0));
-    // Counters that nobody holds take no memory from others: the longest unused are forgotten.
+    // Free counters take no memory from others: the longest unused are dropped.
     let pairs: Vec<Vec<u8>> =
         (0..MANY).flat_map(|n| [acquire(1, 9, &name(MANY + n)), release(1, &name(MANY + n))]).collect();
     assert!(other.pipeline(&pairs).into_iter().all(|is_granted| is_granted));
     assert_eq!(other.consumption(&name(0)), None);
     assert_eq!(other.status(&acquire(1, 9, &new)), 0);
     assert_eq!(other.consumption(&name(2 * MANY - 1)), Some(0));
-    // When the interval is over, in which none of them was used, all are forgotten.
+    // After an interval in which none of them was used, all are dropped.
     other.wait_until(|other| other.stat("objects") == 1);
     assert!(daemon.memory() < before + 8 * MIB);
 }
@@ -207,7 +207,7 @@ fn garbage_is_answered() {
                 if seed >> 62 == 0 { (seed >> 54) as u8 } else { 0 }
             })
             .collect();
-        // Either side may be the first to end it.
+        // Either side may be the first to close it.
         let _ = client.stream().write_all(&garbage);
         client.finish();
         let mut said = Vec::new();

@@ -1,4 +1,4 @@
-//! The program as a process: how it starts, where it listens, what it logs, and how it ends.
+//! The program as a process: its start, its addresses, its log, and its end.
 
 use nix::sys::signal::Signal;
 use poolcounter_cli::COMMANDS;
@@ -15,14 +15,14 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// "At once", on a machine that has other things to do.
+/// Bound for "at once", on a machine with other load.
 const PROMPT: Duration = Duration::from_secs(2);
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(Daemon::program()).args(arguments).stdin(Stdio::null()).output().expect("the program runs")
 }
 
-/// The one sentence with which the program refuses to start.
+/// Returns the one sentence with which the program refuses to start.
 fn refusal(arguments: &[&str]) -> String {
     refusal_with(1, arguments)
 }
@@ -41,7 +41,7 @@ fn unix(path: &Path) -> String {
     format!("unix:{}", path.display())
 }
 
-/// Asks for a lock on `key` at a local socket.
+/// Requests a lock on `key` at a local socket, and returns the reply and the connection.
 fn lock_at(path: &Path, key: &str) -> (String, UnixStream) {
     let mut stream = UnixStream::connect(path).expect("connects");
     stream.set_read_timeout(Some(PATIENCE)).expect("an option");
@@ -51,12 +51,12 @@ fn lock_at(path: &Path, key: &str) -> (String, UnixStream) {
     (line, stream)
 }
 
-/// The connection ends, in whatever way.
+/// Returns whether the connection ends, in any way.
 fn is_closed(stream: &mut impl Read) -> bool {
     !matches!(stream.read(&mut [0; 64]), Ok(len) if len > 0)
 }
 
-/// Runs a tool that this machine may not have.
+/// Returns whether this machine has a tool; reports if it does not.
 fn has(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|directory| directory.join(tool).is_file());
@@ -87,7 +87,7 @@ fn it_listens_on_the_machine_itself_unless_told_otherwise() {
     let addresses: Vec<&str> =
         start.split(" listens on ").nth(1).unwrap_or_default().split(" and ").map(str::trim).collect();
     assert!(addresses[0].starts_with("127.0.0.1:"), "{start}");
-    // A machine may be without IPv6.
+    // A machine may lack IPv6.
     assert!(addresses[1..].iter().all(|address| address.starts_with("[::1]:")), "{start}");
     for address in addresses {
         let mut client = Client::to(address.parse().expect("an address"));
@@ -108,7 +108,7 @@ fn it_listens_wherever_it_is_told() {
         (Ipv4Addr::new(127, 0, 0, 2).into(), Ipv4Addr::new(127, 0, 0, 3).into())
     );
     assert!(start.contains(&format!(", {} and ", unix(&path))), "{start}");
-    // All doors lead to the same pools.
+    // All addresses lead to the same pools.
     let (first, _holder) = lock_at(&path, "k");
     assert_eq!(first, "LOCKED\n");
     assert_eq!(daemon.connect().ask("ACQ4ME k 1 9 0"), "TIMEOUT");
@@ -132,7 +132,7 @@ fn unusable_addresses_are_named() {
     ] {
         let mut all = arguments.to_vec();
         all.extend((named == "surplus").then_some("surplus"));
-        // What is well-formed and cannot be listened on is no misuse.
+        // Well-formed addresses that cannot be opened are not an error of usage.
         let code = if ["192.0.2.1:0", &nowhere].contains(&named) { 1 } else { 64 };
         let sentence = refusal_with(code, &all);
         assert!(sentence.contains(named), "{all:?}: {sentence}");
@@ -149,13 +149,17 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn help_and_version_are_printed() {
-    let Output { status, stdout, stderr } = run(&["--help"]);
+    let Output { status, stdout, stderr } = run(&["serve", "--help"]);
     let help = String::from_utf8(stdout).expect("is text");
     assert!(status.success() && stderr.is_empty());
+    for heading in ["Locks", "Counters", "Members", "Jobs", "Pages", "Administration"] {
+        assert!(help.contains(&format!("\n{heading}:\n    ")), "{heading}");
+    }
     for option in (COMMANDS[0].options)() {
         assert_ne!(help.contains(&format!("--{} ", option.long)), option.is_hidden, "--{}", option.long);
     }
-    assert_eq!(run(&["-h"]).stdout, help.as_bytes());
+    assert_eq!(run(&["serve", "-h"]).stdout, help.as_bytes());
+    assert_eq!(run(&["-h"]).stdout, run(&["help"]).stdout);
     for option in ["--version", "-V"] {
         let Output { status, stdout, stderr } = run(&[option]);
         assert!(status.success() && stderr.is_empty());
@@ -173,10 +177,10 @@ fn the_daemon_is_a_command_among_others() {
     let help = run(&["help"]);
     assert_eq!(help.stdout, run(&["--help"]).stdout);
     let overview = String::from_utf8(help.stdout).expect("is text");
-    let options = overview.find("\nOptions:").expect("there are some");
+    assert!(overview.lines().count() <= 40, "{overview}");
     for command in COMMANDS {
-        let at = overview.find(&format!("\n    {} ", command.name));
-        assert!(at.is_some_and(|at| at < options), "{} does not stand before the options", command.name);
+        let times = overview.matches(&format!("\n    {} ", command.name)).count();
+        assert_eq!(times, 1, "{} stands once in a group", command.name);
         let help = run(&["help", command.name]);
         assert!(help.status.success() && help.stderr.is_empty());
         assert_eq!(help.stdout, run(&[command.name, "--help"]).stdout, "{}", command.name);
@@ -219,7 +223,7 @@ fn settings_can_stand_in_a_file() {
     assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCK_HELD");
     assert_eq!(client.ask(&"x".repeat(200)), "ERROR LINE_TOO_LONG");
 
-    // The addresses of the command line replace those of the file, of which one is taken.
+    // The addresses of the command line replace those of the file, one of which is in use.
     let other = start(&["-l", "127.0.0.1:0", "--max-line", "300"]);
     let mut client = other.connect();
     assert_eq!(client.ask(&"x".repeat(200)), "ERROR BAD_COMMAND");
@@ -250,7 +254,7 @@ fn faults_in_the_file_are_named() {
 }
 
 #[test]
-fn check_names_all_mistakes_with_their_lines_and_what_would_be_right() {
+fn check_names_all_mistakes_with_lines_and_corrections() {
     let scratch = Scratch::new();
     let path = scratch.file("conf");
     let config = path.display().to_string();
@@ -420,7 +424,7 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
     let mut third = daemon.connect();
     assert_eq!(third.rest(), "", "the third is closed without a word");
     assert_eq!(first.stat("connect_errors"), 1);
-    // Those that were there are as well as before, and there is room again once one has gone.
+    // The first connections work as before, and there is room again once one has closed.
     assert_eq!(second.ask("ACQ4ME k 1 9 0"), "TIMEOUT");
     drop(second);
     let deadline = Instant::now() + PATIENCE;
@@ -430,7 +434,7 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
     assert_eq!(first.ask("RELEASE"), "RELEASED");
 }
 
-/// Those who come and are let in while one is turned away now and then are no recovery.
+/// Accepted connections do not count as a recovery while one is refused now and then.
 #[test]
 fn log_says_once_that_connections_are_accepted_again() {
     let mut daemon = Daemon::start(&["--max-connections", "2"]);
@@ -460,7 +464,7 @@ fn is_turned_away(daemon: &Daemon) -> bool {
 
 // Logs
 
-/// What a daemon with these arguments logs of one connection and its two requests.
+/// Returns the log of a daemon with these arguments about one connection and its two requests.
 fn log_of_a_visit(environment: &str, arguments: &[&str]) -> Vec<String> {
     let mut command = Command::new("env");
     command.arg(environment).args([Daemon::program(), "-l", "127.0.0.1:0"]).args(arguments).stdin(Stdio::null());
@@ -576,11 +580,11 @@ fn start_stop_daemon_starts_and_stops_it() {
     assert!(!start_stop_daemon(&["--status"]).success());
 }
 
-/// One receive, one send and one wait a request, and nothing else.
+/// A request takes one receive, one send and one wait, and no other system call.
 #[test]
 fn a_request_takes_three_system_calls() {
     const REQUESTS: usize = 100;
-    /// What a batch begins and ends with.
+    /// Number of system calls at the start and the end of a batch.
     const FEW: usize = 5;
     if !has("strace") {
         return;
@@ -620,7 +624,7 @@ fn a_request_takes_three_system_calls() {
     assert!(others <= FEW, "{others} other calls:\n{calls}");
 }
 
-/// The system call of a line such as `4711 recvfrom(9, ...) = 5`.
+/// Returns the system call of a line such as `4711 recvfrom(9, ...) = 5`.
 fn name_of(line: &str) -> &str {
     line.split_whitespace().nth(1).and_then(|call| call.split('(').next()).unwrap_or_default()
 }
@@ -638,7 +642,7 @@ fn is_traced(daemon: &Daemon) -> bool {
 }
 
 #[test]
-fn an_idle_connection_costs_nobody_anything() {
+fn an_idle_connection_costs_no_work() {
     let daemon = Daemon::start(&[]);
     let idle = TcpStream::connect(daemon.address).expect("connects");
     let before = daemon.cpu_time();

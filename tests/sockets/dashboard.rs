@@ -1,5 +1,5 @@
-//! What operators are given beside the daemon: every query of the Grafana dashboard is asked of a Prometheus that scrapes a daemon
-//! under load, and the containers start the daemon with options that there are.
+//! Files for operators besides the daemon: every query of the Grafana dashboard is sent to a Prometheus that scrapes a
+//! daemon under load, and the containers start the daemon with existing options.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use poolcounter_testkit::counter::CounterClient;
@@ -15,19 +15,19 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long Prometheus may take to have two scrapes of everything.
+/// Longest time until Prometheus has two scrapes of everything.
 const SCRAPING: Duration = Duration::from_secs(40);
-/// What Grafana puts in place of its variables, here.
+/// Values that replace Grafana's variables here.
 const VARIABLES: [(&str, &str); 3] = [("$__rate_interval", "20s"), ("$job", "poolcounter"), ("$instance", ".*")];
 
-/// A Prometheus, which is ended with the test.
+/// Prometheus, which is ended with the test.
 struct Prometheus {
     child: Child,
     address: SocketAddr,
 }
 
 impl Prometheus {
-    /// Starts one that scrapes this address each second; None where it is not installed.
+    /// Starts a Prometheus that scrapes this address each second; None if it is not installed.
     fn start(scratch: &Scratch, scraped: SocketAddr) -> Option<Prometheus> {
         let address = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
         let config = scratch.file("prometheus.yml");
@@ -46,7 +46,7 @@ impl Prometheus {
         }
     }
 
-    /// Returns the values that a query has now, as text; none while Prometheus does not answer.
+    /// Returns the present values of a query, as text; none while Prometheus does not answer.
     fn query(&self, query: &str) -> Result<Vec<String>, String> {
         let mut stream = TcpStream::connect(self.address).map_err(|error| error.to_string())?;
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
@@ -66,13 +66,13 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The queries of all panels, with the names of these.
+/// Returns the queries of all panels, with the names of these.
 fn queries() -> Vec<(String, String)> {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/grafana-dashboard.json"));
     let dashboard: Value = serde_json::from_str(&text.expect("lies in the repository")).expect("is JSON");
@@ -89,25 +89,27 @@ fn substituted(query: &str) -> String {
     VARIABLES.iter().fold(query.to_string(), |query, (name, value)| query.replace(name, value))
 }
 
-/// Those who use each service, a little of everything at a time.
+/// Clients of each service, for a little of every request.
 struct Load {
     holder: Client,
     waiter: Client,
     counters: CounterClient,
     members: Client,
+    taker: Client,
     jobs: Client,
 }
 
 impl Load {
     fn on(daemon: &Daemon) -> Load {
         let mut members = Client::to(daemon.members());
-        members.send(b"POOL browsers 0 2\nADD browsers one\nADD browsers two\n");
-        (0..3).for_each(|_| drop(members.line()));
+        members.send(b"POOL browsers 0 1\nADD browsers one\n");
+        (0..2).for_each(|_| drop(members.line()));
         Load {
             holder: daemon.connect(),
             waiter: daemon.connect(),
             counters: CounterClient::to(daemon.counters()),
             members,
+            taker: Client::to(daemon.members()),
             jobs: Client::to(daemon.jobs()),
         }
     }
@@ -129,9 +131,13 @@ impl Load {
         }
         self.counters.ask(&frames::acquire(1, 10, b"units"));
         self.counters.ask(&frames::release(1, b"units"));
-        let taken = self.members.ask("TAKE browsers 0");
-        let lease = taken.split(' ').nth(1).expect("is free").to_string();
+        let lease_of = |taken: String| taken.split(' ').nth(1).expect("is free").to_string();
+        let lease = lease_of(self.members.ask("TAKE browsers 0"));
+        self.taker.send(b"TAKE browsers 9\n");
+        while !self.members.ask("UTILIZATION browsers").contains(" queued 1 ") {}
         self.members.ask(&format!("RETURN {lease}"));
+        let lease = lease_of(self.taker.line());
+        self.taker.ask(&format!("RETURN {lease}"));
         self.jobs.send(b"use enwiki/mail\r\nput 1 0 60 1\r\na\r\nwatch enwiki/mail\r\nreserve\r\n");
         let reserved = (0..4).map(|_| self.jobs.line()).last().expect("there are answers");
         let id = reserved.split(' ').nth(1).expect("a job was put").to_string();
@@ -174,7 +180,7 @@ fn the_dashboard_shows_a_daemon_under_load() {
     }
 }
 
-/// What the files for containers start the daemon with is well-formed.
+/// The files for containers start the daemon with well-formed options.
 #[test]
 fn containers_start_the_daemon_with_options_that_there_are() {
     let file = |name: &str| {
@@ -187,7 +193,16 @@ fn containers_start_the_daemon_with_options_that_there_are() {
     let dockerfile = file("Dockerfile");
     let command = dockerfile.lines().find_map(|line| line.strip_prefix("CMD ")).expect("the image has a command");
     let command: Vec<String> = serde_json::from_str(command).expect("a list");
-    for arguments in [options.iter().map(|option| format!("--{option}")).collect(), command] {
+    let kubernetes = file("kubernetes.yaml");
+    let image = format!("image: poolcounter:{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(kubernetes.matches("image: ").count(), kubernetes.matches(&image).count(), "not each one is {image}");
+    let lists = kubernetes.split("args:\n").skip(1).map(|list| {
+        let items = list.lines().map_while(|line| line.trim_start().strip_prefix("- --"));
+        items.map(|option| format!("--{option}")).collect::<Vec<_>>()
+    });
+    let lists: Vec<_> = lists.collect();
+    assert!(lists.len() == 2 && lists.iter().all(|list| list.len() > 4), "{lists:?}");
+    for arguments in [vec![options.iter().map(|option| format!("--{option}")).collect(), command], lists].concat() {
         let checked = Command::new(Daemon::program()).arg("--check").args(&arguments).output().expect("runs");
         assert!(checked.status.success(), "{arguments:?}: {checked:?}");
     }

@@ -1,4 +1,4 @@
-//! What clients, networks and systems do to a daemon, on the real program over real sockets.
+//! Misbehaving clients, networks and systems, on the real program over real sockets.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1024 * 1024;
 
-/// The time that somebody else's request takes at most while a client misbehaves. The daemon answers in well under a
-/// millisecond; the rest is what a busy machine may add.
+/// Longest latency of other clients' requests while a client misbehaves. The daemon answers in well under a
+/// millisecond; a busy machine may add the rest.
 const PROMPT: Duration = Duration::from_secs(2);
 
-/// Asserts that others are served, and tells how long the slowest of some requests took.
+/// Asserts that others are served, and returns the latency of the slowest of some requests.
 fn serves_promptly(client: &mut Client) -> Duration {
     let asked = (0..50).map(|_| {
         let begun = Instant::now();
@@ -48,7 +48,7 @@ fn without_descriptors_those_connected_are_served() {
     assert!(complaints.iter().all(|line| line.contains("cannot accept")), "{complaints:#?}");
     assert!(first.stat("connect_errors") > errors.max(1), "each failure counts");
     serves_promptly(&mut first);
-    // Whoever was accepted goes; those who waited in the backlog are accepted without being told.
+    // The accepted clients disconnect; those in the backlog are accepted without an event.
     let waiting = clients.split_off(70);
     drop(clients);
     for mut client in waiting {
@@ -75,7 +75,7 @@ fn a_client_that_never_reads_costs_little() {
     let grown = daemon.memory().saturating_sub(before);
     println!("{sent} bytes were sent, the daemon grew by {grown} bytes, others waited for {slowest:?} at most");
     assert!(grown < 2 * MIB, "the daemon grew by {grown} bytes");
-    // Once it reads, it gets every answer.
+    // Once it reads, it gets every reply.
     let mut greedy = greedy;
     greedy.stream().set_nonblocking(false).expect("an option");
     let whole = sent / 11;
@@ -117,7 +117,7 @@ fn a_line_without_end_is_refused() {
             let client = daemon.connect();
             let mut stream = client.stream().try_clone().expect("a second handle");
             thread::spawn(move || {
-                // It is cut off at some point.
+                // The client is disconnected at some point.
                 let _ = stream.write_all(&vec![b'x'; 4 << 20]);
             });
             client.stream().try_clone().expect("a second handle")
@@ -155,7 +155,7 @@ fn thousands_reset_in_the_midst_of_their_waits() {
     assert_eq!(holder.stat("total_acquired"), holder.stat("processed_count"));
 }
 
-/// Shell that holds a lock over a connection of its own until it is told otherwise.
+/// Shell that holds a lock over a connection of its own until it is killed.
 struct ForeignHolder(Child);
 
 impl ForeignHolder {
@@ -179,7 +179,7 @@ impl ForeignHolder {
 
 impl Drop for ForeignHolder {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -223,7 +223,7 @@ impl TwoHosts {
         Ok(hosts)
     }
 
-    /// A command that runs on one of the hosts.
+    /// Returns a command that runs on one of the hosts.
     fn command(&self, host: usize, script: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[host], "bash", "-c", script]);
@@ -234,7 +234,7 @@ impl TwoHosts {
 impl Drop for TwoHosts {
     fn drop(&mut self) {
         for name in &self.names {
-            // The first may not have come to be.
+            // The host may not exist.
             let _ = ip(&format!("netns delete {name}"));
         }
     }
@@ -245,7 +245,7 @@ fn ip(arguments: &str) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_string()) }
 }
 
-/// The holder's machine vanishes without a word. Only keepalive can tell.
+/// The holder's machine vanishes without a packet. Only keepalive notices that.
 #[test]
 fn a_peer_that_vanishes_loses_its_lock() {
     let hosts = match TwoHosts::build() {
@@ -279,7 +279,7 @@ fn a_peer_that_vanishes_loses_its_lock() {
     drop(daemon);
 }
 
-/// A peer whose side is full is probed like one that is silent, and it does not help that its system answers.
+/// A peer whose receive buffer is full is probed like a silent one, even if its system answers.
 #[test]
 fn a_holder_that_never_reads_loses_its_lock() {
     let daemon = Daemon::start(&["--keepalive", "1,1,2"]);

@@ -1,13 +1,8 @@
 //! Metrics and the status page, on the real daemon.
 
 use poolcounter::SERVICES;
-use poolcounter_core::stats::Stat;
 use poolcounter_core::time::Span;
-use poolcounter_jobs::stats::Jobs as JobStat;
 use poolcounter_members::MembersSettings;
-use poolcounter_members::stats::{Levels as MemberLevel, MemberStat};
-use poolcounter_protocol::counters::stats::CounterStat;
-use poolcounter_protocol::pools::stats::PoolStat;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::output::FULL_BYTES;
 use poolcounter_testkit::daemon::{Client, Daemon};
@@ -18,8 +13,8 @@ use poolcounter_testkit::web::{Web, fetch, request, start};
 use poolcounter_testkit::world::World;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{ErrorKind, Write};
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read as _, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -95,7 +90,7 @@ fn post(path: &str, more: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n{more}\r\n")
 }
 
-/// The store commits after the turn in which an action is asked for.
+/// The store commits after the turn of an action's request.
 #[test]
 fn response_to_an_action_is_its_result_and_comes_before_the_next() {
     let scratch = Scratch::new();
@@ -109,7 +104,7 @@ fn response_to_an_action_is_its_result_and_comes_before_the_next() {
         let response = web.response();
         assert_eq!((response.status, response.text()), (status, &*format!("{words}\n")));
     }
-    // What is asked for by one that leaves is done, and its end is no other's answer.
+    // An action of a client that disconnects is done, and its result is not sent to another.
     Web::to(address).send(post("/jobs/delete/3", "").as_bytes());
     let mut last = Web::to(address);
     last.send(format!("{}{}", post("/jobs/delete/4", "Connection: close\r\n"), request("/healthz")).as_bytes());
@@ -168,9 +163,9 @@ fn malformed_requests_are_answered_with_a_reason() {
     }
 }
 
-/// A page of somebody else, whose name was pointed to this machine, must not read what is here.
+/// A foreign page, whose name was pointed to this machine, must not read this one.
 #[test]
-fn only_who_knows_its_name_is_answered() {
+fn only_requests_with_its_name_are_answered() {
     let (_daemon, address) = start(&["--http-host", "Status.example.org"]);
     let mut web = Web::to(address);
     for (line, status) in [
@@ -193,7 +188,7 @@ fn only_who_knows_its_name_is_answered() {
 }
 
 #[test]
-fn the_client_says_what_becomes_of_the_connection() {
+fn the_client_decides_whether_the_connection_stays() {
     let (_daemon, address) = start(&[]);
     for (head, stays) in [
         ("HTTP/1.0\r\n", None),
@@ -317,7 +312,7 @@ fn connections_and_history_survive_an_upgrade() {
     assert_eq!(fetch(address, "/healthz").text(), "ok\n", "the listener is still there");
 }
 
-/// Nobody who only may be asked wakes up before.
+/// A daemon without requests does not wake up for the page.
 #[test]
 fn an_idle_daemon_sleeps() {
     let (daemon, address) = start(&[]);
@@ -328,14 +323,14 @@ fn an_idle_daemon_sleeps() {
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("Linux tells");
         line.trim().parse().expect("a number")
     };
-    // It may be about to fall asleep.
+    // The daemon may be about to fall asleep.
     thread::sleep(Duration::from_millis(100));
     let before = wakeups(&daemon);
     thread::sleep(Duration::from_millis(4_000));
     assert_eq!(wakeups(&daemon), before);
 }
 
-/// The page's own script and style are the only ones that the browser is allowed to use.
+/// The policy allows the browser only the page's own script and style.
 #[test]
 fn the_policy_names_the_pages_script_and_style() {
     let (_daemon, address) = start(&[]);
@@ -350,7 +345,7 @@ fn the_policy_names_the_pages_script_and_style() {
     assert!(policy.starts_with("default-src 'none';"));
 }
 
-/// A key is shown, and is nothing but text, wherever it is shown.
+/// A key is shown as text, and as nothing else, on every page.
 #[test]
 fn hostile_keys_are_text_in_every_page() {
     let (daemon, address) = start(&[]);
@@ -432,13 +427,13 @@ const HOSTILE: [&[u8]; 8] = [
     b"{{label=\"x\"}}\\n\\",
     b"--><!--]]>\x1f",
 ];
-/// Characters that none of the pages may have as they are, besides ends of lines and tabs of their own.
+/// Characters that no page may contain unescaped, besides ends of lines and tabs of its own.
 const UNSEEN: [char; 12] = [
     '\u{0}', '\u{1}', '\u{8}', '\u{b}', '\u{1b}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{200b}', '\u{2066}', '\u{feff}',
     '\u{2028}',
 ];
 
-/// A world in which each hostile name is that of everything that has names.
+/// Returns a world in which everything with a name has each hostile name.
 fn hostile_world() -> World {
     let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
     let mut world = World::with(AllSettings::defaults(SERVICES).with(members));
@@ -454,7 +449,8 @@ fn hostile_world() -> World {
         let units = [frames::acquire(2, 9, name), frames::acquire(1, 1, name)].concat();
         assert_eq!(say(&mut world, "counters", &[&units])[2], 0);
         if !of_lines {
-            // The second line of such a name is a request of its own; the protocol of jobs takes any byte but those that end a word.
+            // The second line of such a name is a request of its own; the protocol of jobs takes any byte but those
+            // that end a word.
             let told = say(&mut world, "members", &[b"POOL nul\0 0 1\n"]);
             assert!(told.starts_with(b"ERROR"), "{}", told.escape_ascii());
             continue;
@@ -501,10 +497,15 @@ fn hostile_world() -> World {
     world
 }
 
-/// Every string in a JSON value.
+/// Collects every string in a JSON value; of the texts of blocks, which have line feeds and tabs, each piece between
+/// these.
 fn strings(value: &serde_json::Value, all: &mut Vec<String>) {
     match value {
         serde_json::Value::String(text) => all.push(text.clone()),
+        serde_json::Value::Object(fields) if fields.len() == 2 && fields.contains_key("text") => {
+            let texts = fields.values().filter_map(|text| text.as_str());
+            all.extend(texts.flat_map(|text| text.split(['\n', '\t'])).map(String::from));
+        }
         serde_json::Value::Array(items) => items.iter().for_each(|item| strings(item, all)),
         serde_json::Value::Object(fields) => fields.iter().for_each(|(name, value)| {
             all.push(name.clone());
@@ -514,7 +515,7 @@ fn strings(value: &serde_json::Value, all: &mut Vec<String>) {
     }
 }
 
-/// Every page that can be come to from the first by links, its JSON, and the metrics, when everything has hostile names.
+/// Checks every page that links reach from the first, its JSON, and the metrics, when everything has hostile names.
 #[test]
 fn hostile_names_of_every_kind_are_text_in_every_page() {
     let mut world = hostile_world();
@@ -533,7 +534,7 @@ fn hostile_names_of_every_kind_are_text_in_every_page() {
         let (status, page) = ask(&path);
         assert!(status == 200 || status == 404, "{path}: {status}");
         if status == 404 {
-            // What a link leads to may be gone by now, as a key without holders.
+            // The target of a link may be gone by now, such as a key without holders.
             continue;
         }
         assert_eq!(page.matches("<script").count(), 2, "{path}: the page's own");
@@ -568,8 +569,9 @@ fn hostile_names_of_every_kind_are_text_in_every_page() {
     {
         assert!(texts.iter().any(|text| text.contains(shown)), "{shown} is shown nowhere");
     }
-    let known = ["counters/client", "counters/counter", "jobs/runner", "jobs/type", "jobs/wiki", "members/pool"];
-    let known = known.into_iter().chain(["pools/client", "pools/key", "pools/type"]);
+    let known =
+        ["counters/client", "counters/counter", "jobs/job", "jobs/root", "jobs/runner", "jobs/tube", "jobs/type"];
+    let known = known.into_iter().chain(["jobs/wiki", "members/pool", "pools/client", "pools/key", "pools/type"]);
     let tabs = ["locks", "counters", "members", "jobs", "daemon"];
     let known = known.chain(tabs).map(|kind| format!("/{kind}"));
     assert_eq!(kinds, known.collect(), "kinds of pages that links lead to");
@@ -618,7 +620,7 @@ fn one_thing_has_a_page_of_its_own() {
     let key = json(address, "/pools/key/Page:a.json")["pools"]["claims"][1]["peer_key"].as_str().map(percent_encoded);
     assert_eq!(claims(&format!("/pools/client/{}.json", key.expect("is there"))), wanted[1..2]);
     let view = json(address, "/pools/type/Page.json");
-    assert_eq!((&view["pools"]["types"][0]["acquired"], &view["title"]), (&1.into(), &"Type Page".into()));
+    assert_eq!((&view["pools"]["types"][0]["acquired"], &view["title"]), (&1.into(), &"Keys of Page".into()));
     assert_eq!(
         (&view["pools"]["busiest"][0]["waiting"], view["pools"]["busiest"].as_array().map(Vec::len)),
         (&2.into(), Some(1))
@@ -634,7 +636,56 @@ fn one_thing_has_a_page_of_its_own() {
     assert_eq!(fetch(address, "/pools/key/Page:a").status, 200);
 }
 
-/// Only what happened lately is told of, where that is asked for.
+/// The page of a pool shows its waiters, and why members are not handed out, with the commands that help.
+#[test]
+fn a_pool_of_members_has_a_page() {
+    let (daemon, address) = start(&["--members", "--members-listen", "127.0.0.1:0"]);
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::to(daemon.members())).collect();
+    for line in ["POOL p 0 3 warn_hold=0.001", "ADD p a", "ADD p b", "ADD p c os=ios"] {
+        assert_eq!(clients[0].ask(line), "OK", "{line}");
+    }
+    assert_eq!(clients[0].ask("HOLD p b 60 broken screen"), "OK");
+    let taken = clients[1].ask("TAKE p 0 os=ios");
+    assert!(taken.starts_with("MEMBER ") && taken.contains(" p c"), "{taken}");
+    let other = clients[1].ask("TAKE p 0");
+    assert!(other.starts_with("MEMBER ") && other.ends_with(" p a"), "{other}");
+    clients[2].send(b"TAKE p 60 os=ios pri=5\n");
+    thread::sleep(Duration::from_millis(50));
+    let view = json(address, "/members/pool/p.json");
+    let waiter = ["place", "wants", "count", "pri"].map(|name| &view["members"]["waiters"][0][name]);
+    let wanted = serde_json::json!([1, "os=ios", 1, 5]);
+    assert_eq!(serde_json::json!(waiter), wanted, "{view}");
+    let row = |n: usize| &view["members"]["members"][n];
+    assert_eq!(row(2)["attributes"], "os=ios");
+    assert_eq!((&row(1)["state"], &row(1)["why"]), (&"held".into(), &"broken screen".into()));
+    assert!(row(1)["out"].as_f64().is_some_and(|seconds| seconds > 0.0) && row(1)["held"].is_null());
+    assert!(row(0)["held"].as_f64().zip(row(0)["long"].as_f64()).is_some_and(|(held, long)| long < held), "{}", row(0));
+    let commands: Vec<&str> = view["commands"].as_array().into_iter().flatten().filter_map(|it| it.as_str()).collect();
+    assert!(commands.contains(&"members free p b") && commands[1].starts_with("members takeback p --member "));
+    assert_eq!(view["history"]["series"].as_array().map(Vec::len), Some(2));
+}
+
+/// The body of a job may be confidential: a proxy on this machine may pass on requests of all the world.
+#[test]
+fn bodies_of_jobs_are_for_browsers_of_this_machine() {
+    for (options, is_shown) in [(&[][..], [true, false]), (&["--jobs-show-bodies", "none"], [false, false])] {
+        let all = [&["--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", "memory"], options].concat();
+        let (daemon, address) = start(&all);
+        let mut client = Client::to(daemon.jobs());
+        assert_eq!(client.ask("put 0 0 60 6\r\nsecret\r"), "INSERTED 1\r");
+        for (more, is_shown) in ["", "X-Forwarded-For: 10.0.0.1\r\n"].iter().zip(is_shown) {
+            let request = format!("GET /jobs/job/1.json HTTP/1.0\r\nHost: localhost\r\n{more}\r\n");
+            let mut stream = TcpStream::connect(address).expect("it listens");
+            stream.write_all(request.as_bytes()).expect("it reads");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("it is text");
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            assert_eq!(answer.contains("secret"), is_shown, "{options:?} {more}: {answer}");
+        }
+    }
+}
+
+/// A range shows only recent counts.
 #[test]
 fn counts_are_of_the_range() {
     let (daemon, address) = start(&[]);
@@ -662,7 +713,7 @@ fn counts_are_of_the_range() {
     );
 }
 
-/// Rows that nobody sees before a click are not sent before it.
+/// Rows that are hidden before a click are not sent before it.
 #[test]
 fn a_page_with_many_types_is_light() {
     let (daemon, address) = start(&["--max-locks", "300"]);
@@ -682,7 +733,8 @@ fn a_page_with_many_types_is_light() {
     }
 }
 
-/// The counts of each row are noted in the order of the columns: with all of them noted at the start, none are left in a range.
+/// The counts of each row are noted in the order of the columns: with all of them noted at the start, none are left in
+/// a range.
 #[test]
 fn ranges_are_of_every_service() {
     let (daemon, address) = start(&[
@@ -720,9 +772,11 @@ fn ranges_are_of_every_service() {
             );
         }
     }
+    let row = &json(address, "/jobs.json?range=1m")["jobs"]["wikis"][0];
+    assert_eq!((&row["put"], row.get("put_rate")), (&1.into(), None), "a figure is shown once: {row}");
 }
 
-/// Clients whose keys are meant to break out of every page.
+/// Connects clients whose keys are meant to break out of every page.
 fn hostile_clients(daemon: &Daemon) -> Vec<Client> {
     let keys: [&[u8]; 8] = [
         b"<script>alert(1)</script>:x",
@@ -746,7 +800,7 @@ fn hostile_clients(daemon: &Daemon) -> Vec<Client> {
     keys.iter().map(ask).collect()
 }
 
-/// What `promtool` complains about, if it is installed.
+/// Returns the complaints of `promtool`, if it is installed.
 fn promtool(arguments: &[&str], input: &str) -> Option<String> {
     let complaints = filter("promtool", arguments, input.as_bytes());
     if complaints.is_none() {
@@ -755,7 +809,7 @@ fn promtool(arguments: &[&str], input: &str) -> Option<String> {
     complaints
 }
 
-/// What a program prints, if it is installed.
+/// Returns the output of a program, if it is installed.
 fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -769,7 +823,7 @@ fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<String> {
     Some(String::from_utf8(printed).expect("is text"))
 }
 
-/// The alerts that are recommended are well-formed, and speak of metrics that there are.
+/// The recommended alerts are well-formed, and use existing metrics.
 #[test]
 fn the_alerts_are_sound() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/prometheus-rules.yaml");
@@ -796,42 +850,7 @@ fn the_alerts_are_sound() {
     }
 }
 
-/// Every metric that is made from no table is in the manual, and no other.
-#[test]
-fn the_manual_names_the_metrics() {
-    let manual =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/poolcounter.8")).expect("lies beside the manifest");
-    let section = manual.split(".Sh METRICS AND STATUS PAGE\n").nth(1).and_then(|rest| rest.split("\n.Sh ").next());
-    let described: Vec<&str> =
-        section.expect("the manual has one").lines().filter_map(|line| line.strip_prefix(".It Va ")).collect();
-    let scratch = Scratch::new();
-    let config = scratch.file("toml");
-    // Those of rules are there where there are some.
-    fs::write(&config, "[[access]]\nwho = [\"all\"]\nmay = [\"http\"]\n").expect("can be written");
-    let (_daemon, address) = start(&["-c", &config.display().to_string()]);
-    let page = fetch(address, "/metrics");
-    let tables = PoolStat::ALL.iter().map(|stat| stat.row()).chain(CounterStat::ALL.iter().map(|stat| stat.row()));
-    let members = MemberStat::ALL.iter().map(|stat| stat.row()).chain(MemberLevel::ALL.iter().map(|stat| stat.row()));
-    let jobs = JobStat::ALL.iter().map(|stat| stat.row());
-    let tables: Vec<&str> = tables.chain(members).chain(jobs).map(|row| row.help).collect();
-    let helps = page.text().lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
-    // The manual names one for all that differ in the reason only.
-    let one_of_a_kind =
-        |name: &'static str, first: &'static str| move |other: &str| other.starts_with(name) && other != first;
-    let is_another = [
-        one_of_a_kind("poolcounter_members_pool_ended_", "poolcounter_members_pool_ended_died_total"),
-        one_of_a_kind("poolcounter_members_pool_misses_", "poolcounter_members_pool_misses_total"),
-        one_of_a_kind("poolcounter_members_pool_starts_", "poolcounter_members_pool_starts_failed_total"),
-        one_of_a_kind("poolcounter_jobs_wiki_", "poolcounter_jobs_wiki_ready"),
-        one_of_a_kind("poolcounter_jobs_tube_", "poolcounter_jobs_tube_ready"),
-    ];
-    let others = helps.filter(|(_, help)| !tables.contains(help)).map(|(name, _)| name);
-    let others: Vec<&str> = others.filter(|name| !is_another.iter().any(|is_another| is_another(name))).collect();
-    let sorted = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<String>>();
-    assert_eq!(sorted(&described), sorted(&others));
-}
-
-/// What SHA-256 makes of some bytes, in Base64.
+/// Returns the SHA-256 of some bytes, in Base64.
 fn sha256(bytes: &[u8]) -> String {
     let printed = filter("sha256sum", &[], bytes).expect("every system has it");
     let hex = printed.split_whitespace().next().expect("a word").as_bytes();
@@ -847,7 +866,7 @@ fn sha256(bytes: &[u8]) -> String {
     text + &"=".repeat(2 - (bytes.len() + 2) % 3)
 }
 
-/// Those that ask nothing are closed, at the latest when others come; those that hold something are not.
+/// Connections without a request are closed, at the latest when others come; those that hold something are not.
 #[test]
 fn silent_connections_shut_nobody_out() {
     let mut world = World::new(Default::default());

@@ -1,13 +1,13 @@
-//! Clients of beanstalkd as others use them, unmodified, with the jobs service. They are fetched from their registries once
-//! and kept in the directory of build results.
+//! Unmodified clients of beanstalkd with the jobs service. They are fetched from their registries once and kept in the
+//! directory of build results.
 
 use poolcounter_testkit::daemon::Daemon;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where the clients are kept.
+/// Directory of the clients.
 const KEPT: &str = env!("CARGO_TARGET_TMPDIR");
-/// Where what they do is written.
+/// Directory of their scripts.
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
 
 /// Returns whether the command could be run and has succeeded.
@@ -15,7 +15,7 @@ fn succeeds(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Has a client do what its script says, with a daemon of its own.
+/// Runs the script of a client, with a daemon of its own.
 fn play(command: &mut Command) {
     let daemon = Daemon::start_with_jobs(&[]);
     let output = command.arg(daemon.jobs().port().to_string()).output().expect("the client runs");
@@ -23,7 +23,7 @@ fn play(command: &mut Command) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// Returns the Python of an environment that has these packages, if they are to be had.
+/// Returns the Python of an environment that has these packages, if they are available.
 pub fn python(name: &str, packages: &[&str]) -> Option<PathBuf> {
     let place = Path::new(KEPT).join(name);
     let python = place.join("bin/python");
@@ -39,7 +39,7 @@ pub fn python(name: &str, packages: &[&str]) -> Option<PathBuf> {
     Some(python)
 }
 
-/// Returns the directory of a package of npm with all that it needs, if it is to be had.
+/// Returns the directory of a package of npm with its dependencies, if it is available.
 fn node(package: &str) -> Option<PathBuf> {
     let place = Path::new(KEPT).join(format!("node-{package}"));
     let modules = place.join("node_modules");
@@ -60,7 +60,7 @@ fn greenstalk() {
     play(Command::new(python).arg(format!("{SCRIPTS}/greenstalk_client.py")));
 }
 
-/// Its own test suite, which stands in its source only.
+/// Runs the client's own test suite, which exists only in its source.
 #[test]
 fn pystalkd() {
     let Some(python) = python("pystalkd", &["pystalkd", "pyyaml"]) else { return };
@@ -92,7 +92,7 @@ fn fivebeans() {
     play(Command::new("node").arg(format!("{SCRIPTS}/fivebeans_client.js")).env("NODE_PATH", modules));
 }
 
-/// The crates beanstalkc and beanstalkd, in a package of their own, so that ours does not depend on them.
+/// Runs the crates beanstalkc and beanstalkd, in a package of their own, so that ours does not depend on them.
 #[test]
 fn rust_crates() {
     let place = Path::new(KEPT).join("rust-clients");

@@ -1,4 +1,4 @@
-//! What clients of the jobs do to a daemon, and what an upgrade does to them, on the real program over real sockets.
+//! Misbehaving clients of the jobs, and their upgrades, on the real program over real sockets.
 
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::Daemon;
@@ -8,15 +8,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
-/// The time that somebody else's request takes at most while a client misbehaves. The daemon answers in well under a
-/// millisecond; the rest is what a busy machine may add.
+/// Longest latency of other clients' requests while a client misbehaves. The daemon answers in well under a
+/// millisecond; a busy machine may add the rest.
 const PROMPT: Duration = Duration::from_secs(2);
 
 fn connect(daemon: &Daemon) -> JobsClient {
     JobsClient::to(daemon.jobs())
 }
 
-/// A body of which no two parts are alike.
+/// Returns a body of which no two parts are alike.
 fn long_body(len: usize) -> Vec<u8> {
     (0_u32..).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).take(len).collect()
 }
@@ -51,7 +51,7 @@ fn a_long_body_streams_in_and_out_and_over_upgrades() {
     let inserted = producer.line();
     let id = inserted.strip_prefix("INSERTED ").expect("it is put").to_string();
     assert_eq!(runner.ask("reserve"), format!("RESERVED {id} {LEN}"));
-    // It reads the line, and no more for now.
+    // The daemon reads the line, and no more for now.
     serves_promptly(&mut other);
     let grown = (daemon.memory() as usize).saturating_sub(before);
     println!("a body of {LEN} bytes that is being read takes {grown} bytes");
@@ -92,7 +92,7 @@ fn a_client_that_does_not_read_costs_little() {
     assert_eq!(reader.line(), "END");
 }
 
-/// What is promised of a body is no reason to make room for it, and what came of it counts.
+/// Memory is not reserved for the announced length of a body, and the received part counts.
 #[test]
 fn bodies_that_do_not_end_take_no_more_than_jobs_may() {
     const CLIENTS: usize = 8;
@@ -164,7 +164,7 @@ fn an_upgrade_keeps_reservations_waits_and_delays() {
     assert_eq!(producer.put("0 0 60", b""), "INSERTED 3");
 }
 
-/// Commands for very many jobs are brought to an end before another process takes over.
+/// Commands for very many jobs are completed before another process takes over.
 #[test]
 fn an_upgrade_waits_for_long_commands() {
     const JOBS: usize = 50_000;
@@ -205,7 +205,7 @@ fn a_signal_drains() {
     let mut client = connect(&daemon);
     assert_eq!(client.put("9 0 60", b"a"), "INSERTED 1");
     daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for_log("nothing new is taken");
+    daemon.wait_for_log("refuse new work");
     assert_eq!(client.put("9 0 60", b"b"), "DRAINING");
     assert_eq!(client.stat("stats", "draining"), "true");
     daemon.upgrade();
@@ -219,11 +219,11 @@ fn a_signal_drains() {
     assert_eq!(client.put("9 0 60", b"c"), "INSERTED 3");
 }
 
-/// Where there are only services that have nothing to drain, the signal changes nothing.
+/// The signal has no effect on services that have nothing to drain.
 #[test]
 fn a_signal_to_drain_harms_nobody_else() {
     let mut daemon = Daemon::start(&[]);
     daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for_log("nothing new is taken");
+    daemon.wait_for_log("refuse new work");
     daemon.upgrade();
 }

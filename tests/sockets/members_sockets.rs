@@ -1,4 +1,4 @@
-//! What clients of the members do to a daemon, on the real program over real sockets.
+//! Misbehaving clients of the members, on the real program over real sockets.
 
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, raise_descriptor_limit};
 use poolcounter_testkit::random::{Random, setting};
@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1024 * 1024;
-/// The time that somebody else's request takes at most while a client misbehaves. The daemon answers in well under a
-/// millisecond; the rest is what a busy machine may add.
+/// Longest latency of other clients' requests while a client misbehaves. The daemon answers in well under a
+/// millisecond; a busy machine may add the rest.
 const PROMPT: Duration = Duration::from_secs(2);
 
-/// Every word that a line of the daemon begins with, but for those of lists.
+/// First words of the daemon's lines, except for those of lists.
 const WORDS: [&str; 12] = [
     "OK",
     "ERROR",
@@ -37,7 +37,7 @@ fn connect(daemon: &Daemon) -> Client {
     Client::to(daemon.members())
 }
 
-/// An operator's connection, after it has declared the pool p with so many fixed members.
+/// Returns an operator's connection, after it has declared the pool p with `fixed` fixed members.
 fn declare(daemon: &Daemon, fixed: usize, settings: &str) -> Client {
     let mut operator = connect(daemon);
     assert_eq!(operator.ask(&format!("POOL p 0 {} queue=5000 {settings}", fixed.max(1))), "OK");
@@ -45,9 +45,9 @@ fn declare(daemon: &Daemon, fixed: usize, settings: &str) -> Client {
     operator
 }
 
-/// Asserts that others are served, and tells how long the slowest of some requests took.
+/// Asserts that others are served, and returns the latency of the slowest of some requests.
 fn serves_promptly(operator: &mut Client) -> Duration {
-    // A pool of its own, as what others do may keep every member of the first.
+    // A pool of its own, because other clients may reserve every member of the first.
     assert_eq!(operator.ask("POOL other 0 1"), "OK");
     let added = operator.ask("ADD other x");
     assert!(matches!(&*added, "OK" | "ERROR POOL_FULL" | "ERROR MEMBER_EXISTS"), "{added}");
@@ -63,14 +63,14 @@ fn serves_promptly(operator: &mut Client) -> Duration {
     slowest
 }
 
-/// One figure of the pool p.
+/// Returns one value of the utilization of the pool p.
 fn figure(operator: &mut Client, name: &str) -> u32 {
     let line = operator.ask("UTILIZATION p");
     let value = line.split(' ').skip_while(|word| *word != name).nth(1).and_then(|value| value.parse().ok());
     value.unwrap_or_else(|| panic!("{name} is not in {line:?}"))
 }
 
-/// Waits until a figure of the pool p has this value, and tells how long that took.
+/// Waits until a value of the utilization of the pool p is this one, and returns how long that took.
 fn wait_for(operator: &mut Client, name: &str, value: u32) -> Duration {
     let begun = Instant::now();
     while figure(operator, name) != value {
@@ -85,7 +85,7 @@ fn lease_of(line: &str) -> String {
     lease.unwrap_or_else(|| panic!("{line:?} is no member")).to_string()
 }
 
-/// A line that may mean something, or nothing, but asks for no list: its lines begin with any name.
+/// Returns a line that is valid or not, and requests no list: the lines of lists begin with any name.
 fn some_line(random: &mut Random) -> Vec<u8> {
     const PARTS: [&str; 48] = [
         "POOL",
@@ -146,7 +146,7 @@ fn some_line(random: &mut Random) -> Vec<u8> {
     line
 }
 
-/// Bytes of all kinds are answered with words of the protocol, and change nothing for those who use another pool.
+/// Bytes of all kinds are answered in the protocol, and change nothing for users of another pool.
 #[test]
 fn any_bytes_are_answered() {
     let daemon = start();
@@ -162,7 +162,7 @@ fn any_bytes_are_answered() {
         }
         let mut writer = client.stream().try_clone().expect("a second handle");
         let sending = thread::spawn(move || {
-            // The daemon may be the first to end it.
+            // The daemon may be the first to close it.
             let _ = writer.write_all(&garbage);
             let _ = writer.shutdown(Shutdown::Write);
         });
@@ -193,10 +193,10 @@ fn members_come_back_however_their_holder_is_lost() {
         let (mut holder, mut waiter) = (connect(&daemon), connect(&daemon));
         lease_of(&holder.ask("TAKE p 0 member=m0"));
         waiter.send(b"TAKE p 600 member=m0\nTAKE p 0 member=m1\n");
-        // The reply to the second comes first, as the first waits.
+        // The reply to the second request comes first, because the first waits.
         assert_eq!(waiter.line(), "ERROR WAITING");
         match n % 4 {
-            // It is gone before the holder.
+            // The waiter is gone before the holder.
             0 => {
                 waiter.finish();
                 assert_eq!(waiter.rest(), "");
@@ -215,7 +215,7 @@ fn members_come_back_however_their_holder_is_lost() {
                 drop(waiter);
             }
             _ => {
-                // Everything that was asked for is answered before the end.
+                // All requests are answered before the end.
                 holder.send(b"TAKE p 0 member=m1\nUTILIZATION p\n");
                 holder.finish();
                 let rest = holder.rest();
@@ -239,7 +239,7 @@ fn a_client_that_does_not_read_costs_little() {
     let mut operator = declare(&daemon, MEMBERS, "on_loss=ok");
     serves_promptly(&mut operator);
     let before = daemon.memory();
-    // Lists without end, and takes and returns of a member that are not read either.
+    // Endless lists, and unread takes and returns of a member.
     let requests = [b"MEMBERS p\n".repeat(50_000), b"TAKE p 0 member=m7\nUTILIZATION p\n".repeat(50_000)];
     let greedy: Vec<Client> = (0..10).map(|_| connect(&daemon)).collect();
     let mut sent = [0; 10];
@@ -260,7 +260,7 @@ fn a_client_that_does_not_read_costs_little() {
     wait_for(&mut operator, "free", MEMBERS as u32);
 }
 
-/// A provider that never reads is told nothing that it could do, and its members are served all the same.
+/// A provider that does not read cannot act on its requests; its members are served all the same.
 #[test]
 fn a_provider_that_does_not_read_hinders_nobody() {
     const MEMBERS: usize = 20_000;
@@ -286,7 +286,7 @@ fn a_provider_that_does_not_read_hinders_nobody() {
     assert_eq!(figure(&mut operator, "free"), 1);
     let lease = lease_of(&operator.ask("TAKE p"));
     assert_eq!(operator.ask(&format!("RETURN {lease}")), "RETURNED");
-    // It reads after all, and is told of each once.
+    // The provider reads after all, and gets each request once.
     let stops = (1..MEMBERS).map(|_| provider.line()).filter(|line| line.starts_with("!STOP p member-")).count();
     assert_eq!(stops, MEMBERS - 1);
 }
@@ -298,7 +298,7 @@ fn a_flood_of_lines_is_served_in_order_and_disturbs_nobody() {
     let mut operator = declare(&daemon, 1, "");
     let mut flooding = connect(&daemon);
     let lease: u64 = lease_of(&flooding.ask("TAKE p")).parse().expect("a number");
-    // Leases are numbered one after another, so all of this can be said at once.
+    // Leases have consecutive numbers, so all of this can be sent at once.
     let mut lines = String::new();
     for n in 0..PAIRS as u64 {
         lines += &format!("RETURN {}\nTAKE p\n", lease + n);
@@ -324,7 +324,7 @@ fn a_flood_of_lines_is_served_in_order_and_disturbs_nobody() {
     assert_eq!(figure(&mut operator, "in_use"), 1);
 }
 
-/// How long somebody else waits for an answer.
+/// Returns the latency of another client.
 fn serves_others(daemon: &Daemon) -> Duration {
     let mut other = connect(daemon);
     let begun = Instant::now();
@@ -332,7 +332,7 @@ fn serves_others(daemon: &Daemon) -> Duration {
     begun.elapsed()
 }
 
-/// Of a thousand connections half hold a member and half wait for one, and all are lost at the same time.
+/// A thousand connections, half of which hold a member while the others wait for one, are lost at the same time.
 #[test]
 fn a_thousand_connections_are_lost_at_once() {
     const HALF: usize = 500;
@@ -358,7 +358,7 @@ fn a_thousand_connections_are_lost_at_once() {
     }
 }
 
-/// The same where a lost member is replaced: each by exactly one.
+/// A thousand lost holders, whose members are replaced: each by exactly one.
 #[test]
 fn members_of_a_thousand_lost_holders_are_replaced() {
     const HOLDERS: u32 = 1000;
@@ -390,7 +390,7 @@ fn members_of_a_thousand_lost_holders_are_replaced() {
     holders.iter_mut().for_each(|client| client.send(b"TAKE p 600\n"));
     work(&mut provider, HOLDERS, 0);
     holders.iter_mut().for_each(|client| assert!(client.line().starts_with("MEMBER ")));
-    // Others wait, and get what replaces the members that are lost.
+    // Others wait, and get the replacements of the lost members.
     let mut waiters: Vec<Client> = (0..HOLDERS / 2).map(|_| connect(&daemon)).collect();
     waiters.iter_mut().for_each(|client| client.send(b"TAKE p 600\n"));
     wait_for(&mut operator, "queued", HOLDERS / 2);
@@ -399,7 +399,7 @@ fn members_of_a_thousand_lost_holders_are_replaced() {
     waiters.iter_mut().for_each(|client| assert!(client.line().starts_with("MEMBER ")));
     wait_for(&mut operator, "free", HOLDERS / 2);
     assert_eq!(figure(&mut operator, "starting") + figure(&mut operator, "stopping"), 0);
-    // A provider that is lost takes all of them with it, and each holder is told.
+    // A lost provider takes all of them with it, and each holder is notified.
     provider.reset();
     for waiter in &mut waiters {
         let told = loop {

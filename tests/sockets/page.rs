@@ -1,4 +1,4 @@
-//! One page of several daemons: what it adds up, and what it makes of daemons that are dead, slow or not what they should be.
+//! One page of several daemons: its totals, and its handling of daemons that are dead, slow or other servers.
 
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
@@ -14,7 +14,7 @@ fn json(page: &Daemon, path: &str) -> Value {
     serde_json::from_str(fetch(page.address, path).text()).expect("is JSON")
 }
 
-/// Asks for the page's JSON until it is as wanted.
+/// Requests the page's JSON until the condition is true, and returns it.
 fn wait_until(page: &Daemon, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let begun = Instant::now();
     loop {
@@ -57,7 +57,7 @@ fn daemons_are_added_up() {
     assert_eq!((pools["connections"].as_u64(), services[0]["name"].as_str()), (Some(3), Some("http")));
     assert!(told["history"]["series"].as_array().is_some_and(|series| !series.is_empty()));
 
-    // A view is of all daemons, too.
+    // A view covers all daemons, too.
     let key = json(&page, "/pools/key/T:c.json");
     assert_eq!(
         (&key["title"], &key["pools"]["claims"][0]["server"]),
@@ -71,7 +71,7 @@ fn daemons_are_added_up() {
     assert_eq!(fetch(page.address, "/nowhere/x").status, 404);
     assert_eq!(fetch(page.address, "/healthz").text(), "ok\n");
 
-    // A person sees the same page as of one daemon, with the same policy, and a name that ends like JSON has one.
+    // The document is the same page as of one daemon, with the same policy, and a name that ends like JSON has one.
     let document = fetch(page.address, "/locks");
     let own = fetch(at_one, "/");
     assert_eq!(document.headers["content-security-policy"], own.headers["content-security-policy"]);
@@ -106,7 +106,7 @@ fn one_dies_and_returns() {
     wait_until(&page, "/status.json", |told| state_of(told, at_other)["silent"].is_null());
 }
 
-/// A server that does with each connection what `serve` says; for ever, and its thread ends with the test.
+/// Starts a server that handles each connection with `serve`, for ever; its thread ends with the test.
 fn strange(serve: impl Fn(&mut TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("has one");

@@ -1,5 +1,5 @@
-//! Listeners for proxies: the header that says who the client is, the lies and the silence that may come in its place, and that an
-//! upgrade knows what was said.
+//! Listeners for proxies: the header with the client's address, wrong and missing headers, and upgrades that keep the
+//! address.
 
 use poolcounter_core::proxy::Header;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install_program};
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
-/// A daemon that has one address for clients and one for proxies.
+/// Starts a daemon that has one address for clients and one for proxies.
 fn start(program: &str, options: &[&str]) -> (Daemon, Scratch, String) {
     let scratch = Scratch::new();
     let socket = scratch.file("proxies").display().to_string();
@@ -42,7 +42,7 @@ fn line(stream: &mut UnixStream) -> String {
     String::from_utf8(text).expect("is text")
 }
 
-/// What comes until the end. A connection that is reset while something of it is unread has ended, too.
+/// Returns the bytes until the end. A connection that is reset while a part of it is unread has ended, too.
 fn rest(mut stream: impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
@@ -59,7 +59,7 @@ fn holders(daemon: &Daemon, key: &str) -> String {
 }
 
 #[test]
-fn a_client_is_who_its_proxy_says() {
+fn identity_of_a_proxied_client_comes_from_the_header() {
     let (daemon, _scratch, socket) = start(Daemon::program(), &[]);
     for (key, source) in [("a", "192.0.2.7:40112"), ("b", "[2001:db8::7]:40112")] {
         let mut client = connect(&socket);
@@ -78,7 +78,7 @@ fn a_client_is_who_its_proxy_says() {
 }
 
 #[test]
-fn a_proxy_that_speaks_for_itself_is_nobody_in_particular() {
+fn a_proxy_that_speaks_for_itself_has_no_identity() {
     let (daemon, _scratch, socket) = start(Daemon::program(), &["--members", "--members-listen", "127.0.0.1:0"]);
     let mut client = connect(&socket);
     let mut bytes = Vec::new();
@@ -90,7 +90,7 @@ fn a_proxy_that_speaks_for_itself_is_nobody_in_particular() {
 }
 
 #[test]
-fn only_those_who_listen_for_proxies_believe_them() {
+fn only_listeners_for_proxies_trust_their_headers() {
     let (mut daemon, _scratch, _) = start(Daemon::program(), &["-v"]);
     let mut client = daemon.connect();
     client.send(&[&header("192.0.2.7:1")[..], b"ACQ4ME k 1 1 0\n"].concat());
@@ -117,7 +117,7 @@ fn a_malformed_header_ends_the_connection() {
         (huge, "too long"),
     ] {
         let mut client = connect(&socket);
-        // It may be closed before all of it is sent.
+        // The daemon may close it before all of it is sent.
         let _ = client.write_all(&bytes);
         assert_eq!(rest(client), b"", "{why}");
         daemon.wait_for_log(why);
@@ -146,7 +146,7 @@ fn silence_ends_after_ten_seconds() {
 }
 
 #[test]
-fn an_upgrade_knows_who_is_behind_a_proxy() {
+fn an_upgrade_keeps_identities_behind_a_proxy() {
     let scratch = Scratch::new();
     let program = scratch.file("poolcounter");
     install_program(&program);

@@ -15,7 +15,7 @@ fn the_tests_of_the_package_pass() {
     if !is_there {
         return skipped("the client for Python, because python3 is not installed");
     }
-    // Says by itself that the fixture is not tested without it.
+    // The suite itself reports that the fixture is not tested without pytest.
     let python = python("pytest", &["pytest", "pytest-xdist"]).unwrap_or(PathBuf::from("python3"));
     let mut tests = Command::new(python);
     tests.args(["-m", "unittest", "discover", "-t", ".", "-s", "tests"]).current_dir(PACKAGE);

@@ -1,5 +1,5 @@
-//! Three daemons that know nothing of each other, and clients that share 10,000 keys between them: where the keys lie, and
-//! what becomes of locks and keys when one daemon is killed and when it comes back.
+//! Three independent daemons, and clients that share 10,000 keys between them: the placement of keys, and the locks and
+//! keys when one daemon is killed and when it comes back.
 
 use poolcounter_client::{Client, Error, Limits, Lock, MediaWiki, Outcome, Placement, Purpose, Timeouts};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const KEYS: usize = 10_000;
 const ONE: Limits = Limits { workers: 1, max_queue: 10, timeout: std::time::Duration::ZERO, hold: None };
-/// So that one client can hold every key; it has one connection to each daemon.
+/// Options that let one client hold every key; it has one connection to each daemon.
 const MANY_LOCKS: [&str; 2] = ["--max-locks", "65535"];
 
 fn client(placement: &Placement) -> Client {
@@ -19,7 +19,7 @@ fn key(number: usize) -> String {
     format!("enwiki:ArticleView:{number}")
 }
 
-/// The lock on each key that `client` gets; None where somebody has it.
+/// Returns the lock on each key that `client` gets; None for keys that are held.
 fn lock_all(client: &Client) -> Vec<Option<Lock<'_>>> {
     let lock = |number| match client.acquire(Purpose::Me, key(number), &ONE) {
         Ok(Outcome::Locked(lock)) => Some(lock),
@@ -29,7 +29,7 @@ fn lock_all(client: &Client) -> Vec<Option<Lock<'_>>> {
     (0..KEYS).map(lock).collect()
 }
 
-/// How many locks each daemon has, by its place in the configuration; None for one that is dead.
+/// Returns the number of locks of each daemon, by its place in the configuration; None for a dead one.
 fn locks_of(client: &Client) -> Vec<Option<usize>> {
     let locks = |(_, stats): (_, Result<poolcounter_core::stats::Figures<Stat>, _>)| {
         Some(stats.ok()?.of(Stat::ProcessingWorkers) as usize)
@@ -37,7 +37,7 @@ fn locks_of(client: &Client) -> Vec<Option<usize>> {
     client.stats().into_iter().map(locks).collect()
 }
 
-/// How many keys have each server at this place of their order.
+/// Returns the number of keys that have each server at this place of their order.
 fn placed(orders: &[Vec<usize>], place: usize) -> Vec<usize> {
     (0..3).map(|server| orders.iter().filter(|order| order[place] == server).count()).collect()
 }
@@ -49,7 +49,7 @@ fn a_lost_daemon_loses_its_locks_and_its_keys_go_on_elsewhere() {
     let placement = Placement::from(MediaWiki::new(&addresses));
     let orders: Vec<Vec<usize>> = (0..KEYS).map(|number| placement.order(key(number).as_bytes())).collect();
 
-    // Every daemon has a third of the keys, and no client gets a key that another has.
+    // Every daemon has a third of the keys, and no client gets a held key.
     let (first, second) = (client(&placement), client(&placement));
     let mut held = lock_all(&first);
     assert!(held.iter().all(Option::is_some));
@@ -68,14 +68,14 @@ fn a_lost_daemon_loses_its_locks_and_its_keys_go_on_elsewhere() {
     println!("{shares:?} keys; when the second is lost, {more:?} more");
     assert_eq!(locks_of(&second), [Some(shares[0] + more[0]), None, Some(shares[2] + more[2])]);
 
-    // It comes back empty. Whoever asks it gets a key that somebody holds at the next server.
+    // The daemon comes back empty. Its clients get keys that are held at the next server.
     let restarted = Daemon::run(Command::new(Daemon::program()).args(["-l", &addresses[1]]).args(MANY_LOCKS));
     let third = client(&placement);
     let taken_again = lock_all(&third);
     assert!((0..KEYS).all(|number| taken_again[number].is_some() == is_lost(number)));
     assert_eq!(locks_of(&third)[1], Some(shares[1]));
 
-    // Each holder is told upon release. What the other daemons keep is not touched by all this.
+    // Each holder is notified upon release. The locks of the other daemons are not affected.
     for (number, lock) in held.iter_mut().enumerate() {
         let released = lock.take().expect("was locked").release();
         assert_eq!(released, if is_lost(number) { Err(Error::Lost) } else { Ok(()) });

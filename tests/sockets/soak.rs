@@ -1,4 +1,4 @@
-//! A long run of everything that clients do, at full speed, on the real program: `make soak MINUTES=20`. Memory must stay
+//! A long run of all actions of clients, at full speed, on the real program: `make soak MINUTES=20`. Memory must stay
 //! flat, and in the end nothing may be left.
 
 use poolcounter_testkit::daemon::{Client, Daemon};
@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const CLIENTS: u64 = 64;
-/// How often memory is looked at.
+/// Time between two measurements of memory.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// One client after another, each behaving in a way that its number decides.
+/// One client after another, each with a behaviour that its number decides.
 struct Behaviour<'a> {
     address: SocketAddr,
     random: u64,
@@ -32,7 +32,7 @@ impl Behaviour<'_> {
         format!("{kind} type{}:{} {} 20 {timeout}{hold}\n", self.below(9), self.below(20), 1 + self.below(2))
     }
 
-    /// Connects, does something, and leaves.
+    /// Connects, does something, and disconnects.
     fn live(&mut self) {
         let mut client = Client::to(self.address);
         match self.below(8) {

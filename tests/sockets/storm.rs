@@ -1,8 +1,9 @@
-//! Everything at once against one daemon with every service: clients that speak right and wrong and leave in every way, upgrades in quick
-//! succession, and other limits with each of them. Nothing that was promised is lost, and nothing is left of those who have gone.
+//! Everything at once against one daemon with every service: clients that send right and wrong requests and disconnect
+//! in every way, upgrades in quick succession, and other limits with each of them. No promised change is lost, and
+//! nothing is left of closed connections.
 //!
-//! `SIM_SEED` is the seed, `STORM_SECONDS` how long it lasts, `STORM_PROGRAM` another program. A failure names its seed. What the system
-//! makes of the timing is not repeated.
+//! `SIM_SEED` is the seed, `STORM_SECONDS` the duration, `STORM_PROGRAM` another program. A failure prints its seed.
+//! The timing of the system is not repeated.
 
 use nix::sys::signal::Signal;
 use poolcounter_core::proxy::Header;
@@ -27,15 +28,15 @@ use std::time::{Duration, Instant};
 
 const SECONDS: u64 = 10;
 const CLIENTS: u64 = 8;
-/// How many connections each client leaves open at a time.
+/// Number of connections that each client leaves open at a time.
 const MOST_OPEN: usize = 6;
-/// The first ids of jobs, which clients guess and delete.
+/// Number of the first ids of jobs, which clients guess and delete.
 const GUESSED: u64 = 100;
 
-/// A socket of either family.
+/// Socket of any family.
 trait Socket: Read + Write + Send {
     fn finish(&self);
-    /// Has the end be a reset, if there is such a thing.
+    /// Makes the end a reset, if the family has resets.
     fn end_by_reset(&self) {}
 }
 
@@ -52,14 +53,14 @@ impl Socket for TcpStream {
 
 impl Socket for UnixStream {
     fn finish(&self) {
-        // As above.
+        // The daemon may have closed it already.
         let _ = self.shutdown(Shutdown::Write);
     }
 }
 
 impl Socket for StreamOwned<ClientConnection, TcpStream> {
     fn finish(&self) {
-        // Without a word of TLS, as a client ends that crashes.
+        // Without a closing alert, as when a client crashes.
         self.sock.finish();
     }
 
@@ -74,12 +75,12 @@ struct House {
     places: Places,
 }
 
-/// Where each service is reached.
+/// Addresses of the services.
 struct Places {
     scratch: Scratch,
-    /// The address of each of [`SPOKEN`] that has one of TCP.
+    /// TCP address of each of [`SPOKEN`] that has one.
     addresses: Vec<Option<SocketAddr>>,
-    /// The same behind a terminator of TLS, and none without openssl.
+    /// Addresses behind a terminator of TLS, and none without openssl.
     secure: Vec<Option<SocketAddr>>,
     connector: Option<Connector>,
 }
@@ -87,7 +88,7 @@ struct Places {
 /// Terminators of TLS before the services that have a socket for proxies.
 struct Terminators {
     terminators: Vec<Daemon>,
-    /// How many descriptors each had before anybody connected.
+    /// Number of descriptors of each before the first connection.
     descriptors: Vec<usize>,
 }
 
@@ -101,7 +102,7 @@ impl Terminators {
         Terminators { descriptors: terminators.iter().map(descriptors).collect(), terminators }
     }
 
-    /// Waits until each has no connection and is as it began.
+    /// Waits until each terminator has no more descriptors than at first, and ends it.
     fn settle(&mut self) {
         for (terminator, before) in self.terminators.iter_mut().zip(&self.descriptors) {
             let deadline = Instant::now() + PATIENCE;
@@ -157,7 +158,7 @@ impl House {
     }
 }
 
-/// The services whose addresses are options. Those of the members are in the file, so that a reload moves one.
+/// Services whose addresses are options. Those of the members are in the file, so that a reload moves one.
 const OPTIONS: [(&str, &str); 3] = [("-l", "pools"), ("--counter-listen", "counters"), ("--jobs-listen", "jobs")];
 
 /// Returns the addresses of a service.
@@ -166,7 +167,8 @@ fn addresses_of(scratch: &Scratch, service: &str) -> [String; 3] {
     ["127.0.0.1:0".into(), unix(service), format!("proxy:{}", unix(&format!("{service}.p")))]
 }
 
-/// Rules: none; one for all but those behind a proxy that does not say who they are; and some that forbid much of what is said.
+/// Rules: none; one for all but clients behind a proxy with an unknown address; and some that forbid many of the
+/// requests.
 const RULES: [&str; 3] = [
     "",
     "[[access]]
@@ -186,7 +188,7 @@ max_connections = 20
 ",
 ];
 
-/// Writes other limits, some of them below what there is, and where the members listen: one of the addresses moves.
+/// Writes other limits, some of them below the present use, and the addresses of the members, one of which moves.
 fn write_config(scratch: &Scratch, random: &mut Random) {
     let (tubes, memory, locks) = (random.pick(&[2, 5, 1_000]), random.pick(&[1, 64]), random.pick(&[1, 8]));
     let (members, lines) = (random.pick(&[1, 20, 10_000]), random.pick(&[100, 8192]));
@@ -203,10 +205,10 @@ fn write_config(scratch: &Scratch, random: &mut Random) {
     fs::rename(&new, scratch.file("config")).expect("can be renamed");
 }
 
-/// Addresses of the members, one of which is listened on at a time. A path is below the directory of the test.
+/// Addresses of the members, one of which is open at a time. A path is below the directory of the test.
 const MOVED: [&str; 3] = ["127.0.0.2:0", "/moved", "/moved.again"];
 
-/// Clients one after the other, some of whose connections stay open.
+/// Plays clients one after the other, some of whose connections stay open.
 fn live(places: &Places, mut random: Random, is_over: &AtomicBool, connections: &AtomicUsize) {
     let mut open: Vec<Box<dyn Socket>> = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
@@ -222,7 +224,7 @@ fn live(places: &Places, mut random: Random, is_over: &AtomicBool, connections: 
             }
         }
         match random.below(5) {
-            // What is unread resets a connection that is closed.
+            // Unread bytes make the close of a connection a reset.
             0 => drop(socket),
             3 => socket.end_by_reset(),
             1 => socket.finish(),
@@ -239,7 +241,7 @@ fn live(places: &Places, mut random: Random, is_over: &AtomicBool, connections: 
 }
 
 fn connect(places: &Places, at: usize, random: &mut Random) -> Option<Box<dyn Socket>> {
-    // Longer than the daemon is away for an upgrade: nobody waits for a reply for long.
+    // Longer than the gap of an upgrade: no client waits for a reply for long.
     let pause = Some(Duration::from_millis(20));
     let patience = Some(Duration::from_secs(1));
     let (kind, service) = (random.below(4), SPOKEN[at]);
@@ -270,7 +272,7 @@ fn connect(places: &Places, at: usize, random: &mut Random) -> Option<Box<dyn So
     Some(Box::new(socket))
 }
 
-/// Puts jobs one after the other, and notes the ids of those that are kept.
+/// Puts jobs one after the other, and notes the ids of those that were inserted.
 fn put(address: SocketAddr, is_over: &AtomicBool, kept: &Mutex<Vec<u64>>) {
     let mut client = BufReader::new(TcpStream::connect(address).expect("connects"));
     let mut request: &[u8] = b"use kept\r\nput 1 0 60 1\r\nk\r\n";
@@ -278,7 +280,7 @@ fn put(address: SocketAddr, is_over: &AtomicBool, kept: &Mutex<Vec<u64>>) {
         let mut answer = String::new();
         let sent = client.get_mut().write_all(request).and_then(|()| client.read_line(&mut answer));
         if sent.is_err() || answer.is_empty() {
-            // The daemon has ended, and its log says why.
+            // The daemon has ended, and its log has the reason.
             return;
         }
         request = b"put 1 0 60 1\r\nk\r\n";
@@ -289,13 +291,13 @@ fn put(address: SocketAddr, is_over: &AtomicBool, kept: &Mutex<Vec<u64>>) {
     }
 }
 
-/// Upgrades that signals asked for, and their ends.
+/// Upgrades that were requested by signals, and their results.
 #[derive(Default)]
 struct Upgrades {
-    /// Signals that were sent while no upgrade was under way.
+    /// Number of signals that were sent while no upgrade was under way.
     asked: usize,
     succeeded: usize,
-    /// The lines that say why there was none.
+    /// Lines of the log with the reasons of failed upgrades.
     refused: Vec<String>,
     is_under_way: bool,
     log: Vec<String>,
@@ -309,7 +311,7 @@ impl Upgrades {
         daemon.signal(Signal::SIGUSR1);
     }
 
-    /// Reads what the log says.
+    /// Reads the new lines of the log.
     fn look(&mut self, daemon: &mut Daemon) {
         for line in daemon.new_log() {
             let (has_succeeded, is_refused) = (line.contains("has taken over"), line.contains("no upgrade: "));
@@ -322,7 +324,7 @@ impl Upgrades {
         }
     }
 
-    /// Waits until none is under way: there are enough, and each that was refused had a reason to be.
+    /// Waits until no upgrade is under way, and checks that none was refused and that enough succeeded.
     fn finish(&mut self, daemon: &mut Daemon) {
         let deadline = Instant::now() + PATIENCE;
         while self.is_under_way && Instant::now() < deadline {
@@ -339,8 +341,9 @@ impl Upgrades {
     }
 }
 
-/// Ends every drain, also one that a signal began: only what an administrator began is ended by one. Neither connection ends before the
-/// answer: an end, with what was asked before it, is served before what others ask.
+/// Ends every drain, also one that a signal began: an administrator can only end the drain of an administrator. Neither
+/// connection ends before the reply, because the end of a connection is served with its requests before the requests of
+/// others.
 fn undrain(places: &Places) {
     let say = |command: &[u8]| {
         let mut admin = UnixStream::connect(places.scratch.file("admin")).expect("it listens");
@@ -348,14 +351,14 @@ fn undrain(places: &Places) {
         let _ = admin.write_all(command);
         admin
     };
-    // That is answered when the drain is over.
+    // This request is answered when the drain is over.
     let _draining = say(b"DRAIN\n");
     let undraining = say(b"UNDRAIN\n");
     undraining.set_read_timeout(Some(PATIENCE)).expect("an option");
     let _ = BufReader::new(undraining).read_line(&mut String::new());
 }
 
-/// Asks for upgrades with other settings each time, for drains that end soon, and for upgrades of the terminators.
+/// Starts upgrades with other settings each time, drains that end soon, and upgrades of the terminators.
 fn operate_all(
     (daemon, terminators): (&mut Daemon, &mut [Daemon]),
     places: &Places,
@@ -416,7 +419,7 @@ fn a_storm_over_every_service_takes_nothing_along() {
     let kept = kept.into_inner().expect("nobody has panicked");
     upgrades.finish(&mut house.daemon);
     println!("{} connections, {} puts", connections.into_inner(), kept.len());
-    // Without rules that forbid what is asked from here on.
+    // The last settings have no rules that would forbid the following requests.
     fs::write(house.places.scratch.file("config"), last_config(&house.places.scratch)).expect("can be written");
     house.daemon.upgrade();
     settle(&mut house, &mut keeper, before);
@@ -435,12 +438,12 @@ fn a_storm_over_every_service_takes_nothing_along() {
     }
 }
 
-/// Settings without rules, and with a bound far below what there is.
+/// Returns settings without rules, and with a bound far below the present use.
 fn last_config(scratch: &Scratch) -> String {
     format!("[jobs]\nmax_tubes = 1\n[members]\nlisten = {:?}\n", addresses_of(scratch, "members"))
 }
 
-/// Waits until nothing is left of those who have gone.
+/// Waits until nothing is left of closed connections.
 fn settle(house: &mut House, keeper: &mut Client, before: usize) {
     undrain(&house.places);
     assert_eq!(keeper.ask("RELEASE"), "RELEASED", "what nobody gave back is held");

@@ -21,14 +21,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A daemon that listens for proxies as well, and where.
+/// Starts a daemon that listens for proxies as well, and returns it with that address.
 fn daemon_behind(certificates: &Certificates, program: &str) -> (Daemon, String) {
     let socket = format!("unix:{}", certificates.path("daemon.sock"));
     let listen = format!("proxy:{socket}");
     (Daemon::run(Command::new(program).args(["-l", "127.0.0.1:0", "-l", &listen])), socket)
 }
 
-/// A server that does nothing by itself, and where it is.
+/// Returns a server that does nothing by itself, and its address.
 fn toy_server(certificates: &Certificates) -> (UnixListener, String) {
     let path = certificates.path("toy.sock");
     (UnixListener::bind(&path).expect("a free path"), format!("unix:{path}"))
@@ -57,7 +57,7 @@ fn uptime(line: &str) -> bool {
     line.contains("uptime: ")
 }
 
-// Who gets in
+// Admission
 
 #[test]
 fn both_versions_of_tls_are_served_and_no_older_one() {
@@ -93,9 +93,9 @@ fn only_clients_with_a_valid_certificate_get_in() {
     ] {
         let refused = certificates.connect(terminator.address, "ca", client).try_ask("STATS UPTIME");
         assert!(!refused.as_ref().is_ok_and(|line| !line.is_empty()), "{client:?}: {refused:?}");
-        let line = terminator.wait_for_log("is not let in");
+        let line = terminator.wait_for_log(" is refused: ");
         assert!(line.contains(reason), "{client:?}: {line}");
-        // There is one such line a second.
+        // There is at most one such line a second.
         thread::sleep(Duration::from_millis(1_050));
     }
     let mut client = certificates.connect(terminator.address, "ca", Some("web1"));
@@ -123,7 +123,7 @@ fn a_constrained_authority_gives_no_common_name() {
         let mut terminator = certificates.terminator(&socket, &options);
         let refused = certificates.connect(terminator.address, "ca", Some(client)).try_ask("STATS UPTIME");
         assert!(!refused.as_ref().is_ok_and(|line| !line.is_empty()), "{client} is let in");
-        let line = terminator.wait_for_log("is not let in");
+        let line = terminator.wait_for_log(" is refused: ");
         assert!(line.contains(reason), "{client}: {line}");
     }
     let terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("between.pem")]);
@@ -145,7 +145,7 @@ fn plain_bytes_are_refused() {
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
         stream.write_all(garbage).expect("is sent");
         if garbage.len() == 9 {
-            // It may be the beginning of something.
+            // The bytes may be the beginning of something.
             stream.shutdown(Shutdown::Write).expect("is connected");
         }
         let mut said = Vec::new();
@@ -158,7 +158,7 @@ fn plain_bytes_are_refused() {
     assert!(uptime(&certificates.connect(terminator.address, "ca", None).ask("STATS UPTIME")));
 }
 
-/// What is wrong with a client's bytes ends its connection, and not the process with all others.
+/// Wrong bytes of a client end its connection, and not the process with all others.
 #[test]
 fn a_damaged_handshake_harms_nobody_else() {
     let Some(certificates) = Certificates::new() else { return };
@@ -194,7 +194,7 @@ fn a_handshake_that_stalls_ends_and_others_are_served_meanwhile() {
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let terminator = certificates.terminator(&socket, &["--setup-timeout", "0.5"]);
     let begun = Instant::now();
-    // One says nothing, and others a part of a hello.
+    // One client sends nothing, and others a part of a hello.
     let stalled: Vec<TcpStream> = [&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"]
         .into_iter()
         .map(|said| {
@@ -223,7 +223,7 @@ fn the_certificates_are_read_again() {
     let mut old = certificates.connect(terminator.address, "ca", Some("web1"));
     assert!(uptime(&old.ask("STATS UPTIME")));
 
-    // The new authority takes the old one's place: for clients, and for the server's own certificate.
+    // The new authority replaces the old one: for clients, and for the server's own certificate.
     certificates.authority("new");
     certificates.issue("server2", "new", "/CN=localhost", "subjectAltName=DNS:localhost,IP:127.0.0.1");
     certificates.issue("web2", "new", "/CN=web2.example.org", "basicConstraints=CA:FALSE");
@@ -265,7 +265,7 @@ fn a_removed_authority_ends_its_connections_and_those_of_older_processes() {
     terminator.upgrade();
     let mut newer = [connect("web1"), connect("partner")];
     newer.iter_mut().zip(["c", "d"]).for_each(|(client, key)| lock(client, key));
-    // One that is in the middle of its handshake is looked at when it has finished.
+    // A connection in the middle of its handshake is checked when it has finished.
     let mut halfway = TcpStream::connect(address).expect("it listens");
     halfway.write_all(b"\x16\x03\x01").expect("is sent");
 
@@ -283,7 +283,7 @@ fn a_removed_authority_ends_its_connections_and_those_of_older_processes() {
     }
 }
 
-/// Strangers who send nothing have half of the places, and the oldest gives way.
+/// Clients that send nothing may have half of the connections, and then the oldest is closed.
 #[test]
 fn unfinished_handshakes_shut_nobody_out() {
     let Some(certificates) = Certificates::new() else { return };
@@ -298,7 +298,7 @@ fn unfinished_handshakes_shut_nobody_out() {
         clients.push(client);
         strangers.push(silent());
     }
-    // The newest have their places still, and the oldest have not.
+    // The newest are still connected, and the oldest are not.
     let has_ended = |stream: &mut TcpStream| {
         stream.set_read_timeout(Some(Duration::from_millis(200))).expect("an option");
         !stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
@@ -321,11 +321,11 @@ fn a_first_message_of_more_than_16_kib_is_refused_before_it_is_whole() {
     stream.set_read_timeout(Some(Duration::from_millis(300))).expect("an option");
     assert!(stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "so much is waited for");
     stream.write_all(&records[16_384..16_400]).expect("is sent");
-    let line = terminator.wait_for_log("is not let in");
+    let line = terminator.wait_for_log(" is refused: ");
     assert!(line.contains("its first message is too long"), "{line}");
 }
 
-/// As another user, to whom the system would show the memory of all its processes.
+/// Runs as another user, to whom the system would show the memory of all its processes.
 #[test]
 fn the_key_is_hidden_from_other_processes_of_its_user() {
     const NOBODY: u32 = 65_534;
@@ -345,17 +345,17 @@ fn the_key_is_hidden_from_other_processes_of_its_user() {
     let options = ["tls", "--listen", "127.0.0.1:0", "--to", &socket, "--cert", &cert, "--key", &key];
     let mut terminator = Daemon::run(Command::new(&program).args(options).uid(NOBODY).gid(NOBODY));
     for _ in 0..2 {
-        // What the system does not show belongs to root.
+        // Files of processes that the system hides belong to root.
         let memory = fs::metadata(format!("/proc/{}/mem", terminator.pid())).expect("it runs");
         assert_eq!(memory.uid(), 0);
         terminator.upgrade();
     }
 }
 
-// What the server is told
+// The header for the server
 
 #[test]
-fn the_server_is_told_who_the_client_is() {
+fn the_server_gets_the_identity_of_the_client() {
     let Some(certificates) = Certificates::new() else { return };
     let (listener, socket) = toy_server(&certificates);
     let terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
@@ -395,7 +395,7 @@ fn each_end_is_passed_on() {
         server.read_exact(&mut [0]).expect("it comes");
         (client, server)
     };
-    // The client's, while the server goes on.
+    // The client's end, while the server continues.
     let (mut client, mut server) = connect();
     client.send(b"the last words");
     client.finish();
@@ -406,7 +406,7 @@ fn each_end_is_passed_on() {
     assert_eq!(client.line(), "an answer");
     drop(server);
     assert_eq!(client.rest(), "");
-    // The server's, while the client goes on.
+    // The server's end, while the client continues.
     let (mut client, mut server) = connect();
     server.write_all(b"bye\n").expect("it is taken");
     server.shutdown(Shutdown::Write).expect("is connected");
@@ -455,7 +455,7 @@ fn log_says_once_that_the_server_takes_connections_again() {
     assert_eq!(again.len(), 1, "{said:#?}");
 }
 
-// What is held
+// Locks
 
 #[test]
 fn a_disconnect_gives_everything_back_at_once() {
@@ -479,9 +479,9 @@ fn a_disconnect_gives_everything_back_at_once() {
     }
 }
 
-/// The server reads nothing, so it cannot be told but by the end of its connection.
+/// The server reads nothing, so it can notice nothing but the end of its connection.
 #[test]
-fn a_server_that_does_not_read_is_told_that_its_client_is_gone() {
+fn a_server_that_does_not_read_learns_that_its_client_is_gone() {
     let Some(certificates) = Certificates::new() else { return };
     let (listener, socket) = toy_server(&certificates);
     let terminator = certificates.terminator(&socket, &[]);
@@ -493,8 +493,8 @@ fn a_server_that_does_not_read_is_told_that_its_client_is_gone() {
         for set in [TcpStream::set_write_timeout, TcpStream::set_read_timeout] {
             set(client.stream(), Some(Duration::from_millis(300))).expect("an option");
         }
-        // The end of one that vanishes is behind all that it has sent, so that must leave its machine: it is more than the server's
-        // socket takes, and less than the terminator's takes as well.
+        // The end of a vanished client comes behind all that it has sent, so that must leave its machine: it is more
+        // than the server's socket takes, and less than the terminator's takes as well.
         let most = if way == "vanish" { 256 << 10 } else { 64 << 20 };
         let mut sent = 0;
         while sent < most && client.try_send(&[b'x'; 16384]) {
@@ -573,7 +573,7 @@ fn commands_speak_tls_and_show_a_certificate() {
     assert_eq!(daemon.connect().stat("total_acquired"), 1, "nobody else has had a lock");
 }
 
-/// The lock is given back when the command is killed, and the command is told when the connection dies.
+/// The lock is released when the command is killed, and the command is notified when the connection dies.
 #[test]
 fn a_lock_over_tls_hangs_on_its_connection() {
     let Some(certificates) = Certificates::new() else { return };
@@ -597,7 +597,7 @@ fn a_lock_over_tls_hangs_on_its_connection() {
     assert_eq!(status.code(), Some(137), "it is killed as its lock is lost");
 }
 
-/// Those whose servers speak by themselves, so that they poll.
+/// Clients whose servers send unsolicited lines, so that they poll.
 #[test]
 fn every_kind_of_client_speaks_tls() {
     let Some(certificates) = Certificates::new() else { return };
@@ -692,7 +692,7 @@ fn a_program_that_fails_does_not_take_over() {
     terminator.signal(Signal::SIGUSR1);
     let line = terminator.wait_for_log("no upgrade");
     assert!(line.contains("out of order"), "{line}");
-    // With certificates that cannot be read it could not go on, either.
+    // Unreadable certificates would prevent a takeover, too.
     install_program(program.as_ref());
     fs::rename(certificates.path("server.key"), certificates.path("away.key")).expect("it is there");
     terminator.signal(Signal::SIGUSR1);
@@ -721,14 +721,14 @@ fn sigterm_ends_it_with_its_copies_and_while_an_upgrade_waits() {
     terminator.wait_for_log("rehearses the takeover");
     terminator.signal(Signal::SIGTERM);
     assert!(terminator.wait().success());
-    // The system tells the copy that its process has ended.
+    // The system notifies the copy that its process has ended.
     let begun = Instant::now();
     while client.try_ask("STATS UPTIME").is_ok_and(|line| !line.is_empty()) {
         assert!(begun.elapsed() < PATIENCE, "the copy goes on");
     }
 }
 
-/// A terminator before the server with this socket, and what runs commands that ask there.
+/// Starts a terminator before the server with this socket; returns it with a function that runs commands through it.
 fn behind_of(certificates: &Certificates, name: &str, ca: &str) -> (Daemon, impl Fn(&[&str]) -> Running + use<>) {
     let terminator = certificates.terminator(&format!("unix:{}", certificates.path(name)), &[]);
     let (server, ca) = (format!("tls:{}", terminator.address), ca.to_string());
@@ -738,7 +738,7 @@ fn behind_of(certificates: &Certificates, name: &str, ca: &str) -> (Daemon, impl
     })
 }
 
-/// How many children a process has that have not ended.
+/// Returns the number of children of a process that have not ended.
 fn copies(pid: u32) -> usize {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the process is there");
     let is_alive = |child: &&str| {
@@ -756,7 +756,7 @@ struct Load {
 }
 
 impl Load {
-    /// How many clients there are, and how often each locks before it connects again.
+    /// Number of clients, and of locks of each before it connects again.
     const CLIENTS: usize = 4;
     const LOCKS: usize = 20;
 
@@ -773,7 +773,7 @@ impl Load {
                         assert_eq!(client.ask("RELEASE"), "RELEASED");
                         done.fetch_add(1, Ordering::Relaxed);
                     }
-                    // The end has come when the next connection asks for the same lock.
+                    // The end has arrived before the next connection requests the same lock.
                     client.finish();
                     assert_eq!(client.rest(), "");
                 }
@@ -783,7 +783,7 @@ impl Load {
         Load { stop, done, threads }
     }
 
-    /// Whether all go on: some locks more than one round of each.
+    /// Returns whether all clients continue: some lock more than one round of each.
     fn goes_on(&self) -> bool {
         let before = self.done.load(Ordering::Relaxed);
         let deadline = Instant::now() + PATIENCE;
@@ -796,7 +796,7 @@ impl Load {
         true
     }
 
-    /// Ends it; no client has lost a lock.
+    /// Ends the load; no client has lost a lock.
     fn finish(self) {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.into_iter().for_each(|thread| thread.join().expect("it has what it asks for"));

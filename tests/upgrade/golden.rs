@@ -1,5 +1,5 @@
-//! What each version hands over, kept for ever in `tests/handovers`: every file there is read by this program. `make golden` writes
-//! the file of this program's version, once, when the version is released.
+//! Handovers of each version, kept for ever in `tests/handovers`: this program reads every file there. `make golden`
+//! writes one more, when a version is released and when a service writes what no file has.
 
 use nix::sys::signal::Signal;
 use poolcounter_testkit::counter::CounterClient;
@@ -8,6 +8,7 @@ use poolcounter_testkit::frames;
 use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs::{self, File};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -19,7 +20,10 @@ const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/handovers");
 fn every_handover_that_was_written_is_read() {
     let files: Vec<PathBuf> =
         fs::read_dir(DIRECTORY).expect("is there").map(|file| file.expect("can be listed").path()).collect();
-    assert!(["4", "5", "6"].iter().all(|version| files.iter().any(|file| file.ends_with(version))), "{files:?}");
+    assert!(
+        ["4", "5", "6", "6-2", "6-3", "6-4"].iter().all(|version| files.iter().any(|file| file.ends_with(version))),
+        "{files:?}"
+    );
     for path in files {
         let file = File::open(&path).expect("is readable");
         let output = Command::new(Daemon::program()).arg("--check-handover").stdin(file).output().expect("it runs");
@@ -28,7 +32,7 @@ fn every_handover_that_was_written_is_read() {
     }
 }
 
-/// Brings a daemon to hold something of all kinds, and keeps what it writes for the program that is to take over.
+/// Fills a daemon with state of all kinds, and stores the handover that it writes.
 #[test]
 #[ignore = "writes tests/handovers: make golden"]
 fn write_what_this_version_hands_over() {
@@ -45,7 +49,7 @@ fn write_what_this_version_hands_over() {
     let _counters = hold_counters(&daemon);
     let _members = hold_members(&daemon);
     let _jobs = hold_jobs(&daemon);
-    // All that was sent has been served, and a connection that does not read is full.
+    // All requests have been served, and a connection that does not read is full.
     thread::sleep(Duration::from_millis(500));
     install(&program, format!("#!/bin/sh\ncat >{0}.part && mv {0}.part {0}\n", written.display()).as_bytes());
     daemon.signal(Signal::SIGUSR1);
@@ -56,14 +60,16 @@ fn write_what_this_version_hands_over() {
         thread::sleep(Duration::from_millis(2));
     }
     let handover = fs::read(&written).expect("is readable");
-    // The version stands behind the name in the first twelve bytes.
+    // The version is behind the name in the first twelve bytes.
     let version = handover[12..16].try_into().map(u32::from_be_bytes).expect("four bytes");
-    let path = Path::new(DIRECTORY).join(version.to_string());
+    let mut names = iter::once(version.to_string()).chain((2..).map(|n| format!("{version}-{n}")));
+    let path = names.find_map(|name| Some(Path::new(DIRECTORY).join(name)).filter(|path| !path.exists()));
+    let path = path.expect("there are names enough");
     fs::write(&path, handover).expect("can be written");
     println!("written: {}", path.display());
 }
 
-/// Two locks of one connection, three waiters, half a request, and replies that are not read.
+/// Makes two locks of one connection, three waiters, half a request, and unread replies.
 fn hold_pools(daemon: &Daemon) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..6).map(|_| daemon.connect()).collect();
     assert_eq!(clients[0].ask("ACQ4ME Article:k 1 9 9 hold=600"), "LOCKED");
@@ -76,7 +82,7 @@ fn hold_pools(daemon: &Daemon) -> Vec<Client> {
     clients
 }
 
-/// Units of two counters, a counter of which nobody holds any, half a frame, and half of a long body.
+/// Makes units of two counters, a free counter, half a frame, and half of a long body.
 fn hold_counters(daemon: &Daemon) -> Vec<CounterClient> {
     let mut clients: Vec<CounterClient> = (0..3).map(|_| CounterClient::to(daemon.counters())).collect();
     for (name, resources) in [(&b"alpha"[..], 3), (b"a name of more than eighteen bytes", 5), (b"given back", 1)] {
@@ -89,10 +95,11 @@ fn hold_counters(daemon: &Daemon) -> Vec<CounterClient> {
     clients
 }
 
-/// A pool with members that are held, free and to be cleaned, a start under way, waiters, and an operator who lists what there is; and
-/// a group.
+/// Makes a pool with members that are held, free and to be cleaned, a start under way, waiters, and an operator who
+/// lists everything; a group; members that are kept out or will be; and providers with sessions, one in backoff and
+/// one lost.
 fn hold_members(daemon: &Daemon) -> Vec<Client> {
-    let mut clients: Vec<Client> = (0..5).map(|_| Client::to(daemon.members())).collect();
+    let mut clients: Vec<Client> = (0..6).map(|_| Client::to(daemon.members())).collect();
     for pool in ["POOL db 1 4 queue=5 max_age=300 max_lifetime=3000", "POOL web 0 1 group=g"] {
         assert_eq!(clients[0].ask(pool), "OK");
     }
@@ -101,17 +108,40 @@ fn hold_members(daemon: &Daemon) -> Vec<Client> {
     assert_eq!([clients[1].line(), clients[1].line()], ["OK", "!START db 1"]);
     assert_eq!(clients[1].ask("STARTED 1 m1"), "OK");
     assert_eq!(clients[1].ask("OFFER db m2 size=9"), "OK");
-    for _ in 0..2 {
-        assert!(clients[2].ask("TAKE db").starts_with("MEMBER "));
-    }
+    let lease_of =
+        |taken: String| taken.split(' ').nth(1).filter(|_| taken.starts_with("MEMBER ")).expect("a lease").to_string();
+    let leases = [0, 1].map(|_| lease_of(clients[2].ask("TAKE db")));
     clients[3].send(b"TAKE db 60\n");
     assert!(clients[1].line().starts_with("!START db 2"));
     assert!(clients[4].ask("TAKEGROUP g 9").starts_with("MEMBER "));
     clients[4].send(b"TAKEGROUP g 60\n");
+    let mut lost = Client::to(daemon.members());
+    let [operator, provider] = [0, 5];
+    for (line, answer) in [
+        ("POOL away 0 2 provider_grace=3000", "OK"),
+        ("POOL out 1 3 start_timeout=600", "OK"),
+        ("ADD out failed", "OK"),
+        ("ADD out held", "OK"),
+        ("HOLD out held 3000 a new cable", "OK"),
+        ("HOLD db m1 3000", "OK"),
+    ] {
+        assert_eq!(clients[operator].ask(line), answer, "{line}");
+    }
+    // One is in quarantine, and one was returned in good state by a young member of a provider.
+    let failed = lease_of(clients[operator].ask("TAKE out"));
+    assert_eq!(clients[operator].ask(&format!("RETURN {failed} FAIL")), "RETURNED");
+    assert_eq!(clients[2].ask(&format!("RETURN {}", leases[0])), "RETURNED");
+    for line in ["PROVIDE away session=one", "OFFER away left"] {
+        assert_eq!(lost.ask(line), "OK");
+    }
+    assert_eq!(clients[provider].ask("PROVIDE out session=two"), "OK");
+    assert_eq!(clients[operator].ask("RECONFIGURE out init=3"), "OK");
+    assert_eq!([clients[provider].line(), clients[provider].ask("FAILED 3 no room")], ["!START out 3", "OK"]);
     clients
 }
 
-/// Jobs that are ready, delayed, reserved and buried, a limit, a runner that waits, and half a body.
+/// Makes jobs that are ready, delayed, reserved and buried, one that has run and one that has failed, a root job with a
+/// leaf, settings of tubes, a waiting runner, and half a body.
 fn hold_jobs(daemon: &Daemon) -> Vec<JobsClient> {
     let mut clients: Vec<JobsClient> = (0..3).map(|_| JobsClient::to(daemon.jobs())).collect();
     for (how, body) in [("7 0 600", "reserved"), ("8 0 600", "buried"), ("9 0 600", "ready"), ("9 500 600", "delayed")]
@@ -127,6 +157,21 @@ fn hold_jobs(daemon: &Daemon) -> Vec<JobsClient> {
     assert_eq!(clients[2].ask("watch nothing"), "WATCHING 2");
     assert_eq!(clients[2].ask("ignore default"), "WATCHING 1");
     clients[2].send(b"reserve-with-timeout 600\r\n");
+    for (line, begin) in [("retry w/* 5 600 2 3600", "RETRY"), ("limit w/* 3 all", "LIMIT"), ("root w/t A 9", "ROOT 9")]
+    {
+        assert!(clients[0].ask(line).starts_with(begin), "{line}");
+    }
+    for (id, options) in [(5, ""), (6, " group=g"), (7, " key=k root=A root-ts=9")] {
+        clients[0].send(format!("put-job 7 0 600 1 tube=w/t{options}\r\nb\r\n").as_bytes());
+        assert_eq!(clients[0].line(), format!("INSERTED {id}"));
+    }
+    for id in [5, 6] {
+        assert_eq!(clients[1].ask(&format!("reserve-job {id}")), format!("RESERVED {id} 1"));
+        clients[1].body(1);
+    }
+    assert_eq!(clients[1].ask("delete 5"), "DELETED");
+    clients[1].send(b"fail 6 7 0 7\r\nno room\r\n");
+    assert_eq!(clients[1].line(), "RELEASED");
     assert_eq!(clients[0].ask("use other"), "USING other");
     clients[0].send(b"put 5 0 60 100000\r\nhalf of a body");
     clients

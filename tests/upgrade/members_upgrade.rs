@@ -1,5 +1,5 @@
-//! Upgrades of the real program while members are started, stopped, checked, cleaned, waited for, leased and kept out: after each
-//! step another process goes on.
+//! Upgrades of the real program while members are started, stopped, checked, cleaned, waited for, leased and in
+//! quarantine: another process takes over after each step.
 
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
 use poolcounter_testkit::scratch::Scratch;
@@ -7,7 +7,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A daemon that is replaced after each step.
+/// Daemon that is replaced after each step.
 struct Upgraded {
     daemon: Daemon,
     upgrades: u32,
@@ -27,13 +27,13 @@ impl Upgraded {
         self.upgrades += 1;
     }
 
-    /// Asks, expects this answer, and upgrades.
+    /// Sends a request, expects this reply, and upgrades.
     fn step(&mut self, client: &mut Client, request: &str, wanted: &str) {
         assert_eq!(client.ask(request), wanted, "{request}");
         self.upgrade();
     }
 
-    /// Asks for what will be answered later, and upgrades.
+    /// Sends a request that will be answered later, and upgrades.
     fn step_wait(&mut self, client: &mut Client, request: &str, observer: &mut Client, queued: &str) {
         client.send(format!("{request}\n").as_bytes());
         // Requests of one connection do not wait for those of another.
@@ -50,7 +50,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The number behind `MEMBER`, `!START s` or another word.
+/// Returns the number behind `MEMBER`, `!START s` or another word.
 fn number_behind(line: &str, words: &str) -> u64 {
     let rest = line.strip_prefix(words).unwrap_or_else(|| panic!("{line:?} is not {words:?}"));
     rest.trim_start().split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line:?}"))
@@ -60,7 +60,7 @@ fn lease_of(line: &str) -> u64 {
     number_behind(line, "MEMBER ")
 }
 
-/// The members of a pool with their states and holders: `a free - b in_use me`.
+/// Returns the members of a pool with their states and holders: `a free - b in_use me`.
 fn list(client: &mut Client, pool: &str) -> String {
     client.send(format!("MEMBERS {pool}\n").as_bytes());
     let mut rows = Vec::new();
@@ -73,8 +73,8 @@ fn list(client: &mut Client, pool: &str) -> String {
     }
 }
 
-/// A pool whose members are started: starts that are under way, fail and wait for their backoff, checks before a take, cleanings by
-/// a cleaner, stops, and leases that outlive their connections.
+/// A pool whose members are started: starts that are under way, fail and wait for their backoff, checks before a take,
+/// cleanings by a cleaner, stops, and leases that outlive their connections.
 #[test]
 fn work_of_providers_and_cleaners_continues() {
     let mut at = Upgraded::start();
@@ -89,7 +89,7 @@ fn work_of_providers_and_cleaners_continues() {
     at.step(&mut cleaner, "CLEAN s", "OK");
     assert_eq!(list(&mut operator, "s"), "m1 free -");
 
-    // It has been idle, so it is checked before it is handed out.
+    // The member has been idle, so it is checked before it is handed out.
     let mut a = at.connect();
     at.step(&mut a, "IDENTIFY job-a", "OK");
     a.send(b"TAKE s 600\n");
@@ -116,7 +116,7 @@ fn work_of_providers_and_cleaners_continues() {
     let lease_b = lease_of(&b.line());
     assert!(lease_b > lease_a);
 
-    // One is returned and cleaned, the other has failed and is stopped.
+    // One member is returned and cleaned, the other has failed and is stopped.
     at.step(&mut b, &format!("RETURN {lease_b}"), "RETURNED");
     assert_eq!(cleaner.line(), "!CLEAN s m2");
     at.upgrade();
@@ -127,7 +127,7 @@ fn work_of_providers_and_cleaners_continues() {
     at.upgrade();
     assert_eq!(list(&mut operator, "s"), "m1 stopping - m2 free -");
     at.step(&mut provider, "STOPPED m1", "OK");
-    // It is replaced by exactly one.
+    // The stopped member is replaced by exactly one.
     let fourth = number_behind(&provider.line(), "!START s ");
     at.step(&mut provider, &format!("STARTED {fourth} m3"), "OK");
 
@@ -145,7 +145,7 @@ fn work_of_providers_and_cleaners_continues() {
     at.step(&mut b, &format!("RENEW {token} 300"), "RENEWED");
     at.step(&mut b, &format!("RETURN {token}"), "RETURNED");
     at.step(&mut b, &format!("RETURN {token}"), "NOT_TAKEN");
-    // The cleaner is lost in the middle: the provider is asked.
+    // The cleaner is lost during the cleaning: the provider gets the request.
     assert_eq!(cleaner.line(), "!CLEAN s m2");
     at.upgrade();
     drop(cleaner);
@@ -162,7 +162,8 @@ fn work_of_providers_and_cleaners_continues() {
     println!("{} upgrades", at.upgrades);
 }
 
-/// A pool of fixed members: waits for one, for several and for a group, by priority; what an operator holds; quarantine; half a line.
+/// A pool of fixed members: waits for one, for several and for a group, by priority; a hold of an operator; quarantine;
+/// half a line.
 #[test]
 fn waits_and_what_is_kept_out_go_on() {
     let mut at = Upgraded::start();
@@ -180,7 +181,7 @@ fn waits_and_what_is_kept_out_go_on() {
     at.step(&mut operator, "TAKE s", "NO_MEMBERS at_capacity");
     assert_eq!(list(&mut operator, "s").matches("held").count(), 1);
 
-    // In this order they come, and in another they are served.
+    // The waiters are served in another order than that of their requests.
     let (mut two, mut late, mut group, mut urgent) = (at.connect(), at.connect(), at.connect(), at.connect());
     at.step_wait(&mut two, "TAKE s 600 n=2", &mut operator, " queued 1 ");
     at.step_wait(&mut group, "TAKEGROUP g 600", &mut operator, " queued 2 ");
@@ -193,13 +194,13 @@ fn waits_and_what_is_kept_out_go_on() {
     assert!(taken.contains(" token="), "{taken}");
     urgent.send(b"EL\n");
     assert_eq!(urgent.line(), "ERROR NOT_WAITING", "half a line was kept");
-    // The next in line wants two, and keeps what comes free.
+    // The next in line wants two, and reserves free members.
     at.step(&mut operator, "FREE s c", "OK");
     assert_eq!(list(&mut operator, "s").matches("free").count(), 1);
     at.step(&mut operator, "TAKE s", "NO_MEMBERS at_capacity");
     assert_eq!(late.line(), "NO_MEMBERS timeout");
     assert!(begun.elapsed() >= Duration::from_secs(3), "it ended early");
-    // What the lost holder had is kept out for a while.
+    // The members of the lost holder are delayed for a while.
     let begun = Instant::now();
     drop(holder);
     until("the loss", || list(&mut operator, "s").contains("delayed"));
@@ -216,7 +217,7 @@ fn waits_and_what_is_kept_out_go_on() {
     assert!(last > leases[1]);
 }
 
-/// Times that run over an upgrade are neither early nor lost: a lease, a hold, the grace of a provider, repairs.
+/// Times that run over an upgrade end neither early nor late: a lease, a hold, the grace of a provider, repairs.
 #[test]
 fn times_run_on() {
     let mut at = Upgraded::start();
@@ -244,7 +245,7 @@ fn times_run_on() {
     at.upgrade();
     until("both are repaired", || list(&mut operator, "s") == "a free - b free -");
     assert!(begun.elapsed() >= Duration::from_secs(3), "it was repaired early");
-    // Another provider of the pool adopts what is left of the first.
+    // Another provider of the pool adopts the remaining members of the first.
     let mut provider = at.connect();
     at.step(&mut provider, "PROVIDE t", "OK");
     at.step(&mut provider, "OFFER t m", "OK");
@@ -254,7 +255,7 @@ fn times_run_on() {
     at.step(&mut operator, "TAKE t 0 url=1", &format!("MEMBER {} t m url=1", kept + 1));
 }
 
-/// Limits that shrink at an upgrade turn away what comes, and take nothing from those who have something.
+/// Limits that shrink at an upgrade affect new requests only.
 #[test]
 fn limits_may_shrink() {
     let scratch = Scratch::new();
@@ -285,7 +286,7 @@ fn limits_may_shrink() {
     assert_eq!(waiter.ask(&format!("RETURN {lease}")), "RETURNED");
     assert_eq!(list(&mut operator, "s").matches("free").count(), 1);
 
-    // More again: what was there is as it was.
+    // After the limits are raised, the old state is unchanged.
     fs::write(&path, "").expect("can be written");
     daemon.upgrade();
     assert_eq!(operator.ask("ADD s d"), "OK");

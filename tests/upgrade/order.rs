@@ -1,7 +1,8 @@
-//! Who leaves before another asks has left when the other is answered: on the real program, over every kind of socket, for every
-//! service whose connections hold something, before and after an upgrade.
+//! An end of a connection that comes before a request of another is served first: on the real program, over every kind
+//! of socket, for every service whose connections hold something, before and after an upgrade.
 //!
-//! `ORDER_ROUNDS` is how often each is tried. What is printed is how often a request was refused for what was given back before it.
+//! `ORDER_ROUNDS` is the number of tries of each. The output is the number of requests that were refused although the
+//! release came before.
 
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
 use poolcounter_testkit::frames;
@@ -14,15 +15,16 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often each is tried.
+/// Number of tries of each.
 const ROUNDS: usize = 1_000;
-/// Number of 1,000 that may be refused all the same. The kernel puts aside what a client sends while the daemon has its socket in hand,
-/// because it answers, and may report another's request first. On a busy machine the daemon loses its core just then.
+/// Number of 1,000 requests that may be refused all the same. While the daemon answers a client, the kernel queues that
+/// client's next bytes, and may report another's request first. On a busy machine the daemon loses its core just then.
 const MOST_OF_1000: usize = 50;
-/// How often somebody leaves and somebody asks while one process takes over from another.
+/// Number of upgrades during which a holder leaves before another client requests its lock.
 const UPGRADES: usize = 20;
 
-/// A world in which one client holds the only place, another has said nothing yet or half of a request.
+/// Returns a world in which one client holds the only lock, and another has sent `said`: nothing yet, or half of a
+/// request.
 fn holder_and_other(holder_is_first: bool, said: &[u8]) -> (World, usize, usize) {
     let mut world = World::new(Default::default());
     let [first, second] = [world.connect(), world.connect()];
@@ -50,7 +52,7 @@ fn disconnect_between_two_polls_is_served_first() {
     }
 }
 
-/// However a holder ends, whoever waits is told in the same tick.
+/// The waiter is notified in the same tick, however the holder ends.
 #[test]
 fn a_released_lock_is_granted_in_the_same_tick() {
     let ends: [fn(&mut World, usize); 4] = [
@@ -75,8 +77,8 @@ fn a_released_lock_is_granted_in_the_same_tick() {
     }
 }
 
-/// Waits until the end of a TCP connection has come to the other side, whose kernel has acknowledged it: a busy machine may take its time,
-/// and deliver what another connection sends later before it.
+/// Waits until the kernel of the other side has acknowledged the end of a TCP connection: a busy machine may take its
+/// time, and deliver later bytes of another connection before it.
 fn wait_for_end(port: u16) {
     // Established, or ended and not acknowledged.
     const UNDER_WAY: [&str; 2] = ["01", "04"];
@@ -93,7 +95,7 @@ fn wait_for_end(port: u16) {
     }
 }
 
-/// Where a service is asked.
+/// Address of a service.
 #[derive(Clone)]
 enum Way {
     Tcp(SocketAddr),
@@ -109,11 +111,11 @@ enum Service {
 trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
-/// One connection, each request of which has one short reply.
+/// Connection, each request of which has one short reply.
 struct Client {
     stream: Box<dyn Stream>,
     service: Service,
-    /// Its own port over TCP.
+    /// Own port over TCP.
     port: Option<u16>,
 }
 
@@ -137,7 +139,7 @@ impl Client {
         Client { stream, service, port }
     }
 
-    /// Asks for the only place or unit.
+    /// Requests the only lock or unit.
     fn begin(&mut self) {
         let request = match self.service {
             Service::Pools => b"ACQ4ME k 1 1 0\n".to_vec(),
@@ -146,7 +148,7 @@ impl Client {
         self.stream.write_all(&request).expect("is sent");
     }
 
-    /// Whether it got what it asked for.
+    /// Reads the reply, and returns whether the request was granted.
     fn has_it(&mut self) -> bool {
         let mut reply = [0; 64];
         let len = self.stream.read(&mut reply).expect("an answer comes");
@@ -156,7 +158,7 @@ impl Client {
         }
     }
 
-    /// Asks until it has it: the one before may have left a moment ago.
+    /// Repeats the request until it is granted: the holder before may have left a moment ago.
     fn insist(&mut self) {
         let begun = Instant::now();
         self.begin();
@@ -176,16 +178,16 @@ impl Client {
     }
 }
 
-/// What the one who holds does last.
+/// Last action of the holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leaving {
-    /// Nothing but to close.
+    /// Closes its connection.
     Closes,
-    /// It says something, and closes without waiting for the answer.
+    /// Sends a request, and closes without waiting for the reply.
     SpeaksAndCloses,
 }
 
-/// Tells how many of so many who asked after a holder had left were refused.
+/// Returns the number of requests, of `rounds` after a holder's end, that were refused.
 fn refused(way: &Way, service: Service, leaving: Leaving, rounds: usize) -> usize {
     let mut other = Client::to(way, service);
     let mut refused = 0;
@@ -220,7 +222,7 @@ fn start(scratch: &Scratch) -> (Daemon, Vec<(Service, Way)>) {
     (daemon, ways)
 }
 
-/// The TCP port of the counters of a daemon that has other ports for them too.
+/// Returns the TCP address of the counters of a daemon that has other addresses for them too.
 fn counters_of(daemon: &Daemon) -> SocketAddr {
     let line = daemon.lines.iter().find_map(|line| line.split_once("the counters are at ")).expect("is logged");
     let first = line.1.split([',', ' ']).next().and_then(|address| address.parse().ok());
@@ -247,8 +249,9 @@ fn disconnect_before_request_frees_the_lock() {
     }
 }
 
-/// Whatever happens between the last look of one process and the first of the next has an order that no kernel tells. Whoever's end has
-/// come to the daemon's machine before another asks has left first, in every phase of an upgrade.
+/// The kernel does not report the order of events between the last poll of one process and the first of the next. An
+/// end that has arrived at the daemon's machine before another client's request is served first, in every phase of an
+/// upgrade.
 #[test]
 fn end_that_has_arrived_before_a_request_is_served_first_during_an_upgrade() {
     let scratch = Scratch::new();
@@ -256,7 +259,7 @@ fn end_that_has_arrived_before_a_request_is_served_first_during_an_upgrade() {
     let mut refused = Vec::new();
     for n in 0..UPGRADES {
         let (service, way) = &ways[n % ways.len()];
-        // The one who asks has the lower number, and the higher, in turn.
+        // The other client has the lower and the higher number, in turn.
         let early = Client::to(way, *service);
         let mut holder = Client::to(way, *service);
         holder.insist();

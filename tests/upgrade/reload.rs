@@ -1,4 +1,4 @@
-//! Settings that are checked before they count, and read again while the daemon runs.
+//! Settings that are checked before use, and read again while the daemon runs.
 
 use nix::sys::signal::Signal;
 use poolcounter_server::{Address, Listener, Options, Server};
@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A daemon whose settings are in a file.
+/// Daemon whose settings are in a file.
 struct Configured {
     daemon: Daemon,
     path: PathBuf,
@@ -31,7 +31,7 @@ impl Configured {
         Configured { daemon, path, scratch }
     }
 
-    /// Has other settings count, and returns the line that tells where the daemon listens.
+    /// Applies other settings by a reload, and returns the line of the log with the addresses.
     fn reload(&mut self, text: &str) -> String {
         fs::write(&self.path, text).expect("can be written");
         self.daemon.signal(Signal::SIGUSR1);
@@ -39,7 +39,7 @@ impl Configured {
     }
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
@@ -53,7 +53,7 @@ fn is_refused(address: SocketAddr) -> bool {
     TcpStream::connect(address).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// The values of the metrics about the last reload: whether it worked, and when it was.
+/// Returns the metrics of the last reload: its success, and its time.
 fn last_reload(http: SocketAddr) -> (f64, f64) {
     let page = fetch(http, "/metrics");
     let value = |name: &str| {
@@ -77,7 +77,7 @@ fn settings_are_checked_without_a_daemon() {
         assert_eq!(output.stdout, b"", "{text:?}");
         (output.status.code(), String::from_utf8(output.stderr).expect("is text"))
     };
-    // Nothing is listened on: somebody else may, such as the daemon that is to read the file again.
+    // The check opens no sockets: another process may listen there, such as the daemon that is to read the file again.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken = format!("listen = '{}'", listener.local_addr().expect("an address"));
     for text in ["", "max_locks = 2\nhttp = '127.0.0.1'\n", &taken] {
@@ -89,8 +89,8 @@ fn settings_are_checked_without_a_daemon() {
         ("max_locks = 'many'", &[], "conf:1: max_locks: \"many\" is not a number"),
         ("listen = 'nowhere'", &[], "conf:1: listen: \"nowhere\" is not an address"),
         (&long, &[], "is not a path of at most 107 bytes"),
-        ("listen = ['::1', '::1']", &[], "[::1]:7531 is to be listened on twice"),
-        ("counter.enable = true", &["--counter-port", "7531"], "127.0.0.1:7531 is to be listened on twice"),
+        ("listen = ['::1', '::1']", &[], "[::1]:7531 is listed twice"),
+        ("counter.enable = true", &["--counter-port", "7531"], "127.0.0.1:7531 is listed twice"),
         ("", &["--max-line", "1"], "--max-line: \"1\" is not a number"),
         ("", &["--frobnicate"], "frobnicate"),
         ("", &["--config", "/nowhere"], "/nowhere: cannot be read: No such file"),
@@ -105,7 +105,7 @@ fn settings_are_checked_without_a_daemon() {
 
 // Addresses
 
-/// The addresses of a machine and the one for all of them overlap: the new listener is open before the old one is closed.
+/// An address of a machine overlaps with the wildcard address: the new listener is open before the old one is closed.
 #[test]
 fn addresses_are_changed_by_a_reload() {
     let (port, counters) = (free_port(), free_port());
@@ -128,7 +128,7 @@ fn addresses_are_changed_by_a_reload() {
     }
     assert_eq!(Client::to(at("127.0.0.1", port)).ask("ACQ4ME k 1 9 0"), "TIMEOUT");
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
-    // Nobody else can share the port.
+    // No other socket can share the port.
     let again = TcpListener::bind(at("127.0.0.1", port));
     assert_eq!(again.map(|_| ()).map_err(|error| error.kind()), Err(ErrorKind::AddrInUse));
 }
@@ -163,9 +163,10 @@ fn socket_files_come_and_go_and_change_their_permissions() {
     drop(UnixStream::connect(&two).expect("connects"));
 }
 
-/// What cannot be opened is named, and the service stays where it was as well. Operators see whether a reload has worked.
+/// An address that cannot be opened is named, and the service stays where it was. Operators see whether a reload has
+/// worked.
 #[test]
-fn a_reload_that_does_not_work_is_told() {
+fn a_failed_reload_is_reported() {
     let (port, http) = (free_port(), at("127.0.0.1", free_port()));
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken_address = taken.local_addr().expect("an address");
@@ -181,7 +182,7 @@ fn a_reload_that_does_not_work_is_told() {
     let (success, first) = last_reload(http);
     assert_eq!(success, 0.0);
     assert!(fetch(http, "/status.json").text().contains("\"has_worked\":false"));
-    assert!(fetch(http, "/").text().contains("has not worked: the log says why"));
+    assert!(fetch(http, "/").text().contains("failed: the log has the reason"));
 
     fs::write(&configured.path, settings(taken_address, "")).expect("can be written");
     configured.daemon.signal(Signal::SIGUSR1);
@@ -201,7 +202,7 @@ fn a_reload_that_does_not_work_is_told() {
     assert!(fetch(http, "/status.json").text().contains("\"has_worked\":true"));
 }
 
-/// What somebody else has opened cannot be moved.
+/// A socket that was inherited cannot be moved.
 #[test]
 fn an_inherited_socket_stays_and_that_is_said() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -216,7 +217,7 @@ fn an_inherited_socket_stays_and_that_is_said() {
     }
 }
 
-/// Those who have connected to a listener are served, even if it is closed before it has accepted them.
+/// Clients in the backlog of a listener are served, even if it is closed before it has accepted them.
 #[test]
 fn a_backlog_is_served_before_its_listener_is_closed() {
     let mut server = Server::bind(poolcounter::SERVICES, "127.0.0.1:0", "pools").expect("a free port");
@@ -243,7 +244,8 @@ fn a_backlog_is_served_before_its_listener_is_closed() {
     thread.join().expect("does not panic").expect("ends well");
 }
 
-/// What the file says of tubes counts until a command does, over a restart, and again when the file says something else.
+/// Settings of tubes in the file are valid until a command changes them, also over a restart, and again when those in
+/// the file change.
 #[test]
 fn settings_of_tubes_are_those_of_the_file_or_of_a_later_command() {
     let text = |rest: &str, store: &str| {

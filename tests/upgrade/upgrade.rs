@@ -1,9 +1,10 @@
-//! The upgrade that loses nothing, on the real program: what goes on over it, and what happens when it cannot be.
+//! The upgrade that loses nothing, on the real program: the state that survives it, and failed upgrades.
 
 use nix::sys::signal::Signal;
 use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, install_program, raise_descriptor_limit};
 use poolcounter_testkit::frames;
+use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
 use std::io::{Read, Write};
@@ -49,7 +50,7 @@ fn everything_goes_on() {
     holder.wait_for_stat("hashtable_entries", 0);
 }
 
-/// What operators are told goes on: what happened by type, who holds what, and for how long a lock has been watched.
+/// Reports for operators continue: totals by type, holders, and the time for which a lock has been watched.
 #[test]
 fn seen_bytes_are_not_searched_again_after_an_upgrade() {
     let mut daemon = Daemon::start(&["--warn-hold", "2"]);
@@ -81,7 +82,7 @@ fn unsent_output_is_sent_after_an_upgrade() {
     let sending = thread::spawn(move || {
         writer.write_all(&b"STATS UPTIME\n".repeat(requests)).expect("is sent in the end");
     });
-    // Nobody reads, so both directions fill up.
+    // Neither side reads, so both directions fill up.
     let mut observer = daemon.connect();
     thread::sleep(Duration::from_millis(200));
     daemon.upgrade();
@@ -144,10 +145,10 @@ fn an_inherited_listener_goes_on() {
     assert!(path.exists(), "what somebody else made is not removed");
 }
 
-/// Clients acquire and release all the time while the program is replaced ten times. Each key has one place, and each
-/// client that has it looks whether another has it too.
+/// Clients acquire and release all the time while the program is replaced ten times. Each key has one lock, and each
+/// client that holds it checks whether another holds it too.
 #[test]
-fn under_load_nobody_notices() {
+fn upgrades_under_load_lose_no_request() {
     const KEYS: usize = 3;
     const CLIENTS: usize = 24;
     let scratch = Scratch::new();
@@ -226,8 +227,8 @@ fn a_program_that_cannot_take_over_does_not() {
     assert_eq!(client.ask("RELEASE"), "RELEASED");
 }
 
-/// What becomes of the program's file and of the configuration file while the upgrade is rehearsed is for the next one: what
-/// was rehearsed takes over, with the settings that were rehearsed.
+/// Changes of the program's file and of the configuration file during the rehearsal affect the next upgrade only: the
+/// rehearsed program takes over, with the rehearsed settings.
 #[test]
 fn a_rehearsed_program_takes_over() {
     let scratch = Scratch::new();
@@ -246,7 +247,7 @@ fn a_rehearsed_program_takes_over() {
         program.display(),
         settings.display(),
     );
-    // The shell would wait for the program instead of becoming it, so only the rehearsal is run by it.
+    // The shell would wait for the program instead of becoming it, so it runs the rehearsal only.
     let script = script.replace(
         "#!/bin/sh\n",
         &format!("#!/bin/sh\ncase \"$*\" in *--check-handover*) ;; *) exec {} \"$@\" ;; esac\n", Daemon::program()),
@@ -257,7 +258,7 @@ fn a_rehearsed_program_takes_over() {
     assert!(!daemon.lines.iter().any(|line| line.contains("counts for nothing")), "{:#?}", daemon.lines);
     assert_eq!(client.ask("ACQ4ME l 1 1 0"), "LOCKED", "the new limit is in force");
     assert_eq!(client.ask("ACQ4ME m 1 1 0"), "LOCK_HELD");
-    // The next upgrade finds what is there by then, under the path that the first process was started by.
+    // The next upgrade uses the file that exists by then, at the path by which the first process was started.
     daemon.signal(Signal::SIGUSR1);
     let line = daemon.wait_for_log(" rehearses the takeover");
     assert!(line.contains(&program.display().to_string()), "{line}");
@@ -266,7 +267,7 @@ fn a_rehearsed_program_takes_over() {
     assert_eq!(client.ask("RELEASE"), "RELEASED");
 }
 
-/// It is run by a descriptor, and operators look for it by its name.
+/// The program is executed by a descriptor, but operators look for the process by its name.
 #[test]
 fn the_process_keeps_its_name() {
     let mut daemon = Daemon::start(&[]);
@@ -277,7 +278,7 @@ fn the_process_keeps_its_name() {
     assert_eq!(name(&daemon), before);
 }
 
-/// A request that had begun when requests could be longer is as one that is too long from the start.
+/// An unfinished request that the old limit allowed is refused like one that was too long from the start.
 #[test]
 fn a_request_may_be_longer_than_the_new_limit() {
     let scratch = Scratch::new();
@@ -287,7 +288,7 @@ fn a_request_may_be_longer_than_the_new_limit() {
     let (mut holder, mut long) = (daemon.connect(), daemon.connect());
     assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
     long.send("x".repeat(500_000).as_bytes());
-    // It is read in several turns, and there is no reply that would tell.
+    // The request is read in several turns, without a reply that would show it.
     thread::sleep(Duration::from_millis(200));
     fs::write(&path, "").expect("can be written");
     daemon.upgrade();
@@ -295,7 +296,7 @@ fn a_request_may_be_longer_than_the_new_limit() {
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
 }
 
-/// Whenever SIGTERM comes in an upgrade, it ends the daemon: the old program or the new one.
+/// SIGTERM at any time of an upgrade ends the daemon: the old program or the new one.
 #[test]
 fn a_request_to_stop_is_not_lost() {
     for n in 0..12 {
@@ -328,7 +329,52 @@ fn out_of_descriptors_there_is_an_upgrade_all_the_same() {
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
 }
 
-/// A handover that may not be written costs nothing.
+/// Clients have taken every descriptor, and wait for more: the store of the jobs has its own again after an upgrade.
+#[test]
+fn out_of_descriptors_the_jobs_have_their_file_after_an_upgrade() {
+    let files = Scratch::new();
+    let store = format!("sqlite:{}", files.file("jobs.db").display());
+    let script = "ulimit -n 60; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", Daemon::program(), "-l", "127.0.0.1:0"]);
+    command.args(["--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &store]);
+    let mut daemon = Daemon::run(&mut command);
+    let mut client = JobsClient::to(daemon.jobs());
+    assert_eq!(client.put("0 0 60", b"first"), "INSERTED 1");
+    let _many: Vec<Client> = (0..120).map(|_| daemon.connect()).collect();
+    daemon.wait_for_log("cannot accept more");
+    for id in 2..5 {
+        daemon.upgrade();
+        assert_eq!(client.put("0 0 60", b"next"), format!("INSERTED {id}"));
+    }
+    assert_eq!(client.ask("delete 1"), "DELETED");
+}
+
+/// Tubes, groups and watches, of which clients may have any number, do not keep a program from taking over: the checks of
+/// its rehearsal take time in proportion to their number.
+#[test]
+fn many_tubes_groups_and_watches_do_not_keep_from_an_upgrade() {
+    const TUBES: usize = 20_000;
+    const WATCHES: usize = 1_000;
+    let mut daemon = Daemon::start_with_jobs(&["--jobs-store", "memory"]);
+    let mut producer = JobsClient::to(daemon.jobs());
+    for first in (0..TUBES).step_by(WATCHES) {
+        let put = |n| format!("put-job 0 0 60 1 tube=wiki{n}/type group=g{n}\r\nx\r\n");
+        producer.send((first..first + WATCHES).map(put).collect::<String>().as_bytes());
+        (first..first + WATCHES).for_each(|n| assert_eq!(producer.line(), format!("INSERTED {}", n + 1)));
+    }
+    let watch = |number: usize| {
+        let mut watcher = JobsClient::to(daemon.jobs());
+        watcher.send((1..WATCHES).map(|n| format!("watch other{number}/{n}\r\n")).collect::<String>().as_bytes());
+        (1..WATCHES).for_each(|n| assert_eq!(watcher.line(), format!("WATCHING {}", n + 1)));
+        watcher
+    };
+    let _watchers: Vec<JobsClient> = (0..TUBES / WATCHES).map(watch).collect();
+    daemon.upgrade();
+    assert_eq!(producer.ask("peek 1"), "FOUND 1 1");
+}
+
+/// A handover that cannot be written does no harm.
 #[test]
 fn where_files_are_limited_the_daemon_serves_on() {
     let mut command = Command::new("sh");
@@ -342,7 +388,8 @@ fn where_files_are_limited_the_daemon_serves_on() {
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
 }
 
-/// The state is never in memory twice. If the new program has not enough for it, that ends its rehearsal and nothing else.
+/// The state is never in memory twice. A new program with too little memory for it fails in its rehearsal, without
+/// further effect.
 #[test]
 fn short_memory_costs_no_lock() {
     const KEYS: usize = 4_000;
@@ -369,7 +416,7 @@ fn short_memory_costs_no_lock() {
     assert_eq!(holder.stat("processing_workers"), KEYS as u64 - 1);
 }
 
-/// When memory is short, the system ends the child and not the daemon.
+/// The system ends the child and not the daemon if memory is short.
 #[test]
 fn a_rehearsal_is_expendable() {
     let mut child = Command::new(Daemon::program())
@@ -388,7 +435,7 @@ fn a_rehearsal_is_expendable() {
     assert!(!poolcounter_testkit::daemon::wait(&mut child).success());
 }
 
-/// All locks of a connection are written down in one pass.
+/// All locks of a connection are written in one pass.
 #[test]
 fn many_locks_of_one_connection_are_no_gap() {
     const LOCKS: usize = 65_535;
@@ -412,7 +459,7 @@ fn many_locks_of_one_connection_are_no_gap() {
     assert_eq!(holder.stat("processing_workers"), LOCKS as u64 - 1);
 }
 
-/// Many counters, held and given back, with gaps in the table: everything is as it was, and the gap is short.
+/// Many counters, held and free, with gaps in the table: everything is as it was, and the gap is short.
 #[test]
 fn many_counters_go_on() {
     const COUNTERS: usize = 200_000;
@@ -440,8 +487,8 @@ fn many_counters_go_on() {
     }
 }
 
-/// The new program reads the configuration file again: new limits are for all, the addresses stay. Nothing is taken over
-/// with a file that is wrong.
+/// The new program reads the configuration file again: new limits apply to all, the addresses stay. A wrong file
+/// prevents the takeover.
 #[test]
 fn the_configuration_file_is_read_again() {
     let scratch = Scratch::new();
@@ -475,7 +522,7 @@ fn the_configuration_file_is_read_again() {
     client.wait_for_stat("hashtable_entries", 0);
 }
 
-/// A program that neither answers nor ends is given up; meanwhile everybody is served.
+/// A program that neither answers nor ends is killed; all clients are served meanwhile.
 #[test]
 fn a_program_that_hangs_holds_nobody_up() {
     let scratch = Scratch::new();
@@ -511,7 +558,7 @@ fn a_handover_that_is_none_is_refused() {
     assert!(refusal(&header).contains("damaged"));
 }
 
-/// What the program says of a handover that it refuses.
+/// Returns the error of the program about a handover that it refuses.
 fn refusal(handover: &[u8]) -> String {
     let mut command = Command::new(Daemon::program());
     command.arg("--check-handover").stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -523,7 +570,7 @@ fn refusal(handover: &[u8]) -> String {
     said
 }
 
-/// Many connections, and one that asks all the time: its longest wait is the gap.
+/// Many connections, and one that sends requests all the time: its longest latency is the gap.
 #[test]
 fn the_gap_is_short_with_many_connections() {
     let mut daemon = Daemon::start(&[]);
@@ -539,7 +586,7 @@ fn the_gap_is_short_with_many_connections() {
     assert!(clients.iter_mut().all(|client| client.ask("RELEASE") == "RELEASED"));
 }
 
-/// The longest that a client waits for an answer that asks all the time while the program is replaced.
+/// Returns the longest latency of a client that sends requests all the time while the program is replaced.
 fn longest_wait_over_an_upgrade(daemon: &mut Daemon) -> Duration {
     let ended = AtomicBool::new(false);
     let mut asking = daemon.connect();

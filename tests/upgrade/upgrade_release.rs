@@ -1,5 +1,5 @@
-//! The upgrade from the program of the present release to this one, with everything at once. `make test-upgrade` builds that
-//! program and names it.
+//! The upgrade from the program of the present release to this one, with everything at once. `make test-upgrade` builds
+//! that program and sets its path.
 
 use nix::sys::signal::Signal;
 use poolcounter_testkit::counter::CounterClient;
@@ -15,28 +15,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Names the program of the release.
+/// Environment variable with the path of the release's program.
 const VARIABLE: &str = "RELEASED_PROGRAM";
-/// How many connections there are, if the limit of descriptors allows.
+/// Number of connections, if the limit of descriptors allows.
 const CONNECTIONS: usize = 10_000;
-/// Descriptors that the daemon needs for other things.
+/// Number of descriptors that the daemon needs for other uses.
 const OTHERS: usize = 100;
 const COUNTERS: usize = 200_000;
-/// What the reader of the Dump has in its receive buffer, in bytes. The system doubles it.
+/// Size of the receive buffer of the reader of the Dump, in bytes. The system doubles it.
 const RECEIVE_BUFFER: usize = 4096;
-/// How much the reader of the Dump reads at a time, and how long it rests then, until the upgrade is over.
+/// Number of bytes that the reader of the Dump reads at a time, and its pause after each read, until the upgrade is
+/// over.
 const SLOW_READ: usize = 2048;
 const SLOW_REST: Duration = Duration::from_millis(10);
 
-/// The connections to the pools, by what they are at.
+/// Connections to the pools, by their state.
 struct Crowd {
-    /// Each holds a lock of its own.
+    /// Holders of a lock of their own.
     holders: Vec<Client>,
-    /// Each waits for the lock of a holder, `ACQ4ME`.
+    /// Waiters for the lock of a holder, by `ACQ4ME`.
     waiters: Vec<Client>,
-    /// Each waits for the result of a holder, `ACQ4ANY`.
+    /// Waiters for the result of a holder, by `ACQ4ANY`.
     watchers: Vec<Client>,
-    /// Each has sent the first half of a request.
+    /// Clients that have sent the first half of a request.
     halves: Vec<Client>,
     idle: Vec<Client>,
 }
@@ -94,7 +95,7 @@ fn nothing_is_lost_from_the_release_to_this_program() {
 }
 
 impl Crowd {
-    /// Connects so many clients: four of ten wait, three hold, one has sent half a request.
+    /// Connects this number of clients: four of ten wait, three hold, one has sent half a request.
     fn gather(daemon: &Daemon, connections: usize) -> Crowd {
         let some =
             |tenths: usize| -> Vec<Client> { (0..connections * tenths / 10).map(|_| daemon.connect()).collect() };
@@ -118,7 +119,7 @@ impl Crowd {
         [&self.holders, &self.waiters, &self.watchers, &self.halves, &self.idle].into_iter().map(Vec::len).sum()
     }
 
-    /// Each goes on where it was.
+    /// Checks that each client continues from its state.
     fn check(&mut self) {
         for (n, client) in self.halves.iter_mut().enumerate() {
             assert_eq!(client.ask(&format!("way{n} 1 5 5")), "LOCKED", "half a request, {n}");
@@ -140,7 +141,7 @@ impl Crowd {
     }
 }
 
-/// Returns the longest that a client waits that asks all the time.
+/// Returns the longest latency of a client that sends requests all the time.
 fn longest_wait(client: &mut Client, is_over: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !is_over.load(Ordering::Relaxed) {
@@ -151,7 +152,7 @@ fn longest_wait(client: &mut Client, is_over: &AtomicBool) -> Duration {
     longest
 }
 
-/// Asks for a Dump and reads it slowly until the upgrade is over, and then all that is left. Returns how many counters it had.
+/// Sends a Dump and reads it slowly until the upgrade is over, and then the rest. Returns the number of counters in it.
 fn read_dump(counters: SocketAddr, is_over: &AtomicBool) -> usize {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.set_recv_buffer_size(RECEIVE_BUFFER).expect("an option");

@@ -1,6 +1,6 @@
 <?php
 /**
- * Runs the jobs that `poolcounter jobs run --batch` hands over.
+ * Runs the jobs passed on by `poolcounter jobs run --batch`.
  *
  * @file
  * @license MIT OR Apache-2.0
@@ -18,26 +18,30 @@ $IP = getenv( 'MW_INSTALL_PATH' ) ?: dirname( __DIR__, 3 );
 require_once "$IP/maintenance/Maintenance.php";
 
 /**
- * Reads jobs, one a line, and answers each with a line on descriptor 3: done, fail or bury and why, or release if it is to be run
- * later. So a job may print what it likes.
+ * Reads jobs, one per line, and answers each with a line on descriptor 3: done, fail or bury with the reason, or release for a job
+ * to be run later. The standard output is free for the output of jobs.
  */
 class RunPoolCounterJobs extends Maintenance {
-	/** With so much of the memory limit in use no further job is begun. */
+	/** Share of the memory limit in use from which no further job is started. */
 	private const FULL = 0.8;
-	/** With so many seconds of lag, as MediaWiki's own runner has it, no job is begun. */
+	/** Lag in seconds from which no job is started, the same as in MediaWiki's own runner. */
 	private const LAG = 3;
-	/** For so many seconds at first a wiki rests that cannot be written to. */
+	/** Seconds between two counts of superseded jobs. */
+	private const COUNT = 10;
+	/** Seconds of the first pause of a wiki that is read-only. */
 	private const REST = 30;
 
-	/** Status 0 would mean that the job is done. */
+	/** Error message without --batch, where exit status 0 would mean that the job is done. */
 	private const NO_BATCH = 'Jobs come one a line, and are answered on descriptor 3: run it with jobs run --batch';
 
-	/** @var string|null The answer to jobs that are not begun any more */
+	/** @var string|null Answer to jobs that are not started, because this process ends */
 	private $ending;
 	/** @var JobQueuePoolCounter */
 	private $queue;
-	/** @var float When the lag was looked at */
+	/** @var float Time of the last check of the lag */
 	private $lagAt = 0.0;
+	/** @var float Time of the last count of superseded jobs */
+	private $countAt = 0.0;
 
 	public function __construct() {
 		parent::__construct();
@@ -46,7 +50,7 @@ class RunPoolCounterJobs extends Maintenance {
 	}
 
 	public function memoryLimit() {
-		// Without a limit it could not tell when to leave jobs to the next process. --memory-limit overrides it.
+		// Without a limit it could not know when to leave jobs to the next process. --memory-limit overrides it.
 		return '512M';
 	}
 
@@ -54,7 +58,7 @@ class RunPoolCounterJobs extends Maintenance {
 		require_once __DIR__ . '/../src/names.php';
 		$answers = self::answers();
 		if ( getenv( 'JOB_ID' ) !== false || !$answers ) {
-			// A single job: its body would be taken for lines, and the end of this process for the job's.
+			// A single job: its body would be read as lines, and the exit of this process as the result of the job.
 			$this->fatalError( self::NO_BATCH );
 		}
 		$this->checkWiki();
@@ -67,6 +71,7 @@ class RunPoolCounterJobs extends Maintenance {
 		}
 		while ( true ) {
 			$line = fgets( STDIN );
+			$this->countDropped( $line === false );
 			if ( $line === false ) {
 				return;
 			}
@@ -78,25 +83,25 @@ class RunPoolCounterJobs extends Maintenance {
 			$answer = $this->ending ?? $this->runBody( self::unescaped( $body ) );
 			// phpcs:ignore Generic.PHP.NoSilencedErrors
 			if ( !@fwrite( $answers, "$id $answer\n" ) || !fflush( $answers ) ) {
-				// Without a runner nobody knows what is done, and others are given the rest.
+				// Without the runner no result is reported, and other runners get the jobs.
 				$this->fatalError( 'The runner has gone' );
 			}
 		}
 	}
 
 	/**
-	 * Returns the pipe for answers, or null if there is none.
+	 * Returns the pipe for answers, or null without one.
 	 *
 	 * @return resource|null
 	 */
 	private static function answers() {
 		// phpcs:ignore Generic.PHP.NoSilencedErrors
 		$pipe = @fopen( 'php://fd/3', 'w' );
-		// It may be a file that PHP itself has opened.
+		// Descriptor 3 may be a file that PHP itself has opened.
 		return $pipe && ( fstat( $pipe )['mode'] & 0170000 ) === 0010000 ? $pipe : null;
 	}
 
-	/** Jobs of another wiki would do harm here. */
+	/** Fails for jobs of another wiki, which would do harm here. */
 	private function checkWiki(): void {
 		$wiki = getenv( 'JOB_WIKI' );
 		$own = WikiMap::getCurrentWikiId();
@@ -105,7 +110,7 @@ class RunPoolCounterJobs extends Maintenance {
 		}
 	}
 
-	/** Finds the queue of these jobs, and has it say how often they are tried; without that they run as well. */
+	/** Finds the queue of these jobs, and sends its retry rule to the daemons; ignores a failure of that. */
 	private function findQueue(): void {
 		$type = rawurldecode( strtr( getenv( 'JOB_TYPE' ) ?: 'null', '+', '%' ) );
 		$queue = MediaWikiServices::getInstance()->getJobQueueGroup()->get( $type );
@@ -120,7 +125,19 @@ class RunPoolCounterJobs extends Maintenance {
 		}
 	}
 
-	/** Returns the answer to a job that is not begun, or null if nothing is in its way. */
+	/** Counts the superseded jobs that the daemons have dropped, now and then and at the end; ignores a failure of that. */
+	private function countDropped( bool $isEnd ): void {
+		if ( $isEnd || microtime( true ) - $this->countAt > self::COUNT ) {
+			$this->countAt = microtime( true );
+			try {
+				$this->queue->noteDropped();
+			} catch ( JobQueueError $e ) {
+				$this->error( $e->getMessage() );
+			}
+		}
+	}
+
+	/** Returns the answer to a job that must not be started now, or null if it can be. */
 	private function obstacle(): ?string {
 		$services = MediaWikiServices::getInstance();
 		if ( $services->getReadOnlyMode()->isReadOnly() ) {
@@ -140,7 +157,7 @@ class RunPoolCounterJobs extends Maintenance {
 		try {
 			$fields = $this->queue->decode( $body );
 		} catch ( JobQueueError $e ) {
-			// Another attempt would be in vain.
+			// Another attempt would fail the same way.
 			return 'bury ' . self::escaped( $e->getMessage() );
 		}
 		try {
@@ -163,7 +180,7 @@ class RunPoolCounterJobs extends Maintenance {
 	}
 
 	/**
-	 * Returns whether it was a database or a queue that takes no changes at the moment, which is not the job's fault.
+	 * Returns true for errors of a read-only database or queue, which are not the job's fault.
 	 *
 	 * @param string[] $caught classes
 	 */
@@ -176,7 +193,7 @@ class RunPoolCounterJobs extends Maintenance {
 		return false;
 	}
 
-	/** Returns for how many seconds the type rests after a job, as $wgJobBackoffThrottling says; fractions by chance. */
+	/** Returns the pause of the type after a job in seconds, by $wgJobBackoffThrottling; fractions are rounded at random. */
 	private static function throttle( RunnableJob $job ): int {
 		$rate = MediaWikiServices::getInstance()->getMainConfig()->get( 'JobBackoffThrottling' )[$job->getType()] ?? 0;
 		if ( $rate <= 0 || $job instanceof DuplicateJob ) {

@@ -16,35 +16,35 @@ use PoolCounterJobs\WikiMap;
 require_once __DIR__ . '/names.php';
 
 /**
- * The job queue in the jobs service of a poolcounter daemon.
+ * Job queue in the jobs service of a poolcounter daemon.
  *
- * A queue is the tube `wiki/type`. A job that is popped belongs to the connection of this process: it is given to others when
- * that ends, or when the claim's time is over. After `maxTries` of those it is buried, which MediaWiki calls abandoned.
+ * A queue is the tube `wiki/type`. A popped job is reserved on the connection of this process: other processes get it when the
+ * connection ends, or when the claim times out. After `maxTries` attempts it is buried, which MediaWiki calls abandoned.
  *
- * Of several servers each wiki has its own, by the order in which MediaWiki asks servers of PoolCounter; jobs go to the next
- * while that is away or drains, and all that are there are asked for jobs and counts.
+ * With several servers, each wiki has its own, by MediaWiki's order of PoolCounter servers; jobs go to the next server while that
+ * is down or drains, and all reachable servers are asked for jobs and counts.
  */
 class JobQueuePoolCounter extends JobQueue {
-	/** What a put-many may have. */
+	/** Limits of one put-many: jobs, and bytes of their bodies. */
 	private const MANY = 1000;
 	private const MANY_BYTES = 16 << 20;
-	/** How many jobs an iterator reads at a time. */
+	/** Number of jobs that an iterator reads at a time. */
 	private const PAGE = 100;
-	/** What jobs have that have no other priority; mails are before them. */
+	/** Default priority, and lower numbers for mails, which come first. */
 	private const PRIORITY = 65536;
 	private const PRIORITIES = [ 'sendMail' => 1000, 'enotifNotify' => 1000, 'EchoNotificationJob' => 1000 ];
-	/** The longest claim: "for ever" ends with the connection. */
+	/** Longest claim in seconds; in effect until the connection ends. */
 	private const FOREVER = 4294967295;
-	/** Longer bodies are compressed, and those that begin so were. */
+	/** Body length in bytes from which bodies are compressed, and the first bytes of a compressed one. */
 	private const COMPRESS_FROM = 4096;
 	private const COMPRESSED = "\x1f\x8b";
 	private const NOT_TAKEN = 'it takes no jobs at the moment.';
-	/** The longest body after decompression. */
+	/** Longest body after decompression, in bytes. */
 	private const LONGEST_BODY = 512 << 20;
 
-	/** @var string The ID of the wiki */
+	/** @var string ID of the wiki */
 	private $wiki;
-	/** @var string What jobs are signed with; they are not if it is empty */
+	/** @var string Secret that signs jobs; if empty, they are not signed */
 	private $secret;
 
 	/** @var string[] */
@@ -55,17 +55,17 @@ class JobQueuePoolCounter extends JobQueue {
 	private $timeout;
 	/** @var int[] By type */
 	private $priorities;
-	/** @var array|false Seconds until the second try, by what each wait is longer than the one before, and the longest */
+	/** @var array|false Seconds until the second attempt, factor of each further delay, and longest delay in seconds */
 	private $retry;
 
 	/**
 	 * @param array $params those of JobQueue, and
 	 *  - servers : one or several of host, host:port, [IPv6]:port and unix:path
 	 *  - connectTimeout : seconds [default: 0.5]
-	 *  - timeout : seconds until a request is answered [default: 5]
-	 *  - priorities : (type => number); lower ones are first [default: mails are]
+	 *  - timeout : seconds until the reply to a request [default: 5]
+	 *  - priorities : (type => number); lower ones come first [default: mails come first]
 	 *  - retry : [ first, factor, max ], or false to leave it to the daemon's operator [default: [ 30, 4, 3600 ]]
-	 *  - secret : what jobs are signed with [default: $wgJobQueuePoolCounterSecret]
+	 *  - secret : signs jobs [default: $wgJobQueuePoolCounterSecret]
 	 */
 	public function __construct( array $params ) {
 		parent::__construct( $params );
@@ -83,7 +83,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Returns servers in the order in which they are asked for a key: that of the hash of both.
+	 * Returns servers in the order in which they are tried for a key: by the hash of server and key.
 	 *
 	 * @param string[] $servers
 	 * @return string[]
@@ -98,7 +98,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Returns a part of a tube's name: what cannot be in one is written as + and two digits for each byte.
+	 * Returns a part of a tube's name: each byte that is not allowed there becomes + and two hexadecimal digits.
 	 */
 	public static function partOfTube( string $name ): string {
 		return preg_replace_callback( '/[^A-Za-z0-9;.$_()-]|^-/', static function ( $found ) {
@@ -110,7 +110,7 @@ class JobQueuePoolCounter extends JobQueue {
 		return self::partOfTube( $this->wiki ) . '/' . self::partOfTube( $type ?? $this->type );
 	}
 
-	/** There is one order, which is as good as any to those who ask for "random". */
+	/** The only order is by time, which also serves as "random". */
 	protected function supportedOrders() {
 		return [ 'fifo', 'timestamp', 'random' ];
 	}
@@ -124,7 +124,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Returns why nothing can be pushed: that it is so configured, that no daemon is there, or that none takes jobs.
+	 * Returns the reason for which nothing can be pushed: the configuration, no reachable daemon, or none that accepts jobs.
 	 */
 	public function getReadOnlyReason() {
 		if ( $this->readOnlyReason !== false ) {
@@ -145,7 +145,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Yields the connections to the servers that are there, at least one, by server.
+	 * Yields the connections to the reachable servers, at least one, by server.
 	 */
 	private function connections(): Generator {
 		$error = null;
@@ -166,7 +166,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Yields the connections to the servers that are there and take jobs, which may be none.
+	 * Yields the connections to the reachable servers that accept jobs; possibly none.
 	 */
 	private function takers(): Generator {
 		foreach ( $this->connections() as $server => $connection ) {
@@ -195,14 +195,14 @@ class JobQueuePoolCounter extends JobQueue {
 			$bodies = [];
 			foreach ( $batches as $batch ) {
 				foreach ( $this->count( $connection->putMany( array_values( $batch ) ) ) as $position ) {
-					// The next server takes it.
+					// The job goes to the next server.
 					$index = array_keys( $batch )[$position];
 					$bodies[$index] = $fitting[$index];
 				}
 			}
 			if ( $large !== [] ) {
 				$this->incrStats( 'oversized_inserts', $this->type, count( $large ) );
-				// Thrown, it would keep the other types of this request from being pushed.
+				// An exception would prevent the push of the other types of this request.
 				MWExceptionHandler::logException( $this->tooLarge( $large, $connection->maxBytes ) );
 			}
 			if ( $bodies === [] ) {
@@ -214,7 +214,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Fails if jobs cannot be pushed all or none.
+	 * Fails if the jobs cannot be pushed atomically.
 	 *
 	 * @param string[] $large bodies
 	 * @param int $maxBytes
@@ -235,7 +235,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Returns puts by the index of their jobs, in parts that can be sent at once.
+	 * Returns puts by the index of their jobs, in batches that can be sent at once.
 	 *
 	 * @param IJobSpecification[] $jobs
 	 * @param string[] $bodies
@@ -256,8 +256,8 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Counts what came of jobs that were pushed, and returns the positions of those that go to the next server: this one drains, or may
-	 * not have the jobs any more. It may have kept them nevertheless.
+	 * Counts the outcomes of pushed jobs, and returns the positions of those that go to the next server, because this one drains or
+	 * may no longer own the jobs. In the latter case it may still have stored them.
 	 *
 	 * @param string[] $outcomes
 	 * @return int[]
@@ -297,12 +297,12 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Returns the signature of a job's root, and its time.
+	 * Returns the signature and the timestamp of a job's root.
 	 */
 	private function root( IJobSpecification $job ): array {
 		$params = $job->getRootJobParams();
 		$signature = (string)$params['rootJobSignature'];
-		// It is a hash unless an extension has its own idea.
+		// The signature is a hash, unless an extension sets something else.
 		$isHash = (bool)preg_match( '/^[\x21-\x7e]{1,200}$/', $signature );
 		return [ $isHash ? $signature : sha1( $signature ), wfTimestamp( TS_UNIX, $params['rootJobTimestamp'] ) ];
 	}
@@ -317,7 +317,7 @@ class JobQueuePoolCounter extends JobQueue {
 		$flags = JSON_UNESCAPED_SLASHES | JSON_UNESCAPED_UNICODE | JSON_PRESERVE_ZERO_FRACTION;
 		$body = json_encode( $fields, $flags );
 		if ( $body === false ) {
-			// It has strings that are no text.
+			// The parameters contain strings that are not valid text.
 			$fields['serialized'] = base64_encode( serialize( $fields['params'] ) );
 			unset( $fields['params'] );
 			$body = json_encode( $fields, $flags );
@@ -332,7 +332,7 @@ class JobQueuePoolCounter extends JobQueue {
 		return $body;
 	}
 
-	/** What is signed is the wiki and the body as it is without the signature. */
+	/** Returns the signature over the wiki and the body without signature. */
 	private function signatureOf( string $body ): string {
 		return hash_hmac( 'sha256', "{$this->wiki}\n$body", $this->secret );
 	}
@@ -340,14 +340,14 @@ class JobQueuePoolCounter extends JobQueue {
 	/**
 	 * Returns the fields of a job's body: type, params and queued.
 	 *
-	 * @throws JobQueueError for what this class has not written, or has not signed
+	 * @throws JobQueueError for a body that this class has not written or not signed
 	 */
 	public function decode( string $body ): array {
 		if ( substr( $body, 0, 2 ) === self::COMPRESSED ) {
 			if ( !function_exists( 'gzdecode' ) ) {
 				throw new JobQueueError( 'This job is compressed, and PHP has no zlib here.' );
 			}
-			// What is wrong is told below.
+			// Errors are reported below.
 			// phpcs:ignore Generic.PHP.NoSilencedErrors
 			$body = (string)@gzdecode( $body, self::LONGEST_BODY );
 		}
@@ -360,7 +360,7 @@ class JobQueuePoolCounter extends JobQueue {
 		}
 		$fields = json_decode( $body, true );
 		if ( is_array( $fields ) && isset( $fields['serialized'] ) ) {
-			// Nobody makes objects here who can reach the daemon's port.
+			// A client that can reach the daemon's port must not create objects here.
 			$options = [ 'allowed_classes' => false ];
 			$fields['params'] = unserialize( base64_decode( $fields['serialized'] ), $options );
 		}
@@ -378,7 +378,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Returns the job of these fields, which another process may have claimed.
+	 * Returns the job with these fields, which may be claimed by another process.
 	 */
 	public function jobFrom( array $fields ): RunnableJob {
 		$job = $this->factoryJob( $fields['type'], $fields['params'] );
@@ -388,7 +388,9 @@ class JobQueuePoolCounter extends JobQueue {
 
 	protected function doPop() {
 		foreach ( $this->connections() as $server => $connection ) {
-			$found = $connection->reserve( $this->tube(), $this->once() );
+			$dropped = 0;
+			$found = $connection->reserve( $this->tube(), $dropped, $this->once() );
+			$this->countDropped( $dropped );
 			if ( !$found ) {
 				continue;
 			}
@@ -396,7 +398,7 @@ class JobQueuePoolCounter extends JobQueue {
 				$job = $this->jobOf( $server, ...$found );
 			} catch ( Exception $e ) {
 				$text = substr( $e->getMessage(), 0, 4096 );
-				// Another attempt would be in vain.
+				// Another attempt would fail the same way.
 				$line = "fail {$found[0]} " . self::PRIORITY . ' 0 ' . strlen( $text ) . ' bury';
 				$connection->ask( "$line\r\n$text\r\n" );
 				$connection->forget( $found[0] );
@@ -408,8 +410,24 @@ class JobQueuePoolCounter extends JobQueue {
 		return false;
 	}
 
+	/** Counts superseded jobs that the daemon has dropped, which MediaWiki's own queues pop as duplicates. */
+	private function countDropped( int $dropped ): void {
+		if ( $dropped > 0 ) {
+			$this->incrStats( 'dupe_pops', $this->type, $dropped );
+		}
+	}
+
 	/**
-	 * Returns what a connection that pops jobs says once.
+	 * Counts the superseded jobs that the daemons have dropped, for a runner that does not pop jobs.
+	 */
+	public function noteDropped(): void {
+		foreach ( $this->connections() as $connection ) {
+			$this->countDropped( $connection->dropped( $this->tube() ) );
+		}
+	}
+
+	/**
+	 * Returns the requests that a connection sends once before it pops jobs.
 	 *
 	 * @return string[]
 	 */
@@ -419,7 +437,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Returns the requests that say how jobs of this wiki are tried again.
+	 * Returns the requests that set the retry rule of this wiki's jobs.
 	 *
 	 * @return string[]
 	 */
@@ -432,7 +450,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Tells the daemons how jobs of this wiki are tried again, for a runner that does not pop them.
+	 * Sends the retry rule of this wiki's jobs to the daemons, for a runner that does not pop jobs.
 	 */
 	public function announce(): void {
 		foreach ( $this->connections() as $connection ) {
@@ -446,7 +464,7 @@ class JobQueuePoolCounter extends JobQueue {
 		if ( $id === null || $server === null ) {
 			throw new JobQueueError( "A '{$job->getType()}' job is acknowledged that was not popped." );
 		}
-		// NOT_FOUND: the claim's time was over, and others have it.
+		// NOT_FOUND: the claim has timed out, and another process has the job.
 		$connection = $this->connection( $server );
 		$connection->ask( "delete $id\r\n" );
 		$connection->forget( $id );
@@ -465,13 +483,13 @@ class JobQueuePoolCounter extends JobQueue {
 		throw new JobQueueReadOnlyError( 'Job queue is read-only: ' . self::NOT_TAKEN );
 	}
 
-	/** The daemon has dropped those that are superseded. */
+	/** Returns false, because the daemon drops superseded jobs itself; they are counted as `dupe_pops` all the same. */
 	protected function doIsRootJobOldDuplicate( IJobSpecification $job ) {
 		return false;
 	}
 
 	/**
-	 * Returns the counts of queues of this wiki: in one request for each server.
+	 * Returns the counts of this wiki's queues, with one request per server.
 	 *
 	 * @param string[] $types
 	 * @return array[] (type => (state => count))
@@ -486,7 +504,7 @@ class JobQueuePoolCounter extends JobQueue {
 		}
 		foreach ( $this->connections() as $connection ) {
 			foreach ( $connection->askMany( $requests, count( $types ) ) as $index => [ , $yaml ] ) {
-				// A queue that has no jobs is no tube.
+				// A queue without jobs has no tube.
 				foreach ( $yaml === null ? [] : array_keys( $none ) as $state ) {
 					$counts[$types[$index]][$state] += PoolCounterJobsConnection::figure( $yaml, "current-jobs-$state" );
 				}
@@ -507,7 +525,7 @@ class JobQueuePoolCounter extends JobQueue {
 		return $this->countOf( 'ready' );
 	}
 
-	/** MediaWiki counts those that are abandoned among them. */
+	/** Returns the number of claimed jobs, which in MediaWiki includes abandoned ones. */
 	protected function doGetAcquiredCount() {
 		return $this->countOf( 'reserved', 'buried' );
 	}
@@ -540,7 +558,7 @@ class JobQueuePoolCounter extends JobQueue {
 		foreach ( $this->connections() as $connection ) {
 			$tube = $this->tube();
 			$requests = [];
-			// Those of this process; an older daemon does not take the jobs of others from them.
+			// Deletes the jobs claimed by this process; an older daemon does not clear reserved jobs.
 			foreach ( $connection->claims( $tube ) as $id ) {
 				$requests[] = "delete $id\r\n";
 				$connection->forget( $id );
@@ -574,7 +592,7 @@ class JobQueuePoolCounter extends JobQueue {
 	}
 
 	/**
-	 * Yields the jobs in these states, by number, in pages: what comes and goes meanwhile may be among them or not.
+	 * Yields the jobs in these states, by number, in pages; may miss or include jobs that come or go meanwhile.
 	 */
 	private function jobs( string ...$states ): Iterator {
 		foreach ( $this->connections() as $server => $connection ) {
@@ -587,7 +605,7 @@ class JobQueuePoolCounter extends JobQueue {
 						return "peek $id\r\n";
 					}, $found[1] );
 					foreach ( $connection->askMany( implode( '', $peeks ), count( $peeks ) ) as $index => [ , $body ] ) {
-						// It may be gone since it was listed.
+						// The job may be gone since the listing.
 						if ( $body !== null ) {
 							yield $this->jobOf( $server, (int)$found[1][$index], $body );
 						}

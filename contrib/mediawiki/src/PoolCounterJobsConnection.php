@@ -9,33 +9,33 @@ use PoolCounterJobs\JobQueueConnectionError;
 require_once __DIR__ . '/names.php';
 
 /**
- * A connection to the jobs service of a daemon: one for each server and process, made when it is first needed. It knows how
- * replies are framed, and nothing of MediaWiki's jobs.
+ * Connection to the jobs service of a daemon: one per server and process, made on first use. It handles the framing of replies,
+ * and is independent of MediaWiki's jobs.
  *
- * After an error the connection is closed: what the daemon has reserved for this process it gives to others then, and a reply
- * that comes late is never taken for that to another request.
+ * After an error the connection is closed: the daemon releases the jobs reserved on it, and a late reply is never taken for the
+ * reply to another request.
  */
 class PoolCounterJobsConnection {
-	/** Where a server listens that is named without a port. */
+	/** Default port of a server. */
 	private const PORT = 11300;
-	/** For so many seconds a server that did not answer is not asked again; twice as long each time, up to the longest. */
+	/** Seconds for which a failed server is skipped; doubled after each further failure, up to the longest. */
 	private const AWAY = 2.0;
 	private const LONGEST_AWAY = 30.0;
-	/** Under this and its name APCu has it for all processes, for so many seconds. */
+	/** Key prefix in APCu, which shares failures of servers among all processes, and the lifetime in seconds. */
 	private const AWAY_KEY = 'PoolCounterJobs:away:';
 	private const AWAY_KNOWN = 120;
-	/** After so many seconds it is asked again whether it takes jobs. */
+	/** Seconds until a draining server is asked again if it accepts jobs. */
 	private const STATS = 2.0;
-	/** A connection that was used a shorter time ago, in seconds, is not looked at first. */
+	/** Seconds since the last use up to which a connection is reused without a check that it is open. */
 	private const FRESH = 0.1;
-	/** The longest line of a reply. */
+	/** Longest line of a reply, in bytes. */
 	private const LONGEST_LINE = 65536;
 
-	/** @var self[] The open connections by server */
+	/** @var self[] Open connections by server */
 	private static $open = [];
-	/** @var array[] Until when servers are not asked again, for how many seconds that is, and why, by server */
+	/** @var array[] End of the pause of failed servers, its length in seconds, and the reason, by server */
 	private static $away = [];
-	/** @var int The process that they belong to */
+	/** @var int Process that owns the connections */
 	private static $process = 0;
 
 	/** @var string */
@@ -46,17 +46,17 @@ class PoolCounterJobsConnection {
 	private $timeout;
 	/** @var float */
 	private $lastUse = 0.0;
-	/** @var int The longest body that the daemon takes */
+	/** @var int Longest body that the daemon accepts, in bytes */
 	public $maxBytes = 65535;
-	/** @var bool Whether the daemon takes no jobs */
+	/** @var bool True if the daemon accepts no jobs */
 	private $isDraining = false;
-	/** @var float When it said so, or that it does */
+	/** @var float Time of the last reply about that */
 	private $statsAt;
-	/** @var string[] The tubes of the jobs that this process has claimed, by their numbers */
+	/** @var string[] Tubes of the jobs claimed by this process, by the numbers of the jobs */
 	private $claims = [];
-	/** @var string The tube that is watched */
+	/** @var string Watched tube */
 	private $watched = 'default';
-	/** @var bool[] What was said once, by its text */
+	/** @var bool[] Requests sent once per connection, by their text */
 	private $said = [];
 
 	/**
@@ -66,11 +66,11 @@ class PoolCounterJobsConnection {
 	 * @param float $connectTimeout in seconds
 	 * @param float $timeout of a request, in seconds
 	 * @return self
-	 * @throws JobQueueConnectionError when it is away, or is no poolcounter
+	 * @throws JobQueueConnectionError if the server is not reachable, or is not a poolcounter daemon
 	 */
 	public static function to( string $server, float $connectTimeout, float $timeout ): self {
 		if ( self::$process !== getmypid() ) {
-			// What a forked child has inherited belongs to its parent.
+			// Connections inherited by a forked child belong to its parent.
 			self::$open = [];
 			self::$process = getmypid();
 		}
@@ -98,7 +98,7 @@ class PoolCounterJobsConnection {
 		return self::$open[$server];
 	}
 
-	/** Returns until when a server is not asked again, for how many seconds that is, and why. */
+	/** Returns the end of a server's pause, its length in seconds, and the reason. */
 	private static function away( string $server ): array {
 		$known = self::hasApcu() ? apcu_fetch( self::AWAY_KEY . $server ) : self::$away[$server] ?? false;
 		return is_array( $known ) ? $known : [ 0, 0, '' ];
@@ -107,7 +107,7 @@ class PoolCounterJobsConnection {
 	private static function noteAway( string $server, string $why ): void {
 		[ $until, $seconds ] = self::away( $server );
 		if ( microtime( true ) < $until ) {
-			// Another process has noted it.
+			// Another process has stored it.
 			return;
 		}
 		$seconds = min( max( 2 * $seconds, self::AWAY ), self::LONGEST_AWAY );
@@ -127,7 +127,7 @@ class PoolCounterJobsConnection {
 		$this->timeout = $timeout;
 		$context = stream_context_create( [ 'socket' => [ 'tcp_nodelay' => true ] ] );
 		$begun = microtime( true );
-		// What is wrong is told by the exception.
+		// The exception reports the error.
 		// phpcs:ignore Generic.PHP.NoSilencedErrors
 		$socket = @stream_socket_client(
 			self::address( $server ), $number, $words, $connectTimeout, STREAM_CLIENT_CONNECT, $context
@@ -136,9 +136,9 @@ class PoolCounterJobsConnection {
 			throw new JobQueueConnectionError( "The job queue at $server cannot be reached: $words" );
 		}
 		$this->socket = $socket;
-		// One that hangs is connected to by its system.
+		// The system accepts connections even to a server that hangs.
 		self::setTimeout( $socket, max( 0.01, $connectTimeout - ( microtime( true ) - $begun ) ) );
-		// A plain beanstalkd does not know the first, and would take the body of a put-many for commands.
+		// A plain beanstalkd does not know the first request, and would read the body of a put-many as commands.
 		[ $extensions, $stats ] = $this->askMany( "extensions\r\nstats\r\n", 2 );
 		if ( $extensions[1] === null || $stats[1] === null || !preg_match( '/^- put-many\r?$/m', $extensions[1] ) ) {
 			$this->fail( "is no poolcounter: it answers {$extensions[0]}" );
@@ -162,7 +162,7 @@ class PoolCounterJobsConnection {
 	}
 
 	/**
-	 * Returns whether the daemon takes no jobs, as it was a moment ago.
+	 * Returns true if the daemon accepts no jobs, according to a recent reply.
 	 */
 	public function isDraining(): bool {
 		if ( microtime( true ) - $this->statsAt > self::STATS ) {
@@ -172,7 +172,7 @@ class PoolCounterJobsConnection {
 	}
 
 	/**
-	 * Notes that the daemon has refused a job because it drains.
+	 * Records that the daemon has refused a job because it drains.
 	 */
 	public function noteDraining(): void {
 		$this->isDraining = true;
@@ -180,7 +180,7 @@ class PoolCounterJobsConnection {
 	}
 
 	/**
-	 * Returns the numbers of the jobs of a tube that this process has claimed.
+	 * Returns the numbers of the jobs of a tube claimed by this process.
 	 *
 	 * @return int[]
 	 */
@@ -189,7 +189,7 @@ class PoolCounterJobsConnection {
 	}
 
 	/**
-	 * Notes that a job is not claimed any more.
+	 * Removes a job from the claimed ones.
 	 */
 	public function forget( int $id ): void {
 		unset( $this->claims[$id] );
@@ -205,7 +205,7 @@ class PoolCounterJobsConnection {
 	}
 
 	/**
-	 * Returns a number of a reply in YAML, or null if it has none of this name.
+	 * Returns a number from a reply in YAML, or null if it does not contain this name.
 	 */
 	public static function figure( string $yaml, string $name ): ?int {
 		return preg_match( '/^' . preg_quote( $name, '/' ) . ': (\d+)/m', $yaml, $found ) ? (int)$found[1] : null;
@@ -221,7 +221,7 @@ class PoolCounterJobsConnection {
 	}
 
 	/**
-	 * Sends several requests at once, and returns so many replies.
+	 * Sends several requests at once, and returns as many replies.
 	 *
 	 * @return array[]
 	 */
@@ -236,7 +236,7 @@ class PoolCounterJobsConnection {
 	}
 
 	/**
-	 * Puts jobs, all or none, and returns what was said of each, or OUT_OF_MEMORY of all of them together. INTERNAL_ERROR is said of each.
+	 * Puts jobs, all or none, and returns the reply for each, or a single OUT_OF_MEMORY. INTERNAL_ERROR is returned for each.
 	 *
 	 * @param string[] $puts each a put-job line with its body
 	 * @return string[]
@@ -246,7 +246,7 @@ class PoolCounterJobsConnection {
 		$lines = [];
 		do {
 			$lines[] = $this->reply()[0];
-			// These two are the answer to all of them.
+			// These two are a single reply to all jobs.
 			$isForAll = $lines === [ 'OUT_OF_MEMORY' ] || $lines === [ 'INTERNAL_ERROR' ];
 		} while ( !$isForAll && count( $lines ) < count( $puts ) );
 		$this->lastUse = microtime( true );
@@ -254,14 +254,15 @@ class PoolCounterJobsConnection {
 	}
 
 	/**
-	 * Reserves the next job of a tube without waiting, and returns its number and body; null if none is ready. The first time,
-	 * `$once` is said before that.
+	 * Reserves the next job of a tube without waiting, and returns its number and body; null if none is ready. Sends `$once` before
+	 * the first reserve. Adds the superseded jobs that the daemon has dropped in the tube to `$dropped`.
 	 *
 	 * @param string $tube
-	 * @param string[] $once requests with a reply of a line
+	 * @param int &$dropped
+	 * @param string[] $once requests with a reply of one line
 	 * @return array|null
 	 */
-	public function reserve( string $tube, array $once = [] ): ?array {
+	public function reserve( string $tube, int &$dropped, array $once = [] ): ?array {
 		$once = array_filter( $once, function ( $request ) {
 			return !isset( $this->said[$request] );
 		} );
@@ -269,8 +270,9 @@ class PoolCounterJobsConnection {
 		if ( $this->watched !== $tube ) {
 			array_push( $requests, "watch $tube\r\n", "ignore {$this->watched}\r\n" );
 		}
-		$requests[] = "reserve-with-timeout 0\r\n";
+		array_push( $requests, "reserve-with-timeout 0\r\n", "dropped $tube\r\n" );
 		$replies = $this->askMany( implode( '', $requests ), count( $requests ) );
+		$dropped += self::droppedIn( array_pop( $replies )[0] );
 		foreach ( $once as $request ) {
 			$this->said[$request] = true;
 		}
@@ -287,13 +289,25 @@ class PoolCounterJobsConnection {
 		return null;
 	}
 
-	/** Returns whether the daemon has closed it, so that nothing was lost but what it held. */
+	/**
+	 * Returns the number of superseded jobs that the daemon has dropped in a tube since a process last asked.
+	 */
+	public function dropped( string $tube ): int {
+		return self::droppedIn( $this->ask( "dropped $tube\r\n" )[0] );
+	}
+
+	/** Returns the number in a reply; 0 for that of a daemon that does not know the request or does not allow it. */
+	private static function droppedIn( string $line ): int {
+		return preg_match( '/^DROPPED (\d+)$/', $line, $found ) ? (int)$found[1] : 0;
+	}
+
+	/** Returns true if the daemon has closed the connection, which releases only the jobs reserved on it. */
 	private function isClosed(): bool {
 		if ( microtime( true ) - $this->lastUse < self::FRESH ) {
 			return false;
 		}
 		[ $readable, $none, $others ] = [ [ $this->socket ], null, null ];
-		// Nothing was asked for, so this is the end, or worse. A signal in between is neither.
+		// No request is open, so input means the end or an error, except after a signal.
 		// phpcs:ignore Generic.PHP.NoSilencedErrors
 		return @stream_select( $readable, $none, $others, 0 ) > 0;
 	}

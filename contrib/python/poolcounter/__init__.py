@@ -1,6 +1,6 @@
-"""A client of PoolCounter daemons: locks of pools that a fleet shares, and members of pools, such as accounts, phones or licences.
+"""Client of PoolCounter daemons: locks that a fleet shares, and members of pools, such as accounts, phones or licences.
 
-Whatever a connection holds is given back when it closes, so nothing is left behind by a process that dies.
+The daemon gives back all that a connection holds when the connection closes, so a process that dies leaves nothing behind.
 """
 
 from ._wire import Lost, PoolCounterError, QueueFull, Refused, TimedOut, Unavailable

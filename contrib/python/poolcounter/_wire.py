@@ -1,4 +1,4 @@
-"""Connections, lines and the order of servers: what both protocols have in common."""
+"""Connections, lines and the order of servers, for both protocols."""
 
 from __future__ import annotations
 
@@ -10,67 +10,73 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
-#: The longest that the protocol can wait, in seconds: 136 years.
+#: Longest timeout of the protocol, in seconds (136 years).
 NO_LIMIT = 2**32 - 1
-#: A longer line is garbage.
+#: Longest line, in bytes; the connection fails with `Closed` if a longer one arrives.
 LONGEST_LINE = 64 * 1024
 
 Answer = TypeVar("Answer")
 
 
 class PoolCounterError(Exception):
-    """Anything that this package raises."""
+    """Base class of the exceptions of this package."""
 
 
 class Unavailable(PoolCounterError, ConnectionError):
-    """No server answers. Code that protects a resource from load should go on without a lock then."""
+    """Failure to reach any server. Code that protects a resource from load should go on without a lock then."""
 
 
 class Lost(PoolCounterError):
-    """The lock or member was lost before it was given back: another client may have had it, too."""
+    """Loss of a lock or member before it was given back: another client may have had it, too."""
 
 
 class QueueFull(PoolCounterError):
-    """Too many hold or wait already."""
+    """Refusal because too many clients hold or wait already."""
 
 
 class TimedOut(PoolCounterError, TimeoutError):
-    """The wait was too short."""
+    """End of the timeout before a lock or member was free."""
 
 
 class Refused(PoolCounterError):
-    """The server refuses the request, whose fault it is. The protocol's word is in `code`."""
+    """Refusal of a request that is wrong or not allowed. `code` is the error code of the protocol, such as `NO_POOL`."""
 
     def __init__(self, words: str) -> None:
-        super().__init__("the server refuses: " + words)
+        super().__init__("the server refuses the request: " + words)
         self.code = words.split(" ", 1)[0]
 
 
 class Closed(ConnectionError):
-    """The server has closed the connection."""
+    """End of the connection by the server."""
 
 
 def escape(name: str, longest: Optional[int] = None) -> bytes:
-    """Returns a name as it goes over the wire: a space is `%20`."""
+    """Returns a name as it is sent: in UTF-8, with `%20` for a space.
+
+    Raises `ValueError` for an empty name, one of more than `longest` bytes, or one with a newline, a carriage return or a NUL.
+    """
     raw = name.encode("utf-8", "surrogateescape").replace(b" ", b"%20")
     if not raw or any(byte in raw for byte in b"\n\r\0") or (longest is not None and len(raw) > longest):
-        raise ValueError(f"{name!r} cannot be sent")
+        raise ValueError(f"{name!r} is no name: it is empty or too long, or contains a line break or NUL")
     return raw
 
 
 def text_of(raw: bytes) -> str:
-    """Returns bytes of a line as text, from which `escape` makes the same bytes."""
+    """Returns bytes of a line as text; `escape` turns it back into the same bytes."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def seconds(value: Optional[float]) -> bytes:
-    """Returns seconds as they go over the wire, to the millisecond; None is without limit."""
+    """Returns a number of seconds as it is sent, rounded to milliseconds. None means without limit; a negative number is sent as 0."""
     span = NO_LIMIT if value is None else min(max(value, 0.0), NO_LIMIT)
     return (f"{span:.3f}".rstrip("0").rstrip(".")).encode()
 
 
 class Connection:
-    """One connection to a server. Whoever gets an error from it closes it."""
+    """Connection to a server. After any exception its caller closes it.
+
+    `connect_timeout` and `answer_timeout` are in seconds. Raises `OSError` if it cannot connect.
+    """
 
     def __init__(
         self, address: str, port: int, connect_timeout: float, answer_timeout: float, tls: Optional[ssl.SSLContext]
@@ -98,12 +104,15 @@ class Connection:
         self._socket.close()
 
     def send(self, line: bytes) -> None:
-        """Sends a request, of which the end of the line is missing."""
+        """Sends a request, given without the end of its line. Raises `OSError` if that fails or times out."""
         self._socket.settimeout(self.answer_timeout)
         self._socket.sendall(line + b"\n")
 
     def line(self, wait: float = 0.0) -> bytes:
-        """Returns the next line without its end. The server may take `wait` seconds longer than it otherwise may."""
+        """Returns the next line without its end, after at most `wait` seconds and the answer timeout.
+
+        Raises `OSError`: `socket.timeout` after that time, and `Closed` at the end of the stream or for a line that is too long.
+        """
         deadline = time.monotonic() + min(wait, NO_LIMIT) + self.answer_timeout
         while True:
             line = self._whole_line()
@@ -111,13 +120,13 @@ class Connection:
                 return line
             left = deadline - time.monotonic()
             if left <= 0:
-                raise socket.timeout("the server does not answer")
-            # The system takes no longer time.
+                raise socket.timeout("the server does not answer in time")
+            # The system rejects longer timeouts.
             self._socket.settimeout(min(left, 1_000_000.0))
             self._receive()
 
     def pending(self) -> List[bytes]:
-        """Returns the lines that have come without being asked for. Does not wait."""
+        """Returns the lines that have arrived, without waiting. Raises `OSError` if the connection is lost."""
         self._socket.settimeout(0.0)
         try:
             while True:
@@ -140,7 +149,7 @@ class Connection:
 
     def _receive(self) -> None:
         if len(self._input) > LONGEST_LINE and b"\n" not in self._input:
-            raise Closed("the server does not speak the protocol")
+            raise Closed(f"the server has sent a line of more than {LONGEST_LINE} bytes")
         chunk = self._socket.recv(65536)
         if not chunk:
             raise Closed("the server has closed the connection")
@@ -156,7 +165,7 @@ def _host_and_port(address: str, port: int) -> Tuple[str, int]:
 
 
 class Fleet:
-    """Servers, and their idle connections. Threads may share it; so may a process and what it forks, as each has its own connections."""
+    """Servers and their idle connections. Threads may share it; so may a process and its forks, as each has its own connections."""
 
     def __init__(
         self,
@@ -179,11 +188,11 @@ class Fleet:
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._idle: Dict[str, List[Connection]] = {}
-        #: When a server that has failed is asked again.
+        #: Time until which a failed server is skipped, by server.
         self._dead_until: Dict[str, float] = {}
 
     def order(self, key: bytes) -> List[str]:
-        """Returns the servers in the order of MediaWiki: that of `md5(server + key)`."""
+        """Returns the servers in the same order as MediaWiki: sorted by `md5(server + key)`."""
 
         def digest(server: str) -> str:
             return hashlib.md5(server.encode() + key, usedforsecurity=False).hexdigest()
@@ -191,11 +200,14 @@ class Fleet:
         return sorted(self.servers, key=digest)
 
     def ask_first(self, key: bytes, ask: Callable[[Connection], Answer]) -> Tuple[Answer, str, Connection]:
-        """Asks the servers in the order of the key until one answers."""
+        """Asks the servers in the order of the key until one answers. Returns the answer, the server and the connection.
+
+        Raises `Unavailable` if none answers. A server that fails is skipped for the next `retry` seconds.
+        """
         failures = []
         for server in self.order(key):
             if self._dead_until.get(server, 0.0) > time.monotonic():
-                failures.append(f"{server}: it has failed a moment ago")
+                failures.append(f"{server}: skipped, as it failed less than {self._retry:g} s ago")
                 continue
             try:
                 answer, connection = self.ask(server, ask)
@@ -206,7 +218,10 @@ class Fleet:
         raise Unavailable("no server answers; " + "; ".join(failures))
 
     def ask(self, server: str, ask: Callable[[Connection], Answer]) -> Tuple[Answer, Connection]:
-        """Asks one server, on an idle connection if there is one: if that is closed the server may only have been restarted."""
+        """Asks one server, and returns the answer and the connection. Raises `OSError` if that fails.
+
+        Uses an idle connection if there is one, and a new one if that is closed: the server may only have been restarted.
+        """
         idle = self._take_idle(server)
         if idle is not None:
             try:
@@ -219,7 +234,7 @@ class Fleet:
         return _asked(connection, ask)
 
     def give_back(self, server: str, connection: Connection) -> None:
-        """Keeps a connection that holds nothing for the next who asks."""
+        """Keeps an open connection, on which nothing is held, for the next request."""
         with self._lock:
             self._forget_of_parent()
             self._idle.setdefault(server, []).append(connection)
@@ -241,7 +256,7 @@ class Fleet:
 
     def _forget_of_parent(self) -> None:
         if self._process != os.getpid():
-            # They are the parent's. To close them here does not end them there.
+            # The connections belong to the parent process. Closing them here does not end them there.
             self._process = os.getpid()
             for connections in self._idle.values():
                 for connection in connections:

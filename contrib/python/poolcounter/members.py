@@ -1,4 +1,4 @@
-"""Members of pools: named resources, such as accounts, phones or licences, that one client has for itself alone."""
+"""Members of pools: named resources, such as accounts, phones or licences, each held by one client at a time."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from ._wire import escape, seconds, text_of
 
 DEFAULT_PORT = 7532
 LONGEST_NAME = 255
-#: A member may be checked before it is handed out, even to a take that does not wait.
+#: Seconds allowed for a check of the member before it is handed out; a take with timeout 0 may need them, too.
 CHECK = 6.0
 
-#: Names that no attribute has.
+#: Names of options of a take, which attributes must not have.
 RESERVED = {"member", "n", "pri", "lease", "token"}
 
-#: A member as a provider describes it: its name, or the name and the attributes.
+#: Description of a member by its provider: a name, or a name and attributes.
 Described = Union[str, Tuple[str, Mapping[str, str]]]
 
 
 class NoMembers(PoolCounterError):
-    """There is no member. The protocol's word is in `reason`: `at_capacity`, `starting`, `no_provider`, `removed`, `limit`."""
+    """Refusal because no member is free. `reason` is `at_capacity`, `starting`, `no_provider`, `removed` or `limit`."""
 
     def __init__(self, pool: str, reason: str) -> None:
-        super().__init__(f"{pool}: no member comes ({reason})")
+        super().__init__(f"{pool}: no member is free ({reason})")
         self.reason = reason
 
 
 class Members:
-    """A client of the members of one or several servers, each `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`.
+    """Client of the members of one or several servers, each `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`.
 
-    Several servers share the pools by their names. `name` is shown as the holder of what is taken. Threads may share a client.
+    The name of a pool selects one of several servers. Lists and tables of the daemon show `name` as the holder of the members.
+    Timeouts are in seconds; a server that has failed is skipped for `retry` seconds. Threads may share a client.
     """
 
     def __init__(
@@ -70,13 +71,13 @@ class Members:
         attributes: Optional[Mapping[str, str]] = None,
         **more: str,
     ) -> Member:
-        """Takes a member of the pool, or of the group of that name, and waits for it for `timeout` seconds or without limit.
+        """Takes a member of the pool, or with `group` of the group of that name. Waits for `timeout` seconds; None: without limit.
 
-        Only a member that has the `attributes` is taken; those whose names are identifiers can be written as `region="us"`. With
-        `lease` it stays taken for so many seconds when the connection is lost. An exception of the kind `fail_on` that ends the
-        `with` says that the member failed; any other gives it back as it was.
+        Only a member that has the `attributes` is taken; attributes can also be written as arguments: `region="us"`. With `lease`
+        the member stays taken for that many seconds, even if the connection is lost. An exception of the kind `fail_on` that ends
+        the `with` returns the member as failed; after any other exception it is returned as it was.
 
-        Raises `NoMembers`, `TimedOut`, `QueueFull`, `Unavailable` and `Refused`.
+        Raises `NoMembers`, `TimedOut`, `QueueFull`, `Unavailable` or `Refused`, and `ValueError` for a name that cannot be sent.
         """
         wanted = {**(attributes or {}), **more}
         line, wait = _take(pool, timeout, member, priority, lease, group, wanted)
@@ -96,7 +97,7 @@ class Members:
         attributes: Optional[Mapping[str, str]] = None,
         **more: str,
     ) -> Iterator[List[Member]]:
-        """Takes so many members, all or none, as `take` does, and gives all back at the end of the `with`."""
+        """Takes `count` members, all or none, as `take` does, and gives them back at the end of the `with`. Raises as `take` does."""
         line, wait = _take(pool, timeout, None, priority, lease, group, {**(attributes or {}), **more})
         taken = self._take(pool, line + f" n={count}".encode(), wait, count, fail_on)
         with contextlib.ExitStack() as stack:
@@ -123,45 +124,48 @@ class Members:
         if word == b"LIMIT":
             raise NoMembers(pool, "limit")
         if lines[0] == b"NO_MEMBERS timeout":
-            raise TimedOut(f"{pool}: no member came free in time")
+            raise TimedOut(f"{pool}: no member was free in time")
         if word == b"NO_MEMBERS":
             raise NoMembers(pool, text_of(reason))
         raise _refusal(lines[0])
 
     def renew(self, pool: str, token: str, span: Optional[float] = None) -> None:
-        """Has a lease last for `span` seconds from now on, or as long as it was taken for. Raises `Lost` if there is no such lease."""
+        """Extends a lease to `span` seconds from now; None: to the time that it was taken for. Raises `Lost` if there is no such lease."""
         line = b"RENEW " + escape(token)
         self._ask(pool, line if span is None else line + b" " + seconds(span), b"RENEWED")
 
     def give_back(self, pool: str, token: str, ok: bool = True) -> None:
-        """Gives the member of a lease back, as it was or as failed. Raises `Lost` if there is no such lease."""
+        """Gives the member of a lease back; `ok=False` marks it as failed. Raises `Lost` if there is no such lease."""
         self._ask(pool, b"RETURN " + escape(token) + (b" OK" if ok else b" FAIL"), b"RETURNED")
 
     def declare(self, pool: str, init: int, max: int, **settings: Union[str, int, float]) -> None:
-        """Declares a pool, for operators: `init` members from the start and `max` at most, with settings as in poolcounter(8)."""
+        """Declares a pool with `init` members at the start and at most `max`. Needs the rights of an operator.
+
+        The settings are those of `[[members.pool]]` in poolcounter.toml(5). Raises `Refused`.
+        """
         words = [b"POOL", escape(pool, LONGEST_NAME), str(init).encode(), str(max).encode()]
         self._ask(pool, b" ".join(words + [escape(f"{key}={value}") for key, value in settings.items()]), b"OK")
 
     def remove(self, pool: str, graceful: bool = False) -> None:
-        """Removes a pool, for operators: at once, or as its members come back."""
+        """Removes a pool: at once, or with `graceful` as its members come back. Needs the rights of an operator. Raises `Refused`."""
         self._ask(pool, b"RMPOOL " + escape(pool, LONGEST_NAME) + (b" GRACEFUL" if graceful else b""), b"OK")
 
     def add(self, pool: str, member: str, **attributes: str) -> None:
-        """Adds a fixed member, for operators."""
+        """Adds a fixed member with attributes. Needs the rights of an operator. Raises `Refused`."""
         self._ask(pool, b"ADD " + escape(pool, LONGEST_NAME) + b" " + _described((member, attributes)), b"OK")
 
     def repair(self, pool: str, member: str) -> None:
-        """Takes a fixed member out of quarantine, for operators."""
+        """Takes a fixed member out of quarantine. Needs the rights of an operator. Raises `Refused`."""
         self._ask(pool, b"REPAIR " + escape(pool, LONGEST_NAME) + b" " + escape(member, LONGEST_NAME), b"OK")
 
     def utilization(self, pool: str) -> Dict[str, int]:
-        """Returns the figures of a pool: `max`, `in_use`, `free`, `quarantined` and so on."""
+        """Returns the figures of a pool by name: `max`, `in_use`, `free`, `quarantined` and so on. Raises `Refused`."""
         raw = escape(pool, LONGEST_NAME)
         words = self._query(raw, b"UTILIZATION " + raw, lambda connection: [_reply(connection)])[0].split()
         return {text_of(name): int(value) for name, value in zip(words[::2], words[1::2])}
 
     def states(self, pool: str) -> Dict[str, str]:
-        """Returns the members of a pool with what they do: `free`, `in_use`, `quarantined` and so on."""
+        """Returns the state of each member of a pool by name: `free`, `in_use`, `quarantined` and so on. Raises `Refused`."""
 
         def lines(connection: Connection) -> List[bytes]:
             found = [_reply(connection)]
@@ -183,11 +187,13 @@ class Members:
         clean: Optional[Callable[[str], bool]] = None,
         capacity: Optional[int] = None,
     ) -> Provider:
-        """Provides members of the pool up to the end of the `with`, on a thread of its own, which calls these functions one by one.
+        """Provides members of the pool until the end of the `with`. A thread calls the functions one at a time.
 
-        `start` gets a number that no other start has, and returns the name of a member, or the name and its attributes. A start that
-        raises an exception has failed. A member for which `check` or `clean` returns False, or raises, is dead. This is for tests: it
-        does not connect again, and its members go with it.
+        `start` gets a number that no other start has, and returns the name of a member, or the name and the attributes. A start that
+        raises an exception has failed. A member for which `check` or `clean` returns False, or raises, is dead. The provider has
+        at most `capacity` members; None: as many as the pool allows. Made for tests: it does not reconnect, and its members end with it.
+
+        Raises `Unavailable` or `Refused`.
         """
         line = b"PROVIDE " + escape(pool, LONGEST_NAME)
         if capacity is not None:
@@ -201,7 +207,7 @@ class Members:
         return Provider(connection, start, stop, check, clean)
 
     def close(self) -> None:
-        """Closes the idle connections. Members are not touched."""
+        """Closes the idle connections. Members that are taken stay taken."""
         self._fleet.close()
 
     def _query(self, pool: bytes, line: bytes, read: Callable[[Connection], List[bytes]]) -> List[bytes]:
@@ -221,14 +227,14 @@ class Members:
 
 
 class _Held:
-    """A connection with the members that are taken on it."""
+    """Connection on which members are taken, and their number."""
 
     def __init__(self, fleet: Fleet, server: str, connection: Connection, count: int) -> None:
         self.fleet = fleet
         self.server = server
         self.connection: Optional[Connection] = connection
         self.count = count
-        #: The reasons of what was lost, by the numbers of the leases.
+        #: Reasons of losses, by the numbers of the leases.
         self.losses: Dict[int, str] = {}
 
     def note(self, line: bytes) -> None:
@@ -238,7 +244,7 @@ class _Held:
 
     def ask(self, line: bytes) -> bytes:
         if self.connection is None:
-            raise Closed("the connection is gone")
+            raise Closed("the connection is closed")
         try:
             self.connection.send(line)
             return _reply(self.connection, 0.0, self.note)
@@ -252,7 +258,7 @@ class _Held:
             self.connection = None
 
     def leave(self) -> None:
-        """One member less: the last one leaves the connection to others."""
+        """Counts one member less. After the last one the connection is idle again."""
         self.count -= 1
         if self.count == 0 and self.connection is not None:
             self.fleet.give_back(self.server, self.connection)
@@ -260,7 +266,7 @@ class _Held:
 
 
 class Member:
-    """A member that is taken, up to the end of its `with`."""
+    """Member that is taken until the end of its `with`."""
 
     def __init__(self, held: _Held, line: bytes, fail_on: Type[BaseException]) -> None:
         words = line.split()
@@ -269,20 +275,20 @@ class Member:
         self._held = held
         self._fail_on = fail_on
         self._is_taken = True
-        #: The number of its lease, higher than that of any before: what the member works on can refuse who comes with a lower one.
+        #: Number of the lease, higher than that of any earlier lease: a fencing token, so that resources can refuse older leases.
         self.lease = int(words[1])
-        #: The pool that it belongs to.
+        #: Name of the pool.
         self.pool = text_of(words[2])
-        #: Its name. A space in it is `%20`.
+        #: Name of the member. A space in it is `%20`.
         self.name = text_of(words[3])
-        #: What renews or returns the lease on any connection, if it was taken with a lease.
+        #: Token that renews or returns the lease on any connection; None without a lease.
         self.token: Optional[str] = found.pop("token", None)
-        #: Its attributes.
+        #: Attributes of the member.
         self.attributes: Dict[str, str] = found
 
     @property
     def lost(self) -> Optional[str]:
-        """Why it is no longer held: the protocol's word, or `connection`. None while it is held, as far as is known. Does not wait."""
+        """Reason of the loss: a word of the protocol, or `connection`; None if no loss is known. Does not wait."""
         if self._is_taken and self._held.connection is not None:
             try:
                 for line in self._held.connection.pending():
@@ -295,14 +301,17 @@ class Member:
         return reason
 
     def renew(self, span: Optional[float] = None) -> None:
-        """Has its lease last for `span` seconds from now on, or as long as it was taken for. Raises `Lost` if there is none."""
+        """Extends the lease to `span` seconds from now; None: to the time that it was taken for.
+
+        Raises `Lost` if the lease has ended, and `ValueError` if the member was taken without one.
+        """
         if self.token is None:
-            raise ValueError("it was taken without a lease")
+            raise ValueError(f"{self.name} was taken without lease=")
         line = b"RENEW " + self.token.encode()
         self._ask(line if span is None else line + b" " + seconds(span), b"RENEWED")
 
     def give_back(self, ok: bool = True) -> None:
-        """Gives it back, as it was or as failed. Raises `Lost` if it was lost before. A second time has no effect."""
+        """Gives the member back; `ok=False` marks it as failed. Raises `Lost` if it was lost before. A second call has no effect."""
         if not self._is_taken:
             return
         self._is_taken = False
@@ -313,9 +322,9 @@ class Member:
             self._held.leave()
 
     def keep(self) -> str:
-        """Leaves it taken, and returns the token that gives it back. It needs a lease."""
+        """Leaves the member taken, and returns the token that gives it back. Raises `ValueError` if it was taken without a lease."""
         if self.token is None:
-            raise ValueError("it was taken without a lease")
+            raise ValueError(f"{self.name} was taken without lease=")
         self._is_taken = False
         self._held.leave()
         return self.token
@@ -352,12 +361,12 @@ class Member:
         try:
             self.give_back(ok=not issubclass(kind, self._fail_on))
         except PoolCounterError:
-            # The exception that ends the `with` is the one to be seen.
+            # Ignored, so that the exception that ends the `with` is raised.
             pass
 
 
 class Provider:
-    """A provider, up to the end of its `with`."""
+    """Provider of members until the end of its `with`."""
 
     def __init__(
         self,
@@ -374,16 +383,17 @@ class Provider:
         self._clean = clean
         self._is_ending = threading.Event()
         self._waker, self._wake = socket.socketpair()
-        #: The names of the members that it has started and not stopped.
+        #: Names of the members that are started and not stopped yet.
         self.members: List[str] = []
         self._thread = threading.Thread(target=self._serve, name="poolcounter-provider", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Takes its members out of the pool, and stops them."""
-        if not self._is_ending.is_set():
-            self._is_ending.set()
-            self._wake.send(b"x")
+        """Takes the members of this provider out of the pool, and stops them. A second call has no effect."""
+        self._is_ending.set()
+        # The thread sees the end of the stream, unless it has ended by itself.
+        self._wake.close()
+        if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def __enter__(self) -> Provider:
@@ -398,7 +408,7 @@ class Provider:
         try:
             while not self._is_ending.is_set():
                 for line in self._connection.pending():
-                    # Others are answers to what was said: late ones are refused, which is no fault.
+                    # Other lines are replies to results: late results are refused, which is no fault.
                     if line.startswith(b"!"):
                         self._connection.send(self._answer(line))
                 select.select([self._connection.fileno(), self._waker.fileno()], [], [])
@@ -409,7 +419,6 @@ class Provider:
             self._stop_one(member)
         self.members.clear()
         self._waker.close()
-        self._wake.close()
 
     def _answer(self, line: bytes) -> bytes:
         task, _, what = line.split()[:3]
@@ -462,7 +471,7 @@ def _take(
 def _pairs(attributes: Mapping[str, str]) -> List[bytes]:
     reserved = RESERVED.intersection(attributes)
     if reserved:
-        raise ValueError(f"no attribute has the name of an option: {', '.join(sorted(reserved))}")
+        raise ValueError(f"an attribute cannot have the name of an option of a take: {', '.join(sorted(reserved))}")
     return [escape(name, LONGEST_NAME) + b"=" + escape(value, LONGEST_NAME) for name, value in attributes.items()]
 
 
@@ -472,7 +481,7 @@ def _described(described: Described) -> bytes:
 
 
 def _reply(connection: Connection, wait: float = 0.0, note: Callable[[bytes], None] = lambda line: None) -> bytes:
-    """Returns the next line that answers a request."""
+    """Returns the next reply. Lines that the server sends by itself, which begin with `!`, go to `note`."""
     while True:
         line = connection.line(wait)
         if not line.startswith(b"!"):

@@ -1,4 +1,4 @@
-"""Locks of pools: so many may work at a time, so many may wait, and who comes then is turned away."""
+"""Locks of pools: a limited number of clients hold one, a limited number wait, and further ones are refused."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ DEFAULT_PORT = 7531
 
 
 class Pools:
-    """A client of the pools of one or several servers, each `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`.
+    """Client of the pools of one or several servers, each `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`.
 
-    Several servers share the keys as MediaWiki does it: all clients name them in the same words. A server that has failed is not asked
-    for `retry` seconds. `who` is shown to those who look at the holders of a key.
+    Keys are distributed over several servers as MediaWiki does it, so all clients must spell the servers alike. Timeouts are in
+    seconds; a server that has failed is skipped for `retry` seconds. Lists of the holders of a key show `who`. Threads may share a
+    client.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class Pools:
         anyone: bool = False,
         hold: Optional[float] = None,
     ) -> Lock:
-        """Waits for a lock of the key, for `timeout` seconds or without limit.
+        """Waits for a lock of the key, for `timeout` seconds; None: without limit.
 
-        `workers` may hold one at a time, `queue` may hold or wait. With `anyone`, work that another client finishes meanwhile need not be
-        done: the lock is `done` then, and nothing is held. After `hold` seconds the server takes the lock back.
+        At most `workers` clients hold a lock of the key at a time, and at most `queue` hold or wait. With `anyone`, the lock is `done`
+        and not held if another client finishes the work meanwhile. The server takes the lock back after `hold` seconds.
 
-        Raises `QueueFull`, `TimedOut`, `Unavailable` if no server answers, and `Refused`.
+        Raises `QueueFull`, `TimedOut`, `Refused`, `Unavailable` if no server answers, and `ValueError` for a key that cannot be sent.
         """
         raw = escape(key)
         words = [b"ACQ4ANY" if anyone else b"ACQ4ME", raw, str(workers).encode(), str(queue).encode(), seconds(timeout)]
@@ -66,31 +67,31 @@ class Pools:
         if answer == b"DONE":
             return Lock(self._fleet, server, None, key, raw)
         if answer == b"QUEUE_FULL":
-            raise QueueFull(f"{key}: {queue} run or wait already")
+            raise QueueFull(f"{key}: {queue} hold the lock or wait already")
         if answer == b"TIMEOUT":
-            raise TimedOut(f"{key}: no lock came free within {timeout} s")
+            raise TimedOut(f"{key}: no lock was free within {timeout} s")
         raise Refused(text_of(answer[len(b"ERROR ") :] if answer.startswith(b"ERROR ") else answer))
 
     def close(self) -> None:
-        """Closes the idle connections. Locks are not touched."""
+        """Closes the idle connections. Locks that are held stay held."""
         self._fleet.close()
 
 
 class Lock:
-    """A lock, up to the end of its `with`. If that ends with an exception the work counts as not done, so that another client does it."""
+    """Lock that is held until the end of its `with`. If that ends with an exception the work counts as not done, and a waiter does it."""
 
     def __init__(self, fleet: Fleet, server: str, connection: Optional[Connection], key: str, raw: bytes) -> None:
         self._fleet = fleet
         self._server = server
         self._connection = connection
         self._raw = raw
-        #: The key.
+        #: Key of the lock.
         self.key = key
-        #: Whether another client has done the work, so that nothing is held.
+        #: True if another client has done the work, so that no lock is held.
         self.done = connection is None
 
     def release(self) -> None:
-        """Gives it back: the work is done. Raises `Lost` if it was lost before. A second time has no effect."""
+        """Releases the lock: the work is done. Raises `Lost` if it was lost before. A second call has no effect."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -102,12 +103,12 @@ class Lock:
             raise Lost(f"{self.key}: {error}") from error
         self._fleet.give_back(self._server, connection)
         if answer != b"RELEASED":
-            raise Lost(f"{self.key}: its time was over")
+            raise Lost(f"{self.key}: the server had taken the lock back")
 
     def abandon(self) -> None:
-        """Gives it back: the work is not done, and those who wait for it are not told that it is."""
+        """Gives the lock up: the work is not done, and the next waiter gets the lock. A second call has no effect."""
         if self._connection is not None:
-            # The daemon tells the end of a connection from a release.
+            # The daemon treats the end of a connection differently from a release.
             self._connection.close()
             self._connection = None
 

@@ -1,4 +1,4 @@
-"""A daemon for a test: `POOLCOUNTER_PROGRAM` says which program it is."""
+"""Daemon of a test: the program in `POOLCOUNTER_PROGRAM`, or else `poolcounter` in the path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROGRAM: Optional[str] = os.environ.get("POOLCOUNTER_PROGRAM") or shutil.which("
 
 
 class Daemon:
-    """A running daemon with pools and members."""
+    """Running daemon with pools and members."""
 
     def __init__(self, pools: str = "127.0.0.1:0", members: str = "127.0.0.1:0") -> None:
         assert PROGRAM is not None
@@ -29,7 +29,7 @@ class Daemon:
             if there:
                 self.pools = there.group(1)
                 return
-        raise AssertionError("the daemon does not start")
+        raise AssertionError("the daemon ended before it listened")
 
     def stop(self) -> None:
         if self._process.returncode is None:
@@ -38,17 +38,17 @@ class Daemon:
 
 
 class DaemonTest(unittest.TestCase):
-    """A test with a daemon of its own."""
+    """Test with a daemon of its own; skipped if there is no program."""
 
     def setUp(self) -> None:
         if PROGRAM is None:
-            self.skipTest("POOLCOUNTER_PROGRAM names no daemon")
+            self.skipTest("no daemon: set POOLCOUNTER_PROGRAM")
         self.daemon = Daemon()
         self.addCleanup(lambda: self.daemon.stop())
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        """Waits for something that another process does."""
+        """Waits until `is_so` returns True. Fails after 30 seconds."""
         deadline = time.monotonic() + 30
         while not is_so():
-            self.assertLess(time.monotonic(), deadline, "it does not come true")
+            self.assertLess(time.monotonic(), deadline, "the condition is still false")
             time.sleep(0.005)

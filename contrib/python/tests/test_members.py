@@ -37,7 +37,7 @@ class MembersTest(DaemonTest):
         with self.members.take("acc") as later:
             self.assertGreater(later.lease, member.lease)
 
-    def test_an_exception_says_that_the_member_failed(self) -> None:
+    def test_an_exception_returns_the_member_as_failed(self) -> None:
         with self.assertRaises(ZeroDivisionError):
             with self.members.take("acc", member="a"):
                 raise ZeroDivisionError
@@ -77,7 +77,7 @@ class MembersTest(DaemonTest):
             self.assertIsNone(member.lost)
         self.assertEqual(self.states(), "a quarantined b free c free")
 
-    def test_a_loss_is_told(self) -> None:
+    def test_a_loss_is_reported(self) -> None:
         member = self.members.take("acc", member="a")
         self.assertIsNone(member.lost)
         self.members._ask("acc", f"TAKEBACK {member.lease}".encode(), b"OK")
@@ -167,6 +167,26 @@ class MembersTest(DaemonTest):
             with self.members.take("db", timeout=30) as member:
                 self.assertEqual(member.name, "db2")
         self.assertEqual(asked[:2], ["clean db1", "check db1"])
+
+    def test_a_provider_is_closed_in_any_state(self) -> None:
+        self.members.declare("db", 1, 1)
+        stopped: List[str] = []
+        provider = self.members.provide("db", lambda number: f"db{number}", stop=stopped.append)
+        self.until(lambda: provider.members == ["db1"])
+        closing = [threading.Thread(target=provider.close) for _ in range(4)]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join()
+        provider.close()
+        self.assertEqual(stopped, ["db1"])
+        # It ends by itself with its server, before it is closed.
+        ended = threading.Event()
+        lost = self.members.provide("db", lambda number: "lost", stop=lambda name: ended.set())
+        self.until(lambda: lost.members == ["lost"])
+        self.daemon.stop()
+        self.assertTrue(ended.wait(30))
+        lost.close()
 
 
 if __name__ == "__main__":

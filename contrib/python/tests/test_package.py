@@ -1,4 +1,4 @@
-"""What is built and written of the package: the files that are installed, the examples of the README, the fixture of pytest."""
+"""Tests of the built package, of the examples in the README, and of the fixture of pytest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class BuildTest(unittest.TestCase):
-    def test_what_is_built_can_be_used(self) -> None:
+    def test_the_built_packages_can_be_imported(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
             subprocess.run([sys.executable, ROOT / "backend.py", directory], check=True, stdout=subprocess.DEVNULL)
             stem = f"poolcounter-{poolcounter.__version__}"
@@ -49,7 +49,7 @@ class BuildTest(unittest.TestCase):
 
 
 class ReadmeTest(DaemonTest):
-    def test_the_examples_do_what_they_say(self) -> None:
+    def test_the_examples_run_as_printed(self) -> None:
         operator = Members(self.daemon.members)
         operator.declare("accounts", 0, 2)
         operator.add("accounts", "ci-11", region="us")

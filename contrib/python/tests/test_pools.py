@@ -38,7 +38,7 @@ class PoolsTest(DaemonTest):
         waiter.join()
         self.assertEqual(done, [True])
 
-    def test_work_that_raises_is_done_by_the_next(self) -> None:
+    def test_an_exception_passes_the_work_to_the_next_waiter(self) -> None:
         done = []
 
         def wait() -> None:
@@ -65,7 +65,7 @@ class PoolsTest(DaemonTest):
         connection.close()
         return answer
 
-    def test_a_lock_whose_time_is_over_is_lost(self) -> None:
+    def test_a_lock_is_lost_after_hold_seconds(self) -> None:
         with self.assertRaises(Lost):
             with self.pools.acquire("k", hold=0.05):
                 time.sleep(0.3)
@@ -89,7 +89,7 @@ class PoolsTest(DaemonTest):
         for number in range(10):
             both.acquire(f"key {number}", timeout=0).release()
 
-    def test_what_is_wrong_is_said(self) -> None:
+    def test_wrong_requests_raise(self) -> None:
         for name in ["", "a\nb", "a\0"]:
             with self.assertRaises(ValueError):
                 self.pools.acquire(name)
@@ -119,7 +119,7 @@ class WireTest(unittest.TestCase):
         self.assertEqual(fleet.order("enwiki:ArticleView:Michael Jackson".encode()), wanted)
         self.assertEqual(fleet.order(b"k"), ["10.0.0.6", "10.0.0.7:7532", "10.0.0.5"])
 
-    def test_values_are_written_as_the_protocol_has_them(self) -> None:
+    def test_names_and_seconds_are_written_as_the_protocol_requires(self) -> None:
         self.assertEqual([seconds(value) for value in (0, 15, 0.25, 100, None)], [b"0", b"15", b"0.25", b"100", b"4294967295"])
         self.assertEqual(escape("a b ü"), b"a%20b%20\xc3\xbc")
 

@@ -1,4 +1,4 @@
-//! The options of `exec`: one table.
+//! Options of `exec`, as one table.
 
 use super::TRY_LATER;
 use crate::run_child::OnLost;
@@ -7,55 +7,55 @@ use poolcounter_client::MOST_LIMITS;
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::time::Duration;
 
-/// Settings that the options make.
+/// Settings of the command.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ExecSettings {
-    /// The pool; empty until it is named.
+    /// Key of the pool; empty until set.
     pub key: Vec<u8>,
-    /// So many may run at a time.
+    /// Limit of commands that run at a time.
     pub workers: u32,
-    /// So many may run or wait.
+    /// Limit of commands that run or wait.
     pub queue: u32,
-    /// The further keys that it needs a lock of, with how many may hold one, and hold or wait.
+    /// Further keys to lock, each with its limits of holders, and of holders and waiters.
     pub also: Vec<(Vec<u8>, u32, u32)>,
-    /// How long to wait for a lock.
+    /// Time limit of the wait for a lock.
     pub timeout: Duration,
-    /// The longest to hold it; None is without limit.
+    /// Time limit of the lock; None for no limit.
     pub hold: Option<Duration>,
-    /// Whether it is enough that somebody else does the work.
+    /// True if the command need not run after another client has done the work.
     pub is_for_anyone: bool,
-    /// The exit status when somebody else has done it.
+    /// Exit status if another client has done the work.
     pub done_exit: u8,
-    /// Where to ask.
+    /// Servers to ask.
     pub servers: Servers,
-    /// Whether to ask again if no server answers, for as long as a lock is waited for.
+    /// True if the request is repeated while no server replies, until the timeout.
     pub retries: bool,
-    /// Whether to run without a lock if no server answers.
+    /// True if the command runs without a lock if no server replies.
     pub fails_open: bool,
-    /// The exit status when there is no lock.
+    /// Exit status if the lock is not available.
     pub conflict_exit: u8,
-    /// Whether to say nothing about locks that it does not get.
+    /// True if a lock that is not available is not reported.
     pub is_quiet: bool,
-    /// What to do when the lock is lost.
+    /// Reaction to the loss of the lock.
     pub on_lost: OnLost,
-    /// Whether to tell how long it waited.
+    /// True if the time waited is printed.
     pub prints_wait: bool,
-    /// Who it says to be, if that is not what it is.
+    /// Name shown to others; None for the default name.
     pub who: Option<String>,
 }
 
-/// The longest that the protocol can wait, in seconds: 136 years.
+/// Longest timeout of the protocol, in seconds: 136 years.
 const NO_LIMIT_S: u32 = u32::MAX;
 
-/// The table.
+/// Options of the command.
 pub const OPTIONS: &[Opt<ExecSettings>] = &[
     Opt {
         short: "k",
         long: "key",
         hint: "KEY",
-        doc_short: "the pool that the command belongs to; all that name it share its locks",
+        doc_short: "pool of the lock; all commands with the same key share its locks",
         doc_long: "
-            The pool; it must be given, here or in the environment as
+            Pool of the lock; required, here or in the environment as
             .Ev POOLCOUNTER_KEY .
             It is bytes in one line, which need not be text.
             Spaces in it are sent as
@@ -67,9 +67,9 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         short: "w",
         long: "workers",
         hint: "N",
-        doc_short: "how many may run at a time (default: 1)",
+        doc_short: "maximum number that run at a time (default: 1)",
         doc_long: "
-            How many may run at a time.
+            Maximum number of commands that run at a time.
             The default is 1.",
         set: |settings, value| assign(&mut settings.workers, number(value, 1..=u32::MAX)),
         ..Opt::BLANK
@@ -78,10 +78,10 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         short: "q",
         long: "queue",
         hint: "N",
-        doc_short: "how many may run or wait; more are turned away at once (default: without limit)",
+        doc_short: "maximum number that run or wait; further ones are refused at once (default: without limit)",
         doc_long: "
-            How many may run or wait.
-            Who comes then is turned away at once.
+            Maximum number that run or wait.
+            Further ones are refused at once.
             The default is no limit.",
         set: |settings, value| assign(&mut settings.queue, number(value, 1..=u32::MAX)),
         ..Opt::BLANK
@@ -89,16 +89,16 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
     Opt {
         long: "also",
         hint: "KEY:N[:QUEUE]",
-        doc_short: "a further pool that it needs a lock of at the same time, for N at a time; repeatable",
+        doc_short: "further pool whose lock is needed at the same time, for N at a time; repeatable",
         doc_long: "
-            A further pool that the command needs a lock of, with how many may run at a time and how many may run or wait.
-            It gets all of its locks at once or none, and holds none while it waits for another.
+            Further pool of which the command needs a lock, with the maximum number that run at a time and that run or wait.
+            All locks are granted together; none is held while the command waits for another.
             May be given up to four times.
-            The C daemon does not know of further pools.",
+            The C daemon does not support this.",
         repeats: true,
         set_bytes: Some(|settings, value| {
             if settings.also.len() == MOST_LIMITS {
-                return Err(format!("{MOST_LIMITS} of them at most"));
+                return Err(format!("allowed: the option can be given {MOST_LIMITS} times at most"));
             }
             settings.also.push(further(value)?);
             Ok(())
@@ -109,10 +109,10 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         short: "t",
         long: "timeout",
         hint: "SECONDS",
-        doc_short: "how long to wait for a lock; 0: not at all (default: without limit)",
+        doc_short: "maximum time to wait for a lock; 0: do not wait (default: without limit)",
         doc_long: "
-            How long to wait for a lock.
-            With 0 nothing waits.
+            Maximum time to wait for a lock.
+            With 0 it does not wait.
             Decimals are allowed.
             The default is no limit.",
         set: |settings, value| assign(&mut settings.timeout, seconds(value)),
@@ -121,10 +121,10 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
     Opt {
         long: "hold",
         hint: "SECONDS",
-        doc_short: "the longest to hold the lock; the server takes it back then (default: without limit)",
+        doc_short: "maximum time to hold the lock, after which the server takes it back (default: without limit)",
         doc_long: "
-            The longest to hold the lock.
-            The server gives it to somebody else then; see
+            Maximum time to hold the lock.
+            After that the server may grant it to another client; see
             .Fl -on-lost .
             With 0, which is the default, there is no limit.",
         set: |settings, value| {
@@ -135,9 +135,9 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
     Opt {
         short: "a",
         long: "any",
-        doc_short: "it is enough that one does the work: whoever waits until then does not run the command",
+        doc_short: "run the command only once: skip it if another client finishes it while this one waits",
         doc_long: "
-            Runs the command only once: if another client finishes it successfully while this one waits, it is skipped.
+            Run the command only once: it is skipped if another client finishes it successfully while this one waits.
             The status is that of
             .Fl -done-exit
             then.
@@ -148,9 +148,9 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
     Opt {
         long: "done-exit",
         hint: "STATUS",
-        doc_short: "the exit status when somebody else has done the work (default: 0)",
+        doc_short: "exit status when another client has done the work (default: 0)",
         doc_long: "
-            The exit status when somebody else has done the work.
+            Exit status when another client has done the work.
             The default is 0.",
         set: |settings, value| assign(&mut settings.done_exit, number(value, 0..=u8::MAX)),
         ..Opt::BLANK
@@ -158,9 +158,9 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
     Opt {
         long: "conflict-exit",
         hint: "STATUS",
-        doc_short: "the exit status when there is no lock: the queue is full, or the time is over (default: 75)",
+        doc_short: "exit status when there is no lock: the queue is full, or the timeout is over (default: 75)",
         doc_long: "
-            The exit status when there is no lock, because too many run or wait already, or none came free in time.
+            Exit status when there is no lock: the queue is full, or the timeout is over.
             The default is 75.",
         set: |settings, value| assign(&mut settings.conflict_exit, number(value, 0..=u8::MAX)),
         ..Opt::BLANK
@@ -169,15 +169,15 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         doc_long: "
             A server.
             May be given several times.
-            The default is what
+            The default is the list in
             .Ev POOLCOUNTER_SERVERS
-            names in the environment, with commas or spaces between them, else this machine.",
+            in the environment, separated by commas or spaces, or else this machine.",
         ..Opt::SERVER
     },
     Opt::TLS,
     Opt {
         long: "retry",
-        doc_short: "while no server answers, ask again, until the time to wait for a lock is over",
+        doc_short: "while no server answers, ask again until the timeout is over",
         doc_long: "
             While no server answers, ask again, twice a second at first and every four seconds in the end, until the time of
             .Fl -timeout
@@ -199,45 +199,45 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        doc_short: "when the lock is lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_short: "when the lock is lost while the command runs: only warn, or also terminate or kill it (default: warn)",
         doc_long: "
-            What to do when the lock is lost while the command runs, because the connection is gone or the time of
+            Action when the lock is lost while the command runs, because the connection is lost or the time of
             .Fl -hold
             is over:
             .Cm warn ,
-            which is the default, only says so;
+            which is the default, prints a line;
             .Cm term
             sends
             .Dv SIGTERM
             as well, and
             .Cm kill
             .Dv SIGKILL .
-            A server whose machine died is noticed after 30 seconds.",
+            A server whose machine died is detected after 30 seconds.",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "quiet",
-        doc_short: "when there is no lock, say so by the exit status only",
+        doc_short: "print nothing when there is no lock; only set the exit status",
         doc_long: "
-            When there is no lock, say so by the exit status only, and do not show on a terminal that one is waited for.",
+            Print nothing when there is no lock, and no line about the wait on a terminal; only set the exit status.",
         set: |settings, _| assign(&mut settings.is_quiet, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "print-wait",
-        doc_short: "tell how long it waited",
+        doc_short: "print the time waited for the lock",
         doc_long: "
-            Tell on the standard error how long it waited.",
+            Print on the standard error how long it waited for the lock.",
         set: |settings, _| assign(&mut settings.prints_wait, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "who",
         hint: "NAME",
-        doc_short: "who it says to be to the server, for people who look (default: USER@HOST:PID)",
+        doc_short: "name shown to operators as the holder or waiter (default: USER@HOST:PID)",
         doc_long: "
-            Who it says to be, in 64 characters, for the people who look at what the server holds.
+            Name of at most 64 characters that is shown to operators as the holder or waiter.
             The default is
             .Ql user@host:pid .",
         set: |settings, value| assign(&mut settings.who, Ok(Some(value.into()))),
@@ -270,17 +270,17 @@ impl Default for ExecSettings {
     }
 }
 
-/// Reads the name of a pool.
+/// Parses the key of a pool.
 ///
 /// # Errors
 ///
-/// What it should be, when no request can carry it.
+/// A description of valid keys, if no request can carry it.
 pub fn key(value: &[u8]) -> Result<Vec<u8>, String> {
     let is_sendable = !value.is_empty() && !value.iter().any(|byte| matches!(byte, b'\n' | b'\r' | 0));
     is_sendable.then(|| value.into()).ok_or("a key: bytes in one line".into())
 }
 
-/// Reads `KEY:N` or `KEY:N:QUEUE`: the numbers are what stands last, as far as there are any.
+/// Parses `KEY:N` or `KEY:N:QUEUE`. The key may contain colons: up to two numbers are taken from the end.
 fn further(value: &[u8]) -> Result<(Vec<u8>, u32, u32), String> {
     let split = |bytes: &[u8]| {
         let at = bytes.iter().rposition(|byte| *byte == b':')?;
@@ -296,7 +296,7 @@ fn further(value: &[u8]) -> Result<(Vec<u8>, u32, u32), String> {
 }
 
 impl ExecSettings {
-    /// Whether it waits for as long as it takes.
+    /// Returns true if it waits without a time limit.
     pub fn waits_without_limit(&self) -> bool {
         self.timeout.as_secs() >= u64::from(NO_LIMIT_S)
     }
@@ -308,7 +308,7 @@ impl AsMut<Servers> for ExecSettings {
     }
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }

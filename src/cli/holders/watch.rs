@@ -1,35 +1,35 @@
-//! Who holds a lock or waits for it, looked at over and over: what has changed since the last look is told as events.
+//! Follows the holders and waiters of a key by repeated requests: prints changes between two of them as events.
 
 use super::state_of;
 use crate::command::Failure;
 use crate::exec::UNAVAILABLE;
 use crate::terminal::{ascii_where_invisible, print, printable, warn};
-use poolcounter_client::{Client, Error, ToldClaim};
+use poolcounter_client::{Client, Error, ListedClaim};
 use serde_json::json;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What is known of a pool, and where to look.
+/// Pool to follow, and its last known state.
 pub struct Watch<'a> {
     client: Client,
     key: &'a [u8],
     is_json: bool,
     begun: Instant,
-    /// What there was at the last look.
-    known: Vec<ToldClaim>,
-    /// Whether the last look came to nothing.
+    /// Claims in the last reply.
+    known: Vec<ListedClaim>,
+    /// True if the last request failed.
     is_blind: bool,
 }
 
-/// What has happened to a claim.
+/// Change of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WatchEvent {
-    /// It is there, and was not before.
+    /// New claim.
     Came,
-    /// It waited, and is held now.
+    /// A waiting claim that became a holder.
     Granted,
-    /// It is not there any more.
+    /// A claim that ended.
     Went,
 }
 
@@ -44,16 +44,16 @@ impl WatchEvent {
 }
 
 impl<'a> Watch<'a> {
-    /// Nothing was looked at yet.
+    /// Returns the state before the first request.
     pub fn new(client: Client, key: &'a [u8], is_json: bool) -> Watch<'a> {
         Watch { client, key, is_json, begun: Instant::now(), known: Vec::new(), is_blind: false }
     }
 
-    /// Looks until it is ended, or nobody reads what it prints.
+    /// Repeats the request until the process ends or its reader is gone.
     ///
     /// # Errors
     ///
-    /// When nothing can be printed, or the first look comes to nothing.
+    /// Fails if nothing can be printed, or the first request fails.
     pub fn run(mut self, interval: Duration) -> Result<ExitCode, Failure> {
         let mut is_first = true;
         loop {
@@ -78,8 +78,8 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn tell(&self, event: WatchEvent, claim: &ToldClaim) -> Result<ExitCode, Failure> {
-        let ToldClaim { peer, who, age, .. } = claim;
+    fn tell(&self, event: WatchEvent, claim: &ListedClaim) -> Result<ExitCode, Failure> {
+        let ListedClaim { peer, who, age, .. } = claim;
         let age = Duration::from(*age).as_secs_f64();
         if self.is_json {
             let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -90,34 +90,34 @@ impl<'a> Watch<'a> {
         }
         let name = if who.is_empty() { peer.clone() } else { format!("{who} at {peer}") };
         let what = match (event, claim.waits_for) {
-            (WatchEvent::Came, None) => format!("holds a lock, for {age:.3} s now"),
-            (WatchEvent::Came, Some(_)) => format!("waits, for {age:.3} s now"),
-            (WatchEvent::Granted, _) => format!("has a lock after its wait, for {age:.3} s now"),
-            (WatchEvent::Went, None) => format!("holds it no more; it did for {age:.3} s at the last look"),
-            (WatchEvent::Went, Some(_)) => format!("waits no more; it did for {age:.3} s at the last look"),
+            (WatchEvent::Came, None) => format!("holds a lock, for {age:.3} s so far"),
+            (WatchEvent::Came, Some(_)) => format!("waits, for {age:.3} s so far"),
+            (WatchEvent::Granted, _) => format!("was granted the lock after its wait, {age:.3} s ago"),
+            (WatchEvent::Went, None) => format!("no longer holds the lock; held it for {age:.3} s at the last poll"),
+            (WatchEvent::Went, Some(_)) => format!("no longer waits; had waited for {age:.3} s at the last poll"),
         };
         let since = self.begun.elapsed().as_secs_f64();
         print(&format!("{since:.1} s: {} {what}\n", printable(name.as_bytes())))
     }
 }
 
-/// Returns what has happened between two looks, the end of old claims first.
-fn changes<'c>(before: &'c [ToldClaim], now: &'c [ToldClaim]) -> Vec<(WatchEvent, &'c ToldClaim)> {
-    // One that is as old as before, or older, is the same.
-    let is_same = |old: &ToldClaim, new: &ToldClaim| {
+/// Returns the changes between two replies, ends of old claims first.
+fn changes<'c>(before: &'c [ListedClaim], now: &'c [ListedClaim]) -> Vec<(WatchEvent, &'c ListedClaim)> {
+    // A claim of the same age as before, or older, is the same one.
+    let is_same = |old: &ListedClaim, new: &ListedClaim| {
         (&old.peer, &old.who, old.waits_for) == (&new.peer, &new.who, new.waits_for) && new.age >= old.age
     };
-    let is_grant = |old: &ToldClaim, new: &ToldClaim| {
+    let is_grant = |old: &ListedClaim, new: &ListedClaim| {
         (&old.peer, &old.who) == (&new.peer, &new.who) && old.waits_for.is_some() && new.waits_for.is_none()
     };
-    // Each old claim stands for one of the new ones at most.
-    let mut left: Vec<Option<&ToldClaim>> = before.iter().map(Some).collect();
-    let mut take = |new: &ToldClaim, is_it: &dyn Fn(&ToldClaim, &ToldClaim) -> bool| {
+    // Each old claim matches at most one new one.
+    let mut left: Vec<Option<&ListedClaim>> = before.iter().map(Some).collect();
+    let mut take = |new: &ListedClaim, is_it: &dyn Fn(&ListedClaim, &ListedClaim) -> bool| {
         let found = left.iter_mut().find(|old| old.is_some_and(|old| is_it(old, new)));
         found.and_then(Option::take).is_some()
     };
-    let new: Vec<&ToldClaim> = now.iter().filter(|claim| !take(claim, &is_same)).collect();
-    let event = |claim: &&'c ToldClaim| match take(claim, &is_grant) {
+    let new: Vec<&ListedClaim> = now.iter().filter(|claim| !take(claim, &is_same)).collect();
+    let event = |claim: &&'c ListedClaim| match take(claim, &is_grant) {
         true => (WatchEvent::Granted, *claim),
         false => (WatchEvent::Came, *claim),
     };
@@ -132,15 +132,15 @@ mod tests {
     use poolcounter_client::Purpose;
     use poolcounter_core::time::Span;
 
-    fn claim(peer: &str, waits_for: Option<Purpose>, age: u64) -> ToldClaim {
-        ToldClaim { peer: peer.into(), who: "somebody".into(), waits_for, age: Span::from_secs(age) }
+    fn claim(peer: &str, waits_for: Option<Purpose>, age: u64) -> ListedClaim {
+        ListedClaim { peer: peer.into(), who: "somebody".into(), waits_for, age: Span::from_secs(age) }
     }
 
     #[test]
     fn changes_are_printed_once() {
         let me = Some(Purpose::Me);
         let first = [claim("a", None, 5), claim("b", me, 4), claim("c", me, 3), claim("a", None, 2)];
-        let told = |before: &[ToldClaim], now: &[ToldClaim]| {
+        let told = |before: &[ListedClaim], now: &[ListedClaim]| {
             let changes = changes(before, now).into_iter();
             changes.map(|(event, claim)| (event, claim.peer.clone())).collect::<Vec<_>>()
         };
@@ -156,7 +156,7 @@ mod tests {
                 event(WatchEvent::Came, "d")
             ]
         );
-        // It was given back and taken again between the looks.
+        // The lock was released and acquired again between the requests.
         let again = [claim("a", None, 1)];
         assert_eq!(told(&later[..1], &again), [event(WatchEvent::Went, "a"), event(WatchEvent::Came, "a")]);
     }

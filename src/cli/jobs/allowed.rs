@@ -1,11 +1,11 @@
-//! Which requests of `jobs` an option is for.
+//! Requests of `jobs` to which each option applies.
 
 use super::misuse;
 use super::options::OPTIONS;
 use crate::command::Failure;
 use crate::table::Given;
 
-/// Which requests an option is for; all, if it is not named here.
+/// Requests to which an option applies; options not listed apply to all.
 const FOR: &[(&str, &[&str])] = &[
     ("pri", &["put"]),
     ("delay", &["put", "run"]),
@@ -35,7 +35,7 @@ const FOR: &[(&str, &[&str])] = &[
     ("run", &["init-db"]),
 ];
 
-/// Fails if an option was given that is not for this request.
+/// Fails if an option was given that does not apply to this request.
 pub fn check(request: &str, given: &Given) -> Result<(), Failure> {
     let is_for_other = |long| FOR.iter().any(|(option, requests)| *option == long && !requests.contains(&request));
     let wrong = OPTIONS.iter().enumerate().find(|(row, option)| given.has(*row) && is_for_other(option.long));

@@ -1,24 +1,24 @@
-//! What a command with `--batch` reads and answers: lines. It knows no connections.
+//! Lines that a command with `--batch` reads and writes. Independent of connections.
 
 use poolcounter_client::JobId;
 use poolcounter_service::options::seconds;
 use std::time::Duration;
 
-/// What a command says of a job.
+/// Answer of a command about a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BatchAnswer {
-    /// It is done; with a time, its tube rests that long.
+    /// Done; with a duration, its tube is paused for that time.
     Done(JobId, Option<Duration>),
-    /// It has failed, for this reason.
+    /// Failed, for this reason.
     Failed(JobId, Vec<u8>),
-    /// The same, and another attempt would be in vain.
+    /// Failed for this reason, and to be buried instead of retried.
     Buried(JobId, Vec<u8>),
-    /// It was not begun, or is to be tried again, and is given back; with a time, all tubes of its wiki rest that long.
+    /// Not started, or to be retried, and released; with a duration, all tubes of its wiki are paused for that time.
     Released(JobId, Option<Duration>),
 }
 
 impl BatchAnswer {
-    /// Returns the job that it is about.
+    /// Returns the number of the job.
     pub fn id(&self) -> JobId {
         let (BatchAnswer::Done(id, _)
         | BatchAnswer::Failed(id, _)
@@ -28,8 +28,8 @@ impl BatchAnswer {
     }
 }
 
-/// Writes a job as a line: its number, a space, and its body, in which a backslash, a line feed and a carriage return are `\\`,
-/// `\n` and `\r`.
+/// Writes a job as a line: its number, a space, and its body, with a backslash, line feed or carriage return escaped as
+/// `\\`, `\n` or `\r`.
 pub fn write_line(id: JobId, body: &[u8], lines: &mut Vec<u8>) {
     lines.extend_from_slice(format!("{id} ").as_bytes());
     for byte in body {
@@ -43,7 +43,7 @@ pub fn write_line(id: JobId, body: &[u8], lines: &mut Vec<u8>) {
     lines.push(b'\n');
 }
 
-/// Reads `ID done [SECONDS]`, `ID fail TEXT`, `ID bury TEXT` or `ID release [SECONDS]`; None for anything else.
+/// Parses `ID done [SECONDS]`, `ID fail TEXT`, `ID bury TEXT` or `ID release [SECONDS]`; None for anything else.
 pub fn read_answer(line: &[u8]) -> Option<BatchAnswer> {
     let (id, rest) = split(line.trim_ascii_end());
     let id = JobId(id.iter().all(u8::is_ascii_digit).then(|| str::from_utf8(id).ok()?.parse().ok()).flatten()?);
@@ -56,7 +56,7 @@ pub fn read_answer(line: &[u8]) -> Option<BatchAnswer> {
     }
 }
 
-/// Reads seconds, or nothing.
+/// Parses seconds, or an empty text.
 fn pause(text: &[u8]) -> Option<Option<Duration>> {
     if text.is_empty() {
         return Some(None);
@@ -70,7 +70,7 @@ fn split(line: &[u8]) -> (&[u8], &[u8]) {
     (&line[..end], line.get(end + 1..).unwrap_or_default())
 }
 
-/// Undoes what [`write_line`] does; another backslash stands for itself.
+/// Reverses [`write_line`]; any other backslash is kept.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let (mut plain, mut rest) = (Vec::with_capacity(text.len()), text);
     while let [byte, behind @ ..] = rest {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_one_line_whatever_its_body_has() {
+    fn a_job_is_one_line_with_any_body() {
         let mut lines = Vec::new();
         write_line(JobId(7), b"a\\n b\nc\r\0\xff", &mut lines);
         write_line(JobId(8), b"", &mut lines);

@@ -1,4 +1,4 @@
-//! A command, and the jobs that it is given, one at a time: fed, touched while it runs, and settled by its answers or its end.
+//! A command and its jobs, one at a time: fed to it, touched while it runs, and settled by its answers or its end.
 
 use super::batch::{BatchAnswer, read_answer};
 use super::fetch::{HeldJob, SlotConnections};
@@ -16,45 +16,46 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// How often a job is touched in the time of its TTR, so that one that is late does no harm.
+/// Number of touches within a TTR, so that a late one does no harm.
 const TOUCHES: u32 = 3;
-/// The longest TTR would be touched once in decades: a connection that is lost in silence is noticed sooner.
+/// Longest time between touches: bounds the time until a silently lost connection is noticed.
 const LONGEST_TOUCH: Duration = Duration::from_secs(600);
-/// What is kept of a command's output: as much as the server keeps of why a job failed, less the line that tells its status.
+/// Bytes kept of the end of a command's output: the server's limit of a failure reason, less the line with the exit
+/// status.
 const TAIL: usize = 4000;
-/// Time for which jobs are taken back after the connection was lost, and the pause between two attempts.
+/// Time limit for taking jobs back after the connection was lost, and the pause between two attempts.
 const TAKE_BACK: Duration = Duration::from_secs(10);
 const TAKE_BACK_EVERY: Duration = Duration::from_millis(250);
 
-/// A command and its jobs.
+/// Command and its jobs.
 pub struct CommandRun {
     tube: String,
     process: Process,
-    /// Pipe from which it reads jobs, one at a time; None if it has its only one, or is to get no more.
+    /// Pipe from which it reads jobs, one at a time; None if it has its only job, or gets no more.
     input: Option<CommandInput>,
     is_batch: bool,
-    /// The job that it works on.
+    /// Job in progress.
     present: Option<HeldJob>,
-    /// Jobs that are reserved for it, which it was not given yet.
+    /// Jobs reserved for it but not passed to it yet.
     ahead: VecDeque<HeldJob>,
     pace: Pace,
-    /// Jobs whose outcome is known.
+    /// Jobs with a known outcome.
     outcomes: Outcomes,
-    /// When it began with the present job.
+    /// Start of the job in progress.
     since: Instant,
     touch_at: Instant,
-    /// Since when the connection is lost, and when it is tried next to take the jobs back.
+    /// Time at which the connection was lost, and time of the next attempt to take the jobs back.
     lost: Option<(Instant, Instant)>,
     is_late: bool,
-    /// True when others have been given the job that it works on.
+    /// True if another runner has got the job in progress.
     is_lost: bool,
-    /// Whether it was ended for the end of the runner.
+    /// True if it was ended because the runner ends.
     is_given_back: bool,
     has_ended: bool,
 }
 
 impl CommandRun {
-    /// Starts the command for a job. If that fails it returns the job.
+    /// Starts the command for a job. Returns the job with the error on failure.
     pub fn start(plan: &Plan<'_>, mut held: HeldJob) -> Result<CommandRun, Box<(io::Error, HeldJob)>> {
         let is_batch = plan.settings.batch > 1;
         let tube = held.status.tube.clone();
@@ -83,7 +84,7 @@ impl CommandRun {
         if let Some(input) = &mut input {
             input.add(&held.job);
         }
-        // It is not needed any more.
+        // The body is no longer needed.
         held.job.body = Vec::new();
         let mut run = CommandRun {
             outcomes: Outcomes::new(&tube),
@@ -110,23 +111,23 @@ impl CommandRun {
         self.present.iter().chain(&self.ahead)
     }
 
-    /// The connections on which jobs of it are reserved.
+    /// Returns the descriptors of the connections on which its jobs are reserved.
     pub fn descriptors<'c>(&self, connections: &'c SlotConnections<'_>) -> Vec<BorrowedFd<'c>> {
         let has = |is_fetched| self.lost.is_none() && self.held().any(|held| held.is_fetched == is_fetched);
         connections.descriptors(has(false), has(true))
     }
 
-    /// The outputs of the command, while there are some.
+    /// Returns the open outputs of the command.
     pub fn outputs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.process.outputs()
     }
 
-    /// The command's input, if there is something that it has had no room for.
+    /// Returns the command's input if unsent jobs wait for room in the pipe.
     pub fn full_input(&self) -> Option<BorrowedFd<'_>> {
         self.input.as_ref().filter(|input| input.has_more()).map(AsFd::as_fd)
     }
 
-    /// When there is something to do without news.
+    /// Returns the time of the next action without input.
     pub fn next_deadline(&self) -> Option<Instant> {
         let touch_at = (self.lost.is_none() && self.held().next().is_some()).then_some(self.touch_at);
         let tell_at = self.outcomes.tell_at().filter(|_| self.lost.is_none());
@@ -134,7 +135,7 @@ impl CommandRun {
         self.process.deadline().into_iter().chain(touch_at).chain(tell_at).chain(take_back_at).min()
     }
 
-    /// Does what there is to do, and returns whether it is over. `has_news` tells that a connection has something to say.
+    /// Performs the pending work, and returns true at the end. `has_news`: a connection has input.
     pub fn go_on(
         &mut self,
         plan: &Plan<'_>,
@@ -157,13 +158,13 @@ impl CommandRun {
             self.is_late = true;
         }
         if let Some(status) = self.process.status() {
-            // What it wrote before its end is here now.
+            // The output before its end is available now.
             self.read(plan, connections);
             self.settle(plan, status);
         }
         let now = Instant::now();
         self.take_back(plan, connections, now, ending);
-        // Nothing is to come now but the end of a connection.
+        // The only input possible now is the end of a connection.
         if self.lost.is_none() && self.held().next().is_some() && (has_news || self.touch_at <= now) {
             self.touch(plan, connections);
         }
@@ -175,7 +176,7 @@ impl CommandRun {
         self.has_ended && self.outcomes.is_empty()
     }
 
-    /// Reads what the command has written: passes on what is for people, and takes its answers.
+    /// Reads the command's outputs: passes on its output and its errors, and handles its answers.
     fn read(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
         self.process.read();
         for line in self.process.take_lines() {
@@ -184,7 +185,7 @@ impl CommandRun {
         for line in self.process.take_answers() {
             match read_answer(&line) {
                 Some(answer) => self.take_answer(plan, connections, answer),
-                None => warn(&format!("{}: this is no answer: {}", self.tube, printable(&line))),
+                None => warn(&format!("{}: unknown answer of the command: {}", self.tube, printable(&line))),
             }
         }
     }
@@ -196,7 +197,7 @@ impl CommandRun {
 
     fn take_answer(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>, answer: BatchAnswer) {
         let Some(held) = self.present.take_if(|held| held.job.id == answer.id()) else {
-            return warn(&format!("{}: an answer to job {}, which it does not work on", self.tube, answer.id()));
+            return warn(&format!("{}: the command answers job {}, which it does not have", self.tube, answer.id()));
         };
         let took = self.since.elapsed();
         self.process.renew(plan.settings.timeout);
@@ -223,7 +224,7 @@ impl CommandRun {
         self.outcomes.add(held, fate, took);
     }
 
-    /// Lets tubes rest: the command gets no more jobs of them.
+    /// Pauses tubes; the command gets no more of their jobs.
     fn rest(&mut self, connections: &mut SlotConnections<'_>, pattern: &str, time: Duration) {
         self.stop_feeding();
         if let Err(error) = connections.waiting.pause(pattern, time) {
@@ -231,7 +232,7 @@ impl CommandRun {
         }
     }
 
-    /// Gives back what was reserved ahead. The command gets no more.
+    /// Releases the jobs reserved ahead. The command gets no more jobs.
     fn stop_feeding(&mut self) {
         for held in self.ahead.drain(..) {
             self.outcomes.add(held, Fate::GivenBack(Duration::ZERO), Duration::ZERO);
@@ -241,7 +242,7 @@ impl CommandRun {
         }
     }
 
-    /// Gives the command its next job once it has none, and reserves more while it works on that.
+    /// Passes the next job to the command once it is idle, and reserves more jobs while it is busy.
     fn feed(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
         let most = plan.settings.batch;
         let Some(input) = &mut self.input else { return };
@@ -275,7 +276,7 @@ impl CommandRun {
         }
     }
 
-    /// The command has ended: says what becomes of its jobs.
+    /// Decides the outcome of its jobs after its end.
     fn settle(&mut self, plan: &Plan<'_>, status: u8) {
         (self.has_ended, self.input) = (true, None);
         if self.is_batch {
@@ -290,7 +291,7 @@ impl CommandRun {
         if !self.is_batch && status == 0 && !self.is_late {
             return self.outcomes.add(held, Fate::Done, took);
         }
-        // It has not failed if it was ended.
+        // A command that was ended has not failed.
         if self.is_given_back || self.is_lost {
             return self.outcomes.add(held, Fate::GivenBack(Duration::ZERO), took);
         }
@@ -322,25 +323,25 @@ impl CommandRun {
         }
         for (id, error) in expired {
             self.present.take_if(|held| held.job.id == id).iter().for_each(|held| self.lose(plan, held, &error));
-            // The command does not know these.
+            // The command has not received these jobs yet.
             let (gone, left): (VecDeque<_>, _) = self.ahead.drain(..).partition(|held| held.job.id == id);
             self.ahead = left;
             gone.iter().for_each(|held| self.outcomes.lose(plan, held, &error.to_string(), Duration::ZERO));
         }
     }
 
-    /// When the first of its jobs must be touched.
+    /// Returns the time between two touches of its jobs.
     fn touch_interval(&self) -> Duration {
         let intervals = self.held().map(|held| held.status.ttr / TOUCHES);
         intervals.min().unwrap_or(LONGEST_TOUCH).min(LONGEST_TOUCH)
     }
 
-    /// The connection is lost. The command goes on, as its answer counts once its job is taken back.
+    /// Handles the loss of the connection. The command runs on, because its answer counts once its job is taken back.
     fn begin_to_take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) {
         let now = Instant::now();
         self.lost = Some((now, now));
         for held in self.ahead.drain(..) {
-            // If that fails, others are given it all the same.
+            // If this fails, other runners get the job anyway.
             let _ = connections.of(&held).release(&held.job, Some(held.status.pri), Duration::ZERO);
             self.outcomes.lose(plan, &held, "the connection was lost; its command was not given it", Duration::ZERO);
         }
@@ -378,7 +379,7 @@ impl CommandRun {
         Ok(())
     }
 
-    /// Others have been given the job that the command works on.
+    /// Handles the loss of the job in progress to another runner.
     fn lose(&mut self, plan: &Plan<'_>, held: &HeldJob, error: &Error) {
         self.is_lost = true;
         self.stop_feeding();

@@ -1,4 +1,4 @@
-//! The connections of a slot: one waits for jobs of all that is watched, the other takes more of the same tube.
+//! Connections of a slot: one waits for jobs of all watched tubes, the other fetches more jobs of the same tube.
 
 use super::plan::Plan;
 use poolcounter_client::{Error, JobStatus, Reservation, ReservedJob, Runner};
@@ -6,16 +6,16 @@ use std::hash::{DefaultHasher, Hasher};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// The tube that a new connection watches.
+/// Tube that a new connection watches.
 const DEFAULT_TUBE: &str = "default";
 
-/// A job that is reserved.
+/// Reserved job.
 pub struct HeldJob {
     pub job: ReservedJob,
     pub status: JobStatus,
-    /// True when it was taken for a command that runs, on the connection for that.
+    /// True if it was reserved for a running command, on the connection `fetching`.
     pub is_fetched: bool,
-    /// Hash of its body, by which it is known again.
+    /// Hash of its body, to recognise the job later.
     fingerprint: u64,
 }
 
@@ -32,23 +32,23 @@ fn fingerprint(body: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// A slot's connections.
+/// Connections of a slot.
 pub struct SlotConnections<'a> {
     plan: &'a Plan<'a>,
     servers: Vec<String>,
-    /// It waits for the first job.
+    /// Connection that waits for the first job.
     pub waiting: Runner,
-    /// It takes more of the tube of the first. Its watches are plain names only: to change those of `waiting` for each batch
-    /// would cost the server as much as there are tubes.
+    /// Connection that fetches more jobs of the same tube. It watches only plain names: to change the watches of
+    /// `waiting` for each batch would cost the server time proportional to the number of tubes.
     fetching: Runner,
-    /// What that one watches.
+    /// Tube that `fetching` watches.
     fetched: String,
-    /// Whether `waiting` has its name and its watches.
+    /// True if `waiting` has its name and its watches.
     is_set_up: bool,
 }
 
 impl<'a> SlotConnections<'a> {
-    /// Nothing is connected yet.
+    /// Returns both connections, not connected yet.
     pub fn new(plan: &'a Plan<'a>, servers: &[String]) -> SlotConnections<'a> {
         let runner = || plan.settings.servers.runner_of(servers);
         SlotConnections {
@@ -61,9 +61,9 @@ impl<'a> SlotConnections<'a> {
         }
     }
 
-    /// Has the first connection watch what the runner is about.
+    /// Sets the name and the watches of the first connection.
     pub fn set_up(&mut self) -> Result<(), Error> {
-        // What it was told once, it tells each new connection.
+        // The runner itself restores them on each new connection.
         if self.is_set_up {
             return Ok(());
         }
@@ -81,11 +81,10 @@ impl<'a> SlotConnections<'a> {
         Ok(())
     }
 
-    /// Reserves up to so many more jobs of a tube, without waiting. If something fails there are none, and it is tried again for
-    /// the next.
+    /// Reserves up to `most` more jobs of a tube, without waiting. Returns none after a failure.
     pub fn fetch(&mut self, tube: &str, most: u32) -> Vec<HeldJob> {
         let fetched = self.try_fetch(tube, most).unwrap_or_else(|_| {
-            // What it watches now is not known.
+            // Its watches are unknown after the failure.
             self.fetching = self.plan.settings.servers.runner_of(&self.servers);
             self.fetched = DEFAULT_TUBE.into();
             Vec::new()
@@ -110,22 +109,22 @@ impl<'a> SlotConnections<'a> {
             Err(error) => return Err(error),
         };
         let told = runner.status_many(&jobs.iter().collect::<Vec<_>>())?;
-        // Of one that is unknown the TTR is over already.
+        // A job that is unknown has passed its TTR.
         Ok(jobs.into_iter().zip(told).filter_map(|(job, status)| Some((job, status.ok()?))).collect())
     }
 
-    /// The connection on which a job is reserved.
+    /// Returns the connection on which a job is reserved.
     pub fn of(&mut self, held: &HeldJob) -> &mut Runner {
         if held.is_fetched { &mut self.fetching } else { &mut self.waiting }
     }
 
-    /// Both connections, and whether jobs of the first or of the second are reserved on it.
+    /// Returns both connections, each with the `is_fetched` of the jobs reserved on it.
     pub fn both(&mut self) -> [(bool, &mut Runner); 2] {
         [(false, &mut self.waiting), (true, &mut self.fetching)]
     }
 
-    /// Reserves a job again, which was held by a connection that is lost, and returns whether that went well: it may be done, others
-    /// may have it, and a server that has lost all may have given its number to another.
+    /// Reserves a job again after its connection was lost. Returns false if it is done or taken, or if its number now
+    /// belongs to another job, because the server has lost its state.
     pub fn take_back(&mut self, held: &mut HeldJob) -> Result<bool, Error> {
         let runner = &mut self.waiting;
         let Some(mut job) = runner.reserve_job(held.job.id)? else { return Ok(false) };
@@ -139,21 +138,21 @@ impl<'a> SlotConnections<'a> {
         Ok(true)
     }
 
-    /// The descriptors of the first if `is_waiting`, and of the second if `is_fetching`. One on which nothing is reserved may be closed
-    /// for long, and is not to be polled.
+    /// Returns the descriptors of the first connection if `is_waiting`, and of the second if `is_fetching`. A
+    /// connection without reserved jobs may have been closed long ago, and must not be polled.
     pub fn descriptors(&self, is_waiting: bool, is_fetching: bool) -> Vec<BorrowedFd<'_>> {
         let polled = [(is_waiting, &self.waiting), (is_fetching, &self.fetching)];
         polled.into_iter().filter(|(is_polled, _)| *is_polled).filter_map(|(_, runner)| runner.descriptor()).collect()
     }
 
-    /// Gives up both connections.
+    /// Closes both connections.
     pub fn close(&mut self) {
         self.waiting.close();
         self.fetching.close();
     }
 }
 
-/// The same from a beanstalkd, which gives one at a time.
+/// Reserves up to `most` jobs from a plain beanstalkd, one at a time.
 fn one_by_one(runner: &mut Runner, most: u32) -> Result<Vec<ReservedJob>, Error> {
     let mut jobs = Vec::new();
     while jobs.len() < most as usize

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Returns a file that has the body of a job, from its beginning on: unlike a pipe, it needs nobody to go on writing to it.
+/// Returns a file with the body of a job, at its start. Unlike a pipe, it needs no writer.
 pub fn file_of(body: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("job", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(body)?;
@@ -16,16 +16,16 @@ pub fn file_of(body: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// A pipe to a command, and what it has had no room for.
+/// Pipe to a command, with its unsent bytes.
 pub struct CommandInput {
     pipe: PipeWriter,
     unsent: Vec<u8>,
-    /// True when no more jobs follow.
+    /// True if no more jobs follow.
     pub is_last: bool,
 }
 
 impl CommandInput {
-    /// Returns the command's end, too.
+    /// Returns the command's end of the pipe, and the input.
     pub fn new() -> io::Result<(PipeReader, CommandInput)> {
         let (reader, pipe) = io::pipe()?;
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -41,8 +41,7 @@ impl CommandInput {
         !self.unsent.is_empty()
     }
 
-    /// Writes as much as there is room for. A command that has closed its end reads no more, and its end tells what becomes of the
-    /// job.
+    /// Writes as much as the pipe takes. If the command has closed its end, its exit decides about the job.
     pub fn write(&mut self) {
         while !self.unsent.is_empty() {
             match self.pipe.write(&self.unsent) {

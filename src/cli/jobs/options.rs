@@ -1,4 +1,4 @@
-//! The options of `jobs`.
+//! Options of `jobs`.
 
 use super::FOREVER;
 use super::settings::JobCommandSettings;
@@ -11,21 +11,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How many commands run at a time at most: each has connections, a thread, a process and pipes.
+/// Limit of commands that run at a time: each has connections, a thread, a process and pipes.
 const MOST_PARALLEL: usize = 1000;
-/// How many jobs a command gets at most: the first and those that one `reserve-many` may take.
+/// Limit of jobs per command: that of one `reserve-many`.
 const MOST_BATCH: u32 = 1000;
 
-/// The options.
+/// Options of the command.
 pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "watch",
         hint: "PATTERN[:WEIGHT]",
-        doc_short: "run: run jobs of these tubes, too; repeatable",
+        doc_short: "run: also run jobs of these tubes; repeatable",
         doc_long: "
             For
             .Cm run :
-            run jobs of these tubes, too, as if they stood among the words.
+            also run jobs of these tubes, like those in the arguments.
             May be given several times.",
         repeats: true,
         set: |settings, value| {
@@ -38,11 +38,11 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
         short: "n",
         long: "parallel",
         hint: "N",
-        doc_short: "run: so many commands at a time (default: 1)",
+        doc_short: "run: number of commands at a time (default: 1)",
         doc_long: "
             For
             .Cm run :
-            how many commands run at a time, each with a connection of its own, and with another if it takes batches.
+            number of commands at a time, each with a connection of its own, and with another if it takes batches.
             The default is 1.",
         set: |settings, value| assign(&mut settings.parallel, number(value, 1..=MOST_PARALLEL)),
         ..Opt::BLANK
@@ -50,36 +50,36 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "batch",
         hint: "N",
-        doc_short: "run: give a command up to N jobs of a tube in its life, one at a time, which it answers (default: 1)",
+        doc_short: "run: give each command up to N jobs of a tube, one after the other, which it answers (default: 1)",
         doc_long: "
             For
             .Cm run :
-            give a command up to so many jobs of one tube in its life, one at a time, as described above.
-            The default, 1, gives it the body of one.",
+            give each command up to this number of jobs of one tube, one after the other, as described above.
+            With 1, the default, it gets the body of one job.",
         set: |settings, value| assign(&mut settings.batch, number(value, 1..=MOST_BATCH)),
         ..Opt::BLANK
     },
     Opt {
         long: "each-server",
-        doc_short: "run: serve each of the servers, not the first that answers",
+        doc_short: "run: serve every server, not only the first that answers",
         doc_long: "
             For
             .Cm run :
             run as many commands as
             .Fl -parallel
             says for each server, where each has queues of its own.
-            Otherwise all are for the first that answers.",
+            Without it, all commands are for the first server that answers.",
         set: |settings, _| assign(&mut settings.each_server, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         short: "q",
         long: "quiet",
-        doc_short: "run: say nothing of jobs that are done or given back",
+        doc_short: "run: print nothing about jobs that are done or given back",
         doc_long: "
             For
             .Cm run :
-            say nothing of jobs that are done or given back.",
+            print nothing about jobs that are done or given back.",
         set: |settings, _| assign(&mut settings.is_quiet, Ok(true)),
         ..Opt::BLANK
     },
@@ -91,7 +91,7 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
             For
             .Cm run :
             write metrics to this file every 10 seconds and at the end, for the textfile collector of Prometheus' node exporter,
-            which wants a name that ends in
+            which requires a name that ends in
             .Pa .prom .",
         set_bytes: Some(|settings, value| {
             assign(&mut settings.textfile, Ok(Some(PathBuf::from(OsStr::from_bytes(value)))))
@@ -101,15 +101,15 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "timeout",
         hint: "SECONDS",
-        doc_short: "run: end a command that takes longer, so that its job fails; 0 for never (default: 3600)",
+        doc_short: "run: end a command that takes longer, so that its job fails; 0: never (default: 3600)",
         doc_long: "
             For
             .Cm run :
-            how long a command may take; with
+            time limit of a command; with
             .Fl -batch ,
-            how long until its first or next answer.
-            The job's TTR is touched as long as it runs, so nothing else ends one that hangs.
-            Its process group is terminated then, and killed 5 seconds later, and the job has failed.
+            of each of its answers.
+            After that its process group is terminated, and killed 5 seconds later, and the job has failed.
+            The TTR of the job does not end a command that hangs, as the job is touched while the command runs.
             0 means never; the default is 3600.",
         set: |settings, value| assign(&mut settings.timeout, seconds(value).map(or_forever)),
         ..Opt::BLANK
@@ -117,14 +117,14 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "delay",
         hint: "SECONDS",
-        doc_short: "put: until it can be reserved (default: 0); run: until a job that failed is tried again (default: 10)",
+        doc_short: "put: time until the job can be reserved (default: 0); run: minimum time until a failed job is tried again (default: 10)",
         doc_long: "
             For
             .Cm put :
-            how long nobody can reserve the job; the default is 0.
+            time until the job can be reserved; the default is 0.
             For
             .Cm run :
-            how long a job that has failed waits at least until it is tried again; the default is 10.
+            minimum time until a failed job is tried again; the default is 10.
             Like all times of jobs it is rounded up to whole seconds.",
         set: |settings, value| assign(&mut settings.delay, seconds(value).map(Some)),
         ..Opt::BLANK
@@ -137,7 +137,7 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
             For
             .Cm run :
             bury the job, instead of trying it again, when its command ends with this status.
-            It counts as a failure, and its text is kept; a server that does not know that buries it without.
+            It counts as a failure, and its error is kept; a server without that extension buries it without an error.
             May be given several times.",
         repeats: true,
         set: |settings, value| number(value, 1..=u8::MAX).map(|status| settings.bury_on.push(status)),
@@ -146,11 +146,11 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        doc_short: "run: when others have been given the job, only say so, or terminate or kill its command (default: term)",
+        doc_short: "run: when the job was given to another runner, only warn, or terminate or kill the command (default: term)",
         doc_long: "
             For
             .Cm run :
-            what becomes of a command whose connection is lost, so that its job is given to others.
+            action for a command whose connection is lost and whose job was given to another runner.
             With
             .Cm warn
             it runs on, with
@@ -164,13 +164,13 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "grace",
         hint: "SECONDS",
-        doc_short: "run: after SIGTERM, let commands finish for so long, then give their jobs back (default: 60)",
+        doc_short: "run: time for commands to finish after SIGTERM, before their jobs are given back (default: 60)",
         doc_long: "
             For
             .Cm run :
-            how long commands may go on after a
-            .Dv SIGTERM
-            until they are terminated and their jobs given back.
+            time for commands to finish after a
+            .Dv SIGTERM ,
+            before they are terminated and their jobs given back.
             The default is 60.",
         set: |settings, value| assign(&mut settings.grace, seconds(value)),
         ..Opt::BLANK
@@ -178,16 +178,19 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "name",
         hint: "NAME",
-        doc_short: "run: the runner's name for operators (default: USER@HOST:PID)",
+        doc_short: "run: name of the runner for operators (default: USER@HOST:PID)",
         doc_long: "
             For
             .Cm run :
-            the runner's name in
+            name of the runner in
             .Ql summary runner
             and on the status page: 1 to 64 bytes without spaces.
             The default is
             .Ql user@host:pid .",
-        set: |settings, value| assign(&mut settings.name, Ok(Some(value.into()))),
+        set: |settings, value| match (1..=64).contains(&value.len()) && !value.contains([' ', '\r', '\n', '\0']) {
+            true => assign(&mut settings.name, Ok(Some(value.into()))),
+            false => Err("a name: 1 to 64 bytes without spaces and line ends".into()),
+        },
         ..Opt::BLANK
     },
     Opt {
@@ -197,7 +200,7 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
         doc_long: "
             For
             .Cm put :
-            the job's priority.
+            priority of the job.
             Jobs with a lower number are reserved first; the default is 65536.",
         set: |settings, value| assign(&mut settings.pri, number(value, 0..=u32::MAX)),
         ..Opt::BLANK
@@ -205,11 +208,11 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "ttr",
         hint: "SECONDS",
-        doc_short: "put: how long a runner may be silent until others are given the job (default: 60)",
+        doc_short: "put: time to run: how long a runner may be silent before the job is given to another (default: 60)",
         doc_long: "
             For
             .Cm put :
-            how long a runner may be silent until the job is given to others.
+            time to run (TTR): time for which a runner may be silent before the job is given to another.
             The default is 60.",
         set: |settings, value| assign(&mut settings.ttr, seconds(value)),
         ..Opt::BLANK
@@ -217,50 +220,50 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "key",
         hint: "KEY",
-        doc_short: "put: not if a job with this key waits in the tube already",
+        doc_short: "put: do nothing if a job with this key waits in the tube already",
         doc_long: "
             For
             .Cm put :
-            a key without spaces.
-            While a job with the same key waits in the tube, no other is put, and the answer is
+            key against duplicates, without spaces.
+            While a job with the same key waits in the tube, no other is put, and the reply is
             .Li DUPLICATE .",
         set_bytes: Some(|settings, value| assign(&mut settings.extras.key, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
     Opt {
         long: "until-deleted",
-        doc_short: "put: the key counts until the job is deleted, not only while it waits",
+        doc_short: "put: the key prevents duplicates until the job is deleted, not only while it waits",
         doc_long: "
             For
             .Cm put :
-            the key keeps others out until the job is deleted, not only while it waits.",
+            the key prevents duplicates until the job is deleted, not only while it waits.",
         set: |settings, _| assign(&mut settings.extras.until, Ok(Until::Deleted)),
         ..Opt::BLANK
     },
     Opt {
         long: "group",
         hint: "NAME",
-        doc_short: "put: the group whose jobs a limit counts",
+        doc_short: "put: group of the job, for limits",
         doc_long: "
             For
             .Cm put :
-            the group whose jobs a limit counts.",
+            group of the job, for limits.",
         set_bytes: Some(|settings, value| assign(&mut settings.extras.group, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
     Opt {
         long: "root",
         hint: "SIGNATURE",
-        doc_short: "put: the root job that it belongs to; a newer root drops it",
+        doc_short: "put: root job of the job; a newer root job drops it",
         doc_long: "
             For
             .Cm put ,
             with
             .Fl -root-ts :
-            the signature of the root job that it belongs to.
-            It is dropped when a newer root job is known.",
+            signature of the root job of the job.
+            A newer root job with this signature drops the job.",
         set_bytes: Some(|settings, value| {
-            // The timestamp is another option, which may stand before or after it.
+            // The timestamp is another option, which may come before or after it.
             assign(&mut settings.extras.root, Ok(Some((value.into(), 0))))
         }),
         ..Opt::BLANK
@@ -268,11 +271,11 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "root-ts",
         hint: "N",
-        doc_short: "put: the timestamp of that root job",
+        doc_short: "put: timestamp of that root job",
         doc_long: "
             For
             .Cm put :
-            the timestamp of that root job, a number.",
+            timestamp of that root job, a number.",
         set: |settings, value| assign(&mut settings.root_timestamp, number(value, 0..=u64::MAX).map(Some)),
         ..Opt::BLANK
     },
@@ -289,17 +292,17 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt {
         long: "limit",
         hint: "N",
-        doc_short: "list: so many jobs at most (default: 100)",
+        doc_short: "list: maximum number of jobs (default: 100)",
         doc_long: "
             For
             .Cm list :
-            how many jobs are printed at most, up to 1000; the default is 100.",
+            maximum number of jobs, up to 1000; the default is 100.",
         set: |settings, value| assign(&mut settings.limit, number(value, 1..=1000)),
         ..Opt::BLANK
     },
     Opt {
         long: "error",
-        doc_short: "list: print why jobs failed in full, and only of those that have",
+        doc_short: "list: print only failed jobs, each with its whole error",
         doc_long: "
             For
             .Cm list :
@@ -309,22 +312,22 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     },
     Opt {
         long: "all",
-        doc_short: "kick: all jobs of a tube or pattern, or of all tubes",
+        doc_short: "kick: all buried jobs of a tube or pattern, or of all tubes",
         doc_long: "
             For
             .Cm kick :
-            kick all jobs of a tube or pattern, or of all tubes if none is named.",
+            kick all buried jobs of a tube or pattern, or of all tubes if none is named.",
         set: |settings, _| assign(&mut settings.is_all, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "after",
         hint: "ID",
-        doc_short: "list: only jobs with higher numbers",
+        doc_short: "list: print only jobs with numbers above this one",
         doc_long: "
             For
             .Cm list :
-            only jobs with numbers above this one.",
+            print only jobs with numbers above this one.",
         set: |settings, value| assign(&mut settings.after, number(value, 0..=u64::MAX).map(|id| Some(JobId(id)))),
         ..Opt::BLANK
     },
@@ -337,25 +340,30 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
             .Cm summary , list , show
             and
             .Cm stats :
-            print JSON.",
+            print a list of one JSON object:
+            .Va server ,
+            and
+            .Va summary , jobs , job
+            or
+            .Va stats .",
         set: |settings, _| assign(&mut settings.is_json, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "run",
-        doc_short: "init-db: make the tables, instead of printing what makes them",
+        doc_short: "init-db: create the tables, instead of printing the SQL",
         doc_long: "
             For
             .Cm init-db :
-            make the tables, instead of printing what makes them.",
+            create the tables, instead of printing the SQL.",
         set: |settings, _| assign(&mut settings.is_run, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
-        doc_short: "a server of the queue, or unix:PATH; of several, the first that answers (default: localhost)",
+        doc_short: "server of the queue, or unix:PATH; the first of several that answers is used (default: localhost)",
         doc_long: "
             A server of the queue.
-            May be given several times; the first that answers is asked.",
+            May be given several times; the first that answers is used.",
         ..Opt::SERVER
     },
     Opt::TLS,
@@ -363,7 +371,7 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     Opt::HELP,
 ];
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }

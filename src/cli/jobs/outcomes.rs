@@ -1,4 +1,4 @@
-//! Jobs of a command whose outcome is known, until the server has been told.
+//! Outcomes of a command's jobs, until the server has accepted them.
 
 use super::fetch::{HeldJob, SlotConnections};
 use super::plan::Plan;
@@ -9,35 +9,35 @@ use log::Level;
 use poolcounter_client::{Error, Runner};
 use std::time::{Duration, Instant};
 
-/// Time for which jobs that are done wait for others: the server is told of several at once while the command does the next.
+/// Time for which finished jobs wait for others, to be reported together while the command works on the next.
 const LINGER: Duration = Duration::from_millis(20);
-/// So many do not wait.
+/// Number of outcomes from which they do not wait.
 const MOST: usize = 100;
 
 /// Outcome of a job.
 pub enum Fate {
     Done,
-    /// It has failed for this reason; after its last attempt it is buried.
+    /// Failed for this reason; buried if it was the last attempt.
     Failed {
         text: Vec<u8>,
         is_last: bool,
     },
-    /// It can be reserved again after this time. That is no attempt.
+    /// To be reserved again after this time, without counting as an attempt.
     GivenBack(Duration),
 }
 
-/// A job with its outcome, and how long its command took for it.
+/// Job with its outcome and the time that its command took.
 struct Outcome {
     held: HeldJob,
     fate: Fate,
     took: Duration,
 }
 
-/// Outcomes of a command's jobs that the server does not know yet.
+/// Outcomes of a command's jobs not reported to the server yet.
 pub struct Outcomes {
     tube: String,
     untold: Vec<Outcome>,
-    /// When the server is to be told.
+    /// Time of the next report.
     tell_at: Option<Instant>,
 }
 
@@ -50,7 +50,7 @@ impl Outcomes {
         self.untold.is_empty()
     }
 
-    /// Returns when the server is to be told, if there is something.
+    /// Returns the time of the next report, if one is pending.
     pub fn tell_at(&self) -> Option<Instant> {
         self.tell_at
     }
@@ -63,11 +63,11 @@ impl Outcomes {
         self.untold.push(Outcome { held, fate, took });
     }
 
-    /// Tells the server.
+    /// Reports the outcomes to the server.
     ///
     /// # Errors
     ///
-    /// When the connection is lost; those that it does not know of are kept.
+    /// Fails if the connection is lost; the outcomes not reported yet are kept.
     pub fn tell(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
         self.delete(plan, connections)?;
         while let Some(outcome) = self.untold.pop_if(|outcome| !matches!(outcome.fate, Fate::Done)) {
@@ -80,7 +80,7 @@ impl Outcomes {
         Ok(())
     }
 
-    /// Deletes jobs that are done, those of a connection at once.
+    /// Deletes the jobs that are done, all of a connection at once.
     fn delete(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
         for (is_fetched, runner) in connections.both() {
             let is_its =
@@ -131,11 +131,12 @@ impl Outcomes {
         Ok(())
     }
 
-    /// Reserves the jobs again, whose connection was lost. Those that were to be given back are given back by that.
+    /// Reserves the jobs again after their connection was lost. Jobs to be released need not be: the loss has released
+    /// them.
     ///
     /// # Errors
     ///
-    /// When there is no connection.
+    /// Fails if there is no connection.
     pub fn take_back(&mut self, plan: &Plan<'_>, connections: &mut SlotConnections<'_>) -> Result<(), Error> {
         let given_back = self.untold.extract_if(.., |outcome| matches!(outcome.fate, Fate::GivenBack(_)));
         for Outcome { held, took, .. } in given_back.collect::<Vec<_>>() {
@@ -155,7 +156,7 @@ impl Outcomes {
         Ok(())
     }
 
-    /// Others are given all of these.
+    /// Records the loss of all jobs to other runners.
     pub fn lose_all(&mut self, plan: &Plan<'_>, why: &str) {
         for Outcome { held, took, .. } in std::mem::take(&mut self.untold) {
             self.lose(plan, &held, why, took);
@@ -163,12 +164,12 @@ impl Outcomes {
         self.tell_at = None;
     }
 
-    /// Others are given the job.
+    /// Records the loss of a job to another runner.
     pub fn lose(&self, plan: &Plan<'_>, held: &HeldJob, why: &str, took: Duration) {
         self.close(plan, held, JobOutcome::Lost, why, took);
     }
 
-    /// The server has been told, or does not want to know: counts and logs it.
+    /// Counts and logs an outcome that was reported or refused.
     fn close(&self, plan: &Plan<'_>, held: &HeldJob, outcome: JobOutcome, words: &str, took: Duration) {
         plan.tally.end(kind_of(&self.tube), outcome, took);
         let job = format!("job {} of {}", held.job.id, self.tube);
@@ -185,7 +186,7 @@ impl Outcomes {
     }
 }
 
-/// Tells the server that a job has failed, and returns the reason in one line, too.
+/// Reports a failed job to the server, and returns the reason in one line.
 fn fail(
     plan: &Plan<'_>,
     runner: &mut Runner,
@@ -206,5 +207,5 @@ fn fail(
     }
 }
 
-/// End of the sentence about a failure that a plain beanstalkd was told of.
+/// End of the sentence about a failure at a plain beanstalkd.
 const UNTOLD: &str = "; the server does not keep that";

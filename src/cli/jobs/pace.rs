@@ -1,29 +1,30 @@
-//! Number of jobs that are reserved for a command: no more than it does in a second.
+//! Number of jobs reserved ahead for a command: at most the jobs of one second.
 
 use std::time::Duration;
 
-/// As many as can be reserved at once.
+/// Limit of jobs that can be reserved at once.
 const MOST_AHEAD: u32 = 1000;
 
-/// Jobs that a command has been given, and the mean time of the last ones.
+/// Number of jobs given to a command, and the mean time of the last ones.
 pub struct Pace {
     pub given: u32,
-    /// None before it has answered one.
+    /// Mean time; None before the first answer.
     mean: Option<Duration>,
 }
 
 impl Pace {
-    /// It was given its first job.
+    /// Returns the pace after the first job was given.
     pub fn begin() -> Pace {
         Pace { given: 1, mean: None }
     }
 
-    /// A job took this long.
+    /// Updates the mean with the time of a job.
     pub fn note(&mut self, took: Duration) {
         self.mean = Some(self.mean.map_or(took, |mean| (mean * 3 + took) / 4));
     }
 
-    /// Returns how many jobs the command may have, with the one that it works on: as many as it does in a second, at least one.
+    /// Returns the number of jobs that the command may have, including the one in progress: those of one second, at
+    /// least one.
     pub fn window(&self) -> u32 {
         let in_a_second = self.mean.map_or(1, |mean| 1_000_000 / mean.as_micros().max(1));
         u32::try_from(in_a_second).unwrap_or(u32::MAX).clamp(1, MOST_AHEAD)
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_long_is_reserved_one_at_a_time() {
+    fn long_jobs_are_reserved_one_at_a_time() {
         let mut pace = Pace::begin();
         assert_eq!(pace.window(), 1);
         for (ms, window) in [(10, 100), (10, 100), (1000, 3), (3000, 1), (0, 1), (0, 1), (0, 2)] {

@@ -1,4 +1,4 @@
-//! Plan of a runner, which its slots share, and the signals that end them.
+//! Plan shared by the slots of a runner, and signals to them.
 
 use super::rests::Rests;
 use super::settings::JobCommandSettings;
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
-/// Work that all slots have in common.
+/// Plan of a runner, shared by its slots.
 pub struct Plan<'a> {
     pub settings: &'a JobCommandSettings,
     /// Watched patterns, each with its weight if one was given.
@@ -21,34 +21,34 @@ pub struct Plan<'a> {
     /// The command and its arguments.
     pub command: &'a [OsString],
     pub launcher: Launcher,
-    /// The runner's name.
+    /// Name of the runner.
     pub name: String,
     pub tally: RunnerTally,
     pub rests: Rests,
 }
 
-/// Progress of a runner's end.
+/// Progress of the end of a runner.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Ending {
-    /// It goes on.
+    /// Not ending.
     No,
-    /// No more jobs are reserved; those that run may finish.
+    /// No more jobs are reserved; running ones may finish.
     Finish,
-    /// They are given back.
+    /// Running jobs are released.
     GiveBack,
-    /// Their commands are killed.
+    /// Running commands are killed.
     Kill,
 }
 
-/// Signals between the thread of a slot and that of the signals of the process.
+/// Signals to the thread of a slot from the main thread.
 pub struct SlotSignals {
     ending: AtomicU8,
-    /// Whether the slot has a command, whose end concerns it.
+    /// True if the slot has a command, so that ends of children concern it.
     pub is_running: AtomicBool,
     bell: Bell,
 }
 
-/// A descriptor that another thread makes readable.
+/// Descriptor that another thread makes readable.
 pub struct Bell {
     reader: PipeReader,
     writer: PipeWriter,
@@ -70,7 +70,7 @@ impl SlotSignals {
         known[usize::from(self.ending.load(Ordering::SeqCst))]
     }
 
-    /// Rings when a command has ended, or the end is nearer.
+    /// Returns the bell that rings after the end of a command, or at the next step of the end.
     pub fn bell(&self) -> &Bell {
         &self.bell
     }
@@ -85,7 +85,7 @@ impl Bell {
     }
 
     pub fn ring(&self) {
-        // It is full only when it rings already.
+        // The pipe is full only if it is readable already.
         let _ = (&self.writer).write(&[1]);
     }
 
@@ -101,14 +101,14 @@ impl AsFd for Bell {
     }
 }
 
-/// Waits until one of these is readable, or `writable` takes something, or it is time, and returns which are readable.
+/// Waits until a descriptor is readable, `writable` takes bytes or the time is over, and returns which are readable.
 pub fn poll_until(
     until: Option<Instant>,
     readable: &[BorrowedFd<'_>],
     writable: Option<BorrowedFd<'_>>,
 ) -> io::Result<Vec<bool>> {
     let timeout = until.map_or(PollTimeout::NONE, |until| {
-        // A millisecond more, so that the deadline is past then.
+        // One millisecond more, so that the deadline is past by then.
         let ms = until.saturating_duration_since(Instant::now()).as_millis() + 1;
         PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
     });

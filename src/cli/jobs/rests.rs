@@ -1,13 +1,13 @@
-//! Wikis whose tubes rest, because a job of theirs could not be run: how long the next rest is.
+//! Pauses of wikis whose jobs could not be run, and their lengths.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest rest that follows from others.
+/// Longest pause by doubling.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Rests of wikis since a job of theirs was last done.
+/// Pauses of wikis since their last successful job.
 #[derive(Default)]
 pub struct Rests {
     wikis: Mutex<HashMap<String, Rest>>,
@@ -19,8 +19,8 @@ struct Rest {
 }
 
 impl Rests {
-    /// Begins a rest of a wiki, and returns its length: `asked` for the first, twice as long as the one before for the next. One
-    /// that several commands ask for is the same.
+    /// Starts a pause of a wiki, and returns its length: `asked` for the first, then twice the previous one. A request
+    /// during a pause returns the rest of it.
     pub fn begin(&self, wiki: &str, asked: Duration, now: Instant) -> Duration {
         let mut wikis = self.wikis.lock().unwrap_or_else(PoisonError::into_inner);
         let time = match wikis.get(wiki) {
@@ -28,14 +28,14 @@ impl Rests {
             Some(rest) => (2 * rest.time).clamp(asked, LONGEST.max(asked)),
             None => asked,
         };
-        // Forgetting one only makes its next rest a short one.
+        // After this, the next pause is short again.
         wikis.retain(|_, rest| now < rest.until + 2 * LONGEST);
         let until = now.checked_add(time).unwrap_or(now);
         wikis.insert(wiki.into(), Rest { time, until });
         time
     }
 
-    /// A job of the wiki is done: its next rest is short again.
+    /// Resets the pause of a wiki after a successful job.
     pub fn end(&self, wiki: &str) {
         self.wikis.lock().unwrap_or_else(PoisonError::into_inner).remove(wiki);
     }

@@ -1,12 +1,12 @@
-//! `jobs run`: a runner that runs commands for jobs, several at a time. Each has a thread of its own, so that a server that hangs
-//! holds up only those that talk to it; this one reads the signals, and tells the others.
+//! `jobs run`: a runner that runs commands for jobs, several at a time. Each slot has its own thread, so that a hanging
+//! server blocks only the slots connected to it; this thread reads the signals and notifies the others.
 
 use super::plan::{Bell, Ending, Plan, SlotSignals, poll_until};
 use super::rests::Rests;
 use super::settings::JobCommandSettings;
 use super::slot::{RunnerStop, Slot};
 use super::tally::RunnerTally;
-use super::{PROTOCOL, misuse};
+use super::{failure, misuse};
 use crate::command::Failure;
 use crate::process::Launcher;
 use crate::spawn::block_signals;
@@ -23,20 +23,20 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-/// The signals that end it.
+/// Signals that end the runner.
 const ENDING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
-/// The status when nothing can be run at all.
+/// Exit status if no command can be run at all.
 const CANNOT_RUN: u8 = 126;
-/// The stack of a slot's thread, which has no deep calls; there may be a thousand of them.
+/// Stack size of a slot's thread, in bytes. It has no deep calls, and there may be a thousand of them.
 const STACK: usize = 256 << 10;
-/// How often the file of metrics is written.
+/// Interval at which the metrics file is written.
 const METRICS_EVERY: Duration = Duration::from_secs(10);
 
-/// Runs jobs of the tubes that `words` and the options name until a signal ends it.
+/// Runs jobs of the tubes in `words` and the options until a signal ends it.
 ///
 /// # Errors
 ///
-/// When the command line is wrong, the server refuses, or nothing can be run.
+/// Fails if the command line is wrong, the server refuses, or nothing can be run.
 pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) -> Result<ExitCode, Failure> {
     let watches: Vec<&str> = settings.watches.iter().map(|word| &**word).chain(words.iter().copied()).collect();
     if watches.is_empty() || command.is_empty() {
@@ -44,7 +44,7 @@ pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) 
     }
     let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
     let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
-    // The threads inherit that they are blocked.
+    // The threads inherit the blocked signals.
     let signals = block_signals(&ENDING).map_err(failed)?;
     let plan = Plan {
         settings,
@@ -58,14 +58,14 @@ pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) 
     let ended = run_slots(&plan, &signals);
     write_metrics(&plan);
     ended.map_err(|stop| match stop {
-        RunnerStop::Refused(error) => Failure { status: PROTOCOL, sentence: error.to_string() },
+        RunnerStop::Refused(error) => failure(error),
         RunnerStop::System(error) => failed(error),
     })
 }
 
-/// Reads `PATTERN`, `PATTERN:WEIGHT` or `PATTERN=WEIGHT`.
+/// Parses `PATTERN`, `PATTERN:WEIGHT` or `PATTERN=WEIGHT`.
 fn watch_of(word: &str) -> Result<(&str, Option<u16>), Failure> {
-    // No name of a tube has one of the two.
+    // Names of tubes contain neither character.
     let Some((pattern, weight)) = word.split_once([':', '=']) else { return Ok((word, None)) };
     match weight.parse() {
         Ok(weight @ 1..=1000) => Ok((pattern, Some(weight))),
@@ -74,7 +74,7 @@ fn watch_of(word: &str) -> Result<(&str, Option<u16>), Failure> {
 }
 
 fn run_slots(plan: &Plan<'_>, signals: &SignalFd) -> Result<ExitCode, RunnerStop> {
-    // Of several servers, each slot asks the first that answers; or each server has slots of its own.
+    // Each slot asks the first server that replies; or each server has its own slots.
     let all = plan.settings.servers.list();
     let of_each = if plan.settings.each_server { all.chunks(1).map(<[_]>::to_vec).collect() } else { vec![all] };
     let servers: Vec<_> = of_each.iter().flat_map(|servers| vec![servers; plan.settings.parallel]).collect();
@@ -89,7 +89,7 @@ fn run_slots(plan: &Plan<'_>, signals: &SignalFd) -> Result<ExitCode, RunnerStop
     })
 }
 
-/// Starts the thread of a slot, which tells how it ended.
+/// Starts the thread of a slot, which sends its result.
 fn spawn<'scope>(
     scope: &'scope Scope<'scope, '_>,
     slot: Slot<'scope>,
@@ -97,7 +97,7 @@ fn spawn<'scope>(
     bell: &'scope Bell,
 ) -> io::Result<()> {
     let body = move || {
-        // Who is told has gone only when all is over.
+        // The receiver outlives the threads.
         let _ = over.send(slot.run());
         bell.ring();
     };
@@ -111,16 +111,16 @@ fn write_metrics(plan: &Plan<'_>) {
     }
 }
 
-/// A runner from its start to its end, beside its slots.
+/// State of a runner, beside its slots.
 struct RunnerLoop<'a> {
     plan: &'a Plan<'a>,
     signals: &'a SignalFd,
-    /// What each slot is told.
+    /// Signals to each slot.
     told: &'a [SlotSignals],
-    /// It rings when a slot is over.
+    /// Rings when a slot ends.
     bell: &'a Bell,
     ending: Ending,
-    /// When what still runs is given back, once no more jobs are reserved.
+    /// Time at which running jobs are released, once no more are reserved.
     give_back_at: Option<Instant>,
 }
 
@@ -142,7 +142,7 @@ impl RunnerLoop<'_> {
             for ended in over.try_iter() {
                 left -= 1;
                 if let (Err(stop), Ok(_)) = (ended, &stopped) {
-                    // What the server refuses one of them it refuses all; those that have jobs finish them.
+                    // A refusal concerns all slots; those with jobs finish them.
                     stopped = Err(stop);
                     if self.ending == Ending::No {
                         self.end();
@@ -162,7 +162,8 @@ impl RunnerLoop<'_> {
         }
     }
 
-    /// The first signal lets jobs finish, the next gives them back, and one more kills their commands.
+    /// Proceeds to the next step of the end: the first signal lets jobs finish, the second releases them, the third
+    /// kills their commands.
     fn end(&mut self) {
         self.give_back_at = self.give_back_at.or_else(|| Instant::now().checked_add(self.plan.settings.grace));
         self.go_to(match self.ending {
@@ -177,7 +178,7 @@ impl RunnerLoop<'_> {
         self.told.iter().for_each(|told| told.go_to(ending));
     }
 
-    /// Tells the slots that have commands that one has ended.
+    /// Notifies the slots with commands that a child has ended.
     fn tell_of_ends(&self) {
         self.told.iter().filter(|told| told.is_running.load(Ordering::SeqCst)).for_each(|told| told.bell().ring());
     }

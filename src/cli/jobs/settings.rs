@@ -1,4 +1,4 @@
-//! What the options of `jobs` say.
+//! Settings of `jobs`, from its options.
 
 use crate::run_child::OnLost;
 use crate::servers::Servers;
@@ -6,55 +6,55 @@ use poolcounter_client::{JobExtras, JobId, NewJob};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Settings that the options make.
+/// Settings of the command.
 pub struct JobCommandSettings {
     pub servers: Servers,
     pub(super) pri: u32,
-    /// None for that of the request.
+    /// Delay; None for the default of the request.
     pub(super) delay: Option<Duration>,
     pub(super) ttr: Duration,
     pub(super) extras: JobExtras,
-    /// The timestamp of the root.
+    /// Timestamp of the root job.
     pub(super) root_timestamp: Option<u64>,
     pub by_line: bool,
-    /// What is watched besides the words of the command line.
+    /// Watches in addition to the words of the command line.
     pub watches: Vec<String>,
-    /// How many commands run at a time, at each server if each has its own.
+    /// Number of commands that run at a time; per server with `each_server`.
     pub parallel: usize,
-    /// Whether that many run for each server, instead of for the first that answers.
+    /// True if that many run for each server, instead of for the first that replies.
     pub each_server: bool,
-    /// How many jobs a command gets at most.
+    /// Limit of jobs per command.
     pub batch: u32,
     pub is_quiet: bool,
-    /// Where metrics are written.
+    /// Path of the metrics file.
     pub textfile: Option<PathBuf>,
     pub timeout: Duration,
     pub grace: Duration,
-    /// The statuses after which a job is buried.
+    /// Exit statuses after which a job is buried.
     pub bury_on: Vec<u8>,
     pub on_lost: OnLost,
     pub name: Option<String>,
     pub is_json: bool,
-    /// Whether the tables are made, and not only shown.
+    /// True if the tables are created instead of printed.
     pub is_run: bool,
-    /// True when a name is a pattern even if it is a number, and no name stands for all tubes.
+    /// True if a number is taken as a pattern, and no name stands for all tubes.
     pub is_all: bool,
-    /// True when errors are printed whole.
+    /// True if errors are printed in full.
     pub has_errors: bool,
     pub limit: u32,
     pub after: Option<JobId>,
 }
 
-/// How long a job that has failed waits at least.
+/// Default of the shortest delay after a failure.
 const DELAY_OF_FAILED: Duration = Duration::from_secs(10);
 
 impl JobCommandSettings {
-    /// Returns whether a root job has both its signature and its timestamp, or neither.
+    /// Returns true if signature and timestamp of a root job are both given, or neither.
     pub fn has_whole_root(&self) -> bool {
         self.extras.root.is_some() == self.root_timestamp.is_some()
     }
 
-    /// Returns a job as the options describe it, without a body.
+    /// Returns a job with the properties given by options, without a body.
     pub fn job(&self, tube: &str) -> NewJob {
         let mut extras = self.extras.clone();
         if let (Some((_, timestamp)), Some(given)) = (&mut extras.root, self.root_timestamp) {
@@ -64,7 +64,7 @@ impl JobCommandSettings {
         NewJob { tube: Some(tube.into()), pri: self.pri, delay, ttr: self.ttr, extras, ..NewJob::new("") }
     }
 
-    /// How long a job that has failed waits at least.
+    /// Returns the shortest delay after a failure.
     pub fn delay_of_failed(&self) -> Duration {
         self.delay.unwrap_or(DELAY_OF_FAILED)
     }

@@ -1,15 +1,15 @@
-//! What `jobs` prints: summaries, lists of jobs and statistics, as tables or as JSON.
+//! Output of `jobs`: summaries, lists of jobs and statistics, as tables or as JSON.
 
 use super::settings::JobCommandSettings;
 use super::words::in_one_line;
 use super::{as_id, failure, found};
-use crate::command::Failure;
+use crate::command::{Failure, MISUSE};
 use crate::terminal::{aligned, ascii_where_invisible, print, printable};
 use poolcounter_client::{Error, JobId, JobState, JobStatus, ListedJob, Producer, SummaryBy, SummaryRow};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
-/// The figures of a summary that have a column, and its head.
+/// Figures of a summary with a column, and their heads.
 const COLUMNS: &[(&str, &str)] = &[
     ("ready", "READY"),
     ("reserved", "RESERVED"),
@@ -23,7 +23,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("failures", "FAILURES"),
 ];
 
-/// The same of a runner, which has no jobs but reserved ones.
+/// Figures of a runner, which has only reserved jobs.
 const COLUMNS_OF_RUNNERS: &[(&str, &str)] = &[
     ("connections", "CONNECTIONS"),
     ("waiting", "WAITING"),
@@ -38,11 +38,11 @@ const COLUMNS_OF_RUNNERS: &[(&str, &str)] = &[
 ///
 /// # Errors
 ///
-/// When the server does not know it, or nothing can be printed.
+/// Fails if the server does not support it, or the result cannot be printed.
 pub fn summary(producer: &Producer, settings: &JobCommandSettings, by: SummaryBy) -> Result<ExitCode, Failure> {
     let rows = producer.summary(by).map_err(failure)?;
     if settings.is_json {
-        return print_json(&rows.iter().map(object_of_row).collect::<Value>());
+        return print_json(producer, "summary", &rows.iter().map(object_of_row).collect());
     }
     let columns = if by == SummaryBy::Runner { COLUMNS_OF_RUNNERS } else { COLUMNS };
     let heads = [by.word().to_uppercase()].into_iter().chain(columns.iter().map(|(_, head)| (*head).into()));
@@ -53,7 +53,12 @@ pub fn summary(producer: &Producer, settings: &JobCommandSettings, by: SummaryBy
     print_table(&[heads.collect()].into_iter().chain(rows.iter().map(cells)).collect::<Vec<_>>())
 }
 
-/// Prints jobs of a tube.
+/// States of jobs, those first in which most of the failed ones are.
+pub const STATES: [JobState; 4] = [JobState::Delayed, JobState::Buried, JobState::Reserved, JobState::Ready];
+/// Jobs of one reply to a search for the failed ones.
+const PAGE: u32 = 1000;
+
+/// Prints jobs of a tube that are in one of these states: with `--error` those that have failed, else all of the first.
 ///
 /// # Errors
 ///
@@ -62,13 +67,15 @@ pub fn list(
     producer: &Producer,
     settings: &JobCommandSettings,
     tube: &str,
-    state: JobState,
+    states: &[JobState],
 ) -> Result<ExitCode, Failure> {
-    let listed = producer.list_jobs(tube, state, settings.limit, settings.after).map_err(failure)?;
-    let Some(mut listed) = listed else { return found(tube, false) };
-    listed.retain(|job| !settings.has_errors || !job.error.is_empty());
+    let listed = match settings.has_errors {
+        true => failed_jobs(producer, settings, tube, states),
+        false => producer.list_jobs(tube, states[0], settings.limit, settings.after),
+    };
+    let Some(listed) = listed.map_err(failure)? else { return found(tube, false) };
     if settings.is_json {
-        return print_json(&listed.iter().map(object_of_job).collect::<Value>());
+        return print_json(producer, "jobs", &listed.iter().map(object_of_job).collect());
     }
     if settings.has_errors {
         let text = |job: &ListedJob| format!("job {}, attempts {}:\n{}", job.id, job.attempts, indented(&job.error));
@@ -84,11 +91,40 @@ pub fn list(
     print_table(&[heads].into_iter().chain(listed.iter().map(cells)).collect::<Vec<_>>())
 }
 
-/// Prints a job: what the server tells of it, why it failed last, and its body.
+/// Returns the failed jobs of a tube with the lowest numbers, ascending, up to the limit; None if the tube does not exist.
+fn failed_jobs(
+    producer: &Producer,
+    settings: &JobCommandSettings,
+    tube: &str,
+    states: &[JobState],
+) -> Result<Option<Vec<ListedJob>>, Error> {
+    let most = settings.limit as usize;
+    let (mut failed, mut is_found): (Vec<ListedJob>, _) = (Vec::new(), false);
+    for state in states {
+        let (mut after, mut more) = (settings.after, Vec::new());
+        // Jobs above the last of a full list need not be known.
+        let end = failed.get(most - 1).map(|job| job.id);
+        while more.len() < most && (end.is_none() || after < end) {
+            let Some(page) = producer.list_jobs(tube, *state, PAGE, after)? else { break };
+            is_found = true;
+            let Some(last) = page.last() else { break };
+            after = Some(last.id);
+            more.extend(page.into_iter().filter(|job| !job.error.is_empty()));
+        }
+        failed.extend(more);
+        failed.sort_unstable_by_key(|job| job.id);
+        // A job may have moved between two requests.
+        failed.dedup_by_key(|job| job.id);
+        failed.truncate(most);
+    }
+    Ok(is_found.then_some(failed))
+}
+
+/// Prints a job: its statistics, its last failure and its body.
 ///
 /// # Errors
 ///
-/// When there is no answer, or it cannot be printed.
+/// Fails if the server does not reply, or the result cannot be printed.
 pub fn job(producer: &Producer, settings: &JobCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
     let not_found = || found(&id.to_string(), false);
     let Some(mut map) = producer.stats_job(id).map_err(failure)? else { return not_found() };
@@ -106,7 +142,7 @@ pub fn job(producer: &Producer, settings: &JobCommandSettings, id: JobId) -> Res
     }
     map.push(("body".into(), String::from_utf8_lossy(&body).into_owned()));
     if settings.is_json {
-        return print_object(map);
+        return print_json(producer, "job", &object_of(map));
     }
     let lines = |(name, value): &(String, String)| match value.trim_end().contains('\n') {
         true => format!("{name}:\n{}", indented(value)),
@@ -119,16 +155,16 @@ fn indented(text: &str) -> String {
     text.trim_end().lines().map(|line| format!("    {}\n", printable(line.as_bytes()))).collect()
 }
 
-fn print_object(map: Vec<(String, String)>) -> Result<ExitCode, Failure> {
+fn object_of(map: Vec<(String, String)>) -> Value {
     let object: Map<String, Value> = map.into_iter().map(|(name, value)| (name, scalar(&value))).collect();
-    print_json(&object.into())
+    object.into()
 }
 
 /// Prints the statistics of the server, or of a tube or job.
 ///
 /// # Errors
 ///
-/// When there is no answer, or it cannot be printed.
+/// Fails if the server does not reply, or the result cannot be printed.
 pub fn stats(producer: &Producer, settings: &JobCommandSettings, of: Option<&str>) -> Result<ExitCode, Failure> {
     let map = match (of, of.and_then(as_id)) {
         (None, _) => Some(producer.stats().map_err(failure)?),
@@ -137,7 +173,7 @@ pub fn stats(producer: &Producer, settings: &JobCommandSettings, of: Option<&str
     };
     let Some(map) = map else { return found(of.unwrap_or_default(), false) };
     if settings.is_json {
-        return print_object(map);
+        return print_json(producer, "stats", &object_of(map));
     }
     let line = |(name, value): &(String, String)| format!("{name}: {}\n", printable(value.as_bytes()));
     print(&map.iter().map(line).collect::<String>())
@@ -156,27 +192,30 @@ fn object_of_job(job: &ListedJob) -> Value {
         "age": job.age.as_secs(),
         "pri": job.pri,
         "attempts": job.attempts,
-        "key": job.key,
-        "group": job.group,
-        "error": job.error,
+        "key": known(&job.key),
+        "group": known(&job.group),
+        "error": known(&job.error),
         "is_superseded": job.is_superseded,
     })
 }
 
-/// A number as JSON; a whole one without a point.
+/// Returns a number as JSON; a whole one without a decimal point.
 fn number(value: f64) -> Value {
     if value.fract() == 0.0 && (0.0..9e15).contains(&value) { Value::from(value as u64) } else { Value::from(value) }
 }
 
-/// A value of a statistic as JSON: a number, if it is one.
+/// Returns a statistic as JSON: a number if it is one, else a string; null without a value.
 fn scalar(text: &str) -> Value {
-    text.parse::<u64>()
-        .map(Value::from)
-        .or_else(|_| text.parse::<f64>().map(Value::from))
-        .unwrap_or_else(|_| text.into())
+    let number = text.parse::<u64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from));
+    number.unwrap_or_else(|_| known(text))
 }
 
-/// Three decimals at most.
+/// Returns text as JSON; null if it is empty.
+fn known(text: &str) -> Value {
+    if text.is_empty() { Value::Null } else { text.into() }
+}
+
+/// Formats a number with at most three decimals.
 fn in_short(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').into()
@@ -186,6 +225,23 @@ fn print_table(lines: &[Vec<String>]) -> Result<ExitCode, Failure> {
     print(&aligned(lines).iter().map(|line| format!("{line}\n")).collect::<String>())
 }
 
-fn print_json(value: &Value) -> Result<ExitCode, Failure> {
-    print(&format!("{}\n", ascii_where_invisible(&value.to_string())))
+/// Prints the failure of a request as a list of one object. A wrong command line stays a sentence.
+///
+/// # Errors
+///
+/// Fails for a wrong command line, or if the result cannot be printed.
+pub fn error_as_json(producer: &Producer, looked: Result<ExitCode, Failure>) -> Result<ExitCode, Failure> {
+    match looked {
+        Err(Failure { status, sentence }) if status != MISUSE => {
+            print_json(producer, "error", &sentence.into())?;
+            Ok(ExitCode::from(status))
+        }
+        looked => looked,
+    }
+}
+
+/// Prints a list of one object: the server, and the value under its name, as all commands do.
+fn print_json(producer: &Producer, name: &str, value: &Value) -> Result<ExitCode, Failure> {
+    let list = json!([{ "server": producer.server(), name: value }]);
+    print(&format!("{}\n", ascii_where_invisible(&list.to_string())))
 }

@@ -1,5 +1,5 @@
-//! One of the commands that a runner runs at a time: its connections, and what it is about. It has a thread of its own, which the
-//! server may hold up.
+//! Slot of a runner, which runs one command at a time: its connections and its state. It has its own thread, because
+//! the server may block it.
 
 use super::command_run::CommandRun;
 use super::fetch::{HeldJob, SlotConnections};
@@ -12,42 +12,42 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long it waits before it connects again; doubled each time that this fails, up to the longest.
+/// Pauses before a new connection; each is twice as long as the one before, up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How long the reply to a reserve may be looked for once the connection has something to say.
+/// Time limit for reading the reply to a reserve once the connection has input.
 const GLANCE: Duration = Duration::from_millis(1);
-/// How long a reserve waits for a job. A server that has not answered then hangs, or is gone in silence.
+/// Timeout of a reserve. A server that has not replied by then hangs, or is gone silently.
 const RESERVE: Duration = Duration::from_secs(60);
 
-/// A thread's connections, and what it does.
+/// Slot: the connections of a thread, and its state.
 pub struct Slot<'a> {
     plan: &'a Plan<'a>,
     told: &'a SlotSignals,
     connections: SlotConnections<'a>,
     state: SlotState,
-    /// Whether the connection has something to say.
+    /// True if the connection has input.
     has_news: bool,
-    /// What was last said about the connection, so that it is said once.
+    /// Last message about the connection, to print each only once.
     complaint: String,
 }
 
 enum SlotState {
-    /// It connects and reserves at this time.
+    /// Not connected; connects and reserves at this time.
     Down {
         until: Instant,
         pause: Duration,
     },
-    /// A reserve is under way, whose answer comes by then.
+    /// Reserving; the reply must come by this time.
     Waiting {
         until: Instant,
     },
     Running(Box<CommandRun>),
-    /// It is over.
+    /// Ended.
     Closed,
 }
 
-/// Why a runner ends without being asked to.
+/// Reason for which a runner ends by itself.
 pub enum RunnerStop {
     Refused(Error),
     System(io::Error),
@@ -60,18 +60,18 @@ impl From<io::Error> for RunnerStop {
 }
 
 impl<'a> Slot<'a> {
-    /// It asks the first of these servers that answers.
+    /// Returns a slot for the first of these servers that replies.
     pub fn new(plan: &'a Plan<'a>, told: &'a SlotSignals, servers: &[String]) -> Slot<'a> {
         let state = SlotState::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
         let connections = SlotConnections::new(plan, servers);
         Slot { plan, told, connections, state, has_news: false, complaint: String::new() }
     }
 
-    /// Reserves jobs and runs commands until it is told to end.
+    /// Reserves jobs and runs commands until the runner ends.
     ///
     /// # Errors
     ///
-    /// When the server refuses what this runner is about.
+    /// Fails if the server refuses the watches or requests of this runner.
     pub fn run(mut self) -> Result<(), RunnerStop> {
         loop {
             self.told.bell().silence();
@@ -83,7 +83,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is work.
     fn wait(&mut self) -> io::Result<()> {
         let bell = self.told.bell().as_fd();
         let (until, connections, run) = match &self.state {
@@ -118,19 +118,19 @@ impl<'a> Slot<'a> {
     }
 
     fn close(&mut self) {
-        // A job that has just been reserved is given back; a connection that closes would count as an attempt at it.
+        // A job reserved just now is released; closing the connection would count as an attempt.
         let runner = &mut self.connections.waiting;
         if matches!(self.state, SlotState::Waiting { .. })
             && let Ok(Some(Reservation::Reserved(job))) = runner.reserved_within(GLANCE)
         {
-            // If that fails, the connection is lost, and nothing more can be done.
+            // If this fails, the connection is lost, which is all that can be done.
             let _ = runner.release(&job, None, Duration::ZERO);
         }
         self.connections.close();
         self.state = SlotState::Closed;
     }
 
-    /// Begins to wait for a job, on a new connection if there is none.
+    /// Starts a reserve, on a new connection if necessary.
     fn reserve(&mut self) -> Result<(), RunnerStop> {
         match self.connections.set_up().and_then(|()| self.connections.waiting.begin_reserve(Some(RESERVE))) {
             Ok(()) => {
@@ -175,20 +175,20 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Runs the command for a job.
+    /// Starts the command for a job.
     fn start(&mut self, job: ReservedJob) -> Result<(), RunnerStop> {
-        // Otherwise its TTR is over already, or the connection is.
+        // On failure its TTR is over, or the connection is lost.
         let Ok(status) = self.connections.waiting.status(&job) else { return self.reserve() };
         self.told.is_running.store(true, Ordering::SeqCst);
         match CommandRun::start(self.plan, HeldJob::new(job, status, false)) {
             Ok(run) => self.state = SlotState::Running(Box::new(run)),
-            // That is not the fault of the job, and may be over soon: no attempt is counted.
+            // This is no fault of the job, and may be temporary: it does not count as an attempt.
             Err(failed) => {
                 let (error, held) = *failed;
                 self.told.is_running.store(false, Ordering::SeqCst);
                 let name = self.plan.command.first().map(|word| word.display().to_string()).unwrap_or_default();
                 let delay = self.plan.settings.delay_of_failed();
-                // Whatever comes of it, the connection is given up.
+                // Ignores the result, because the connection is closed next.
                 let _ = self.connections.waiting.release(&held.job, Some(held.status.pri), delay);
                 self.connections.close();
                 self.state = SlotState::Down { until: Instant::now(), pause: LONGEST_PAUSE };

@@ -1,4 +1,4 @@
-//! What a runner has done, as a file of metrics for Prometheus' node exporter.
+//! Figures of a runner, as a metrics file for Prometheus' node exporter.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// So many types have figures of their own; the rest is `other`. A farm has 60.
+/// Limit of types with figures of their own; the rest is `other`. A large wiki farm has 60.
 const TYPES: usize = 200;
 
-/// What became of a job.
+/// Outcome of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobOutcome {
     Done,
     Failed,
     GivenBack,
-    /// Others were given it.
+    /// Taken by another runner.
     Lost,
 }
 
-/// The words for [`JobOutcome`], in its order.
+/// Words for [`JobOutcome`], in its order.
 const OUTCOMES: [&str; 4] = ["done", "failed", "given_back", "lost"];
 
 /// Figures of all slots.
@@ -38,12 +38,12 @@ struct TallyOfType {
 }
 
 impl RunnerTally {
-    /// So many more jobs have a command.
+    /// Counts jobs that were given to a command.
     pub fn begin(&self, count: usize) {
         self.running.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// One of them has an outcome, after this time.
+    /// Counts the outcome of one of them, with its duration.
     pub fn end(&self, kind: &str, outcome: JobOutcome, took: Duration) {
         self.running.fetch_sub(1, Ordering::Relaxed);
         let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,11 +53,11 @@ impl RunnerTally {
         of_type.seconds += took.as_secs_f64();
     }
 
-    /// Writes the file, so that a reader finds the old one or the new one.
+    /// Writes the file atomically: a reader gets the old one or the new one.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn write(&self, path: &Path, runner: &str) -> io::Result<()> {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{}", std::process::id()));
@@ -73,17 +73,17 @@ impl RunnerTally {
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
             *text += &format!("# HELP poolcounter_runner_{name} {help}\n# TYPE poolcounter_runner_{name} {kind}\n");
         };
-        head(&mut text, "running", "gauge", "Jobs that commands have now.");
+        head(&mut text, "running", "gauge", "Jobs whose commands run now.");
         let running = self.running.load(Ordering::Relaxed);
         line(&mut text, format_args!("running{{{runner}}} {running}"));
-        head(&mut text, "jobs_total", "counter", "Jobs by what became of them.");
+        head(&mut text, "jobs_total", "counter", "Jobs by outcome.");
         for (kind, of_type) in &types {
             for (outcome, count) in OUTCOMES.iter().zip(of_type.outcomes) {
                 let labels = format_args!("{runner},type=\"{}\",outcome=\"{outcome}\"", escaped(kind));
                 line(&mut text, format_args!("jobs_total{{{labels}}} {count}"));
             }
         }
-        head(&mut text, "job_seconds_total", "counter", "How long jobs took, together.");
+        head(&mut text, "job_seconds_total", "counter", "Total run time of jobs.");
         for (kind, of_type) in &types {
             let seconds = of_type.seconds;
             line(&mut text, format_args!("job_seconds_total{{{runner},type=\"{}\"}} {seconds:.6}", escaped(kind)));
@@ -96,7 +96,7 @@ fn line(text: &mut String, rest: std::fmt::Arguments<'_>) {
     writeln!(text, "poolcounter_runner_{rest}").expect("a string takes all");
 }
 
-/// A value of a label.
+/// Escapes the value of a label.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

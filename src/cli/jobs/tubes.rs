@@ -1,4 +1,4 @@
-//! Settings of tubes: how their jobs are tried again, how many are reserved at a time, and where they go after the last attempt.
+//! Settings of tubes: retry rules, limits of reserved jobs, and dead-letter tubes.
 
 use super::{failure, misuse};
 use crate::command::Failure;
@@ -6,7 +6,7 @@ use poolcounter_client::{Error, LimitScope, Producer, Retry};
 use poolcounter_service::options::{number, seconds};
 use std::process::ExitCode;
 
-/// `retry PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]`
+/// Handles `retry PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]`.
 pub fn retry(producer: &Producer, pattern: &str, how: &[&str]) -> Result<ExitCode, Failure> {
     let usual = Retry::default();
     let time = |at: usize, usual| how.get(at).map_or(Ok(usual), |word| read(word, seconds));
@@ -20,7 +20,7 @@ pub fn retry(producer: &Producer, pattern: &str, how: &[&str]) -> Result<ExitCod
     set(producer.retry(pattern, &retry))
 }
 
-/// `limit PATTERN N [each|all]`, `limit group:NAME N`
+/// Handles `limit PATTERN N [each|all]` and `limit group:NAME N`.
 pub fn limit(producer: &Producer, what: &str, most: &str, scope: Option<&str>) -> Result<ExitCode, Failure> {
     let most = read(most, |word| number(word, 0..=u32::MAX))?;
     set(match (what.strip_prefix("group:"), scope) {
@@ -32,7 +32,7 @@ pub fn limit(producer: &Producer, what: &str, most: &str, scope: Option<&str>) -
     })
 }
 
-/// Tells of a setting that was made.
+/// Returns the exit status of a setting.
 pub fn set(result: Result<(), Error>) -> Result<ExitCode, Failure> {
     result.map_err(failure)?;
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! Names of tubes in the words and the environment of a command, and its own words in lines of the log.
+//! Names of tubes in the words and the environment of a command, and reasons of failures in lines of the log.
 
 use super::fetch::HeldJob;
 use crate::spawn::Variable;
@@ -17,19 +17,20 @@ pub fn kind_of(tube: &str) -> &str {
     tube.rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns the pattern of all tubes of a tube's wiki whose names have as many parts.
+/// Returns the pattern of all tubes of a tube's wiki whose names have the same number of parts.
 pub fn all_of_wiki(tube: &str) -> String {
     wiki_of(tube).to_string() + &"/*".repeat(tube.split('/').count() - 1)
 }
 
-/// Returns the name of the wiki, in whose tubes what a name of a tube cannot have is `+` and two digits.
+/// Returns the name of the wiki; bytes that names of tubes cannot have are written there as `+` and two hexadecimal
+/// digits.
 fn wiki_in_plain(tube: &str) -> Vec<u8> {
     let (mut plain, mut rest) = (Vec::new(), wiki_of(tube).as_bytes());
     while let [byte, behind @ ..] = rest {
         let digits = behind.get(..2).filter(|_| *byte == b'+').and_then(|digits| str::from_utf8(digits).ok());
         let meant =
             digits.filter(|digits| !digits.starts_with('+')).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        // A name with the end of a C string can be neither an argument nor in the environment.
+        // A NUL can be neither in an argument nor in the environment.
         let meant = meant.filter(|byte| *byte != 0);
         plain.push(meant.unwrap_or(*byte));
         rest = if meant.is_some() { &behind[2..] } else { behind };
@@ -37,7 +38,7 @@ fn wiki_in_plain(tube: &str) -> Vec<u8> {
     plain
 }
 
-/// Returns a word of the command with the names in their places, none of which is replaced twice.
+/// Returns a word of the command with the names filled in, in one pass.
 pub fn filled(word: &OsStr, tube: &str) -> OsString {
     let wiki = wiki_in_plain(tube);
     let names: [(&[u8], &[u8]); 3] =
@@ -58,7 +59,7 @@ pub fn filled(word: &OsStr, tube: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Returns what a command is told of its jobs' tube.
+/// Returns the environment variables about the tube.
 pub fn of_tube(tube: &str) -> Vec<Variable> {
     let variable = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
     vec![
@@ -68,7 +69,7 @@ pub fn of_tube(tube: &str) -> Vec<Variable> {
     ]
 }
 
-/// Returns what a command is told of its only job.
+/// Returns the environment variables about a command's only job.
 pub fn of_job(held: &HeldJob) -> Vec<Variable> {
     let HeldJob { job: ReservedJob { id, .. }, status, .. } = held;
     let JobId(id) = id;
@@ -86,7 +87,7 @@ pub fn of_job(held: &HeldJob) -> Vec<Variable> {
     variables
 }
 
-/// Returns why a job failed in one line: the first two lines, of which one may tell the status of the command, and the last.
+/// Returns the reason of a failure in one line: the first two lines, one of which may be the exit status, and the last.
 pub fn in_one_line(text: &[u8]) -> String {
     let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).collect();
     let (first, last) = (lines.iter().take(2), lines.iter().skip(2).next_back());

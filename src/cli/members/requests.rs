@@ -1,28 +1,28 @@
-//! The requests of `members` that change something: one table, which the command, its help and its manual are made of.
+//! Requests of `members` that change something: one table, used by the command, its help and its manual.
 
 use super::refused;
 use crate::command::Failure;
 use crate::terminal::{ascii_where_invisible, print};
-use poolcounter_client::{Condition, Error, LeaseToken, Members, Offered};
+use poolcounter_client::{Condition, Error, LeaseToken, ListedMember, Members, Offered};
 use poolcounter_service::options::{number, seconds};
 use serde_json::json;
 use std::process::ExitCode;
 
-/// A request.
+/// Request of the table.
 pub struct MemberRequest {
-    /// Its word.
+    /// Word of the request.
     pub word: &'static str,
-    /// Parameters behind the word; the first is the pool. Optional ones stand in brackets, repeated ones end with dots.
+    /// Parameters after the word; the first is the pool. Optional ones are in brackets, repeated ones end with dots.
     pub parameters: &'static [&'static str],
     /// Effect, for the help and the manual.
     pub summary: &'static str,
-    /// Makes it of a server.
+    /// Sends the request.
     run: fn(&Members, &[&[u8]]) -> Result<(), Mistake>,
 }
 
-/// Reason of a request that came to nothing.
+/// Reason of a failed request.
 enum Mistake {
-    /// A parameter is not what it should be.
+    /// Invalid parameter.
     Parameter(String),
     /// Error of the client.
     Client(Error),
@@ -34,12 +34,12 @@ impl From<Error> for Mistake {
     }
 }
 
-/// The table.
+/// Requests, in the order of the help.
 pub const REQUESTS: &[MemberRequest] = &[
     MemberRequest {
         word: "renew",
         parameters: &["POOL", "TOKEN", "[SECONDS]"],
-        summary: "has a lease last so long from now on, or as long as it was taken for",
+        summary: "extends a lease to this time from now, or to the time that it was taken for",
         run: |members, words| {
             let span = words.get(2).map(|word| read("SECONDS", word, seconds)).transpose()?;
             Ok(members.renew(words[0], token(words[1])?, span)?)
@@ -48,7 +48,7 @@ pub const REQUESTS: &[MemberRequest] = &[
     MemberRequest {
         word: "return",
         parameters: &["POOL", "TOKEN", "[ok|fail]"],
-        summary: "gives the member of a lease back, as it was or as failed",
+        summary: "returns the member of a lease, as it was or as failed",
         run: |members, words| {
             let is_failed = flag(words.get(2), "fail", Some("ok"))?;
             let condition = if is_failed { Condition::Fail } else { Condition::Ok };
@@ -64,7 +64,7 @@ pub const REQUESTS: &[MemberRequest] = &[
     MemberRequest {
         word: "hold",
         parameters: &["POOL", "MEMBER", "SECONDS", "[NOTE]"],
-        summary: "keeps a member from being handed out, from its return on if it is in use",
+        summary: "keeps a member out of use; if it is in use, from its return on",
         run: |members, words| {
             let span = read("SECONDS", words[2], seconds)?;
             Ok(members.operator().hold(words[0], words[1], span, &note(words.get(3)))?)
@@ -99,13 +99,13 @@ pub const REQUESTS: &[MemberRequest] = &[
     MemberRequest {
         word: "del",
         parameters: &["POOL", "MEMBER", "[now]"],
-        summary: "takes a fixed member out of its pool, once it is returned or at once",
+        summary: "removes a fixed member from its pool, once it is returned or at once",
         run: |members, words| Ok(members.operator().delete(words[0], words[1], flag(words.get(2), "now", None)?)?),
     },
     MemberRequest {
         word: "pool",
         parameters: &["POOL", "INIT", "MAX", "[KEY=VALUE ...]"],
-        summary: "declares a pool, or confirms that it is so",
+        summary: "declares a pool, or confirms that it has these settings",
         run: |members, words| {
             let count = |name, word| read(name, word, |text| number(text, 0..=u32::MAX));
             let (init, max) = (count("INIT", words[1])?, count("MAX", words[2])?);
@@ -138,11 +138,11 @@ impl MemberRequest {
         REQUESTS.iter().find(|request| request.word.as_bytes() == word)
     }
 
-    /// Makes the request with these parameters, and says in JSON what came of it if that is wanted.
+    /// Sends the request with these parameters, and prints the result in JSON if `is_json`.
     ///
     /// # Errors
     ///
-    /// When the parameters are wrong, no server answers, or the server refuses.
+    /// Fails if the parameters are wrong, no server replies, or the server refuses.
     pub fn make(&self, members: &Members, words: &[&[u8]], is_json: bool) -> Result<ExitCode, Failure> {
         let needed = self.parameters.iter().filter(|parameter| !parameter.starts_with('[')).count();
         let repeats = self.parameters.last().is_some_and(|last| last.contains("..."));
@@ -155,14 +155,72 @@ impl MemberRequest {
             Err(Mistake::Client(error)) => Err(refused(&words[..2.min(words.len())], &error)),
             Ok(()) => Ok(ExitCode::SUCCESS),
         };
-        if !is_json {
-            return made;
-        }
-        let error = made.as_ref().err().map(|failure| failure.sentence.clone());
-        let object = json!({ "request": self.word, "pool": String::from_utf8_lossy(words[0]), "error": error });
-        print(&format!("{}\n", ascii_where_invisible(&object.to_string())))?;
-        Ok(made.unwrap_or_else(|failure| ExitCode::from(failure.status)))
+        finish(self.word, words[0], made, is_json)
     }
+}
+
+/// Prints the result of a request in JSON if `is_json`.
+fn finish(word: &str, pool: &[u8], made: Result<ExitCode, Failure>, is_json: bool) -> Result<ExitCode, Failure> {
+    if !is_json {
+        return made;
+    }
+    let error = made.as_ref().err().map(|failure| failure.sentence.clone());
+    let object = json!({ "request": word, "pool": String::from_utf8_lossy(pool), "error": error });
+    print(&format!("{}\n", ascii_where_invisible(&object.to_string())))?;
+    Ok(made.unwrap_or_else(|failure| ExitCode::from(failure.status)))
+}
+
+/// Takes all members of a pool out of quarantine.
+///
+/// # Errors
+///
+/// Fails if no server replies, or the server refuses.
+pub fn repair_all(members: &Members, pool: &[u8], is_json: bool) -> Result<ExitCode, Failure> {
+    let repair = || {
+        let listed = members_of(members, pool)?;
+        let out: Vec<_> = listed.iter().filter(|member| member.state == "quarantined").collect();
+        out.iter().try_for_each(|member| members.operator().repair(pool, &member.name))?;
+        Ok(out.len())
+    };
+    let repaired = repair().map_err(|error| refused(&[pool], &error));
+    if let (Ok(number), false) = (&repaired, is_json) {
+        print(&format!("repaired: {number}\n"))?;
+    }
+    finish("repair", pool, repaired.map(|_| ExitCode::SUCCESS), is_json)
+}
+
+/// Takes a member of a pool away from its holder.
+///
+/// # Errors
+///
+/// Fails if the member is not in use, no server replies, or the server refuses.
+pub fn take_back_member(
+    members: &Members,
+    pool: &[u8],
+    member: &[u8],
+    reason: Option<&&[u8]>,
+    is_json: bool,
+) -> Result<ExitCode, Failure> {
+    let take_back = || {
+        let listed = members_of(members, pool)?;
+        let lease = listed.iter().find(|listed| listed.name == member).and_then(|listed| listed.lease);
+        members.operator().take_back(pool, lease.ok_or(Error::NotTaken)?, &note(reason))
+    };
+    let taken = take_back().map(|()| ExitCode::SUCCESS).map_err(|error| refused(&[pool, member], &error));
+    finish("takeback", pool, taken, is_json)
+}
+
+/// Returns the members of a pool at the first server that has it.
+fn members_of(members: &Members, pool: &[u8]) -> Result<Vec<ListedMember>, Error> {
+    let (mut refusal, mut silent) = (None, Vec::new());
+    for (server, reply) in members.members(pool)? {
+        match reply {
+            Ok(Ok(listed)) => return Ok(listed),
+            Ok(Err(error)) => refusal = refusal.or(Some(error)),
+            Err(failure) => silent.push((server, failure)),
+        }
+    }
+    Err(refusal.unwrap_or(Error::Unavailable(silent)))
 }
 
 /// Returns the words of the requests.
@@ -170,7 +228,7 @@ pub fn first_words() -> Vec<&'static str> {
     REQUESTS.iter().map(|request| request.word).collect()
 }
 
-/// Returns the requests for the help, a line each.
+/// Returns the requests for the help, one per line.
 pub fn list() -> String {
     let line = |request: &MemberRequest| {
         let usage = format!("{} {}", request.word, request.parameters.join(" "));
@@ -179,7 +237,7 @@ pub fn list() -> String {
     REQUESTS.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Reads a parameter with a function whose error is what it should have been.
+/// Parses a parameter. The error of `parse` describes valid values.
 fn read<T>(name: &str, word: &[u8], parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Mistake> {
     let text = String::from_utf8_lossy(word);
     parse(&text).map_err(|wanted| Mistake::Parameter(format!("{name}: \"{text}\" is not {wanted}")))
@@ -189,7 +247,7 @@ fn token(word: &[u8]) -> Result<LeaseToken, Mistake> {
     read("TOKEN", word, |text| LeaseToken::parse(text).ok_or("32 hexadecimal digits, as in POOL_TOKEN".into()))
 }
 
-/// Returns whether a word is there that may be, in place of which another may say the opposite.
+/// Returns true for the optional word `yes`, and false for its opposite `no` or without a word.
 fn flag(word: Option<&&[u8]>, yes: &str, no: Option<&str>) -> Result<bool, Mistake> {
     let Some(word) = word else { return Ok(false) };
     read("the last parameter", word, |text| match text {

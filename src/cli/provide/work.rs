@@ -1,11 +1,12 @@
-//! What a provider does: its members, and the commands that run for them. It does not know how tasks come.
+//! Work of a provider: its members, and the commands that run for them. Independent of the origin of tasks.
 
 mod list;
 mod starts;
 
 use super::ProvideSettings;
-use crate::process::{Keep, Launch, Launcher, Process, shell};
+use crate::process::{Keep, Launch, Launcher, Process};
 use crate::spawn::Variable;
+use crate::spawn::shell;
 use crate::terminal::{printable, warn};
 use nix::sys::signal::SigSet;
 use poolcounter_client::{Error, Provider, Task, TaskResult};
@@ -14,71 +15,71 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// So many commands run at a time besides the members themselves; other tasks wait. It is far below what a user may run.
+/// Limit of commands that run at a time besides members; further tasks wait. Far below the limit of a user's processes.
 const MOST_COMMANDS: usize = 256;
 
-/// So many tasks are begun before signals and commands are looked at again.
+/// Limit of tasks started before signals and commands are handled again.
 const TASKS_PER_ROUND: usize = 100;
 
-/// The members of a provider, and its commands.
+/// Members of a provider, and its commands.
 pub struct Work<'a> {
     settings: &'a ProvideSettings,
     pool: &'a [u8],
     launcher: Launcher,
     members: BTreeMap<Box<[u8]>, Own>,
-    commands: Vec<Command>,
-    /// Members to be stopped without being asked to.
+    commands: Vec<RunningCommand>,
+    /// Members to stop without a task.
     to_stop: VecDeque<Box<[u8]>>,
-    /// Which connection it is, so that no other hears of its tasks.
+    /// Number of the current connection, so that results are not sent on another one.
     connection: u64,
-    /// Whether some child may have ended since the last look.
+    /// True if a child may have ended since the last check.
     has_ends: bool,
-    /// Whether there may be more tasks than were looked at in the last round.
+    /// True if there may be more tasks than were handled in the last round.
     is_behind: bool,
     is_ending: bool,
     is_draining: bool,
-    /// Time at which the members are compared with the server's list, while there is a connection.
+    /// Time at which the members are compared with the server's list; None without a connection.
     next_look: Option<Instant>,
-    /// Members that have died, which the server has not heard of.
+    /// Members that have died, not reported to the server yet.
     unsaid: Vec<Box<[u8]>>,
 }
 
-/// A member.
+/// Member of this provider.
 struct Own {
     attributes: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether it is being stopped.
+    /// True if it is being stopped.
     is_stopping: bool,
-    /// Set when the server has it as a member of this connection.
+    /// True if the server has it as a member of this connection.
     is_adopted: bool,
-    /// Set when it leaves the pool once it is free.
+    /// True if it leaves the pool once it is free.
     is_withdrawn: bool,
 }
 
-/// A command that runs, or has left something running that holds its output.
-struct Command {
+/// Command that runs, or has left a process behind that holds its output.
+struct RunningCommand {
     job: Job,
     process: Process,
-    /// The connection that asked for it; None if none did.
+    /// Number of the connection that requested it; None if none did.
     asked_by: Option<u64>,
-    /// Whether it took too long.
+    /// True if it exceeded its time limit.
     is_late: bool,
 }
 
-/// What a command is for.
+/// Purpose of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Job {
     Task(Task),
-    /// It has started this member, and may be its process.
+    /// Member that the command has started, and whose process it may be.
     Member(Box<[u8]>),
-    /// Nobody wants to hear how it ends.
+    /// No purpose: its end is ignored.
     Nothing,
 }
 
-/// The connection, while there is one. The error is that it is lost.
-type Link<'l> = Option<&'l mut Provider>;
+/// Connection, while there is one. Errors mean that it is lost.
+type OpenLink<'l> = Option<&'l mut Provider>;
 
 impl<'a> Work<'a> {
-    /// Nothing is done yet. Commands get this signal mask.
+    /// Returns the work of a provider without members. Commands get this signal mask.
     pub fn new(settings: &'a ProvideSettings, pool: &'a [u8], mask: SigSet) -> io::Result<Work<'a>> {
         Ok(Work {
             settings,
@@ -97,7 +98,7 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Some child may have ended.
+    /// Records that a child may have ended.
     pub fn note_ends(&mut self) {
         self.has_ends = true;
     }
@@ -107,30 +108,31 @@ impl<'a> Work<'a> {
         self.members.iter().filter(|(_, own)| !own.is_stopping).map(|(name, _)| &**name)
     }
 
-    /// Whether another command can be started.
+    /// Returns true if another command can be started.
     pub fn has_room(&self) -> bool {
-        let is_short = |command: &&Command| command.process.is_running() && !matches!(command.job, Job::Member(_));
+        let is_short =
+            |command: &&RunningCommand| command.process.is_running() && !matches!(command.job, Job::Member(_));
         self.commands.iter().filter(is_short).count() < MOST_COMMANDS
     }
 
-    /// The outputs that are to be read.
+    /// Returns the outputs to poll.
     pub fn outputs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.commands.iter().filter_map(|command| command.process.output())
     }
 
-    /// When there is something to do without news.
+    /// Returns the time of the next action without input.
     pub fn next_deadline(&self) -> Option<Instant> {
         let at_once = self.is_behind.then(Instant::now);
         self.commands.iter().filter_map(|command| command.process.deadline()).chain(at_once).chain(self.next_look).min()
     }
 
-    /// The connection is lost: nobody hears how commands end that it asked for.
+    /// Handles the loss of the connection: results of its tasks are not sent any more.
     pub fn disconnect(&mut self) {
         self.connection += 1;
         self.next_look = None;
     }
 
-    /// Begins nothing any more, goes on with what is being cleaned, and has everything else stopped.
+    /// Starts no more tasks, continues cleanings, and stops everything else.
     pub fn end(&mut self) {
         self.is_ending = true;
         let starts = self.commands.iter_mut().filter(|command| matches!(command.job, Job::Task(Task::Start(_))));
@@ -139,38 +141,34 @@ impl<'a> Work<'a> {
         names.iter().for_each(|name| self.forsake(name));
     }
 
-    /// Whether the connection waits for a member of others to be cleaned.
+    /// Returns true if the connection waits for the cleaning of another provider's member.
     pub fn is_cleaning_for_others(&self) -> bool {
         let is_others = |job: &Job| matches!(job, Job::Task(Task::Clean(name)) if !self.members.contains_key(name));
         self.commands.iter().any(|command| command.asked_by == Some(self.connection) && is_others(&command.job))
     }
 
-    /// Whether it was asked to end.
+    /// Returns true if it was asked to end.
     pub fn is_ending(&self) -> bool {
         self.is_ending
     }
 
-    /// Returns whether it begins no start any more.
+    /// Returns true if it starts no more members.
     pub fn is_draining(&self) -> bool {
         self.is_draining
     }
 
-    /// Whether nothing is left to be stopped.
+    /// Returns true if no members and no commands are left.
     pub fn is_over(&self) -> bool {
         self.members.is_empty() && !self.commands.iter().any(|command| command.process.is_running())
     }
 
-    /// Kills whatever runs.
+    /// Kills all commands.
     pub fn kill_all(&mut self) {
         self.commands.iter_mut().for_each(|command| command.process.kill());
     }
 
-    /// Does what there is to do, without waiting.
-    ///
-    /// # Errors
-    ///
-    /// When the connection is lost.
-    pub fn go_on(&mut self, mut link: Link<'_>) -> Result<(), Error> {
+    /// Performs the pending work, without waiting. Fails if the connection is lost.
+    pub fn go_on(&mut self, mut link: OpenLink<'_>) -> Result<(), Error> {
         let now = Instant::now();
         if let Some(provider) = link.as_deref_mut()
             && self.next_look.is_some_and(|next| next <= now)
@@ -190,7 +188,7 @@ impl<'a> Work<'a> {
             }
             let command = &mut self.commands[index];
             let status = if has_ends { command.process.status() } else { None };
-            // What it wrote before its end is here now.
+            // The output before its end is available now.
             status.iter().for_each(|_| command.process.read());
             self.look_at_line(index, status, link.as_deref_mut())?;
             if let Some(status) = status {
@@ -221,11 +219,11 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Begins a task, or does it at once if no command is needed.
-    fn begin(&mut self, task: Task, asked_by: Option<u64>, link: Link<'_>) -> Result<(), Error> {
-        let is_it = |command: &&mut Command| command.job == Job::Task(task.clone());
+    /// Starts a task, or completes it at once if it needs no command.
+    fn begin(&mut self, task: Task, asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
+        let is_it = |command: &&mut RunningCommand| command.job == Job::Task(task.clone());
         if let Some(command) = self.commands.iter_mut().find(is_it) {
-            // It is on its way already: nobody has asked for it, or a connection that is lost.
+            // The task is already in progress, without a request or for a lost connection.
             command.asked_by = asked_by.or(command.asked_by);
             return Ok(());
         }
@@ -254,22 +252,23 @@ impl<'a> Work<'a> {
         };
         match self.launcher.start(&launch) {
             Ok(process) => {
-                self.commands.push(Command { job: Job::Task(task), process, asked_by, is_late: false });
+                self.commands.push(RunningCommand { job: Job::Task(task), process, asked_by, is_late: false });
                 Ok(())
             }
             Err(error) => {
-                self.warn(&format!("{} cannot be run: {error}", text_of(&task)));
+                let reason = format!("cannot be run: {}", poolcounter_core::text::plain(&error.to_string()));
+                self.warn(&format!("{} {reason}", text_of(&task)));
                 match task {
-                    Task::Start(_) => self.fail(&task, &format!("cannot be run: {error}"), asked_by, link),
+                    Task::Start(_) => self.fail(&task, &reason, asked_by, link),
                     _ => self.finish_task(&task, u8::MAX, asked_by, link),
                 }
             }
         }
     }
 
-    /// A command has ended.
-    fn finish(&mut self, index: usize, status: u8, mut link: Link<'_>) -> Result<(), Error> {
-        let Command { job, asked_by, is_late, .. } = &mut self.commands[index];
+    /// Handles the end of a command.
+    fn finish(&mut self, index: usize, status: u8, mut link: OpenLink<'_>) -> Result<(), Error> {
+        let RunningCommand { job, asked_by, is_late, .. } = &mut self.commands[index];
         let (asked_by, is_late) = (*asked_by, *is_late);
         if let Job::Member(name) = job {
             let name = name.clone();
@@ -289,22 +288,22 @@ impl<'a> Work<'a> {
                 }
                 match is_start {
                     true => self.fail(&task, &reason, asked_by, link.take()),
-                    // One that catches the signal and ends as if it were done, is not.
+                    // A late command that handles the signal and exits with 0 has still failed.
                     false => self.finish_task(&task, if is_late { u8::MAX } else { status }, asked_by, link),
                 }
             }
         }
     }
 
-    /// A task that is no start is done, with this status.
-    fn finish_task(&mut self, task: &Task, status: u8, asked_by: Option<u64>, link: Link<'_>) -> Result<(), Error> {
+    /// Completes a task other than a start, with this exit status.
+    fn finish_task(&mut self, task: &Task, status: u8, asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
         if let Task::Stop(name) = task {
             return self.stop_process(name, asked_by, link);
         }
         let (Task::Check(name) | Task::Clean(name)) = task else { return Ok(()) };
         let result = if status == 0 { TaskResult::Done } else { TaskResult::Dead };
         let answered = self.answer(task, &result, asked_by, link);
-        // The server no longer has it if the answer is too late.
+        // After a refusal of the late result, the server no longer has the member.
         let is_gone = matches!(answered, Err(Error::Refused(_))) || result == TaskResult::Dead;
         if is_gone && asked_by == Some(self.connection) {
             self.forsake(name);
@@ -315,8 +314,8 @@ impl<'a> Work<'a> {
         answered.or_else(|error| if error == Error::Lost { Err(error) } else { Ok(()) })
     }
 
-    /// The command that stops a member is done, if there is one. What its start has left running is ended, too.
-    fn stop_process(&mut self, name: &[u8], asked_by: Option<u64>, link: Link<'_>) -> Result<(), Error> {
+    /// Continues after the end of the stop command of a member: ends the process left by its start as well.
+    fn stop_process(&mut self, name: &[u8], asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
         let process = self.commands.iter_mut().find(|command| is_process_of(command, name));
         match process {
             Some(command) if command.process.is_running() => {
@@ -325,14 +324,14 @@ impl<'a> Work<'a> {
                 Ok(())
             }
             process => {
-                // Nothing reads what others still write there.
+                // Output of processes left behind is ignored.
                 process.into_iter().for_each(|command| command.job = Job::Nothing);
                 self.stopped(name, asked_by, link)
             }
         }
     }
 
-    fn stopped(&mut self, name: &[u8], asked_by: Option<u64>, link: Link<'_>) -> Result<(), Error> {
+    fn stopped(&mut self, name: &[u8], asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
         self.members.remove(name);
         match self.answer(&Task::Stop(name.into()), &TaskResult::Done, asked_by, link) {
             Err(Error::Lost) => Err(Error::Lost),
@@ -340,13 +339,13 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Whether the command that stops the member runs, or is still to be run.
+    /// Returns true if the stop command of the member runs or is pending.
     fn is_at_stop(&self, name: &[u8]) -> bool {
         let stops = |job: &Job| matches!(job, Job::Task(Task::Stop(member)) if **member == *name);
         self.to_stop.iter().any(|member| **member == *name) || self.commands.iter().any(|command| stops(&command.job))
     }
 
-    /// Has a member stopped that is no longer in the pool.
+    /// Schedules the stop of a member that is no longer in the pool.
     fn forsake(&mut self, name: &[u8]) {
         if let Some(own) = self.members.get_mut(name).filter(|own| !own.is_stopping) {
             own.is_stopping = true;
@@ -354,15 +353,15 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn fail(&mut self, task: &Task, reason: &str, asked_by: Option<u64>, link: Link<'_>) -> Result<(), Error> {
+    fn fail(&mut self, task: &Task, reason: &str, asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
         match self.answer(task, &TaskResult::Failed(reason.into()), asked_by, link) {
             Err(Error::Lost) => Err(Error::Lost),
             _ => Ok(()),
         }
     }
 
-    /// Answers on the connection that asked, if it is still there.
-    fn answer(&self, task: &Task, result: &TaskResult, asked_by: Option<u64>, link: Link<'_>) -> Result<(), Error> {
+    /// Sends a result on the connection that requested it, if it is still open.
+    fn answer(&self, task: &Task, result: &TaskResult, asked_by: Option<u64>, link: OpenLink<'_>) -> Result<(), Error> {
         match link {
             Some(provider) if asked_by == Some(self.connection) => provider.answer(task, result),
             _ => Ok(()),
@@ -378,7 +377,7 @@ impl<'a> Work<'a> {
     }
 }
 
-fn is_process_of(command: &Command, name: &[u8]) -> bool {
+fn is_process_of(command: &RunningCommand, name: &[u8]) -> bool {
     matches!(&command.job, Job::Member(member) if **member == *name)
 }
 

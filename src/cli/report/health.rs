@@ -1,4 +1,4 @@
-//! Health of services, as a report tells it.
+//! Health of services in a report.
 
 use poolcounter_service::health::Level;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ pub struct ToldHealth {
     pub more: u64,
 }
 
-/// A condition that is on.
+/// Condition that is on.
 #[derive(Deserialize)]
 pub struct ToldCondition {
     pub level: Level,
@@ -21,6 +21,6 @@ pub struct ToldCondition {
     /// Command that helps, without the name of the program; empty if there is none.
     #[serde(default)]
     pub command: String,
-    /// In seconds since 1970.
+    /// Start, in seconds since 1970.
     pub since: f64,
 }

@@ -3,12 +3,12 @@
 /// Meaning of values that are not zero, for the reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tone {
-    /// Nothing special.
+    /// No emphasis.
     #[default]
     Plain,
-    /// A possible trouble.
+    /// Possible fault.
     Caution,
-    /// A trouble.
+    /// Fault.
     Alarm,
 }
 

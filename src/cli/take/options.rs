@@ -1,4 +1,4 @@
-//! The options of `take`: one table.
+//! Options of `take`, as one table.
 
 use crate::run_child::OnLost;
 use crate::servers::{ServerOptions, Servers};
@@ -7,41 +7,41 @@ use poolcounter_protocol::members::wire::client::check_attribute;
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::time::Duration;
 
-/// The longest that the protocol can wait: 136 years.
+/// Longest timeout of the protocol: 136 years.
 pub const NO_LIMIT: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Settings that the options make.
+/// Settings of the command.
 pub struct TakeSettings {
-    /// Members to take, and the time to wait for them.
+    /// Members to take, and the timeout of the wait.
     pub wanted: Wanted,
-    /// The group to take from, in place of a pool.
+    /// Group to take from, instead of a pool.
     pub group: Option<Vec<u8>>,
     /// Name of the holder, in place of its address.
     pub name: Option<Vec<u8>>,
-    /// The statuses that mean that a member failed; all but 0 if there are none.
+    /// Exit statuses that mean that a member failed; if empty, all but 0.
     pub fail_on: Vec<u8>,
-    /// Prints the variables of a command, and leaves the members taken.
+    /// True if variables are printed and the members stay taken.
     pub keeps: bool,
-    /// The form in which that is printed, if it was said.
+    /// Format of the printed variables, if set.
     pub format: Option<Format>,
     /// Servers to ask.
     pub servers: Servers,
-    /// Asks again while no server answers, for as long as a member is waited for.
+    /// True if the request is repeated while no server replies, until the timeout.
     pub retries: bool,
-    /// Fate of the command when a member is lost.
+    /// Effect of the loss of a member on the command.
     pub on_lost: OnLost,
 }
 
-/// The options.
+/// Options of the command.
 pub const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt {
         short: "t",
         long: "timeout",
         hint: "SECONDS",
-        doc_short: "how long to wait for a member; 0: not at all (default: without limit)",
+        doc_short: "maximum time to wait for a member; 0: do not wait (default: without limit)",
         doc_long: "
-            How long to wait for a member.
-            With 0 nothing waits.
+            Maximum time to wait for a member.
+            With 0 it does not wait.
             Decimals are allowed.
             The default is no limit.",
         set: |settings, value| assign(&mut settings.wanted.timeout, seconds(value)),
@@ -53,9 +53,9 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         hint: "GROUP",
         doc_short: "take from any pool of this group, in place of one pool",
         doc_long: "
-            Take from any pool of this group, in place of one pool: from the one with the most free members, else from the first
+            Take from any pool of this group, instead of one pool: from the one with the most free members, or else from the first
             that has one.
-            Where several servers share the pools, only those of the group's own server are looked at.",
+            Where several servers share the pools, only the pools of the group's own server are used.",
         set_bytes: Some(|settings, value| assign(&mut settings.group, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
@@ -63,9 +63,9 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         short: "a",
         long: "attr",
         hint: "NAME=VALUE",
-        doc_short: "only a member that has this attribute; repeatable",
+        doc_short: "take only a member with this attribute; repeatable",
         doc_long: "
-            Only a member that has this attribute.
+            Take only a member with this attribute.
             May be given several times.",
         repeats: true,
         set_bytes: Some(|settings, value| {
@@ -82,8 +82,8 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt {
         long: "member",
         hint: "NAME",
-        doc_short: "only the member of this name",
-        doc_long: "Only the member of this name.",
+        doc_short: "take only the member of this name",
+        doc_long: "Take only the member of this name.",
         set_bytes: Some(|settings, value| assign(&mut settings.wanted.member, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
@@ -92,8 +92,8 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         hint: "0..9",
         doc_short: "waiters with a lower priority number are served first (default: 5)",
         doc_long: "
-            Waiters with a lower number are served first, and among equal ones who came first.
-            Who has waited for a minute counts as 0.
+            Waiters with a lower number are served first; equal ones in the order of their arrival.
+            A waiter of more than a minute counts as 0.
             The default is 5.",
         set: |settings, value| assign(&mut settings.wanted.priority, number(value, 0..=9)),
         ..Opt::BLANK
@@ -102,9 +102,9 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         short: "n",
         long: "count",
         hint: "N",
-        doc_short: "so many members, all or none (default: 1)",
+        doc_short: "take N members, all or none (default: 1)",
         doc_long: "
-            So many members, all or none.
+            Take this number of members, all or none.
             The environment has
             .Ev POOL_MEMBERS
             and
@@ -113,8 +113,8 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
             .Ev POOL_MEMBER_1 , POOL_LEASE_1 , POOL_TOKEN_1
             and
             .Ev POOL_ATTR_1_ Ns Ar name .
-            Those without a number are of the first.
-            All are returned alike.",
+            Names without a number are those of the first member.
+            All are returned in the same way.",
         set: |settings, value| assign(&mut settings.wanted.count, number(value, 1..=u32::MAX).map(Some)),
         ..Opt::BLANK
     },
@@ -135,11 +135,11 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt {
         long: "lease",
         hint: "SECONDS",
-        doc_short: "keep the member so long when the connection is lost; it is renewed while the command runs",
+        doc_short: "keep the member for this time even if the connection is lost; renewed while the command runs",
         doc_long: "
-            Take the member for so long, whatever becomes of the connection and of
+            Keep the member for this time, whatever happens to the connection and to
             .Nm .
-            The lease is renewed three times as often while the command runs, on a new connection if need be; it ends with the command.",
+            While the command runs the lease is renewed each third of that time, on a new connection if needed; it ends with the command.",
         set: |settings, value| {
             let lease = seconds(value).ok().filter(|lease| !lease.is_zero());
             assign(&mut settings.wanted.lease, lease.map(Some).ok_or("a number of seconds above 0".into()))
@@ -148,9 +148,9 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     },
     Opt {
         long: "keep",
-        doc_short: "run nothing: print what a command would know, one NAME=VALUE a line, and leave the member taken",
+        doc_short: "run no command: print its environment as NAME=VALUE lines, and leave the member taken",
         doc_long: "
-            Run nothing: print what a command would find in its environment, a variable a line, and end.
+            Run no command: print the variables of its environment, one a line, and exit.
             The member stays taken for the time of
             .Fl -lease ,
             which is needed;
@@ -158,20 +158,20 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
             and
             .Cm members return
             go on from there.
-            The lines are for files that are read line by line, as that of
+            The lines are meant for files such as that of
             .Ev GITHUB_ENV .
-            They are not quoted for a shell: providers say what values there are.",
+            They are not quoted for a shell, and their values come from providers.",
         set: |settings, _| assign(&mut settings.keeps, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "format",
         hint: "env|json",
-        doc_short: "the form in which --keep prints: lines NAME=VALUE, or one JSON object (default: env)",
+        doc_short: "output of --keep: lines NAME=VALUE, or one JSON object (default: env)",
         doc_long: "
-            The form in which
-            .Fl -keep
-            prints: lines
+            Output of
+            .Fl -keep :
+            lines
             .Ar name Ns = Ns Ar value ,
             which is the default, or one object of JSON.",
         set: |settings, value| assign(&mut settings.format, Format::parse(value).map(Some)),
@@ -180,9 +180,9 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt {
         long: "name",
         hint: "NAME",
-        doc_short: "what the holder is called where members are shown (default: its address)",
+        doc_short: "name of the holder in lists of members (default: its address)",
         doc_long: "
-            What the holder is called where members are shown, in place of its address.",
+            Name of the holder in lists of members, instead of its address.",
         set_bytes: Some(|settings, value| assign(&mut settings.name, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
@@ -190,19 +190,19 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt::TLS,
     Opt {
         long: "retry",
-        doc_short: "while no server answers, ask again, until the time to wait for a member is over",
+        doc_short: "while no server answers, ask again until the timeout is over",
         doc_long: "
             While no server answers, ask again, twice a second at first and every four seconds in the end, until the time of
             .Fl -timeout
             is over.
-            One that is started again does not know the place in its queue.",
+            A server that was restarted does not know the place in its queue.",
         set: |settings, _| assign(&mut settings.retries, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        doc_short: "when a member is lost while the command runs: only say so, or also terminate or kill it (default: warn)",
+        doc_short: "when a member is lost while the command runs: only warn, or also terminate or kill it (default: warn)",
         doc_long: "
             As for
             .Cm exec ,
@@ -214,18 +214,18 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt::HELP,
 ];
 
-/// A form in which variables are printed.
+/// Format of printed variables.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// `NAME=VALUE`, one a line.
+    /// `NAME=VALUE`, one per line.
     #[default]
     Env,
-    /// One object.
+    /// One JSON object.
     Json,
 }
 
 impl TakeSettings {
-    /// Returns whether a command that ended with this status has left its members as failed.
+    /// Returns true if a command with this exit status leaves its members as failed.
     pub fn is_failure(&self, status: u8) -> bool {
         if self.fail_on.is_empty() { status != 0 } else { self.fail_on.contains(&status) }
     }
@@ -264,7 +264,7 @@ impl AsMut<Servers> for TakeSettings {
     }
 }
 
-/// The table's rows, without what they set.
+/// Returns the options without their setters.
 pub fn described() -> Vec<Opt<()>> {
     OPTIONS.iter().map(Opt::describe).collect()
 }

@@ -1,53 +1,53 @@
-//! The state of the screen's controls, and what keys change in it.
+//! State of the screen's controls, and its changes by keys.
 
 use super::view::{Orders, Panel, SortOrder};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::collections::HashMap;
 
-/// What the user has chosen to see.
+/// Choices of the user.
 #[derive(Default)]
 pub struct Controls {
-    /// Only rows with this text are shown.
+    /// Text that visible rows must contain.
     pub filter: String,
-    /// Keys are typed into the filter.
+    /// True while keys are typed into the filter.
     pub is_typing: bool,
-    /// The name of the table that the keys are for; the first if there is none of that name.
+    /// Name of the table with the focus; the first table if it does not exist.
     pub focus: String,
-    /// The order of each table.
+    /// Order of each table.
     pub orders: Orders,
-    /// Which row of each table the keys are for.
+    /// Selected row of each table.
     pub selected: HashMap<String, usize>,
-    /// The key whose holders are shown in place of the tables.
+    /// Key whose holders are shown instead of the tables.
     pub key: Option<String>,
-    /// What keys do is shown in place of the tables.
+    /// True if the help is shown instead of the tables.
     pub is_help: bool,
-    /// No samples are taken.
+    /// True if no samples are taken.
     pub is_paused: bool,
 }
 
-/// What to do after a key.
+/// Action after a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyAction {
     /// Draw the screen again.
     Redraw,
-    /// Ask the servers now.
+    /// Ask the servers at once.
     Refresh,
-    /// End.
+    /// End the command.
     Quit,
 }
 
-/// The longest filter.
+/// Longest filter, in characters.
 const LONGEST_FILTER: usize = 100;
-/// How many rows a page has.
+/// Number of rows of a page.
 const PAGE: usize = 10;
 
 impl Controls {
-    /// Returns which of the tables the keys are for.
+    /// Returns the index of the table with the focus.
     pub fn focus(&self, panels: &[Panel]) -> usize {
         panels.iter().position(|panel| panel.id == self.focus).unwrap_or(0)
     }
 
-    /// Returns which row of a table the keys are for.
+    /// Returns the selected row of a table.
     pub fn selected(&self, panel: &Panel) -> usize {
         self.selected.get(&panel.id).map_or(0, |selected| (*selected).min(panel.rows.len().saturating_sub(1)))
     }
@@ -81,7 +81,7 @@ impl Controls {
         KeyAction::Redraw
     }
 
-    /// Shows the holders of the key that the selected row is about; or the tables again.
+    /// Shows the holders of the key in the selected row, or the tables again.
     fn show_key(&mut self, panels: &[Panel]) -> KeyAction {
         let panel = panels.get(self.focus(panels));
         let key = panel.and_then(|panel| panel.key(self.selected(panel))).map(String::from);
@@ -92,7 +92,7 @@ impl Controls {
         KeyAction::Refresh
     }
 
-    /// Handles a key for the tables.
+    /// Handles a key for a table.
     fn move_in(&mut self, panels: &[Panel], code: KeyCode) {
         let focus = self.focus(panels);
         let Some(panel) = panels.get(focus) else { return };
@@ -130,7 +130,7 @@ impl Controls {
 }
 
 impl SortOrder {
-    /// Returns the order by the next column; behind the last comes that of the servers.
+    /// Returns the order by the next column; after the last one, the order of the servers.
     fn next(self, columns: usize) -> SortOrder {
         let column = self.column.map_or(0, |column| column + 1);
         SortOrder { column: Some(column).filter(|column| *column < columns), is_reversed: false }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn enter_shows_who_holds_a_key() {
+    fn enter_shows_the_holders_of_a_key() {
         let (mut controls, mut panels) = (Controls::default(), panels());
         assert_eq!(press(&mut controls, &panels, &[KeyCode::Enter]), KeyAction::Redraw, "types have no holders");
         panels[1].id = "pools.holders".into();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_it_is_told_to() {
+    fn it_ends_on_request() {
         let mut controls = Controls::default();
         assert_eq!(press(&mut controls, &[], &[KeyCode::Char(' ')]), KeyAction::Refresh);
         assert_eq!(press(&mut controls, &[], &[KeyCode::Char('q')]), KeyAction::Quit);

@@ -1,33 +1,33 @@
-//! What the servers tell at one moment, and all of them together.
+//! Reports of servers at one moment, and their sums.
 
 use crate::holders::state_of;
 use crate::report::{self, Answer, Grid, GridCell, GridHead, ToldReport, ToldSeries, Tone};
 use crate::terminal::printable;
-use poolcounter_client::{Client, ToldClaim};
+use poolcounter_client::{Client, ListedClaim};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How many rows of each table each server is asked for.
+/// Number of rows of each table requested from each server.
 const ROWS: usize = 200;
-/// What is said of a server that knows no reports.
+/// Text about a server without reports.
 const REFUSED: &str = "it knows no reports, so there is nothing to show; poolcounter stats prints what it tells";
 
-/// The name of the table of a key's claims.
+/// Name of the table of a key's claims.
 pub const KEY_TABLE: &str = "key";
 
-/// All servers at one moment.
+/// Reports of all servers at one moment.
 pub struct Sample {
-    /// When.
+    /// Time of the sample.
     pub at: Instant,
-    /// The servers by address, each with what it tells or with what is wrong with it.
+    /// Servers by address, each with its report or error.
     pub servers: Vec<(String, Result<ToldReport, String>)>,
-    /// The only service that was asked about.
+    /// Service to show; None for all.
     pub only: Option<String>,
-    /// The key that was asked about, with who holds its locks and who waits.
-    pub key: Option<(String, Vec<ToldClaim>)>,
+    /// Key to show, with the holders and waiters of its locks.
+    pub key: Option<(String, Vec<ListedClaim>)>,
 }
 
-/// A service of all servers together.
+/// Sums of a service over all servers.
 pub struct Sum {
     pub name: String,
     pub connections: u64,
@@ -35,29 +35,29 @@ pub struct Sum {
     pub tables: Vec<SumTable>,
 }
 
-/// A series of all servers together.
+/// Curve, summed over all servers.
 pub struct SumSeries {
     pub title: String,
-    /// Whether it only grows.
+    /// True if the value only grows.
     pub is_rate: bool,
     pub tone: Tone,
     pub now: f64,
 }
 
-/// A table of all servers together.
+/// Table, merged from all servers.
 pub struct SumTable {
     pub id: String,
     pub title: String,
     pub empty: String,
     pub heads: Vec<GridHead>,
-    /// The rows in the order of the servers: what one has first stands before what another has second.
+    /// Rows, interleaved from the servers: the first rows of all come before the second ones.
     pub rows: Vec<Vec<GridCell>>,
-    /// The row with each text, for all cells that are text tell rows apart.
+    /// Index of the row by its text cells, which identify it.
     places: HashMap<Vec<String>, usize>,
 }
 
 impl Sample {
-    /// Asks the servers, for all services or for one of them, and who holds the locks of a key, if one is named.
+    /// Asks the servers for their reports (of `only` one service, if given), and for the holders of a key, if given.
     pub fn take(client: &Client, only: Option<&str>, key: Option<&str>) -> Sample {
         let read = |answer| match answer {
             Answer::Report(report) => ToldReport::read(report).map(|mut report| {
@@ -79,25 +79,25 @@ impl Sample {
         }
     }
 
-    /// Returns whether the same servers answered as at another moment. What has happened between the two is not known otherwise.
+    /// Returns true if the same servers replied to both samples; otherwise there are no rates.
     pub fn is_comparable(&self, other: &Sample) -> bool {
         let answered = |sample: &Sample| sample.servers.iter().map(|(_, report)| report.is_ok()).collect::<Vec<_>>();
         answered(self) == answered(other)
     }
 
-    /// Returns the service that was asked for alone, if a server does not serve it.
+    /// Returns the only requested service, if a server does not serve it.
     pub fn missing_in(&self, report: &ToldReport) -> Option<&str> {
         let only = self.only.as_deref()?;
         let is_there = report.services.iter().any(|service| service.name == only && service.is_enabled);
         (!is_there).then_some(only)
     }
 
-    /// Returns whether every server answered.
+    /// Returns true if every server replied.
     pub fn is_complete(&self) -> bool {
         self.servers.iter().all(|(_, report)| report.is_ok())
     }
 
-    /// Returns the claims on the key that was asked about, as a table.
+    /// Returns the claims on the requested key, as a table.
     pub fn claims(&self) -> Option<SumTable> {
         let (key, claims) = self.key.as_ref()?;
         let heads = [("state", true), ("for", false), ("client", true), ("who", true)];
@@ -107,7 +107,7 @@ impl Sample {
             is_counter: false,
             tone: Tone::Plain,
         };
-        let row = |claim: &ToldClaim| {
+        let row = |claim: &ListedClaim| {
             let text = |text: &str| GridCell::Text(printable(text.as_bytes()));
             let age = GridCell::seconds(Duration::from(claim.age).as_secs_f64());
             vec![text(state_of(claim)), age, text(&claim.peer), text(&claim.who)]
@@ -115,14 +115,14 @@ impl Sample {
         Some(SumTable {
             id: KEY_TABLE.into(),
             title: key.clone(),
-            empty: "Nobody holds a lock of it or waits for one, or its name is not shown in full.".into(),
+            empty: "No holders or waiters, or the name of the key was not shown in full.".into(),
             heads: heads.map(head).into(),
             rows: claims.iter().map(row).collect(),
             places: HashMap::new(),
         })
     }
 
-    /// Returns the services that are used, with what all servers tell of each.
+    /// Returns the sums of each used service over all servers.
     pub fn sums(&self) -> Vec<Sum> {
         let mut sums: Vec<Sum> = Vec::new();
         let mut rows: HashMap<String, Vec<(usize, Vec<GridCell>)>> = HashMap::new();
@@ -174,7 +174,7 @@ impl Sum {
         }
     }
 
-    /// Begins a table, unless another server has it.
+    /// Adds the heads of a table, unless another server has it.
     fn head(&mut self, grid: &Grid) {
         if self.tables.iter().all(|table| table.id != grid.id) {
             let (id, title, empty) = (grid.id.clone(), grid.title.clone(), grid.empty.clone());
@@ -185,13 +185,13 @@ impl Sum {
 }
 
 impl SumTable {
-    /// Returns the row with the same texts.
+    /// Returns the row with the same text cells.
     pub fn like(&self, row: &[GridCell]) -> Option<&Vec<GridCell>> {
         Some(&self.rows[*self.places.get(&texts_of(row))?])
     }
 
     fn add(&mut self, row: Vec<GridCell>) {
-        // Servers of two releases may differ in their columns.
+        // Servers of different releases may have different columns.
         if row.len() != self.heads.len() {
             return;
         }
@@ -203,8 +203,7 @@ impl SumTable {
     }
 }
 
-/// Returns the cell for two servers together. What adds up does; of ages and of times that half of all are not longer than, the
-/// longer counts.
+/// Returns the merged cell of two servers. Counts are added up; of ages and medians the larger one is kept.
 fn sum_of(one: &GridCell, other: GridCell, head: &GridHead) -> GridCell {
     match (one, &other) {
         (GridCell::Number(a), GridCell::Number(b)) => GridCell::Number(a + b),

@@ -12,9 +12,9 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Cell as Field, Paragraph, Row, Table};
 use std::ops::Range;
 
-/// The help for keys in the last line.
+/// Help about keys in the last line.
 const KEYS: &str = "q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
-/// The help for all of them.
+/// Help about all keys.
 const HELP: [&str; 11] = [
     "q         end",
     "Tab       the next table; behind the last, those of the next service",
@@ -28,23 +28,23 @@ const HELP: [&str; 11] = [
     "?         this; any key ends it",
     "red is what is refused now, yellow what may become a trouble",
 ];
-/// Ends a text that is cut off.
+/// End of a text that is cut off.
 const CUT: char = '…';
-/// The greatest width of columns other than the first, which are as wide as their texts.
+/// Greatest width of columns other than the first, which are as wide as their texts.
 const WIDEST: usize = 30;
-/// The least width of the first column, which has the rest.
+/// Least width of the first column, which gets the rest.
 const NARROWEST: usize = 12;
-/// How wide the number of rows behind a title is at most.
+/// Greatest width of the number of rows after a title.
 const COUNT_WIDTH: usize = 8;
-/// What the first line says while no samples are taken.
+/// Text in the first line while no samples are taken.
 const PAUSED: &str = " PAUSED: p goes on ";
-/// The most servers on a screen, so that there is room for the tables.
+/// Limit of servers on a screen, to leave room for the tables.
 const MOST_SERVERS: usize = 8;
 
-/// The most sentences about what is wrong.
+/// Limit of sentences about conditions.
 const MOST_TROUBLES: usize = 5;
 
-/// Draws the servers and services, and the tables of the service that the keys are for.
+/// Draws the servers and services, and the tables of the service with the focus.
 pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
     let width = usize::from(frame.area().width);
     let servers = server_lines(view, width);
@@ -72,7 +72,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
     let panels: Vec<usize> = (0..view.panels.len()).filter(|n| view.panels[*n].service == service).collect();
     let room = |n: &usize| match view.panels[*n].rows.len() {
         0 => Constraint::Length(1),
-        // The title, the heads, the rows, and a line of distance.
+        // Title, heads, rows, and an empty line.
         rows => Constraint::Max(rows.saturating_add(3).try_into().unwrap_or(u16::MAX)),
     };
     let areas = Layout::vertical(panels.iter().map(room)).split(body);
@@ -81,7 +81,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, controls: &Controls) {
     }
 }
 
-/// Returns the same as plain lines: every table, in columns as wide as their texts.
+/// Returns the view as plain lines: every table, in columns as wide as their texts.
 pub fn plain(view: &View) -> String {
     let mut lines: Vec<String> =
         view.servers.iter().map(|server| format!("{}: {}", server.address, state_of(server))).collect();
@@ -105,7 +105,7 @@ pub fn plain(view: &View) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns the text, or as much of it as is that wide.
+/// Returns the text, cut to a width.
 fn capped(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
@@ -138,7 +138,7 @@ fn state_of(server: &ServerLine) -> String {
     }
 }
 
-/// Returns the line of a service with as many numbers as have room in it, first those with a colour if not all have.
+/// Returns the line of a service with as many numbers as fit, coloured ones first if not all fit.
 fn service_line(service: &ServiceLine, has_focus: bool, width: usize) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let name = Span::styled(service.name.clone(), if has_focus { bold.fg(Color::Cyan) } else { bold });
@@ -167,7 +167,7 @@ fn service_line(service: &ServiceLine, has_focus: bool, width: usize) -> Line<'s
     line
 }
 
-/// Returns how a value is drawn: with a colour where something is refused now, or waits.
+/// Returns the style of a value: coloured if something is refused now, or waits.
 fn style_of(cell: &GridCell, tone: Tone) -> Style {
     let is_now = matches!(cell, GridCell::Rate(_)) || tone == Tone::Caution && matches!(cell, GridCell::Number(_));
     match tone {
@@ -188,7 +188,7 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, has_focus: bool,
     let text = capped(&panel.title, usize::from(title.width).saturating_sub(COUNT_WIDTH));
     frame.render_widget(Paragraph::new(format!("{text} ({})", panel.rows.len())).style(style), title);
     let selected = controls.selected(panel);
-    // The selected row is the last one at the lowest.
+    // The selected row is at most the last one.
     let skipped = (selected + 2).saturating_sub(usize::from(table.height)).min(selected);
     let seen: Vec<&Vec<GridCell>> =
         panel.rows.iter().skip(skipped).take(usize::from(table.height).saturating_sub(1)).collect();
@@ -222,7 +222,7 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, panel: &Panel, has_focus: bool,
     frame.render_widget(Table::new(lines, widths).header(head), table);
 }
 
-/// Returns which columns beside the first fit into a table of that width; that which sorts is among them.
+/// Returns the columns beside the first that fit into a table of that width, including the one that sorts.
 fn fitting(widths: &[usize], width: usize, sorting: usize) -> Range<usize> {
     let (mut first, sorting) = (1.min(widths.len()), sorting.min(widths.len().saturating_sub(1)));
     loop {
@@ -294,7 +294,7 @@ File:\\u{1b}[2J                                       9      -    1.5 s        -
 
 Longest locks (2)
 key                                                                         for
-Article:a                                                              1 m 15 s
+Article:a                                                            1 min 15 s
 Article:b                                                                  5 ms
 
 
@@ -316,7 +316,7 @@ q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
         assert_eq!(lines[4..6], ["Jobs by type: none with this text", "Longest locks: none with this text"]);
     }
 
-    /// What is cut off has an ellipsis, and nothing is wider than the screen.
+    /// A cut text ends with an ellipsis, and no line is wider than the screen.
     #[test]
     fn names_are_capped() {
         let lines = drawn(18, 16, &Controls::default());
@@ -337,7 +337,7 @@ q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
     #[test]
     fn a_key_has_its_holders() {
         let (before, mut now) = samples();
-        let claim = |peer: &str, waits_for| poolcounter_client::ToldClaim {
+        let claim = |peer: &str, waits_for| poolcounter_client::ListedClaim {
             peer: peer.into(),
             who: "me".into(),
             waits_for,
@@ -356,7 +356,7 @@ q quit  ? help  Tab table  Enter key  s sort  / filter  p pause  arrows move";
         );
     }
 
-    /// What does not fit is left out.
+    /// Parts that do not fit are left out.
     #[test]
     fn any_size_will_do() {
         for (width, height) in [(1, 1), (10, 3), (20, 8), (300, 2), (3, 100)] {
@@ -392,7 +392,7 @@ File:\\u{1b}[2J  9      -       1.5 s     -
 
 Longest locks
 key        for
-Article:a  1 m 15 s
+Article:a  1 min 15 s
 Article:b  5 ms
 ";
         assert_eq!(text, expected);

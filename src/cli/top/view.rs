@@ -1,4 +1,4 @@
-//! What there is to see: what two samples tell, as tables that can be sorted and filtered. It knows neither servers nor terminals.
+//! View of two samples, as tables that can be sorted and filtered. Independent of servers and terminals.
 
 use super::sample::{Sample, Sum, SumSeries, SumTable};
 use crate::report::{GridCell, GridHead, ToldHealth, ToldReport, Tone};
@@ -7,73 +7,73 @@ use poolcounter_service::health::Level;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// The service whose keys have holders.
+/// Service whose keys have holders.
 const POOLS: &str = "pools";
-/// The head of a column of its keys.
+/// Head of a column of its keys.
 const KEY: &str = "key";
-/// What is said in place of rows that the filter hides.
+/// Text in place of rows that the filter hides.
 const HIDDEN: &str = "none with this text";
 
-/// A table.
+/// Table of the view.
 pub struct Panel {
-    /// Its name among those of all services.
+    /// Name, unique among all services.
     pub id: String,
-    /// Which service it is of.
+    /// Index of its service.
     pub service: usize,
     pub title: String,
-    /// What is said in place of no rows.
+    /// Text shown if there are no rows.
     pub empty: String,
-    /// The heads of its columns. The first says what a row is about.
+    /// Heads of the columns. The first column identifies the row.
     pub heads: Vec<GridHead>,
-    /// In which order the rows stand.
+    /// Order of the rows.
     pub order: SortOrder,
-    /// The rows that are to be seen, in order.
+    /// Visible rows, in order.
     pub rows: Vec<Vec<GridCell>>,
 }
 
-/// In which order the rows of a table stand.
+/// Order of the rows of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SortOrder {
-    /// By which column; as the servers tell them without one.
+    /// Column to sort by; None for the order of the servers.
     pub column: Option<usize>,
-    /// Whether the other way round than usual: names go up, numbers down.
+    /// True for the reverse of the default: names descending, numbers ascending.
     pub is_reversed: bool,
 }
 
-/// The orders of tables, by their names. A table that is not there stands as the servers tell it.
+/// Orders of tables, by their names. Other tables are in the order of the servers.
 pub type Orders = HashMap<String, SortOrder>;
 
-/// A server in a few words.
+/// Line about a server.
 pub struct ServerLine {
-    /// Its address.
+    /// Address of the server.
     pub address: String,
-    /// How long it has run, or what is wrong with it.
+    /// Uptime, or the error.
     pub state: Result<GridCell, String>,
-    /// The service that was asked about alone, if the server does not serve it.
+    /// Only requested service, if the server does not serve it.
     pub missing: Option<String>,
 }
 
-/// A service in a few words.
+/// Line about a service.
 pub struct ServiceLine {
     pub name: String,
-    /// Numbers of all servers together, with their names and what they are for whoever looks.
+    /// Sums over all servers, with their names and meanings.
     pub totals: Vec<(String, GridCell, Tone)>,
 }
 
-/// Everything that can be seen.
+/// All visible contents.
 pub struct View {
-    /// The servers.
+    /// Servers.
     pub servers: Vec<ServerLine>,
-    /// Sentences about what is wrong, the worst first: one for each service of each server.
+    /// Sentences about conditions, worst first: one for each service of each server.
     pub troubles: Vec<(Level, String)>,
-    /// The services that are used.
+    /// Used services.
     pub services: Vec<ServiceLine>,
-    /// Their tables.
+    /// Tables of the services.
     pub panels: Vec<Panel>,
 }
 
 impl View {
-    /// Returns what `now` shows, and what has happened since `before`. Only what contains `filter` is in the tables.
+    /// Returns the view of `now`, with rates since `before`. The tables have only rows that contain `filter`.
     pub fn of(now: &Sample, before: Option<&Sample>, filter: &str, orders: &Orders) -> View {
         let before = before.filter(|before| before.is_comparable(now));
         let seconds = before.map_or(0.0, |before| now.at.duration_since(before.at).as_secs_f64());
@@ -107,7 +107,7 @@ impl View {
     }
 }
 
-/// Returns what is wrong at servers, the worst first.
+/// Returns the sentences about conditions, worst first.
 fn troubles(servers: &[(String, Result<ToldReport, String>)]) -> Vec<(Level, String)> {
     let of = |(address, report): &(String, Result<ToldReport, String>)| {
         let health = report.iter().flat_map(|report| &report.health).filter(|health| health.level > Level::Ok);
@@ -138,7 +138,7 @@ impl ServiceLine {
 }
 
 impl Panel {
-    /// Returns the key that a row is about; None in a table of something else.
+    /// Returns the key of a row; None in a table of other things.
     pub fn key(&self, row: usize) -> Option<&str> {
         let is_of_keys = self.id.starts_with("pools.") && self.heads.first().is_some_and(|head| head.title == KEY);
         match self.rows.get(row)?.first()? {
@@ -184,10 +184,10 @@ impl Panel {
     }
 }
 
-/// Returns by how much something grew in each second; nothing where that is not known.
+/// Returns the growth per second; empty if unknown.
 fn rate_of(now: f64, was: Option<f64>, seconds: f64) -> GridCell {
     match was {
-        // A server that was restarted has begun anew.
+        // A restarted server has started to count again.
         Some(was) if seconds > 0.0 => GridCell::Rate((now - was).max(0.0) / seconds),
         _ => GridCell::Nothing,
     }
@@ -199,11 +199,11 @@ pub mod tests {
     use serde_json::{Value, json};
     use std::time::{Duration, Instant};
 
-    /// What a server tells: a service with two tables, and one that nobody uses.
+    /// Returns the report of a server: a service with two tables, and an unused one.
     fn report(acquired: u64, jobs: &[(&str, u64, u64, f64)], locks: &[(&str, f64)]) -> ToldReport {
         let column = |name: &str, unit: &str, is_counter: bool| json!({ "name": name, "title": name, "unit": unit, "help": "", "is_counter": is_counter, "emphasis": "none" });
         let heading = |name: &str, title: &str, columns: Value| {
-            let empty = format!("There are no {name}.");
+            let empty = format!("No {name}.");
             json!({ "name": name, "title": title, "help": "", "empty": empty, "note": null, "more": 0, "columns": columns })
         };
         let service = |name: &str, opened: u64, tables: Value| {
@@ -234,7 +234,7 @@ pub mod tests {
         .expect("is a report")
     }
 
-    /// Two seconds with one of two servers.
+    /// Returns two samples, two seconds apart, with one of two servers alive.
     pub fn samples() -> (Sample, Sample) {
         let at = Instant::now();
         let dead = || ("10.0.0.6".to_string(), Err("10.0.0.6:7531: it does not answer".to_string()));
@@ -263,7 +263,7 @@ pub mod tests {
         assert_eq!((view.services.len(), view.panels.len()), (1, 2), "what nobody uses is left out");
         assert_eq!(totals(&view), ["3 connections", "25 Done/s", "7 Ready"]);
         assert_eq!(texts(&view.panels[0]), ["Article|8|20|250 ms|-", FILE], "what is new has no rate yet");
-        assert_eq!(texts(&view.panels[1]), ["Article:a|1 m 15 s", "Article:b|5 ms"]);
+        assert_eq!(texts(&view.panels[1]), ["Article:a|1 min 15 s", "Article:b|5 ms"]);
         let heads: Vec<&str> = view.panels[0].heads.iter().map(|head| &*head.title).collect();
         assert_eq!(heads, ["type", "ready", "done/s", "wait p50", "wait p99"]);
         let first = View::of(&now, None, "", &Orders::new());
@@ -279,7 +279,7 @@ pub mod tests {
             totals(&View::of(&now, Some(&before), "", &Orders::new())),
             ["6 connections", "- Done/s", "14 Ready"]
         );
-        // One that was restarted has counted less than before.
+        // A restarted server has lower counts than before.
         now.servers[1].1 = Err("it does not answer".into());
         now.servers[0].1 = Ok(report(3, &[], &[]));
         assert_eq!(
@@ -288,7 +288,7 @@ pub mod tests {
         );
     }
 
-    /// Numbers add up; of times, the longer counts; what is first at some server stands first.
+    /// Numbers are added up, the longer time counts, and the first rows of all servers come first.
     #[test]
     fn servers_are_one() {
         let (mut before, mut now) = samples();
@@ -297,7 +297,7 @@ pub mod tests {
         now.servers[1].1 = Ok(other(30));
         let view = View::of(&now, Some(&before), "", &Orders::new());
         assert_eq!(texts(&view.panels[0]), ["Article|9|30|250 ms|-", "Page|1|0|500 ms|-", FILE]);
-        assert_eq!(texts(&view.panels[1]), ["Article:a|1 m 15 s", "Article:b|7.0 s"]);
+        assert_eq!(texts(&view.panels[1]), ["Article:a|1 min 15 s", "Article:b|7.0 s"]);
     }
 
     #[test]

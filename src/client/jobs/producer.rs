@@ -1,4 +1,4 @@
-//! The producer's side of jobs, and what an operator asks.
+//! Producer of jobs, with the requests of an operator.
 
 use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, line, refused, text};
 use super::{JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome};
@@ -10,27 +10,28 @@ use poolcounter_protocol::jobs::wire::client::{self as wire, YamlMap};
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// The most puts of one [`Producer::put_many`], and the bytes of their bodies together.
+/// Limits of one [`Producer::put_many`]: number of jobs, and bytes of their bodies together.
 const MANY: usize = 1000;
 const MANY_BYTES: usize = 16 << 20;
 
-/// A producer, or an operator: a connection on which no job is reserved. It connects when it is first used, and again after the
-/// connection was lost. A request that was under way then is not repeated: whether the server has done it is not known.
+/// Producer or operator: a connection without reserved jobs. Connects on first use, and again after the connection was
+/// lost. A request in progress at that time is not repeated; the server may or may not have executed it.
 #[derive(Debug)]
 pub struct Producer {
     pub(crate) session: RefCell<JobSession>,
-    /// The tube of jobs that name none.
+    /// Tube of jobs without a tube of their own.
     tube: RefCell<String>,
 }
 
 impl Producer {
-    /// Returns a producer for the first of these servers that answers: `HOST`, `HOST:PORT` or `unix:PATH`. It uses `default`.
+    /// Returns a producer for the first of these servers that replies: `HOST`, `HOST:PORT` or `unix:PATH`. It uses
+    /// `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Producer {
         let session = JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts);
         Producer { session: RefCell::new(session), tube: RefCell::new(DEFAULT_TUBE.into()) }
     }
 
-    /// Returns whether the server knows more than a plain beanstalkd. It was asked when the connection was made.
+    /// Returns true if the server supports the extensions to beanstalkd. Asked once per connection.
     ///
     /// # Errors
     ///
@@ -39,7 +40,7 @@ impl Producer {
         self.session.borrow_mut().is_extended()
     }
 
-    /// Has jobs that name no tube go to this one.
+    /// Sets the tube of jobs without a tube of their own.
     ///
     /// # Errors
     ///
@@ -55,17 +56,18 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for a tube, key, signature or group that cannot be sent; [`Error::Unavailable`]; [`Error::Lost`] when the
-    /// connection is lost before the reply, or the server says INTERNAL_ERROR, so that it may have been put or not. Another put goes
-    /// to the next server, and without a key the job may be there twice then; [`Error::NoExtension`] for a plain beanstalkd when
-    /// the job has extras; [`Error::Refused`], for one with `JOB_TOO_BIG`, `DRAINING` or `OUT_OF_MEMORY`.
+    /// [`Error::BadName`] for an invalid tube, key, signature or group; [`Error::Unavailable`]; [`Error::Lost`] if the
+    /// connection is lost before the reply or the server replies INTERNAL_ERROR: the job may or may not have been put.
+    /// The next put goes to the next server, so without a key a repeated put may duplicate the job;
+    /// [`Error::NoExtension`] for a job with extras on a plain beanstalkd; [`Error::Refused`], for example with
+    /// `JOB_TOO_BIG`, `DRAINING` or `OUT_OF_MEMORY`.
     pub fn put(&self, job: &NewJob) -> Result<PutOutcome, Error> {
         let mut session = self.session.borrow_mut();
         let is_extended = session.is_extended()?;
         let mut request = Vec::new();
         job.write(&mut request, is_extended)?;
         match &job.tube {
-            // It stands in the request.
+            // The request carries the tube.
             Some(_) if is_extended => {}
             Some(tube) => session.use_tube(tube)?,
             None => session.use_tube(&self.tube.borrow())?,
@@ -73,13 +75,13 @@ impl Producer {
         session.ask(&request, Duration::ZERO, |_, line| put_outcome(line))
     }
 
-    /// Puts 1 to 1000 jobs of at most 16 MiB together, all in one transaction, and returns what came of each. One that is refused
-    /// does not hinder the others.
+    /// Puts 1 to 1000 jobs of at most 16 MiB together in one transaction, and returns the result of each. The refusal
+    /// of one does not affect the others.
     ///
     /// # Errors
     ///
-    /// Those of [`Producer::put`]; with any of them, none of the jobs was put. [`Error::Refused`] with `BAD_FORMAT` for too many and
-    /// with `JOB_TOO_BIG` for too long ones, of which nothing is sent.
+    /// The errors of [`Producer::put`]; after any of them, none of the jobs was put. [`Error::Refused`] with
+    /// `BAD_FORMAT` for too many jobs and `JOB_TOO_BIG` for too many bytes; nothing is sent then.
     pub fn put_many(&self, jobs: &[NewJob]) -> Result<Vec<Result<PutOutcome, Error>>, Error> {
         if !(1..=MANY).contains(&jobs.len()) {
             return Err(Error::Refused("BAD_FORMAT".into()));
@@ -93,7 +95,7 @@ impl Producer {
         let mut request = format!("put-many {}\r\n", jobs.len()).into_bytes();
         jobs.iter().try_for_each(|job| job.write(&mut request, true))?;
         session.ask(&request, Duration::ZERO, |connection, first| {
-            // That is the answer to all of them.
+            // This one line is the reply to all jobs.
             if first == b"OUT_OF_MEMORY" || first == b"INTERNAL_ERROR" {
                 return Ok(Err(refused(first)));
             }
@@ -106,8 +108,8 @@ impl Producer {
         })
     }
 
-    /// Registers a root job by its signature, and returns the newest timestamp that the server knows of it: leaves of older ones
-    /// are dropped.
+    /// Registers a root job by its signature, and returns the newest timestamp that the server has for it: leaves of
+    /// older ones are dropped.
     ///
     /// # Errors
     ///
@@ -119,7 +121,7 @@ impl Producer {
         self.ask_extension("root", &request, |line| count_of(line, "ROOT"))
     }
 
-    /// Has at most so many jobs of the matching tubes run at a time; 0 for no limit.
+    /// Limits the number of jobs of the matching tubes that run at a time; 0 for no limit.
     ///
     /// # Errors
     ///
@@ -129,7 +131,7 @@ impl Producer {
         self.set("limit", pattern, &format!(" {most} {scope}"), "LIMIT")
     }
 
-    /// Has at most so many jobs of a group run at a time; 0 for no limit, `*` for each group.
+    /// Limits the number of jobs of a group that run at a time; 0 for no limit; the group `*` stands for each group.
     ///
     /// # Errors
     ///
@@ -140,7 +142,7 @@ impl Producer {
         self.ask_extension("limit", &request, |line| expect(line, "LIMIT"))
     }
 
-    /// Says how the jobs of the matching tubes are tried again.
+    /// Sets the retry rule of the matching tubes.
     ///
     /// # Errors
     ///
@@ -151,7 +153,7 @@ impl Producer {
         self.set("retry", pattern, &format!(" {attempts} {first} {factor} {max}"), "RETRY")
     }
 
-    /// Moves the jobs of the matching tubes to another tube after their last attempt, instead of burying them; None buries them.
+    /// Moves the jobs of the matching tubes to another tube after their last attempt; None buries them instead.
     ///
     /// # Errors
     ///
@@ -162,7 +164,8 @@ impl Producer {
         self.set("dead-letter", pattern, &tube, "DEAD_LETTER")
     }
 
-    /// Has no job of the matching tubes be reserved for this long; zero ends that. Returns false when there is no such tube.
+    /// Pauses the reserves of the matching tubes for `time`; zero ends a pause. Returns false if the tube does not
+    /// exist.
     ///
     /// # Errors
     ///
@@ -172,11 +175,11 @@ impl Producer {
         self.session.borrow_mut().pause(pattern, time, wire::is_plain(pattern.as_bytes()))
     }
 
-    /// Deletes the jobs of the matching tubes that are in this state, or in any but reserved, and returns how many.
+    /// Deletes the jobs of the matching tubes in this state (None: in any but reserved), and returns their number.
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; [`Error::Refused`] with `NOT_ALLOWED` for one who may not; those of [`Producer::put`].
+    /// [`Error::NoExtension`]; [`Error::Refused`] with `NOT_ALLOWED` without permission; those of [`Producer::put`].
     pub fn clear(&self, pattern: &str, state: Option<JobState>) -> Result<u64, Error> {
         checked(Some(pattern.as_bytes()), wire::is_pattern)?;
         let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
@@ -184,61 +187,65 @@ impl Producer {
         self.ask_extension("clear", request.as_bytes(), |line| count_of(line, "CLEARED"))
     }
 
-    /// Makes the buried and delayed jobs of the matching tubes ready, and returns how many.
+    /// Makes the buried and delayed jobs of the matching tubes ready, or those in one of these states, and returns
+    /// their number.
     ///
     /// # Errors
     ///
     /// [`Error::NoExtension`]; those of [`Producer::put`].
-    pub fn kick_all(&self, pattern: &str) -> Result<u64, Error> {
+    pub fn kick_all(&self, pattern: &str, state: Option<JobState>) -> Result<u64, Error> {
         checked(Some(pattern.as_bytes()), wire::is_pattern)?;
-        let request = format!("kick-all {pattern}\r\n");
+        let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
+        let request = format!("kick-all {pattern}{state}\r\n");
         self.ask_extension("kick-all", request.as_bytes(), |line| count_of(line, "KICKED"))
     }
 
-    /// Makes so many buried jobs of the tube in use ready, or delayed ones if none is buried, and returns how many.
+    /// Makes up to `most` buried jobs of the tube in use ready, or delayed ones if none is buried, and returns their
+    /// number.
     ///
     /// # Errors
     ///
-    /// Those of [`Producer::put`].
+    /// The errors of [`Producer::put`].
     pub fn kick(&self, most: u32) -> Result<u64, Error> {
         let mut session = self.session.borrow_mut();
         session.use_tube(&self.tube.borrow())?;
         session.ask(format!("kick {most}\r\n").as_bytes(), Duration::ZERO, |_, line| count_of(line, "KICKED"))
     }
 
-    /// Makes a buried or delayed job ready; false when there is none of this number.
+    /// Makes a buried or delayed job ready; false if no such job exists.
     ///
     /// # Errors
     ///
-    /// Those of [`Producer::put`].
+    /// The errors of [`Producer::put`].
     pub fn kick_job(&self, id: JobId) -> Result<bool, Error> {
         self.ask_of_job("kick-job", id, "KICKED")
     }
 
-    /// Deletes a job that nobody has reserved; false when there is none of this number.
+    /// Deletes a job that is not reserved; false if no such job exists.
     ///
     /// # Errors
     ///
-    /// Those of [`Producer::put`].
+    /// The errors of [`Producer::put`].
     pub fn delete(&self, id: JobId) -> Result<bool, Error> {
         self.ask_of_job("delete", id, "DELETED")
     }
 
-    /// Returns the body of a job; None when there is none of this number.
+    /// Returns the body of a job; None if it does not exist.
     ///
     /// # Errors
     ///
-    /// Those of [`Producer::put`].
+    /// The errors of [`Producer::put`].
     pub fn peek(&self, id: JobId) -> Result<Option<Vec<u8>>, Error> {
         let found = self.session.borrow_mut().ask(format!("peek {id}\r\n").as_bytes(), Duration::ZERO, read_found)?;
         Ok(found.map(|(_, body)| body))
     }
 
-    /// Returns the number and the body of that job of the tube in use which is next: to be reserved, to be ready, or to be kicked.
+    /// Returns number and body of the next job of the tube in use: the next to be reserved, to become ready or to be
+    /// kicked.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for reserved jobs, none of which is next; those of [`Producer::put`].
+    /// [`Error::Refused`] for the state `Reserved`, which has no order; those of [`Producer::put`].
     pub fn peek_next(&self, state: JobState) -> Result<Option<(JobId, Vec<u8>)>, Error> {
         if state == JobState::Reserved {
             return Err(Error::Refused("no reserved job is next".into()));
@@ -248,20 +255,20 @@ impl Producer {
         session.ask(format!("peek-{}\r\n", state.word()).as_bytes(), Duration::ZERO, read_found)
     }
 
-    /// Returns the statistics of a job as the server tells them; None when there is none of this number.
+    /// Returns the statistics of a job as sent by the server; None if it does not exist.
     ///
     /// # Errors
     ///
-    /// Those of [`Producer::put`].
+    /// The errors of [`Producer::put`].
     pub fn stats_job(&self, id: JobId) -> Result<Option<YamlMap>, Error> {
         self.ask_map(&format!("stats-job {id}\r\n"), Some)
     }
 
-    /// Returns what the server tells of a job; None when there is none of this number.
+    /// Returns the status of a job; None if it does not exist.
     ///
     /// # Errors
     ///
-    /// Those of [`Producer::put`].
+    /// The errors of [`Producer::put`].
     pub fn status(&self, id: JobId) -> Result<Option<JobStatus>, Error> {
         self.ask_map(&format!("stats-job {id}\r\n"), |map| JobStatus::of(&map))
     }
@@ -270,16 +277,16 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// Those of [`Producer::put`].
+    /// The errors of [`Producer::put`].
     pub fn stats(&self) -> Result<YamlMap, Error> {
         Ok(self.ask_map("stats\r\n", Some)?.unwrap_or_default())
     }
 
-    /// Returns the statistics of a tube; None when there is none of this name.
+    /// Returns the statistics of a tube; None if it does not exist.
     ///
     /// # Errors
     ///
-    /// Those of [`Producer::put`].
+    /// The errors of [`Producer::put`].
     pub fn stats_tube(&self, tube: &str) -> Result<Option<YamlMap>, Error> {
         checked(Some(tube.as_bytes()), wire::is_tube)?;
         self.ask_map(&format!("stats-tube {tube}\r\n"), Some)
@@ -289,15 +296,15 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// Those of [`Producer::put`].
+    /// The errors of [`Producer::put`].
     pub fn tubes(&self) -> Result<Vec<String>, Error> {
         self.session
             .borrow_mut()
             .ask(b"list-tubes\r\n", Duration::ZERO, |connection, line| read_text(connection, line, wire::parse_list))
     }
 
-    /// Returns up to `most` jobs of a tube in this state, at most 1000, with numbers above `after`, ascending; None when there is no
-    /// such tube.
+    /// Returns up to `most` (at most 1000) jobs of a tube in this state, with numbers above `after`, ascending; None if
+    /// the tube does not exist.
     ///
     /// # Errors
     ///
@@ -323,7 +330,7 @@ impl Producer {
         })
     }
 
-    /// Returns figures added up by wiki, type, tube or runner.
+    /// Returns the totals by wiki, type, tube or runner.
     ///
     /// # Errors
     ///
@@ -337,7 +344,12 @@ impl Producer {
         })
     }
 
-    /// Makes a setting of a pattern.
+    /// Returns the name of the server of the current connection; None before the first request.
+    pub fn server(&self) -> Option<String> {
+        self.session.borrow().server().map(String::from)
+    }
+
+    /// Sends a setting of a tube pattern.
     fn set(&self, word: &'static str, pattern: &str, rest: &str, done: &str) -> Result<(), Error> {
         checked(Some(pattern.as_bytes()), wire::is_pattern)?;
         let request = format!("{word} {pattern}{rest}\r\n");

@@ -1,4 +1,4 @@
-//! The runner's side of jobs: watch, reserve, and say what became of them.
+//! Runner of jobs: watches tubes, reserves jobs and reports their results.
 
 use super::session::{JobSession, expect, expect_or_not_found, line};
 use super::{JobStatus, Reservation, ReservedJob, checked, whole_seconds};
@@ -14,26 +14,27 @@ mod replies;
 
 use replies::{read_many, read_one, read_reserved, read_status};
 
-/// How many jobs can be reserved at once.
+/// Largest number of jobs of one reserve.
 const MANY: usize = 1000;
-/// The longest text of a failure in bytes; more is cut off.
+/// Longest failure reason, in bytes; longer ones are cut.
 const LONGEST_REASON: usize = 4096;
 
-/// A runner: a connection on which jobs are reserved. It connects when it is first used, and again after the connection was
-/// lost, with the same watches; the jobs of the lost one are given to others, and whoever asks for one of them is told
-/// [`Error::Lost`]. When this is dropped, the server gives its jobs to others at once.
+/// Runner: a connection on which jobs are reserved. Connects on first use, and again after the connection was lost,
+/// with the same watches. The server then gives the jobs of the lost connection to other runners; requests for them
+/// fail with [`Error::Lost`]. On drop, the server releases its jobs at once.
 #[derive(Debug)]
 pub struct Runner {
     pub(crate) session: JobSession,
 }
 
 impl Runner {
-    /// Returns a runner of the first of these servers that answers: `HOST`, `HOST:PORT` or `unix:PATH`. It watches `default`.
+    /// Returns a runner for the first of these servers that replies: `HOST`, `HOST:PORT` or `unix:PATH`. It watches
+    /// `default`.
     pub fn new(servers: impl IntoIterator<Item = impl Into<String>>, timeouts: Timeouts) -> Runner {
         Runner { session: JobSession::new(servers.into_iter().map(Into::into).collect(), timeouts) }
     }
 
-    /// Returns whether the server knows more than a plain beanstalkd. It was asked when the connection was made.
+    /// Returns true if the server supports the extensions to beanstalkd. Asked once per connection.
     ///
     /// # Errors
     ///
@@ -42,7 +43,7 @@ impl Runner {
         self.session.is_extended()
     }
 
-    /// Tells the server this runner's name, 1 to 64 bytes without spaces, which its operators see.
+    /// Sets this runner's name, which operators see: 1 to 64 bytes without spaces.
     ///
     /// # Errors
     ///
@@ -52,13 +53,14 @@ impl Runner {
         self.session.identify(name)
     }
 
-    /// Watches a tube, or all tubes of a pattern, also those that come later, and returns how many watches there are. With a
-    /// pattern or a weight, tubes whose first jobs have the same priority take turns, in proportion to the weights of 1 to 1000;
-    /// without, the lowest number comes first.
+    /// Watches a tube, or all tubes of a pattern including future ones, and returns the number of watches. With a
+    /// pattern or a weight, tubes whose first jobs have the same priority take turns in proportion to their weights (1
+    /// to 1000); without, the job with the lowest number comes first.
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for what is no pattern; [`Error::NoExtension`] for a pattern or weight; those of [`Runner::reserve`].
+    /// [`Error::BadName`] for an invalid pattern; [`Error::NoExtension`] for a pattern or weight; those of
+    /// [`Runner::reserve`].
     pub fn watch(&mut self, pattern: &str, weight: Option<u16>) -> Result<usize, Error> {
         let session = &mut self.session;
         check_pattern(session, pattern)?;
@@ -68,7 +70,7 @@ impl Runner {
         session.watch(pattern, weight)
     }
 
-    /// Watches these tubes no more, and returns how many watches there are.
+    /// Removes a watch, and returns the number of watches.
     ///
     /// # Errors
     ///
@@ -79,13 +81,13 @@ impl Runner {
         session.ignore(pattern)
     }
 
-    /// Reserves the next job of the tubes that are watched, and waits for one this long: in whole seconds, rounded up; None for
-    /// as long as it takes.
+    /// Reserves the next job of the watched tubes, and waits for one up to `timeout` (whole seconds, rounded up; None:
+    /// no limit).
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when there is no connection and no server answers; [`Error::Lost`] when the connection is lost
-    /// meanwhile; [`Error::Refused`].
+    /// [`Error::Unavailable`] without a connection if no server replies; [`Error::Lost`] if the connection is lost
+    /// during the wait; [`Error::Refused`].
     pub fn reserve(&mut self, timeout: Option<Duration>) -> Result<Reservation, Error> {
         let session = &mut self.session;
         let reply = session.ask(&reserve_line(timeout), wait_of(timeout), read_reserved)?;
@@ -107,11 +109,11 @@ impl Runner {
         Ok(reply.map(|jobs| jobs.into_iter().map(reserved).collect()))
     }
 
-    /// Reserves the job of this number, wherever it waits; None when there is none, or others have it.
+    /// Reserves the job of this number, in any tube; None if it does not exist or another runner has it.
     ///
     /// # Errors
     ///
-    /// Those of [`Runner::reserve`].
+    /// The errors of [`Runner::reserve`].
     pub fn reserve_job(&mut self, id: JobId) -> Result<Option<ReservedJob>, Error> {
         let session = &mut self.session;
         let request = format!("reserve-job {id}\r\n");
@@ -122,17 +124,17 @@ impl Runner {
         Ok(reply.map(|(id, body)| ReservedJob::new(id, body, number_of(session))))
     }
 
-    /// Begins a reserve, for a program with a loop of its own: [`Runner::reserved_within`] has its reply, once
-    /// [`Runner::descriptor`] is readable. Until then nothing else can be asked.
+    /// Starts a reserve, for a program with its own event loop: [`Runner::reserved_within`] returns the reply, once
+    /// [`Runner::descriptor`] is readable. Until then no other request is possible.
     ///
     /// # Errors
     ///
-    /// Those of [`Runner::reserve`].
+    /// The errors of [`Runner::reserve`].
     pub fn begin_reserve(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
         self.session.begin_reserve(&reserve_line(timeout))
     }
 
-    /// Returns the reply to the reserve that was begun; None when there is none within this time.
+    /// Returns the reply to the started reserve; None if it does not come within `timeout`.
     ///
     /// # Errors
     ///
@@ -143,88 +145,88 @@ impl Runner {
         Ok(reply.map(|reply| reply.map(|(id, body)| ReservedJob::new(id, body, number_of(session)))))
     }
 
-    /// Returns the descriptor of the present connection, if there is one.
+    /// Returns the descriptor of the current connection, if any.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.session.descriptor()
     }
 
-    /// Gives up the connection; the server gives its jobs to others.
+    /// Closes the connection; the server releases its jobs.
     pub fn close(&mut self) {
         self.session.close();
     }
 
-    /// Has the job's TTR start anew.
+    /// Restarts the job's TTR.
     ///
     /// # Errors
     ///
-    /// [`Error::Expired`] when the TTR has run out, so that others may have the job; [`Error::Lost`], if that is so because the
+    /// [`Error::Expired`] if the TTR has run out, so that another runner may have the job; [`Error::Lost`] if the
     /// connection on which it was reserved is gone; [`Error::Refused`].
     pub fn touch(&mut self, job: &ReservedJob) -> Result<(), Error> {
         self.end(job, &format!("touch {}\r\n", job.id), "TOUCHED")
     }
 
-    /// Deletes the job, which is done.
+    /// Deletes the job after success.
     ///
     /// # Errors
     ///
-    /// Those of [`Runner::touch`].
+    /// The errors of [`Runner::touch`].
     pub fn delete(&mut self, job: &ReservedJob) -> Result<(), Error> {
         self.end(job, &format!("delete {}\r\n", job.id), "DELETED")
     }
 
-    /// Has the TTRs of several jobs start anew, in one request, and returns for each whether that went well.
+    /// Restarts the TTRs of several jobs in one request, and returns the result of each.
     ///
     /// # Errors
     ///
-    /// Those of [`Runner::touch`], which concern all of them.
+    /// The errors of [`Runner::touch`] that concern all of the jobs.
     pub fn touch_many(&mut self, jobs: &[&ReservedJob]) -> Result<Vec<Result<(), Error>>, Error> {
         self.end_each(jobs, "touch", "TOUCHED")
     }
 
-    /// Deletes several jobs that are done, in one request, and returns for each whether that went well.
+    /// Deletes several jobs after success in one request, and returns the result of each.
     ///
     /// # Errors
     ///
-    /// Those of [`Runner::touch`], which concern all of them.
+    /// The errors of [`Runner::touch`] that concern all of the jobs.
     pub fn delete_many(&mut self, jobs: &[&ReservedJob]) -> Result<Vec<Result<(), Error>>, Error> {
         self.end_each(jobs, "delete", "DELETED")
     }
 
-    /// Gives the job back, to be reserved again after the delay. Without a priority it keeps the one that it has.
+    /// Releases the job; it becomes ready after the delay. Without `pri` it keeps its priority.
     ///
     /// # Errors
     ///
-    /// Those of [`Runner::touch`].
+    /// The errors of [`Runner::touch`].
     pub fn release(&mut self, job: &ReservedJob, pri: Option<u32>, delay: Duration) -> Result<(), Error> {
         let pri = self.pri_of(job, pri)?;
         let line = format!("release {} {pri} {}\r\n", job.id, whole_seconds(delay));
         self.end(job, &line, "RELEASED")
     }
 
-    /// Buries the job, so that it waits until it is kicked.
+    /// Buries the job until it is kicked.
     ///
     /// # Errors
     ///
-    /// Those of [`Runner::touch`].
+    /// The errors of [`Runner::touch`].
     pub fn bury(&mut self, job: &ReservedJob, pri: Option<u32>) -> Result<(), Error> {
         let pri = self.pri_of(job, pri)?;
         self.end(job, &format!("bury {} {pri}\r\n", job.id), "BURIED")
     }
 
-    /// Pauses these tubes for this long, for all runners, and those that come later; a server that
-    /// does not know that pauses the tubes that are there.
+    /// Pauses the matching tubes for all runners, including future tubes; a server without that extension pauses only
+    /// existing ones.
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for what is no pattern; [`Error::NoExtension`] for a pattern; those of [`Runner::reserve`].
+    /// [`Error::BadName`] for an invalid pattern; [`Error::NoExtension`] for a pattern; those of [`Runner::reserve`].
     pub fn pause(&mut self, pattern: &str, time: Duration) -> Result<(), Error> {
         checked(Some(pattern.as_bytes()), wire::is_pattern)?;
         self.session.pause(pattern, time, false).map(drop)
     }
 
-    /// Tells that an attempt at the job has failed, and why; what is beyond 4096 bytes is left out. It is tried again after the
-    /// delay, or what the server's `retry` says if that is longer. Returns true if it was the last attempt, so that the job was
-    /// buried, or moved to a dead-letter tube.
+    /// Reports a failed attempt with its reason (cut at 4096 bytes). The job is retried after `delay`, or after the
+    /// delay of the server's `retry` rule if that is longer. Returns true if it was the last attempt, so that the job
+    /// was buried or moved to a dead-letter tube.
     ///
     /// # Errors
     ///
@@ -240,11 +242,11 @@ impl Runner {
         self.tell_failure(job, pri, delay, reason.as_ref(), "")
     }
 
-    /// Tells that an attempt at the job has failed, and why, and that another would be in vain: the job is buried now.
+    /// Reports a failed attempt with its reason, and buries the job instead of retrying it.
     ///
     /// # Errors
     ///
-    /// Those of [`Runner::fail`].
+    /// The errors of [`Runner::fail`].
     pub fn fail_and_bury(
         &mut self,
         job: &ReservedJob,
@@ -275,21 +277,21 @@ impl Runner {
         })
     }
 
-    /// Returns what the server tells of the job.
+    /// Returns the status of the job.
     ///
     /// # Errors
     ///
-    /// Those of [`Runner::touch`].
+    /// The errors of [`Runner::touch`].
     pub fn status(&mut self, job: &ReservedJob) -> Result<JobStatus, Error> {
         self.check(job)?;
         self.session.ask(format!("stats-job {}\r\n", job.id).as_bytes(), Duration::ZERO, read_status)
     }
 
-    /// Returns what the server tells of several jobs, asked for in one request.
+    /// Returns the status of several jobs, in one request.
     ///
     /// # Errors
     ///
-    /// Those of [`Runner::touch`], which concern all of them.
+    /// The errors of [`Runner::touch`] that concern all of the jobs.
     pub fn status_many(&mut self, jobs: &[&ReservedJob]) -> Result<Vec<Result<JobStatus, Error>>, Error> {
         self.ask_each(jobs, |id| format!("stats-job {id}\r\n"), read_status)
     }
@@ -302,7 +304,7 @@ impl Runner {
         self.ask_each(jobs, |id| format!("{verb} {id}\r\n"), read)
     }
 
-    /// Asks the same about several jobs at once. What refuses one does not hinder the others.
+    /// Sends the same request for several jobs at once. The refusal of one does not affect the others.
     fn ask_each<T>(
         &mut self,
         jobs: &[&ReservedJob],
@@ -332,7 +334,7 @@ impl Runner {
     fn end(&mut self, job: &ReservedJob, request: &str, word: &str) -> Result<(), Error> {
         self.check(job)?;
         let is_ours = self.session.ask(request.as_bytes(), Duration::ZERO, |_, line| {
-            // A beanstalkd without memory buries what it cannot queue.
+            // A beanstalkd without memory buries a job that it cannot queue.
             if line == b"BURIED" { Ok(Ok(true)) } else { expect_or_not_found(line, word) }
         })?;
         if is_ours { Ok(()) } else { Err(Error::Expired) }
@@ -354,10 +356,10 @@ impl<T> Reservation<T> {
     }
 }
 
-/// What a server says of a job that is reserved.
-type Told = (JobId, Vec<u8>);
+/// Number and body of a reserved job, as received.
+type NumberAndBody = (JobId, Vec<u8>);
 
-/// Fails for what is no pattern, and for one with `*` if the server knows none.
+/// Fails for an invalid pattern, and for one with `*` if the server lacks the extension.
 fn check_pattern(session: &mut JobSession, pattern: &str) -> Result<(), Error> {
     checked(Some(pattern.as_bytes()), wire::is_pattern)?;
     if wire::is_plain(pattern.as_bytes()) {
@@ -373,7 +375,7 @@ fn number_of(session: &JobSession) -> u64 {
     session.number().expect("what it has just replied leaves the connection open")
 }
 
-/// The longest wait that can be sent, in seconds.
+/// Returns the timeout in whole seconds, capped at the longest that can be sent.
 fn timeout_of(timeout: Duration) -> u32 {
     whole_seconds(timeout).min(i32::MAX as u32)
 }

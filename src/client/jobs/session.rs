@@ -1,11 +1,12 @@
-//! A connection to a server of jobs, made when it is needed, and what it was told: the tube in use, the watches, the name. A
-//! new one is told the same. It knows no single command beyond those.
+//! Session with a server of jobs: connects on demand and restores the state of the connection (tube in use, watches,
+//! name) on each new one. Independent of all other commands.
 
 use crate::connection::ClientConnection;
 use crate::dial::Dial;
 use crate::error::{Error, Failure, Fault};
 use crate::jobs::whole_seconds;
 use crate::{Said, Timeouts, Tls};
+use poolcounter_protocol::jobs::DEFAULT_PORT;
 use poolcounter_protocol::jobs::wire::client as wire;
 use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
@@ -13,56 +14,55 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Where a server listens that is named without a port.
-const DEFAULT_PORT: u16 = 11300;
 /// The tube that a new connection uses and watches.
 pub const DEFAULT_TUBE: &str = "default";
-/// The longest body or text. A server that is told to can have bodies of 1 GiB.
+/// Longest body or text, in bytes. A server can be configured for bodies of up to 1 GiB.
 const LONGEST_BODY: usize = 1 << 30;
-/// How much of a body comes within the time of one answer.
+/// Bytes of a body that may take up to one reply timeout.
 const PART: usize = 1 << 20;
-/// The reply of a server that may not have the jobs any more, or cannot keep them.
+/// Reply of a server that may no longer own the jobs or cannot store them.
 const INTERNAL_ERROR: &str = "INTERNAL_ERROR";
-/// Words to which that reply is the end of the connection: another server may do better, and nothing is lost but the request.
+/// Requests after which this reply ends the connection: another server may accept them, and only the request is lost.
 const MOVABLE: [&[u8]; 7] = [b"put", b"reserve", b"use ", b"watch ", b"ignore ", b"identify ", b"pause-"];
-/// Time before the first server is asked again after the last has answered so.
+/// Pause before the first server is asked again after the last one has replied so.
 const TURN_PAUSE: Duration = Duration::from_millis(200);
-/// A connection that was used a shorter time ago is not asked first whether the server has closed it.
+/// Age of a connection's last use up to which it is reused without a check that it is still open.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Number of connections of this process so far, so that each has a number of its own, whichever session it is of.
+/// Number of the next connection, unique in this process.
 static OPENED: AtomicU64 = AtomicU64::new(1);
 
-/// A connection, and what a new one must be told.
+/// Connection, with the state that a new one must restore.
 #[derive(Debug)]
 pub struct JobSession {
     servers: Vec<String>,
     timeouts: Timeouts,
-    /// How to speak to those that speak TLS.
+    /// TLS settings for servers with the prefix `tls:`.
     pub(crate) tls: Option<Tls>,
     link: Option<Link>,
-    /// Number of the server that is asked first for the next connection.
+    /// Index of the server that is tried first for the next connection.
     first: usize,
-    /// The tube that puts go to.
+    /// Tube in use by puts.
     used: String,
-    /// What is watched, with the weight if one was given.
+    /// Watches, each with its weight if it has one.
     watches: Vec<(String, Option<u16>)>,
-    /// The runner's name, if it has one.
+    /// Name of the runner; empty if it has none.
     name: Vec<u8>,
 }
 
 #[derive(Debug)]
 struct Link {
     connection: ClientConnection,
-    /// Number of its server.
+    /// Index of the server.
     server: usize,
     number: u64,
     last_use: Instant,
-    /// The words that the server knows beyond those of beanstalkd; None for a beanstalkd.
+    /// Extensions that the server supports; None for a plain beanstalkd.
     extensions: Option<Vec<String>>,
-    /// Whether a reserve is under way that was not waited for.
+    /// True while a reserve started with [`JobSession::begin_reserve`] awaits its reply.
     is_reserving: bool,
-    /// Whether the server has said something after which it may close the connection: another serves its jobs.
+    /// True if the last reply was INTERNAL_ERROR: the server may close the connection, because another one serves its
+    /// jobs.
     is_doubtful: bool,
 }
 
@@ -73,28 +73,33 @@ impl JobSession {
         JobSession { servers, timeouts, tls: None, link: None, first: 0, used, watches, name: Vec::new() }
     }
 
-    /// The number of the present connection, if there is one.
+    /// Returns the number of the current connection, if any.
     pub fn number(&self) -> Option<u64> {
         self.link.as_ref().map(|link| link.number)
     }
 
-    /// The descriptor of the present connection.
+    /// Returns the name of the server of the current connection.
+    pub fn server(&self) -> Option<&str> {
+        self.link.as_ref().map(|link| &*self.servers[link.server])
+    }
+
+    /// Returns the descriptor of the current connection.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.link.as_ref().map(|link| link.connection.as_fd())
     }
 
-    /// Returns whether the server knows the extensions. Connects if there is no connection.
+    /// Returns true if the server supports the extensions. Connects if necessary.
     pub fn is_extended(&mut self) -> Result<bool, Error> {
         Ok(self.link()?.extensions.is_some())
     }
 
-    /// Fails unless the server knows the extension.
+    /// Fails unless the server supports the extension.
     pub fn require(&mut self, word: &'static str) -> Result<(), Error> {
         let has = |known: &Vec<String>| known.iter().any(|extension| extension == word);
         if self.link()?.extensions.as_ref().is_some_and(has) { Ok(()) } else { Err(Error::NoExtension(word)) }
     }
 
-    /// Has puts go to this tube.
+    /// Sets the tube in use by puts.
     pub fn use_tube(&mut self, tube: &str) -> Result<(), Error> {
         if self.used != tube {
             self.ask(format!("use {tube}\r\n").as_bytes(), Duration::ZERO, |_, line| expect(line, "USING"))?;
@@ -103,7 +108,7 @@ impl JobSession {
         Ok(())
     }
 
-    /// Watches these tubes.
+    /// Watches the matching tubes, and returns the number of watches.
     pub fn watch(&mut self, pattern: &str, weight: Option<u16>) -> Result<usize, Error> {
         let count = self.ask(&watch_line(pattern, weight), Duration::ZERO, |_, line| count_of(line, "WATCHING"))?;
         self.watches.retain(|(watched, _)| watched != pattern);
@@ -111,7 +116,7 @@ impl JobSession {
         Ok(count as usize)
     }
 
-    /// Does not watch them any more.
+    /// Removes a watch, and returns the number of watches.
     pub fn ignore(&mut self, pattern: &str) -> Result<usize, Error> {
         let line = format!("ignore {pattern}\r\n");
         let count = self.ask(line.as_bytes(), Duration::ZERO, |_, line| count_of(line, "WATCHING"))?;
@@ -119,7 +124,7 @@ impl JobSession {
         Ok(count as usize)
     }
 
-    /// Tells the runner's name.
+    /// Sets the runner's name.
     pub fn identify(&mut self, name: &[u8]) -> Result<(), Error> {
         self.require("identify")?;
         let request = [b"identify ", name, b"\r\n"].concat();
@@ -128,8 +133,9 @@ impl JobSession {
         Ok(())
     }
 
-    /// Pauses these tubes for this long; returns false when there is no such tube. With `ends_with_tube` the pause ends with the tube,
-    /// whose name is plain then; otherwise later tubes have it, too, where the server knows how.
+    /// Pauses the matching tubes for `time`; returns false if the tube does not exist. With `ends_with_tube`, which
+    /// requires a plain name, the pause ends with the tube; otherwise it also covers future tubes if the server
+    /// supports that.
     pub fn pause(&mut self, pattern: &str, time: Duration, ends_with_tube: bool) -> Result<bool, Error> {
         let is_of_all = !ends_with_tube && (!wire::is_plain(pattern.as_bytes()) || self.is_extended()?);
         if is_of_all {
@@ -140,9 +146,9 @@ impl JobSession {
         self.ask(request.as_bytes(), Duration::ZERO, |_, line| expect_or_not_found(line, "PAUSED"))
     }
 
-    /// Asks, and returns what `read` makes of the first line of the reply. After a fault, the connection is gone, and it is not
-    /// known whether the server has done what it was asked for. The same after INTERNAL_ERROR to a put or a reserve: the next
-    /// request goes to the next server.
+    /// Sends a request, and parses the reply, whose first line is passed to `read`. A fault closes the connection, and
+    /// the request may or may not have been executed. So does INTERNAL_ERROR to one of [`MOVABLE`]; the next request
+    /// then goes to the next server.
     pub fn ask<T>(
         &mut self,
         request: &[u8],
@@ -165,7 +171,7 @@ impl JobSession {
         self.lost_if_failed(said)
     }
 
-    /// Sends a reserve whose reply [`JobSession::reply_within`] waits for.
+    /// Sends a reserve without waiting; [`JobSession::reply_within`] returns its reply.
     pub fn begin_reserve(&mut self, request: &[u8]) -> Result<(), Error> {
         let link = self.link()?;
         if link.is_reserving {
@@ -176,7 +182,7 @@ impl JobSession {
         self.lost_if_failed(sent.map(Ok))
     }
 
-    /// Returns what `read` makes of the reply to the reserve that was begun; None if there is none in time, or no reserve.
+    /// Parses the reply to the started reserve; None if it does not come within `timeout` or no reserve was started.
     pub fn reply_within<T>(
         &mut self,
         timeout: Duration,
@@ -201,12 +207,12 @@ impl JobSession {
         self.lost_if_failed(said).map(Some)
     }
 
-    /// Gives up the connection, with all that it holds.
+    /// Closes the connection, which releases everything held on it.
     pub fn close(&mut self) {
         self.link = None;
     }
 
-    /// Gives up the connection; the next one is to the next server.
+    /// Closes the connection; the next one goes to the next server.
     fn leave_server(&mut self) -> Error {
         self.first = self.link.take().map_or(0, |link| link.server + 1);
         Error::Lost
@@ -219,7 +225,7 @@ impl JobSession {
         })
     }
 
-    /// Returns the connection; a new one, if there is none or the server has closed it since its last use.
+    /// Returns the connection; a new one if there is none or the server has closed it since its last use.
     fn link(&mut self) -> Result<&mut Link, Error> {
         let is_old = |link: &Link| link.is_doubtful || link.last_use.elapsed() > FRESH;
         let is_stale = |link: &Link| is_old(link) && link.connection.is_closed();
@@ -232,7 +238,7 @@ impl JobSession {
         Ok(self.link.as_mut().expect("it was made if there was none"))
     }
 
-    /// Connects to the first server that answers, or the first behind the one that was left.
+    /// Connects to the first server that replies, starting behind the one that was left.
     fn connect(&mut self) -> Result<Link, Error> {
         let (mut failures, count) = (Vec::new(), self.servers.len());
         if self.first == count && count > 0 {
@@ -265,14 +271,14 @@ impl JobSession {
         Err(Error::Unavailable(failures))
     }
 
-    /// Asks a new connection what the server knows, and tells it what the one before was told.
+    /// Asks a new connection for the server's extensions, and restores the state of the previous connection.
     fn greet(&self, connection: &mut ClientConnection) -> Result<Option<Vec<String>>, Fault> {
         connection.send(b"extensions\r\n", Duration::ZERO)?;
         let reply = line(connection)?;
         let extensions = match wire::split(&reply) {
             ("OK", _) => Some(wire::parse_list(&text(connection, &reply)?).ok_or(Fault::Garbled)?),
             ("UNKNOWN_COMMAND", _) => None,
-            // It stands by for another, or its store has failed.
+            // The server is a standby, or its store has failed.
             ("INTERNAL_ERROR", _) => {
                 return Err(Fault::Unreachable(ErrorKind::NotConnected, "it answers INTERNAL_ERROR".into()));
             }
@@ -303,7 +309,7 @@ fn is_internal_error<T>(said: &Said<T>) -> bool {
     matches!(said, Ok(Err(Error::Refused(words))) if words == INTERNAL_ERROR)
 }
 
-/// Returns the next line, without its end.
+/// Returns the next line, without its line end.
 pub fn line(connection: &mut ClientConnection) -> Result<Vec<u8>, Fault> {
     connection.line().and_then(without_end)
 }
@@ -312,7 +318,7 @@ fn without_end(mut line: Vec<u8>) -> Result<Vec<u8>, Fault> {
     if line.pop() == Some(b'\r') { Ok(line) } else { Err(Fault::Garbled) }
 }
 
-/// Returns the next `len` bytes, which are followed by the end of a line.
+/// Returns the next `len` bytes, which a line end follows.
 pub fn body(connection: &mut ClientConnection, len: usize) -> Result<Vec<u8>, Fault> {
     if len > LONGEST_BODY {
         return Err(Fault::Garbled);
@@ -330,14 +336,14 @@ pub fn body(connection: &mut ClientConnection, len: usize) -> Result<Vec<u8>, Fa
     Ok(body)
 }
 
-/// Returns the text that a reply announces.
+/// Returns the text that a reply announces by its length.
 pub fn text(connection: &mut ClientConnection, reply: &[u8]) -> Result<Vec<u8>, Fault> {
     let (word, rest) = wire::split(reply);
     let len = wire::number(rest).filter(|_| word == "OK").ok_or(Fault::Garbled)?;
     body(connection, usize::try_from(len).map_err(|_| Fault::Garbled)?)
 }
 
-/// Reads a reply that is this word, whatever follows it, or a refusal.
+/// Parses a reply that starts with this word, or a refusal.
 pub fn expect(reply: &[u8], wanted: &str) -> Said<()> {
     match wire::split(reply) {
         (word, _) if word == wanted => Ok(Ok(())),
@@ -346,7 +352,7 @@ pub fn expect(reply: &[u8], wanted: &str) -> Said<()> {
     }
 }
 
-/// Reads a reply that is this word or that there is nothing of the kind, or a refusal.
+/// Parses a reply that starts with this word (true) or is `NOT_FOUND` (false), or a refusal.
 pub fn expect_or_not_found(reply: &[u8], wanted: &str) -> Said<bool> {
     match reply {
         b"NOT_FOUND" => Ok(Ok(false)),
@@ -354,7 +360,7 @@ pub fn expect_or_not_found(reply: &[u8], wanted: &str) -> Said<bool> {
     }
 }
 
-/// Reads a reply that is this word and a number, or a refusal.
+/// Parses a reply of this word and a number, or a refusal.
 pub fn count_of(reply: &[u8], wanted: &str) -> Said<u64> {
     match wire::split(reply) {
         (word, rest) if word == wanted => Ok(Ok(wire::number(rest).ok_or(Fault::Garbled)?)),
@@ -362,7 +368,7 @@ pub fn count_of(reply: &[u8], wanted: &str) -> Said<u64> {
     }
 }
 
-/// Returns the error for a reply that refuses.
+/// Returns the error for a refusal.
 pub fn refused(reply: &[u8]) -> Error {
     Error::Refused(String::from_utf8_lossy(reply).into_owned())
 }
@@ -384,7 +390,7 @@ mod tests {
     const TIMEOUTS: Timeouts =
         Timeouts { connect: Duration::from_secs(5), answer: Duration::from_secs(5), retry: Duration::ZERO };
 
-    /// Returns the address of a server of the extensions that answers what is asked with these lines, in order, and ends each
+    /// Returns the address of a server with extensions that replies with these lines, in order, and closes each
     /// connection after INTERNAL_ERROR.
     fn server(mut replies: Vec<&'static str>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
@@ -395,7 +401,7 @@ mod tests {
                 for line in lines.map_while(Result::ok).filter(|line| line.contains("put") || line.contains("e")) {
                     let reply = match &*line {
                         "extensions" => "OK 4\r\n---\n",
-                        // It has no more to say.
+                        // All replies are used up.
                         _ if replies.is_empty() => return,
                         _ => replies.remove(0),
                     };

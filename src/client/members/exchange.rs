@@ -1,4 +1,4 @@
-//! Requests of the members protocol and what comes back, for both of its sides.
+//! Requests of the members protocol and their replies, for consumers and providers.
 
 use crate::Said;
 use crate::connection::ClientConnection;
@@ -7,25 +7,34 @@ use poolcounter_protocol::members::request::{Attributes, NoMembers, Request, Tak
 use poolcounter_protocol::members::wire::client::{self as wire, Notice, Reply};
 use std::time::Duration;
 
-/// A server has at most 2^20 members unless its operator has chosen otherwise. A list that is longer than ten times this is none.
+/// Limit of rows in a list; a longer one is garbage. Ten times the default limit of a server's members (2^20).
 const MOST_LISTED: usize = 10 << 20;
 
-/// The most characters of a text for people that are sent: enough for a sentence, and far from the longest line.
+/// Longest text of a reason or note that is sent, in characters: enough for a sentence, and far below the longest line.
 const LONGEST_TEXT: usize = 400;
 
-/// What a take came to.
+/// Description of a member by its provider.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Offered {
+    /// Name of the member. Tasks carry the same name, with a space written as `%20`.
+    pub name: Vec<u8>,
+    /// Attributes, as `(name, value)`: at most 16, and 1 KiB in total.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Reply to a take.
 pub enum TakeAnswer {
     /// The members.
     Taken(Vec<Taken>),
-    /// There are none.
+    /// No members are available.
     NoMembers(NoMembers),
-    /// Too many wait.
+    /// The queue is full.
     QueueFull,
-    /// The connection holds as many as it may.
+    /// The connection holds as many members as the server allows.
     Limit,
 }
 
-/// Sends a request, and returns the first line of its reply. Notices that come before it are collected.
+/// Sends a request, and returns the first line of its reply. Collects notices that come before it.
 pub fn ask(
     connection: &mut ClientConnection,
     request: &Request<'_>,
@@ -38,7 +47,7 @@ pub fn ask(
     ask_line(connection, &bytes, wait, watch, notices)
 }
 
-/// The same for a request that is a line already.
+/// Sends a request given as a line, like [`ask`].
 pub fn ask_line(
     connection: &mut ClientConnection,
     request: &[u8],
@@ -64,7 +73,7 @@ fn read_reply(
     }
 }
 
-/// Reads a reply that can only be `success`, a refusal, or that there is no such lease.
+/// Parses a reply that may only be `success`, a refusal, or that the lease does not exist.
 pub fn read_done(line: &[u8], success: &Reply<'_>) -> Said<()> {
     match wire::parse_reply(line) {
         Some(reply) if reply == *success => Ok(Ok(())),
@@ -74,7 +83,7 @@ pub fn read_done(line: &[u8], success: &Reply<'_>) -> Said<()> {
     }
 }
 
-/// Reads the reply to a take of so many members, or of one.
+/// Parses the reply to a take of `count` members, or of one for None.
 pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<u32>) -> Said<TakeAnswer> {
     Ok(Ok(match (wire::parse_reply(line), count) {
         (Some(Reply::Member(taken)), None) => TakeAnswer::Taken(vec![taken]),
@@ -120,22 +129,22 @@ pub fn read_list<T>(
     Err(Fault::Garbled)
 }
 
-/// Sends a request for figures or a list, and returns the first line that answers it.
+/// Sends a request for figures or a list, and returns the first line of the reply.
 pub fn ask_figures(connection: &mut ClientConnection, request: &[u8], notices: &mut Vec<Notice>) -> Said<Vec<u8>> {
     let line = ask_line(connection, request, Duration::ZERO, &mut || {}, notices)?;
     Ok(if let Some(Reply::Error(words)) = wire::parse_reply(&line) { Err(refused(words)) } else { Ok(line) })
 }
 
-/// Returns a request about a pool, whose name can be sent.
+/// Returns a request about a pool with an escaped name.
 pub fn pool_request(word: &str, pool: &[u8]) -> Vec<u8> {
     [word.as_bytes(), b" ", pool, b"\n"].concat()
 }
 
-/// Returns attributes as they go over the wire.
+/// Returns attributes in their escaped form.
 ///
 /// # Errors
 ///
-/// [`Error::BadName`] when no member can have them.
+/// [`Error::BadName`] for attributes that no member can have.
 pub fn sendable_attributes(attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<Attributes, Error> {
     let pair = |(name, value): &(Vec<u8>, Vec<u8>)| {
         let (name, value) = (wire::escape_name(name)?, wire::escape_name(value)?);
@@ -145,7 +154,7 @@ pub fn sendable_attributes(attributes: &[(Vec<u8>, Vec<u8>)]) -> Result<Attribut
     pairs.and_then(|pairs| wire::parse_attribute_list(&pairs.join(&b' '))).ok_or(Error::BadName)
 }
 
-/// Returns words for people as they go over the wire: one line that is not too long.
+/// Returns a text in one line, cut at [`LONGEST_TEXT`].
 pub fn sendable_text(text: &str) -> String {
     let line = |c: char| if c.is_control() { ' ' } else { c };
     let text: String = text.chars().map(line).take(LONGEST_TEXT).collect();

@@ -1,4 +1,4 @@
-//! A member that is taken, up to its return.
+//! Member that was taken, until its return.
 
 use super::exchange::{ask, read_done};
 use super::{Lease, Members};
@@ -11,39 +11,40 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// A member that is taken. When this is dropped it is given back: as it was, or as failed if the thread panics. What happens to
-/// it when the connection or the process ends, is a setting of its pool; with a lease it stays taken until the lease runs out.
+/// Member that was taken. On drop it is returned, as unchanged, or as failed during a panic. If the connection or the
+/// process ends, a setting of the pool decides; with a lease it stays taken until the lease ends.
 #[derive(Debug)]
 #[must_use = "a member that is dropped is given back"]
 pub struct Member<'a> {
     members: &'a Members,
-    /// The connection that the server counts the lease for: a renewal over another one moves it there.
+    /// Connection to which the server assigns the lease; a renewal on another one moves it there.
     held: Cell<HeldOn>,
     taken: Taken,
-    /// Whether it is to be given back.
+    /// True until it is returned or kept.
     is_taken: bool,
     lease: Option<Duration>,
-    /// When the lease runs out, as far as this side knows: not later than the server has it.
+    /// End of the lease as known here, never later than the server's.
     until: Cell<Option<Instant>>,
 }
 
-/// Why a member that was taken is no longer held.
+/// Reason for which a member is no longer held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemberLoss {
-    /// The server has said so.
-    Told(Lost),
-    /// The connection is gone, and there is no lease that outlives it.
+    /// The server has reported it as lost.
+    Reported(Lost),
+    /// The connection is gone, and the member has no lease.
     Connection,
     /// The connection is gone, and the lease was not renewed in time.
     Expired,
 }
 
-/// What names a lease to any connection that knows it: 128 random bits, written as 32 hexadecimal digits.
+/// Token of a lease, valid on any connection: 128 random bits, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseToken(pub(super) Token);
 
 impl<'a> Member<'a> {
-    /// A member that was taken on this connection, with the time of its lease and when that was asked for.
+    /// Returns a member that was taken on this connection; `lease` is the duration of its lease and the time of the
+    /// request.
     pub(super) fn new(members: &'a Members, held: HeldOn, taken: Taken, lease: Option<(Duration, Instant)>) -> Self {
         let until = Cell::new(lease.and_then(|(lease, sent)| sent.checked_add(lease)));
         Member { members, held: Cell::new(held), taken, is_taken: true, lease: lease.map(|(lease, _)| lease), until }
@@ -51,43 +52,44 @@ impl<'a> Member<'a> {
 }
 
 impl Member<'_> {
-    /// Its name.
+    /// Returns the name of the member.
     pub fn name(&self) -> &[u8] {
         &self.taken.member
     }
 
-    /// The pool that it belongs to.
+    /// Returns the name of its pool.
     pub fn pool(&self) -> &[u8] {
         &self.taken.pool
     }
 
-    /// The number of its lease: never used again, and higher than that of any lease before. What the member works on can refuse
-    /// who comes with a lower one.
+    /// Returns the number of its lease: unique, and higher than that of any earlier lease. The resource behind the
+    /// member can use it as a fencing token and refuse lower numbers.
     pub fn lease(&self) -> u64 {
         self.taken.lease
     }
 
-    /// What names its lease to other connections, if it was taken with one that outlives this connection.
+    /// Returns the token of its lease, if it was taken with one that outlives the connection.
     pub fn token(&self) -> Option<LeaseToken> {
         self.taken.token.map(LeaseToken)
     }
 
-    /// Its attributes, as names and values.
+    /// Returns its attributes, as names and values.
     pub fn attributes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.taken.attributes.iter().flat_map(|pairs| pairs.iter()).map(|(name, value)| (&**name, &**value))
     }
 
-    /// Gives it back, and tells whether it was held until now.
+    /// Returns the member to the pool. Succeeds if it was held until now.
     ///
     /// # Errors
     ///
-    /// [`Error::MemberLost`], [`Error::Lost`] or [`Error::NotTaken`] when somebody else may have had it too.
+    /// [`Error::MemberLost`], [`Error::Lost`] or [`Error::NotTaken`] if another client may have had it, too.
     pub fn give_back(mut self, condition: Condition) -> Result<(), Error> {
         self.is_taken = false;
         self.send_return(condition)
     }
 
-    /// Leaves it taken: from now on only its token gives it back. None, and it is given back, if it has no token.
+    /// Leaves the member taken: from now on only its token returns it. Returns None, and returns the member, if it has
+    /// no token.
     pub fn keep(mut self) -> Option<LeaseToken> {
         self.is_taken = self.taken.token.is_none();
         self.token()
@@ -97,7 +99,7 @@ impl Member<'_> {
         if let Some(reason) = self.lost() {
             return Err(Error::MemberLost(reason));
         }
-        // The number is good on one connection, and an older server keeps it where it was taken.
+        // The number is valid on one connection, and older servers do not move it from the one where it was taken.
         let lease = self.taken.token.map_or(LeaseName::Number(self.taken.lease), LeaseName::Token);
         let returning = Request::Return { lease, condition };
         let answer = match self.ask_holder(&returning, &Reply::Returned) {
@@ -110,11 +112,11 @@ impl Member<'_> {
         }
     }
 
-    /// Has its lease last for as long as it was asked for, from now on. Without a lease there is nothing to renew.
+    /// Renews the lease for its original duration from now on. Without a lease it does nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::NotTaken`] when the member is lost; [`Error::Unavailable`].
+    /// [`Error::NotTaken`] if the member is lost; [`Error::Unavailable`].
     pub fn renew(&self) -> Result<(), Error> {
         let (Some(token), Some(lease)) = (self.taken.token, self.lease) else { return Ok(()) };
         let (request, sent) = (Request::Renew { token, span: Some(lease.into()) }, Instant::now());
@@ -130,8 +132,8 @@ impl Member<'_> {
         renewed
     }
 
-    /// Why it is lost, if it is. Reads what the server has said meanwhile; does not wait, and so does not notice that the server's
-    /// machine has just died.
+    /// Returns the reason of its loss, if it is lost. Reads pending notices of the server; does not wait, so a crash of
+    /// the server's machine goes unnoticed until keepalive fails.
     pub fn loss(&self) -> Option<MemberLoss> {
         if self.lost().is_none() {
             let lines = self.members.fleet.borrow_mut().pending_lines(self.held.get());
@@ -143,21 +145,21 @@ impl Member<'_> {
             };
             self.members.note(self.held.get(), lines.iter().filter_map(|line| wire::parse_notice(line)).collect());
         }
-        self.lost().map(MemberLoss::Told)
+        self.lost().map(MemberLoss::Reported)
     }
 
-    /// When its lease runs out unless it is renewed, if it has one that does.
+    /// Returns the end of its lease unless renewed, if it has one.
     pub fn expiry(&self) -> Option<Instant> {
         self.until.get()
     }
 
-    /// The descriptor of the connection, if there still is one: it is readable when there is news of the member. It is another, even
-    /// with the same number, once [`Member::renew`] had to connect anew.
+    /// Returns the descriptor of the connection, if it is open; it is readable when the server has sent notices. After
+    /// [`Member::renew`] had to reconnect it is a different one, even if the number is the same.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.members.fleet.borrow().descriptor(self.held.get())
     }
 
-    /// The number of that connection among those of this client.
+    /// Returns the number of that connection among those of this client.
     pub fn connection(&self) -> u64 {
         self.held.get().number()
     }
@@ -171,7 +173,8 @@ impl Member<'_> {
         answer?
     }
 
-    /// Asks the same server on another connection, as this one is gone, and returns which.
+    /// Sends a request to the same server on another connection, because the old one is gone, and returns the
+    /// connection.
     fn ask_anew(&self, request: &Request<'_>, success: &Reply<'_>) -> Result<HeldOn, Error> {
         let ((answer, notices), held) =
             self.members.fleet.borrow_mut().ask_same_server(self.held.get(), |connection| {
@@ -208,7 +211,7 @@ impl Drop for Member<'_> {
     fn drop(&mut self) {
         if self.is_taken {
             let condition = if std::thread::panicking() { Condition::Fail } else { Condition::Ok };
-            // If this fails the connection is closed, and the server takes the member back by itself.
+            // A failure closes the connection, and the server then returns the member by itself.
             let _ = self.send_return(condition);
         }
         self.members.leases.borrow_mut().retain(|lease| !self.is(lease));
@@ -216,7 +219,7 @@ impl Drop for Member<'_> {
 }
 
 impl LeaseToken {
-    /// Reads a token as it is written; None when it is none.
+    /// Parses a token; None if it is invalid.
     pub fn parse(text: &str) -> Option<LeaseToken> {
         wire::read_token(text.as_bytes()).map(LeaseToken)
     }
@@ -231,7 +234,7 @@ impl fmt::Display for LeaseToken {
 impl fmt::Display for MemberLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            MemberLoss::Told(reason) => wire::describe_loss(*reason),
+            MemberLoss::Reported(reason) => wire::describe_loss(*reason),
             MemberLoss::Connection => "the connection is gone",
             MemberLoss::Expired => "the connection is gone and the lease was not renewed",
         })

@@ -1,19 +1,18 @@
-//! What operators ask of the members service: pools and fixed members are declared, changed and taken back.
+//! Operators' requests of the members service: declare, change and remove pools and fixed members.
 
 use super::Members;
-use super::exchange::{sendable_attributes, sendable_text};
+use super::exchange::{Offered, sendable_attributes, sendable_text};
 use crate::error::Error;
-use crate::provider::Offered;
 use poolcounter_protocol::members::request::{Named, Request};
 use poolcounter_protocol::members::wire::client::{self as wire, Reply};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The requests of operators, each to the server of the pool that it names. A server allows them on its own machine and on local
-/// sockets, unless its operator has chosen otherwise (`members.admin`); elsewhere they end with [`Error::Refused`] and `NOT_ADMIN`.
+/// Operators' requests, each sent to the server of the pool. By default a server allows them from its own machine and
+/// on local sockets (`members.admin`); others fail with [`Error::Refused`] and `NOT_ADMIN`.
 ///
-/// Besides, each may end with [`Error::BadName`] for what cannot be sent, with [`Error::Unavailable`], and with [`Error::Refused`] and
-/// `NO_POOL` or `NO_SUCH_MEMBER`.
+/// All can also fail with [`Error::BadName`] for an invalid name or value, with [`Error::Unavailable`], and with
+/// [`Error::Refused`] and `NO_POOL` or `NO_SUCH_MEMBER`.
 #[derive(Clone, Copy, Debug)]
 pub struct Operator<'a> {
     members: &'a Members,
@@ -26,12 +25,13 @@ impl<'a> Operator<'a> {
 }
 
 impl Operator<'_> {
-    /// Declares a pool that has `init` members from the start and may have `max`, or confirms that it is declared so. The settings are
-    /// keys and values as poolcounter(8) has them, times in seconds: `("max_hold", "600")`.
+    /// Declares a pool with `init` members at the start and at most `max`; succeeds if it already exists with the same
+    /// settings. Settings are keys and values as in poolcounter.toml(5), times in seconds: `("max_hold", "600")`.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`], with `POOL_DIFFERS` if the pool has other settings and with `BAD_SYNTAX` for settings that there are not.
+    /// [`Error::Refused`], with `POOL_DIFFERS` if the pool has other settings and with `BAD_SYNTAX` for unknown
+    /// settings.
     pub fn declare(&self, pool: impl AsRef<[u8]>, init: u32, max: u32, settings: &[(&str, &str)]) -> Result<(), Error> {
         let (name, settings) = (sendable_pool(pool.as_ref())?, sendable_settings(settings)?);
         let mut request = Vec::new();
@@ -43,7 +43,7 @@ impl Operator<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`], with `BAD_SYNTAX` for settings that there are not or that contradict each other.
+    /// [`Error::Refused`], with `BAD_SYNTAX` for unknown or contradictory settings.
     pub fn reconfigure(&self, pool: impl AsRef<[u8]>, settings: &[(&str, &str)]) -> Result<(), Error> {
         let (name, settings) = (sendable_pool(pool.as_ref())?, sendable_settings(settings)?);
         let mut request = Vec::new();
@@ -51,7 +51,7 @@ impl Operator<'_> {
         self.send(pool.as_ref(), &request)
     }
 
-    /// Removes a pool: at once, so that holders lose their members, or gracefully, when all have been returned.
+    /// Removes a pool: at once, so that holders lose their members, or gracefully, once all members have been returned.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Operator<'_> {
         self.ask(pool.as_ref(), &Request::RemovePool { name: &name, graceful: is_graceful })
     }
 
-    /// Removes the pools of a group, at the server that is asked for the group: at once, or gracefully.
+    /// Removes the pools of a group at the server of the group's name: at once, or gracefully.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Operator<'_> {
         self.ask(group.as_ref(), &Request::RemoveGroup { name: &name, graceful: is_graceful })
     }
 
-    /// Adds a fixed member, which no provider starts or stops.
+    /// Adds a fixed member, which has no provider.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Operator<'_> {
         self.ask(pool.as_ref(), &Request::Add { named: names.named(), attributes })
     }
 
-    /// Takes a fixed member out of its pool: when it is returned, or `now`, so that its holder loses it.
+    /// Removes a fixed member from its pool: when it is returned, or `now`, so that its holder loses it.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Operator<'_> {
         self.ask(pool.as_ref(), &Request::Delete { named: names.named(), now })
     }
 
-    /// Takes a fixed member out of quarantine. Without effect if it is not there.
+    /// Takes a fixed member out of quarantine. Has no effect on other members.
     ///
     /// # Errors
     ///
@@ -102,7 +102,8 @@ impl Operator<'_> {
         self.ask(pool.as_ref(), &Request::Repair(names.named()))
     }
 
-    /// Keeps a member from being handed out for so long, from its return on if it is in use. The note is for the server's log.
+    /// Suspends a member for `span`; a member in use is suspended from its return on. The note goes to the server's
+    /// log.
     ///
     /// # Errors
     ///
@@ -119,7 +120,7 @@ impl Operator<'_> {
         self.ask(pool.as_ref(), &request)
     }
 
-    /// Ends what [`Operator::hold`] has begun. Without effect if the member is not held.
+    /// Ends the suspension by [`Operator::hold`]. Has no effect on other members.
     ///
     /// # Errors
     ///
@@ -129,12 +130,11 @@ impl Operator<'_> {
         self.ask(pool.as_ref(), &Request::Free(names.named()))
     }
 
-    /// Takes the member of a lease back from its holder, which is told so. The pool says which server has the lease. The note is
-    /// for the server's log.
+    /// Revokes a lease, and notifies its holder. `pool` selects the server. The note goes to the server's log.
     ///
     /// # Errors
     ///
-    /// [`Error::NotTaken`] when there is no such lease.
+    /// [`Error::NotTaken`] if the lease does not exist.
     pub fn take_back(&self, pool: impl AsRef<[u8]>, lease: u64, note: &str) -> Result<(), Error> {
         let note = sendable_text(note);
         self.ask(pool.as_ref(), &Request::TakeBack { lease, note: note.as_bytes() })
@@ -155,7 +155,7 @@ fn sendable_pool(pool: &[u8]) -> Result<Vec<u8>, Error> {
     wire::escape_name(pool).map(Cow::into_owned).ok_or(Error::BadName)
 }
 
-/// The names of a pool and of a member of it, as they go over the wire.
+/// Names of a pool and of one of its members, in their escaped form.
 struct SendableNames {
     pool: Vec<u8>,
     member: Vec<u8>,

@@ -1,4 +1,5 @@
-//! SipHash-1-3 of a whole name at once. The standard library's is made for pieces, and takes twice as long for short names.
+//! SipHash-1-3 of a whole name at once. The standard library's works on pieces, and takes twice as long for short
+//! names.
 
 /// Returns the hash of these bytes with these keys.
 #[inline]
@@ -10,7 +11,7 @@ pub fn siphash(keys: [u64; 2], bytes: &[u8]) -> u64 {
     for word in words {
         mix(&mut state, u64::from_le_bytes(*word));
     }
-    // The lowest byte of the length stands above the seven bytes at most that are left.
+    // The lowest byte of the length is above the at most seven remaining bytes.
     let rest = tail.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     mix(&mut state, (bytes.len() as u64) << 56 | rest);
     state[2] ^= 0xff;
@@ -44,7 +45,7 @@ mod tests {
     use std::hash::{DefaultHasher, Hasher};
 
     #[test]
-    fn is_what_the_standard_library_computes() {
+    fn hashes_equal_those_of_the_standard_library() {
         for len in 0..300_usize {
             let bytes: Vec<u8> = (0..len).map(|n| (n * 7 + len) as u8).collect();
             let mut hasher = DefaultHasher::new();
@@ -53,7 +54,7 @@ mod tests {
         }
     }
 
-    /// The first of the reference's test vectors for SipHash-1-3 with its usual key.
+    /// First of the reference's test vectors for SipHash-1-3 with its usual key.
     #[test]
     fn depends_on_the_keys() {
         let keys = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];

@@ -1,17 +1,19 @@
-//! Work in slices: what would make a step long is done in parts, between which others are served.
+//! Work in slices: work that would make a step long is done in parts, between which others are served.
 //!
 //! An owner of timers keeps its unfinished tasks in [`Slices`] and asks the wheel for its next slice
-//! ([`Timers::go_on`](crate::wheel::Timers::go_on)). In each tick every owner that has asked gets one, through the same call as a timer
-//! that is due. All share one budget: an owner spends from it for each entry that it works on, in a slice as in a request, and stops
-//! when its part is used up ([`Timers::spend`](crate::wheel::Timers::spend)). While somebody waits for a slice the loop does not sleep.
+//! ([`Timers::go_on`](crate::wheel::Timers::go_on)). In each tick every owner that has asked gets one, through the same
+//! call as a timer that is due. All share one budget: an owner spends from it for each entry that it visits, in a slice
+//! as in a request, and stops when its part is used up ([`Timers::spend`](crate::wheel::Timers::spend)). While an owner
+//! waits for a slice the loop does not sleep.
 
 use super::{Due, Owner, TimerKey, Timers, Wheel};
 use std::collections::VecDeque;
 
-/// Cost of the background work of a tick, at most: about a millisecond. The unit is a visit of an entry; what takes longer costs more.
+/// Most cost of the background work of a tick: about a millisecond. The unit is a visit of an entry; longer work costs
+/// more.
 pub const PER_TICK: u32 = 4096;
 
-/// The unfinished tasks of one owner, first come, first served.
+/// Unfinished tasks of one owner, first come, first served.
 pub struct Slices<T> {
     tasks: VecDeque<T>,
 }
@@ -28,7 +30,7 @@ impl<T> Slices<T> {
         self.tasks.len()
     }
 
-    /// Returns true when there are no tasks.
+    /// Returns true if there are no tasks.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
@@ -38,24 +40,25 @@ impl<T> Slices<T> {
         self.tasks.iter()
     }
 
-    /// Adds a task behind the others.
+    /// Adds a task at the end.
     pub fn push(&mut self, task: T) {
         self.tasks.push_back(task);
     }
 
-    /// Removes and returns the next task. Its owner pushes it again if it is not done in this slice.
+    /// Removes and returns the next task. Its owner pushes it again if it is unfinished after this slice.
     pub fn pop(&mut self) -> Option<T> {
         self.tasks.pop_front()
     }
 
-    /// Removes and returns the tasks about which `is_over` is true.
+    /// Removes and returns the tasks for which `is_over` is true.
     pub fn remove(&mut self, mut is_over: impl FnMut(&T) -> bool) -> Vec<T> {
         let (removed, kept): (Vec<T>, Vec<T>) = self.tasks.drain(..).partition(|task| is_over(task));
         self.tasks = kept.into();
         removed
     }
 
-    /// Asks for a slice in the next tick, if there are tasks. The owner is called with `key`, as if a timer of this key were due.
+    /// Asks for a slice in the next tick, if there are tasks. The owner is called with `key`, as for a timer of this
+    /// key.
     pub fn go_on<K: TimerKey>(&self, key: K, timers: &mut Timers<'_, K>) {
         if !self.is_empty() {
             timers.go_on(key);
@@ -64,29 +67,34 @@ impl<T> Slices<T> {
 }
 
 impl<K: TimerKey> Timers<'_, K> {
-    /// Asks for a slice of background work in the next tick: [`Wheel::expire`] then returns `key`, or the key of an earlier request of
-    /// this owner for that tick. It cannot be cancelled; a slice may find nothing to do.
+    /// Asks for a slice of background work in the next tick: [`Wheel::expire`] then returns `key`, or the key of an
+    /// earlier request of this owner for that tick. It cannot be cancelled; a slice may find no work.
     pub fn go_on(&mut self, key: K) {
         let due = self.due(key);
         self.wheel.rounds.ask(due);
     }
 
-    /// Spends from the budget of background work of this tick; returns false when less than `cost` is left.
+    /// Spends from the budget of background work of this tick; returns false if less than `cost` is left.
     pub fn spend(&mut self, cost: u32) -> bool {
         self.wheel.rounds.spend(cost)
     }
 
-    /// Returns what is left of that budget.
+    /// Spends up to this cost, for a slice of work that its owner cannot put off.
+    pub fn charge(&mut self, cost: u32) {
+        self.spend(cost.min(self.budget()));
+    }
+
+    /// Returns the rest of that budget.
     pub fn budget(&self) -> u32 {
         self.wheel.rounds.left()
     }
 
-    /// Begins the budget of a tick anew, for work that must end within a step.
+    /// Renews the budget of a tick, for work that must end within a step.
     pub fn renew_budget(&mut self) {
         self.wheel.rounds.end_tick();
     }
 
-    /// Leaves nothing of that budget: background work begins in the next tick.
+    /// Exhausts that budget: background work goes on in the next tick.
     pub fn exhaust_budget(&mut self) {
         self.wheel.rounds.exhaust();
     }
@@ -104,14 +112,14 @@ impl Wheel {
         self.rounds.end_tick();
     }
 
-    /// Returns true when some owner has asked for a slice that has not come yet.
+    /// Returns true if some owner waits for a slice.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.rounds.is_pending()
     }
 }
 
-/// The owners that wait for a slice, and the budget of the tick.
+/// Owners that wait for a slice, and the budget of the tick.
 pub(super) struct Rounds {
     per_tick: u32,
     waiting: VecDeque<Due>,
@@ -121,7 +129,7 @@ pub(super) struct Rounds {
     left: u32,
     /// Budget of the slices to come in this tick.
     reserved: u32,
-    /// False while nobody waits and nothing is spent.
+    /// False while no owner waits and the budget is whole.
     is_active: bool,
 }
 
@@ -131,18 +139,18 @@ impl Rounds {
         Rounds { per_tick, waiting: VecDeque::new(), turns: 0, left: per_tick, reserved: 0, is_active: false }
     }
 
-    /// Returns true when some owner waits for a slice.
+    /// Returns true if some owner waits for a slice.
     #[inline]
     pub fn is_pending(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Returns true when this owner waits for a slice.
+    /// Returns true if this owner waits for a slice.
     pub fn is_waiting(&self, owner: Owner) -> bool {
         self.waiting.iter().any(|due| due.owner == owner)
     }
 
-    /// Returns false while nobody waits and nothing is spent, so that there is no tick to end.
+    /// Returns false while no owner waits and the budget is whole, so that there is no tick to end.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.is_active
@@ -156,7 +164,7 @@ impl Rounds {
         }
     }
 
-    /// Begins the next slice of this tick, with an equal part of what is left of the budget.
+    /// Starts the next slice of this tick, with an equal part of the rest of the budget.
     #[inline]
     pub fn next(&mut self) -> Option<Due> {
         if self.turns == 0 {
@@ -170,7 +178,7 @@ impl Rounds {
         self.waiting.pop_front()
     }
 
-    /// Ends the tick. In the next one requests may spend half of the budget if slices are waited for, else all of it.
+    /// Ends the tick. In the next one requests may spend half of the budget if owners wait for slices, else all of it.
     pub fn end_tick(&mut self) {
         self.turns = self.waiting.len();
         self.is_active = self.turns > 0;
@@ -178,13 +186,13 @@ impl Rounds {
         self.left = self.per_tick - self.reserved;
     }
 
-    /// Leaves nothing of the budget of this tick.
+    /// Exhausts the budget of this tick.
     pub fn exhaust(&mut self) {
         self.is_active = true;
         (self.left, self.reserved) = (0, 0);
     }
 
-    /// Spends from the budget; returns false when less than `cost` is left.
+    /// Spends from the budget; returns false if less than `cost` is left.
     pub fn spend(&mut self, cost: u32) -> bool {
         self.is_active = true;
         let has_enough = self.left >= cost;
@@ -192,7 +200,7 @@ impl Rounds {
         has_enough
     }
 
-    /// Returns what is left for the slice or request that runs now.
+    /// Returns the budget left for the slice or request that runs now.
     pub fn left(&self) -> u32 {
         self.left
     }
@@ -204,7 +212,7 @@ mod tests {
     use crate::id::{ConnId, Id};
     use crate::time::Time;
 
-    /// Returns the owner that gets a slice next, with its part of the budget.
+    /// Returns the owner of the next slice, with its part of the budget.
     fn next(wheel: &mut Wheel) -> Option<(u8, u32)> {
         let due = wheel.expire(Time::START)?;
         let left = wheel.of::<ConnId>(due.owner).budget();
@@ -221,7 +229,7 @@ mod tests {
         [1, 2, 1, 3, 1].into_iter().for_each(|owner| go_on(&mut wheel, owner));
         assert_eq!((next(&mut wheel), wheel.next()), (None, Some(Time::START)), "the next tick has slices");
         assert_eq!(next(&mut wheel), Some((1, PER_TICK / 3)));
-        // It goes on, but not in this tick.
+        // It asks again, but not for this tick.
         go_on(&mut wheel, 1);
         assert!(wheel.of::<ConnId>(Owner(1)).spend(PER_TICK / 3));
         assert!(!wheel.of::<ConnId>(Owner(1)).spend(1), "its part is used up");

@@ -1,4 +1,4 @@
-//! Compares the tables of the counters with each other. It changes nothing.
+//! Comparison of the tables of the counters with each other. It changes nothing.
 
 use super::{CounterId, CountersState, Holdings, bytes_of};
 use poolcounter_core::id::Id;
@@ -8,7 +8,7 @@ impl CountersState {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         let mut held = vec![0; self.slots];
         let mut holdings = 0;

@@ -1,24 +1,25 @@
-//! One counter: its name, and how much of it is held. It is 32 bytes long, and a short name lies in these.
+//! One counter: its name, and the number of its held units. It is 32 bytes long, including a short name.
 
-/// The longest name that needs no memory of its own: with it, a counter is as long as with a pointer.
+/// Longest name that needs no memory of its own: with it, a counter is as long as with a pointer.
 const SHORT_BYTES: usize = 18;
 
 pub(super) enum Counter {
-    /// With a name that fits in.
+    /// With a short name.
     Short { levels: Levels, len: u8, name: [u8; SHORT_BYTES] },
-    /// With a name that does not.
+    /// With a long name.
     Long { levels: Levels, name: Box<[u8]> },
 }
 
-/// How much of a counter is held, and how much was.
+/// Present and highest consumption of a counter.
 pub(super) struct Levels {
     consumption: u32,
-    /// The highest consumption in the interval of the last change.
+    /// Highest consumption in the interval of the last change.
     peak: u32,
     last_change: Stamp,
 }
 
-/// An interval's number, and whether a request has succeeded in it; the end of a connection changes a counter, too.
+/// Number of an interval, and a bit that is set if a request has succeeded in it; the end of a connection changes a
+/// counter, too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp(u32);
 
@@ -29,8 +30,8 @@ impl Counter {
         Counter::with(name, levels)
     }
 
-    /// Returns a counter from a handover, of which nothing is held yet: with its peak, if it changed in this interval, and whether
-    /// a request has succeeded in it.
+    /// Returns a counter from a handover, without held units: with its peak, if it changed in this interval, and with
+    /// `is_used` if a request has succeeded in it.
     pub fn restored(name: &[u8], peak: Option<u32>, is_used: bool, interval: u32) -> Counter {
         let last_change = match peak {
             Some(_) => Stamp::new(interval, is_used),
@@ -69,27 +70,27 @@ impl Counter {
 }
 
 impl Levels {
-    /// Returns how much is held.
+    /// Returns the number of held units.
     pub fn consumption(&self) -> u32 {
         self.consumption
     }
 
-    /// Returns the most that was held at a time in this interval.
+    /// Returns the most units that were held at a time in this interval.
     pub fn peak(&self, interval: u32) -> u32 {
         if self.has_changed(interval) { self.peak } else { self.consumption }
     }
 
-    /// Returns true when what is held has changed in this interval.
+    /// Returns true if the consumption has changed in this interval.
     pub fn has_changed(&self, interval: u32) -> bool {
         self.last_change.interval() == interval
     }
 
-    /// Returns true when a request has succeeded in this interval.
+    /// Returns true if a request has succeeded in this interval.
     pub fn is_used(&self, interval: u32) -> bool {
         self.last_change == Stamp::new(interval, true)
     }
 
-    /// Returns true when nothing is held, and no request has succeeded in this interval.
+    /// Returns true if no units are held, and no request has succeeded in this interval.
     pub fn is_expired(&self, interval: u32) -> bool {
         self.consumption == 0 && !self.is_used(interval)
     }
@@ -124,7 +125,7 @@ impl Levels {
 }
 
 impl Stamp {
-    /// Numbers of intervals have a bit to spare.
+    /// Returns the stamp. Numbers of intervals have a bit to spare.
     fn new(interval: u32, is_used: bool) -> Stamp {
         Stamp(interval << 1 | u32::from(is_used))
     }
@@ -146,7 +147,7 @@ mod tests {
             assert_eq!(counter.name(), name);
             assert_eq!(matches!(counter, Counter::Short { .. }), len <= SHORT_BYTES);
         }
-        // As slab has it.
+        // Layout of an entry of the slab.
         enum Entry {
             _Vacant(usize),
             _Occupied(Counter),

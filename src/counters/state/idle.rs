@@ -1,14 +1,15 @@
-//! The counters of which nothing is held. They are remembered for their peaks, and forgotten when their memory is needed.
+//! Counters without held units. They are kept for their peaks, and forgotten when their memory is needed.
 
 use super::{CounterId, CountersState, CountersStep, bytes_of};
 use poolcounter_core::id::Id;
 use poolcounter_core::list::Queue;
 
-/// How many counters one request forgets at most: less than a millisecond's work. A request needs the memory of 1,010 at most, as
-/// names have 1 to 65,535 bytes; more are only there after a restart with less memory.
+/// Most counters that one request forgets: less than a millisecond's work. A request needs the memory of at most 1,010,
+/// as names have 1 to 65,535 bytes; it needs more only after a restart with less memory.
 const FORGOTTEN_AT_ONCE: usize = 1024;
 
-/// A queue of counters, the one longest unused first, and their memory. After a restore it begins in the order of the table.
+/// Queue of counters, the one longest unused first, and their memory. After a restore it begins in the order of the
+/// table.
 #[derive(Default)]
 pub(super) struct Idle {
     queue: Queue<CounterId>,
@@ -21,7 +22,7 @@ impl Idle {
         self.queue.iter().next()
     }
 
-    /// Appends a counter, unless it is there.
+    /// Appends a counter, unless it is queued.
     pub fn add(&mut self, id: CounterId, name: &[u8]) {
         if !self.queue.contains(id) {
             self.queue.push_back(id);
@@ -29,7 +30,7 @@ impl Idle {
         }
     }
 
-    /// Removes a counter, if it is there.
+    /// Removes a counter, if it is queued.
     pub fn remove(&mut self, id: CounterId, name: &[u8]) {
         if self.queue.contains(id) {
             self.queue.remove(id);
@@ -42,14 +43,14 @@ impl Idle {
         self.queue.iter()
     }
 
-    /// Returns their memory, in bytes.
+    /// Returns the memory of the queued counters, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
 impl CountersState {
-    /// Puts a counter into the queue or takes it out, after a change of what is held of it.
+    /// Adds a counter to the queue or removes it, after a change of its held units.
     pub(super) fn note_if_idle(&mut self, id: CounterId) {
         let counter = &self.counters[id.index()];
         match counter.levels().consumption() {
@@ -58,8 +59,8 @@ impl CountersState {
         }
     }
 
-    /// Makes room for so many bytes by forgetting idle counters other than `wanted`, which is about to be used. Returns false,
-    /// and forgets nothing, when what is held leaves too little.
+    /// Makes room for `bytes` by forgetting idle counters other than `wanted`, which is about to be used. Returns
+    /// false, and forgets none, if the held counters leave too little.
     pub(super) fn make_room(&mut self, bytes: u64, wanted: Option<CounterId>, step: &mut CountersStep<'_>) -> bool {
         if bytes == 0 || self.used_memory() + bytes <= self.settings.max_memory {
             return true;

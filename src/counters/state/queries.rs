@@ -1,28 +1,28 @@
-//! Queries for operators: which counters are busiest, and who holds units. They change nothing, and look at a bounded part of the
-//! tables.
+//! Queries for operators: the busiest counters, and their holders. They change nothing, and examine a limited part of
+//! the tables.
 
 use super::{CounterRecord, CountersState};
 use poolcounter_core::id::{ConnId, Id};
 
-/// How many slots are looked at for a page, of which an answer is made in one piece, and how many connections.
+/// Most slots, and most connections, that are examined for a page, whose answer is made in one piece.
 pub const SLOTS_LOOKED_AT: usize = 32_768;
 pub const CLIENTS_LOOKED_AT: usize = 4_096;
 
 /// A counter as operators see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LevelOf<'a> {
-    /// Its name.
+    /// Name.
     pub name: &'a [u8],
-    /// How many units are held.
+    /// Number of held units.
     pub units: u32,
-    /// The most units that were held at a time in this interval.
+    /// Most units that were held at a time in this interval.
     pub peak: u32,
-    /// What the last request named as the maximum; None if none has since the last upgrade.
+    /// Maximum that the last request named; None without one since the last upgrade.
     pub maximum: Option<u32>,
 }
 
 impl CountersState {
-    /// Returns the first `most` of the counters of which this is true, in the order of their keys, of the first
+    /// Returns the first `most` counters for which the filter is true, in the order of their keys, of the first
     /// `SLOTS_LOOKED_AT` slots.
     pub fn largest<K: Ord>(
         &self,
@@ -45,8 +45,8 @@ impl CountersState {
         found
     }
 
-    /// Returns the connections that hold anything, of the first `CLIENTS_LOOKED_AT`, with the name and the units of each counter
-    /// that they hold.
+    /// Returns the connections with holdings, at most the first `CLIENTS_LOOKED_AT`, with the name and the units of
+    /// each counter.
     pub fn holders(&self) -> impl Iterator<Item = (ConnId, impl Iterator<Item = (&[u8], u32)>)> {
         let clients = self.clients.iter().enumerate().filter(|(_, held)| !held.is_empty()).take(CLIENTS_LOOKED_AT);
         clients.map(|(index, held)| {

@@ -1,8 +1,8 @@
-//! The counters in the handover: written by a process that is replaced, read by the one that takes over.
-//! It is independent of the tables, so that these can change. What is written here cannot, without another version.
+//! Handover format of the counters: written by a process that is replaced, read by its successor. It is independent of
+//! the tables, so that these can change. The format cannot change without another version.
 //!
-//! There may be millions of counters, and no client is served while they are read. So they are packed by hand into [`block`]s,
-//! and each keeps its slot in the table.
+//! There may be millions of counters, and no client is served while they are read. So they are packed by hand into
+//! [`block`]s, and each keeps its slot in the table.
 
 mod block;
 
@@ -15,19 +15,19 @@ use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::io;
 
-/// What was counted, and how much follows: the counters, then the holdings.
+/// First record: statistics, and the sizes of the counters and holdings that follow.
 #[derive(Serialize, Deserialize)]
 struct CountersHead {
     figures: Vec<(String, u64)>,
     conflicts: u64,
-    /// The interval in which it was saved, and the length of intervals.
+    /// Interval in which it was saved, and the length of intervals.
     interval: (u32, Span),
-    /// How many counters there are, including expired ones, and in how many slots of the table.
+    /// Number of counters, including expired ones, and number of slots of the table.
     counters: usize,
     slots: usize,
 }
 
-/// What version 0.9.0 wrote.
+/// Handover of version 0.9.0.
 #[derive(Deserialize)]
 pub struct CounterTablesInOnePiece {
     figures: Vec<(String, u64)>,
@@ -40,7 +40,7 @@ pub struct CounterTablesInOnePiece {
 #[derive(Deserialize)]
 struct SavedCounter {
     name: Vec<u8>,
-    /// The highest consumption in the interval, if it changed in it.
+    /// Highest consumption in the interval, if it changed in it.
     peak: Option<u32>,
     is_used: bool,
 }
@@ -54,12 +54,11 @@ struct SavedHolding {
 }
 
 impl CountersState {
-    /// Writes everything, but for counters that have expired and only wait for the sweep. What closed connections held is not
-    /// written.
+    /// Writes the whole state, but for expired counters that wait for the sweep, and holdings of closed connections.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
         out.put(&CountersHead {
             figures: self.figures.save(),
@@ -85,11 +84,12 @@ impl CountersState {
         holdings.end(out)
     }
 
-    /// Restores what another process saved. No client is served meanwhile, so each table is filled in one pass.
+    /// Restores the state that another process saved. No client is served meanwhile, so each table is filled in one
+    /// pass.
     ///
     /// # Errors
     ///
-    /// When it contradicts itself.
+    /// Fails if the record contradicts itself.
     pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
         let head: CountersHead = saved.take()?;
         self.restore_interval(head.interval, step);
@@ -101,25 +101,26 @@ impl CountersState {
         Ok(())
     }
 
-    /// Fails wherever [`CountersState::restore`] would: everything is read, and room is made for it, but it is not kept.
+    /// Fails exactly if [`CountersState::restore`] would: everything is read, and room is made for it, but it is not
+    /// kept.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// The errors of [`CountersState::restore`].
     pub fn rehearse(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
         let head: CountersHead = saved.take()?;
         self.restore_interval(head.interval, step);
         let _room: (Slab<Counter>, Names<CounterId>) =
             (Slab::with_capacity(head.slots), Names::with_capacity(head.counters.max(self.settings.buckets)));
         let (mut consumptions, mut is_there) = (vec![0; head.slots], vec![0_u64; head.slots.div_ceil(64)]);
-        let mut packed = CounterReader::new(head.slots);
-        while let Some(counter) = packed.next(saved)? {
+        let mut packed = CounterReader::new(saved, head.slots);
+        while let Some(counter) = packed.next()? {
             is_there[counter.slot / 64] |= 1 << (counter.slot % 64);
         }
-        let mut packed = HoldingReader::new(head.slots);
-        while let Some((_, holdings)) = packed.next_client(saved)? {
+        let mut packed = HoldingReader::new(saved, head.slots);
+        while let Some((_, holdings)) = packed.next_client()? {
             for _ in 0..holdings {
-                let (id, resources) = packed.next(saved)?;
+                let (id, resources) = packed.next()?;
                 // The packed form names only slots of the table.
                 if is_there[id.index() / 64] >> (id.index() % 64) & 1 == 0 {
                     return Err(contradiction());
@@ -131,11 +132,11 @@ impl CountersState {
         Ok(())
     }
 
-    /// Restores what version 0.9.0 saved.
+    /// Restores a handover of version 0.9.0.
     ///
     /// # Errors
     ///
-    /// When it contradicts itself.
+    /// Fails if the record contradicts itself.
     pub fn restore_in_one_piece(
         &mut self,
         saved: CounterTablesInOnePiece,
@@ -157,43 +158,43 @@ impl CountersState {
         Ok(())
     }
 
-    /// Sets the interval. If intervals have another length now, or the date has been put back, everything that was used counts as
-    /// used in the present one.
+    /// Sets the interval. If intervals have another length now, or the date has been put back, all used counters count
+    /// as used in the present one.
     fn restore_interval(&mut self, (number, length): (u32, Span), step: &CountersStep<'_>) {
         let (present, _) = self.interval_at(step);
         self.interval = if length == self.settings.interval { number.min(present) } else { present };
     }
 
     fn restore_counters(&mut self, head: &CountersHead, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
-        let mut packed = CounterReader::new(head.slots);
+        let mut packed = CounterReader::new(saved, head.slots);
         // A free slot at the end costs only its room.
         self.counters = Slab::with_capacity(head.slots);
         let mut gaps = Vec::new();
-        while let Some(PackedCounter { slot, name, peak, is_used }) = packed.next(saved)? {
+        while let Some(PackedCounter { slot, name, peak, is_used }) = packed.next()? {
             let counter = Counter::restored(name, peak, is_used, self.interval);
             while self.counters.vacant_key() < slot {
                 gaps.push(self.counters.insert(Counter::restored(b"", None, false, self.interval)));
             }
             self.counters.insert(counter);
         }
-        // The slots that are freed last are used first, as if they had been freed in order.
+        // The slots freed last are used first, as if they had been freed in order.
         gaps.into_iter().rev().for_each(|slot| drop(self.counters.remove(slot)));
         Ok(())
     }
 
     fn restore_holdings(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
-        let mut packed = HoldingReader::new(self.slots);
-        while let Some((conn, len)) = packed.next_client(saved)? {
+        let mut packed = HoldingReader::new(saved, self.slots);
+        while let Some((conn, len)) = packed.next_client()? {
             let mut list = Vec::with_capacity(len);
             for _ in 0..len {
-                let (id, resources) = packed.next(saved)?;
+                let (id, resources) = packed.next()?;
                 self.add_consumption(id, resources)?;
                 list.push((id, resources));
             }
             if self.clients.len() <= conn.index() {
                 self.clients.resize_with(conn.index() + 1, Holdings::default);
             }
-            self.clients[conn.index()] = list.into_iter().collect();
+            self.clients[conn.index()] = list.into();
             self.holdings += len as u64;
         }
         Ok(())

@@ -1,12 +1,12 @@
-//! The sweep that drops the counters that have expired with an interval, a bounded number of them at a time. They are the first of
-//! the idle ones, as these stand in the order in which they were used.
+//! Sweep that drops the counters that have expired with an interval, in slices. They are the first idle ones, as these
+//! are queued in the order of their last use.
 
 use super::{CountersState, CountersStep};
 use poolcounter_core::time::Time;
 use poolcounter_protocol::counters::stats::CounterStat as Stat;
 
 impl CountersState {
-    /// Begins a sweep, if there are counters.
+    /// Starts a sweep, if there are counters.
     pub(super) fn begin_sweep(&mut self, step: &mut CountersStep<'_>) {
         self.sweep = (!self.counters.is_empty()).then_some(step.now);
         self.work(step);

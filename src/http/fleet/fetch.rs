@@ -1,5 +1,5 @@
-//! Asks one daemon for its pages as JSON, in a thread of its own that waits for it: with a bound on the time of each question and on
-//! the bytes of each answer, whatever the other side sends.
+//! Fetches the pages of one daemon as JSON, in a thread of its own, with limits of the time per question and the size
+//! of each answer, whatever the other side sends.
 
 use crate::wire::MAX_HEAD;
 use httparse::{EMPTY_HEADER, Status};
@@ -12,33 +12,33 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The port of servers that name none.
+/// Default port of servers.
 const USUAL_PORT: u16 = 7580;
-/// How long it may take to connect to one of the addresses of a server.
+/// Time limit of a connection attempt, for each address of a server.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// How long a question and its answer may take.
+/// Time limit of a question with its answer.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The longest answer, in bytes: as much as a daemon has for a connection that reads.
+/// Longest answer, in bytes: the limit of a daemon's unsent output.
 const MAX_ANSWER: usize = 1024 * 1024;
-/// How many header lines an answer may have.
+/// Limit of header lines in an answer.
 const MAX_HEADERS: usize = 64;
 
-/// Where a daemon has its status page.
+/// Host and port of a daemon's status page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpServer(String);
 
-/// What a daemon told, or why it did not.
+/// Answer of a daemon, or its failure.
 pub struct Answer {
-    /// The daemon's place in the fleet.
+    /// Index of the daemon in the fleet.
     pub place: usize,
-    /// What it was asked.
+    /// Question.
     pub target: String,
-    /// None if it says that there is no such thing.
+    /// Content or failure; None if the daemon does not know the thing.
     pub told: Result<Option<Snapshot>, String>,
 }
 
 impl HttpServer {
-    /// Reads `HOST`, `HOST:PORT`, `[IP6]:PORT`, or the URL of a status page; None when it is none of these.
+    /// Parses `HOST`, `HOST:PORT`, `[IP6]:PORT`, or the URL of a status page; None if it is none of these.
     pub fn parse(text: &str) -> Option<HttpServer> {
         let text = text.strip_prefix("http://").unwrap_or(text);
         let text = text.strip_suffix('/').unwrap_or(text);
@@ -72,8 +72,8 @@ impl HttpServer {
     }
 }
 
-/// Starts the thread that asks one daemon what `questions` say, each a path with a query, and sends the answers about services of
-/// these names. It ends when no more questions can come.
+/// Starts the thread that sends one daemon the `questions`, each a path with a query, and returns the answers about
+/// services of these names. Ends once no more questions can come.
 pub fn spawn(
     place: usize,
     (server, services): (HttpServer, Vec<&'static str>),
@@ -101,11 +101,11 @@ fn ask(server: &HttpServer, services: &[&'static str], target: &str) -> Result<O
     read(&answer, services)
 }
 
-/// Returns what a whole answer tells about services of these names; None if it says that there is no such thing.
+/// Parses a complete answer about services of these names; None if the daemon does not know the thing.
 ///
 /// # Errors
 ///
-/// A few words: it tells nothing.
+/// A few words, if it is not a valid answer.
 pub(super) fn read(answer: &[u8], services: &[&'static str]) -> Result<Option<Snapshot>, String> {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut head = httparse::Response::new(&mut headers);
@@ -117,12 +117,12 @@ pub(super) fn read(answer: &[u8], services: &[&'static str]) -> Result<Option<Sn
             Snapshot::read(&answer[length..], &services).map(Some)
         }
         Some(404) => Ok(None),
-        Some(421) => Err("it does not know that name: its option --http-host would tell it".into()),
+        Some(421) => Err("it does not know this host name: add it there with --http-host".into()),
         code => Err(format!("it answers with the status {}", code.unwrap_or_default())),
     }
 }
 
-/// Returns the whole answer, which ends with the connection.
+/// Returns the complete answer, which ends with the connection.
 fn receive(server: &HttpServer, target: &str, until: Instant) -> io::Result<Vec<u8>> {
     let mut stream = connect(server, until)?;
     let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.name());
@@ -154,7 +154,7 @@ fn connect(server: &HttpServer, until: Instant) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// Returns how much time there is left.
+/// Returns the time left.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }

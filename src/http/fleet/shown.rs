@@ -1,17 +1,18 @@
-//! What the page of several daemons makes of their answers, without threads and sockets: for tests of hostile ones.
+//! Page of several daemons, made from given answers without threads and sockets: for tests of malicious ones.
 
 use super::fetch::{HttpServer, read};
-use super::{Fleet, INFO, Told, Watched};
+use super::{Fleet, INFO, LastAnswer, Watched};
 use crate::resource::{Extent, Resource};
 use crate::{metrics, page};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::{NoProcessInfo, Process, Traffic};
 use poolcounter_service::loop_stats::LoopStats;
-use poolcounter_service::report::snapshot::{Moment, Remembered, Snapshot};
+use poolcounter_service::report::Moment;
+use poolcounter_service::report::snapshot::{Remembered, Snapshot};
 use poolcounter_service::report::{Overview, Report, ServiceReport};
 
-/// Returns the page, its JSON and the metrics when each daemon, of these services, has given one of these answers, head and body, to
-/// the question for what is at this path; None if there is no such page, or all say so.
+/// Returns the page, its JSON and the metrics if the daemons, with these services, give these answers (head and body)
+/// to the question for `path`; None if there is no such page, or all answers say so.
 #[doc(hidden)]
 pub fn shown(path: &str, services: &[&'static str], answers: &[&[u8]]) -> Option<[String; 3]> {
     let resource = Resource::at(path)?;
@@ -36,9 +37,9 @@ pub fn shown(path: &str, services: &[&'static str], answers: &[&[u8]]) -> Option
 }
 
 impl Watched {
-    /// Asks for a target and takes what is told.
+    /// Records an answer to a target.
     fn answer(&mut self, target: &str, told: Result<Option<Snapshot>, String>, now: Time) {
-        self.told.insert(target.into(), Told { asked: now, at: now, snapshot: None });
+        self.told.insert(target.into(), LastAnswer { asked: now, at: now, snapshot: None });
         self.note(target, told, now);
     }
 }

@@ -9,7 +9,7 @@ const TAKEN: [&str; 6] = ["cmd", "current_jobs", "le", "runner", "store", "tube"
 #[derive(Clone, Debug)]
 pub struct PartNames {
     words: [String; 2],
-    /// Number of those that were set; the others are the defaults.
+    /// Number of words that were set; the others are the defaults.
     set: usize,
 }
 
@@ -37,7 +37,7 @@ impl PartNames {
     ///
     /// # Errors
     ///
-    /// With the value that was expected.
+    /// A description of the value that was expected.
     pub fn parse(list: &str) -> Result<PartNames, String> {
         let mut names = PartNames::default();
         names.add(list)?;

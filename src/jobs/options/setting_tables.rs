@@ -1,5 +1,5 @@
-//! Settings of tubes in the configuration file: each `[[jobs.retry]]`, `[[jobs.limit]]` and `[[jobs.dead_letter]]` as a value that
-//! cannot be wrong.
+//! Settings of tubes in the configuration file: each `[[jobs.retry]]`, `[[jobs.limit]]` and `[[jobs.dead_letter]]` as a
+//! value that cannot be wrong.
 
 use super::JobsSettings;
 use crate::state::{Backoff, FileSetting, Pattern, TubeName};
@@ -8,7 +8,7 @@ use poolcounter_service::options::{
     Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, flag, number, seconds,
 };
 
-/// Most settings of tubes: after a reload each is compared with what is set, in one step.
+/// Most settings of tubes: a reload compares each of them with the present settings, in one step.
 const MOST_SETTINGS: usize = 1000;
 
 /// The tables.
@@ -16,7 +16,20 @@ pub const TABLES: &[TableOpt<JobsSettings>] = &[
     TableOpt {
         about: TableDoc {
             key: "jobs.retry",
-            doc_short: "How jobs of some tubes are tried again; what is left out is as here. There can be several.",
+            doc_short: "Attempts and delays of failed jobs of some tubes. Settings left out have the values shown here. There can be several.",
+            doc_long: "
+                After its first failure a job waits
+                .Va first
+                seconds, each later time
+                .Va factor
+                times as long, at most
+                .Va max .
+                It is buried after this number of
+                .Va attempts ,
+                or never with 0.
+                A command
+                .Ic retry
+                for the same pattern overrides the table until the table changes.",
             example: "pattern = \"*/sendMail\"\nattempts = 10\nfirst = 10\nfactor = 2\nmax = 3600\n",
         },
         add: |settings, table| {
@@ -26,7 +39,15 @@ pub const TABLES: &[TableOpt<JobsSettings>] = &[
     TableOpt {
         about: TableDoc {
             key: "jobs.limit",
-            doc_short: "How many jobs of each tube of a pattern, of all of them, or of a group may be reserved at a time. There can be several.",
+            doc_short: "Maximum number of jobs reserved at a time: of each tube of a pattern, of all these tubes together, or of a group. There can be several.",
+            doc_long: "
+                With
+                .Va all ,
+                the number is of all tubes together; with
+                .Va group
+                instead of
+                .Va pattern ,
+                of the jobs of a group.",
             example: "pattern = \"*/transcode\"\nnumber = 20\nall = true\n",
         },
         add: |settings, table| settings.add_table(table, &["pattern", "group", "number", "all"], read_limit),
@@ -34,7 +55,8 @@ pub const TABLES: &[TableOpt<JobsSettings>] = &[
     TableOpt {
         about: TableDoc {
             key: "jobs.dead_letter",
-            doc_short: "The tube to which jobs go after their last attempt, instead of being buried. There can be several.",
+            doc_short: "Tube to which jobs are moved after their last attempt, instead of being buried. There can be several.",
+            doc_long: "",
             example: "pattern = \"*/sendMail\"\ntube = \"failed/sendMail\"\n",
         },
         add: |settings, table| settings.add_table(table, &["pattern", "tube"], read_dead_letter),
@@ -68,7 +90,7 @@ impl JobsSettings {
 }
 
 impl<'a> Values<'a> {
-    /// Returns a value if it stands there.
+    /// Returns a value if the table has it.
     fn optional<T>(&self, name: &str, read: impl FnOnce(&'a str) -> Result<T, String>) -> Result<Option<T>, Misplaced> {
         let Some(TableEntry { at, value, .. }) = self.0.entries.iter().find(|entry| entry.key == name) else {
             return Ok(None);
@@ -79,7 +101,7 @@ impl<'a> Values<'a> {
     }
 
     fn required<T>(&self, name: &str, read: impl FnOnce(&'a str) -> Result<T, String>) -> Result<T, Misplaced> {
-        let missing = || Misplaced::new(self.0.at, format!("{name}: this is missing"));
+        let missing = || Misplaced::new(self.0.at, format!("{name} is required"));
         self.optional(name, read)?.ok_or_else(missing)
     }
 }
@@ -102,9 +124,9 @@ fn read_limit(values: &Values<'_>) -> Result<FileSetting, Misplaced> {
     let is_all = values.optional("all", flag)?;
     match values.optional("group", group)? {
         Some(_) if values.optional("pattern", pattern)?.is_some() => {
-            Err(Misplaced::new(values.0.at, "group: a pattern is set as well"))
+            Err(Misplaced::new(values.0.at, "group: not together with pattern"))
         }
-        Some(_) if is_all.is_some() => Err(Misplaced::new(values.0.at, "all: this is of patterns")),
+        Some(_) if is_all.is_some() => Err(Misplaced::new(values.0.at, "all: only together with pattern")),
         Some(name) => Ok(FileSetting::GroupLimit(name, most)),
         None => Ok(FileSetting::Limit(values.required("pattern", pattern)?, most, is_all.unwrap_or(false))),
     }
@@ -168,14 +190,14 @@ mod tests {
     fn faults_are_named_with_their_place() {
         let p = ("pattern", "a/*");
         for (key, entries, at, named) in [
-            ("jobs.retry", &[("attempts", "1")][..], 0, "pattern: this is missing"),
+            ("jobs.retry", &[("attempts", "1")][..], 0, "pattern is required"),
             ("jobs.retry", &[p, ("attempts", "-1")], 2, "attempts: \"-1\" is not a number from 0"),
             ("jobs.retry", &[p, ("factor", "x")], 2, "factor: "),
             ("jobs.retry", &[p, ("first", "x")], 2, "first: \"x\" is not a number of seconds"),
             ("jobs.retry", &[p, ("attempt", "1")], 2, "attempt: there is no such setting; did you mean attempts?"),
-            ("jobs.limit", &[p], 0, "number: this is missing"),
+            ("jobs.limit", &[p], 0, "number is required"),
             ("jobs.limit", &[("pattern", "a*"), ("number", "1")], 1, "pattern: \"a*\" is not a tube or a pattern"),
-            ("jobs.limit", &[p, ("group", "g"), ("number", "1")], 0, "group: a pattern is set as well"),
+            ("jobs.limit", &[p, ("group", "g"), ("number", "1")], 0, "group: not together with pattern"),
             ("jobs.limit", &[("group", "a b"), ("number", "1")], 1, "group: \"a b\" is not a name"),
             ("jobs.dead_letter", &[p, ("tube", "*/a")], 2, "tube: \"*/a\" is not the name of a tube"),
         ] {

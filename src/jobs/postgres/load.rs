@@ -1,7 +1,7 @@
-//! Reads rows of the database into a page.
+//! Reading of rows of the database into a page.
 
 use crate::state::{History, JobId, Setting, Until};
-use crate::store::batch::{Batch, JobRow, Row};
+use crate::store::batch::{Batch, JobRow, Row, RowBody};
 use tokio_postgres::Error;
 
 /// Adds the number of the next job.
@@ -9,7 +9,7 @@ pub fn add_next_id(page: &mut Batch, next_id: u64) {
     page.rows.push(Row::NextId(next_id));
 }
 
-/// Adds a setting. One of a kind that this program does not know is left out: its format would be another.
+/// Adds a setting. A setting of an unknown kind is left out: its format is unknown, too.
 pub fn add_setting(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error> {
     let kind: &str = row.try_get(0)?;
     let (pattern, value) = (page.note(row.try_get(1)?), page.note(row.try_get(2)?));
@@ -28,7 +28,7 @@ pub fn add_root(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Error
     Ok(())
 }
 
-/// Adds a job, and returns its number and about how many bytes it has.
+/// Adds a job, and returns its number and its approximate size in bytes.
 pub fn add_job(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(u64, usize), Error> {
     let small = |column| Ok::<_, Error>(u32::try_from(row.try_get::<_, i64>(column)?).unwrap_or(u32::MAX));
     let bytes = |column| Ok::<_, Error>(row.try_get::<_, Option<&[u8]>>(column)?.unwrap_or_default());
@@ -64,7 +64,6 @@ pub fn add_job(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(u64, usiz
         error: page.note(bytes(19)?),
     };
     let len = body.len() + bytes(14)?.len() + bytes(19)?.len() + size_of::<JobRow>();
-    let body = page.note_body(body);
-    page.rows.push(Row::Put(job, body));
+    page.rows.push(Row::Put(job, RowBody::Own(body.into())));
     Ok((id, len))
 }

@@ -1,93 +1,109 @@
-//! What there is to say between the loop, the [`Owner`](super::owner::Owner) and the database.
+//! Messages between the loop, the [`Owner`](super::owner::Owner) and the database.
 
 use crate::state::Commit;
 use crate::store::batch::Batch;
 use crate::store::page::Page;
 use crate::store::{HandedOver, Mark, RefusedRow};
 use poolcounter_core::time::Span;
+use std::time::Duration;
 
-/// What the loop wants, and for which of its terms as the owner: what comes from an earlier one counts for nothing.
+/// Order of the loop, with its term as the owner: an order from an earlier term has no effect.
 pub struct Order {
-    /// How often it had lost the queue by then.
+    /// Number of times that the loop had lost the queue by then.
     pub term: u64,
-    /// What it wants.
+    /// Content of the order.
     pub wish: Wish,
 }
 
-/// What the loop wants.
+/// Content of an order of the loop.
 pub enum Wish {
-    /// A batch is to be committed.
+    /// Commit a batch.
     Commit(Batch),
-    /// A part of everything that there is.
+    /// Write a slice of all jobs and settings.
     Slice {
-        /// Which of the times that all is written anew it is for.
+        /// Number of the rewrite that it is part of.
         number: u64,
         /// The changes.
         batch: Batch,
-        /// Whether it is the last.
+        /// True if it is the last slice.
         is_last: bool,
     },
-    /// A page was taken in.
+    /// The loop has taken in a page.
     PageTaken,
-    /// A page makes no sense, for this reason.
+    /// The loop cannot read a page, for this reason.
     Unreadable(String),
 }
 
-/// What the loop is told.
+/// Event for the loop.
 #[derive(Debug)]
 pub enum StoreEvent {
-    /// Another has the queue.
+    /// Another daemon owns the queue.
     StandsBy(Holder),
-    /// The clock of the database is so many microseconds ahead of this machine's.
+    /// This standby has followed the jobs so far.
+    Follows(Followed),
+    /// The clock of the database is this many microseconds ahead of this machine's.
     Clock(i64),
-    /// It has the queue, as this, and reads what there is.
+    /// This process owns the queue, as this holder, and reads its jobs.
     Owns(Holder),
-    /// A page of what there is.
+    /// A page of jobs.
     Page(Page),
     /// A batch is committed.
     Committed {
-        /// Which.
+        /// Number of the batch.
         commit: Commit,
-        /// How long that took.
+        /// Time that the commit took.
         took: Span,
     },
-    /// It can never take these changes of the batch that is under way.
+    /// The database can never take these changes of the batch that is under way.
     Unfit(Vec<RefusedRow>),
-    /// It goes on as the owner.
+    /// This process goes on as the owner.
     Works(Holder),
-    /// It may be the owner, but the database does not say so for now.
+    /// This process may be the owner, but the database does not confirm it at present.
     Fails(String),
     /// The database cannot be used as it is.
     Refused(String),
-    /// Another has the queue now, or may have it.
+    /// Another daemon owns the queue now, or may own it.
     Lost(String),
-    /// It has the queue, as this, and all that there is must be written anew, the first slice first.
+    /// This process owns the queue, as this holder, and must write everything anew, beginning with the first slice.
     Rewrite(u64, Holder),
-    /// The slice was written.
+    /// The slice of this rewrite is written.
     NextSlice(u64),
 }
 
-/// Who has the queue.
+/// Progress of the following.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Followed {
+    /// Number of jobs in the copy.
+    pub jobs: u64,
+    /// Number of batches that are not in the copy.
+    pub behind: u64,
+    /// True if all jobs were copied, or as many as there is room for.
+    pub is_copied: bool,
+    /// Time until the next step; None if that is at the next look at the owner.
+    pub pause: Option<Duration>,
+}
+
+/// Owner of the queue.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Holder {
-    /// Which queue it is.
+    /// Id of the queue.
     pub queue: u128,
-    /// What it calls itself.
+    /// Address by which the owner is known.
     pub address: String,
-    /// The number of its take-over.
+    /// Number of its take-over.
     pub epoch: u64,
-    /// When that was, in seconds since 1970.
+    /// Time of the take-over, in seconds since 1970.
     pub since: f64,
 }
 
 impl Holder {
-    /// Returns what a process hands over that is the holder, with its mark.
+    /// Returns the handover of a process that is the holder, with its mark.
     pub fn hand_over(&self, mark: Mark, is_whole: bool) -> HandedOver {
         HandedOver { mark, queue: Some(self.queue), address: Some(self.address.clone()), is_whole }
     }
 }
 
-/// How far the reading is.
+/// Position of the reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cursor {
     /// The settings and the root jobs are next.
@@ -96,115 +112,115 @@ pub enum Cursor {
     After(u64),
 }
 
-/// What is asked of the database.
+/// Request to the database.
 pub enum StoreRequest<'a> {
-    /// A connection, instead of any that there is.
+    /// Connect, in place of any existing connection.
     Connect,
-    /// The queue, if its owner counts as dead.
+    /// Take the queue, if its owner counts as dead.
     TakeOver,
-    /// The queue that another process has handed over, or one where nothing was ever kept.
+    /// Go on with the queue that another process has handed over, or with one that was never used.
     GoOn(&'a HandedOver),
-    /// The queue of this id, if its row knows only of earlier take-overs than this.
+    /// Take the queue of this id again, if its row knows only earlier take-overs than this number.
     Retake(u64, u128),
-    /// The row.
+    /// Read the row `owner`.
     Look,
-    /// To be taken for alive.
+    /// Renew the lease of this take-over.
     Renew(u64),
-    /// A page.
+    /// Read a page.
     Read(Cursor),
-    /// A batch, in one transaction with its number.
+    /// Commit a batch, in one transaction with its number.
     Commit(Fence, &'a Batch),
-    /// A transaction in which nothing is left.
+    /// Begin a transaction that deletes everything.
     BeginAnew,
-    /// Rows, in that transaction.
+    /// Write rows, in that transaction.
     WriteAnew(&'a Batch),
-    /// The end of that transaction, with the number of the next job.
+    /// End that transaction, with the number of the next job.
     EndAnew(Fence, Option<u64>),
 }
 
-/// What the row must be for a commit, and what it is after that.
+/// Condition of the row for a commit, and its values after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fence {
-    /// The number of the take-over.
+    /// Number of the take-over.
     pub epoch: u64,
-    /// The batch before.
+    /// Number of the batch before.
     pub from: u64,
-    /// The batch.
+    /// Number of the batch.
     pub to: u64,
-    /// Which attempt of this process it is to commit anything. Of two attempts for one batch, what the later one writes must
-    /// not count because the earlier one was committed after all.
+    /// Number of this process's attempt to commit anything. Of two attempts for one batch, rows written by the later
+    /// one must not count if the earlier one was committed after all.
     pub attempt: u64,
 }
 
-/// What the database says.
+/// Answer of the database.
 #[derive(Debug)]
 pub enum Answer {
-    /// It is done.
+    /// The request was executed.
     Done,
-    /// The queue was taken. The row is as it is now.
+    /// The queue was taken, and this is the new row.
     Took(OwnerRow, Reach),
-    /// The queue was not taken, because of this row; or this row was asked for.
+    /// The queue was not taken, because of this row; or the row was requested.
     Seen(OwnerRow),
-    /// The last batch of the owner that was renewed; None if that is another.
+    /// The lease was renewed, and this is the owner's last batch; None if the row has another owner.
     Renewed(Option<u64>, Reach),
-    /// A page, and where the next begins.
+    /// A page, and the position of the next.
     Page(Page, Cursor),
-    /// Whether the fence held. If not, nothing was written.
+    /// True if the fence held. If not, nothing was written.
     Committed(bool, Reach),
     /// The database can never take these rows of the batch. Nothing was written.
     Unfit(Vec<RefusedRow>),
-    /// It is not known whether it was done.
+    /// It is unknown if the request was executed.
     Failed {
-        /// Why.
+        /// Reason.
         sentence: String,
-        /// Whether the connection can be used.
+        /// True if the connection can still be used.
         is_connected: bool,
     },
-    /// There was none in time, and the connection was given up.
+    /// No answer came in time, and the connection was given up.
     Silent,
-    /// It cannot be used as it is.
+    /// The database cannot be used as it is.
     Refused(String),
 }
 
-/// How far a commit is known to have come when its answer is there.
+/// Durability that is known of a commit when its answer arrives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// To the disk of the server, and to its replicas if commits wait for these. So are all before it.
+    /// It is on the disk of the server, and on its replicas if commits wait for these. So are all commits before it.
     Kept,
-    /// Others see it. The server has said this with the answer: it may not be replicated.
+    /// It is visible to others. The server has sent this warning with the answer: it may not be replicated.
     Warned(String),
 }
 
-/// The row `owner`.
+/// Values of the row `owner`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct OwnerRow {
-    /// Which queue it is of.
+    /// Id of the queue.
     pub queue: u128,
-    /// The number of the last take-over.
+    /// Number of the last take-over.
     pub epoch: u64,
-    /// The last batch.
+    /// Number of the last batch.
     pub batch: u64,
-    /// The number of the next job.
+    /// Number of the next job.
     pub next_id: u64,
-    /// The attempt that wrote it.
+    /// Number of the attempt that wrote it.
     pub attempt: u64,
-    /// Who has taken over.
+    /// Address of the last owner.
     pub address: String,
-    /// When that was, in seconds since 1970.
+    /// Time of its take-over, in seconds since 1970.
     pub since: f64,
-    /// For how long the owner counts as alive.
+    /// Time for which the owner still counts as alive.
     pub rest: Span,
 }
 
 impl OwnerRow {
-    /// Returns who has the queue.
+    /// Returns the owner of the queue.
     pub fn holder(&self) -> Holder {
         Holder { queue: self.queue, address: self.address.clone(), epoch: self.epoch, since: self.since }
     }
 }
 
 impl Batch {
-    /// Leaves out rows that the database can never take.
+    /// Removes rows that the database can never take.
     pub fn leave_out(&mut self, rows: &[RefusedRow]) {
         let mut index = 0;
         self.rows.retain(|_| {

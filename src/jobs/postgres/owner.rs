@@ -1,16 +1,16 @@
-//! Who has the queue, and what of it the database has: what to ask of the database next, and what follows from each answer. It
-//! knows no sockets and no clock.
+//! Ownership of the queue, and the state of its copy in the database: the next request to the database, and the
+//! consequences of each answer. It uses no sockets and no clock.
 //!
-//! The row `owner` says who may write. It has the number of the take-over (`epoch`) and that of the last batch, and until when
-//! its owner counts as alive, by the clock of the database. The owner itself trusts in that for a shorter time, by its own
-//! clock and from the moment when it *asked*, so that it has stopped before another can have begun.
+//! The row `owner` names the daemon that may write. It has the number of the take-over (`epoch`), that of the last
+//! batch, and the end of the lease, by the clock of the database. The owner itself trusts the lease for a shorter time,
+//! by its own clock and from the moment at which it *asked*, so that it has stopped before another can have begun.
 //!
-//! An answer that does not come leaves everything open. The row decides then: if it has the number of the batch, that is
-//! committed; if it has the one before, the batch is sent again. If it has an earlier one than was ever promised, the database
-//! has lost commits, and everything is written anew from memory.
+//! A missing answer leaves the outcome open. The row decides then: if it has the number of the batch, the batch is
+//! committed; if it has the number before, the batch is sent again. If it has an earlier number than was ever promised,
+//! the database has lost commits, and everything is written anew from memory.
 //!
-//! The row says what others see, and not that it is on the replica that would take the server's place. What is known from the
-//! row alone is proven by a renewal, which is a commit behind it, and told after that.
+//! The row shows what others see, which may not be on the replica that would take the server's place. Facts known from
+//! the row alone are proven by a renewal, which is a commit behind them, and reported after that.
 
 mod doubts;
 
@@ -23,49 +23,49 @@ use crate::store::page::{PAGES_AHEAD, Page};
 use poolcounter_core::time::{Span, Time};
 use std::collections::VecDeque;
 
-/// How long the database takes an owner for alive that says nothing. The statements have it, too.
+/// Time after which the database counts a silent owner as dead. The statements contain it, too.
 pub const LEASE_SECONDS: u64 = 5;
-/// How long an owner that was not answered takes itself for the owner. What is missing to the lease is for clocks that go at
-/// different speeds.
+/// Time for which an owner without an answer trusts that it is the owner. The difference to the lease is for clocks
+/// that go at different speeds.
 pub const TRUST: Span = Span::from_secs(4);
-/// What stands in the row in place of an owner that has ended: nobody is to be waited for.
+/// Address in the row after an owner has ended: a standby need not wait for the end of the lease.
 pub const NOBODY: &str = "nobody";
-/// How long a standby that has just come to a database waits for its owner, however long that is overdue. A database that takes
-/// over from another may have lost the last words of an owner, which is about to say them again and has all jobs.
+/// Least time for which a newly connected standby waits for the owner, even if that is long overdue. After a failover
+/// the database may lack the last renewals of an owner that is alive and has all jobs.
 const GRACE: Span = Span::from_secs(LEASE_SECONDS);
-/// How often an idle owner says that it is alive, and a standby looks whether it still is.
+/// Time between two renewals of an idle owner, and between two looks of a standby.
 pub const BEAT: Span = Span::from_secs(1);
-/// How long it waits before it asks again what has failed, at first and at most.
+/// Pause before a failed request is repeated, at first and at most.
 const FIRST_PAUSE: Span = Span::from_millis(20);
 const LONGEST_PAUSE: Span = BEAT;
-/// The same after no answer at all, so that no sessions pile up in a server in which something is locked.
+/// The same after no answer at all, so that no sessions pile up in a server with locked rows.
 const FIRST_SILENT_PAUSE: Span = Span::from_secs(1);
 const LONGEST_SILENT_PAUSE: Span = Span::from_secs(8);
-/// How long a database that has none of this program's tables, or newer ones, is left alone.
+/// Pause before a database without this program's tables, or with newer ones, is asked again.
 const REFUSED_PAUSE: Span = Span::from_secs(10);
 
-/// What is next.
+/// Next action.
 pub enum Next<'a> {
-    /// This is to be asked, and [`Owner::answer`] told the answer.
+    /// Send this request, and pass the answer to [`Owner::answer`].
     Ask(StoreRequest<'a>),
-    /// Nothing before this time, unless the loop wants something.
+    /// Do nothing before this time, unless the loop sends an order.
     Wait(Time),
 }
 
-/// What it is doing.
+/// Phase of the ownership.
 #[derive(Clone, Debug)]
 enum Phase {
     StandsBy,
-    /// The process before had the queue, as far as this.
+    /// The previous process owned the queue, as this handover says.
     GoesOn(Box<HandedOver>),
-    /// It has the queue, and the loop gets to know what is in it. So many pages were not taken in yet.
+    /// It owns the queue, and the loop reads the jobs. This many pages are not taken in yet.
     Reads(Cursor, usize),
     Owns,
-    /// Something was not answered. If it still has the queue, it goes on with that.
+    /// A request was not answered. It goes on with this phase if it still owns the queue.
     Doubts(Box<Phase>),
     /// The database has lost the take-over itself.
     Retakes,
-    /// Everything is written anew, while the row is as it was left by this.
+    /// Everything is written anew, while the row is as this fence left it.
     Rewrites(Fence, Stage),
 }
 
@@ -77,53 +77,53 @@ enum Stage {
     Ends,
 }
 
-/// A batch that is to be committed.
+/// Batch that is to be committed.
 struct UnderWay {
     batch: Batch,
     begun: Time,
 }
 
-/// The store's part in the ownership.
+/// State of the ownership, on the side of the store.
 pub struct Owner {
     address: String,
     phase: Phase,
     is_connected: bool,
-    /// Nothing is taken over before.
+    /// Time before which nothing is taken over.
     takes_from: Time,
-    /// Nothing is asked before.
+    /// Time before which nothing is asked.
     not_before: Time,
     pause: Span,
     silent_pause: Span,
-    /// Until when it takes itself for the owner.
+    /// Time until which it trusts that it is the owner.
     trusted_until: Time,
-    /// When that was asked for which it was taken for alive last.
+    /// Time of the request by whose answer the lease was last renewed.
     renewed: Time,
-    /// Which queue the loop's jobs are of; None if it has none, or the process before did not say so.
+    /// Id of the queue of the loop's jobs; None without jobs, or if the previous process did not name it.
     queue: Option<u128>,
     epoch: u64,
-    /// When it took over, in seconds since 1970 of the database.
+    /// Time of its take-over, in seconds since 1970 of the database.
     since: f64,
-    /// The last batch that is committed, as far as the loop was told, or is to be.
+    /// Number of the last committed batch that the loop knows of, or will get an event about.
     batch: u64,
     under_way: Option<UnderWay>,
-    /// A batch that is committed, of which nothing is told before that is proven and it is the owner for sure.
+    /// Committed batch that is not reported yet: it must be proven, and the ownership certain.
     unsaid: Option<(Commit, Time)>,
-    /// Whether what the row has is kept wherever commits are to be kept. It is not known of what was only read.
+    /// True if the row's values are known to be as durable as commits are. A row that was only read is not proven.
     is_proven: bool,
-    /// The loop was told that the database fails, and of nothing better since then.
+    /// True if the last state that the loop knows is a failure.
     is_failing: bool,
     attempt: u64,
     slice: Option<(Batch, bool)>,
-    /// The number of the next job, as the slices have it.
+    /// Number of the next job, as the slices have it.
     next_id: Option<u64>,
     rewrites: u64,
     term: u64,
     asked: Time,
-    told: VecDeque<StoreEvent>,
+    events: VecDeque<StoreEvent>,
 }
 
 impl Owner {
-    /// One that begins with what there is, once the queue is free.
+    /// Returns an owner that takes over the jobs in the database, once the queue is free.
     pub fn new(address: String, now: Time) -> Owner {
         Owner {
             address,
@@ -149,28 +149,28 @@ impl Owner {
             rewrites: 0,
             term: 0,
             asked: now,
-            told: VecDeque::new(),
+            events: VecDeque::new(),
         }
     }
 
-    /// One for a loop that has everything from the process before.
+    /// Returns an owner for a loop that has everything from the previous process.
     pub fn going_on(address: String, handed_over: HandedOver, now: Time) -> Owner {
         let (mark, queue) = (handed_over.mark, handed_over.queue);
         let phase = Phase::GoesOn(handed_over.into());
         Owner { phase, queue, epoch: mark.opening, batch: mark.batch, ..Owner::new(address, now) }
     }
 
-    /// Returns what it calls itself.
+    /// Returns the address by which it is known.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Returns until when it takes itself for the owner: then jobs may be given out.
+    /// Returns the time until which it trusts that it is the owner and jobs may be given out.
     pub fn trusted_until(&self) -> Time {
         self.trusted_until
     }
 
-    /// Returns the number of its take-over if it may have the queue.
+    /// Returns the number of its take-over if it may own the queue.
     pub fn epoch(&self) -> Option<u64> {
         (!matches!(self.phase, Phase::StandsBy | Phase::GoesOn(_))).then_some(self.epoch)
     }
@@ -185,12 +185,12 @@ impl Owner {
         self.under_way.is_some()
     }
 
-    /// Returns what the loop is to be told next.
-    pub fn told(&mut self) -> Option<StoreEvent> {
-        self.told.pop_front()
+    /// Returns the next event for the loop.
+    pub fn next_event(&mut self) -> Option<StoreEvent> {
+        self.events.pop_front()
     }
 
-    /// Takes in what the loop wants.
+    /// Processes an order of the loop.
     pub fn order(&mut self, order: Order, now: Time) {
         if order.term != self.term {
             return;
@@ -218,7 +218,7 @@ impl Owner {
         }
     }
 
-    /// Returns what is next.
+    /// Returns the next action.
     pub fn next(&mut self, now: Time) -> Next<'_> {
         if now < self.not_before {
             return Next::Wait(self.not_before);
@@ -262,7 +262,7 @@ impl Owner {
         }
     }
 
-    /// Takes in the answer to what was asked last.
+    /// Processes the answer to the last request.
     pub fn answer(&mut self, answer: Answer, now: Time) {
         self.weigh(&answer, now);
         match answer {
@@ -271,7 +271,7 @@ impl Owner {
             Answer::Seen(row) => self.saw(&row, now),
             Answer::Renewed(Some(batch), _) if batch == self.batch || self.is_rewriting() => self.trust(now),
             Answer::Committed(true, _) => self.committed(now),
-            // Why not is in the row.
+            // The row says why.
             Answer::Renewed(..) | Answer::Committed(false, _) => self.doubt(),
             Answer::Page(page, cursor) => self.read(page, cursor),
             Answer::Unfit(rows) => self.leave_out(rows),
@@ -293,13 +293,13 @@ impl Owner {
                 self.not_before = now + REFUSED_PAUSE;
                 self.doubt();
                 self.is_failing = true;
-                self.told.push_back(StoreEvent::Refused(sentence));
+                self.events.push_back(StoreEvent::Refused(sentence));
             }
         }
-        self.say_committed(now);
+        self.confirm_committed(now);
     }
 
-    /// The database has taken it for alive at this time, which it was told beside something else that was asked.
+    /// Notes a renewal on another connection that was requested at `asked`.
     pub fn renewed_beside(&mut self, asked: Time, now: Time) {
         if self.epoch().is_some() {
             self.trust_since(asked, now);
@@ -318,20 +318,20 @@ impl Owner {
             _ => match self.slice.take() {
                 Some((_, true)) => Stage::Ends,
                 _ => {
-                    self.told.push_back(StoreEvent::NextSlice(self.rewrites));
+                    self.events.push_back(StoreEvent::NextSlice(self.rewrites));
                     Stage::Writes
                 }
             },
         };
     }
 
-    /// What was last asked is committed, and nobody else has the queue.
+    /// Notes that the last request is committed, and no other daemon owns the queue.
     fn committed(&mut self, now: Time) {
         self.trust(now);
         self.committed_before();
     }
 
-    /// What was asked earlier is committed, but how long ago is not known.
+    /// Notes that an earlier request is committed, at an unknown time.
     fn committed_before(&mut self) {
         let was_rewriting = self.is_rewriting();
         self.batch = self.target();
@@ -343,25 +343,25 @@ impl Owner {
             self.under_way.take().map(|UnderWay { batch, begun }| (batch.commit, begun)).or(self.unsaid.take());
     }
 
-    /// Tells of what is committed once that is proven, while it is the owner for sure.
-    fn say_committed(&mut self, now: Time) {
+    /// Reports a commit once it is proven, while the ownership is certain.
+    fn confirm_committed(&mut self, now: Time) {
         if self.is_proven
             && now < self.trusted_until()
             && let Some((commit, begun)) = self.unsaid.take()
         {
             self.is_failing = false;
-            self.told.push_back(StoreEvent::Committed { commit, took: now.since(begun) });
+            self.events.push_back(StoreEvent::Committed { commit, took: now.since(begun) });
         }
     }
 
-    /// The database takes it for alive since it was asked.
+    /// Extends the trust from the time of the last request.
     fn trust(&mut self, now: Time) {
         self.trust_since(self.asked.max(self.renewed), now);
     }
 
     fn trust_since(&mut self, asked: Time, now: Time) {
         let until = asked + TRUST;
-        // Whoever has waited for that is to know.
+        // The loop may wait for the end of the lapse.
         let was_lapsed = now >= self.trusted_until && now < until;
         (self.renewed, self.trusted_until) = (asked, until);
         if (was_lapsed || self.is_failing && self.is_proven) && matches!(self.phase, Phase::Owns) {
@@ -378,10 +378,10 @@ impl Owner {
         if page.is_last {
             self.phase = Phase::Owns;
         }
-        self.told.push_back(StoreEvent::Page(page));
+        self.events.push_back(StoreEvent::Page(page));
     }
 
-    /// The row must be looked at before anything else.
+    /// Makes the row be read before anything else.
     fn doubt(&mut self) {
         let before = match &self.phase {
             Phase::Reads(..) | Phase::Owns | Phase::Rewrites(..) => self.phase.clone(),
@@ -399,7 +399,7 @@ impl Owner {
         }
     }
 
-    /// Returns the last batch, the one under way among them.
+    /// Returns the number of the last batch, including the one under way.
     fn target(&self) -> u64 {
         self.under_way.as_ref().map_or(self.batch, |under_way| under_way.batch.commit.0)
     }

@@ -1,7 +1,8 @@
-//! Where the database is: the URL, with what the users of libpq expect of it and of the files and variables around it.
+//! Location of the database: the URL, with the defaults, files and variables that libpq uses.
 
 use super::tls::{self, Verify};
 use percent_encoding::percent_decode_str;
+use poolcounter_core::text::plain;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -12,30 +13,30 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// How long a connection may take to be made, to each of the servers that are named.
+/// Time limit of a connection to each of the servers that are named.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
-/// What a server takes if none is named.
+/// Port of servers without one in the URL.
 const PORT: u16 = 5432;
-/// Where a server of this machine has its socket, as Debian has it, if no host is named.
+/// Directory of the server's socket on Debian, if no host is named.
 const SOCKETS: &str = "/var/run/postgresql";
-/// Bits of a file's mode that let others read it: a file of passwords with them counts for nothing.
+/// Bits of a file's mode that let others read it: a file of passwords with them is ignored.
 const OTHERS: u32 = 0o077;
 
-/// Where the database is, and how it is reached.
+/// Location of the database, and the way to connect to it.
 #[derive(Clone)]
 pub struct Place {
-    /// What is said to connect.
+    /// Parameters of the connection.
     pub config: Config,
-    /// What makes the connection secret.
+    /// TLS of the connection.
     pub tls: MakeRustlsConnect,
-    /// True when the password is in it; if not, it is sought for each connection.
+    /// True if the password is in the URL; if not, it is sought for each connection.
     has_password: bool,
 }
 
-/// What returns a variable of the environment.
+/// Function that returns a variable of the environment.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// What of the URL is not told to the server.
+/// Parameters of the URL that are not sent to the server.
 #[derive(Default)]
 struct Security {
     mode: Option<String>,
@@ -43,9 +44,9 @@ struct Security {
 }
 
 impl Place {
-    /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`, or the words that libpq takes in its place. What it does not say, variables
-    /// of the environment do, by libpq's names. The password is the one in it, else for each connection that of `PGPASSWORD`, else the
-    /// one that the file of passwords has by then.
+    /// Reads a URL, `postgresql://USER@HOST/DATABASE?...`, or libpq's `key=value` form. Missing values come from the
+    /// variables of the environment, by libpq's names. The password is the one in the URL, else for each connection
+    /// that of `PGPASSWORD`, else that of the file of passwords as it is then.
     ///
     /// # Errors
     ///
@@ -83,14 +84,14 @@ impl Place {
         if config.get_application_name().is_none() {
             config.application_name("poolcounter");
         }
-        // Of several servers, the one that takes commits.
+        // The URL may name several servers; the one that takes commits is used.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         let has_password = config.get_password().is_some();
         Ok(Place { config, tls: tls::connector(verify, security.root.as_deref())?, has_password })
     }
 
-    /// Returns what is said to connect, with the password of the surroundings as it is now, and why there is none where it may be
-    /// missed.
+    /// Returns the parameters of the connection, with the password of the environment as it is now, and the reason if
+    /// there is none and one may be needed.
     pub fn login(&self) -> (Config, Option<String>) {
         self.login_in(&|name| std::env::var_os(name))
     }
@@ -109,17 +110,27 @@ impl Place {
         }
     }
 
-    /// Returns what people call it, without a password.
+    /// Returns its name for people, without a password: servers with their ports, database and schema.
     pub fn name(&self) -> String {
         let config = &self.config;
-        let host = |host: &Host| match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(path) => path.display().to_string(),
+        let ports = config.get_ports();
+        let server = |(index, host): (usize, &Host)| {
+            let name = match host {
+                Host::Tcp(name) => name.clone(),
+                Host::Unix(path) => path.display().to_string(),
+            };
+            let port = ports.get(index).or(ports.last()).filter(|port| **port != PORT);
+            port.map_or(name.clone(), |port| format!("{name}:{port}"))
         };
-        let hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
-        let ports = config.get_ports().first().filter(|port| **port != PORT);
-        let port = ports.map(|port| format!(":{port}")).unwrap_or_default();
-        format!("postgres://{}{port}/{}", hosts.join(","), database_of(config))
+        let servers: Vec<String> = config.get_hosts().iter().enumerate().map(server).collect();
+        let schema = self.schema().map(|schema| format!("?schema={schema}")).unwrap_or_default();
+        format!("postgres://{}/{}{schema}", servers.join(","), database_of(config))
+    }
+
+    /// Returns the schemas in which tables are sought, if the URL names them.
+    fn schema(&self) -> Option<&str> {
+        let (_, rest) = self.config.get_options()?.split_once("search_path=")?;
+        rest.split_ascii_whitespace().next()
     }
 }
 
@@ -135,10 +146,10 @@ pub fn said(error: &tokio_postgres::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    text
+    plain(&text).into_owned()
 }
 
-/// Takes out of a URL, or of words, what the server is not told.
+/// Splits from a URL, or from `key=value` words, the parameters that are not sent to the server.
 fn take_security(url: &str) -> (String, Security) {
     let is_url = url.contains("://");
     let mut security = Security::default();
@@ -165,13 +176,13 @@ fn take_security(url: &str) -> (String, Security) {
     (rest, security)
 }
 
-/// Returns the text of a variable; one that is empty counts as none.
+/// Returns the text of a variable; an empty one counts as none.
 fn text_of(variable: Variable<'_>, name: &str) -> Result<Option<String>, String> {
     let text = variable(name).filter(|text| !text.is_empty()).map(OsString::into_string).transpose();
     text.map_err(|_| format!("the variable {name} is not UTF-8"))
 }
 
-/// Adds to a URL the ports of those hosts that have none, which would count as 5432 otherwise.
+/// Adds ports to the hosts of a URL that have none, which would count as 5432 otherwise.
 fn with_ports(url: &str, ports: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -192,7 +203,7 @@ fn with_ports(url: &str, ports: &str) -> String {
     format!("{scheme}://{user}{}{rest}", hosts.collect::<Vec<_>>().join(","))
 }
 
-/// Adds what a URL does not say.
+/// Fills in parameters that the URL leaves out.
 fn add_missing(
     config: &mut Config,
     ports: Option<&str>,
@@ -223,7 +234,7 @@ fn add_missing(
     Ok(())
 }
 
-/// Returns the password that the surroundings have for a database.
+/// Returns the password for a database from the environment.
 ///
 /// # Errors
 ///
@@ -250,7 +261,7 @@ fn password_for(config: &Config, variable: Variable<'_>) -> Result<Option<String
     Ok(find_password(&text, wanted))
 }
 
-/// Returns the password of the first line that is for this host, port, database and user.
+/// Returns the password of the first line that matches this host, port, database and user.
 fn find_password(text: &str, wanted: [&str; 4]) -> Option<String> {
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let fields = fields_of(line);
@@ -285,13 +296,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_who_where_and_how() {
+    fn a_url_has_user_place_and_parameters() {
         let place = Place::parse("postgresql://me:secret@db1,db2:5433/jobs?sslmode=disable&options=-csearch_path%3Dx");
         let place = place.map_err(|sentence| panic!("{sentence}")).expect("is one");
         assert_eq!(place.config.get_ssl_mode(), SslMode::Disable);
         assert_eq!(place.config.get_options(), Some("-csearch_path=x"));
         assert!(!place.name().contains("secret"), "{}", place.name());
-        assert!(place.name().starts_with("postgres://db1,db2"), "{}", place.name());
+        assert_eq!(place.name(), "postgres://db1,db2:5433/jobs?schema=x");
     }
 
     #[test]
@@ -365,7 +376,7 @@ mod tests {
         assert!(refusal(&[("PGSSLMODE", "maybe")]).contains("and not maybe"));
         let wrong = [("PGSSLMODE", "verify-full"), ("PGSSLROOTCERT", "/no/where")];
         assert!(refusal(&wrong).contains("/no/where"), "{}", refusal(&wrong));
-        // With such a file, whatever is required is verified, too.
+        // With such a file, `require` verifies the authority, too.
         let wrong = [("PGSSLMODE", "require"), ("PGSSLROOTCERT", "/no/where")];
         assert!(refusal(&wrong).contains("/no/where"), "{}", refusal(&wrong));
         assert_eq!(refusal(&[("PGSSLMODE", "require")]), "");
@@ -390,7 +401,7 @@ mod tests {
             password.or(missing)
         };
         let (at_home, by_name) = ([("HOME", &*home_text)], [("HOME", &*home_text), ("PGPASSFILE", &*named)]);
-        // Others may read it.
+        // A file that others may read is refused.
         set_mode(&home.join(".pgpass"), 0o644);
         let missing = password("postgres://me@db/jobs", &at_home).unwrap_or_default();
         assert!(missing.contains("others may read the file"), "{missing}");

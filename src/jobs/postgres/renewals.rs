@@ -1,4 +1,4 @@
-//! Renewals of the lease beside something that takes long, on a connection of their own.
+//! Renewals of the lease during a long request, on a connection of their own.
 
 use super::messages::{Answer, Reach};
 use super::owner::BEAT;
@@ -10,18 +10,18 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// The lease, while one thing is asked.
+/// The lease, during one request.
 pub struct Renewals<'a> {
-    /// The number of the take-over, if this process may have the queue.
+    /// Number of the take-over, if this process may own the queue.
     pub epoch: Option<u64>,
     /// Returns the time.
     pub clock: &'a dyn Fn() -> Time,
-    /// Is told when each renewal was asked for.
+    /// Called with the time at which each renewal was requested.
     pub renewed: &'a mut dyn FnMut(Time),
 }
 
 impl Renewals<'_> {
-    /// Waits for something, and renews the lease each second meanwhile.
+    /// Waits for `work`, and renews the lease each second meanwhile.
     pub async fn beside<T>(
         &mut self,
         work: impl Future<Output = Result<T, Trouble>>,
@@ -44,7 +44,7 @@ impl Renewals<'_> {
         .await
     }
 
-    /// Renews once. If that fails, the next is tried on another connection.
+    /// Renews once. After a failure, the next attempt uses another connection.
     async fn renew(&mut self, epoch: u64, second: &mut Option<SqlSession>, place: &Place, address: &str) {
         if second.as_ref().is_none_or(SqlSession::is_closed) {
             *second = tokio::time::timeout(ANSWER_TIME, connect(place)).await.ok().and_then(Result::ok);
@@ -54,7 +54,7 @@ impl Renewals<'_> {
         let asked = (self.clock)();
         match tokio::time::timeout(ANSWER_TIME, session.renew(epoch, address)).await {
             Ok(Ok(Answer::Renewed(Some(_), Reach::Kept))) => (self.renewed)(asked),
-            // Another may have the queue: what is under way finds out.
+            // Another daemon may own the queue: the request under way finds out.
             Ok(Ok(_)) => {}
             Ok(Err(_)) | Err(_) => {
                 if let Some(session) = second.take() {

@@ -1,32 +1,39 @@
-//! A batch as arrays, one for each column: what is to be put, changed and deleted, each job once.
+//! A batch as arrays, one for each column: jobs to put, change and delete, each job once.
 
+use super::statements as sql;
 use crate::state::Until;
 use crate::store::batch::{Batch, JobRow, Row, Text};
 use std::collections::HashMap;
 use std::hash::Hash;
+use tokio_postgres::types::ToSql;
 
-/// What a batch comes to.
+/// Statement that writes rows, with its parameters.
+pub type Change<'a> = (&'static str, Vec<&'a (dyn ToSql + Sync)>);
+
+/// Net changes of a batch.
 #[derive(Default)]
 pub struct Rows<'a> {
-    /// Jobs that have no more than what each job has.
+    /// New jobs without optional values.
     pub plain: JobColumns<'a>,
     /// Other jobs that are new.
     pub full: JobColumns<'a>,
     /// Jobs that are changed, without their bodies.
     pub updated: JobColumns<'a>,
-    /// Jobs that are gone.
+    /// Deleted jobs.
     pub deleted: Vec<i64>,
-    /// Tubes and signatures of root jobs that are written or gone.
+    /// All these jobs.
+    pub changed: Vec<i64>,
+    /// Tubes and signatures of root jobs that are written or deleted.
     pub roots_gone: (Vec<&'a str>, Vec<&'a [u8]>),
     /// Root jobs.
     pub roots: RootColumns<'a>,
-    /// Kinds and patterns of settings that are written or gone.
+    /// Kinds and patterns of settings that are written or deleted.
     pub settings_gone: (Vec<&'a str>, Vec<&'a [u8]>),
     /// Settings.
     pub settings: (Vec<&'a str>, Vec<&'a [u8]>, Vec<&'a [u8]>),
 }
 
-/// Tubes, signatures, newest timestamps and when they changed.
+/// Tubes, signatures, newest timestamps and times of change.
 pub type RootColumns<'a> = (Vec<&'a str>, Vec<&'a [u8]>, Vec<i64>, Vec<i64>);
 
 /// Jobs, column by column.
@@ -38,19 +45,19 @@ pub struct JobColumns<'a> {
     pub tube: Vec<&'a str>,
     /// `pri`, `delay`, `ttr` and `created`.
     pub first: [Vec<i64>; 4],
-    /// Until when they are delayed.
+    /// Ends of their delays.
     pub delayed_until: Vec<Option<i64>>,
-    /// Whether they are buried.
+    /// True for each buried job.
     pub buried: Vec<bool>,
     /// `reserves`, `timeouts`, `releases`, `buries`, `kicks` and `attempts`.
     pub counts: [Vec<i64>; 6],
     /// Their keys.
     pub key: Vec<Option<&'a [u8]>>,
-    /// Whether these keep others out until they are deleted.
+    /// True for each job whose key is kept until it is deleted.
     pub until_deleted: Vec<bool>,
     /// The signatures of their root jobs.
     pub root: Vec<Option<&'a [u8]>>,
-    /// And the timestamps.
+    /// Timestamps of their root jobs.
     pub root_timestamp: Vec<Option<i64>>,
     /// Their groups.
     pub group: Vec<Option<&'a [u8]>>,
@@ -68,7 +75,7 @@ enum Fate<'a> {
     Delete,
 }
 
-/// The last word about each, in the order of the first.
+/// Last value of each key, in the order of the first occurrences.
 struct Last<K, V>(HashMap<K, usize>, Vec<(K, V)>);
 
 impl<K: Copy + Eq + Hash, V> Last<K, V> {
@@ -91,12 +98,12 @@ impl<K: Copy + Eq + Hash, V> Last<K, V> {
 }
 
 impl<'a> Rows<'a> {
-    /// Returns what a batch comes to.
+    /// Returns the net changes of a batch.
     pub fn of(batch: &'a Batch) -> Rows<'a> {
         Rows::of_part(batch, &batch.rows)
     }
 
-    /// Returns what some rows of a batch come to.
+    /// Returns the net changes of some rows of a batch.
     pub fn of_part(batch: &'a Batch, rows: &'a [Row]) -> Rows<'a> {
         let (mut jobs, mut roots, mut settings) = (Last::new(), Last::new(), Last::new());
         for row in rows {
@@ -126,7 +133,26 @@ impl<'a> Rows<'a> {
         rows
     }
 
+    /// Returns the statements that write them.
+    pub fn changes(&self) -> Vec<Change<'_>> {
+        let Rows { plain, full, updated, deleted, roots_gone, roots, settings_gone, settings, .. } = self;
+        let mut changes: Vec<Change<'_>> = Vec::new();
+        let mut add = |statement: &'static str, is_empty: bool, columns| {
+            changes.extend((!is_empty).then_some((statement, columns)));
+        };
+        add(sql::PUT_PLAIN, plain.id.is_empty(), [plain.first(), vec![&plain.body]].concat());
+        add(sql::PUT, full.id.is_empty(), [full.first(), full.rest(), vec![&full.body]].concat());
+        add(sql::UPDATE, updated.id.is_empty(), [updated.first(), updated.rest()].concat());
+        add(sql::DELETE, deleted.is_empty(), vec![deleted]);
+        add(sql::ROOT_GONE, roots_gone.0.is_empty(), vec![&roots_gone.0, &roots_gone.1]);
+        add(sql::ROOT, roots.0.is_empty(), vec![&roots.0, &roots.1, &roots.2, &roots.3]);
+        add(sql::SETTING_GONE, settings_gone.0.is_empty(), vec![&settings_gone.0, &settings_gone.1]);
+        add(sql::SETTING, settings.0.is_empty(), vec![&settings.0, &settings.1, &settings.2]);
+        changes
+    }
+
     fn add_job(&mut self, batch: &'a Batch, id: u64, fate: Fate<'a>) {
+        self.changed.push(id.cast_signed());
         match fate {
             Fate::Put(job, body) if job.is_plain() => {
                 self.plain.add(batch, job);
@@ -168,7 +194,7 @@ impl<'a> Rows<'a> {
 }
 
 impl<'a> JobColumns<'a> {
-    /// Adds what each job has.
+    /// Adds the values that every job has.
     fn add(&mut self, batch: &'a Batch, job: &JobRow) {
         self.id.push(job.id.0.cast_signed());
         self.tube.push(ascii(batch.text(job.tube)));
@@ -177,7 +203,7 @@ impl<'a> JobColumns<'a> {
         self.delayed_until.push(job.delayed_until);
     }
 
-    /// Adds what few jobs have.
+    /// Adds the values that few jobs have.
     fn add_rest(&mut self, batch: &'a Batch, job: &JobRow) {
         let some = |text: Text| (!text.is_empty()).then(|| batch.text(text));
         let history = &job.history;
@@ -192,9 +218,33 @@ impl<'a> JobColumns<'a> {
         self.group.push(some(job.group));
         self.error.push(some(job.error));
     }
+
+    fn first(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let [pri, delay, ttr, created] = &self.first;
+        vec![&self.id, &self.tube, pri, delay, ttr, created, &self.delayed_until]
+    }
+
+    fn rest(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let [reserves, timeouts, releases, buries, kicks, attempts] = &self.counts;
+        vec![
+            &self.buried,
+            reserves,
+            timeouts,
+            releases,
+            buries,
+            kicks,
+            attempts,
+            &self.key,
+            &self.until_deleted,
+            &self.root,
+            &self.root_timestamp,
+            &self.group,
+            &self.error,
+        ]
+    }
 }
 
-/// The names of tubes have no other bytes.
+/// Returns the name of a tube as text. Names of tubes are ASCII.
 fn ascii(name: &[u8]) -> &str {
     std::str::from_utf8(name).unwrap_or_default()
 }

@@ -1,18 +1,25 @@
-//! The tables in the database, each released format of them, and what leads from one to the next.
+//! Tables in the database, each released format of them, and the migrations between these.
 
 /// The format that is written. A daemon refuses a newer one.
-pub const FORMAT: i64 = 2;
+pub const FORMAT: i64 = 3;
 
-/// What leads from each format to the next; the first leads from 1 to 2.
+/// Migrations from each format to the next; the first leads from 1 to 2.
 ///
-/// Two daemons may take a step at a time: the second waits for the first, and changes nothing.
-pub const MIGRATIONS: [&str; FORMAT as usize - 1] = ["ALTER TABLE meta ADD COLUMN IF NOT EXISTS queue uuid; \
+/// Two daemons may migrate at a time: the second waits for the first, and changes nothing.
+pub const MIGRATIONS: [&str; FORMAT as usize - 1] = [
+    "ALTER TABLE meta ADD COLUMN IF NOT EXISTS queue uuid; \
     UPDATE meta SET queue = gen_random_uuid() WHERE queue IS NULL; \
-    ALTER TABLE meta ALTER COLUMN queue SET NOT NULL"];
+    ALTER TABLE meta ALTER COLUMN queue SET NOT NULL",
+    "ALTER TABLE owner ADD COLUMN IF NOT EXISTS rewrites bigint NOT NULL DEFAULT 0; \
+    CREATE TABLE IF NOT EXISTS changed (batch bigint NOT NULL, after bigint NOT NULL, ids bigint[] NOT NULL); \
+    CREATE INDEX IF NOT EXISTS changed_batch ON changed (batch)",
+];
 
-/// Times are microseconds since 1970, but for those of the row `owner`, which are of the database's own clock. What clients name
-/// are bytes; only the names of tubes are sure to be ASCII. `queue` tells one queue from all others. The first take-over has a
-/// number that comes from the time, by which daemons of earlier versions tell them apart.
+/// Times are microseconds since 1970, but for those of the row `owner`, which are of the database's own clock. Names
+/// given by clients are bytes; only the names of tubes are sure to be ASCII. `queue` is unique for each queue. The
+/// first take-over has a number that comes from the time, by which daemons of earlier versions tell queues apart.
+/// `changed` has the numbers of the jobs that each recent batch has changed, for daemons that follow; `rewrites` grows
+/// with each change that is not in it.
 pub const TABLES: &str = "\
 CREATE TABLE meta (
     one int PRIMARY KEY CHECK (one = 1),
@@ -27,8 +34,15 @@ CREATE TABLE owner (
     next_id bigint NOT NULL,
     since timestamptz NOT NULL,
     until timestamptz NOT NULL,
-    address text NOT NULL
+    address text NOT NULL,
+    rewrites bigint NOT NULL DEFAULT 0
 );
+CREATE TABLE changed (
+    batch bigint NOT NULL,
+    after bigint NOT NULL,
+    ids bigint[] NOT NULL
+);
+CREATE INDEX changed_batch ON changed (batch);
 CREATE TABLE job (
     id bigint PRIMARY KEY,
     tube text NOT NULL,
@@ -65,13 +79,13 @@ CREATE TABLE setting (
     value bytea NOT NULL,
     PRIMARY KEY (kind, pattern)
 );
-INSERT INTO meta (one, format, queue) VALUES (1, 2, gen_random_uuid());
+INSERT INTO meta (one, format, queue) VALUES (1, 3, gen_random_uuid());
 INSERT INTO owner (one, epoch, batch, attempt, next_id, since, until, address)
     SELECT 1, CAST(floor(extract(epoch FROM clock_timestamp())) AS bigint) * 1048576, 0, 0, 1,
         clock_timestamp(), clock_timestamp(), 'nobody';
 ";
 
-/// Returns what brings tables of an older format to the present one; None if they are of a newer one.
+/// Returns the migrations from an older format to the present one; None if the format is newer.
 pub fn migrations(format: i64) -> Option<&'static [&'static str]> {
     let done = usize::try_from(format.checked_sub(1)?).ok()?;
     MIGRATIONS.get(done..)

@@ -11,23 +11,23 @@ impl Store for Postgres {
         self.name.clone()
     }
 
-    /// Begins; what is there comes in pages, once this process has the queue.
+    /// Opens the store. Its jobs come in pages, once this process owns the queue.
     fn load(&mut self, epoch: Span) -> Result<(), String> {
         self.set_epoch(epoch);
         self.start(None)?;
         let Some(line) = &self.line else { return Ok(()) };
         let deadline = Instant::now() + self.backend.patience;
-        while let Ok(told) = line.told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            if let StoreEvent::Refused(sentence) = told {
+        while let Ok(event) = line.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            if let StoreEvent::Refused(sentence) = event {
                 return Err(sentence);
             }
-            let is_first_word = !matches!(told, StoreEvent::Clock(_));
-            self.told.push_back(told);
+            let is_first_word = !matches!(event, StoreEvent::Clock(_));
+            self.events.push_back(event);
             if is_first_word {
                 break;
             }
         }
-        // What it has said now waits for the first tick.
+        // The events so far are processed in the first tick.
         self.wake.iter().for_each(Wake::wake);
         Ok(())
     }
@@ -45,12 +45,12 @@ impl Store for Postgres {
             return self.handed_over.with_next_id(next_id);
         }
         let mark = Mark { opening: self.holder.epoch, batch, next_id };
-        self.holder.hand_over(mark, self.rewrite.is_none())
+        self.holder.hand_over(mark, self.outbox.rewrite.is_none())
     }
 
     fn ownership(&self) -> Ownership {
         match self.standing {
-            // What it has read may be lost with the database.
+            // Pages that were read may be lost with the database.
             Role::Reads if !self.is_failing() => Ownership::Reads,
             Role::StandsBy | Role::Reads => Ownership::StandsBy,
             Role::GoesOn | Role::Owns => {
@@ -94,7 +94,16 @@ impl Store for Postgres {
 
     fn is_busy(&self) -> bool {
         let is_beginning = matches!(self.standing, Role::Reads | Role::GoesOn);
-        self.under_way.is_some() || self.looks_left > 0 || self.rewrite.is_some() || is_beginning
+        self.outbox.is_busy() || is_beginning
+    }
+
+    fn gathers(&mut self, changes: usize) -> bool {
+        let Some(Gathering { ticks, changes: before, until }) = self.gathering.take() else { return false };
+        let has_more = changes > before && (self.backend.clock)() < until;
+        let ticks = if has_more { TICKS_BEFORE_NEXT } else { ticks - 1 };
+        self.gathering = (ticks > 0).then_some(Gathering { ticks, changes, until });
+        self.wake.iter().filter(|_| ticks > 0).for_each(Wake::wake);
+        ticks > 0
     }
 
     fn is_failing(&self) -> bool {
@@ -112,35 +121,27 @@ impl Store for Postgres {
     }
 
     fn add(&mut self, change: Stored<'_>) {
-        self.collected.add(change, self.epoch);
+        self.outbox.add(change, self.epoch);
     }
 
     fn commit(&mut self, commit: crate::state::Commit) {
-        let mut batch = std::mem::take(&mut self.collected);
-        batch.commit = commit;
-        self.under_way = Some(batch.rows.len() as u64);
+        let batch = self.outbox.begin(commit);
         self.wish(Wish::Commit(batch));
     }
 
     fn add_slice(&mut self, is_last: bool) {
-        let batch = std::mem::take(&mut self.collected);
-        let Some(number) = self.rewrite else { return };
+        let Some((number, batch)) = self.outbox.slice() else { return };
         self.wish(Wish::Slice { number, batch, is_last });
     }
 
     fn verdict(&mut self) -> Option<Verdict> {
-        let told = self.told.pop_front().or_else(|| self.line.as_ref()?.told.try_recv().ok());
-        if told.is_none() && self.looks_left > 0 {
-            self.looks_left -= 1;
-            // The tick of the next look comes at once.
-            self.wake.iter().filter(|_| self.looks_left > 0).for_each(Wake::wake);
-        }
-        self.take(told?)
+        let event = self.events.pop_front().or_else(|| self.line.as_ref()?.events.try_recv().ok());
+        self.take(event?)
     }
 
     fn health(&self) -> Option<Health> {
         let Holder { address, epoch, since, .. } = self.holder.clone();
-        // Exact to a microsecond, which is more than it says.
+        // Exact to a microsecond, more than the value is.
         let since = ((since * 1e6) as i64).saturating_sub(signed(self.epoch));
         let owner = Some(OwnerHealth { is_self: self.ownership() == Ownership::Owns, address, epoch, since });
         Some(Health { fault: self.fault.reason().map(Into::into), owner, ..self.health.clone() })

@@ -1,8 +1,8 @@
-//! One connection to the database, on which everything is prepared: how it is made, and what is asked on it.
+//! One connection to the database, with its prepared statements.
 
 use super::messages::{Answer, Fence, OwnerRow, Reach};
 use super::place::{Place, said};
-use super::rows::{JobColumns, Rows};
+use super::rows::{Change, Rows};
 use super::schema;
 use super::statements as sql;
 use poolcounter_core::time::Span;
@@ -20,15 +20,15 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Error, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// How long an answer may take. The one to a commit that takes longer is sought in the row.
+/// Time limit of an answer. The outcome of a commit that takes longer is sought in the row.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// Fault of a database that has no table of this program.
 pub const NO_TABLES: &str = "it has no tables of this program; poolcounter jobs init-db makes them";
-/// Fault of a place that is a PgBouncer with another `pool_mode` than `session`, or the like.
+/// Fault of a place behind a pooler that shares sessions, such as PgBouncer with a `pool_mode` other than `session`.
 pub const SHARED_SESSIONS: &str = "it gives each transaction another session, as PgBouncer does with pool_mode = transaction; \
     name the server itself, or a pool with pool_mode = session";
-/// Time that the end of a session may take.
+/// Time limit for the end of a session.
 const END_TIME: Duration = Duration::from_secs(1);
 /// The class of the codes of warnings.
 const WARNINGS: &str = "01";
@@ -37,7 +37,7 @@ const WARNINGS: &str = "01";
 pub struct SqlSession {
     pub client: Client,
     warning: Warning,
-    /// Statements that were used.
+    /// Statements that are prepared.
     statements: RefCell<HashMap<&'static str, Statement>>,
     /// Task that carries its messages.
     carrier: JoinHandle<()>,
@@ -46,10 +46,10 @@ pub struct SqlSession {
     pub ahead: i64,
 }
 
-/// The last warning that came with what was asked last.
+/// Last warning that came with the last request.
 type Warning = Arc<Mutex<Option<String>>>;
 
-/// Why there is no answer.
+/// Reason of a missing answer.
 pub enum Trouble {
     Failed(Error),
     Refused(String),
@@ -62,10 +62,10 @@ impl From<Error> for Trouble {
     }
 }
 
-/// What is asked together, with how many rows each changes.
+/// Requests that are sent together, each with the number of rows it changes.
 pub type Parts<'a> = Vec<Asked<'a, u64, Error>>;
 
-/// Something that is asked.
+/// A request under way.
 type Asked<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 
 impl SqlSession {
@@ -73,21 +73,21 @@ impl SqlSession {
         self.client.is_closed()
     }
 
-    /// Forgets what the server has warned of.
+    /// Forgets the last warning of the server.
     pub fn forget_warning(&self) {
         *self.warning.lock().expect("no holder panics") = None;
     }
 
-    /// Returns how far what was asked since then has come. A warning stands before the answer.
+    /// Returns the durability of what was requested since then. A warning precedes its answer.
     pub fn reach(&self) -> Reach {
         self.warning.lock().expect("no holder panics").take().map_or(Reach::Kept, Reach::Warned)
     }
 
-    /// Prepares those statements that are not, in one round trip. That waits for locks of their tables.
-    pub async fn prepare(&self, statements: &[&'static str]) -> Result<(), Error> {
-        let is_missing = |statement: &&&'static str| !self.statements.borrow().contains_key(**statement);
-        let prepared = statements.iter().filter(is_missing).map(|statement| {
-            Box::pin(async move { Ok((*statement, self.client.prepare(statement).await?)) })
+    /// Prepares those statements that are not prepared yet, in one round trip. It waits for locks of their tables.
+    pub async fn prepare(&self, statements: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
+        let is_missing = |statement: &&'static str| !self.statements.borrow().contains_key(*statement);
+        let prepared = statements.into_iter().filter(is_missing).map(|statement| {
+            Box::pin(async move { Ok((statement, self.client.prepare(statement).await?)) })
                 as Pin<Box<dyn Future<Output = _>>>
         });
         let prepared = all_of::<(&'static str, Statement), Error>(prepared.collect()).await?;
@@ -95,9 +95,9 @@ impl SqlSession {
         Ok(())
     }
 
-    /// Returns a statement, which is prepared when it is first used.
+    /// Returns a statement, and prepares it at its first use.
     pub async fn prepared(&self, statement: &'static str) -> Result<Statement, Error> {
-        self.prepare(&[statement]).await?;
+        self.prepare([statement]).await?;
         Ok(self.known(statement))
     }
 
@@ -105,13 +105,13 @@ impl SqlSession {
         self.statements.borrow().get(statement).expect("it is prepared before").clone()
     }
 
-    /// Ends the session. What it waits for in the server is cancelled: a session that waits for a lock or a replica does not notice
-    /// that its daemon has gone.
+    /// Ends the session, and cancels its statement in the server: a session that waits for a lock or a replica does not
+    /// notice that its daemon has gone.
     pub async fn end(self) {
         let SqlSession { client, mut carrier, tls, .. } = self;
         let ended = tokio::time::timeout(END_TIME, async {
             if !client.is_closed() {
-                // If that fails, the server is as far away as before.
+                // If that fails, the server cannot be reached, and nothing more can be done.
                 let _ = client.cancel_token().cancel_query(tls).await;
             }
             drop(client);
@@ -139,7 +139,7 @@ impl SqlSession {
             attempt: number(3, "attempt of the owner")?,
             address: row.try_get(4)?,
             since: row.try_get(5)?,
-            // Not negative, and rounded: what is asked again a moment too early is asked again.
+            // Not negative, and rounded: a request a moment too early is repeated.
             rest: Span::from_micros((rest.max(0.0) * 1e6) as u64),
         })
     }
@@ -151,68 +151,69 @@ impl SqlSession {
         Ok(Answer::Renewed(batch, self.reach()))
     }
 
-    /// Sets the row to a batch, and returns whether it was as it must be. If not, the transaction has failed.
+    /// Sets the row to a batch, and returns true if the row was as the fence demands. If not, the transaction has
+    /// failed.
     pub async fn fence(&self, fence: &Fence, next_id: Option<u64>, address: &str) -> Result<bool, Error> {
+        self.set_owner(&sql::FENCE, Vec::new(), fence, next_id, address).await
+    }
+
+    /// Commits a batch by one statement, if it only puts, only changes or only deletes jobs. Returns true if it is
+    /// committed; if not, nothing is written.
+    pub async fn commit_at_once(
+        &self,
+        rows: &Rows<'_>,
+        fence: &Fence,
+        next_id: Option<u64>,
+        address: &str,
+    ) -> Result<bool, Error> {
+        let mut changes = rows.changes();
+        let (Some((change, columns)), true) = (changes.pop(), changes.is_empty()) else { return Ok(false) };
+        let Some((_, at_once)) = sql::AT_ONCE.iter().find(|(of, _)| *of == change) else { return Ok(false) };
+        self.set_owner(at_once, columns, fence, next_id, address).await
+    }
+
+    /// Runs a statement that sets the row, and returns true if the row was as the fence demands.
+    async fn set_owner(
+        &self,
+        statement: &'static str,
+        mut params: Vec<&(dyn ToSql + Sync)>,
+        fence: &Fence,
+        next_id: Option<u64>,
+        address: &str,
+    ) -> Result<bool, Error> {
         let Fence { epoch, from, to, attempt } = *fence;
         let [epoch, from, to, attempt] = [epoch, from, to, attempt].map(u64::cast_signed);
         let next_id = next_id.map(u64::cast_signed);
-        let params: [&(dyn ToSql + Sync); 6] = [&to, &attempt, &next_id, &epoch, &from, &address];
-        match self.client.execute(&self.known(sql::FENCE), &params).await {
+        let of_fence: [&(dyn ToSql + Sync); 6] = [&to, &attempt, &next_id, &epoch, &from, &address];
+        params.extend(of_fence);
+        match self.client.execute(&self.known(statement), &params).await {
             Err(error) if error.code() == Some(&SqlState::DIVISION_BY_ZERO) => Ok(false),
             set => set.map(|_| true),
         }
     }
 
-    /// Returns what writes rows in the transaction that is under way.
+    /// Notes the numbers of the jobs that a batch changes, for daemons that follow.
+    pub async fn note_changed(&self, fence: &Fence, ids: &[i64]) -> Result<u64, Error> {
+        let params: [&(dyn ToSql + Sync); 3] = [&fence.to.cast_signed(), &fence.from.cast_signed(), &ids];
+        self.client.execute(&self.known(sql::CHANGED), &params).await
+    }
+
+    /// Forgets which jobs batches up to this one have changed.
+    pub async fn forget_changed(&self, last: u64) -> Result<u64, Error> {
+        self.client.execute(&self.known(sql::FORGET), &[&last.cast_signed()]).await
+    }
+
+    /// Returns the statements that write rows in the transaction that is under way.
     pub fn write<'a>(&'a self, rows: &'a Rows<'a>) -> Parts<'a> {
-        let mut parts: Parts<'a> = Vec::new();
-        let mut add = |statement: &'static str, is_empty: bool, columns: Vec<&'a (dyn ToSql + Sync)>| {
-            if is_empty {
-                return;
-            }
-            let statement = self.known(statement);
-            parts.push(Box::pin(async move { self.client.execute(&statement, &columns).await }));
+        let execute = |(change, columns): Change<'a>| {
+            let statement = self.known(change);
+            Box::pin(async move { self.client.execute(&statement, &columns).await }) as Asked<'a, u64, Error>
         };
-        let Rows { plain, full, updated, deleted, roots_gone, roots, settings_gone, settings } = rows;
-        add(sql::PUT_PLAIN, plain.id.is_empty(), [plain.first(), vec![&plain.body]].concat());
-        add(sql::PUT, full.id.is_empty(), [full.first(), full.rest(), vec![&full.body]].concat());
-        add(sql::UPDATE, updated.id.is_empty(), [updated.first(), updated.rest()].concat());
-        add(sql::DELETE, deleted.is_empty(), vec![deleted]);
-        add(sql::ROOT_GONE, roots_gone.0.is_empty(), vec![&roots_gone.0, &roots_gone.1]);
-        add(sql::ROOT, roots.0.is_empty(), vec![&roots.0, &roots.1, &roots.2, &roots.3]);
-        add(sql::SETTING_GONE, settings_gone.0.is_empty(), vec![&settings_gone.0, &settings_gone.1]);
-        add(sql::SETTING, settings.0.is_empty(), vec![&settings.0, &settings.1, &settings.2]);
-        parts
+        rows.changes().into_iter().map(execute).collect()
     }
 }
 
-impl JobColumns<'_> {
-    fn first(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let [pri, delay, ttr, created] = &self.first;
-        vec![&self.id, &self.tube, pri, delay, ttr, created, &self.delayed_until]
-    }
-
-    fn rest(&self) -> Vec<&(dyn ToSql + Sync)> {
-        let [reserves, timeouts, releases, buries, kicks, attempts] = &self.counts;
-        vec![
-            &self.buried,
-            reserves,
-            timeouts,
-            releases,
-            buries,
-            kicks,
-            attempts,
-            &self.key,
-            &self.until_deleted,
-            &self.root,
-            &self.root_timestamp,
-            &self.group,
-            &self.error,
-        ]
-    }
-}
-
-/// Returns what waits for answers.
+/// Returns the runtime that waits for answers.
 ///
 /// # Errors
 ///
@@ -222,19 +223,19 @@ pub fn new_runtime() -> Result<Runtime, String> {
     runtime.map_err(|error| format!("cannot wait for a database: {error}"))
 }
 
-/// Connects. What the server warns of is noted before the answer is there that it comes with.
+/// Connects. A warning of the server is noted before the answer that it precedes.
 pub async fn open(place: &Place) -> Result<(Client, Warning, JoinHandle<()>), Trouble> {
     let (config, missing) = place.login();
     let connected = config.connect(place.tls.clone()).await;
     let (client, mut connection) = connected.map_err(|error| match missing {
-        // Only a server that asks for a password makes it worth a word that there is none.
+        // A missing password is reported only if the server asks for one.
         Some(missing) if said(&error).contains("password") => Trouble::Refused(format!("{}: {missing}", said(&error))),
         _ => refused(error),
     })?;
     let warning = Warning::default();
     let noted = warning.clone();
     let carrier = tokio::spawn(async move {
-        // Whoever asks next is told of an error.
+        // The next request gets the error.
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
             let AsyncMessage::Notice(notice) = message else { continue };
             let is_warning = notice.parsed_severity() == Some(Severity::Warning);
@@ -247,18 +248,18 @@ pub async fn open(place: &Place) -> Result<(Client, Warning, JoinHandle<()>), Tr
     Ok((client, warning, carrier))
 }
 
-/// Returns a number that the database has, which is never negative. The error names it.
+/// Returns a number of the database, which is never negative. The error names it.
 pub fn number_of(number: i64, name: &str) -> Result<u64, Trouble> {
     let refuse = |_| Trouble::Refused(format!("the {name} makes no sense: it is {number}"));
     u64::try_from(number).map_err(refuse)
 }
 
-/// Returns the id of a queue that the database tells, or is told, as text.
+/// Returns the id of a queue from the database's text.
 pub fn queue_of(text: &str) -> Option<u128> {
     u128::from_str_radix(&text.replace('-', ""), 16).ok()
 }
 
-/// Returns the text of an id, as the database has it.
+/// Returns the database's text of an id.
 pub fn queue_text(queue: u128) -> String {
     let digits = format!("{queue:032x}");
     [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
@@ -269,7 +270,7 @@ pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let (client, warning, carrier) = open(place).await?;
     for limit in sql::LIMITS {
         match client.batch_execute(limit).await {
-            // The server does not know it.
+            // The server does not know this setting.
             Err(error) if error.as_db_error().is_some() => {}
             set => set?,
         }
@@ -285,8 +286,8 @@ pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls: place.tls.clone(), ahead })
 }
 
-/// Refuses a place behind which two connections are one session of the server: what is set for a session does not stay, and what was
-/// prepared is not there.
+/// Refuses a place behind which two connections are one session of the server: settings of a session do not stay, and
+/// prepared statements are not there.
 pub async fn refuse_shared_sessions(session: &SqlSession, place: &Place) -> Result<(), Trouble> {
     let number = async |client: &Client| Ok::<i32, Error>(client.query_one(sql::SESSION, &[]).await?.try_get(0)?);
     let own = number(&session.client).await?;
@@ -297,7 +298,7 @@ pub async fn refuse_shared_sessions(session: &SqlSession, place: &Place) -> Resu
     Ok(())
 }
 
-/// Brings the tables to the present format, in one transaction. Returns whether they were of an earlier one.
+/// Migrates the tables to the present format, in one transaction. Returns true if they were of an earlier one.
 pub async fn prepare_tables(client: &Client) -> Result<bool, Trouble> {
     let format: i64 = match client.query_one(sql::FORMAT, &[]).await {
         Ok(row) => row.try_get(0)?,
@@ -325,7 +326,7 @@ pub async fn prepare_tables(client: &Client) -> Result<bool, Trouble> {
     Ok(!steps.is_empty())
 }
 
-/// Waits for an operator, if that is who must do something.
+/// Returns the error as one that an operator must mend, if it is one.
 fn refused(error: Error) -> Trouble {
     const ALL: [&SqlState; 3] =
         [&SqlState::INVALID_PASSWORD, &SqlState::INVALID_AUTHORIZATION_SPECIFICATION, &SqlState::INVALID_CATALOG_NAME];
@@ -348,7 +349,8 @@ pub fn within<T>(
     })
 }
 
-/// Returns all results of what is asked together, in order, or the first error. Each is sent before the first is waited for.
+/// Returns the results of requests that are sent together, in order, or the first error. All are sent before the first
+/// is awaited.
 pub async fn all_of<T, E>(mut parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> {
     let mut results: Vec<Option<Result<T, E>>> = parts.iter().map(|_| None).collect();
     poll_fn(|context| {
@@ -365,14 +367,14 @@ pub async fn all_of<T, E>(mut parts: Vec<Asked<'_, T, E>>) -> Result<Vec<T>, E> 
     results.into_iter().flatten().collect()
 }
 
-/// Returns whether the server has undone a transaction because of another, so that it can be said again at once.
+/// Returns true if the server has undone a transaction because of another, so that it can be repeated at once.
 pub fn is_conflict(error: &Error) -> bool {
     [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED]
         .iter()
         .any(|code| error.code() == Some(code))
 }
 
-/// Returns whether the server ends the connection after this, or takes no commits on it.
+/// Returns true if the connection cannot be used after this error, or takes no commits.
 pub fn is_over(error: &Error) -> bool {
     error.is_closed() || error.as_db_error().is_none() || error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }

@@ -1,16 +1,25 @@
-//! All that is said to the database, in words that PostgreSQL, CockroachDB and YugabyteDB have in common. No statement both
-//! inserts into and deletes from one table, and none takes a lock by name.
+//! All statements sent to the database, in the SQL that PostgreSQL, CockroachDB and YugabyteDB have in common. No
+//! statement both inserts into and deletes from one table, and none takes a lock by name.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
-/// Until when the owner counts as alive.
+/// End of the lease, from now.
 macro_rules! lease {
     () => {
         "clock_timestamp() + interval '5 seconds'"
     };
 }
 
-/// The row as it is; the times are seconds.
+/// Reads jobs with all their columns.
+macro_rules! jobs {
+    () => {
+        "SELECT id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, \
+         buries, kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body FROM job"
+    };
+}
+
+/// Reads the row `owner`; the times are seconds.
 pub const LOOK: &str = "SELECT epoch, batch, next_id, attempt, address, \
     CAST(extract(epoch FROM since) AS double precision), \
     CAST(extract(epoch FROM until - clock_timestamp()) AS double precision), \
@@ -21,8 +30,8 @@ pub const TAKE_OVER: &str = concat!(
     lease!(),
     " WHERE one = 1 AND until < clock_timestamp()"
 );
-/// Takes the queue `$4` from the same daemon before an upgrade, which had it by the take-over `$2` as `$3`, or one where nothing was
-/// ever kept. What is empty was not handed over, by a daemon of an earlier version.
+/// Takes the queue `$4` from the same daemon before an upgrade, which had it by the take-over `$2` as `$3`, or one that
+/// was never used. Empty parameters were not handed over, by a daemon of an earlier version.
 pub const GO_ON: &str = concat!(
     "UPDATE owner SET epoch = epoch + 1, address = $1, since = clock_timestamp(), until = ",
     lease!(),
@@ -36,22 +45,16 @@ pub const RETAKE: &str = concat!(
     " WHERE one = 1 AND epoch < $2 AND until < clock_timestamp() \
      AND EXISTS (SELECT 1 FROM meta WHERE CAST(queue AS text) = $3)"
 );
-/// Says that the owner is alive.
+/// Renews the lease of the owner.
 pub const RENEW: &str =
     concat!("UPDATE owner SET until = ", lease!(), " WHERE one = 1 AND epoch = $1 AND address = $2 RETURNING batch");
-/// Says that the owner ends.
+/// Ends the lease of the owner.
 pub const RELEASE: &str =
     "UPDATE owner SET until = clock_timestamp(), address = 'nobody' WHERE one = 1 AND epoch = $1 AND address = $2";
 
-/// Sets the row to the batch `$1` of the attempt `$2`, with the number of the next job or none in `$3`, if the queue is that of the
-/// take-over `$4` and the owner `$6` after the batch `$5`. If not, the transaction fails, by a division by zero. It is the last
-/// statement of a transaction: what was written before counts with it, and the row is locked for as short a time as can be.
-pub const FENCE: &str = concat!(
-    "WITH kept AS (UPDATE owner SET batch = $1, attempt = $2, next_id = coalesce($3, next_id), until = ",
-    lease!(),
-    " WHERE one = 1 AND epoch = $4 AND batch = $5 AND address = $6 RETURNING one) SELECT 1 / count(*) FROM kept"
-);
-/// Puts jobs that have no more than what each job has.
+/// Ends a transaction, as `fence` describes it.
+pub static FENCE: LazyLock<String> = LazyLock::new(|| format!("WITH {}", fence(0, "")));
+/// Puts jobs that have only the values that every job has.
 pub const PUT_PLAIN: &str = "INSERT INTO job (id, tube, pri, delay, ttr, created, delayed_until, body) \
      SELECT id, tube, pri, delay, ttr, created, delayed_until, body \
      FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
@@ -79,51 +82,84 @@ pub const UPDATE: &str = "UPDATE job SET tube = new.tube, pri = new.pri, delay =
      kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error) WHERE job.id = new.id";
 /// Deletes jobs.
 pub const DELETE: &str = "DELETE FROM job WHERE id = ANY ($1::bigint[])";
-/// Deletes root jobs that are forgotten, or about to be written anew.
+/// Statements that change jobs of one kind, each with the one that commits a batch of such changes: the change, the
+/// numbers of its jobs for daemons that follow, and the fence. Each is executed behind the one before, because it needs
+/// that one's count.
+pub static AT_ONCE: LazyLock<[(&str, String); 4]> = LazyLock::new(|| {
+    [(PUT_PLAIN, 8), (PUT, 21), (UPDATE, 20), (DELETE, 1)].map(|(change, params)| {
+        let [batch, before] = [params + 1, params + 5];
+        let fence = fence(params, " AND (SELECT count(*) FROM noted) = 1");
+        let at_once = format!(
+            "WITH done AS ({change} RETURNING 1), noted AS (INSERT INTO changed (batch, after, ids) \
+             SELECT ${batch}::bigint, ${before}::bigint, $1::bigint[] WHERE (SELECT count(*) FROM done) >= 0 RETURNING 1), {fence}"
+        );
+        (change, at_once)
+    })
+});
+/// Notes the numbers `$3` of the jobs that the batch `$1` changes, which follows the batch `$2`.
+pub const CHANGED: &str = "INSERT INTO changed (batch, after, ids) VALUES ($1, $2, $3)";
+/// Forgets which jobs were changed by batches up to `$1`.
+pub const FORGET: &str = "DELETE FROM changed WHERE batch <= $1";
+/// Deletes root jobs that are forgotten, or will be written anew.
 pub const ROOT_GONE: &str =
     "DELETE FROM root WHERE (tube, signature) IN (SELECT * FROM unnest($1::text[], $2::bytea[]))";
-/// Writes root jobs that are not there.
+/// Inserts root jobs.
 pub const ROOT: &str = "INSERT INTO root (tube, signature, newest, changed) SELECT tube, signature, newest, changed \
      FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) AS new (tube, signature, newest, changed)";
-/// Deletes settings that are gone, or about to be written anew.
+/// Deletes settings that are removed, or will be written anew.
 pub const SETTING_GONE: &str =
     "DELETE FROM setting WHERE (kind, pattern) IN (SELECT * FROM unnest($1::text[], $2::bytea[]))";
-/// Writes settings that are not there.
+/// Inserts settings.
 pub const SETTING: &str = "INSERT INTO setting (kind, pattern, value) SELECT kind, pattern, value \
      FROM unnest($1::text[], $2::bytea[], $3::bytea[]) AS new (kind, pattern, value)";
 
+/// Counts a change of everything, which daemons that follow cannot follow.
+pub const REWRITTEN: &str = "UPDATE owner SET rewrites = rewrites + 1 WHERE one = 1";
+
+/// Reads the last batch, the number of rewrites, and the server's run and the queue, in which batches are not lost.
+pub const POINT: &str = "SELECT batch, rewrites, CAST(pg_postmaster_start_time() AS text), \
+    (SELECT CAST(queue AS text) FROM meta WHERE one = 1) FROM owner WHERE one = 1";
+/// Reads the numbers of the jobs that the batches behind `$1` up to `$2` have changed.
+pub const CHANGES: &str =
+    "SELECT batch, after, ids FROM changed WHERE batch > $1 AND batch <= $2 ORDER BY batch LIMIT 1024";
+/// Reads the next `$2` jobs with numbers above `$1`.
+pub const NEXT_JOBS: &str = concat!(jobs!(), " WHERE id > $1 ORDER BY id LIMIT $2");
+/// Reads the jobs with these numbers.
+pub const THESE_JOBS: &str = concat!(jobs!(), " WHERE id = ANY ($1::bigint[])");
+
 /// Reads all settings.
 pub const SETTINGS: &str = "SELECT kind, pattern, value FROM setting";
-/// Reads all root jobs, the one that has changed first before the others.
+/// Reads all root jobs, in the order of their last change.
 pub const ROOTS: &str = "SELECT tube, signature, newest, changed FROM root ORDER BY changed";
 /// Reads the least and the greatest number of a job.
 pub const RANGE: &str = "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM job";
-/// Reads jobs with higher numbers than `$1`: `$2` at most, and those that come to `$3` bytes, but one at least.
-pub const JOBS: &str = "SELECT id, tube, pri, delay, ttr, created, delayed_until, buried, reserves, timeouts, releases, \
-    buries, kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error, body \
-    FROM (SELECT *, sum(octet_length(body) + 200) OVER (ORDER BY id) AS size FROM job WHERE id > $1 ORDER BY id LIMIT $2) AS page \
-    WHERE size <= $3 OR id = (SELECT min(id) FROM job WHERE id > $1) ORDER BY id";
-/// Reads which format the tables have.
+/// Reads jobs with numbers above `$1`.
+pub const JOBS: &str = concat!(jobs!(), " WHERE id > $1 ORDER BY id");
+/// Reads the format of the tables.
 pub const FORMAT: &str = "SELECT format FROM meta WHERE one = 1";
 
-/// Lets warnings through: the server says by one that a commit is not replicated.
-pub const GREETING: &str = "SET client_min_messages = warning";
-/// Bounds of what a session may hold up, which a server need not know. Nothing must stay locked by a transaction whose daemon has
-/// stopped in the middle, and no session wait in the server for longer than its daemon.
-pub const LIMITS: [&str; 3] = [
+/// Lets warnings through: the server sends one if a commit is not replicated. A statement that is a transaction waits
+/// for a renewal that changes its row, and goes on with the new row.
+pub const GREETING: &str = "SET client_min_messages = warning; SET default_transaction_isolation = 'read committed'";
+/// Settings of a session, which a server need not know. A transaction whose daemon has stopped in the middle must not
+/// keep its locks, and no session may wait in the server for longer than its daemon. Jobs are read by their index, so
+/// that the first rows come at once.
+pub const LIMITS: [&str; 5] = [
     "SET idle_in_transaction_session_timeout = 5000",
     "SET lock_timeout = 9000",
     "SET client_connection_check_interval = 2000",
+    "SET enable_sort = off",
+    "SET jit = off",
 ];
-/// Pins what a commit waits for. A connection that has set nothing follows each change of the server's configuration. The promise
-/// of this daemon is no weaker than that what is committed is on the server's disk, and on its replica if it has such a one. A
-/// server without this setting has nothing to pin.
+/// Pins the durability of commits. A connection without this follows each change of the server's configuration. This
+/// daemon promises at least that a commit is on the server's disk, and on its replica if it has such a one. A server
+/// without this setting needs none.
 pub const DURABLE: &str = "SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') \
     IN ('off', 'local') THEN 'on' ELSE current_setting('synchronous_commit') END, false) \
     WHERE current_setting('synchronous_commit', true) IS NOT NULL";
-/// The clock of the server, in microseconds since 1970.
+/// Reads the clock of the server, in microseconds since 1970.
 pub const CLOCK: &str = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)";
-/// Which session of the server serves the connection.
+/// Returns the process of the server that serves the connection.
 pub const SESSION: &str = "SELECT pg_backend_pid()";
 /// Begins a transaction.
 pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
@@ -131,19 +167,22 @@ pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 pub const COMMIT: &str = "COMMIT";
 /// Undoes the transaction.
 pub const ROLLBACK: &str = "ROLLBACK";
-/// Checks what would be checked with the commit.
+/// Checks at once the constraints that would be checked with the commit.
 pub const CHECK_AT_ONCE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
-/// Begins a transaction in which nothing is left.
+/// Begins a transaction, and deletes everything in it.
 pub const BEGIN_ANEW: &str =
-    "BEGIN ISOLATION LEVEL READ COMMITTED; DELETE FROM job; DELETE FROM root; DELETE FROM setting";
+    "BEGIN ISOLATION LEVEL READ COMMITTED; DELETE FROM job; DELETE FROM root; DELETE FROM setting; DELETE FROM changed";
 
-/// Statements that need no more than the row of the owner, each prepared when it is first used.
+/// Statements that need only the row of the owner, each prepared at its first use.
 pub const OF_OWNER: &[&str] = &[LOOK, TAKE_OVER, GO_ON, RETAKE, RENEW, RELEASE];
-/// Statements of a batch, prepared together before the first.
-pub const OF_BATCH: &[&str] = &[FENCE, PUT_PLAIN, PUT, UPDATE, DELETE, ROOT_GONE, ROOT, SETTING_GONE, SETTING];
-/// The others.
+/// Other statements.
 pub const SIMPLE: &[&str] = &[
     JOBS,
+    POINT,
+    CHANGES,
+    NEXT_JOBS,
+    THESE_JOBS,
+    REWRITTEN,
     SETTINGS,
     ROOTS,
     RANGE,
@@ -159,8 +198,29 @@ pub const SIMPLE: &[&str] = &[
     BEGIN_ANEW,
 ];
 
-/// Returns what bounds the time for which the transaction that has begun may wait for more of it. While its own bytes are on their way
-/// a daemon has not stopped.
+/// Returns the statements of a batch, prepared together before the first.
+pub fn of_batch() -> impl Iterator<Item = &'static str> {
+    const OTHERS: [&str; 10] =
+        [PUT_PLAIN, PUT, UPDATE, DELETE, CHANGED, FORGET, ROOT_GONE, ROOT, SETTING_GONE, SETTING];
+    OTHERS.into_iter().chain([FENCE.as_str()]).chain(AT_ONCE.iter().map(|(_, at_once)| at_once.as_str()))
+}
+
+/// Returns the part of a statement that sets the owner's row to a batch. Its parameters behind the first `params` are
+/// the batch, its attempt, the number of the next job or none, the take-over, the batch before and the owner. If the
+/// row is not that of this take-over and owner after the batch before, the transaction fails, by a division by zero. It
+/// comes last: what was written before counts with it, and the row is locked for as short a time as can be.
+fn fence(params: usize, condition: &str) -> String {
+    let [batch, attempt, next_id, epoch, before, address] = [1, 2, 3, 4, 5, 6].map(|n| params + n);
+    let lease = lease!();
+    format!(
+        "kept AS (UPDATE owner SET batch = ${batch}, attempt = ${attempt}, next_id = coalesce(${next_id}, next_id), \
+         until = {lease} WHERE one = 1 AND epoch = ${epoch} AND batch = ${before} AND address = ${address}{condition} \
+         RETURNING one) SELECT 1 / count(*) FROM kept"
+    )
+}
+
+/// Returns the statement that limits the time for which the present transaction may wait for more of it. A daemon has
+/// not stopped while the bytes of the transaction are on their way.
 pub fn idle_limit(time: Duration) -> String {
     format!("SET LOCAL idle_in_transaction_session_timeout = {}", time.as_millis())
 }

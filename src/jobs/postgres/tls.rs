@@ -1,4 +1,4 @@
-//! What makes the connection to the database secret, and which servers are trusted: as `sslmode` and `sslrootcert` say.
+//! TLS of the connection to the database, and the trust in servers: as `sslmode` and `sslrootcert` say.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -11,24 +11,24 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Where Debian and its kin keep the authorities that the system trusts.
+/// File of trusted authorities on Debian and similar systems.
 const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// The name of webpki's error, whose type rustls does not have among its own.
+/// Name of webpki's error, whose type rustls does not have among its own.
 const CA_USED_AS_END_ENTITY: &str = "CaUsedAsEndEntity";
 
-/// What is demanded of a server.
+/// Proof demanded of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verify {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// That a trusted authority knows it.
+    /// A certificate of a trusted authority.
     Authority,
-    /// That a trusted authority knows it by the name by which it was called.
+    /// A certificate of a trusted authority for the name by which the server was called.
     Name,
 }
 
-/// Returns what connects. The authorities are those in the file `root`, or those of the system.
+/// Returns the TLS connector. The authorities are those in the file `root`, or those of the system.
 ///
 /// # Errors
 ///
@@ -41,12 +41,12 @@ pub fn connector(verify: Verify, root: Option<&Path>) -> Result<MakeRustlsConnec
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Verifies as much as is demanded.
+/// Verifier of a server's certificate, as `verify` demands.
 #[derive(Debug)]
 struct Verifier {
     verify: Verify,
     inner: Option<Arc<WebPkiServerVerifier>>,
-    /// Those in the file that an operator has named.
+    /// Certificates in the file that an operator has named.
     named: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
@@ -65,7 +65,7 @@ impl Verifier {
         for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
             let certificate = certificate.map_err(|error| wrong(&error))?;
             verifier.named.extend(root.map(|_| certificate.clone()));
-            // Of the system's, some may be of a kind that is not known here.
+            // Authorities of the system may be of a kind that is not known here.
             if let Err(error) = roots.add(certificate)
                 && root.is_some()
             {
@@ -77,9 +77,9 @@ impl Verifier {
         Ok(verifier)
     }
 
-    /// Returns whether a server has shown the very certificate that an operator has named, one that was made for an authority,
-    /// as `openssl req -x509` makes them. libpq takes these, and all else was right about it: webpki says that last, after it
-    /// has looked at the time.
+    /// Returns true if a server has shown the very certificate that an operator has named, made for an authority as
+    /// `openssl req -x509` makes them. libpq accepts these. All else about it was right: webpki returns this error
+    /// last, after it has checked the time.
     fn is_named(&self, end_entity: &CertificateDer<'_>, verdict: &Error) -> bool {
         let Error::InvalidCertificate(CertificateError::Other(error)) = verdict else { return false };
         error.0.to_string() == CA_USED_AS_END_ENTITY && self.named.iter().any(|named| named == end_entity)
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// What `openssl req -x509` makes: it is signed by itself, and an authority. It is db.example's, from 2026 to 2081.
+    /// Certificate of `openssl req -x509`: self-signed and an authority, for db.example, valid from 2026 to 2081.
     const CERTIFICATE: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBiDCCAS6gAwIBAgIUXnk63XS8UqFA+3fyVyF9BO+GL14wCgYIKoZIzj0EAwIw

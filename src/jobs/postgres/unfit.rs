@@ -1,5 +1,6 @@
-//! Rows that the database can never take, though it takes others. They are sought by halves, each half in a transaction that is undone.
-//! Only then is the batch committed without them: an answer that is lost must not leave open which rows it has.
+//! Rows that the database can never take, though it takes others. They are sought by halves, each half in a transaction
+//! that is undone. Only then is the batch committed without them: a lost answer must not leave it open which rows are
+//! in it.
 
 use super::place::said;
 use super::rows::Rows;
@@ -11,26 +12,28 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
-/// How long such rows of a batch are sought once one is found. The lease is longer.
+/// Time limit of the search for such rows of a batch once one is found. The lease is longer.
 const SEARCH: Duration = Duration::from_secs(1);
 
-/// Classes of codes that tell of the data of a row: values out of range, constraints, views that check, limits of the program.
+/// Classes of error codes that concern the data of a row: values out of range, constraints, views that check, limits of
+/// the program.
 const CLASSES: [&str; 4] = ["22", "23", "44", "54"];
-/// Code of what a function raises, such as that of a trigger which somebody has added.
+/// Code of an error that a function raises, such as that of a trigger added by an operator.
 const RAISED: &str = "P0001";
 
-/// Returns whether the fault is in a row that was to be written: others can be written, and this one never.
+/// Returns true if the fault is in a row: others can be written, and this one never.
 pub fn is_of_row(error: &Error) -> bool {
     let code = error.code().map(SqlState::code);
     code.is_some_and(|code| code == RAISED || CLASSES.iter().any(|class| code.starts_with(class)))
 }
 
 impl SqlSession {
-    /// Returns rows of a batch that the database can never take: all of them if that does not take long. Nothing is written.
+    /// Returns rows of a batch that the database can never take: all of them if that does not take long. Nothing is
+    /// written.
     ///
     /// # Errors
     ///
-    /// When something else is wrong.
+    /// Fails with any other error of the database.
     pub async fn unfit_of(&self, batch: &Batch) -> Result<Vec<RefusedRow>, Error> {
         let begun = Instant::now();
         let mut unfit: Vec<RefusedRow> = Vec::new();
@@ -60,7 +63,7 @@ impl SqlSession {
         let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(sql::BEGIN).await.map(|()| 0) })];
         parts.extend(self.write(rows));
         parts.push(Box::pin(async {
-            // A server that does not know this checks nothing with the commit.
+            // A server that does not know this statement checks nothing with the commit.
             match client.batch_execute(sql::CHECK_AT_ONCE).await {
                 Err(error) if is_of_row(&error) => Err(error),
                 _ => Ok(0),

@@ -6,9 +6,9 @@ use std::fmt;
 /// URL of a database.
 #[derive(Clone)]
 pub struct PostgresUrl {
-    /// The text.
+    /// Text of the URL.
     url: String,
-    /// Its meaning.
+    /// Parsed URL.
     pub place: Place,
 }
 
@@ -21,14 +21,14 @@ impl PartialEq for PostgresUrl {
 impl Eq for PostgresUrl {}
 
 impl fmt::Debug for PostgresUrl {
-    /// Without a password.
+    /// Writes the URL without its password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.place.name())
     }
 }
 
 impl PostgresUrl {
-    /// Reads it: a URL, with or without the scheme, or the words that libpq takes.
+    /// Reads a URL, with or without the scheme, or libpq's `key=value` form.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The thread of the store: it does what the [`Owner`] says next, with the database, and passes on what is told.
+//! The thread of the store: it runs the next action of the [`Owner`] on the database, and sends events to the loop.
 
 use super::link::Link;
 use super::owner::{Next, Owner, StoreEvent, StoreRequest, TRUST};
@@ -15,33 +15,34 @@ use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
-/// How long a daemon that ends goes on to commit what is under way.
+/// Time for which a daemon that ends goes on to commit what is under way.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
-/// The time, as the loop and the thread know it.
+/// Clock that the loop and the thread share.
 type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// Returns what starts the thread.
-pub fn starter(place: Place, clock: Clock) -> Start {
+/// Returns the function that starts the thread, which copies at most `follows` bytes of jobs while it stands by.
+pub fn starter(place: Place, clock: Clock, follows: Option<usize>) -> Start {
     Box::new(move |handed_over, ends| {
         let (place, clock) = (place.clone(), clock.clone());
-        let handle =
-            thread::Builder::new().name("jobs-store".into()).spawn(move || run(place, &clock, handed_over, &ends));
+        let handle = thread::Builder::new()
+            .name("jobs-store".into())
+            .spawn(move || run(place, &clock, follows, handed_over, &ends));
         handle.map(Some).map_err(|error| format!("no thread can be started: {error}"))
     })
 }
 
-fn run(place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &Ends) {
+fn run(place: Place, clock: &Clock, follows: Option<usize>, handed_over: Option<HandedOver>, ends: &Ends) {
     let address = own_address();
     let mut owner = match handed_over {
         Some(handed_over) => Owner::going_on(address.clone(), handed_over, clock()),
         None => Owner::new(address.clone(), clock()),
     };
-    let mut link = match Link::new(place, address, ends.rate.clone()) {
+    let mut link = match Link::new(place, address, ends.rate.clone(), follows) {
         Ok(link) => link,
         Err(sentence) => {
-            // If the loop has gone, it wants to know nothing.
-            let _ = ends.told.send(StoreEvent::Refused(sentence));
+            // A loop that has ended needs no event.
+            let _ = ends.events.send(StoreEvent::Refused(sentence));
             return ends.wake.wake();
         }
     };
@@ -57,7 +58,7 @@ fn run(place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &Ends
     }
 }
 
-/// Does what is next, and returns whether there is more to come.
+/// Runs the next action, and returns false once the loop has ended.
 fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool {
     loop {
         match ends.orders.try_recv() {
@@ -66,14 +67,25 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
             Err(TryRecvError::Disconnected) => return false,
         }
     }
-    let waited = step(owner, link, clock, ends);
-    // Before anything is told that may be promised because of it.
+    let mut waited = step(owner, link, clock, ends);
+    let mut followed = None;
+    if owner.stands_by()
+        && let Some(span) = &mut waited
+    {
+        followed = link.follow();
+        let pause = followed.and_then(|followed| followed.pause);
+        // The time of the following is past.
+        *span = pause.map_or(*span, |pause| (*span).min(pause.into()));
+    }
+    // The trust is stored before the events that rely on it are sent.
     ends.trusted_until.store(owner.trusted_until().as_micros(), Ordering::Release);
-    let mut has_told = false;
-    while let Some(told) = owner.told() {
+    let mut has_told = followed.is_some();
+    // A loop that has ended needs no event.
+    followed.into_iter().for_each(|followed| _ = ends.events.send(StoreEvent::Follows(followed)));
+    while let Some(event) = owner.next_event() {
         has_told = true;
-        // If the loop has gone, it wants to know nothing.
-        let _ = ends.told.send(told);
+        // A loop that has ended needs no event.
+        let _ = ends.events.send(event);
     }
     if has_told {
         ends.wake.wake();
@@ -87,7 +99,7 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
     true
 }
 
-/// Asks what is next, or returns for how long there is nothing.
+/// Sends the next request, or returns the time until there is one.
 fn step(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> Option<Span> {
     let (now, epoch) = (clock(), owner.epoch());
     let mut last = None;
@@ -106,8 +118,8 @@ fn step(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> Optio
     let is_connect = matches!(ask, StoreRequest::Connect);
     let answer = link.ask(&ask, &mut renewals);
     if let Some(ahead) = link.clock_ahead().filter(|_| is_connect) {
-        // If the loop has gone, it wants to know nothing.
-        let _ = ends.told.send(StoreEvent::Clock(ahead));
+        // A loop that has ended needs no event.
+        let _ = ends.events.send(StoreEvent::Clock(ahead));
     }
     let now = clock();
     last.into_iter().for_each(|asked| owner.renewed_beside(asked, now));
@@ -115,7 +127,7 @@ fn step(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> Optio
     None
 }
 
-/// Returns a name that no other process has: the machine, the process, and something random. It needs no quotes.
+/// Returns an address that no other process has: host name, process id and a random number. It needs no quotes.
 fn own_address() -> String {
     let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "-._".contains(*letter);
@@ -124,11 +136,11 @@ fn own_address() -> String {
     format!("{host}:{}:{random:08x}", std::process::id())
 }
 
-/// Makes the tables in a database, or brings those of an earlier format to the present one, in one transaction.
+/// Makes the tables in a database, or migrates those of an earlier format to the present one, in one transaction.
 ///
 /// # Errors
 ///
-/// One sentence that says why not.
+/// One sentence with the reason.
 pub fn init_db(place: &Place) -> Result<(), String> {
     new_runtime()?.block_on(async {
         let said_of = |trouble| match trouble {

@@ -1,4 +1,4 @@
-//! Copies the file while it is used: some pages at a time, with commits between.
+//! Copying of the file while it is used: some pages at a time, with commits between.
 
 use super::file::FileTrouble;
 use super::statements::Statements;
@@ -12,11 +12,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How many pages are copied before the next commit: 2 MiB, in about as long as a commit takes.
+/// Number of pages that are copied before the next commit: 2 MiB, in about the time of a commit.
 const PAGES_AT_A_TIME: i32 = 512;
 
 impl Worker {
-    /// Copies all that is committed to a file that is not there, and tells how that went.
+    /// Copies all that is committed to a new file, and reports the result.
     pub(super) fn copy(
         &mut self,
         connection: &Connection,
@@ -28,7 +28,7 @@ impl Worker {
         let target = match begin(path, &part, held.look.bytes()) {
             Ok(target) => target,
             Err(sentence) => {
-                self.tell(WorkerEvent::Copied(Err(sentence)));
+                self.report(WorkerEvent::Copied(Err(sentence)));
                 return Ok(());
             }
         };
@@ -38,10 +38,10 @@ impl Worker {
             Err(stop) => (Err("the store has failed".into()), Some(stop)),
         };
         if result.is_err() {
-            // What is left of it harms nobody.
+            // A remaining part of the copy does no harm.
             let _ = fs::remove_file(&part);
         }
-        self.tell(WorkerEvent::Copied(result));
+        self.report(WorkerEvent::Copied(result));
         stop.map_or(Ok(()), Err)
     }
 
@@ -64,7 +64,7 @@ impl Worker {
                 Ok(_) => break Err("the file is locked".into()),
                 Err(error) => break Err(error.to_string()),
             }
-            // One batch at most, so that the copy comes to its end; what is committed here comes into it, too.
+            // One batch at most, so that the copy comes to its end; the copy gets this commit, too.
             match self.next(Some(Duration::ZERO))? {
                 Some(WorkerOrder::Commit(batch)) => self.commit(statements, held, batch)?,
                 other => others.extend(other),
@@ -81,7 +81,7 @@ fn part_of(path: &Path) -> PathBuf {
     part.into()
 }
 
-/// Makes the file for a copy of so many bytes.
+/// Creates the file for a copy of this many bytes.
 fn begin(path: &Path, part: &Path, bytes: u64) -> Result<Connection, String> {
     if path.symlink_metadata().is_ok() {
         return Err(format!("{} is there already", path.display()));
@@ -89,7 +89,7 @@ fn begin(path: &Path, part: &Path, bytes: u64) -> Result<Connection, String> {
     // The store itself must be able to grow, or to be written anew, beside the copy.
     let free = free_bytes(path).map_err(|error| format!("{} cannot be made: {error}", part.display()))?;
     if free < bytes.saturating_mul(2) {
-        return Err(format!("it takes {bytes} bytes, and would leave less than that of {free}"));
+        return Err(format!("the copy takes {bytes} bytes and must leave as many free, and {free} are free"));
     }
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(part);
     made.map_err(|error| format!("{} cannot be made: {error}", part.display()))?;
@@ -97,21 +97,21 @@ fn begin(path: &Path, part: &Path, bytes: u64) -> Result<Connection, String> {
     opened.map_err(|error| FileTrouble::from(error).sentence())
 }
 
-/// Returns how many bytes the file system has left for files beside this one.
+/// Returns the free bytes of the file system for files beside this one.
 #[allow(clippy::useless_conversion, reason = "the numbers are shorter on machines of 32 bits")]
-fn free_bytes(path: &Path) -> nix::Result<u64> {
+pub(super) fn free_bytes(path: &Path) -> nix::Result<u64> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let free = statvfs(directory)?;
     Ok(u64::from(free.blocks_available()).saturating_mul(u64::from(free.fragment_size())))
 }
 
-/// Gives the copy its name, once the disk has it. Returns its bytes.
+/// Gives the copy its name, once it is on the disk. Returns its bytes.
 fn finish(path: &Path, part: &Path) -> Result<u64, String> {
     let finish = || {
         let file = File::open(part)?;
         file.sync_all()?;
         let bytes = file.metadata()?.len();
-        // Unlike a renaming, this takes the place of nothing.
+        // Unlike a renaming, this never replaces a file.
         fs::hard_link(part, path)?;
         fs::remove_file(part)?;
         std::io::Result::Ok(bytes)

@@ -1,18 +1,19 @@
-//! The file of a store: who may open it, how it is opened, and how another takes its place.
+//! The file of a store: the lock, the opening, and the replacement by another file.
 //!
-//! | beside `jobs.db` | what it is |
+//! | beside `jobs.db` | meaning |
 //! |---|---|
-//! | `jobs.db-wal` | SQLite's log: what is committed and not in the file yet |
-//! | `jobs.db-lock` | is locked by the daemon that has the file |
-//! | `jobs.db-new` | is being written, and counts for nothing |
-//! | `jobs.db-whole` | is whole, and is to take the place of `jobs.db` and its log |
-//! | `jobs.db-found` | stood in the place of `jobs.db`, and is not the daemon's; with a number if there are more |
+//! | `jobs.db-wal` | SQLite's log: commits that are not in the file yet |
+//! | `jobs.db-lock` | is locked by the daemon that uses the file |
+//! | `jobs.db-new` | is being written, and is ignored until it is whole |
+//! | `jobs.db-whole` | is whole, and will replace `jobs.db` and its log |
+//! | `jobs.db-found` | was found in the place of `jobs.db`, and is not the daemon's; with a number if there are more |
 
 use super::look::{FileId, Look};
 use super::schema::{self, QueueId};
 use crate::store::Mark;
 use log::warn;
 use nix::fcntl::{Flock, FlockArg};
+use poolcounter_core::text::plain;
 use rusqlite::config::DbConfig;
 use rusqlite::ffi::ErrorCode;
 use rusqlite::{Connection, Error, OpenFlags};
@@ -22,49 +23,51 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// Setting with which the close of a file does not bring the log into it.
+const NO_CHECKPOINT: DbConfig = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
 /// Pages that SQLite keeps in memory: 16 MiB, so that jobs can be deleted in any order without much reading.
 const CACHE_KIB: i64 = 16 * 1024;
-/// How large the log stays once it was larger.
+/// Length to which the log is cut after it was longer.
 const LOG_BYTES: i64 = 64 * 1024 * 1024;
-/// Bodies are nobody else's.
+/// Mode of the files: bodies are private.
 const MODE: u32 = 0o600;
-/// How many files of one name are kept aside. Whoever lets so many come together has other troubles.
+/// Most files of one name that are kept aside.
 const MOST_ASIDE: u32 = 1000;
 
-/// Where a store is, and how it is opened.
+/// Location of a store, and the way to open it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatabaseFile {
     /// The file.
     pub path: PathBuf,
-    /// The name of the SQLite VFS through which it is read and written; the system's own if there is none.
+    /// Name of the SQLite VFS for reading and writing; None for the system's own.
     pub vfs: Option<String>,
 }
 
-/// The right to open the file. Others are refused as long as it is there.
+/// Exclusive right to open the file. Other daemons are refused while it exists.
 pub struct Lock {
     #[allow(dead_code, reason = "it is kept for what its end does")]
     file: Flock<File>,
     id: FileId,
 }
 
-/// A place that is open.
+/// A store's file that is open.
 pub struct Opened {
     /// The file.
     pub connection: Connection,
-    /// The mark that it has.
+    /// Mark in the file.
     pub mark: Mark,
-    /// The id of its queue.
+    /// Id of its queue.
     pub queue: u128,
     /// The file and its log as they were then.
     pub look: Look,
 }
 
-/// What is wrong with the file.
+/// Fault of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FileTrouble {
-    /// There is no room for now, or something of that kind: nothing is lost, and the same may work later.
+    /// Temporary fault, such as a full disk: nothing is lost, and a later attempt may succeed.
     Passing(String),
-    /// What was written may be lost: the file must not be used any more.
+    /// Written data may be lost, or the file is not one of this program: it must not be used any more.
     Lost(String),
 }
 
@@ -88,15 +91,9 @@ impl From<Error> for FileTrouble {
     }
 }
 
-/// Returns whether the fault is in the row that was to be written: others can be written, and this one never.
-pub fn is_of_row(error: &Error) -> bool {
-    let codes = [ErrorCode::TooBig, ErrorCode::ConstraintViolation, ErrorCode::TypeMismatch];
-    error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
-}
-
 impl From<io::Error> for FileTrouble {
     fn from(error: io::Error) -> FileTrouble {
-        FileTrouble::Passing(error.to_string())
+        FileTrouble::Passing(plain(&error.to_string()).into_owned())
     }
 }
 
@@ -110,23 +107,23 @@ impl FileTrouble {
 }
 
 impl DatabaseFile {
-    /// Returns the path of what stands beside the file.
+    /// Returns the path of a file beside the store's file.
     pub fn beside(&self, suffix: &str) -> PathBuf {
         with_suffix(&self.path, suffix)
     }
 
-    /// Takes the right to open the file.
+    /// Locks the place, so that no other daemon opens the file.
     ///
     /// # Errors
     ///
-    /// One sentence: another daemon has it, or the place is not to be written to.
+    /// One sentence: another daemon holds the lock, or the place cannot be written to.
     pub fn lock(&self) -> Result<Lock, String> {
         let path = self.beside("-lock");
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(&path);
         let file = opened.map_err(|error| format!("{} cannot be opened: {error}", path.display()))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut lock) => {
-                // For people only: the lock is what counts.
+                // The process id is for people only: the lock is what counts.
                 let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
                 let seen = lock.metadata().map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
                 Ok(Lock { file: lock, id: FileId::of(&seen) })
@@ -143,17 +140,17 @@ impl DatabaseFile {
         }
     }
 
-    /// Returns whether another daemon that asks for the place is still refused: the file that is locked stands where it looks.
+    /// Returns whether other daemons are still refused: the locked file is the one at the path of the lock.
     pub fn is_kept_by(&self, lock: &Lock) -> bool {
         FileId::at(&self.beside("-lock")).is_ok_and(|id| id == Some(lock.id))
     }
 
-    /// Returns the place itself, if the path is that of a link: SQLite has its log beside the file.
+    /// Returns the place itself, if the path is that of a link: SQLite keeps its log beside the file.
     pub fn resolved(self) -> DatabaseFile {
         DatabaseFile { path: fs::canonicalize(&self.path).unwrap_or(self.path), ..self }
     }
 
-    /// Looks at the file and its log.
+    /// Examines the file and its log.
     ///
     /// # Errors
     ///
@@ -162,13 +159,12 @@ impl DatabaseFile {
         Look::at(&self.path, &self.beside("-wal"))
     }
 
-    /// Opens the file as the one that the daemon has written, and counts that.
+    /// Counts the opening of a file that was opened to be read.
     ///
     /// # Errors
     ///
-    /// One sentence that says why not.
-    pub fn open(&self, lock: &Lock) -> Result<Opened, FileTrouble> {
-        let opened = self.open_to_read(lock)?;
+    /// One sentence with the reason.
+    pub fn count(&self, opened: Opened) -> Result<Opened, FileTrouble> {
         self.note_opening(&opened.connection, QueueId::Kept).map(|(mark, queue, look)| Opened {
             mark,
             queue,
@@ -181,19 +177,19 @@ impl DatabaseFile {
     ///
     /// # Errors
     ///
-    /// One sentence that says why not.
+    /// One sentence with the reason.
     pub fn note_opening(&self, connection: &Connection, queue: QueueId) -> Result<(Mark, u128, Look), FileTrouble> {
         schema::note_opening(connection, queue)?;
         let look = self.look().map_err(FileTrouble::Passing)?;
         Ok((schema::read_mark(connection)?, read_queue(connection)?, look))
     }
 
-    /// Opens the file, which is made if it is not there, and brings it to the present format. One that has that is only read, so that
-    /// this waits for no sync.
+    /// Opens the file, which is created if it is missing, and migrates it to the present format. A file of the present
+    /// format is only read, so that this waits for no sync. A file that cannot be used stays as it is.
     ///
     /// # Errors
     ///
-    /// One sentence that says why not.
+    /// One sentence with the reason.
     pub fn open_to_read(&self, _lock: &Lock) -> Result<Opened, FileTrouble> {
         self.finish_replacement()?;
         if !self.path.exists() {
@@ -202,6 +198,7 @@ impl DatabaseFile {
         }
         let before = FileId::at(&self.path)?;
         let connection = self.connect(&self.path)?;
+        schema::examine(&connection)?.map_err(FileTrouble::Lost)?;
         let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         if mode != "wal" {
             return Err(FileTrouble::Passing(format!("it cannot have a log: its journal mode is {mode}")));
@@ -209,12 +206,13 @@ impl DatabaseFile {
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
-        schema::prepare(&connection)?.map_err(FileTrouble::Passing)?;
+        schema::prepare(&connection)?;
         let (mark, queue) = (schema::read_mark(&connection)?, read_queue(&connection)?);
         let look = self.look().map_err(FileTrouble::Passing)?;
         if before != Some(look.file.id) {
             return Err(FileTrouble::Passing("the file was replaced while it was opened".into()));
         }
+        connection.set_db_config(NO_CHECKPOINT, false)?;
         Ok(Opened { connection, mark, queue, look })
     }
 
@@ -224,22 +222,25 @@ impl DatabaseFile {
             Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs.as_str()),
             None => Connection::open_with_flags(path, flags),
         }?;
+        // The close of a file that turns out to be damaged would write to it.
+        connection.set_db_config(NO_CHECKPOINT, true)?;
         connection.busy_timeout(std::time::Duration::ZERO)?;
-        // Before anything is read, so that the index of the log is in memory and not in a file for others to share.
+        // It is set before any read, so that the index of the log is in memory and not in a file for others to share.
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
+        schema::allow_shrinking(&connection)?;
         Ok(connection)
     }
 
-    /// Opens an empty file that is to take the place of the present one, with its transaction begun. It has no journal: until it
-    /// is whole, it counts for nothing.
+    /// Creates an empty file that will replace the present one, with its transaction begun. It has no journal, because
+    /// the file is ignored until it is whole.
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// Fails if the file cannot be created.
     pub fn open_new(&self, queue: Option<u128>) -> Result<Connection, FileTrouble> {
-        // Somebody may have removed that, too.
+        // The directory may have been removed, too.
         fs::create_dir_all(self.directory())?;
         let path = self.beside("-new");
         remove(&path)?;
@@ -252,17 +253,17 @@ impl DatabaseFile {
         Ok(connection)
     }
 
-    /// Has the file that was written anew, which is committed and closed, take the place of the present one, which is `ours`. What
-    /// stands there and is not that is put aside; then it returns where that is.
+    /// Replaces the present file, which is `ours`, with the rewritten one, which is committed and closed. Files in the
+    /// place that are not `ours` are put aside; then it returns their new path.
     ///
     /// # Errors
     ///
-    /// When it is not sure to be there after a crash. It can be tried again once all is written anew again.
+    /// Fails if the new file may be lost in a crash. It can be tried again once all is written anew again.
     pub fn replace(&self, ours: &mut Look) -> Result<Option<PathBuf>, FileTrouble> {
         let new = self.beside("-new");
         File::open(&new)?.sync_all()?;
         fs::rename(&new, self.beside("-whole"))?;
-        // From here on it is what counts, whatever is left of the other.
+        // From here on the new file is valid, even if the old one is still there.
         self.sync_directory()?;
         let aside = self.put_strangers_aside(ours)?;
         self.take_place()?;
@@ -270,7 +271,7 @@ impl DatabaseFile {
         Ok(aside)
     }
 
-    /// Moves out of the way what stands at the paths of the file and its log and is neither.
+    /// Puts aside files at the paths of the file and its log that are neither.
     fn put_strangers_aside(&self, ours: &Look) -> Result<Option<PathBuf>, FileTrouble> {
         let log = self.beside("-wal");
         let is_strange = |path: &Path, id| FileId::at(path).map(|found| found.is_some_and(|found| found != id));
@@ -283,14 +284,14 @@ impl DatabaseFile {
             fs::rename(&self.path, &aside)?;
         }
         if log_is {
-            // So that it is the log of the one beside it.
+            // The log keeps its name beside its file.
             fs::rename(&log, with_suffix(&aside, "-wal"))?;
         }
         self.sync_directory()?;
         Ok(Some(aside))
     }
 
-    /// Returns a path beside the file at which nothing stands, nor the log of anything.
+    /// Returns a path beside the file that is free, as is that of its log.
     fn free_name(&self, suffix: &str) -> Result<PathBuf, FileTrouble> {
         let names = (1..=MOST_ASIDE).map(|number| match number {
             1 => self.beside(suffix),
@@ -302,34 +303,38 @@ impl DatabaseFile {
         free.ok_or_else(|| FileTrouble::Passing(format!("there are {MOST_ASIDE} files {suffix} beside it")))
     }
 
-    /// Brings to an end what a crash may have interrupted. A file that is not newer than the one whose place it would take is none
-    /// that was written anew, and is put aside.
+    /// Finishes a replacement that a crash may have interrupted. A file that is not newer than the present one is not a
+    /// rewritten one, and is put aside.
     fn finish_replacement(&self) -> Result<(), FileTrouble> {
         let whole = self.beside("-whole");
         if !whole.exists() {
             return Ok(());
         }
-        if self.is_newer(&whole) {
+        let log = with_suffix(&whole, "-wal");
+        let (has_log, is_newer) = (log.exists(), self.is_newer(&whole));
+        // The comparison has made a log.
+        (!has_log).then(|| remove(&log)).transpose()?;
+        if is_newer {
             return self.take_place();
         }
         let aside = self.free_name("-found")?;
         fs::rename(&whole, &aside)?;
         self.sync_directory()?;
-        warn!("{} is not newer than {}, and is {} now", whole.display(), self.path.display(), aside.display());
+        warn!("{} is not newer than {}, and is in {} now", whole.display(), self.path.display(), aside.display());
         Ok(())
     }
 
-    /// Has the file that is whole take the place of the other and its log. The log goes before the file has its new name, for SQLite
-    /// would take it for the log of that.
+    /// Replaces the file and its log with the whole file. The log is removed before the file gets its new name, because
+    /// SQLite would take it for the log of the new file.
     fn take_place(&self) -> Result<(), FileTrouble> {
         remove(&self.beside("-wal"))?;
         self.sync_directory()?;
         fs::rename(self.beside("-whole"), &self.path)?;
-        self.sync_directory()?;
-        Ok(())
+        Ok(self.sync_directory()?)
     }
 
-    /// Returns whether a file has a later mark than the one in its place, or that cannot be read. One that was written anew has.
+    /// Returns whether a file has a later mark than the one in its place, or that one cannot be read. A rewritten file
+    /// has a later mark.
     fn is_newer(&self, whole: &Path) -> bool {
         let mark_of = |path: &Path| {
             let connection = path.exists().then(|| self.connect(path)).transpose().ok()??;
@@ -341,13 +346,13 @@ impl DatabaseFile {
         new.is_some() && new > mark_of(&self.path)
     }
 
-    /// Moves the file out of the way, and returns where it is now.
+    /// Moves the file out of the way, and returns its new path.
     ///
     /// # Errors
     ///
-    /// When it cannot be moved.
+    /// Fails if the file cannot be moved.
     pub fn put_aside(&self, connection: Connection, mark: Mark) -> Result<PathBuf, FileTrouble> {
-        // What is in the log comes into the file when it is closed.
+        // Closing the connection brings the log into the file.
         connection.close().map_err(|(_, error)| error)?;
         if self.beside("-wal").exists() {
             return Err(FileTrouble::Passing("its log is not in it".into()));
@@ -376,14 +381,14 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// Returns the id of the file's queue.
 fn read_queue(connection: &Connection) -> Result<u128, FileTrouble> {
     let text: String = connection.query_row("SELECT queue FROM meta", [], |row| row.get(0))?;
-    let unreadable = || FileTrouble::Passing(format!("the id of its queue makes no sense: {}", text.escape_debug()));
+    let unreadable = || FileTrouble::Lost(format!("the id of its queue makes no sense: {}", text.escape_debug()));
     u128::from_str_radix(&text, 16).map_err(|_| unreadable())
 }
 
 /// Closes a file that must not be written any more: SQLite would bring the log into it.
 pub fn abandon(connection: Connection) {
-    // If this fails, the file has lost what it had in any case, and is replaced whole.
-    let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    // If this fails, the file's data are lost in any case, and it is replaced whole.
+    let _ = connection.set_db_config(NO_CHECKPOINT, true);
     drop(connection);
 }
 

@@ -1,6 +1,6 @@
-//! Reads all that a file has, page by page, so that the loop serves others between them.
+//! Reading of a whole file, page by page, so that the loop serves others between them.
 
-use super::file::{DatabaseFile, FileTrouble, Opened, abandon};
+use super::file::{FileTrouble, Lock, Opened, abandon};
 use super::schema::QueueId;
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker, WorkerEvent, WorkerOrder};
@@ -17,7 +17,7 @@ use std::time::Duration;
 enum Unread {
     /// The daemon ends.
     Ended(Stop),
-    /// The jobs cannot be read; a sentence says why.
+    /// The jobs cannot be read, for this reason.
     Unreadable(String),
 }
 
@@ -28,10 +28,10 @@ impl From<Error> for Unread {
 }
 
 impl From<Stop> for Unread {
-    /// A file that must not be used any more while jobs are only there cannot be written anew.
+    /// Turns the loss of a file into a failure to read: jobs that are only in the file cannot be written anew.
     fn from(stop: Stop) -> Unread {
         match stop {
-            Stop::Ended => Unread::Ended(stop),
+            Stop::Ended | Stop::Sparse => Unread::Ended(stop),
             Stop::Lost(sentence, _) => Unread::Unreadable(sentence),
         }
     }
@@ -49,27 +49,31 @@ struct PageReader<'a, 'c> {
 }
 
 impl Worker {
-    /// Reads a file that was opened for that, and returns it; None if it cannot be read, and is left as it is.
+    /// Reads a file that was opened to be read, and returns it; None if it cannot be read, and is left as it is.
     pub(super) fn read(&mut self, connection: Connection, held: &mut HeldFile) -> Result<Option<Connection>, Stop> {
         match self.read_all(&connection, held) {
             Ok(()) => Ok(Some(connection)),
             Err(Unread::Ended(stop)) => Err(stop),
             Err(Unread::Unreadable(sentence)) => {
-                self.tell(WorkerEvent::Unreadable(sentence));
+                self.report(WorkerEvent::Unreadable(sentence));
                 abandon(connection);
                 Ok(None)
             }
         }
     }
 
-    /// Opens and reads the file that another process had, for a service that has the rest from there; None if it is not that file, or
-    /// cannot be read. Batches are committed meanwhile.
-    pub(super) fn read_on(&mut self, handed_over: &HandedOver) -> Result<Option<(HeldFile, Connection)>, Stop> {
-        let (mut held, Opened { connection, mark, queue, .. }) = self.open_in_time(DatabaseFile::open_to_read)?;
+    /// Opens and reads the file of the previous process, for a service that has the other jobs from a handover; None if
+    /// it is another file, or cannot be read. Batches are committed meanwhile.
+    pub(super) fn read_on(
+        &mut self,
+        handed_over: &HandedOver,
+        early: Option<(Lock, Opened)>,
+    ) -> Result<Option<(HeldFile, Connection)>, Stop> {
+        let (mut held, Opened { connection, mark, queue, .. }) = self.open_in_time(early, |_, opened| Ok(opened))?;
         let HandedOver { mark: expected, queue: expected_queue, .. } = *handed_over;
         let is_same = mark == expected || mark.is_after(expected);
         if !is_same || expected_queue.is_some_and(|expected| expected != queue) {
-            self.tell(WorkerEvent::Unreadable(format!(
+            self.report(WorkerEvent::Unreadable(format!(
                 "it is not the file of the process before: {} {queue:032x}, and not {}",
                 said(mark),
                 said(expected)
@@ -81,7 +85,8 @@ impl Worker {
         Ok(self.read(connection, &mut held)?.map(|connection| (held, connection)))
     }
 
-    /// Counts this opening of the file, however long that takes, before anything else is written.
+    /// Counts this opening in the file before anything else is written. A temporary fault is tried again until it
+    /// succeeds.
     pub(super) fn count_opening(
         &mut self,
         connection: &Connection,
@@ -94,12 +99,12 @@ impl Worker {
             match self.place.note_opening(connection, id) {
                 Ok((mark, queue, look)) => {
                     (self.mark, self.queue, held.look) = (mark, Some(queue), look);
-                    self.tell(WorkerEvent::Opened { opening: mark.opening, queue: Some(queue), look });
+                    self.report(WorkerEvent::Opened { opening: mark.opening, queue: Some(queue), look });
                 }
                 Err(FileTrouble::Lost(sentence)) => return Err(Stop::Lost(sentence, None)),
                 Err(FileTrouble::Passing(sentence)) => {
                     self.is_counted = false;
-                    self.tell(WorkerEvent::Fails(sentence));
+                    self.report(WorkerEvent::Fails(sentence));
                     self.rest(&mut pause)?;
                 }
             }
@@ -109,7 +114,7 @@ impl Worker {
 
     /// Sends everything to the loop: the settings, then the root jobs, then the jobs by their numbers.
     fn read_all(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Unread> {
-        // That of a file which was there before is counted when all is read.
+        // A new file counts its opening now, an existing one once all is read.
         self.count_opening(connection, held, QueueId::Kept)?;
         let page = Page::first(Commit(self.mark.batch), self.mark.next_id);
         let statements = Statements::prepare(connection)?;
@@ -153,7 +158,8 @@ impl PageReader<'_, '_> {
     }
 
     fn read_jobs(&mut self, connection: &Connection) -> Result<(), Unread> {
-        // Numbers are given out in order, so that they tell about how far it is. To count the jobs would be to read them all.
+        // Numbers are given out in order, so that they measure the progress. To count the jobs would be to read them
+        // all.
         let (first, last) =
             connection.query_row("SELECT ifnull(min(id), 0), ifnull(max(id), 0) FROM job", [], |row| {
                 Ok((number(row, 0)? as f64, number(row, 1)? as f64))
@@ -213,11 +219,11 @@ impl PageReader<'_, '_> {
         if is_full { self.send(share) } else { Ok(()) }
     }
 
-    /// Sends the page, commits what the loop wants, and waits until it has taken in most pages that were sent.
+    /// Sends the page, commits the loop's batches, and waits until the loop has taken in most of the pages.
     fn send(&mut self, share: f64) -> Result<(), Unread> {
         self.page.share = share.clamp(0.0, 1.0);
         self.bytes = 0;
-        self.worker.tell(WorkerEvent::Page(std::mem::take(&mut self.page)));
+        self.worker.report(WorkerEvent::Page(std::mem::take(&mut self.page)));
         self.ahead += 1;
         loop {
             let patience = (self.ahead < PAGES_AHEAD).then_some(Duration::ZERO);
@@ -225,7 +231,7 @@ impl PageReader<'_, '_> {
                 Some(WorkerOrder::PageTaken) => self.ahead -= 1,
                 Some(WorkerOrder::Commit(batch)) => self.worker.commit(&mut self.statements, self.held, batch)?,
                 Some(WorkerOrder::End) => return Err(Unread::Ended(Stop::Ended)),
-                // Nothing else is asked for before all is read.
+                // The loop sends nothing else before all is read.
                 Some(_) => {}
                 None => return Ok(()),
             }

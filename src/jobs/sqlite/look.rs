@@ -1,19 +1,19 @@
-//! The store's files as the system shows them at their paths. A path may come to name another file, or none, while the store goes
-//! on with the one that it has open: what is written then is lost when that is closed.
+//! The store's files as the system shows them at their paths. A path may come to name another file, or none, while the
+//! store goes on with its open file: data written then are lost when that is closed.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Identity of a file: its device, and its number there. While the file is open, no other has the same.
+/// Identity of a file: its device, and its inode there. While the file is open, no other has the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileId {
     device: u64,
     inode: u64,
 }
 
-/// A file as it stands at its path.
+/// A file as it is at its path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
     pub id: FileId,
@@ -28,16 +28,16 @@ pub struct Look {
 }
 
 impl FileId {
-    /// Returns the identity of the file that this tells of.
+    /// Returns the identity of the file with these metadata.
     pub fn of(metadata: &Metadata) -> FileId {
         FileId { device: metadata.dev(), inode: metadata.ino() }
     }
 
-    /// Returns the identity of what stands at a path, the target of a link; None if nothing does.
+    /// Returns the identity of the file at a path, after links; None if there is none.
     ///
     /// # Errors
     ///
-    /// When the system does not tell.
+    /// Any other error of the system.
     pub fn at(path: &Path) -> io::Result<Option<FileId>> {
         match fs::metadata(path) {
             Ok(metadata) => Ok(Some(FileId::of(&metadata))),
@@ -48,11 +48,11 @@ impl FileId {
 }
 
 impl Look {
-    /// Looks at the file and its log.
+    /// Examines the file and its log.
     ///
     /// # Errors
     ///
-    /// One sentence that says which of them is not there.
+    /// One sentence that names the missing one.
     pub fn at(file: &Path, log: &Path) -> Result<Look, String> {
         Ok(Look { file: see(file)?, log: see(log)? })
     }
@@ -67,7 +67,8 @@ impl Look {
         self.first_of(now, |before, after| before.id != after.id)
     }
 
-    /// Returns which of the files has another length by `now`, though nobody but others can have changed it; None if neither.
+    /// Returns which of the files has another length by `now`, which only another program can have changed; None if
+    /// neither.
     pub fn resized(&self, now: &Look) -> Option<&'static str> {
         self.first_of(now, |before, after| before.bytes != after.bytes)
     }

@@ -1,9 +1,9 @@
-//! Writes everything anew, into a file that then takes the place of the present one: after a failed sync nobody knows which
-//! pages of a file the disk has.
+//! Rewrite of everything into a file that then replaces the present one: after a failed sync it is unknown which pages
+//! of a file are on the disk.
 //!
-//! The loop hands over all that was ever stored, in slices between which others are served. Meanwhile jobs change. The new file
-//! is right nevertheless, because every change of a batch is written as what a job is now: the batches after a slice bring what
-//! has changed since.
+//! The loop hands over everything that was ever stored, in slices between which others are served. Meanwhile jobs
+//! change. The new file is right nevertheless, because every change in a batch is written as the job's present values:
+//! the batches after a slice bring the later changes.
 
 use super::file::{FileTrouble, Opened, abandon};
 use super::statements::Statements;
@@ -15,8 +15,8 @@ use rusqlite::Connection;
 use std::time::Instant;
 
 impl Worker {
-    /// Writes all that the loop has into a new file, and returns that file, open. `old` is kept until then, and `batch` could not
-    /// be committed to it.
+    /// Writes everything that the loop has into a new file, and returns that file, open. `old` is kept until then, and
+    /// `batch` could not be committed to it.
     pub(super) fn write_anew(
         &mut self,
         held: &mut HeldFile,
@@ -24,7 +24,7 @@ impl Worker {
         batch: Option<Batch>,
     ) -> Result<Connection, Stop> {
         let begun = Instant::now();
-        // It must be read no more either, and its end must write nothing.
+        // The old file must not be read any more, and its close must write nothing.
         old.into_iter().for_each(abandon);
         let mut waiting: Option<Commit> = batch.map(|batch| batch.commit);
         self.mark.batch = waiting.map_or(self.mark.batch, |commit| commit.0);
@@ -32,16 +32,16 @@ impl Worker {
         loop {
             self.rewrites += 1;
             let number = self.rewrites;
-            self.tell(WorkerEvent::Rewrite(number));
+            self.report(WorkerEvent::Rewrite(number));
             let written = self.write_all(number, &mut waiting)?;
             match written.and_then(|()| self.take_place(held)) {
                 Ok(connection) => {
-                    self.tell_works(held);
-                    waiting.into_iter().for_each(|commit| self.tell_committed(commit, begun, held));
+                    self.report_works(held);
+                    waiting.into_iter().for_each(|commit| self.report_committed(commit, begun, held));
                     return Ok(connection);
                 }
                 Err(trouble) => {
-                    self.tell(WorkerEvent::Fails(trouble.sentence()));
+                    self.report(WorkerEvent::Fails(trouble.sentence()));
                     self.rest(&mut pause)?;
                 }
             }
@@ -50,19 +50,23 @@ impl Worker {
 
     /// Moves the new file to the place of the old one, and opens it.
     fn take_place(&mut self, held: &mut HeldFile) -> Result<Connection, FileTrouble> {
-        // The old one may have had its right with it, in a directory that was removed.
+        // The lock may have gone with the old file, in a directory that was removed.
         if !self.place.is_kept_by(&held.lock) {
             held.lock = self.place.lock().map_err(FileTrouble::Passing)?;
         }
         if let Some(aside) = self.place.replace(&mut held.look)? {
-            warn!("what stood in the place of {} is in {} now", self.place.path.display(), aside.display());
+            warn!(
+                "another file stood in the place of {}, and is in {} now",
+                self.place.path.display(),
+                aside.display()
+            );
         }
-        let Opened { connection, mark, queue, look } = self.place.open(&held.lock)?;
+        let Opened { connection, mark, queue, look } = self.place.count(self.place.open_to_read(&held.lock)?)?;
         (self.mark, self.queue, held.look) = (mark, Some(queue), look);
         Ok(connection)
     }
 
-    /// Writes the new file. `waiting` is the batch whose end the loop is to be told when that is done.
+    /// Writes the new file. `waiting` is the batch whose commit is reported to the loop after that.
     fn write_all(&mut self, number: u64, waiting: &mut Option<Commit>) -> Result<Result<(), FileTrouble>, Stop> {
         let connection = match self.place.open_new(self.queue) {
             Ok(connection) => connection,
@@ -77,7 +81,7 @@ impl Worker {
                 Some(WorkerOrder::Slice { number: of, batch, is_last }) if of == number => {
                     let written = self.write_batch(&mut statements, &batch);
                     if !is_last {
-                        self.tell(WorkerEvent::NextSlice(number));
+                        self.report(WorkerEvent::NextSlice(number));
                     } else if written.is_ok() {
                         let ended = statements.note_opening(self.mark.batch, self.mark.opening.saturating_add(1));
                         let ended = ended.and_then(|()| connection.execute_batch("COMMIT"));
@@ -93,7 +97,7 @@ impl Worker {
                     self.write_batch(&mut statements, &batch)
                 }
                 Some(WorkerOrder::Copy(_)) => {
-                    self.tell(WorkerEvent::Copied(Err("all jobs are being written anew".into())));
+                    self.report(WorkerEvent::Copied(Err("all jobs are being written anew".into())));
                     Ok(())
                 }
                 Some(WorkerOrder::End) => {
@@ -107,8 +111,8 @@ impl Worker {
             }
         }
     }
-    /// Writes a batch, and tells which of its rows cannot be written.
+    /// Writes a batch, and reports which of its rows cannot be written.
     fn write_batch(&self, statements: &mut Statements<'_>, batch: &Batch) -> rusqlite::Result<()> {
-        statements.write(batch).map(|refused| self.tell_refused(refused))
+        statements.write(batch).map(|refused| self.report_refused(refused))
     }
 }

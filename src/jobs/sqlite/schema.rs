@@ -1,28 +1,28 @@
-//! The tables of the file, each released format of them, and what leads from one to the next.
+//! Tables of the file, each released format of them, and the migrations between these.
 
 use crate::store::Mark;
 use rusqlite::{Connection, Error};
 
-/// Id of the queue in a file that is opened. Of two copies of a file that were served since, the ids differ.
+/// Id of the queue in a file that is opened. Two copies of a file that were both served have different ids.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueId {
-    /// The file keeps its id: the jobs are those of the process before.
+    /// The file keeps its id: the jobs are those of the previous process.
     Kept,
-    /// Another id is drawn: the jobs are read from the file.
+    /// A new id is drawn: the jobs are read from the file.
     Drawn,
 }
 
 /// The format that is written. A daemon refuses a newer one.
 pub const FORMAT: i64 = 2;
 
-/// Marks a file as one of ours: `pjob`.
+/// Marks a file as one of this program: `pjob`.
 const APPLICATION: i64 = 0x706a_6f62;
 
-/// What leads from each format to the next; the first leads from 1 to 2. There is a file of each in `tests/stores`.
+/// Migrations from each format to the next; the first leads from 1 to 2. There is a file of each in `tests/stores`.
 const MIGRATIONS: [&str; FORMAT as usize - 1] = ["ALTER TABLE meta ADD COLUMN queue TEXT NOT NULL DEFAULT '';
     UPDATE meta SET queue = lower(hex(randomblob(16)))"];
 
-/// Times are microseconds since 1970. What clients name are bytes; only the names of tubes are sure to be ASCII.
+/// Times are microseconds since 1970. Names given by clients are bytes; only the names of tubes are sure to be ASCII.
 const TABLES: &str = "
     CREATE TABLE meta (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -69,7 +69,15 @@ const TABLES: &str = "
         PRIMARY KEY (kind, pattern)
     ) STRICT, WITHOUT ROWID;";
 
-/// Makes the tables in an empty file, in the transaction that is under way. Without an id of the queue, one is drawn.
+/// Lets a file without any page shrink later: its free pages can be moved to its end, and cut off.
+pub fn allow_shrinking(connection: &Connection) -> rusqlite::Result<()> {
+    if pragma(connection, "page_count")? > 0 {
+        return Ok(());
+    }
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")
+}
+
+/// Creates the tables in an empty file, in the transaction that is under way. Without an id of the queue, one is drawn.
 pub fn create(connection: &Connection, queue: Option<u128>) -> rusqlite::Result<()> {
     connection.execute_batch(TABLES)?;
     connection.pragma_update(None, "application_id", APPLICATION)?;
@@ -79,33 +87,46 @@ pub fn create(connection: &Connection, queue: Option<u128>) -> rusqlite::Result<
     Ok(())
 }
 
-/// Brings the tables to the present format, in one transaction. A file that has it is only read.
-///
-/// # Errors
-///
-/// The second result is a sentence that says why this is no file for this program.
-pub fn prepare(connection: &Connection) -> rusqlite::Result<Result<(), String>> {
-    let number = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    connection.execute_batch("BEGIN")?;
-    if number("page_count")? == 0 || number("schema_version")? == 0 {
-        create(connection, None)?;
+/// Returns a sentence that says why this file is none of this program, as the error of the second result. The file is
+/// only read.
+pub fn examine(connection: &Connection) -> rusqlite::Result<Result<(), String>> {
+    if is_empty(connection)? {
+        return Ok(Ok(()));
     }
-    if number("application_id")? != APPLICATION {
-        connection.execute_batch("ROLLBACK")?;
+    if pragma(connection, "application_id")? != APPLICATION {
         return Ok(Err("it is the file of another program".into()));
     }
-    let format: i64 = connection.query_row("SELECT format FROM meta", [], |row| row.get(0))?;
-    if format > FORMAT {
-        connection.execute_batch("ROLLBACK")?;
-        return Ok(Err(format!("its format is {format}, and this program knows formats up to {FORMAT}")));
+    let format = format_of(connection)?;
+    let is_known = format <= FORMAT;
+    Ok(is_known.then_some(()).ok_or(format!("its format is {format}, and this program knows formats up to {FORMAT}")))
+}
+
+/// Creates the tables in an empty file, and migrates those of another to the present format, in one transaction. A file
+/// of that format is only read.
+pub fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("BEGIN")?;
+    if is_empty(connection)? {
+        create(connection, None)?;
     }
+    let format = format_of(connection)?;
     let done = usize::try_from(format.saturating_sub(1)).map_err(|_| Error::IntegralValueOutOfRange(0, format))?;
     MIGRATIONS.iter().skip(done).try_for_each(|step| connection.execute_batch(step))?;
     if format < FORMAT {
         connection.execute("UPDATE meta SET format = ?1", [FORMAT])?;
     }
-    connection.execute_batch("COMMIT")?;
-    Ok(Ok(()))
+    connection.execute_batch("COMMIT")
+}
+
+fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
+    Ok(pragma(connection, "page_count")? == 0 || pragma(connection, "schema_version")? == 0)
+}
+
+pub fn pragma(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, name, |row| row.get(0))
+}
+
+fn format_of(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("SELECT format FROM meta", [], |row| row.get(0))
 }
 
 /// Counts an opening of the file.
@@ -116,7 +137,7 @@ pub fn note_opening(connection: &Connection, queue: QueueId) -> rusqlite::Result
     })
 }
 
-/// Returns how far the file is.
+/// Returns the mark of the file.
 pub fn read_mark(connection: &Connection) -> rusqlite::Result<Mark> {
     connection.query_row("SELECT epoch, batch, next_id FROM meta", [], |row| {
         let number = |column| {

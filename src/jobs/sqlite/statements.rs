@@ -1,15 +1,15 @@
-//! What is said to SQLite to commit a batch: each statement is prepared once.
+//! Statements that commit a batch to SQLite, each prepared once.
 
-use super::file::is_of_row;
 use super::schema::FORMAT;
 use crate::state::Until;
 use crate::store::RefusedRow;
 use crate::store::batch::{Batch, JobRow, Row, RowBody, Text};
-use rusqlite::{Connection, Result, Statement, ToSql};
+use rusqlite::ffi::ErrorCode;
+use rusqlite::{Connection, Error, Result, Statement, ToSql};
 use std::cell::Cell;
 
 thread_local! {
-    /// How many pages the log of this thread's file has that may not be in the file. SQLite tells it to a function without state.
+    /// Number of pages of this thread's log that may not be in the file. SQLite passes it to a function without state.
     static LOG_PAGES: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -32,7 +32,7 @@ pub struct Statements<'c> {
 }
 
 impl<'c> Statements<'c> {
-    /// Prepares all.
+    /// Prepares all statements.
     pub fn prepare(connection: &'c Connection) -> Result<Self> {
         LOG_PAGES.set(0);
         connection.wal_hook(Some(|_, pages| {
@@ -68,11 +68,12 @@ impl<'c> Statements<'c> {
         })
     }
 
-    /// Commits a batch in a transaction of its own, but for the rows that it returns. After an error, nothing of it counts.
+    /// Commits a batch in a transaction of its own, but for the rows that it returns. After an error, no row is
+    /// committed.
     pub fn commit(&mut self, batch: &Batch) -> Result<Vec<RefusedRow>> {
         let result = self.try_commit(batch);
         if result.is_err() && !self.connection.is_autocommit() {
-            // If this fails as well, the next transaction does, too.
+            // If this fails as well, so does the next transaction.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         result
@@ -92,7 +93,7 @@ impl<'c> Statements<'c> {
         for (index, row) in batch.rows.iter().enumerate() {
             let Err(error) = self.write_row(batch, row) else { continue };
             match row.change() {
-                // The others are still in the transaction.
+                // The other rows are still in the transaction.
                 Some(what) if is_of_row(&error) && !self.connection.is_autocommit() => {
                     refused.push(RefusedRow { index, what, why: error.to_string() });
                 }
@@ -150,13 +151,13 @@ impl<'c> Statements<'c> {
         run(statement)
     }
 
-    /// Notes which batch is the last one.
+    /// Writes the number of the last batch.
     pub fn note_batch(&mut self, batch: u64) -> Result<()> {
         self.batch.raw_bind_parameter(1, batch.cast_signed())?;
         run(&mut self.batch)
     }
 
-    /// Notes all that a file in another's place must have: the last batch, and which opening of the place this is.
+    /// Writes the marks of a file that replaces another: the last batch, and the number of the opening.
     pub fn note_opening(&mut self, batch: u64, opening: u64) -> Result<()> {
         self.note_batch(batch)?;
         let (opening, format) = (opening.cast_signed(), FORMAT);
@@ -164,21 +165,27 @@ impl<'c> Statements<'c> {
         Ok(())
     }
 
-    /// Returns how many pages the log has that may not be in the file.
+    /// Returns the number of pages of the log that may not be in the file.
     pub fn log_pages(&self) -> i32 {
         LOG_PAGES.get()
     }
 
-    /// Brings what is in the log into the file.
+    /// Brings the log into the file.
     pub fn checkpoint(&mut self) -> Result<()> {
-        // Whether it could: nobody else reads the file, so it always can.
+        // The result says if it could: no other process reads the file, so it always can.
         self.checkpoint.query_row([], |_| Ok(()))?;
         LOG_PAGES.set(0);
         Ok(())
     }
 }
 
-/// Binds what each job has.
+/// Returns whether the fault is in the row: others can be written, and this one never.
+fn is_of_row(error: &Error) -> bool {
+    let codes = [ErrorCode::TooBig, ErrorCode::ConstraintViolation, ErrorCode::TypeMismatch];
+    error.sqlite_error_code().is_some_and(|code| codes.contains(&code))
+}
+
+/// Binds the values that every job has.
 fn bind_job(statement: &mut Statement<'_>, batch: &Batch, job: &JobRow) -> Result<()> {
     bind(statement, 1, job.id.0.cast_signed())?;
     bind(statement, 2, ascii(batch.text(job.tube)))?;
@@ -189,7 +196,7 @@ fn bind_job(statement: &mut Statement<'_>, batch: &Batch, job: &JobRow) -> Resul
     bind(statement, 7, job.delayed_until)
 }
 
-/// Binds what few jobs have.
+/// Binds the values that few jobs have.
 fn bind_rest(statement: &mut Statement<'_>, batch: &Batch, job: &JobRow) -> Result<()> {
     let some = |text: Text| (!text.is_empty()).then(|| batch.text(text));
     let numbers = [
@@ -218,7 +225,7 @@ fn run(statement: &mut Statement<'_>) -> Result<()> {
     statement.raw_execute().map(drop)
 }
 
-/// The names of tubes have no other bytes.
+/// Returns the name of a tube as text. Names of tubes are ASCII.
 fn ascii(name: &[u8]) -> &str {
     std::str::from_utf8(name).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The thread of the store: it commits what it is given, brings the log into the file when there is time, and goes on after a
-//! failure. It has the file, and nothing of the jobs.
+//! The thread of the store: it commits batches, brings the log into the file when there is time, and goes on after a
+//! failure. It uses the file, and knows no jobs.
 
 use super::file::{DatabaseFile, FileTrouble, Lock, Opened, abandon};
 use super::look::Look;
@@ -22,39 +22,43 @@ use std::time::{Duration, Instant};
 mod opening;
 mod watch;
 
-/// The log is brought into the file when it has so many pages, which are 1 MiB: what this takes delays no commit by much. A longer
-/// log would spare some writing of pages that change often, and take longer at a time; with a shorter one there is more to sync.
+/// Pages of the log at which it is brought into the file: 1 MiB, which delays no commit by much. A longer log would
+/// spare some writing of pages that change often, and take longer at a time; with a shorter one there is more to sync.
 const MOST_LOG_PAGES: i32 = 256;
-/// After so long without a batch, the log is brought into the file.
+/// Time without a batch after which the log is brought into the file.
 const IDLE: Duration = Duration::from_millis(100);
-/// Pause between two looks whether the file is still there, while nothing is to be done.
+/// Pause between two checks of the files while there is no order.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long it waits before it tries again what failed, at first and at most.
+/// Time without a batch after which a file with much free space shrinks by a step.
+const GAP: Duration = Duration::from_millis(10);
+/// Time of the last commit or checkpoint above which no checkpoint is made at the end.
+const SLOW: Duration = Duration::from_secs(1);
+/// Pause before a failed operation is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What the loop wants.
+/// Order of the loop.
 pub enum WorkerOrder {
-    /// A batch is to be committed.
+    /// Commit a batch.
     Commit(Batch),
-    /// A page was taken in, and another may follow.
+    /// The loop has taken in a page, and another may follow.
     PageTaken,
-    /// A part of everything that there is, for the file that is written anew.
+    /// Write a slice of everything to the new file.
     Slice {
-        /// Which of the times that all is written anew it is for.
+        /// Number of the rewrite that it is part of.
         number: u64,
         batch: Batch,
         is_last: bool,
     },
-    /// All that is committed is to be copied to this file.
+    /// Copy all that is committed to this file.
     Copy(PathBuf),
-    /// Nothing more comes but slices, if it asks for them.
+    /// End: no order follows but slices that the thread asks for.
     End,
 }
 
-/// What the loop is told.
+/// Event for the loop.
 pub enum WorkerEvent {
-    /// A part of what the file has.
+    /// A page of the file's jobs.
     Page(Page),
     /// The file cannot be read, for this reason.
     Unreadable(String),
@@ -67,86 +71,95 @@ pub enum WorkerEvent {
         took: Span,
         look: Look,
     },
-    /// The file was opened to be read, and that is counted.
+    /// The file was opened to be read, and the opening is counted.
     Opened {
         opening: u64,
         queue: Option<u128>,
         look: Look,
     },
-    /// The file is open, or was written anew.
+    /// The file is open, or has been written anew.
     Works {
         opening: u64,
         queue: Option<u128>,
         look: Look,
     },
-    /// It does not work for now, for this reason.
+    /// The file does not work at present, for this reason.
     Fails(String),
-    /// These changes can never be committed. What else is in their batch is, as is told next.
+    /// The batch could not be committed, for this reason. It is tried again without the jobs that it puts.
+    RolledBack(String),
+    /// These changes can never be committed. The rest of their batch is committed, as the next event says.
     Refused(Vec<RefusedRow>),
-    /// All that there is must be written anew, the first slice first.
+    /// Everything must be written anew, beginning with the first slice.
     Rewrite(u64),
-    /// The slice was written.
+    /// A slice of the rewrite with this number is written; the next one may follow.
     NextSlice(u64),
     Copied(Result<u64, String>),
 }
 
-/// What the thread begins with.
+/// Start of the thread's work.
 pub enum Begin {
-    /// The file, from which all is to be read.
+    /// The file, from which everything is read.
     Open(Lock, Opened),
-    /// The service has everything, and another process has handed this over of the file.
-    GoOn(HandedOver),
-    /// The service has what another process has handed over, and reads the rest from the file.
-    ReadOn(HandedOver),
+    /// The service has everything, and the previous process has handed this over of the file, which may be open
+    /// already.
+    GoOn(HandedOver, Option<(Lock, Opened)>),
+    /// The service has the handover of the previous process, and reads the rest from the file, which may be open
+    /// already.
+    ReadOn(HandedOver, Option<(Lock, Opened)>),
 }
 
-/// Why the thread does not go on with a file.
+/// Reason for which the thread stops using a file.
 pub(super) enum Stop {
     /// The daemon ends.
     Ended,
-    /// The file must not be used any more, for this reason. If a batch could not be committed, this is it.
+    /// The file must not be used any more, for this reason. The batch is one that could not be committed.
     Lost(String, Option<Batch>),
+    /// Little is left in the file, which cannot shrink.
+    Sparse,
 }
 
-/// What gives the right to the file, and how that and its log were after the last change to them.
+/// Lock of the file, and the state of the file and its log after the last change to them.
 pub(super) struct HeldFile {
     pub(super) lock: Lock,
     pub(super) look: Look,
 }
 
-/// The thread's own things.
+/// State of the thread.
 pub struct Worker {
     pub(super) place: DatabaseFile,
     orders: Receiver<WorkerOrder>,
     /// Orders that came while another was under way.
     later: VecDeque<WorkerOrder>,
-    told: Sender<WorkerEvent>,
+    events: Sender<WorkerEvent>,
     wake: Wake,
-    /// The daemon ends, and what fails is tried once more.
+    /// True once the daemon ends: a failed operation is tried once more.
     is_ending: bool,
-    /// Why the log is not brought into the file.
+    /// True if the last commit or checkpoint was slow.
+    is_slow: bool,
+    /// Fault of bringing the log into the file.
     log_fault: Fault,
-    /// This opening of the file is counted there.
+    /// True once this opening is counted in the file.
     pub(super) is_counted: bool,
-    /// How often everything was written anew, or was to be.
+    /// Number of rewrites, including the one under way.
     pub(super) rewrites: u64,
-    /// Which opening of the file this is, and the last batch that it has.
+    /// Number of this opening of the file, and its last batch.
     pub(super) mark: Mark,
-    /// The id of the queue; None if the process before did not say it, until the file is written anew.
+    /// Id of the queue; None if the previous process did not name it, until the file is written anew.
     pub(super) queue: Option<u128>,
 }
 
 impl Worker {
-    /// A thread that takes orders there and tells here.
-    pub fn new(place: DatabaseFile, orders: Receiver<WorkerOrder>, told: Sender<WorkerEvent>, wake: Wake) -> Worker {
+    /// Returns a worker that takes orders from `orders` and sends events to `events`.
+    pub fn new(place: DatabaseFile, orders: Receiver<WorkerOrder>, events: Sender<WorkerEvent>, wake: Wake) -> Worker {
         let (later, log_fault, mark) = (VecDeque::new(), Fault::default(), Mark::default());
         Worker {
             place,
             orders,
             later,
-            told,
+            events,
             wake,
             is_ending: false,
+            is_slow: false,
             log_fault,
             is_counted: true,
             rewrites: 0,
@@ -155,9 +168,9 @@ impl Worker {
         }
     }
 
-    /// Works until the loop has gone.
+    /// Works until the loop has ended.
     pub fn run(mut self, begin: Begin) {
-        // Nothing is left to do when it has ended.
+        // The reason of the end has no consequence.
         let _ = self.serve(begin);
     }
 
@@ -170,110 +183,134 @@ impl Worker {
                 self.is_counted = false;
                 (held, connection)
             }
-            Begin::GoOn(handed_over) => self.go_on(&handed_over)?,
-            Begin::ReadOn(handed_over) => match self.read_on(&handed_over)? {
+            Begin::GoOn(handed_over, early) => self.go_on(&handed_over, early)?,
+            Begin::ReadOn(handed_over, early) => match self.read_on(&handed_over, early)? {
                 Some(open) => open,
                 None => return Ok(()),
             },
         };
-        while let Err(Stop::Lost(why, batch)) = self.work_to_the_end(&connection, &mut held) {
-            warn!(
-                "{} is not used any more, because of this: {why}; all jobs are written anew",
-                self.place.path.display()
-            );
-            self.tell(WorkerEvent::Fails(why));
+        loop {
+            let batch = match self.work_to_the_end(&connection, &mut held) {
+                Err(Stop::Lost(why, batch)) => {
+                    warn!("{} is not used any more: {why}; all jobs are written anew", self.place.path.display());
+                    self.report(WorkerEvent::Fails(why));
+                    batch
+                }
+                Err(Stop::Sparse) => {
+                    info!("{} is mostly free: all jobs are written anew", self.place.path.display());
+                    None
+                }
+                Err(Stop::Ended) | Ok(()) => break,
+            };
             connection = self.write_anew(&mut held, Some(connection), batch)?;
         }
-        if let Err((connection, error)) = connection.close() {
+        if self.is_slow {
+            // The log stays as it is: to bring it into the file takes more syncs.
+            abandon(connection);
+        } else if let Err((connection, error)) = connection.close() {
             warn!("{} could not be closed: {error}", self.place.path.display());
             abandon(connection);
         }
         Ok(())
     }
 
-    /// Does what the loop wants until the daemon ends and the file can be closed.
+    /// Executes orders until the daemon ends and the file can be closed.
     fn work_to_the_end(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
         match self.work(connection, held) {
-            // What is closed under another name, or none, is lost.
+            // Data in a file that has another name, or none, are lost when it is closed.
             Err(Stop::Ended) => self.look_before(held),
             stop => stop,
         }
     }
 
-    /// Does what the loop wants with an open file.
+    /// Executes orders with an open file.
     fn work(&mut self, connection: &Connection, held: &mut HeldFile) -> Result<(), Stop> {
         self.count_opening(connection, held, QueueId::Drawn)?;
         let mut statements = Statements::prepare(connection).map_err(|error| Stop::Lost(error.to_string(), None))?;
+        let mut is_sparse = self.is_sparse(connection);
         loop {
             if self.is_ending {
                 return Err(Stop::Ended);
             }
             let has_log = statements.log_pages() > 0;
-            match self.next(Some(if has_log { IDLE } else { LOOK }))? {
+            let patience = if has_log { IDLE } else { LOOK };
+            match self.next(Some(if is_sparse { GAP } else { patience }))? {
                 Some(WorkerOrder::Commit(batch)) => self.commit(&mut statements, held, batch)?,
                 Some(WorkerOrder::Copy(path)) => self.copy(connection, &mut statements, held, &path)?,
-                // It was for a file that is written already.
+                // An order for a file that is written already.
                 Some(WorkerOrder::Slice { .. } | WorkerOrder::PageTaken) => {}
                 Some(WorkerOrder::End) => self.end(),
-                None if has_log => self.checkpoint(&mut statements, held)?,
+                None if is_sparse => is_sparse = self.shrink(connection, &mut statements, held)?,
+                None if has_log => {
+                    self.checkpoint(&mut statements, held)?;
+                    is_sparse = self.is_sparse(connection);
+                }
                 None => self.look_before(held)?,
             }
             if statements.log_pages() >= MOST_LOG_PAGES {
                 self.checkpoint(&mut statements, held)?;
+                is_sparse = self.is_sparse(connection);
             }
         }
     }
 
-    /// Commits a batch, however long that takes.
+    /// Commits a batch. After a temporary fault it is tried again until it succeeds, without the jobs that it puts: their
+    /// clients are told to try again.
     pub(super) fn commit(
         &mut self,
         statements: &mut Statements<'_>,
         held: &mut HeldFile,
-        batch: Batch,
+        mut batch: Batch,
     ) -> Result<(), Stop> {
         let mut pause = FIRST_PAUSE;
         let begun = Instant::now();
         loop {
+            let tried = Instant::now();
             let committed =
                 self.look_before(held).and_then(|()| match statements.commit(&batch).map_err(FileTrouble::from) {
-                    // The replies leave only if it is there for the next start.
+                    // The replies leave only if the next start will find the file.
                     Ok(refused) => self.look_after(held).map(|()| Ok(refused)),
-                    Err(FileTrouble::Passing(sentence)) => Ok(Err(sentence)),
+                    // The log may have grown until there was no room.
+                    Err(FileTrouble::Passing(sentence)) => self.look_after(held).map(|()| Err(sentence)),
                     Err(FileTrouble::Lost(sentence)) => Err(Stop::Lost(sentence, None)),
                 });
             match committed {
                 Ok(Ok(refused)) => {
-                    self.tell_refused(refused);
+                    self.is_slow = tried.elapsed() > SLOW;
+                    self.report_refused(refused);
                     self.mark.batch = batch.commit.0;
-                    self.tell_committed(batch.commit, begun, held);
+                    self.report_committed(batch.commit, begun, held);
                     return Ok(());
                 }
                 Ok(Err(sentence)) => {
-                    self.tell(WorkerEvent::Fails(sentence));
+                    batch.drop_puts();
+                    self.report(WorkerEvent::RolledBack(sentence));
                     self.rest(&mut pause)?;
                 }
                 Err(Stop::Lost(sentence, _)) => return Err(Stop::Lost(sentence, Some(batch))),
-                Err(Stop::Ended) => return Err(Stop::Ended),
+                Err(stop) => return Err(stop),
             }
         }
     }
 
-    /// Brings the log into the file. If there is no room for that now, there may be after the next batch.
-    fn checkpoint(&mut self, statements: &mut Statements<'_>, held: &mut HeldFile) -> Result<(), Stop> {
+    /// Brings the log into the file. If the disk is full, that may change by the next batch.
+    pub(super) fn checkpoint(&mut self, statements: &mut Statements<'_>, held: &mut HeldFile) -> Result<(), Stop> {
         self.look_before(held)?;
         let begun = Instant::now();
         match statements.checkpoint().map_err(FileTrouble::from) {
             Ok(()) => {
+                self.is_slow = begun.elapsed() > SLOW;
                 self.look_after(held)?;
                 if self.log_fault.end() {
-                    info!("the log of {} is brought into it again", self.place.path.display());
+                    info!("checkpoints of {} work again", self.place.path.display());
                 }
-                self.tell(WorkerEvent::Checkpointed { took: begun.elapsed().into(), look: held.look });
+                self.report(WorkerEvent::Checkpointed { took: begun.elapsed().into(), look: held.look });
                 Ok(())
             }
             Err(FileTrouble::Passing(sentence)) => {
+                self.look_after(held)?;
                 if self.log_fault.begin(&sentence) {
-                    warn!("the log of {} cannot be brought into it now: {sentence}", self.place.path.display());
+                    warn!("cannot checkpoint {}: {sentence}", self.place.path.display());
                 }
                 self.rest(&mut FIRST_PAUSE.clone())
             }
@@ -281,7 +318,7 @@ impl Worker {
         }
     }
 
-    /// Returns the next order; None if there is none for so long.
+    /// Returns the next order; None if none comes in this time.
     pub(super) fn next(&mut self, patience: Option<Duration>) -> Result<Option<WorkerOrder>, Stop> {
         if let Some(order) = self.later.pop_front() {
             return Ok(Some(order));
@@ -301,7 +338,8 @@ impl Worker {
         self.later.push_back(order);
     }
 
-    /// Waits before the same is tried again, the longer the more often; if the daemon ends meanwhile, it is tried once more at once.
+    /// Waits before another attempt, each time for longer; if the daemon ends meanwhile, the last attempt is made at
+    /// once.
     pub(super) fn rest(&mut self, pause: &mut Duration) -> Result<(), Stop> {
         if self.is_ending {
             return Err(Stop::Ended);
@@ -326,28 +364,28 @@ impl Worker {
         self.is_ending = true;
     }
 
-    /// Returns how long the first pause before another try is.
+    /// Returns the first pause before another attempt.
     pub(super) fn first_pause() -> Duration {
         FIRST_PAUSE
     }
 
-    pub(super) fn tell_committed(&self, commit: Commit, begun: Instant, held: &HeldFile) {
-        self.tell(WorkerEvent::Committed { commit, took: begun.elapsed().into(), look: held.look });
+    pub(super) fn report_committed(&self, commit: Commit, begun: Instant, held: &HeldFile) {
+        self.report(WorkerEvent::Committed { commit, took: begun.elapsed().into(), look: held.look });
     }
 
-    pub(super) fn tell_refused(&self, refused: Vec<RefusedRow>) {
+    pub(super) fn report_refused(&self, refused: Vec<RefusedRow>) {
         if !refused.is_empty() {
-            self.tell(WorkerEvent::Refused(refused));
+            self.report(WorkerEvent::Refused(refused));
         }
     }
 
-    pub(super) fn tell_works(&self, held: &HeldFile) {
-        self.tell(WorkerEvent::Works { opening: self.mark.opening, queue: self.queue, look: held.look });
+    pub(super) fn report_works(&self, held: &HeldFile) {
+        self.report(WorkerEvent::Works { opening: self.mark.opening, queue: self.queue, look: held.look });
     }
 
-    pub(super) fn tell(&self, told: WorkerEvent) {
-        // If the loop has gone, it wants to know nothing.
-        let _ = self.told.send(told);
+    pub(super) fn report(&self, event: WorkerEvent) {
+        // A loop that has ended needs no event.
+        let _ = self.events.send(event);
         self.wake.wake();
     }
 }

@@ -1,44 +1,92 @@
-//! Work that goes on in slices, so that others are served between them: long commands, and what is given back, dropped or forgotten
-//! bit by bit.
+//! Work in slices, so that others are served between them: long commands, and jobs and tubes that are given back,
+//! dropped or forgotten.
 
-use super::sweeps::{Sweep, SweepId};
-use super::{Step, Timer};
-use poolcounter_core::id::Id;
+use super::ids::{GateId, SweepId};
+use super::watches::Watches;
+use super::{JobState, Reply, Step, Timer};
+use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::slices::Slices;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use slab::Slab;
 use std::ops::{Index, IndexMut};
 
-/// Largest distance of a timer from where it should be: one turn of the wheel.
+/// Greatest inaccuracy of a timer: one turn of the wheel.
 const TICK: Span = Span::from_millis(1);
-/// Cost of a job that changes its place, or of a tube that learns of a setting: a microsecond.
+/// Cost of a job that changes its place, or of a tube that gets a setting: a microsecond.
 pub(super) const COST: u32 = 4;
 /// Cost of a job that becomes ready because its time has come: half a microsecond.
 pub(super) const DUE_COST: u32 = 2;
 
-/// A kind of background work.
+/// Kind of background work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Task {
-    /// A command goes on.
+    /// Continue a command.
     Sweep(SweepId),
-    /// Jobs of connections that are gone are given back.
+    /// Give back jobs of connections that have ended.
     Orphans,
-    /// Root jobs and hidden tubes are forgotten.
+    /// Remove watches of connections that have ended.
+    Unwatch,
+    /// Forget root jobs and hidden tubes.
     Forget,
-    /// Connections that wait are served.
+    /// Buried jobs expire.
+    Expire,
+    /// Store delays and pauses anew.
+    Deadlines,
+    /// Serve waiting connections.
     Serve,
 }
 
-/// Commands under way, and the work that goes on in slices.
+/// Progress of storing all deadlines.
+pub(super) enum DeadlinePlace {
+    /// Behind this pause.
+    Pauses((Time, Box<[u8]>)),
+    /// Before the job at this position of the table.
+    Jobs(usize),
+}
+
+/// Work on each tube or job.
+pub(super) enum Work {
+    /// Update the tube's settings; a gate may be removed at the end.
+    Refresh { reply: Reply, retired: Option<GateId> },
+    /// Update the limits of the groups up to this position.
+    Groups { reply: Reply, end: usize },
+    /// Delete jobs in this state, or in any but reserved; reserved ones are found in the table of jobs.
+    Clear(Option<JobState>),
+    /// Make buried and delayed jobs ready.
+    KickAll,
+    /// Make this many buried jobs ready; if there were none, delayed ones.
+    Kick { left: u32, buried: bool },
+}
+
+/// A command under way.
+pub(super) struct Sweep {
+    /// Connection that gets the reply.
+    pub conn: Option<ConnId>,
+    pub pattern: Box<[u8]>,
+    /// Time of the request.
+    pub since: Time,
+    /// Position of the next tube, group or job.
+    pub next: usize,
+    pub work: Work,
+    pub count: u64,
+}
+
+/// Commands under way, and other work in slices.
 #[derive(Default)]
 pub(super) struct Background {
     sweeps: Slab<Sweep>,
     tasks: Slices<Task>,
-    /// Armed for the next slice while the store has as much to do as it may.
+    /// Watches of connections that have ended.
+    pub left: Vec<Watches>,
+    /// Progress of storing delays and pauses anew.
+    pub deadlines: Option<DeadlinePlace>,
+    /// Timer of the next slice while the store is as busy as it may be.
     pause: Option<TimerId>,
-    /// Armed for what is to be forgotten next.
+    /// Timer of the next root job or tube that is forgotten.
     forget: Option<TimerId>,
+    /// Timer of the buried job that expires next.
+    expiry: Option<TimerId>,
 }
 
 impl Background {
@@ -57,7 +105,7 @@ impl Background {
         self.sweeps.iter().map(|(place, sweep)| (SweepId::from_index(place), sweep))
     }
 
-    /// Returns every command, to be changed.
+    /// Returns every command, for changes.
     pub fn sweeps_mut(&mut self) -> impl Iterator<Item = &mut Sweep> {
         self.sweeps.iter_mut().map(|(_, sweep)| sweep)
     }
@@ -67,14 +115,19 @@ impl Background {
         self.sweeps.is_empty()
     }
 
-    /// Returns whether this work is to go on.
+    /// Returns true when no command is under way, and the watches of connections that have ended are removed.
+    pub fn is_done(&self) -> bool {
+        self.has_no_sweeps() && self.left.is_empty()
+    }
+
+    /// Returns whether this task is queued.
     pub fn has(&self, task: Task) -> bool {
         self.tasks.iter().any(|queued| *queued == task)
     }
 
-    /// Returns whether all work that a handover cannot have is done.
+    /// Returns whether all work that a handover cannot contain is done.
     pub fn is_settled(&self) -> bool {
-        self.tasks.iter().all(|task| *task == Task::Forget)
+        self.tasks.iter().all(|task| matches!(task, Task::Forget | Task::Expire))
     }
 
     /// Returns the number of tasks.
@@ -82,7 +135,7 @@ impl Background {
         self.tasks.len()
     }
 
-    /// Adds a task behind the others, unless it is there.
+    /// Adds a task behind the others, unless it is queued already.
     pub fn push(&mut self, task: Task) {
         if !self.has(task) {
             self.tasks.push(task);
@@ -94,7 +147,7 @@ impl Background {
         self.tasks.pop()
     }
 
-    /// Asks for the next slice, if there are tasks: at once, or a little later while the store has as much to do as it may.
+    /// Asks for the next slice, if there are tasks: at once, or a little later while the store is as busy as it may be.
     pub fn go_on(&mut self, is_backed_up: bool, step: &mut Step<'_, '_>) {
         if !is_backed_up {
             self.tasks.go_on(Timer::Work, step.timers);
@@ -108,7 +161,7 @@ impl Background {
         self.pause.take().into_iter().for_each(TimerId::fired);
     }
 
-    /// Keeps the timer for what is to be forgotten next at this time, or earlier.
+    /// Keeps the timer of the next thing to forget at this time, or earlier.
     pub fn forget_at(&mut self, next: Option<Time>, timers: &mut Timers<'_, Timer>) {
         keep_timer_at(&mut self.forget, next, Timer::Forget, timers);
     }
@@ -118,19 +171,29 @@ impl Background {
         self.forget.take().into_iter().for_each(TimerId::fired);
     }
 
-    /// Returns whether something is to be forgotten.
+    /// Keeps the timer of the buried job that expires next at this time, or earlier.
+    pub fn expire_at(&mut self, next: Option<Time>, timers: &mut Timers<'_, Timer>) {
+        keep_timer_at(&mut self.expiry, next, Timer::Expire, timers);
+    }
+
+    /// Notes that this timer has fired.
+    pub fn expiry_is_due(&mut self) {
+        self.expiry.take().into_iter().for_each(TimerId::fired);
+    }
+
+    /// Returns whether something will be forgotten.
     pub fn will_forget(&self) -> bool {
         self.forget.is_some() || self.has(Task::Forget)
     }
 
-    /// Returns how many timers are armed.
+    /// Returns the number of armed timers.
     pub fn timers(&self) -> usize {
-        [&self.pause, &self.forget].into_iter().flatten().count()
+        [&self.pause, &self.forget, &self.expiry].into_iter().flatten().count()
     }
 
-    /// Returns all timers, which are taken out.
+    /// Takes out and returns all timers.
     pub fn take_timers(&mut self) -> impl Iterator<Item = TimerId> {
-        [self.pause.take(), self.forget.take()].into_iter().flatten()
+        [self.pause.take(), self.forget.take(), self.expiry.take()].into_iter().flatten()
     }
 }
 

@@ -1,20 +1,18 @@
-//! Questions about very many tubes, jobs or connections: answered bit by bit, so that others are served between. Each answer
-//! goes on from a place in a table, and tells of what is there when its turn comes.
+//! Questions about very many tubes, jobs or connections: answered in slices, so that others are served between. Each
+//! answer goes on from a position in a table, and shows entries as they are when their slice comes.
 
-use super::State;
 use super::conns::Held;
+use super::feeds::Feed;
 use super::ids::TubeId;
 use super::job::{Job, JobId};
-use super::queries::{JobStats, Summary};
+use super::queries::{JobStats, Summaries, Summary, TubeStats};
 use super::sums::SumBy;
-use super::sweeps::JobState;
+use super::{JobState, State};
+use poolcounter_core::id::Id as _;
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BinaryHeap};
-
-/// Summaries with the names of what they are of.
-pub type Summaries = Vec<(Vec<u8>, Summary)>;
 
 /// A `list-jobs` under way.
 #[derive(Debug)]
@@ -23,27 +21,27 @@ pub struct Listing {
     state: JobState,
     limit: usize,
     after: JobId,
-    /// The lowest numbers that were found.
+    /// Lowest numbers found so far.
     lowest: BinaryHeap<JobId>,
 }
 
 impl Listing {
-    /// Begins to list the jobs of a tube in this state with the lowest numbers above `after`.
+    /// Returns a list of the jobs of a tube in this state, with the lowest numbers above `after`.
     pub fn new(tube: TubeName<'_>, state: JobState, limit: u32, after: JobId) -> Self {
         Listing { tube: tube.bytes().into(), state, limit: limit as usize, after, lowest: BinaryHeap::new() }
     }
 
-    /// Returns true when a job is one of those that are listed.
+    /// Returns true if a job belongs to the list.
     pub fn has(&self, job: &JobStats<'_>) -> bool {
         job.state == self.state && *job.tube == *self.tube
     }
 
-    /// Returns how many bytes the numbers that were found take.
+    /// Returns the bytes of the numbers found so far.
     pub fn bytes(&self) -> usize {
         self.lowest.capacity() * size_of::<JobId>()
     }
 
-    /// Returns the numbers that were found, ascending. Some may be elsewhere by now.
+    /// Takes the numbers that were found, ascending. Some of these jobs may have moved by now.
     pub fn take(&mut self) -> Vec<JobId> {
         std::mem::take(&mut self.lowest).into_sorted_vec()
     }
@@ -66,14 +64,87 @@ impl Listing {
     }
 }
 
+/// A `stats-tube` under way: connections that have a watch which covers the tube, and those of them that wait.
+#[derive(Debug)]
+pub struct Watchers {
+    tube: Box<[u8]>,
+    /// Connections before this one have their sets of watches; None if all have.
+    next_conn: Option<usize>,
+    pub(super) watching: u64,
+    pub(super) waiting: u64,
+}
+
+impl Watchers {
+    /// Begins to count the connections that watch a tube.
+    pub fn new(tube: TubeName<'_>) -> Self {
+        Watchers { tube: tube.bytes().into(), next_conn: Some(0), watching: 0, waiting: 0 }
+    }
+
+    /// Returns the name of the tube.
+    pub fn tube(&self) -> &[u8] {
+        &self.tube
+    }
+}
+
 impl State {
-    /// Looks at the jobs in so many places of their table from this one on, and returns the next place if there are more. A queue
-    /// that is no longer than that is gone through at once.
+    /// Counts the watchers in at most `most` sets of watches, from the place `first` of their table on, once every
+    /// connection has its set. Returns the next place if there are more.
+    pub fn count_watchers(&mut self, watchers: &mut Watchers, first: usize, most: usize) -> Option<usize> {
+        let before = self.visited;
+        while let Some(conn) = watchers.next_conn.and_then(|next| self.conns.next_loose(next)) {
+            if self.visited - before >= most {
+                return Some(first);
+            }
+            watchers.next_conn = Some(conn.index() + 1);
+            self.enter_set(conn);
+            self.visited += 1;
+        }
+        watchers.next_conn = None;
+        let feeds: Vec<&Feed> = self.feeds.covering(&watchers.tube).map(|feed| &self.feeds[feed]).collect();
+        let (sets, next) = self.sets.slice(first, most);
+        let mut visited = feeds.len();
+        for (id, set) in sets.metered() {
+            visited += 1;
+            if feeds.iter().any(|feed| feed.sets.contains(&id)) {
+                watchers.watching += u64::from(set.conns);
+                watchers.waiting += u64::from(set.waiting.len());
+            }
+        }
+        self.visited += visited;
+        next
+    }
+
+    /// Returns the statistics of a tube, with the counted watchers.
+    pub fn tube_stats(&self, watchers: &Watchers, now: Time) -> Option<TubeStats<'_>> {
+        let Watchers { watching, waiting, .. } = *watchers;
+        let tube = &self.tubes[self.tubes.find_visible(watchers.tube())?];
+        let [ready, reserved, delayed, buried] = tube.counts();
+        let pause = tube.paused;
+        Some(TubeStats {
+            name: &tube.name,
+            urgent: u64::from(tube.urgent),
+            ready,
+            reserved,
+            delayed,
+            buried,
+            total_jobs: tube.total_jobs,
+            using: u64::from(tube.using),
+            watching,
+            waiting,
+            deletes: tube.deletes,
+            pauses: tube.pauses,
+            pause: pause.map_or(0, |pause| pause.seconds),
+            pause_left: pause.map_or(0, |pause| pause.until.since(now).as_micros() / 1_000_000),
+        })
+    }
+
+    /// Examines the jobs at `most` positions of their table from `first` on, and returns the next position if there are
+    /// more. A queue that is no longer than that is examined at once.
     pub fn list_more(&self, listing: &mut Listing, first: usize, most: usize) -> Option<usize> {
         let id = self.tubes.find(&listing.tube)?;
         let tube = &self.tubes[id];
         let length = match listing.state {
-            // What is reserved is known by its holder.
+            // Reserved jobs are found through their holders.
             JobState::Reserved => self.conns.len() as u64 + self.count_in(JobState::Reserved),
             state => tube.counts()[state as usize],
         };
@@ -103,20 +174,19 @@ impl State {
         }
     }
 
-    /// Returns the names of so many tubes at most from this place on, and the place of those behind them.
+    /// Returns the names of at most `most` tubes from a position on, and the next position.
     pub fn tubes_from(&self, first: usize, most: usize) -> (impl Iterator<Item = &[u8]>, Option<usize>) {
         let (tubes, next) = self.tubes.slice(first, most);
         (tubes.map(|tube| &*tube.name), next)
     }
 
-    /// Returns what there is to know of so many tubes at most from this place on, and the place of those behind them.
+    /// Returns the summaries of at most `most` tubes from a position on, and the next position.
     pub fn summary_of_tubes(&self, first: usize, most: usize, now: Time) -> (Summaries, Option<usize>) {
         let (tubes, next) = self.tubes.slice(first, most);
         (tubes.map(|tube| self.summary_of_tube(tube, now)).collect(), next)
     }
 
-    /// Returns what there is to know of so many sums at most from this place on, by name, and the place of those behind
-    /// them.
+    /// Returns the summaries of at most `most` sums from a position on, by name, and the next position.
     pub fn summary_of_sums(&self, by: SumBy, first: usize, most: usize, now: Time) -> (Summaries, Option<usize>) {
         let (sums, next) = self.tubes.sums.slice(by, first, most);
         let summaries = sums.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now)));
@@ -125,8 +195,8 @@ impl State {
         (summaries, next)
     }
 
-    /// Adds what there is to know of so many connections at most from this place on to what is known of their runners, and returns
-    /// the place of those behind them.
+    /// Adds the summaries of at most `most` connections from a position on to those of their runners, and returns the
+    /// next position.
     pub fn add_runners(
         &self,
         runners: &mut BTreeMap<Vec<u8>, Summary>,

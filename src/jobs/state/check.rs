@@ -1,20 +1,41 @@
-//! Every table compared with every other.
+//! Comparison of every table with every other.
 
-use super::State;
 use super::background::Task;
 use super::ids::{FeedId, LaneId, TubeId};
 use super::job::{Job, JobKey, JobPlacement, URGENT};
 use super::settings::gates_of;
-use super::sweeps::ALL_STATES;
 use super::tube::Rank;
+use super::watches::Watches;
+use super::{ALL_STATES, State};
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::time::Span;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most comparisons of a pattern with a name in one check, which a rehearsal does beside a daemon that serves: clients
+/// decide how many there would be of both. All else is compared in one pass.
+const MOST_MATCHES: usize = 1 << 21;
+
+/// Returns how often each key comes.
+fn counted<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
+    keys.fold(BTreeMap::new(), |mut counts, key| {
+        *counts.entry(key).or_default() += 1;
+        counts
+    })
+}
+
+/// Returns true if the budget allows as many more comparisons, and takes them from it.
+fn may_match(budget: &mut usize, matches: usize) -> bool {
+    let left = budget.checked_sub(matches);
+    *budget = left.unwrap_or(*budget);
+    left.is_some()
+}
 
 impl State {
     /// Compares every table with every other.
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         self.check_jobs();
         self.check_tubes();
@@ -39,18 +60,23 @@ impl State {
             assert_eq!(self.count_in(state), of(place), "{} jobs", state.word());
         }
         let is_urgent = |(_, job): &(JobKey, &Job)| job.place == JobPlacement::Ready && job.pri < URGENT;
+        let buried = jobs().filter(|(_, job)| job.place == JobPlacement::Buried);
+        let buried: BTreeSet<_> = buried.map(|(_, job)| (job.buried_at(), job.id)).collect();
+        let is_kept = self.bounds.bury_ttl != Span::FOREVER;
+        assert_eq!(self.burials, if is_kept { buried } else { BTreeSet::new() }, "buried jobs by time");
         assert_eq!(self.tubes.urgent(), jobs().filter(is_urgent).count() as u64, "urgent jobs");
-        for (key, job) in jobs() {
+        for (_, job) in jobs() {
             assert!(job.id.0 < self.next_id, "a number would be given out twice");
-            self.check_place(key, job);
+            self.check_place(job);
         }
     }
 
-    fn check_place(&self, key: JobKey, job: &Job) {
+    fn check_place(&self, job: &Job) {
         let tube = &self.tubes[job.tube];
         assert!(tube.hidden.is_none(), "a hidden tube has a job");
         match job.place {
-            JobPlacement::Pending => {}
+            // The tubes count these.
+            JobPlacement::Pending | JobPlacement::Buried => {}
             JobPlacement::Ready => {
                 let bucket = job.group().map_or(tube.main, |group| tube.by_group[&group]);
                 let rank = Rank::new(job.pri, job.id);
@@ -64,21 +90,27 @@ impl State {
                 let is_held = self.conns.held(conn, serial).is_some_and(|held| held.contains_key(&(job.at, job.id)));
                 assert!(is_held, "a reserved job is not with its holder");
             }
-            JobPlacement::Buried => {
-                assert!(tube.buried.iter(&self.jobs).any(|buried| buried == key), "a buried job is lost");
-            }
         }
     }
 
     fn check_tubes(&self) {
         self.tubes.check();
+        let by_place = counted(self.jobs.iter().map(|(_, job)| (job.tube, job.place)));
+        let users = counted(self.conns.iter().map(|(_, conn)| conn.used));
+        let watches = self.conns.iter().map(|(_, conn)| &conn.watches).chain(&self.background.left);
+        let watches = watches.flat_map(Watches::sorted);
+        let watchers = counted(watches.filter_map(|watch| self.tubes.find(&watch.pattern)));
         for (id, tube) in self.tubes.iter() {
-            let own =
-                |place: JobPlacement| self.jobs.iter().filter(|(_, job)| job.tube == id && job.place == place).count();
+            let own = |place: JobPlacement| by_place.get(&(id, place)).copied().unwrap_or(0);
             assert_eq!(tube.waiting.iter(&self.jobs).count(), own(JobPlacement::Ready), "ready jobs of a tube");
             assert_eq!(tube.waiting.len() as usize, own(JobPlacement::Ready), "ready jobs of a tube are counted");
-            assert_eq!(tube.buried.len() as usize, own(JobPlacement::Buried), "buried jobs of a tube");
+            let is_buried = |key: JobKey| self.jobs[key].place == JobPlacement::Buried && self.jobs[key].tube == id;
+            assert!(tube.buried.iter(&self.jobs).all(is_buried), "buried jobs of a tube");
+            assert_eq!(tube.buried.len() as usize, own(JobPlacement::Buried), "buried jobs of a tube are counted");
             assert_eq!(tube.delayed.len(), own(JobPlacement::Delayed), "delayed jobs of a tube");
+            let delayed = tube.delayed.iter().filter_map(|(_, id)| self.jobs.find(*id));
+            let retried = delayed.filter(|key| self.jobs[*key].is_retried()).count();
+            assert_eq!(tube.retrying as usize, retried, "jobs of a tube that are tried again");
             assert_eq!(tube.reserved as usize, own(JobPlacement::Reserved), "reserved jobs of a tube");
             assert_eq!(tube.pending as usize, own(JobPlacement::Pending), "pending jobs of a tube");
             let since: Vec<_> = tube.waiting.iter(&self.jobs).map(|key| self.jobs[key].at).collect();
@@ -87,10 +119,9 @@ impl State {
             if self.background.has_no_sweeps() {
                 assert_eq!(tube.paused, self.settings.pause_of(&tube.name), "a tube knows of its pause");
             }
-            let conns = || self.conns.iter().map(|(_, conn)| conn);
-            assert_eq!(tube.using as usize, conns().filter(|conn| conn.used == id).count(), "who uses a tube");
-            let watches = |conn: &super::conns::Conn| conn.watches.of(&tube.name).is_some();
-            assert_eq!(tube.watching as usize, conns().filter(|conn| watches(conn)).count(), "who watches a tube");
+            let of = |counts: &BTreeMap<TubeId, usize>| counts.get(&id).copied().unwrap_or(0);
+            assert_eq!(tube.using as usize, of(&users), "connections that use a tube");
+            assert_eq!(tube.watching as usize, of(&watchers), "connections that watch a tube");
         }
         let may_forget = self.tubes.first_hidden().is_some() || self.roots.len() > 0;
         assert!(!may_forget || self.background.will_forget(), "what is to be forgotten has a timer");
@@ -99,23 +130,29 @@ impl State {
     fn check_limits(&self) {
         let limits = &self.limits;
         limits.check();
+        let group_of = |job: &Job| job.group().map(Id::index);
+        let by_group = counted(self.jobs.iter().filter_map(|(_, job)| group_of(job)));
+        let reserved = self.jobs.iter().filter(|(_, job)| job.place == JobPlacement::Reserved);
+        let reserved = counted(reserved.filter_map(|(_, job)| group_of(job)));
         for (index, group) in &limits.groups {
-            let own = |job: &Job| job.group().is_some_and(|group| group.index() == index);
-            let count = |place: Option<JobPlacement>| {
-                self.jobs.iter().filter(|(_, job)| own(job) && place.is_none_or(|place| job.place == place)).count()
-            };
-            assert_eq!(group.jobs as usize, count(None), "jobs of a group");
+            let of = |counts: &BTreeMap<usize, usize>| counts.get(&index).copied().unwrap_or(0);
+            assert_eq!(group.jobs as usize, of(&by_group), "jobs of a group");
             let gate = &limits.gates[group.gate.index()];
-            assert_eq!(gate.reserved as usize, count(Some(JobPlacement::Reserved)), "reserved jobs of a group");
+            assert_eq!(gate.reserved as usize, of(&reserved), "reserved jobs of a group");
             if self.background.has_no_sweeps() {
                 assert_eq!(gate.limit, limits.limit_of_group(&group.name), "the limit of a group");
             }
         }
+        let mut reserved = BTreeMap::new();
+        for (_, tube) in self.tubes.iter() {
+            tube.counted.iter().for_each(|gate| *reserved.entry(*gate).or_insert(0) += tube.reserved);
+        }
+        let mut budget = MOST_MATCHES;
         for (gate, pattern) in gates_of(&limits.of_tubes) {
             let counts = |tube: &super::tube::Tube| tube.counted.contains(&gate);
-            let reserved: u32 = self.tubes.iter().filter(|(_, tube)| counts(tube)).map(|(_, tube)| tube.reserved).sum();
-            assert_eq!(limits.gates[gate.index()].reserved, reserved, "reserved jobs of a limit");
-            if self.background.has_no_sweeps() {
+            let of_gate = reserved.get(&gate).copied().unwrap_or(0);
+            assert_eq!(limits.gates[gate.index()].reserved, of_gate, "reserved jobs of a limit");
+            if self.background.has_no_sweeps() && may_match(&mut budget, self.tubes.iter().count()) {
                 let pattern = super::Pattern::parse(pattern).expect("only patterns are set");
                 assert!(
                     self.tubes.iter().all(|(_, tube)| counts(tube) == pattern.matches(&tube.name)),
@@ -126,9 +163,12 @@ impl State {
         if self.background.has_no_sweeps() {
             assert_eq!(limits.gates.len(), limits.groups.len() + gates_of(&limits.of_tubes).len(), "gates");
         }
+        let is_in_lane =
+            |tube: &super::tube::Tube| limits.lanes.get(tube.lane.index()).is_some_and(|lane| tube.held == lane.gates);
+        let in_lanes = self.tubes.iter().map(|(_, tube)| tube).filter(|tube| is_in_lane(tube));
+        let in_lanes = counted(in_lanes.map(|tube| tube.lane.index()));
         for (index, lane) in &limits.lanes {
-            let own = self.tubes.iter().filter(|(_, tube)| tube.lane.index() == index && tube.held == lane.gates);
-            assert_eq!(lane.tubes as usize, own.count(), "tubes of a lane");
+            assert_eq!(lane.tubes as usize, in_lanes.get(&index).copied().unwrap_or(0), "tubes of a lane");
         }
         for (id, gate) in &limits.gates {
             for (pri, since, bucket) in &gate.parked {
@@ -144,9 +184,12 @@ impl State {
     fn check_sets(&self) {
         self.sets.check();
         self.feeds.check();
+        let conns = counted(self.conns.iter().filter_map(|(_, conn)| conn.set));
+        let giving: Vec<TubeId> =
+            self.tubes.iter().map(|(tube, _)| tube).filter(|tube| self.has_some_to_give(*tube)).collect();
+        let mut budget = MOST_MATCHES;
         for (id, set) in self.sets.iter() {
-            let conns = self.conns.iter().filter(|(_, conn)| conn.set == Some(id));
-            assert_eq!(set.conns as usize, conns.count(), "connections of a set");
+            assert_eq!(set.conns as usize, conns.get(&id).copied().unwrap_or(0), "connections of a set");
             let first = set.waiting.front().and_then(|conn| self.conns[conn].wait).map(|wait| wait.ticket);
             for (watch, (feed, ticket)) in set.watches.iter().zip(&set.feeds) {
                 let feed = &self.feeds[*feed];
@@ -158,9 +201,12 @@ impl State {
             if first.is_some() && set.awake.is_none() && !self.is_shut && !self.has_news() {
                 assert!(set.feeds.iter().all(|(_, ticket)| *ticket > 0), "a set waits for all its feeds");
                 let is_watched = |tube: &TubeId| set.feeds.iter().any(|(feed, _)| self.covers(*feed, *tube));
-                let mut watched = self.tubes.iter().map(|(tube, _)| tube).filter(is_watched);
-                let full = watched.find(|tube| self.has_some_to_give(*tube));
-                assert_eq!(full, None, "{id:?} waits for a job that is there");
+                let mut plain = set.feeds.iter().filter_map(|(feed, _)| self.feeds[*feed].tube);
+                assert!(!plain.any(|tube| self.has_some_to_give(tube)), "{id:?} waits for a job that is there");
+                if may_match(&mut budget, giving.len() * set.feeds.len()) {
+                    let full = giving.iter().copied().find(is_watched);
+                    assert_eq!(full, None, "{id:?} waits for a job that is there");
+                }
             }
         }
         assert!(!self.has_news() || self.is_shut || self.background.has(Task::Serve), "who waits is served later");
@@ -168,16 +214,21 @@ impl State {
     }
 
     fn check_feeds(&self) {
+        let mut budget = MOST_MATCHES;
+        let tubes = self.tubes.iter().count();
         for (id, feed) in self.feeds.iter() {
-            let covered = self.tubes.iter().filter(|(tube, _)| self.covers(id, *tube)).map(|(tube, _)| tube);
             if feed.is_plain {
-                assert_eq!(feed.tube, covered.last(), "the tube of a name");
+                assert_eq!(feed.tube, self.tubes.find(&feed.pattern), "the tube of a name");
                 continue;
             }
+            if !may_match(&mut budget, tubes) {
+                continue;
+            }
+            let covered = self.tubes.iter().filter(|(tube, _)| self.covers(id, *tube)).map(|(tube, _)| tube);
             let known = covered.filter(|tube| tube.index() < feed.known);
             let own = known.filter_map(|tube| Some((self.tubes[tube].lane, self.tubes[tube].standing(tube)?)));
             let standings = feed.lanes.iter().flat_map(|(lane, list)| list.iter().map(|standing| (*lane, *standing)));
-            assert!(own.collect::<std::collections::BTreeSet<_>>().into_iter().eq(standings), "the tubes of a feed");
+            assert!(own.collect::<BTreeSet<_>>().into_iter().eq(standings), "the tubes of a feed");
         }
         for (id, feed) in self.feeds.iter().filter(|(_, feed)| !feed.waiters.is_empty()) {
             let plain = feed.tube.filter(|tube| self.tubes[*tube].first.is_some()).map(|tube| self.tubes[tube].lane);
@@ -189,7 +240,10 @@ impl State {
                 let first = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
                 first.is_some_and(|wait| wait.ticket >= ticket) && self.sets[set].awake.is_none()
             };
-            if feed.waiters.iter().any(|(ticket, set)| waits(*ticket, *set)) && !self.is_shut && !self.has_news() {
+            let is_waited_for = || feed.waiters.iter().any(|(ticket, set)| waits(*ticket, *set));
+            let held = |lane: &LaneId| self.limits.lanes[lane.index()].held.len();
+            let matches = feed.lanes.keys().chain(&plain).map(held).sum();
+            if !self.is_shut && !self.has_news() && may_match(&mut budget, matches) && is_waited_for() {
                 assert!(feed.lanes.keys().chain(&plain).all(is_noted), "a limit knows of a feed that waits for it");
             }
         }
@@ -200,7 +254,7 @@ impl State {
         pattern.matches(&self.tubes[tube].name)
     }
 
-    /// Returns whether a tube has a job that nothing holds back.
+    /// Returns whether a tube has a job that neither a limit nor a pause holds back.
     fn has_some_to_give(&self, id: TubeId) -> bool {
         let tube = &self.tubes[id];
         let is_free = |bucket: super::ids::BucketId| {
@@ -217,15 +271,17 @@ impl State {
             for (_, job) in conn.held.keys() {
                 assert!(self.held_by(id, *job).is_some(), "a connection has a job that is not its own");
             }
-            if conn.wait.is_some() {
-                waiting += 1;
-                let set = conn.set.expect("a connection that waits has a set");
-                assert!(self.sets.has_waiting(set, id), "a connection that waits is not in its set");
-            }
+            waiting += u64::from(conn.wait.is_some());
+        }
+        for (id, set) in self.sets.iter() {
+            let is_own = |conn: ConnId| self.conns[conn].set == Some(id) && self.conns[conn].wait.is_some();
+            assert!(self.sets.waiting_in(set).all(is_own), "a connection that waits is in its set");
         }
         assert_eq!(self.sets.waiting(), waiting, "connections that wait");
         let is_given_back = !self.conns.has_orphans() || self.background.has(Task::Orphans);
         assert!(is_given_back, "what connections held that are gone is given back");
+        let is_unwatched = self.background.left.is_empty() || self.background.has(Task::Unwatch);
+        assert!(is_unwatched, "watches of connections that are gone are removed");
         for (id, sweep) in self.background.sweeps() {
             assert!(self.background.has(Task::Sweep(id)), "a command goes on");
             let knows = |conn: ConnId| self.conns[conn].sweep == Some(id);

@@ -1,9 +1,9 @@
-//! Changes that must outlive the process: those since the last batch, and which batches are committed.
+//! Changes that must outlive the process: those since the last batch, and the batches that are committed.
 
-use super::job::{JobId, JobKey, JobPlacement};
-use super::placement::To;
+use super::background::COST;
+use super::ids::RootId;
+use super::job::{JobId, JobKey, JobPlacement, To};
 use super::record::{Record, Stored, record_of};
-use super::roots::RootId;
 use super::{SLICE, State, Step};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::meter;
@@ -12,11 +12,12 @@ use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// The number of a batch.
+/// Number of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Commit(pub u64);
 
-/// One change. Its present value is looked up when the batch is taken, so that changes of one job in a batch are one.
+/// One change. Its present value is looked up when the batch is taken, so several changes of one job in a batch become
+/// one.
 pub(super) enum Change {
     Job(JobId),
     Gone(JobId),
@@ -25,7 +26,7 @@ pub(super) enum Change {
     Setting(SettingKind, Box<[u8]>),
 }
 
-/// Which table a setting is in.
+/// Kind of a setting: the table that it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SettingKind {
     Limit,
@@ -37,46 +38,49 @@ pub(super) enum SettingKind {
     File,
 }
 
-/// Bytes that are reckoned for a change beside those of a body: its row.
+/// Estimated bytes of a change beside those of a body: its row.
 const CHANGE_BYTES: usize = 200;
 
-/// Room for so many changes is kept between batches: 40 KiB, so that small batches allocate nothing.
+/// Number of changes for which memory is kept between batches: 40 KiB, so that small batches allocate nothing.
 const KEPT_CHANGES: usize = 1024;
 
-/// Number of changes with which a batch ends: what one step more changes fits into 16,384.
+/// Number of changes with which a batch ends: together with the changes of one more step, it stays within 16,384.
 const FULL_BATCH: usize = 16_384 - 4_096;
 
+/// Number of jobs that a slice makes visible, whatever else there is to do.
+const LEAST_SHOWN: u32 = 128;
+
 pub(super) struct Commits {
-    /// The batch that is being collected.
+    /// Batch that is being collected.
     current: Commit,
     done: Commit,
-    /// The last batch that was handed over.
+    /// Last batch that was handed over.
     taken: Commit,
-    /// The changes of batches that are closed, and of the current one.
+    /// Changes of closed batches, and of the current one.
     changes: VecDeque<Change>,
-    /// Batches to which nothing is added any more, the one that is handed over next first.
+    /// Batches that get no more changes, the next to be handed over first.
     closed: VecDeque<ClosedBatch>,
-    /// Number of the changes in the current batch, and about how many bytes they are.
+    /// Number of the changes in the current batch, and their approximate bytes.
     collected: usize,
     bytes: usize,
     /// Jobs that are not visible yet, by the batch that puts them.
     pending: VecDeque<(Commit, JobId)>,
     is_waited_for: bool,
-    /// No store wants to know: nothing is collected, and what a step changes is committed at its end. The batch that is being
-    /// collected is the one that is done.
+    /// True without a store: nothing is collected, and the changes of a step are committed at its end. The current
+    /// batch is then the last committed one.
     is_off: bool,
     stored_next_id: u64,
-    /// No reservation ends for now: what that changes would be waited for.
+    /// True while no reservation ends, because replies would wait for the change.
     keeps_reserved: bool,
-    /// Number of changes, and about how many bytes, of the batches that are handed over and not committed.
+    /// Number of changes, and approximate bytes, of the batches that are handed over and not committed.
     under_way: (usize, usize),
-    /// Changes and bytes that may wait before no more are taken.
+    /// Changes and bytes that may wait for a commit.
     most: (usize, usize),
-    /// So many bytes of changes make a batch full.
+    /// Bytes of changes with which a batch is full.
     batch_bytes: usize,
 }
 
-/// Batch that is to be handed over, or is being handed over.
+/// Batch that will be handed over, or is being handed over.
 #[derive(Clone, Copy)]
 struct ClosedBatch {
     commit: Commit,
@@ -88,11 +92,11 @@ struct ClosedBatch {
 /// Result of handing over a part of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handed {
-    /// Nothing has changed that a reply waits for or a restart needs.
+    /// No change that a reply waits for or a restart needs.
     Nothing,
-    /// More of the batch is left.
+    /// A part of the batch; more of it is left.
     Part,
-    /// All of this batch is handed over.
+    /// The last part of this batch.
     Batch(Commit),
 }
 
@@ -127,19 +131,19 @@ impl Commits {
 }
 
 impl State {
-    /// Returns how many changes no batch has yet, and about how many bytes they are.
+    /// Returns the number of changes that are not handed over, and their approximate bytes.
     pub fn uncollected(&self) -> (usize, usize) {
         let closed: usize = self.commits.closed.iter().map(|batch| batch.bytes).sum();
         (self.commits.changes.len(), closed + self.commits.bytes)
     }
 
-    /// Returns how many changes are not committed, and about how many bytes they are.
+    /// Returns the number of changes that are not committed, and their approximate bytes.
     pub fn uncommitted(&self) -> (usize, usize) {
         let ((changes, bytes), (others, other_bytes)) = (self.commits.under_way, self.uncollected());
         (changes + others, bytes + other_bytes)
     }
 
-    /// Sets how many changes, and how many bytes of them, may wait for a commit before connections that make more are not read.
+    /// Sets the changes, and their bytes, that may wait for a commit before connections that make more are not read.
     pub fn set_queue(&mut self, changes: usize, bytes: usize) {
         self.commits.most = (changes, bytes);
     }
@@ -149,35 +153,37 @@ impl State {
         self.commits.batch_bytes = bytes;
     }
 
-    /// Returns what [`State::set_queue`] has set.
+    /// Returns the limits that [`State::set_queue`] has set.
     pub(super) fn queue(&self) -> (usize, usize) {
         self.commits.most
     }
 
-    /// Returns true when so much waits for a commit that nobody should change more.
+    /// Returns true if so much waits for a commit that no connection should change more.
     pub fn is_backed_up(&self) -> bool {
         let ((changes, bytes), (most, most_bytes)) = (self.uncommitted(), self.commits.most);
         changes >= most || bytes >= most_bytes
     }
 
-    /// Ends no reservation whose TTR is over, or does so again.
+    /// Sets whether reservations are kept after the end of their TTR.
     pub fn keep_reserved(&mut self, keeps: bool) {
         self.commits.keeps_reserved = keeps;
     }
 
-    /// Returns whether reservations may end whose TTR is over: what that changes is to be committed.
+    /// Returns whether reservations may end after their TTR: the change can be committed soon.
     pub(super) fn may_end_reservations(&self) -> bool {
         !self.commits.keeps_reserved && !self.is_backed_up()
     }
 
-    /// Gives later replies another number to wait for than those before, though for the same batch, so that they can be told apart.
+    /// Gives later replies another number to wait for than earlier ones, though for the same batch, so that they can be
+    /// told apart.
     pub fn split_batch(&mut self) {
         if self.commits.collected > 0 || self.commits.is_waited_for {
             self.commits.current = Commit(self.commits.current.0 + 1);
         }
     }
 
-    /// Begins another batch if the current one is full. Called between two steps: what a step changes is in one batch.
+    /// Begins another batch if the current one is full. Called between two steps: the changes of a step are in one
+    /// batch.
     pub(super) fn close_full_batch(&mut self) {
         if self.commits.collected >= FULL_BATCH || self.commits.bytes >= self.commits.batch_bytes {
             self.close_batch();
@@ -190,7 +196,7 @@ impl State {
         (*current, *collected, *bytes, *is_waited_for) = (Commit(current.0 + 1), 0, 0, false);
     }
 
-    /// Hands over so many changes at most of the oldest batch, as they are now.
+    /// Hands over at most `most` changes of the oldest batch, with their present values.
     pub fn take_batch(&mut self, most: usize, visit: &mut dyn FnMut(Stored<'_>)) -> Handed {
         if self.commits.closed.is_empty() {
             if self.commits.collected == 0 && !self.commits.is_waited_for {
@@ -231,30 +237,49 @@ impl State {
         !self.commits.closed.is_empty() && self.commits.under_way != (0, 0)
     }
 
-    /// No store will ask for changes, and [`State::commit_at_once`] ends each step.
+    /// Turns collecting off: no store will ask for changes, and [`State::commit_at_once`] ends each step.
     pub fn keep_no_changes(&mut self) {
         self.commits.is_off = true;
         self.commits.current = self.commits.done;
     }
 
-    /// Commits what the step has changed, if no store is to know of it.
+    /// Commits the changes of the step, if there is no store.
     pub fn commit_at_once(&mut self, step: &mut Step<'_, '_>) {
         if self.commits.is_off {
             self.committed(self.commits.current, step);
         }
     }
 
-    /// Makes some jobs visible that this batch puts, or one before it. Returns false without doing so when they are few enough for
-    /// [`State::committed`].
+    /// Makes some jobs visible that this batch or an earlier one puts: as many as the budget of the tick allows, and a
+    /// few in any case. Returns false and does nothing if they are few enough for [`State::committed`].
     pub fn show_some(&mut self, commit: Commit, step: &mut Step<'_, '_>) -> bool {
         let are_many = self.commits.pending.get(SLICE as usize).is_some_and(|(waits_for, _)| *waits_for <= commit);
         if are_many {
-            (0..SLICE).for_each(|_| _ = self.show_next(commit, step));
+            for shown in 0..SLICE {
+                if !step.timers.spend(COST) && shown >= LEAST_SHOWN {
+                    break;
+                }
+                self.show_next(commit, step);
+            }
         }
         are_many
     }
 
-    /// The store has this batch and all before it: the jobs that they put are visible.
+    /// Removes some of the jobs whose puts are not committed, as [`State::take_back`] does: as many as the budget of the
+    /// tick allows, and a few in any case. Returns whether there are more.
+    pub fn take_back_some(&mut self, step: &mut Step<'_, '_>) -> bool {
+        for taken in 0..SLICE {
+            if !step.timers.spend(COST) && taken >= LEAST_SHOWN {
+                break;
+            }
+            let Some((_, id)) = self.commits.pending.pop_front() else { break };
+            meter::visit();
+            self.take_back(id, step);
+        }
+        !self.commits.pending.is_empty()
+    }
+
+    /// Notes that the store has this batch and all before it: the jobs that they put become visible.
     pub fn committed(&mut self, commit: Commit, step: &mut Step<'_, '_>) {
         self.commits.done = self.commits.done.max(commit);
         // One batch is under way at a time.
@@ -288,7 +313,7 @@ impl State {
         self.commits.done
     }
 
-    /// Returns the last batch that is not committed, the one that is being collected among them; None if all are.
+    /// Returns the last batch that is not committed, including the one being collected; None if all are committed.
     pub fn last_uncommitted(&self) -> Option<Commit> {
         let Commits { current, done, collected, is_waited_for, is_off, .. } = &self.commits;
         if *is_off {
@@ -298,20 +323,20 @@ impl State {
         (last > *done).then_some(last)
     }
 
-    /// The job is not visible before the batch that is being collected is committed.
+    /// Hides the job until the current batch is committed.
     pub(super) fn wait_for_commit(&mut self, key: JobKey) {
         let commit = self.commits.current;
         self.jobs[key].set_commit(commit.0);
         self.commits.pending.push_back((commit, self.jobs[key].id));
     }
 
-    /// Returns what a reply waits for that promises a change of this step.
+    /// Returns the commit of a reply that promises a change of this step.
     pub(super) fn this_commit(&mut self) -> Option<Commit> {
         self.commits.is_waited_for = !self.commits.is_off;
         self.commits.is_waited_for.then_some(self.commits.current)
     }
 
-    /// Returns what a reply waits for that depends on an earlier change.
+    /// Returns the commit of a reply that depends on an earlier change; None if it is committed.
     pub(super) fn commit_of(&self, commit: Commit) -> Option<Commit> {
         (commit > self.commits.done).then_some(commit)
     }
@@ -320,7 +345,7 @@ impl State {
         self.commits.current
     }
 
-    /// Notes that the store must learn of a job as it is now.
+    /// Notes that the store needs the present values of a job.
     pub(super) fn note_job(&mut self, key: JobKey) {
         if self.commits.is_off {
             return;
@@ -364,13 +389,13 @@ impl State {
     /// Hands over a job with its body.
     pub(super) fn hand_over_whole(&mut self, key: JobKey, visit: &mut dyn FnMut(Stored<'_>)) {
         let State { jobs, tubes, limits, .. } = self;
-        // The body lends itself apart from the rest of its job, so that it can be shared.
+        // The body is lent apart from the rest of its job, so that it can be shared.
         let mut body = std::mem::replace(&mut jobs[key].body, Body::Own(Box::default()));
         visit(Stored::Put(record_of(&jobs[key], tubes, limits), &mut body));
         jobs[key].body = body;
     }
 
-    /// Returns a job as a store has it. One that is reserved is ready there: reservations are not stored.
+    /// Returns a job as a store has it. A reserved job is ready there: reservations are not stored.
     pub(super) fn record(&self, key: JobKey) -> Record<'_> {
         record_of(&self.jobs[key], &self.tubes, &self.limits)
     }
@@ -381,7 +406,7 @@ impl State {
         self.commits.stored_next_id = self.next_id;
     }
 
-    /// Returns the number of the next job as the store was told it.
+    /// Returns the number of the next job that the store knows.
     pub(super) fn stored_next_id(&self) -> u64 {
         self.commits.stored_next_id
     }
@@ -391,7 +416,10 @@ impl State {
         for (_, job) in &pending {
             let waits_for = Commit(job.commit());
             assert!(self.commits.done < waits_for && waits_for <= self.commits.current, "a job waits for no commit");
-            assert!(self.commits.pending.contains(&(waits_for, job.id)), "a commit would not show its job");
+            assert!(
+                self.commits.pending.binary_search(&(waits_for, job.id)).is_ok(),
+                "a commit would not show its job"
+            );
         }
         assert!(self.commits.pending.iter().is_sorted(), "commits come in order");
         let closed: usize = self.commits.closed.iter().map(|batch| batch.left).sum();

@@ -1,20 +1,18 @@
-//! Connections: the tube that it uses, that each uses, its watches, its jobs and its wait.
+//! Connections: the tube that each uses, its watches, its jobs and its wait.
 
 mod table;
 
 pub(super) use table::Conns;
 
 use super::background::{COST, DUE_COST, Task};
-use super::ids::{SetId, TubeId};
+use super::ids::{SetId, SweepId, TubeId};
 use super::job::{JobId, JobKey};
 use super::sets::Watch;
-use super::sweeps::SweepId;
 use super::tally::Rates;
 use super::watches::Watches;
-use super::{Reply, State, Step, TubeName};
+use super::{Reply, State, Step, TUBE_BYTES, TubeName};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::ConnId;
-use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use poolcounter_service::access::Holds;
@@ -23,43 +21,61 @@ use std::collections::BTreeMap;
 /// A connection that waits for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wait {
-    /// The lowest has waited longest.
+    /// Number of the wait; the lowest has waited longest.
     pub ticket: u64,
     pub until: Option<Time>,
-    /// Number of jobs that it takes, if it asked for many.
+    /// Number of jobs for a reserve of many; None for one job.
     pub many: Option<u32>,
 }
 
-/// The jobs that a connection has, by when their TTR ends, and since when it has them.
+/// Jobs that a connection holds, by the end of their TTR, with the time of their reservation, which no two share.
 pub(super) type Held = BTreeMap<(Time, JobId), Time>;
 
 /// A connection.
 pub(super) struct Conn {
-    /// Which of those that had its id it is.
+    /// Serial number, which differs among all connections that had the same id.
     pub serial: u32,
     pub used: TubeId,
     pub watches: Watches,
-    /// The set of its watches; None when they changed since it last reserved.
+    /// Set of its watches; None if they have changed since its last reserve.
     pub set: Option<SetId>,
     pub held: Held,
     pub wait: Option<Wait>,
     pub timer: Option<TimerId>,
+    /// Time of the last reservation, each of which has one of its own.
+    pub last_reserved: Time,
+    /// True while the TTRs of its jobs end in the order of their reservations.
+    pub is_in_order: bool,
     pub sweep: Option<SweepId>,
     pub name: Box<[u8]>,
     pub is_producer: bool,
     pub is_worker: bool,
     pub rates: Rates,
-    /// Its reservations that ended without the job being done.
+    /// Number of its reservations that ended without the job being done.
     pub failures: Count,
 }
 
 impl Conn {
-    /// Returns whether it has said who it is.
+    /// Notes that it has a job from now on.
+    pub fn hold(&mut self, held: (Time, JobId), now: Time) {
+        self.last_reserved = now.max(self.last_reserved + APART);
+        self.is_in_order = self.held.last_key_value().is_none_or(|(last, _)| self.is_in_order && *last < held);
+        self.held.insert(held, self.last_reserved);
+    }
+
+    /// Notes that the TTR of one of its jobs ends at another time.
+    pub fn change_deadline(&mut self, old: (Time, JobId), new: (Time, JobId)) {
+        let since = self.held.remove(&old).expect("it holds the job");
+        self.is_in_order = self.held.is_empty();
+        self.held.insert(new, since);
+    }
+
+    /// Returns whether it has identified itself.
     pub fn is_identified(&self) -> bool {
         !self.name.is_empty()
     }
 
-    /// Returns the job that it has whose TTR ends first, and since when it has it.
+    /// Returns its job whose TTR ends first, and the time of that reservation.
     pub fn first_held(&self) -> Option<(JobId, Time)> {
         self.held.first_key_value().map(|((_, job), since)| (*job, *since))
     }
@@ -68,15 +84,17 @@ impl Conn {
 /// The last second of a TTR, in which its holder is warned.
 pub(super) const SAFETY_MARGIN: Span = Span::from_secs(1);
 const TICK: Span = Span::from_millis(1);
+/// Distance of two reservations of one connection at least, so that their order is known.
+const APART: Span = Span::from_micros(1);
 
 impl State {
-    /// A connection begins: it uses and watches `default`. One that began already goes on.
+    /// Adds a connection, which uses and watches `default`. A connection that was added already stays as it is.
     pub fn open(&mut self, id: ConnId) {
         if self.conns.get(id).is_some() {
             return;
         }
         let name = TubeName::DEFAULT.bytes();
-        // For this one there is always room.
+        // `default` has room in any case.
         let used = self.tube_in_any_case(name);
         let tube = &mut self.tubes[used];
         tube.using += 1;
@@ -85,7 +103,8 @@ impl State {
         self.conns.insert(id, used, Watches::new(vec![watch]));
     }
 
-    /// The connection is gone: its jobs are ready again, or delayed or buried as `retry` says; very many of them bit by bit.
+    /// Removes a connection: its jobs become ready again, or delayed or buried as `retry` says; very many of them in
+    /// slices.
     pub fn close(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
         if self.conns.get(id).is_none() {
             return;
@@ -93,7 +112,7 @@ impl State {
         self.stop_waiting(id);
         self.leave_set(id);
         if self.conns.orphan(id) {
-            // Others that are gone have their turn before.
+            // Jobs of connections that ended before come first.
             self.give_orphans_back(true, step);
         }
         let conn = self.conns.remove(id);
@@ -101,35 +120,60 @@ impl State {
         if let Some(sweep) = conn.sweep {
             self.background[sweep].conn = None;
         }
-        for watch in conn.watches.sorted().iter().metered() {
-            self.unwatch_tube(&watch.pattern, step);
-        }
         self.tubes[conn.used].using -= 1;
         self.hide_if_unused(conn.used, step.now, step.timers);
+        self.background.left.push(conn.watches);
+        self.unwatch_left(step);
     }
 
-    /// Gives back what connections held that are gone, as many jobs as one slice has; none while too much waits for a commit, if that may
-    /// be waited for.
+    /// Removes the watches of connections that have ended, within the slice.
+    pub(super) fn unwatch_left(&mut self, step: &mut Step<'_, '_>) {
+        while step.timers.spend(COST) {
+            let Some(watches) = self.background.left.last_mut() else { return };
+            match watches.pop() {
+                Some(watch) => self.unwatch_tube(&watch.pattern, step),
+                None => drop(self.background.left.pop()),
+            }
+        }
+        if !self.background.left.is_empty() {
+            self.go_on(Task::Unwatch, step);
+        }
+    }
+
+    /// Returns the bytes that the watches of a connection and their tubes take; none with the watch of `default` alone.
+    pub fn watch_bytes_of(&self, id: ConnId) -> usize {
+        let watches = self.conns.get(id).map(|conn| &conn.watches).filter(|watches| watches.len() > 1);
+        watches.map_or(0, |watches| watches.bytes() + (watches.len() - 1) * TUBE_BYTES)
+    }
+
+    /// Gives back jobs of connections that have ended, within the slice; none while too much waits for a commit, if
+    /// `may_wait`.
     pub(super) fn give_orphans_back(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
         while !(may_wait && self.is_backed_up()) && step.timers.spend(COST) {
-            let Some(job) = self.conns.next_orphan() else { return };
-            let key = self.jobs.find(job).expect("only jobs that there are were held");
-            self.lose_reservation(key, step);
+            if !self.conns.has_orphans() {
+                return;
+            }
+            let Some(job) = self.conns.next_orphan() else { continue };
+            // One that was deleted meanwhile is none any more.
+            if let Some(key) = self.jobs.find(job) {
+                self.lose_reservation(key, step);
+            }
+            self.conns.forget_orphans();
             self.serve_waiting(step);
         }
-        if self.conns.next_orphan().is_some() {
+        if self.conns.has_orphans() {
             self.go_on(Task::Orphans, step);
         }
     }
 
-    /// The peer of a connection sends no more: it does not wait any longer.
+    /// Ends the wait of a connection whose peer sends no more.
     pub fn hang_up(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
         if self.stop_waiting(id).is_some() {
-            step.tell(id, Reply::TimedOut);
+            step.reply(id, Reply::TimedOut);
         }
     }
 
-    /// Ends the wait of a connection that may not wait any more; returns whether it waited.
+    /// Ends the wait of a connection that may not wait any more, and returns whether it waited.
     pub fn deny_wait(&mut self, id: ConnId) -> bool {
         self.stop_waiting(id).is_some()
     }
@@ -139,7 +183,7 @@ impl State {
         self.conns.get(id).is_some_and(|conn| conn.wait.is_some() || conn.sweep.is_some())
     }
 
-    /// Returns how many jobs a connection has, and whether it waits for some.
+    /// Returns the number of jobs that a connection holds, and of its waits.
     pub fn holds(&self, id: ConnId) -> Holds {
         let Some(conn) = self.conns.get(id) else { return Holds::default() };
         // Lossless: fewer jobs fit into the memory.
@@ -167,7 +211,7 @@ impl State {
         job.place == super::job::JobPlacement::Reserved && job.holder() == (conn, self.conns[conn].serial)
     }
 
-    /// Ends a wait, and returns what it was.
+    /// Ends a wait, and returns it.
     pub(super) fn stop_waiting(&mut self, id: ConnId) -> Option<Wait> {
         let conn = self.conns.get_mut(id)?;
         let wait = conn.wait.take()?;
@@ -181,7 +225,7 @@ impl State {
         self.conns[id].held.first_key_value().is_some_and(|((deadline, _), _)| *deadline <= now + SAFETY_MARGIN)
     }
 
-    /// Keeps the timer of a connection at the next thing that happens to it, or earlier.
+    /// Keeps the timer of a connection at its next deadline, or earlier.
     pub(super) fn arm_conn(&mut self, id: ConnId, timers: &mut Timers<'_, super::Timer>) {
         let conn = &mut self.conns[id];
         let deadline = conn.held.first_key_value().map(|((deadline, _), _)| *deadline);
@@ -200,7 +244,7 @@ impl State {
         conn.timer = Some(timers.arm(next, super::Timer::Conn(id)));
     }
 
-    /// The timer of a connection is due: a TTR ends, or its wait does, or nothing any more.
+    /// Handles a connection's timer: a TTR or its wait may have ended.
     pub(super) fn expire_conn(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
         self.conns[id].timer.take().into_iter().for_each(TimerId::fired);
         self.end_wait_if_due(id, step);
@@ -227,7 +271,7 @@ impl State {
         let conn = &self.conns[id];
         let (Some(wait), Some(set)) = (conn.wait, conn.set) else { return };
         if self.is_later(set) {
-            // Whether there is a job for it is not known yet.
+            // The search for a job for it is not finished.
             self.conns[id].timer = Some(step.timers.arm(step.now + TICK, super::Timer::Conn(id)));
             return;
         }
@@ -239,6 +283,6 @@ impl State {
             return;
         };
         self.stop_waiting(id);
-        step.tell(id, reply);
+        step.reply(id, reply);
     }
 }

@@ -1,12 +1,12 @@
-//! Feeds: the tubes that one name or pattern covers, in an order that all sets of watches with it share, and the sets that wait for
-//! a job of them.
+//! Feeds: the tubes that one name or pattern covers, in an order that all sets of watches with it share, and the sets
+//! that wait for a job of them.
 //!
-//! A feed of a pattern has the tubes that have a job to give, by the priority of their first job and by their *stamp*: when they came to
-//! that priority. Tubes that the same limits of several tubes hold back stand in one *lane*, so that a limit which is reached
-//! hides all of them at once.
+//! A feed of a pattern has the tubes that have a job to give, by the priority of their first job and by their *stamp*:
+//! a number that grows with the time of that priority. Tubes that the same limits of several tubes hold back are in one
+//! *lane*, so that a limit which is reached hides all of them at once.
 //!
-//! Invariant: a tube stands in each feed that covers it and knows it while it has a job that neither its own limit, a pause nor the
-//! limit of a group holds back, as far as it is known that the latter is reached.
+//! Invariant: a tube is in each feed that covers it and knows it while it has a job that neither its own limit, a pause
+//! nor the limit of a group holds back, as far as the latter is known to be reached.
 
 use super::ids::{FeedId, LaneId, SetId, TubeId};
 use poolcounter_core::count::first_before;
@@ -17,7 +17,7 @@ use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
-/// Bytes that are reckoned for a tube in the order of a feed, or of a set's turn.
+/// Estimated bytes of a tube in the order of a feed, or of a set's turn.
 pub(super) const STANDING_BYTES: usize = 40;
 
 /// Position of a tube in a lane: the priority of its first job, its stamp, and the tube.
@@ -26,19 +26,19 @@ pub(super) type Standing = (u32, u64, TubeId);
 /// The tubes that one name or pattern covers.
 pub(super) struct Feed {
     pub pattern: Box<[u8]>,
-    /// Whether it is of one tube.
+    /// True if it is of a name, and so of one tube.
     pub is_plain: bool,
     /// The tube of a plain name, if there is one.
     pub tube: Option<TubeId>,
-    /// Tubes before this slot of their table are in the lanes; the others come bit by bit.
+    /// Slot of the table of tubes: tubes before it are in the lanes, the others are added in slices.
     pub known: usize,
-    /// The tubes of a pattern that have a job to give. No lane is empty.
+    /// Tubes of a pattern that have a job to give. No lane is empty.
     pub lanes: BTreeMap<LaneId, BTreeSet<Standing>>,
     /// Sets that have this watch.
     pub sets: BTreeSet<SetId>,
-    /// Sets that wait, by the ticket of their first connection that waits, or an earlier one. Some do not wait any more.
+    /// Sets that wait, by the ticket of their first waiting connection, or an earlier one. Some may not wait any more.
     pub waiters: BTreeSet<(u64, SetId)>,
-    /// Its place among the feeds that may have a job for a set that waits.
+    /// Ticket among the feeds that may have a job for a waiting set.
     fresh: Option<u64>,
 }
 
@@ -66,9 +66,9 @@ impl Feed {
 pub(super) struct Feeds {
     all: Slab<Feed>,
     by_pattern: PatternMap<FeedId>,
-    /// Changes when a pattern comes or goes: tubes look for their feeds anew.
+    /// Number that changes when a pattern is added or removed: tubes then look for their feeds anew.
     pub epoch: u64,
-    /// Feeds that may have a job for a set that waits, by the ticket of the first or an earlier one.
+    /// Feeds that may have a job for a waiting set, by the ticket of the first set or an earlier one.
     fresh: BTreeSet<(u64, FeedId)>,
     last_stamp: u64,
     standings: usize,
@@ -93,12 +93,32 @@ impl Feeds {
         self.all.iter().map(|(place, feed)| (FeedId::from_index(place), feed))
     }
 
-    /// Returns the bytes that the orders of tubes take.
+    /// Returns the bytes that feeds take, and the orders of tubes in them.
     pub fn bytes(&self) -> usize {
-        self.standings * STANDING_BYTES
+        self.standings * STANDING_BYTES + self.all.len() * size_of::<Feed>() + 2 * self.by_pattern.bytes()
     }
 
-    /// Returns the stamp of a tube that goes to the end of those that wait for their turn.
+    /// Keeps a place for a pattern that a connection watches, whose tubes are looked up with it from its next reserve
+    /// on. Returns false if there are too many arrangements of `*`.
+    pub fn admit(&mut self, pattern: &[u8]) -> bool {
+        let has_room = self.by_pattern.has_room_for(pattern);
+        if has_room {
+            self.by_pattern.hold(pattern);
+        }
+        has_room
+    }
+
+    /// Keeps a place for a pattern in any case.
+    pub fn hold(&mut self, pattern: &[u8]) {
+        self.by_pattern.hold(pattern);
+    }
+
+    /// Notes that a connection does not watch a pattern any more.
+    pub fn let_go(&mut self, pattern: &[u8]) {
+        self.by_pattern.let_go(pattern);
+    }
+
+    /// Returns the stamp of a tube that goes to the end of the turn.
     pub fn next_stamp(&mut self) -> u64 {
         self.last_stamp += 1;
         self.last_stamp
@@ -109,7 +129,8 @@ impl Feeds {
         self.by_pattern.matching(name).copied()
     }
 
-    /// Returns the feed of this name or pattern for one set more. It is made if it is new; then the second is true.
+    /// Returns the feed of this name or pattern, and adds a set to it. A new feed is created; then the second value is
+    /// true.
     pub fn enter(&mut self, pattern: &[u8], set: SetId) -> (FeedId, bool) {
         let known = self.by_pattern.of(pattern).copied();
         let id = known.unwrap_or_else(|| {
@@ -123,7 +144,7 @@ impl Feeds {
         (id, known.is_none())
     }
 
-    /// A set is none any more. With the last one goes the feed, and its tube is returned if it was of one.
+    /// Removes a set. The last one removes the feed, whose tube is returned if it was of one.
     pub fn leave(&mut self, id: FeedId, set: SetId) -> Option<TubeId> {
         self[id].sets.remove(&set);
         if !self[id].sets.is_empty() {
@@ -138,12 +159,12 @@ impl Feeds {
         feed.tube
     }
 
-    /// Returns the feed of exactly this name.
+    /// Returns the feed of exactly this name or pattern.
     pub fn of_name(&self, name: &[u8]) -> Option<FeedId> {
         self.by_pattern.of(name).copied()
     }
 
-    /// Moves a tube of a feed of a pattern, if that knows it.
+    /// Moves a tube within the feed of a pattern, if the feed knows it.
     pub fn move_tube(&mut self, id: FeedId, lane: LaneId, old: Option<Standing>, new: Option<Standing>) {
         let feed = &mut self.all[id.index()];
         if let Some(old) = old {
@@ -161,14 +182,14 @@ impl Feeds {
         }
     }
 
-    /// Notes that a feed may have a job for a set that waits, if it is still there.
+    /// Marks a feed that may have a job for a waiting set, if it still exists.
     pub fn freshen_if_there(&mut self, id: FeedId) {
         if self.all.contains(id.index()) {
             self.freshen(id);
         }
     }
 
-    /// Notes that a feed may have a job for a set that waits.
+    /// Marks a feed that may have a job for a waiting set.
     pub fn freshen(&mut self, id: FeedId) {
         let feed = &mut self.all[id.index()];
         if feed.fresh.is_none()
@@ -179,19 +200,19 @@ impl Feeds {
         }
     }
 
-    /// Notes that a feed has no job for a set that waits.
+    /// Removes the mark of a feed: it has no job for a waiting set.
     pub fn settle(&mut self, id: FeedId) {
         if let Some(ticket) = self[id].fresh.take() {
             self.fresh.remove(&(ticket, id));
         }
     }
 
-    /// Returns the feed that may have a job for the set that has waited longest.
+    /// Returns the marked feed of the set that has waited longest.
     pub fn first_fresh(&self) -> Option<FeedId> {
         self.fresh.first().map(|(_, id)| *id)
     }
 
-    /// Brings the first feed that may have a job to its place. Returns false if that is another one now.
+    /// Moves the first marked feed to its place. Returns false if another one is first then.
     pub fn is_first(&mut self, id: FeedId, ticket: u64) -> bool {
         if self[id].fresh != Some(ticket) {
             self.settle(id);
@@ -205,7 +226,7 @@ impl Feeds {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         let mut standings = 0;
         for (id, feed) in self.iter() {

@@ -1,4 +1,5 @@
-//! Settings of patterns of tubes that the configuration file has. A command overrides one until the file has another value for it.
+//! Settings of patterns of tubes in the configuration file. A command overrides one until the file has another value
+//! for it.
 
 use super::commits::{Change, SettingKind};
 use super::record::Setting;
@@ -7,11 +8,11 @@ use super::{Backoff, Pattern, State, Step};
 /// A setting of the configuration file.
 #[derive(Clone, PartialEq, Debug)]
 pub enum FileSetting {
-    /// A limit of tubes: the pattern, how many, and whether all together.
+    /// Limit of tubes: the pattern, the number, and true if it is of all together.
     Limit(Box<[u8]>, u32, bool),
-    /// A limit of a group.
+    /// Limit of a group.
     GroupLimit(Box<[u8]>, u32),
-    /// A backoff.
+    /// Backoff.
     Retry(Box<[u8]>, Backoff),
     /// Tube of jobs after their last attempt.
     DeadLetter(Box<[u8]>, Box<[u8]>),
@@ -27,7 +28,7 @@ impl FileSetting {
         }
     }
 
-    /// Returns the kind of the setting and what it is of, which no other of the file has.
+    /// Returns the kind of the setting and its pattern or group, a name that is unique in the file.
     pub fn name(&self) -> Box<[u8]> {
         let (kind, of) = self.setting().name();
         [kind.as_bytes(), b" ", of].concat().into()
@@ -38,7 +39,7 @@ impl FileSetting {
     }
 }
 
-/// Returns the absence of the setting with this name.
+/// Returns the removal of the setting with this name.
 fn absence(name: &[u8]) -> Option<Setting<'_>> {
     let space = name.iter().position(|byte| *byte == b' ')?;
     let of = &name[space + 1..];
@@ -52,12 +53,13 @@ fn absence(name: &[u8]) -> Option<Setting<'_>> {
 }
 
 impl State {
-    /// Returns whether the configuration file was compared with what is set.
+    /// Returns whether the configuration file was compared with the settings.
     pub fn has_file(&self) -> bool {
         self.settings.has_file
     }
 
-    /// Sets what the configuration file has that is new there, and takes away what it has no more.
+    /// Applies the settings that are new or changed in the configuration file, and removes those that it does not have
+    /// any more.
     pub fn set_from_file(&mut self, file: &[FileSetting], step: &mut Step<'_, '_>) {
         self.settings.has_file = true;
         let old = std::mem::take(&mut self.settings.from_file);
@@ -77,7 +79,7 @@ impl State {
         }
     }
 
-    /// Sets what nobody waits for, or takes it away.
+    /// Applies or removes a setting without a reply.
     fn set_for_itself(&mut self, setting: Setting<'_>, step: &mut Step<'_, '_>) {
         let (kind, of) = match setting {
             Setting::Limit(pattern, limit) => {

@@ -1,9 +1,8 @@
-//! Queries for the health of the jobs: last parts that are late, fail or have buried jobs, and runners that hold a job for long.
+//! Queries for the health of the jobs: last parts that are late, fail or have buried jobs, and runners with long holds.
 
-use super::State;
 use super::conns::Conn;
 use super::sums::{Sum, SumBy};
-use super::sweeps::JobState;
+use super::{JobState, State};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::Metered as _;
@@ -19,9 +18,9 @@ pub struct PartHealth<'a> {
     pub buried: u64,
     /// Reserved jobs.
     pub reserved: u64,
-    /// Time for which the ready job that is ready for longest has been so.
+    /// Age of the oldest ready job.
     pub oldest: Span,
-    /// The tube of that job.
+    /// Tube of that job, or any of them if none is ready.
     pub tube: &'a [u8],
     /// Reservations, jobs done, and attempts that failed.
     pub events: [u64; 3],
@@ -31,18 +30,18 @@ pub struct PartHealth<'a> {
 pub struct HeldJob<'a> {
     /// The connection.
     pub conn: ConnId,
-    /// The name that it has given; empty without.
+    /// Name given by the client; empty without one.
     pub runner: &'a [u8],
     /// Number of the job whose time to run ends first.
     pub job: u64,
-    /// The tube of that job.
+    /// Tube of that job.
     pub tube: &'a [u8],
-    /// Time for which it has been held.
+    /// Time since its reservation.
     pub span: Span,
 }
 
 impl State {
-    /// Returns the last parts in so many places from this one on, and the place of those behind them.
+    /// Returns the last parts at the `most` positions from `first` on, and the next position.
     pub fn parts_health(&self, first: usize, most: usize, now: Time) -> (Vec<PartHealth<'_>>, Option<usize>) {
         let (sums, next) = self.tubes.sums.slice(SumBy::LastPart, first, most);
         (sums.metered().map(|sum| self.part_health(sum, now)).collect(), next)
@@ -50,19 +49,20 @@ impl State {
 
     fn part_health<'a>(&'a self, sum: &'a Sum, now: Time) -> PartHealth<'a> {
         let [_, reserves, deletes] = sum.tally.events;
+        let oldest = sum.ages.first().map(|(_, tube)| tube);
         PartHealth {
             name: &sum.name,
             ready: sum.counts[JobState::Ready as usize],
             buried: sum.counts[JobState::Buried as usize],
             reserved: sum.counts[JobState::Reserved as usize],
             oldest: self.oldest_of_sum(sum, now),
-            tube: sum.ages.first().map_or(&sum.name, |(_, tube)| &self.tubes[*tube].name),
+            tube: oldest.or(sum.tubes.first()).map_or(&sum.name, |tube| &self.tubes[*tube].name),
             events: [reserves, deletes, sum.tally.failures].map(Count::get),
         }
     }
 
-    /// Returns the jobs that are held for longer than this by connections in so many places from this one on, and the place of those
-    /// behind them.
+    /// Returns the jobs that connections at the `most` positions from `first` on have held for longer than `than`, and
+    /// the next position.
     pub fn held_for<'a>(
         &'a self,
         than: Span,

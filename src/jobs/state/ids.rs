@@ -3,30 +3,38 @@
 use poolcounter_core::id::id;
 
 id! {
-    /// A tube.
+    /// Id of a tube.
     TubeId
 }
 id! {
-    /// The ready jobs of one tube that belong to one group, or to none.
+    /// Id of the ready jobs of one tube that belong to one group, or to none.
     BucketId
 }
 id! {
-    /// A group of jobs.
+    /// Id of a group of jobs.
     GroupId
 }
 id! {
-    /// A limit of several tubes together, or of a group.
+    /// Id of a limit of several tubes together, or of a group.
     GateId
 }
 id! {
-    /// The tubes that the same limits hold back.
+    /// Id of the tubes that the same limits hold back.
     LaneId
 }
 id! {
-    /// A name or a pattern that connections watch.
+    /// Id of a name or a pattern that connections watch.
     FeedId
 }
 id! {
-    /// A set of watches.
+    /// Id of a set of watches.
     SetId
+}
+id! {
+    /// Id of a root job.
+    RootId
+}
+id! {
+    /// Id of a command under way that goes through many tubes or jobs.
+    SweepId
 }

@@ -1,9 +1,9 @@
-//! A hash table of jobs whose memory keeps step with them. It knows neither their numbers nor their keys: the caller hashes and
-//! compares.
+//! Hash table of jobs whose memory grows and shrinks with them. It knows neither their numbers nor their keys: the
+//! caller hashes and compares.
 //!
-//! A table that doubles takes three times the room for a while, and moves all its jobs. So there are many small ones, of
-//! which each gets a larger share of the jobs than the one before it, the last twice that of the first: they double one after
-//! the other, and however many jobs there are, a table has about 8 bytes for each.
+//! A table that doubles takes three times the memory for a while, and moves all its jobs. So there are many small ones,
+//! each with a larger share of the jobs than the one before it, the last twice that of the first: they double one after
+//! the other, and at any number of jobs a table has about 8 bytes for each.
 
 use super::job::JobKey;
 use hashbrown::HashTable;
@@ -12,7 +12,7 @@ use poolcounter_core::names::Hash;
 /// Number of small tables: with a million jobs, a thousand are moved when one of them doubles. They take 32 KiB when
 /// all are empty.
 const SHARDS: u64 = 1024;
-/// A table that has room for more jobs than this, and has not an eighth of them, becomes smaller.
+/// Room of a table above which it shrinks when less than an eighth is used.
 const LEAST_SHRUNK: usize = 64;
 
 /// Jobs by hash.
@@ -28,7 +28,7 @@ impl Default for JobIndex {
 }
 
 impl JobIndex {
-    /// Returns how many jobs there are.
+    /// Returns the number of jobs.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -38,13 +38,13 @@ impl JobIndex {
         self.shards[shard_of(hash)].find(hash.0, |key| is_it(*key)).copied()
     }
 
-    /// Adds a job that is not there yet. `hash_of` returns the hash of any that is.
+    /// Adds a job that is not in the table. `hash_of` returns the hash of any job in it.
     pub fn insert(&mut self, hash: Hash, key: JobKey, hash_of: impl Fn(JobKey) -> Hash) {
         self.shards[shard_of(hash)].insert_unique(hash.0, key, |key| hash_of(*key).0);
         self.len += 1;
     }
 
-    /// Takes a job out, and gives memory back that is not needed any more.
+    /// Removes a job, and frees memory that is not needed any more.
     pub fn remove(&mut self, hash: Hash, key: JobKey, hash_of: impl Fn(JobKey) -> Hash) {
         let shard = &mut self.shards[shard_of(hash)];
         let Ok(entry) = shard.find_entry(hash.0, |other| *other == key) else { return };
@@ -56,10 +56,10 @@ impl JobIndex {
     }
 }
 
-/// Returns the table of a hash. Their shares grow by the same factor from one to the next: the place is the logarithm of a
-/// number from 1 to 2, by a parabola that is right to a hundredth.
+/// Returns the table of a hash. Their shares grow by the same factor from one to the next: the index is the logarithm
+/// of a number from 1 to 2, by a parabola that is accurate to a hundredth.
 fn shard_of(hash: Hash) -> usize {
-    // Bits that the tables make no use of themselves.
+    // These bits are not used by the tables themselves.
     let x = hash.0 >> 32 & 0xffff;
     let bent = x * (0x1_0000 - x) / 0x1_0000 * 11 / 32;
     // Lossless: less than SHARDS.

@@ -1,4 +1,5 @@
-//! One job, in few bytes: what most jobs have not is in one small block beside it, and its body may be shared with a store.
+//! One job, in few bytes: values that most jobs lack are in one small block beside it, and its body may be shared with
+//! a store.
 
 use super::ids::{GroupId, TubeId};
 use poolcounter_core::count::SmallCount;
@@ -10,26 +11,39 @@ use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
 
 id! {
-    /// A job's place in the table of jobs.
+    /// Position of a job in the table of jobs.
     JobKey
 }
 
-/// Jobs below this priority are urgent.
+/// Priority below which jobs are urgent.
 pub const URGENT: u32 = 1024;
 
 /// Placement of a job: the queue that it is in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum JobPlacement {
-    /// Put, and not committed yet: nobody sees it. `links` has the commit.
+    /// Put, not committed and not visible yet. `links` has the commit.
     Pending,
-    /// In the queue of its tube and group. `at` is since when, `links` are its neighbours by that.
+    /// In the queue of its tube and group. `at` is the time since which it is ready, `links` are its neighbours by
+    /// that.
     Ready,
-    /// Among the delayed of its tube. `at` is until when.
+    /// Among the delayed jobs of its tube. `at` is the end of its delay.
     Delayed,
-    /// `at` is its deadline, `links` its holder: the id of the connection, and which of those that had this id it was.
+    /// Reserved. `at` is its deadline, `links` its holder: the id and the serial of the connection.
     Reserved,
-    /// In the tube's list of buried jobs.
+    /// In the tube's list of buried jobs. `at` is the time of the burial, as [`Job::buried_at`] reads it.
     Buried,
+}
+
+/// Destination of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum To {
+    Pending,
+    Ready,
+    Delayed(Time),
+    Reserved(ConnId),
+    Buried,
+    /// In no place, to be removed.
+    Nowhere,
 }
 
 /// A job.
@@ -38,7 +52,7 @@ pub(super) struct Job {
     pub body: Body,
     /// Encoded [`Extra`].
     extra: Box<[u8]>,
-    /// Time of its put, in microseconds since the start; before it, if it is older than the server.
+    /// Time of its put, in microseconds since the start; negative if it is older than the server.
     pub created: i64,
     /// A time whose meaning depends on the placement.
     pub at: Time,
@@ -49,11 +63,11 @@ pub(super) struct Job {
     pub ttr: u32,
     pub reserves: SmallCount,
     pub place: JobPlacement,
-    /// Whether the store has it, or gets it with a batch under way.
+    /// True if the store has it, or gets it with a batch under way.
     pub is_stored: bool,
-    /// Whether the batch that is being collected has it.
+    /// True if the current batch has it.
     pub is_dirty: bool,
-    /// Whether it is in its place; not between its making and its first place, and not when it is about to go.
+    /// True while it is in its place: false between its creation and its first place, and before its removal.
     pub is_placed: bool,
 }
 
@@ -68,16 +82,16 @@ pub(super) struct Extra<'a> {
     pub error: &'a [u8],
 }
 
-/// Counts of changes of a job.
+/// Numbers of changes of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct History {
-    /// Its TTR ran out.
+    /// Ends of its TTR.
     pub timeouts: SmallCount,
-    /// It was released.
+    /// Releases.
     pub releases: SmallCount,
-    /// It was buried.
+    /// Buries.
     pub buries: SmallCount,
-    /// It was kicked.
+    /// Kicks.
     pub kicks: SmallCount,
     /// Reservations that ended badly since it was put, kicked or moved.
     pub attempts: SmallCount,
@@ -90,7 +104,7 @@ const HAS_HISTORY: u8 = 8;
 const UNTIL_DELETED: u8 = 16;
 
 impl Extra<'_> {
-    /// Returns the bytes that the extra takes: none if there is nothing to say.
+    /// Returns the bytes of the extra; none if it has only defaults.
     fn encode(&self) -> Box<[u8]> {
         let history = self.history != History::default();
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
@@ -138,10 +152,10 @@ impl Extra<'_> {
     }
 }
 
-/// The bits of a number that are in each of its bytes; the last byte has a zero in the highest bit.
+/// Number of bits of a number in each of its bytes; the last byte has a zero in the highest bit.
 const NUMBER_BITS: u32 = 7;
 
-/// Adds a number, which takes the fewer bytes the smaller it is.
+/// Adds a number; smaller ones take fewer bytes.
 fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >> NUMBER_BITS > 0 {
         bytes.push(number as u8 | 1 << NUMBER_BITS);
@@ -150,12 +164,12 @@ fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Returns how many bytes [`push_number`] adds.
+/// Returns the number of bytes that [`push_number`] adds.
 fn bytes_of(number: u64) -> usize {
     (u64::BITS - number.leading_zeros()).div_ceil(NUMBER_BITS).max(1) as usize
 }
 
-/// The rest of an encoded extra.
+/// Rest of an encoded extra.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -208,7 +222,7 @@ impl Job {
         }
     }
 
-    /// Returns the state in which clients see it. None before its put is committed.
+    /// Returns the state that clients see; None before its put is committed.
     pub fn state(&self) -> Option<JobState> {
         match self.place {
             JobPlacement::Pending => None,
@@ -219,7 +233,7 @@ impl Job {
         }
     }
 
-    /// Returns what it has beyond its fields.
+    /// Returns the values beyond its fields.
     pub fn extra(&self) -> Extra<'_> {
         if self.extra.is_empty() {
             return Extra::default();
@@ -251,12 +265,12 @@ impl Job {
         extra
     }
 
-    /// Returns its key; empty if it has none.
+    /// Returns its key; empty without one.
     pub fn key(&self) -> &[u8] {
         if self.extra.is_empty() { &[] } else { self.extra().key }
     }
 
-    /// Returns the root job that it belongs to, and when that began.
+    /// Returns its root job, and the timestamp of that.
     pub fn root(&self) -> Option<(&[u8], u64)> {
         if self.extra.is_empty() { None } else { self.extra().root }
     }
@@ -266,24 +280,30 @@ impl Job {
         if self.extra.is_empty() { None } else { self.extra().group }
     }
 
-    /// Returns how often what happened to it.
+    /// Returns the numbers of its changes.
     pub fn history(&self) -> History {
         if self.extra.is_empty() { History::default() } else { self.extra().history }
     }
 
-    /// Counts what happened to it.
+    /// Returns whether it has failed since it was put, kicked or moved: while it is delayed, it waits to be tried
+    /// again.
+    pub fn is_retried(&self) -> bool {
+        self.history().attempts > SmallCount::ZERO
+    }
+
+    /// Counts a change. Attempts change in no delayed job.
     pub fn note(&mut self, change: impl FnOnce(&mut History)) {
         let mut extra = self.extra();
         change(&mut extra.history);
         self.extra = extra.encode();
     }
 
-    /// Keeps the text of its last failure.
+    /// Sets the text of its last failure.
     pub fn set_error(&mut self, error: &[u8]) {
         self.extra = Extra { error, ..self.extra() }.encode();
     }
 
-    /// Returns true while others with its key are kept out of its tube.
+    /// Returns true while it keeps other jobs with its key out of its tube.
     pub fn holds_key(&self) -> bool {
         if self.extra.is_empty() {
             return false;
@@ -293,14 +313,20 @@ impl Job {
         !extra.key.is_empty() && (waits || extra.until == Until::Deleted)
     }
 
-    /// Returns the bytes that it takes as `--jobs-max-memory` reckons them.
+    /// Returns its bytes as they count for `--jobs-max-memory`.
     pub fn bytes(&self) -> usize {
         super::JOB_BYTES + self.body.bytes().len() + self.extra.len()
     }
 
-    /// Returns who holds a job that is reserved: the id of the connection, and which of those that had this id it was.
+    /// Returns the holder of a reserved job: the id and the serial of the connection.
     pub fn holder(&self) -> (ConnId, u32) {
         (ConnId::from_index(self.links.0 as usize), self.links.1)
+    }
+
+    /// Returns the time of the burial of a buried job, in microseconds since the start; negative if that was in an
+    /// earlier process.
+    pub fn buried_at(&self) -> i64 {
+        self.at.as_micros().cast_signed()
     }
 
     /// Returns the commit that a pending job waits for.
@@ -312,6 +338,11 @@ impl Job {
     pub fn set_commit(&mut self, commit: u64) {
         self.links = ((commit >> 32) as u32, commit as u32);
     }
+}
+
+/// Returns a moment as signed microseconds since the start.
+pub(super) fn micros(at: Time) -> i64 {
+    i64::try_from(at.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The table of jobs: pages that are given back when the last job of them is gone, an index by number, and one by key.
+//! Table of jobs: pages that are freed with their last job, an index by number, and one by key.
 
 use super::ids::TubeId;
 use super::index::JobIndex;
@@ -8,60 +8,67 @@ use poolcounter_core::names::{Hash, Hashing};
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 
-/// Number of jobs in a page: 22 KiB, so that few survivors of a flood do not hold much.
+/// Number of jobs in a page: 22 KiB, so that few survivors of a flood do not keep much memory.
 const PAGE: usize = 256;
 
-struct Page {
+struct JobPage {
     jobs: Box<[Option<Job>]>,
-    /// One bit per job that is there.
+    /// One bit for each slot with a job.
     used: [u64; PAGE / 64],
 }
 
 /// Every job.
 #[derive(Default)]
 pub(super) struct Jobs {
-    pages: Vec<Option<Page>>,
-    /// The pages that have room, or could be made.
+    pages: Vec<Option<JobPage>>,
+    /// Pages that have room, or could be allocated.
     roomy: BTreeSet<u32>,
     len: usize,
     by_id: JobIndex,
+    /// Greatest number of any job so far. Greater numbers are unused, which needs no look-up for jobs that a store
+    /// gives in order.
+    last: u64,
     by_key: JobIndex,
     hashing: Hashing,
     bytes: usize,
 }
 
 impl Jobs {
-    /// Returns how many jobs there are.
+    /// Returns the number of jobs.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns true when there is no job, and no trace of one.
+    /// Returns true if there is no job, and no trace of one.
     pub fn is_empty(&self) -> bool {
         self.len == 0 && self.by_id.len() == 0 && self.by_key.len() == 0 && self.bytes == 0
     }
 
-    /// Returns the bytes that all jobs take as `--jobs-max-memory` reckons them.
+    /// Returns the bytes of all jobs as they count for `--jobs-max-memory`.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Returns the job with this number.
     pub fn find(&self, id: JobId) -> Option<JobKey> {
+        if id.0 > self.last {
+            return None;
+        }
         self.by_id.find(hash_of_id(id), |key| self[key].id == id)
     }
 
-    /// Adds a job whose number no other has.
+    /// Adds a job with a unique number.
     pub fn insert(&mut self, job: Job) -> JobKey {
         let page = self.roomy.first().copied().unwrap_or_else(|| {
             self.pages.push(None);
             self.roomy.insert(self.pages.len() as u32 - 1);
             self.pages.len() as u32 - 1
         });
-        let entry = self.pages[page as usize].get_or_insert_with(Page::new);
+        let entry = self.pages[page as usize].get_or_insert_with(JobPage::new);
         let slot = entry.vacant().expect("a page with room has a vacant place");
         entry.used[slot / 64] |= 1 << (slot % 64);
         let id = job.id;
+        self.last = self.last.max(id.0);
         self.bytes += job.bytes();
         entry.jobs[slot] = Some(job);
         if entry.vacant().is_none() {
@@ -74,7 +81,7 @@ impl Jobs {
         key
     }
 
-    /// Takes a job out. It must not hold its key any more.
+    /// Removes a job, which must not hold its key any more.
     pub fn remove(&mut self, key: JobKey) -> Job {
         let (page, slot) = (key.index() / PAGE, key.index() % PAGE);
         let Jobs { by_id, pages, .. } = self;
@@ -95,7 +102,7 @@ impl Jobs {
         job
     }
 
-    /// Changes what a job has beyond its fields, and reckons its bytes anew.
+    /// Changes the values of a job beyond its fields, and updates its bytes.
     pub fn change<R>(&mut self, key: JobKey, change: impl FnOnce(&mut Job) -> R) -> R {
         self.bytes -= self[key].bytes();
         let result = change(&mut self[key]);
@@ -103,7 +110,8 @@ impl Jobs {
         result
     }
 
-    /// Returns the job with the lowest number among those that hold this key in this tube and are `meant`.
+    /// Returns the job with the lowest number among those that hold this key in this tube and for which `meant` is
+    /// true.
     pub fn holder_of(&self, tube: TubeId, name: &[u8], meant: impl Fn(JobKey) -> bool) -> Option<JobKey> {
         let hash = hash_of_key(&self.hashing, tube, name);
         let mut lowest: Option<JobKey> = None;
@@ -115,7 +123,7 @@ impl Jobs {
         lowest
     }
 
-    /// Begins to keep others with the job's key out.
+    /// Makes the job hold its deduplication key, which keeps others with it out.
     pub fn hold_key(&mut self, key: JobKey) {
         let Jobs { by_key, pages, hashing, .. } = self;
         let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, at(pages, key).key());
@@ -133,7 +141,7 @@ impl Jobs {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         assert_eq!(self.len, self.iter().count(), "the table of jobs counts them");
         assert_eq!(self.bytes, self.iter().map(|(_, job)| job.bytes()).sum::<usize>(), "their bytes are reckoned");
@@ -148,7 +156,7 @@ impl Jobs {
         }
     }
 
-    /// Returns how many pages there are.
+    /// Returns the number of pages.
     pub fn pages(&self) -> usize {
         self.pages.len()
     }
@@ -165,7 +173,7 @@ impl Jobs {
         (0..self.pages.len()).flat_map(|page| self.of_page(page))
     }
 
-    /// Returns the jobs in so many places from this one on, page by page, and the first place behind them if there are more.
+    /// Returns the jobs at `most` positions from `first` on, page by page, and the next position if there are more.
     pub fn iter_from(&self, first: usize, most: usize) -> (impl Iterator<Item = (JobKey, &Job)>, Option<usize>) {
         let pages = first / PAGE..(first + most).div_ceil(PAGE);
         let next = (pages.end < self.pages.len()).then_some(pages.end * PAGE);
@@ -173,9 +181,9 @@ impl Jobs {
     }
 }
 
-impl Page {
-    fn new() -> Page {
-        Page { jobs: std::iter::repeat_with(|| None).take(PAGE).collect(), used: [0; PAGE / 64] }
+impl JobPage {
+    fn new() -> JobPage {
+        JobPage { jobs: std::iter::repeat_with(|| None).take(PAGE).collect(), used: [0; PAGE / 64] }
     }
 
     fn vacant(&self) -> Option<usize> {
@@ -199,17 +207,17 @@ impl IndexMut<JobKey> for Jobs {
     }
 }
 
-fn at(pages: &[Option<Page>], key: JobKey) -> &Job {
+fn at(pages: &[Option<JobPage>], key: JobKey) -> &Job {
     let page = pages[key.index() / PAGE].as_ref().expect("a job's page is there");
     page.jobs[key.index() % PAGE].as_ref().expect("a job is where its key says")
 }
 
-/// Numbers are given out here, so nobody can make them collide.
+/// Returns the hash of a number. The daemon chooses the numbers, so no client can make them collide.
 fn hash_of_id(id: JobId) -> Hash {
     Hash(id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (id.0 >> 7))
 }
 
 fn hash_of_key(hashing: &Hashing, tube: TubeId, key: &[u8]) -> Hash {
-    // Keys of different tubes fall apart; those of one tube are hashed with a secret.
+    // Keys of different tubes get different hashes; those of one tube are hashed with a secret.
     Hash(hashing.hash(key).0.wrapping_add((tube.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }

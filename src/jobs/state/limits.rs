@@ -1,8 +1,7 @@
-//! Limits of tubes and groups: gates, which count reserved jobs and close when there are as many as may be.
+//! Limits of tubes and groups: gates, which count reserved jobs and close when the limit is reached.
 
-use super::State;
 use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
-use super::sweeps::JobState;
+use super::{JobState, State};
 use poolcounter_core::id::Id;
 use poolcounter_core::meter;
 use poolcounter_core::names::Names;
@@ -13,20 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A limit, as it was set for a pattern of tubes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Limit {
-    /// Each tube may have so many reserved; 0 means any number.
+    /// Most reserved jobs of each tube; 0 means any number.
     Each(u32),
-    /// All tubes together.
+    /// Most reserved jobs of all tubes together.
     All(u32, GateId),
 }
 
-/// A count of reserved jobs with its bound.
+/// A count of reserved jobs with its limit.
 pub(super) struct Gate {
-    /// 0 means any number.
+    /// Most reserved jobs; 0 means any number.
     pub limit: u32,
     pub reserved: u32,
-    /// Lanes that it closes and in which there are jobs that somebody waits for.
+    /// Lanes that it closes and that have jobs for waiting connections.
     lanes: BTreeSet<LaneId>,
-    /// Buckets of its group that were found held back, by priority and by when that was.
+    /// Buckets of its group that were found held back, by priority and by the time of that.
     pub parked: BTreeSet<(u32, u64, BucketId)>,
 }
 
@@ -34,19 +33,19 @@ pub(super) struct Gate {
 pub(super) struct Lane {
     pub gates: Box<[GateId]>,
     pub tubes: u32,
-    /// Feeds with tubes in it for which sets wait, by the ticket of one that waited, while it is closed.
+    /// Feeds with tubes in it and with waiting sets, by the ticket of one that waited, while it is closed.
     pub held: BTreeSet<(u64, FeedId)>,
-    /// The gate at which it is looked at again.
+    /// Gate whose opening makes this lane be examined again.
     watched: Option<GateId>,
 }
 
 impl Gate {
-    /// Returns a gate that counts nothing yet.
+    /// Returns a gate with a count of 0.
     pub fn new(limit: u32) -> Gate {
         Gate { limit, reserved: 0, lanes: BTreeSet::new(), parked: BTreeSet::new() }
     }
 
-    /// Returns whether something is to be looked at when it opens.
+    /// Returns whether a lane or a bucket must be examined when it opens.
     fn holds_some(&self) -> bool {
         !self.lanes.is_empty() || !self.parked.is_empty()
     }
@@ -56,15 +55,15 @@ impl Gate {
     }
 }
 
-/// Jobs that count together.
+/// Group: jobs that count together.
 pub(super) struct Group {
     pub name: Box<[u8]>,
-    /// Number of its jobs, wherever they are.
+    /// Number of its jobs, in any state.
     pub jobs: u32,
     pub gate: GateId,
 }
 
-/// The limits, and what they are limits of.
+/// The limits, and the groups and lanes they apply to.
 #[derive(Default)]
 pub(super) struct Limits {
     pub gates: Slab<Gate>,
@@ -72,10 +71,10 @@ pub(super) struct Limits {
     pub lane_of: BTreeMap<Box<[GateId]>, LaneId>,
     pub groups: Slab<Group>,
     pub group_names: Names<GroupId>,
-    /// Limits that were set, by pattern and by the name of a group, `*` for each.
+    /// Limits as set, by pattern and by the name of a group, `*` for each.
     pub of_tubes: PatternMap<Limit>,
     pub of_groups: BTreeMap<Box<[u8]>, u32>,
-    /// Gates that have opened and that still hold something back.
+    /// Gates that have opened and still hold lanes or buckets back.
     pub opened: BTreeSet<GateId>,
 }
 
@@ -87,8 +86,8 @@ pub(super) struct TubeLimits {
 }
 
 impl Limits {
-    /// Returns the limits of a tube. A limit for each tube holds if it is the most literal of all. Those for all tubes
-    /// together hold beside it, as far as no more literal one exempts the tube; they count it in any case.
+    /// Returns the limits of a tube. A limit for each tube applies if it is the most literal of all. Limits for all
+    /// tubes together apply beside it, unless a more literal one exempts the tube; they count its jobs in any case.
     pub fn of_tube(&self, name: &[u8]) -> TubeLimits {
         let mut each = 0;
         let (mut counted, mut held) = (Vec::new(), Vec::new());
@@ -116,7 +115,7 @@ impl Limits {
         self.group_names.find(hash, |group| &*self.groups[group.index()].name == name)
     }
 
-    /// Returns the group with this name, which is made if it is new. One job more belongs to it.
+    /// Returns the group with this name, and counts one job more in it. A new group is created.
     pub fn join_group(&mut self, name: &[u8]) -> GroupId {
         let group = self.find_group(name).unwrap_or_else(|| {
             let gate = GateId::from_index(self.gates.insert(Gate::new(self.limit_of_group(name))));
@@ -132,7 +131,7 @@ impl Limits {
         group
     }
 
-    /// A job of the group is gone; with the last one, so is the group.
+    /// Counts one job less in a group. The last one removes the group.
     pub fn leave_group(&mut self, group: GroupId) {
         self.groups[group.index()].jobs -= 1;
         if self.groups[group.index()].jobs == 0 {
@@ -142,17 +141,17 @@ impl Limits {
         }
     }
 
-    /// Returns whether as many jobs of a group are reserved as may be.
+    /// Returns whether a group has reached its limit of reserved jobs.
     pub fn is_at_limit(&self, group: GroupId) -> bool {
         self.gates[self.groups[group.index()].gate.index()].is_closed()
     }
 
-    /// Returns how many jobs of a group may be reserved at once; 0 for any number.
+    /// Returns the limit of reserved jobs of a group; 0 for any number.
     pub fn limit_of_group(&self, name: &[u8]) -> u32 {
         self.of_groups.get(name).or_else(|| self.of_groups.get(&b"*"[..])).copied().unwrap_or(0)
     }
 
-    /// Returns the lane with these gates, for one tube more.
+    /// Returns the lane with these gates, and counts one tube more in it. A new lane is created.
     pub fn enter_lane(&mut self, gates: &[GateId]) -> LaneId {
         let lane = self.lane_of.get(gates).copied().unwrap_or_else(|| {
             let lane = Lane { gates: gates.into(), tubes: 0, held: BTreeSet::new(), watched: None };
@@ -164,7 +163,7 @@ impl Limits {
         lane
     }
 
-    /// A tube leaves its lane. The last one takes the lane with it.
+    /// Counts one tube less in a lane. The last one removes the lane.
     pub fn leave_lane(&mut self, id: LaneId) {
         let lane = &mut self.lanes[id.index()];
         lane.tubes -= 1;
@@ -177,18 +176,18 @@ impl Limits {
         }
     }
 
-    /// Returns a limit that holds the tubes of a lane back, if one does.
+    /// Returns a closed gate of a lane, if there is one.
     fn closed_gate(&self, lane: LaneId) -> Option<GateId> {
         let mut gates = self.lanes[lane.index()].gates.iter();
         gates.find(|gate| self.gates[gate.index()].is_closed()).copied()
     }
 
-    /// Returns whether no limit holds the tubes of a lane back.
+    /// Returns whether all gates of a lane are open.
     pub fn is_open(&self, lane: LaneId) -> bool {
         self.closed_gate(lane).is_none()
     }
 
-    /// Notes that a lane that is closed has jobs for a feed for which sets wait, since this ticket or a later one.
+    /// Notes that a closed lane has jobs for a feed with waiting sets, by the ticket of the first or an earlier one.
     pub fn hold(&mut self, id: LaneId, ticket: u64, feed: FeedId) {
         let Some(gate) = self.closed_gate(id) else { return };
         let lane = &mut self.lanes[id.index()];
@@ -219,7 +218,7 @@ impl Limits {
         None
     }
 
-    /// Marks a lane to be looked at when this gate opens, and no other.
+    /// Lets a lane be examined when this gate opens, and when no other does.
     fn watch_at(&mut self, id: LaneId, gate: Option<GateId>) {
         let old = std::mem::replace(&mut self.lanes[id.index()].watched, gate);
         if let Some(gate) = old {
@@ -234,7 +233,7 @@ impl Limits {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         assert_eq!(self.lanes.len(), self.lane_of.len(), "each lane is found by its gates");
         assert_eq!(self.groups.len(), self.group_names.len(), "each group has a name");
@@ -252,7 +251,7 @@ impl Limits {
 }
 
 impl State {
-    /// Changes a gate. What it held back is looked at when those who wait are served next.
+    /// Changes a gate. If it opens, the next round of serving examines what it held back.
     pub(super) fn change_gate(&mut self, id: GateId, change: impl FnOnce(&mut Gate)) {
         let gate = &mut self.limits.gates[id.index()];
         let was_closed = gate.is_closed();
@@ -262,7 +261,7 @@ impl State {
         }
     }
 
-    /// Counts a job that is reserved from now on, and hides its tube when that is at its limit.
+    /// Counts a newly reserved job, and hides its tube if that reaches its limit.
     pub(super) fn count_reserved(&mut self, tube: TubeId, group: Option<GroupId>) {
         let was_blocked = self.tubes[tube].is_blocked();
         self.tubes[tube].reserved += 1;
@@ -273,7 +272,7 @@ impl State {
         }
     }
 
-    /// Counts a job that is not reserved any more, and shows its tube when that is below its limit again.
+    /// Counts a job that is not reserved any more, and shows its tube if that falls below its limit.
     pub(super) fn count_unreserved(&mut self, tube: TubeId, group: Option<GroupId>) {
         let was_blocked = self.tubes[tube].is_blocked();
         self.tubes[tube].reserved -= 1;
@@ -295,7 +294,7 @@ impl State {
         }
     }
 
-    /// Returns true when no job of this tube and group may be reserved because of a limit.
+    /// Returns true if a limit keeps all jobs of this tube and group from being reserved.
     pub(super) fn is_held_back(&self, tube: TubeId, group: Option<GroupId>) -> bool {
         let is_closed = |gate: &GateId| self.limits.gates[gate.index()].is_closed();
         let tube = &self.tubes[tube];
@@ -303,7 +302,7 @@ impl State {
         tube.is_at_limit() || tube.held.iter().chain(&group).any(is_closed)
     }
 
-    /// Brings what a tube knows of its limits up to what is set.
+    /// Updates the limits of a tube from the settings.
     pub(super) fn refresh_limits(&mut self, id: TubeId) {
         let limits = self.limits.of_tube(&self.tubes[id].name);
         let tube = &mut self.tubes[id];
@@ -324,7 +323,7 @@ impl State {
         self.place(id);
     }
 
-    /// The limit of a group was set.
+    /// Updates the limit of a group from the settings.
     pub(super) fn refresh_group(&mut self, group: GroupId) {
         let Group { name, gate, .. } = &self.limits.groups[group.index()];
         let (limit, gate) = (self.limits.limit_of_group(name), *gate);

@@ -1,38 +1,25 @@
-//! Placement of jobs: how one goes from place to place, and of tubes: where they stand in the feeds that cover them.
+//! Placement of jobs in their queues, and of tubes in the feeds that cover them.
 
 use super::background::{COST, DUE_COST, Task, keep_timer_at};
 use super::commits::Change;
 use super::ids::{BucketId, GroupId, TubeId};
-use super::job::{JobKey, JobPlacement, URGENT};
+use super::job::{JobKey, JobPlacement, To, URGENT};
 use super::roots::Root;
-use super::sweeps::JobState;
 use super::tube::{Bucket, Rank};
-use super::{FEW, PAUSE_BETWEEN_SLICES, State, Step, Timer};
+use super::{FEW, JobState, PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use std::collections::BTreeSet;
 
-/// Destination of a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum To {
-    Pending,
-    Ready,
-    Delayed(Time),
-    Reserved(ConnId),
-    Buried,
-    /// Out of every place, to be removed.
-    Nowhere,
-}
-
-/// Time for which the rates of a tube that is none any more are kept: the longest window.
+/// Time for which the rates of a removed tube are kept: the longest window.
 const HIDDEN_KEPT: Span = Span::from_secs(15 * 60);
-/// Number of hidden tubes that make room for a new one: more than one only where more were taken over than there may be.
-const DROPPED_AT_ONCE: usize = 64;
+/// Number of hidden tubes that are dropped in a step to make room.
+pub(super) const DROPPED_AT_ONCE: usize = 64;
 
 impl State {
-    /// Moves a job to another place. Whether it holds its key follows from that.
+    /// Moves a job to another place, and makes it hold or release its key as that place demands.
     pub(super) fn move_job(&mut self, key: JobKey, to: To, now: Time, timers: &mut Timers<'_, Timer>) {
         let held_key = self.jobs[key].is_placed && self.jobs[key].holds_key();
         self.leave_place(key, timers);
@@ -60,6 +47,7 @@ impl State {
                 let tube = self.jobs[key].tube;
                 self.tubes[tube].buried.push_back(&mut self.jobs, key);
                 self.tubes.gain(tube, JobState::Buried);
+                self.note_burial(key, timers);
             }
             To::Nowhere => self.jobs[key].is_placed = false,
         }
@@ -77,6 +65,7 @@ impl State {
             JobPlacement::Delayed => {
                 self.tubes[tube].delayed.remove(&(at, id));
                 self.tubes.lose(tube, JobState::Delayed);
+                self.tubes.lose_retrying(tube, self.jobs[key].is_retried());
                 self.arm_delay(tube, timers);
             }
             JobPlacement::Reserved => {
@@ -87,6 +76,7 @@ impl State {
             JobPlacement::Buried => {
                 self.tubes[tube].buried.remove(&mut self.jobs, key);
                 self.tubes.lose(tube, JobState::Buried);
+                self.forget_burial(key, timers);
             }
         }
     }
@@ -129,6 +119,7 @@ impl State {
         let (id, tube) = (self.jobs[key].id, self.jobs[key].tube);
         self.tubes[tube].delayed.insert((until, id));
         self.tubes.gain(tube, JobState::Delayed);
+        self.tubes.gain_retrying(tube, self.jobs[key].is_retried());
         self.arm_delay(tube, timers);
     }
 
@@ -138,18 +129,18 @@ impl State {
         // Lossless: every Id is made from a u32.
         job.links = (conn.index() as u32, serial);
         let (tube, group, held) = (job.tube, job.group(), (job.at, job.id));
-        self.conns[conn].held.insert(held, now);
+        self.conns[conn].hold(held, now);
         self.count_reserved(tube, group);
     }
 
-    /// Keeps the timer of a tube's delays at its first, or earlier.
+    /// Keeps the timer of a tube's delays at the first of them, or earlier.
     fn arm_delay(&mut self, id: TubeId, timers: &mut Timers<'_, Timer>) {
         let tube = &mut self.tubes[id];
         let first = tube.delayed.first().map(|(until, _)| *until);
         keep_timer_at(&mut tube.delay_timer, first, Timer::Delay(id), timers);
     }
 
-    /// The delays of a tube's first jobs are over.
+    /// Makes the first delayed jobs of a tube ready whose delays are over.
     pub(super) fn end_delays(&mut self, id: TubeId, step: &mut Step<'_, '_>) {
         self.tubes[id].delay_timer.take().into_iter().for_each(TimerId::fired);
         while let Some((until, job)) = self.tubes[id].delayed.first().copied()
@@ -168,7 +159,7 @@ impl State {
         self.arm_delay(id, step.timers);
     }
 
-    /// Returns the bucket of a tube for jobs of this group.
+    /// Returns the bucket of a tube for jobs of this group, and creates it if it is new.
     fn bucket_for(&mut self, tube: TubeId, group: Option<GroupId>) -> BucketId {
         let entry = &self.tubes[tube];
         let Some(group) = group else { return entry.main };
@@ -181,7 +172,8 @@ impl State {
         bucket
     }
 
-    /// Changes the ready jobs of a bucket, and where it stands in its tube, and among those that its group's limit holds back.
+    /// Changes the ready jobs of a bucket, and its position in its tube and among the buckets that its group's limit
+    /// holds back.
     fn change_ready(&mut self, id: BucketId, change: impl FnOnce(&mut BTreeSet<Rank>) -> bool) {
         let bucket = &mut self.tubes[id];
         let old = bucket.ready.first().copied();
@@ -208,7 +200,8 @@ impl State {
         }
     }
 
-    /// Returns the job that a tube has to give. Buckets that the limit of their group holds back are set aside on the way to it.
+    /// Returns the first job that a tube can give. Buckets that the limit of their group holds back are parked on the
+    /// way.
     fn first_to_give(&mut self, id: TubeId) -> Option<Rank> {
         loop {
             let tube = &self.tubes[id];
@@ -237,7 +230,7 @@ impl State {
         }
     }
 
-    /// A bucket that the limit of its group held back is looked at again.
+    /// Makes a parked bucket available again.
     pub(super) fn unpark(&mut self, id: BucketId) {
         let bucket = &mut self.tubes[id];
         bucket.parked = None;
@@ -246,7 +239,7 @@ impl State {
         self.place(tube);
     }
 
-    /// Puts a tube where it should stand in the feeds that cover it, by the job that it has to give now.
+    /// Moves a tube to its position in the feeds that cover it, by its first job that it can give.
     pub(super) fn place(&mut self, id: TubeId) {
         let first = self.first_to_give(id);
         self.place_at(id, first);
@@ -274,7 +267,7 @@ impl State {
         }
     }
 
-    /// Brings the feeds up to date that a tube knows of.
+    /// Updates the feeds that a tube knows.
     pub(super) fn look_for_feeds(&mut self, id: TubeId) {
         let State { tubes, feeds, .. } = self;
         let tube = &mut tubes[id];
@@ -285,7 +278,7 @@ impl State {
         }
     }
 
-    /// Puts a tube into the lane of the limits that hold it back together with others. It must be placed then.
+    /// Puts a tube into the lane of its limits of several tubes. It must be placed after that.
     pub(super) fn change_lane(&mut self, id: TubeId) {
         self.place_at(id, None);
         let lane = self.limits.enter_lane(&self.tubes[id].held);
@@ -293,7 +286,7 @@ impl State {
         self.limits.leave_lane(old);
     }
 
-    /// Deletes a job that is in some place.
+    /// Deletes a job from its place.
     pub(super) fn delete_job(&mut self, key: JobKey, now: Time, timers: &mut Timers<'_, Timer>) {
         let tube = self.jobs[key].tube;
         self.move_job(key, To::Nowhere, now, timers);
@@ -307,9 +300,13 @@ impl State {
         self.hide_if_unused(tube, now, timers);
     }
 
-    /// Returns the tube with this name, which is made if there is room for it. It must be used at once, or hidden again.
+    /// Returns the tube with this name, and creates it if there is room. It must be used at once, or hidden again.
     pub(super) fn tube_for(&mut self, name: &[u8], timers: &mut Timers<'_, Timer>) -> Option<TubeId> {
-        // Those that are hidden make room first.
+        if !self.has_room_for_clients(TUBE_BYTES) && self.tubes.find_visible(name).is_none() {
+            return None;
+        }
+        self.forget_hidden(timers);
+        // Hidden tubes make room first.
         if self.tubes.find(name).is_none() && self.tubes.len() >= self.bounds.max_tubes {
             if self.tubes.visible() >= self.bounds.max_tubes {
                 return None;
@@ -322,7 +319,7 @@ impl State {
         Some(self.tube_in_any_case(name))
     }
 
-    /// Returns the tube with this name, which is made however many there are. It must be used at once, or hidden again.
+    /// Returns the tube with this name, and creates it even beyond the limit. It must be used at once, or hidden again.
     pub(super) fn tube_in_any_case(&mut self, name: &[u8]) -> TubeId {
         if let Some(tube) = self.tubes.find(name) {
             self.tubes.reveal(tube);
@@ -343,7 +340,7 @@ impl State {
         id
     }
 
-    /// A tube without jobs, users and watchers is none any more; its rates are kept for a while.
+    /// Hides a tube without jobs, users and watchers; its rates are kept for a while.
     pub(super) fn hide_if_unused(&mut self, id: TubeId, now: Time, timers: &mut Timers<'_, Timer>) {
         let tube = &self.tubes[id];
         if tube.is_unused() && tube.hidden.is_none() {
@@ -353,7 +350,7 @@ impl State {
         }
     }
 
-    /// Forgets a tube that is hidden.
+    /// Drops a hidden tube.
     pub(super) fn drop_tube(&mut self, id: TubeId, timers: &mut Timers<'_, Timer>) {
         let tube = self.tubes.remove(id);
         tube.delay_timer.into_iter().for_each(|timer| timers.cancel(timer));
@@ -363,7 +360,7 @@ impl State {
         }
     }
 
-    /// Keeps the timer at the first root job or hidden tube that is to be forgotten, or earlier.
+    /// Keeps the timer at the first root job or hidden tube to forget, or earlier.
     pub(super) fn arm_forget(&mut self, timers: &mut Timers<'_, Timer>) {
         let root = self.roots.first_end();
         let tube = self.tubes.first_hidden().map(|(since, _)| since + HIDDEN_KEPT);
@@ -371,7 +368,7 @@ impl State {
         self.background.forget_at(next, timers);
     }
 
-    /// Forgets root jobs that did not change for 28 days, and tubes that were none for a while.
+    /// Forgets root jobs that have not changed for 28 days, and tubes that have been hidden for a while.
     pub(super) fn forget(&mut self, step: &mut Step<'_, '_>) {
         while step.timers.spend(COST) {
             if self.roots.first_end().is_some_and(|end| end <= step.now) {

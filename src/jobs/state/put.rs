@@ -1,24 +1,32 @@
-//! Jobs that are put, one by one or many together, and root jobs.
+//! Puts of jobs, one by one or many together, and root jobs.
 
 use super::commits::{Change, Commit};
 use super::ids::TubeId;
-use super::job::{Extra, Job, JobKey, JobPlacement};
-use super::placement::To;
+use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
+use super::placement::DROPPED_AT_ONCE;
 use super::tally::Noted;
 use super::tally::Rated;
-use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, PutOptions, Reply, State, Step, TubeName};
+use super::{
+    Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, PutOptions, Reply, State, Step, TUBE_BYTES, Timer, TubeName,
+};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Time;
+use poolcounter_core::wheel::Timers;
 use std::collections::BTreeSet;
+
+/// Divisor of the memory limit: tubes and watches may exceed it by that part, or by the minimum in bytes.
+const CLIENTS_SHARE: usize = 16;
+const LEAST_FOR_CLIENTS: usize = 64 << 10;
 
 impl State {
     /// `put` and `put-job`.
     pub fn put(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
         self.figures.count(if put.options.is_some() { Stat::PutJob } else { Stat::Put });
         self.conns.note_producer(conn);
+        self.forget_hidden(step.timers);
         if !self.has_room(&[(put, body.bytes().len())]) {
-            return step.tell(conn, if self.is_draining { Reply::Draining } else { Reply::OutOfMemory });
+            return step.reply(conn, if self.is_draining { Reply::Draining } else { Reply::OutOfMemory });
         }
         self.put_with_room(conn, put, body, step);
     }
@@ -27,26 +35,30 @@ impl State {
     pub fn put_many(&mut self, conn: ConnId, entries: Vec<ManyEntry>, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::PutMany);
         self.conns.note_producer(conn);
+        self.forget_hidden(step.timers);
         let sizes = entries.iter().filter_map(|entry| match entry {
             ManyEntry::Put(put, body) => Some((put, body.bytes().len())),
             ManyEntry::Refused(_) => None,
         });
         let sizes: Vec<(&Put, usize)> = sizes.collect();
         if !self.is_draining && !self.has_room(&sizes) {
-            return step.tell(conn, Reply::OutOfMemory);
+            return step.reply(conn, Reply::OutOfMemory);
         }
+        let first = step.events.len();
         for entry in entries {
             match entry {
-                ManyEntry::Refused(refusal) => step.tell(conn, Reply::Refused(refusal)),
+                ManyEntry::Refused(refusal) => step.reply(conn, Reply::Refused(refusal)),
                 ManyEntry::Put(put, body) => {
                     self.figures.count(if put.options.is_some() { Stat::PutJob } else { Stat::Put });
                     self.put_with_room(conn, &put, body, step);
                 }
             }
         }
+        step.hold_together(conn, first);
     }
 
-    /// Returns true when there is room for these jobs and their tubes, and a number for each, even if none is a duplicate.
+    /// Returns true if there is room for these jobs and their tubes, and a number for each, even if none is a
+    /// duplicate.
     fn has_room<'a>(&'a self, puts: &[(&'a Put, usize)]) -> bool {
         let of_options = |options: &PutOptions| {
             let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 11);
@@ -54,41 +66,62 @@ impl State {
         };
         let bytes_of = |(put, body): &(&Put, usize)| JOB_BYTES + body + put.options.as_deref().map_or(0, of_options);
         let bytes: usize = puts.iter().map(bytes_of).sum();
-        // The tube in use is there.
+        // The tube in use exists.
         let name_of = |put: &'a Put| put.options.as_ref().map_or(&[][..], |options| &options.tube);
         let is_new = |name: &&[u8]| !name.is_empty() && self.tubes.find_visible(name).is_none();
         let new: BTreeSet<&[u8]> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
         let tubes = self.tubes.visible();
         puts.len() as u64 <= END_OF_IDS - self.next_id
-            && self.has_memory_for(bytes)
+            && self.has_memory_for(bytes + new.len() * TUBE_BYTES)
             && tubes + new.len() <= self.bounds.max_tubes.max(tubes)
     }
 
-    /// Returns whether so many bytes more would not be more than the memory allowed.
+    /// Returns whether the memory limit allows `bytes` more.
     pub fn has_memory_for(&self, bytes: usize) -> bool {
         self.used_memory().saturating_add(bytes) <= self.bounds.max_memory
     }
 
-    /// Returns true when all of the memory allowed is used.
+    /// Returns true if the memory limit is reached.
     pub fn is_full(&self) -> bool {
         self.used_memory() >= self.bounds.max_memory
     }
 
-    /// Returns the bytes that jobs, root jobs, the orders of tubes that are watched, and what is kept for connections take.
+    /// Returns whether there is room for this number of bytes of tubes and watches. Their limit is a little higher than
+    /// that of jobs, which can be taken out only by connections that watch their tubes.
+    pub(super) fn has_room_for_clients(&self, bytes: usize) -> bool {
+        let more = (self.bounds.max_memory / CLIENTS_SHARE).max(LEAST_FOR_CLIENTS);
+        self.used_memory().saturating_add(bytes) <= self.bounds.max_memory.saturating_add(more)
+    }
+
+    /// Returns the bytes that jobs, root jobs, tubes, settings, watches, the orders of tubes that are watched, and what
+    /// is kept for connections take.
     pub fn used_memory(&self) -> usize {
-        self.jobs.bytes() + self.roots.bytes() + self.feeds.bytes() + self.sets.bytes() + self.kept_bytes
+        let of_jobs = self.jobs.bytes() + self.roots.bytes() + self.tubes.bytes();
+        let of_watches = self.feeds.bytes() + self.sets.bytes() + self.conns.watch_bytes();
+        of_jobs + of_watches + self.settings_bytes() + self.kept_bytes
+    }
+
+    /// Forgets tubes that are hidden where their room is needed, as many as a step has time for.
+    pub(super) fn forget_hidden(&mut self, timers: &mut Timers<'_, Timer>) {
+        for _ in 0..DROPPED_AT_ONCE {
+            let Some((_, oldest)) = self.tubes.first_hidden() else { return };
+            if self.used_memory().saturating_add(self.tubes.hidden_bytes()) <= self.bounds.max_memory {
+                return;
+            }
+            self.drop_tube(oldest, timers);
+        }
     }
 
     fn put_with_room(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
         if self.is_draining {
-            return step.tell(conn, Reply::Draining);
+            return step.reply(conn, Reply::Draining);
         }
         let name = put.options.as_ref().map(|options| &*options.tube).filter(|name| !name.is_empty());
         let tube = match name {
             Some(name) => self.tube_for(name, step.timers),
             None => Some(self.conns[conn].used),
         };
-        let Some(tube) = tube else { return step.tell(conn, Reply::OutOfMemory) };
+        let Some(tube) = tube else { return step.reply(conn, Reply::OutOfMemory) };
         let (reply, after) = match self.try_put(tube, put, body, step) {
             Ok(id) => (Reply::Inserted(id), self.this_commit()),
             Err((reply, after)) => (reply, after),
@@ -97,13 +130,14 @@ impl State {
             self.conns[conn].rates.count(Rated::Put, step.now);
         }
         match reply {
-            Reply::Inserted(id) | Reply::Duplicate(id) => step.tell_after_of(conn, reply, after, id),
-            _ => step.tell_after(conn, reply, after),
+            Reply::Inserted(id) | Reply::Duplicate(id) => step.reply_after_of(conn, reply, after, id),
+            _ => step.reply_after(conn, reply, after),
         }
         self.hide_if_unused(tube, step.now, step.timers);
     }
 
-    /// Takes a job back that was put and that the store can never take: it was never there.
+    /// Removes a pending job that the store does not take, as if it had not been put. The timestamp of its root job
+    /// stays.
     pub fn take_back(&mut self, id: JobId, step: &mut Step<'_, '_>) {
         let Some(key) = self.jobs.find(id).filter(|key| self.jobs[*key].place == JobPlacement::Pending) else { return };
         self.jobs[key].is_stored = false;
@@ -137,7 +171,7 @@ impl State {
         self.move_job(key, To::Pending, step.now, step.timers);
         self.note_job(key);
         self.wait_for_commit(key);
-        // After the new job is there, so that its tube is never without jobs.
+        // The new job is added first, so that its tube is never without jobs.
         self.drop_superseded_holders(tube, extra.key, extra.root, step);
         self.tubes[tube].total_jobs.bump();
         self.tubes.note(tube, Noted::Put, step.now);
@@ -162,7 +196,8 @@ impl State {
         }
     }
 
-    /// A job keeps others with its key out, unless it is a leaf of a superseded root job that waits: that will never run.
+    /// Refuses a put whose key another job holds, unless that job is a waiting leaf of a superseded root job, which
+    /// will never run.
     fn check_key(
         &mut self,
         tube: TubeId,
@@ -178,13 +213,13 @@ impl State {
         self.tubes.note(tube, Noted::Duplicate, now);
         self.figures.count(Stat::Duplicates);
         let after = self.put_commit(holder).and_then(|commit| {
-            // The reply waits like that of the other put.
+            // This reply waits for the same commit as the other put.
             if commit == self.current_commit() { self.this_commit() } else { Some(commit) }
         });
         Err((Reply::Duplicate(self.jobs[holder].id), after))
     }
 
-    /// Returns true when a job that holds a key is superseded, or would be by a put of this root job, and waits.
+    /// Returns true if a job that holds a key waits, and is superseded or would be by a put of this root job.
     fn gives_way_to(&self, holder: JobKey, root: Option<(&[u8], u64)>) -> bool {
         let job = &self.jobs[holder];
         if !matches!(job.place, JobPlacement::Pending | JobPlacement::Ready | JobPlacement::Delayed) {
@@ -196,7 +231,7 @@ impl State {
         job.root().is_some_and(is_older) || self.is_superseded(holder)
     }
 
-    /// A job was put whose key superseded leaves held: they are dropped now, and not when they would be reserved.
+    /// Drops superseded leaves that hold the key of a new job now, rather than at their reservation.
     fn drop_superseded_holders(
         &mut self,
         tube: TubeId,
@@ -224,16 +259,16 @@ impl State {
         let known = self.roots.newest(tube.bytes(), signature);
         let (newest, after) = match known {
             Some((newest, commit)) if newest >= timestamp => (newest, self.commit_of(commit)),
-            None if self.used_memory() >= self.bounds.max_memory => return step.tell(conn, Reply::OutOfMemory),
+            None if self.used_memory() >= self.bounds.max_memory => return step.reply(conn, Reply::OutOfMemory),
             _ => {
                 self.set_root(tube.bytes(), signature, timestamp, step);
                 (timestamp, self.this_commit())
             }
         };
-        step.tell_after(conn, Reply::Root(newest), after);
+        step.reply_after(conn, Reply::Root(newest), after);
     }
 
-    /// A leaf that is newer than its root job raises it.
+    /// Raises the timestamp of a root job to that of a newer leaf.
     pub(super) fn raise_root(&mut self, tube: TubeId, signature: &[u8], timestamp: u64, step: &mut Step<'_, '_>) {
         let name = self.tubes[tube].name.clone();
         if self.roots.newest(&name, signature).is_none_or(|(newest, _)| newest < timestamp) {
@@ -248,24 +283,19 @@ impl State {
         self.arm_forget(step.timers);
     }
 
-    /// `drain` and `undrain`: takes no more jobs, or takes them again.
+    /// `drain` and `undrain`: refuses puts, or accepts them again.
     pub fn drain(&mut self, conn: ConnId, is_draining: bool, step: &mut Step<'_, '_>) {
         self.set_draining(is_draining);
-        step.tell(conn, if is_draining { Reply::Draining } else { Reply::Accepting });
+        step.reply(conn, if is_draining { Reply::Draining } else { Reply::Accepting });
     }
 
-    /// Has no jobs taken, or has them taken again.
+    /// Sets whether puts are refused.
     pub fn set_draining(&mut self, is_draining: bool) {
         self.is_draining = is_draining;
     }
 
-    /// Returns true when no jobs are taken.
+    /// Returns true while puts are refused.
     pub fn is_draining(&self) -> bool {
         self.is_draining
     }
-}
-
-/// Returns a moment as signed microseconds since the start.
-pub(super) fn micros(at: Time) -> i64 {
-    i64::try_from(at.as_micros()).unwrap_or(i64::MAX)
 }

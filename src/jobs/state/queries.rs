@@ -1,64 +1,59 @@
-//! Answers to operators: figures of the service, of a job and a tube, lists, and summaries by part of tubes' names, by tube or by runner.
+//! Answers to operators: figures of the service, of a job and a tube, lists, and summaries by part of tubes' names, by
+//! tube or by runner.
 
-use super::bulk::Summaries;
 use super::ids::TubeId;
-use super::job::{History, JobId, JobPlacement};
-use super::put::micros;
-use super::sets::WatchSet;
-use super::sums::{Sum, SumBy, SumId};
-use super::sweeps::JobState;
-use super::tally::{Rated, Rates, Tally};
+use super::job::{History, JobId, JobPlacement, micros};
+use super::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
+use super::tally::{LastError, Rated, Rates, Tally};
 use super::tube::Tube;
-use super::{State, Watch};
+use super::{JobState, State, Watch};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::count::{Count, SmallCount};
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::{Span, Time};
-use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::BTreeMap;
-
-/// Number of tubes or connections that are looked at for a report: a few milliseconds. Counts and rates are of all, whatever there is.
-pub(super) const MOST_SURVEYED: usize = 32_768;
 
 /// Answer to `stats-job`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobStats<'a> {
-    /// Its number.
+    /// Number.
     pub id: JobId,
-    /// Its tube.
+    /// Tube.
     pub tube: &'a [u8],
-    /// Its state.
+    /// State.
     pub state: JobState,
-    /// Its priority.
+    /// Priority.
     pub pri: u32,
-    /// Seconds since it was put.
+    /// Seconds since its put.
     pub age: u64,
-    /// The delay that was last asked for.
+    /// Last requested delay in seconds.
     pub delay: u32,
-    /// Its TTR.
+    /// TTR in seconds.
     pub ttr: u32,
-    /// Seconds until its TTR or its delay ends.
+    /// Seconds until the end of its TTR or its delay.
     pub time_left: u64,
     /// Number of its reservations.
     pub reserves: SmallCount,
-    /// Counts of its other changes.
+    /// Numbers of its other changes.
     pub history: History,
-    /// Its key; empty without.
+    /// Key; empty without one.
     pub key: &'a [u8],
-    /// Its group; empty without.
+    /// Group; empty without one.
     pub group: &'a [u8],
-    /// The text of its last failure.
+    /// Text of its last failure.
     pub error: &'a [u8],
-    /// Whether it will be dropped when it would be reserved.
+    /// Signature of its root job.
+    pub root: Option<&'a [u8]>,
+    /// True if it will be dropped instead of being reserved.
     pub is_superseded: bool,
 }
 
 /// Answer to `stats-tube`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TubeStats<'a> {
-    /// Its name.
+    /// Name.
     pub name: &'a [u8],
     /// Ready jobs below priority 1024.
     pub urgent: u64,
@@ -70,21 +65,21 @@ pub struct TubeStats<'a> {
     pub delayed: u64,
     /// Buried jobs.
     pub buried: u64,
-    /// Jobs that there ever were.
+    /// Jobs ever put into it.
     pub total_jobs: Count,
-    /// Connections that use it.
+    /// Number of connections that use it.
     pub using: u64,
-    /// Connections that have a watch which covers it.
+    /// Number of connections that have a watch which covers it.
     pub watching: u64,
-    /// Number of them that wait.
+    /// Number of these that wait.
     pub waiting: u64,
-    /// delete commands.
+    /// Number of delete commands.
     pub deletes: Count,
-    /// pause-tube commands.
+    /// Number of pause-tube commands.
     pub pauses: Count,
-    /// The length of its pause in seconds.
+    /// Length of its pause in seconds.
     pub pause: u32,
-    /// Seconds that are left of it.
+    /// Seconds left of its pause.
     pub pause_left: u64,
 }
 
@@ -93,7 +88,9 @@ pub struct TubeStats<'a> {
 pub struct Summary {
     /// Jobs by state: ready, reserved, delayed, buried.
     pub counts: [u64; 4],
-    /// Time for which the ready job that is ready for longest has been so.
+    /// Delayed jobs that wait to be tried again.
+    pub retrying: u64,
+    /// Age of the oldest ready job.
     pub oldest_ready: Span,
     /// Times for which jobs were ready before they were reserved.
     pub pickups: Histogram,
@@ -107,21 +104,29 @@ pub struct Summary {
     pub superseded: Count,
     /// Reservations that ended without the job being done.
     pub failures: Count,
-    /// Connections, of a runner.
+    /// Times for which jobs were reserved before they were deleted.
+    pub runs: Histogram,
+    /// The last failure that had a text.
+    pub last_error: Option<Box<LastError>>,
+    /// Connections of a runner.
     pub conns: u64,
-    /// Number of them that wait for a job.
+    /// Number of these that wait for a job.
     pub waiting: u64,
-    /// The tube of the job that they have held for longest, of those whose TTR ends first at each, and how long they have.
+    /// Tube of the job held longest, and the time since its reservation; only the job with the first deadline of each
+    /// connection is considered.
     pub busy: Option<(Vec<u8>, Span)>,
 }
 
+/// Summaries with the names of their subjects.
+pub type Summaries = Vec<(Vec<u8>, Summary)>;
+
 impl State {
-    /// Returns how many jobs are in that state.
+    /// Returns the number of jobs in a state.
     pub fn count_in(&self, state: JobState) -> u64 {
         self.tubes.count_in(state)
     }
 
-    /// Returns what was counted, with the levels as they are now.
+    /// Returns the figures, with the levels as they are now.
     pub fn figures(&self) -> Figures<Stat> {
         let mut figures = self.figures.clone();
         let levels = [
@@ -137,38 +142,39 @@ impl State {
             (Stat::UncommittedBytes, self.uncommitted().1 as u64),
             (Stat::Roots, self.roots.len() as u64),
             (Stat::Groups, self.limits.groups.len() as u64),
+            (Stat::Retrying, self.tubes.retrying()),
         ];
         levels.into_iter().for_each(|(stat, value)| figures.set(stat, value));
         figures
     }
 
-    /// Returns how many jobs were put, how many were deleted, and how many are ready. Nothing is allocated for that.
+    /// Returns the numbers of jobs ever put, of delete commands, and of ready jobs. It allocates nothing.
     pub fn totals(&self) -> [u64; 3] {
         [self.figures.of(Stat::TotalJobs), self.figures.of(Stat::Delete), self.count_in(JobState::Ready)]
     }
 
-    /// Counts a command that only asks.
+    /// Counts a command that changes nothing.
     pub fn count(&mut self, command: Stat) {
         self.figures.count(command);
     }
 
-    /// Returns how many connections have put a job, and how many have reserved one.
+    /// Returns the number of connections that have put a job, and of those that have reserved one.
     pub fn producers_and_workers(&self) -> (usize, usize) {
         self.conns.producers_and_workers()
     }
 
-    /// Returns the body of a job that there is.
+    /// Returns the body of a job; None if there is no such job.
     pub fn body(&self, id: JobId) -> Option<&[u8]> {
         self.jobs.find(id).map(|key| self.jobs[key].body.bytes())
     }
 
-    /// Returns the body of a job to be shared: for one too long to be written at once.
+    /// Returns a shared body of a job: for one that is too long to be written at once.
     pub fn share_body(&mut self, id: JobId) -> Option<std::sync::Arc<Box<[u8]>>> {
         let key = self.jobs.find(id)?;
         Some(self.jobs[key].body.share())
     }
 
-    /// Returns what there is to tell of a job.
+    /// Returns the figures of a job; None if it is not visible.
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
         let key = self.jobs.find(id)?;
         let job = &self.jobs[key];
@@ -191,11 +197,12 @@ impl State {
             key: extra.key,
             group: extra.group.map_or(&[], |group| &self.limits.groups[group.index()].name),
             error: extra.error,
+            root: job.root().map(|(signature, _)| signature),
             is_superseded: state != JobState::Buried && self.is_superseded(key),
         })
     }
 
-    /// Returns the name of the tube of a job that is there.
+    /// Returns the name of the tube of a visible job.
     pub fn tube_of(&self, id: JobId) -> Option<&[u8]> {
         self.visible(id).map(|key| &*self.tubes[self.jobs[key].tube].name)
     }
@@ -205,40 +212,9 @@ impl State {
         self.jobs.find(id).is_some_and(|key| self.jobs[key].place == JobPlacement::Pending)
     }
 
-    /// Returns whether a connection has a job.
+    /// Returns whether a connection holds a job.
     pub fn has_reserved(&self, conn: ConnId, id: JobId) -> bool {
         self.held_by(conn, id).is_some()
-    }
-
-    /// Returns what there is to tell of a tube.
-    pub fn tube_stats(&mut self, name: TubeName<'_>, now: Time) -> Option<TubeStats<'_>> {
-        let id = self.tubes.find_visible(name.bytes())?;
-        self.enter_all_sets();
-        let feeds = self.feeds.covering(name.bytes());
-        let mut sets: Vec<_> = feeds.flat_map(|feed| self.feeds[feed].sets.iter().copied()).collect();
-        sets.sort_unstable();
-        sets.dedup();
-        let sum = |of: &dyn Fn(&WatchSet) -> u32| sets.iter().map(|set| u64::from(of(&self.sets[*set]))).sum();
-        let (watching, waiting) = (sum(&|set| set.conns), sum(&|set| set.waiting.len()));
-        let tube = &self.tubes[id];
-        let [ready, reserved, delayed, buried] = tube.counts();
-        let pause = tube.paused;
-        Some(TubeStats {
-            name: &tube.name,
-            urgent: u64::from(tube.urgent),
-            ready,
-            reserved,
-            delayed,
-            buried,
-            total_jobs: tube.total_jobs,
-            using: u64::from(tube.using),
-            watching,
-            waiting,
-            deletes: tube.deletes,
-            pauses: tube.pauses,
-            pause: pause.map_or(0, |pause| pause.seconds),
-            pause_left: pause.map_or(0, |pause| pause.until.since(now).as_micros() / 1_000_000),
-        })
     }
 
     /// Returns whether there is a tube with this name.
@@ -256,7 +232,7 @@ impl State {
         self.conns[conn].watches.sorted()
     }
 
-    /// Returns the watches of a connection in the order in which they came.
+    /// Returns the watches of a connection in the order of their commands.
     pub fn watches_in_order(&self, conn: ConnId) -> impl Iterator<Item = &Watch> {
         self.conns[conn].watches.in_order()
     }
@@ -265,7 +241,7 @@ impl State {
         tube.waiting.front().map_or(Span::ZERO, |key| now.since(self.jobs[key].at))
     }
 
-    /// Returns the sums with the most jobs, the most first.
+    /// Returns the sums with the most jobs, the largest first.
     pub fn largest_sums(&self, by: SumBy, most: usize, now: Time) -> Summaries {
         let known = self.tubes.sums.surveyed(by);
         let sizes = known.map(|(id, sum)| (sum.counts.iter().sum(), sum.tally.events[0].get(), id.index()));
@@ -273,7 +249,7 @@ impl State {
         sorted(largest.map(|sum| (sum.name.to_vec(), self.summary_of(sum, now))).collect(), most)
     }
 
-    /// Returns the tubes with the most jobs, the most first. As many tubes are looked at as a report has time for.
+    /// Returns the tubes with the most jobs, the largest first, of the first `MOST_SURVEYED`.
     pub fn largest_tubes(&self, most: usize, now: Time) -> Summaries {
         let known = self.tubes.iter().take(MOST_SURVEYED).filter(|(_, tube)| tube.hidden.is_none());
         let sizes = known.map(|(id, tube)| (tube.jobs(), 0, id.index()));
@@ -282,52 +258,65 @@ impl State {
         sorted(largest.map(summary).collect(), most)
     }
 
-    /// Returns the runners with the most jobs, the most first. As many connections are looked at as a report has time for.
+    /// Returns the runners with the most jobs, the largest first, of the first `MOST_SURVEYED` connections.
     pub fn largest_runners(&self, most: usize, now: Time) -> Summaries {
         let mut runners = BTreeMap::new();
         self.add_runners(&mut runners, 0, MOST_SURVEYED, now);
         sorted(runners.into_iter().collect(), most)
     }
 
-    /// Returns for how long the ready job that is ready for longest in a sum has been so, right to a second.
+    /// Returns the age of the oldest ready job of a sum, accurate to a second.
     pub(super) fn oldest_of_sum(&self, sum: &Sum, now: Time) -> Span {
         sum.ages.first().map_or(Span::ZERO, |(_, tube)| self.oldest_of(&self.tubes[*tube], now))
     }
 
-    /// Returns for how long the ready job that is ready for longest has been so, of as many sums as are looked at.
+    /// Returns the age of the oldest ready job of the first `MOST_SURVEYED` sums.
     pub fn oldest_ready(&self, now: Time) -> Span {
         let sums = self.tubes.sums.iter().take(MOST_SURVEYED);
         sums.map(|(_, sum)| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO)
     }
 
     pub(super) fn summary_of_tube(&self, tube: &Tube, now: Time) -> (Vec<u8>, Summary) {
-        (tube.name.to_vec(), Summary::of(tube.counts(), self.oldest_of(tube, now), &tube.tally))
+        let counts = (tube.counts(), tube.retrying.into());
+        (tube.name.to_vec(), Summary::of(counts, self.oldest_of(tube, now), &tube.tally))
     }
 
     pub(super) fn summary_of(&self, sum: &Sum, now: Time) -> Summary {
-        Summary::of(sum.counts, self.oldest_of_sum(sum, now), &sum.tally)
+        Summary::of((sum.counts, sum.retrying), self.oldest_of_sum(sum, now), &sum.tally)
     }
 
-    /// Returns whether there are more tubes or connections than ages and lists of tubes are taken from.
+    /// Returns whether there are more tubes, connections or sums than reports examine.
     pub fn is_too_many_to_survey(&self) -> bool {
         [self.tubes.len(), self.conns.len(), self.tubes.sums.len()].iter().any(|many| *many > MOST_SURVEYED)
     }
 }
 
 impl Summary {
-    pub(super) fn of(counts: [u64; 4], oldest_ready: Span, tally: &Tally) -> Summary {
-        let Tally { pickups, rates, events, duplicates, superseded, failures } = tally.clone();
-        let (conns, waiting, busy) = (0, 0, None);
-        Summary { counts, oldest_ready, pickups, rates, events, duplicates, superseded, failures, conns, waiting, busy }
+    pub(super) fn of((counts, retrying): ([u64; 4], u64), oldest_ready: Span, tally: &Tally) -> Summary {
+        let Tally { pickups, rates, events, duplicates, superseded, failures, runs, last_error } = tally.clone();
+        Summary {
+            counts,
+            retrying,
+            oldest_ready,
+            pickups,
+            rates,
+            events,
+            duplicates,
+            superseded,
+            failures,
+            runs,
+            last_error,
+            ..Summary::default()
+        }
     }
 
-    /// Returns the events a second over the last 1, 5 and 15 minutes: of puts, reserves and deletes.
+    /// Returns the rates of puts, reserves and deletes in events a second, over the last 1, 5 and 15 minutes.
     pub fn rates(&self, now: Time) -> [[f64; 3]; 3] {
         [Rated::Put, Rated::Reserve, Rated::Delete].map(|event| self.rates.of(event, now))
     }
 }
 
-/// Returns so many of the largest, the largest first.
+/// Returns the `most` largest summaries, the largest first.
 fn sorted(mut all: Summaries, most: usize) -> Summaries {
     let size = |summary: &Summary| (summary.counts.iter().sum::<u64>(), summary.conns, summary.events[0].get());
     all.sort_by(|(name, one), (other_name, other)| size(other).cmp(&size(one)).then_with(|| name.cmp(other_name)));
@@ -335,7 +324,7 @@ fn sorted(mut all: Summaries, most: usize) -> Summaries {
     all
 }
 
-/// Returns the places of so many of the largest, the largest first.
+/// Returns the positions of the `most` largest, the largest first.
 pub(super) fn largest_of(mut sizes: Vec<(u64, u64, usize)>, most: usize) -> impl Iterator<Item = usize> {
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     sizes.into_iter().take(most).map(|(.., place)| place)

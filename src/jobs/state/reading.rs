@@ -1,7 +1,8 @@
-//! Jobs that another process has left in the store: what it has handed over of them, until all that the store has is read.
+//! Jobs that another process has left in the store: the facts it has handed over, until the whole store is read.
 //!
-//! Jobs that connections hold are there from the beginning, without their bodies, so that their holders can go on. The jobs of a
-//! tube that are read are ready since their put, or since the time since which its first job was ready, if that is later.
+//! Reserved jobs exist from the beginning, without their bodies, so that their holders can go on. Other jobs that are
+//! read count as ready since their put, or since the time since which the first job of their tube was ready, if that is
+//! later.
 
 use super::saved::Saved;
 use super::{Body, JobId, SLICE, State, Step};
@@ -12,20 +13,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Facts that were handed over about jobs that are not read.
 #[derive(Default)]
 pub(super) struct Reading {
-    /// The jobs whose bodies are not read. Some of them may be gone by now.
+    /// Jobs whose bodies are not read. Some of them may be deleted by now.
     bodiless: BTreeSet<JobId>,
-    /// Time since which the first ready job of a tube is ready.
+    /// Time since which the first ready job of each tube has been ready.
     ready_since: BTreeMap<Box<[u8]>, Time>,
 }
 
 impl State {
-    /// The jobs that are restored from now on come without their bodies, and all others from a store.
+    /// Starts the reading: jobs restored from now on come without their bodies, and all others from a store.
     pub fn begin_reading(&mut self) {
         self.reading = Some(Box::default());
     }
 
-    /// All that the store has is read: looks whether the jobs that were handed over were there, some at a time, and removes the others.
-    /// Returns whether these were all, and how many are removed.
+    /// Ends the reading, in slices: removes jobs that were handed over and not found in the store. Returns true after
+    /// the last slice, and the number of jobs removed.
     pub fn end_reading(&mut self, step: &mut Step<'_, '_>) -> (bool, usize) {
         let Some(reading) = &mut self.reading else { return (true, 0) };
         let some = std::iter::from_fn(|| reading.bodiless.pop_first()).metered().take(SLICE as usize);
@@ -35,15 +36,15 @@ impl State {
         (self.reading.is_none(), missing.len())
     }
 
-    /// Adds a record of what a store has.
+    /// Adds a record of a store.
     ///
     /// # Errors
     ///
-    /// When it contradicts an earlier one.
+    /// Fails if it contradicts an earlier one.
     pub fn read(&mut self, saved: Saved<'_>, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
         let Some(reading) = &mut self.reading else { return self.restore(saved, step) };
         match saved {
-            // They were handed over.
+            // These were handed over.
             Saved::Meta { .. } | Saved::Setting(_) => Ok(()),
             Saved::Job(record, body, ..) if reading.bodiless.remove(&record.id) => {
                 if let Some(key) = self.jobs.find(record.id) {
@@ -52,7 +53,7 @@ impl State {
                 Ok(())
             }
             Saved::Job(mut record, body, ..) => {
-                record.delayed = record.delayed.filter(|until| *until > step.now);
+                record.delayed = record.delayed.filter(|until| record.is_buried || *until > step.now);
                 let put = Time::from_micros(u64::try_from(record.created).unwrap_or(0));
                 let first = reading.ready_since.get(record.tube).copied().unwrap_or(Time::START);
                 let tube = self.tubes.find(record.tube);
@@ -61,11 +62,12 @@ impl State {
                 let since = put.max(first).max(last.unwrap_or(Time::START));
                 self.restore_job(&record, Body::Own(body.into()), Some(since), None, step)
             }
+            Saved::Given(record, body) => self.read(Saved::Job(record, &body, None, None), step),
             other => self.restore(other, step),
         }
     }
 
-    /// Notes that a job that was restored has no body yet.
+    /// Notes that a restored job has no body yet.
     pub(super) fn await_body(&mut self, id: JobId) {
         self.reading.iter_mut().for_each(|reading| _ = reading.bodiless.insert(id));
     }
@@ -74,7 +76,8 @@ impl State {
         self.reading.iter_mut().for_each(|reading| _ = reading.ready_since.insert(tube.into(), since));
     }
 
-    /// Visits since when the first job of each tube is ready, for a process that reads the jobs from the store.
+    /// Visits the time since which the first job of each tube has been ready, for a process that reads the jobs from
+    /// the store.
     pub(super) fn save_ready_since(&self, visit: &mut dyn FnMut(Saved<'_>)) {
         let handed_over = |tube: &[u8]| self.reading.as_ref()?.ready_since.get(tube).copied();
         for (_, tube) in self.tubes.iter() {

@@ -1,4 +1,4 @@
-//! Jobs and settings as a store or another process has them.
+//! Form of jobs and settings in a store or a handover.
 
 use super::job::{History, Job, JobId, JobPlacement, Until};
 use super::limits::Limits;
@@ -9,57 +9,58 @@ use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
 
-/// A job without its body, as a store or another process has it. Times are microseconds since the start.
+/// A job without its body, in a store or a handover. Times are microseconds since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record<'a> {
-    /// Its number.
+    /// Number.
     pub id: JobId,
-    /// Its tube.
+    /// Tube.
     pub tube: &'a [u8],
-    /// Its priority.
+    /// Priority.
     pub pri: u32,
-    /// The delay that was last asked for, in seconds.
+    /// Last requested delay in seconds.
     pub delay: u32,
-    /// Its TTR in seconds.
+    /// TTR in seconds.
     pub ttr: u32,
     /// Time of its put.
     pub created: i64,
-    /// End of its delay.
+    /// End of its delay; of a buried job, the time of its burial, of which the microseconds are signed. A store of an
+    /// earlier version does not have that.
     pub delayed: Option<Time>,
-    /// Whether it is buried.
+    /// True if it is buried.
     pub is_buried: bool,
     /// Number of its reservations.
     pub reserves: SmallCount,
-    /// Counts of its other changes.
+    /// Numbers of its other changes.
     pub history: History,
-    /// Its key; empty without.
+    /// Key; empty without one.
     pub key: &'a [u8],
     /// End of the time in which it keeps others with its key out.
     pub until: Until,
-    /// The root job that it belongs to, and when that began.
+    /// Root job that it belongs to, and the timestamp of that.
     pub root: Option<(&'a [u8], u64)>,
-    /// Its group; empty without.
+    /// Group; empty without one.
     pub group: &'a [u8],
-    /// The text of its last failure.
+    /// Text of its last failure.
     pub error: &'a [u8],
 }
 
-/// A setting, or what is left of one: its absence.
+/// A setting, or its removal.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Setting<'a> {
-    /// A limit of tubes: how many, and whether all together.
+    /// Limit of tubes: the number, and true if it is of all together.
     Limit(&'a [u8], Option<(u32, bool)>),
-    /// A limit of a group.
+    /// Limit of a group.
     GroupLimit(&'a [u8], Option<u32>),
-    /// A backoff.
+    /// Backoff.
     Retry(&'a [u8], Option<super::Backoff>),
     /// Tube of jobs after their last attempt.
     DeadLetter(&'a [u8], Option<&'a [u8]>),
-    /// A pause: until when, and how many seconds it was.
+    /// Pause: its end, and its length in seconds.
     Pause(&'a [u8], Option<(Time, u32)>),
-    /// A setting of the configuration file that was set last: its name, and its value.
+    /// Last applied setting of the configuration file: its name, and its value.
     File(&'a [u8], Option<&'a [u8]>),
-    /// A pause that ends with its tube.
+    /// Pause that ends with its tube.
     TubePause(&'a [u8], Option<(Time, u32)>),
 }
 
@@ -67,7 +68,7 @@ impl<'a> Setting<'a> {
     /// Kinds of settings.
     pub const KINDS: [&'static str; 6] = ["limit", "group-limit", "retry", "dead-letter", "pause", "file"];
 
-    /// Returns its kind, and what it is of.
+    /// Returns its kind, and its pattern or group.
     pub fn name(&self) -> (&'static str, &'a [u8]) {
         match *self {
             Setting::Limit(pattern, _) => (Self::KINDS[0], pattern),
@@ -79,7 +80,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Returns its value as text; None if it is gone. `wall` tells the time of day of a moment.
+    /// Returns its value as text; None if it is removed. `wall` returns the time of day of a moment.
     pub fn value(&self, wall: impl Fn(Time) -> i64) -> Option<Vec<u8>> {
         match *self {
             Setting::Limit(_, limit) => {
@@ -100,23 +101,23 @@ impl<'a> Setting<'a> {
 
 /// One change, for the store.
 pub enum Stored<'a> {
-    /// A job that the store does not have.
+    /// New job.
     Put(Record<'a>, &'a mut Body),
-    /// A job that it has.
+    /// New values of a job that the store has.
     Update(Record<'a>),
-    /// A job that is gone.
+    /// Removed job.
     Delete(JobId),
-    /// The newest timestamp of a root job, and when it changed, in microseconds since the start.
+    /// Newest timestamp of a root job, and the time of its change in microseconds since the start.
     Root(&'a [u8], &'a [u8], u64, i64),
-    /// A root job that is forgotten.
+    /// Root job that is forgotten.
     RootGone(&'a [u8], &'a [u8]),
     /// A setting.
     Setting(Setting<'a>),
-    /// No number below this will be given out again.
+    /// Next number of a job: lower ones will not be given out again.
     NextId(u64),
 }
 
-/// Returns a job as a store has it. One that is reserved is ready there: reservations are not stored.
+/// Returns a job as a store has it. A reserved job is ready there: reservations are not stored.
 pub(super) fn record_of<'a>(job: &'a Job, tubes: &'a Tubes, limits: &'a Limits) -> Record<'a> {
     let extra = job.extra();
     let pending_until = || {
@@ -131,7 +132,7 @@ pub(super) fn record_of<'a>(job: &'a Job, tubes: &'a Tubes, limits: &'a Limits) 
         ttr: job.ttr,
         created: job.created,
         delayed: match job.place {
-            JobPlacement::Delayed => Some(job.at),
+            JobPlacement::Delayed | JobPlacement::Buried => Some(job.at),
             JobPlacement::Pending => pending_until(),
             _ => None,
         },

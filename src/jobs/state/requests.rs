@@ -1,9 +1,8 @@
-//! Requests about single jobs: delete, release, bury, touch, kick, peek, fail. Of reservations that end badly the job is back at
-//! once, later each time, buried, or moved to a dead-letter tube.
+//! Requests about single jobs: delete, release, bury, touch, kick, peek, fail. After a reservation that ends badly, the
+//! job is ready at once, later each time, buried, or moved to a dead-letter tube.
 
 use super::conns::Conn;
-use super::job::{JobId, JobKey, JobPlacement};
-use super::placement::To;
+use super::job::{JobId, JobKey, JobPlacement, To};
 use super::tally::Noted;
 use super::tally::Rated;
 use super::tube::Rank;
@@ -11,7 +10,7 @@ use super::{Backoff, Failure, JobState, Peek, Reply, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::id::ConnId;
-use poolcounter_core::time::Span;
+use poolcounter_core::time::{Span, Time};
 
 /// Outcome of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,42 +20,50 @@ pub(super) enum Outcome {
 }
 
 impl State {
-    /// `use`: puts go to this tube.
+    /// `use`: sets the tube of later puts.
     pub fn use_tube(&mut self, conn: ConnId, name: TubeName<'_>, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Use);
-        let Some(tube) = self.tube_for(name.bytes(), step.timers) else { return step.tell(conn, Reply::OutOfMemory) };
+        let Some(tube) = self.tube_for(name.bytes(), step.timers) else { return step.reply(conn, Reply::OutOfMemory) };
         self.tubes[tube].using += 1;
         let old = std::mem::replace(&mut self.conns[conn].used, tube);
         self.tubes[old].using -= 1;
         self.hide_if_unused(old, step.now, step.timers);
-        step.tell(conn, Reply::Using);
+        step.reply(conn, Reply::Using);
     }
 
-    /// `identify`: the runner's name.
+    /// `identify`: sets the runner's name.
     pub fn identify(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) {
         self.conns[conn].name = name.into();
-        step.tell(conn, Reply::Identified(name.into()));
+        step.reply(conn, Reply::Identified(name.into()));
     }
 
-    /// `delete`: a job that the connection holds, or nobody.
+    /// `delete`: deletes a job that the connection holds, or that is not reserved.
     pub fn delete(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Delete);
         let may = |key: &JobKey| self.jobs[*key].place != JobPlacement::Reserved || self.is_held_by(conn, *key);
-        let Some(key) = self.visible(id).filter(may) else { return step.tell(conn, Reply::NotFound) };
+        let Some(key) = self.visible(id).filter(may) else { return step.reply(conn, Reply::NotFound) };
         let tube = self.jobs[key].tube;
         self.tubes[tube].deletes.bump();
-        self.tubes.note(tube, Noted::Delete, step.now);
+        self.tubes.note(tube, Noted::Delete(self.run_time(key, step.now)), step.now);
         self.conns[conn].rates.count(Rated::Delete, step.now);
         self.delete_job(key, step.now, step.timers);
         let after = self.this_commit();
-        step.tell_after_of(conn, Reply::Deleted, after, id);
+        step.reply_after_of(conn, Reply::Deleted, after, id);
         self.serve_waiting(step);
     }
 
-    /// `release`: the job waits again.
+    /// Returns how long a job has been reserved, if it is.
+    fn run_time(&self, key: JobKey, now: Time) -> Option<Span> {
+        let job = &self.jobs[key];
+        let holder = (job.place == JobPlacement::Reserved).then(|| job.holder());
+        let (conn, serial) = holder?;
+        self.conns.held(conn, serial)?.get(&(job.at, job.id)).map(|since| now.since(*since))
+    }
+
+    /// `release`: ends the reservation; the job is ready or delayed again.
     pub fn release(&mut self, conn: ConnId, id: JobId, pri: u32, delay: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Release);
-        let Some(key) = self.held_by(conn, id) else { return step.tell(conn, Reply::NotFound) };
+        let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
         self.jobs.change(key, |job| job.note(|history| history.releases.bump()));
         let to = if delay == 0 { To::Ready } else { To::Delayed(step.now + Span::from_secs(u64::from(delay))) };
         self.set_pri(key, pri);
@@ -64,32 +71,35 @@ impl State {
         self.move_job(key, to, step.now, step.timers);
         self.note_job(key);
         let after = self.this_commit();
-        step.tell_after_of(conn, Reply::Released, after, id);
+        step.reply_after_of(conn, Reply::Released, after, id);
         self.serve_waiting(step);
     }
 
-    /// `bury`: the job waits for a kick.
+    /// `bury`: ends the reservation; the job is buried until a kick.
     pub fn bury(&mut self, conn: ConnId, id: JobId, pri: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Bury);
-        let Some(key) = self.held_by(conn, id) else { return step.tell(conn, Reply::NotFound) };
+        let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
         self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
         self.set_pri(key, pri);
         self.move_job(key, To::Buried, step.now, step.timers);
         self.note_job(key);
         let after = self.this_commit();
-        step.tell_after_of(conn, Reply::Buried, after, id);
+        step.reply_after_of(conn, Reply::Buried, after, id);
         self.serve_waiting(step);
     }
 
-    /// `fail`: a release, or a bury, that counts as an attempt, with a text that stays.
+    /// `fail`: releases or buries a job, counts an attempt, and keeps a text of the failure.
     pub fn fail(&mut self, conn: ConnId, failure: Failure, text: &[u8], step: &mut Step<'_, '_>) {
         let Failure { id, pri, delay, buries } = failure;
         self.figures.count(Stat::Fail);
-        let Some(key) = self.held_by(conn, id) else { return step.tell(conn, Reply::NotFound) };
+        let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
         self.jobs.change(key, |job| {
             job.note(|history| history.releases.bump());
             job.set_error(text);
         });
+        if !text.is_empty() {
+            self.tubes.note_error(self.jobs[key].tube, text, step.now);
+        }
         self.set_pri(key, pri);
         self.jobs[key].delay = delay;
         let outcome = match buries {
@@ -98,33 +108,31 @@ impl State {
         };
         let reply = if outcome == Outcome::Buried { Reply::Buried } else { Reply::Released };
         let after = self.this_commit();
-        step.tell_after_of(conn, reply, after, id);
+        step.reply_after_of(conn, reply, after, id);
         self.serve_waiting(step);
     }
 
-    /// `touch`: the job's TTR starts anew.
+    /// `touch`: restarts the TTR of a job.
     pub fn touch(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Touch);
-        let Some(key) = self.held_by(conn, id) else { return step.tell(conn, Reply::NotFound) };
+        let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
         let job = &mut self.jobs[key];
         let old = (job.at, id);
         job.at = step.now + Span::from_secs(u64::from(job.ttr));
         let new = (job.at, id);
-        let held = &mut self.conns[conn].held;
-        let since = held.remove(&old).expect("it holds the job");
-        held.insert(new, since);
+        self.conns[conn].change_deadline(old, new);
         self.arm_conn(conn, step.timers);
-        step.tell(conn, Reply::Touched);
+        step.reply(conn, Reply::Touched);
     }
 
-    /// `kick-job`: a buried or delayed job is ready.
+    /// `kick-job`: makes a buried or delayed job ready.
     pub fn kick_job(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::KickJob);
         let waits = |key: &JobKey| matches!(self.jobs[*key].place, JobPlacement::Buried | JobPlacement::Delayed);
-        let Some(key) = self.visible(id).filter(waits) else { return step.tell(conn, Reply::NotFound) };
+        let Some(key) = self.visible(id).filter(waits) else { return step.reply(conn, Reply::NotFound) };
         self.kick_one(key, step);
         let after = self.this_commit();
-        step.tell_after_of(conn, Reply::KickedJob, after, id);
+        step.reply_after_of(conn, Reply::KickedJob, after, id);
     }
 
     /// Returns the state of a job; None if there is no such job, or its put is not committed.
@@ -132,7 +140,7 @@ impl State {
         self.visible(id).and_then(|key| self.jobs[key].state())
     }
 
-    /// An operator has a buried job be ready.
+    /// Makes a buried job ready, for an operator.
     pub fn kick_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
         if let Some(key) = self.find_buried(id) {
             self.figures.count(Stat::KickJob);
@@ -140,12 +148,12 @@ impl State {
         }
     }
 
-    /// An operator deletes a buried job.
+    /// Deletes a buried job, for an operator.
     pub fn delete_buried(&mut self, id: JobId, step: &mut Step<'_, '_>) {
         if let Some(key) = self.find_buried(id) {
             self.figures.count(Stat::Delete);
             self.tubes[self.jobs[key].tube].deletes.bump();
-            self.tubes.note(self.jobs[key].tube, Noted::Delete, step.now);
+            self.tubes.note(self.jobs[key].tube, Noted::Delete(None), step.now);
             self.delete_job(key, step.now, step.timers);
         }
     }
@@ -154,20 +162,20 @@ impl State {
         self.visible(id).filter(|key| self.jobs[*key].place == JobPlacement::Buried)
     }
 
-    /// Makes a buried or delayed job ready; its attempts are forgotten.
+    /// Makes a buried or delayed job ready, and resets its attempts.
     pub(super) fn kick_one(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
+        self.move_job(key, To::Ready, step.now, step.timers);
         self.jobs.change(key, |job| {
             job.note(|history| {
                 history.kicks.bump();
                 history.attempts = SmallCount::ZERO;
             });
         });
-        self.move_job(key, To::Ready, step.now, step.timers);
         self.note_job(key);
         self.serve_waiting(step);
     }
 
-    /// `peek`: returns a job if there is one with this number.
+    /// `peek`: returns a job if it is visible.
     pub fn peek(&mut self, id: JobId) -> Option<JobId> {
         self.figures.count(Stat::Peek);
         self.visible(id).map(|_| id)
@@ -192,14 +200,14 @@ impl State {
         }
     }
 
-    /// The TTR of a job ran out.
+    /// Ends a reservation whose TTR has run out.
     pub(super) fn time_out(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Timeouts);
         self.jobs.change(key, |job| job.note(|history| history.timeouts.bump()));
         self.end_attempt(key, self.default_backoff(key), Span::ZERO, step);
     }
 
-    /// The connection that held a job is gone.
+    /// Ends a reservation whose connection has ended.
     pub(super) fn lose_reservation(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::LostReservations);
         if self.ends_connections {
@@ -208,12 +216,12 @@ impl State {
         self.end_attempt(key, self.default_backoff(key), Span::ZERO, step);
     }
 
-    /// Returns the backoff of a reservation that just ends, where none is set: a plain client of beanstalkd expects none.
+    /// Returns the backoff of a tube without a setting: none for a plain client of beanstalkd, which expects none.
     fn default_backoff(&self, key: JobKey) -> Backoff {
         if self.conns.is_identified(self.jobs[key].holder()) { Backoff::DEFAULT } else { Backoff::NONE }
     }
 
-    /// Counts an attempt, and buries the job: its runner knows that another would be in vain.
+    /// Counts an attempt, and buries the job: its runner reports that another attempt is useless.
     fn end_last_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> Outcome {
         self.count_attempt(key, step);
         self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
@@ -221,7 +229,7 @@ impl State {
         Outcome::Buried
     }
 
-    /// Counts an attempt, and returns how many there were.
+    /// Counts an attempt, and returns the number of attempts.
     fn count_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> u32 {
         let attempts = self.jobs.change(key, |job| {
             job.note(|history| history.attempts.bump());
@@ -235,8 +243,8 @@ impl State {
         attempts
     }
 
-    /// Counts an attempt, and has the job wait for as long as its backoff says, which is `default` where none is set, and at least
-    /// `least`.
+    /// Counts an attempt, and delays the job by the backoff of its tube, or `default` without a setting, but at least
+    /// by `least`.
     fn end_attempt(&mut self, key: JobKey, default: Backoff, least: Span, step: &mut Step<'_, '_>) -> Outcome {
         let attempts = self.count_attempt(key, step);
         let backoff = self.settings.backoff_of(&self.tubes[self.jobs[key].tube].name).unwrap_or(default);
@@ -255,13 +263,13 @@ impl State {
         Outcome::WaitsAgain
     }
 
-    /// Returns the connection that holds a job, if it is still there.
+    /// Returns the connection that holds a job, if it has not ended.
     fn holder_of(&mut self, key: JobKey) -> Option<&mut Conn> {
         let (conn, serial) = self.jobs[key].holder();
         self.conns.get_mut(conn).filter(|conn| conn.serial == serial)
     }
 
-    /// After its last attempt a job is moved to the dead-letter tube, or buried if there is none.
+    /// Moves a job to the dead-letter tube after its last attempt, or buries it if there is none.
     fn give_up(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         let old = self.jobs[key].tube;
         let dead = self.settings.dead_letter_of(&self.tubes[old].name);

@@ -4,14 +4,13 @@ use super::background::Task;
 use super::conns::Wait;
 use super::feeds::Feeds;
 use super::ids::{FeedId, LaneId, SetId, TubeId};
-use super::job::{JobId, JobKey, JobPlacement};
+use super::job::{JobId, JobKey, JobPlacement, To};
 use super::limits::Limits;
-use super::placement::To;
 use super::sets::{Choice, Later, Standings};
 use super::tally::Noted;
 use super::tally::Rated;
 use super::tubes::Tubes;
-use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step};
+use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter;
@@ -19,16 +18,16 @@ use poolcounter_core::time::Span;
 
 mod waiters;
 
-/// Next job of a set of watches.
+/// Result of the search for the next job of a set of watches.
 enum NextJob {
-    /// In this turn, of this tube.
+    /// A job of this tube, in this turn.
     Job(u16, Choice, JobKey),
     Nothing,
-    /// So much had to be looked at, or jobs to be dropped, that the rest must wait.
+    /// None yet: the search has used up its budget, and goes on later.
     Later,
 }
 
-/// Tubes as turns see them.
+/// View of tubes, limits and feeds for turns.
 struct View<'a> {
     tubes: &'a Tubes,
     limits: &'a Limits,
@@ -64,7 +63,7 @@ impl Standings for View<'_> {
 }
 
 impl State {
-    /// `reserve`, `reserve-with-timeout`, `reserve-many`: a job at once, or a wait for one.
+    /// `reserve`, `reserve-with-timeout`, `reserve-many`: reserves a job at once, or waits for one.
     pub fn reserve(&mut self, id: ConnId, request: Reserve, step: &mut Step<'_, '_>) {
         self.figures.count(match request {
             Reserve { many: Some(_), .. } => Stat::ReserveMany,
@@ -73,8 +72,8 @@ impl State {
         });
         self.conns.note_worker(id);
         let set = self.enter_set(id);
-        if !self.sets[set].is_built && self.used_memory() >= self.bounds.max_memory {
-            return step.tell(id, Reply::OutOfMemory);
+        if !self.sets[set].is_built && !self.has_room_for_clients(0) {
+            return step.reply(id, Reply::OutOfMemory);
         }
         let next = if self.is_later(set) { NextJob::Later } else { self.next_job(set, &mut SLICE.clone(), step) };
         let is_known = match next {
@@ -83,10 +82,10 @@ impl State {
             NextJob::Later => false,
         };
         if is_known && self.is_deadline_soon(id, step.now) {
-            return step.tell(id, Reply::DeadlineSoon);
+            return step.reply(id, Reply::DeadlineSoon);
         }
         if is_known && request.timeout == Some(0) {
-            return step.tell(id, Reply::TimedOut);
+            return step.reply(id, Reply::TimedOut);
         }
         let until = request.timeout.map(|seconds| step.now + Span::from_secs(u64::from(seconds)));
         let wait = Wait { ticket: self.sets.next_ticket(), until, many: request.many };
@@ -97,7 +96,7 @@ impl State {
         }
     }
 
-    /// A connection waits from now on, for it is known that there is no job for it, or it is to be found out.
+    /// Makes a connection wait. `is_known` is true if there is certainly no job for it; otherwise the search goes on.
     pub(super) fn begin_wait(&mut self, id: ConnId, set: SetId, wait: Wait, is_known: bool) {
         let first = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
         self.conns[id].wait = Some(wait);
@@ -109,13 +108,13 @@ impl State {
         }
     }
 
-    /// Returns whether it is not known yet whether a set has jobs for those who wait in it.
+    /// Returns whether the search for jobs for the waiting connections of a set is unfinished.
     pub(super) fn is_later(&self, set: SetId) -> bool {
         let set = &self.sets[set];
         !self.is_shut && (set.awake.is_some() || !set.waiting.is_empty() && self.has_news())
     }
 
-    /// Returns whether something happened that may be of use to those who wait.
+    /// Returns whether there is news for waiting connections: jobs, opened limits, or unfinished searches.
     pub(super) fn has_news(&self) -> bool {
         self.feeds.first_fresh().is_some()
             || !self.limits.opened.is_empty()
@@ -123,34 +122,34 @@ impl State {
             || self.sets.waking.is_some()
     }
 
-    /// `reserve-job`: this job, wherever it is, if no limit holds it back.
+    /// `reserve-job`: reserves this job in any state, unless a limit holds it back.
     pub fn reserve_this(&mut self, conn: ConnId, id: JobId, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::ReserveJob);
         self.conns.note_worker(conn);
         if self.is_shut {
-            return step.tell(conn, Reply::InternalError);
+            return step.reply(conn, Reply::InternalError);
         }
         let Some(key) = self.visible(id).filter(|key| self.jobs[*key].place != JobPlacement::Reserved) else {
-            return step.tell(conn, Reply::NotFound);
+            return step.reply(conn, Reply::NotFound);
         };
         let (tube, group, place) = (self.jobs[key].tube, self.jobs[key].group(), self.jobs[key].place);
         if place != JobPlacement::Buried && self.is_superseded(key) {
             self.drop_superseded(key, step);
-            return step.tell(conn, Reply::NotFound);
+            return step.reply(conn, Reply::NotFound);
         }
         if self.is_held_back(tube, group) {
-            return step.tell(conn, Reply::NotFound);
+            return step.reply(conn, Reply::NotFound);
         }
         self.reserve_job(conn, key, step);
         if place != JobPlacement::Ready {
-            // For the store it is ready from now on.
+            // The store has it as ready from now on.
             self.note_job(key);
         }
-        step.tell(conn, Reply::Reserved(id));
+        step.reply(conn, Reply::Reserved(id));
         self.arm_conn(conn, step.timers);
     }
 
-    /// Returns the next job of a set. Leaves of superseded root jobs that are met on the way are dropped.
+    /// Returns the next job of a set. Drops leaves of superseded root jobs on the way.
     fn next_job(&mut self, set: SetId, budget: &mut u32, step: &mut Step<'_, '_>) -> NextJob {
         if self.is_shut {
             return NextJob::Nothing;
@@ -183,7 +182,7 @@ impl State {
         }
     }
 
-    /// Returns the tube of a set that is next, and in which turn.
+    /// Returns the next tube of a set, and its turn.
     fn choose(&mut self, set: SetId, budget: &mut u32) -> Result<Option<(u16, Choice)>, Later> {
         let State { sets, feeds, tubes, limits, visited, .. } = self;
         let view = View { tubes, limits, feeds };
@@ -192,7 +191,7 @@ impl State {
             *budget = budget.saturating_sub((set.feeds.len() / FEW) as u32);
             meter::visit_many(set.feeds.len() / FEW);
             *visited += set.feeds.len() / FEW;
-            // Lossless: a connection has 1024 watches at most.
+            // Lossless: a connection has at most 1024 watches.
             for place in 0..set.feeds.len() as u16 {
                 let feed = &feeds[set.feeds[usize::from(place)].0];
                 let choice = match feed.is_plain {
@@ -213,7 +212,7 @@ impl State {
         })
     }
 
-    /// Gives a connection the next job of its set, and as many more as it wants and there are.
+    /// Reserves the next job of its set for a connection, and as many more as it has asked for and there are.
     fn give(
         &mut self,
         conn: ConnId,
@@ -228,7 +227,7 @@ impl State {
             let stamp = self.feeds.next_stamp();
             self.reserve_job(conn, key, step);
             self.note_served(set, turn, choice, stamp);
-            step.tell(conn, Reply::Reserved(self.jobs[key].id));
+            step.reply(conn, Reply::Reserved(self.jobs[key].id));
             if left == 0 || budget == 0 {
                 break;
             }
@@ -238,12 +237,13 @@ impl State {
             }
         }
         if many.is_some() {
-            step.tell(conn, Reply::End);
+            step.reply(conn, Reply::End);
         }
         self.arm_conn(conn, step.timers);
     }
 
-    /// In the turn of a pattern, this tube is the last from now on. Where turns take too much room, they begin anew.
+    /// Notes that this tube was served last in the turn of a pattern. Without memory for that, the turns of the set
+    /// begin anew.
     fn note_served(&mut self, id: SetId, turn: u16, choice: Choice, stamp: u64) {
         let has_room = self.used_memory() < self.bounds.max_memory;
         let State { sets, feeds, tubes, limits, .. } = self;
@@ -269,7 +269,7 @@ impl State {
         self.move_job(key, To::Reserved(conn), step.now, step.timers);
     }
 
-    /// Returns true when the job is the leaf of a root job of which there is a newer one.
+    /// Returns true if the job is the leaf of a root job for which there is a newer timestamp.
     pub(super) fn is_superseded(&self, key: JobKey) -> bool {
         let Some((signature, timestamp)) = self.jobs[key].root() else { return false };
         let tube = &self.tubes[self.jobs[key].tube];
@@ -277,22 +277,32 @@ impl State {
     }
 
     pub(super) fn drop_superseded(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
-        self.tubes.note(self.jobs[key].tube, Noted::Superseded, step.now);
+        let tube = self.jobs[key].tube;
+        self.tubes.note(tube, Noted::Superseded, step.now);
+        self.tubes[tube].dropped.bump();
         self.figures.count(Stat::Superseded);
         self.delete_job(key, step.now, step.timers);
     }
 
-    /// Gives out no jobs until the first [`State::set_shut`]: what is restored may hold some that could not be given out.
+    /// `dropped`: takes the number of superseded jobs that were dropped in a tube, which may be hidden.
+    pub fn take_dropped(&mut self, conn: ConnId, tube: TubeName<'_>, step: &mut Step<'_, '_>) {
+        let tube = self.tubes.find(tube.bytes());
+        let dropped = tube.map(|tube| std::mem::take(&mut self.tubes[tube].dropped)).unwrap_or_default();
+        step.reply(conn, Reply::Dropped(dropped.get()));
+    }
+
+    /// Reserves no jobs until the first [`State::set_shut`]: the restored state may contain jobs that could not be
+    /// given out.
     pub fn begin_shut(&mut self) {
         self.is_shut = true;
     }
 
-    /// Counts what connections hold that are lost from now on as no attempt, or as one again.
+    /// Sets whether jobs of connections that end count no attempt.
     pub fn set_ending(&mut self, ends_connections: bool) {
         self.ends_connections = ends_connections;
     }
 
-    /// Gives out no jobs from now on, or gives them out again; those who wait for one go on to wait.
+    /// Sets whether jobs are given out; waiting connections go on to wait.
     pub fn set_shut(&mut self, is_shut: bool, step: &mut Step<'_, '_>) {
         if std::mem::replace(&mut self.is_shut, is_shut) == is_shut || is_shut {
             return;
@@ -301,7 +311,7 @@ impl State {
         self.serve_waiting(step);
     }
 
-    /// Returns the job with this number once it is committed.
+    /// Returns the job with this number, if its put is committed.
     pub(super) fn visible(&self, id: JobId) -> Option<JobKey> {
         self.jobs.find(id).filter(|key| self.jobs[*key].place != JobPlacement::Pending)
     }

@@ -1,18 +1,14 @@
 //! Root jobs: the newest timestamp of each signature in a tube, kept for 28 days from its last change.
 
 use super::commits::Commit;
-use poolcounter_core::id::{Id, id};
+use super::ids::RootId;
+use poolcounter_core::id::Id;
 use poolcounter_core::list::{Links, List};
 use poolcounter_core::names::{Hash, Hashing, Names};
 use poolcounter_core::time::{Span, Time};
 use slab::Slab;
 
-id! {
-    /// A root job.
-    RootId
-}
-
-/// Time for which a root job is known: as long as MediaWiki knows it.
+/// Time for which a root job is kept after its last change: the same as in MediaWiki.
 const KEPT: Span = Span::from_secs(28 * 24 * 3600);
 
 /// Bytes of a root job beside its names: its entry, its place in the index, and its links.
@@ -23,12 +19,12 @@ pub(super) struct Root {
     pub tube: Box<[u8]>,
     pub signature: Box<[u8]>,
     newest: u64,
-    /// Time of its last change, in microseconds since the start; before it, if that was in an earlier process.
+    /// Time of its last change, in microseconds since the start; negative if that was in an earlier process.
     changed: i64,
     commit: Commit,
 }
 
-/// All root jobs, those that changed last at the end.
+/// All root jobs, in the order of their last changes.
 #[derive(Default)]
 pub(super) struct Roots {
     roots: Slab<Root>,
@@ -43,7 +39,7 @@ impl Roots {
         self.roots.len()
     }
 
-    /// Returns the bytes that all root jobs take.
+    /// Returns the bytes of all root jobs.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -56,10 +52,16 @@ impl Roots {
         self.names.find(hash_of(&self.names.hashing(), tube, signature), is_it)
     }
 
-    /// Returns the newest timestamp of a root job, and the commit that has it.
+    /// Returns the newest timestamp of a root job, and the commit that contains it.
     pub fn newest(&self, tube: &[u8], signature: &[u8]) -> Option<(u64, Commit)> {
         let root = &self.roots[self.find(tube, signature)?.index()];
         Some((root.newest, root.commit))
+    }
+
+    /// Returns the newest timestamp of a root job, and the time of its last change in microseconds since the start.
+    pub fn newest_and_change(&self, tube: &[u8], signature: &[u8]) -> Option<(u64, i64)> {
+        let root = &self.roots[self.find(tube, signature)?.index()];
+        Some((root.newest, root.changed))
     }
 
     /// Sets the newest timestamp of a root job.
@@ -83,31 +85,31 @@ impl Roots {
         id
     }
 
-    /// Returns a root job as the store has it.
+    /// Returns a root job in the form for the store.
     pub fn record(&self, id: RootId) -> Option<(&[u8], &[u8], u64, i64)> {
         let root = self.roots.get(id.index())?;
         Some((&root.tube, &root.signature, root.newest, root.changed))
     }
 
-    /// Returns every root job, the one that changed first first.
+    /// Returns every root job, the one with the oldest change first.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u64, i64)> {
         self.by_change.iter(&self.links).filter_map(|id| self.record(id))
     }
 
-    /// Returns the root jobs from one place of the table on, with their places, in no order.
+    /// Returns the root jobs from a position of the table on, with their positions, in no order.
     pub fn iter_from(&self, place: usize) -> impl Iterator<Item = (usize, RootId)> {
         let places = (place..self.roots.capacity()).filter(|place| self.roots.contains(*place));
         places.map(|place| (place, RootId::from_index(place)))
     }
 
-    /// Returns when the root job is to be forgotten that changed first.
+    /// Returns the time at which the root job with the oldest change is forgotten.
     pub fn first_end(&self) -> Option<Time> {
         let changed = self.roots[self.by_change.front()?.index()].changed;
         let end = changed.saturating_add_unsigned(KEPT.as_micros());
         Some(Time::from_micros(u64::try_from(end).unwrap_or(0)))
     }
 
-    /// Forgets the root job that changed first, and returns it.
+    /// Removes and returns the root job with the oldest change.
     pub fn forget_oldest(&mut self) -> Option<Root> {
         let id = self.by_change.pop_front(&mut self.links)?;
         let root = self.roots.remove(id.index());

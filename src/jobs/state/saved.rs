@@ -1,67 +1,80 @@
-//! Handover format of the state, one record after the other: settings, root jobs, tubes, connections and jobs. A
-//! store that is read gives the same records, without connections.
+//! Handover format of the state, one record after the other: settings, root jobs, tubes, connections and jobs. A store
+//! gives the same records, without connections.
 
 use super::commits::Commit;
 use super::conns::{Conn, Wait};
 use super::ids::TubeId;
-use super::job::{Extra, Job, JobKey, JobPlacement};
-use super::placement::To;
+use super::job::{Extra, Job, JobKey, JobPlacement, To};
 use super::record::{Record, Setting};
 use super::sets::Watch;
 use super::sums::SumBy;
-use super::tally::{Rates, Tally};
+use super::tally::{LastError, Rates, Tally};
 use super::tube::Tube;
+use super::tubes::Tubes;
 use super::watches::Watches;
 use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step};
 use poolcounter_core::count::Count;
+use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::jobs::values::Body;
 use serde::{Deserialize, Serialize};
 
-/// One record of what is saved.
+/// One record of a handover.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Saved<'a> {
-    /// Comes first.
+    /// First record.
     Meta {
-        /// The number of the next job.
+        /// Number of the next job.
         next_id: u64,
-        /// The last batch that is committed.
+        /// Last committed batch.
         committed: Commit,
-        /// Whether no jobs are taken.
+        /// True while puts are refused.
         is_draining: bool,
         /// Statistics, by name.
         figures: Vec<(String, u64)>,
     },
     /// A setting.
     Setting(#[serde(borrow)] Setting<'a>),
-    /// A root job: its tube, its signature, its newest timestamp, and when it changed, in microseconds since the start. The one
-    /// that changed first is first.
+    /// Root job: its tube, its signature, its newest timestamp, and the time of its last change in microseconds since
+    /// the start. The one with the oldest change is first.
     Root(&'a [u8], &'a [u8], u64, i64),
     /// State of a tube beyond its jobs.
     Tube(&'a [u8], Box<SavedTube>),
-    /// Tally of a sum: as in its tubes, and in those that are forgotten. After all tubes.
+    /// Tally of a sum: of its tubes, and of forgotten ones. After all tubes.
     Sum(SumBy, &'a [u8], Box<Tally>),
     /// A connection.
     Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
-    /// A job with its body, since when it is ready or held, and who holds it until when. The body is not there if a store has it.
+    /// Job with its body, the time since which it is ready or held, its holder, and its deadline. The body is missing
+    /// if a store has it.
     Job(#[serde(borrow)] Record<'a>, &'a [u8], Option<Time>, Option<(ConnId, Time)>),
-    /// A connection that waits, until when, and for how many. The one that has waited longest is first.
+    /// Waiting connection, the end of its wait, and the number of jobs it asked for. The one that has waited longest is
+    /// first.
     Wait(ConnId, Option<Time>, Option<u32>),
-    /// The failures of a tube, as those of a sum and of a connection beside what earlier versions knew of them.
+    /// Failures of a tube; a record of its own, because earlier versions had none.
     TubeFailures(&'a [u8], Count),
-    /// The failures of a sum, and its curve if it is followed.
+    /// Failures of a sum, and its curve if it is followed.
     Followed(SumBy, &'a [u8], Count, Option<SavedCurve>),
-    /// Tally of those that are not followed, their failures and no curve, and when those that are followed are chosen next.
+    /// Tally of the sums that are not followed, with their failures and no curve, and the time of the next choice of
+    /// followed ones.
     Others(SumBy, Box<Tally>, Count, SavedCurve, Time),
-    /// The failures of a connection.
+    /// Failures of a connection.
     ConnFailures(ConnId, Count),
-    /// Time since which the first ready job of a tube is ready, where the jobs are left in a store.
+    /// Time since which the first ready job of a tube is ready, if the jobs are left in a store.
     ReadySince(&'a [u8], Time),
+    /// Times for which the jobs of a sum ran, and its last failure.
+    Runs(SumBy, &'a [u8], Box<Histogram>, Option<Box<LastError>>),
+    /// Run times of the jobs of sums that are not followed. After [`Saved::Others`].
+    OtherRuns(SumBy, Box<Histogram>),
+    /// The last failure of a tube.
+    TubeError(&'a [u8], Box<LastError>),
+    /// A job of a store with its body, which nothing else needs. No part of a handover.
+    #[serde(skip)]
+    Given(Record<'a>, Box<[u8]>),
 }
 
-/// Points of a curve, which earlier versions kept here, and puts and deletes from which it counts.
+/// Points of a curve, which earlier versions kept here, and the puts and deletes from which it counts.
 type SavedCurve = (Vec<[u32; 4]>, [u64; 2]);
 
 /// State of a tube beyond its jobs.
@@ -86,7 +99,7 @@ pub struct SavedConn<'a> {
 }
 
 impl State {
-    /// Brings every command under way to its end, as must be before saving.
+    /// Finishes all commands under way, as saving requires.
     pub fn finish_commands(&mut self, step: &mut Step<'_, '_>) {
         while !self.is_settled() {
             step.timers.renew_budget();
@@ -99,8 +112,9 @@ impl State {
         self.background.is_settled()
     }
 
-    /// Visits everything that another process must know. No command is under way. What is not committed is promised to nobody: puts
-    /// among that are left out. Where `leaves_jobs`, the other process reads root jobs from the store, and jobs that nobody holds.
+    /// Visits everything that a handover contains. No command may be under way. Uncommitted puts are left out: their
+    /// replies have not been sent. With `leaves_jobs`, the other process reads root jobs and unreserved jobs from the
+    /// store.
     pub fn save(&self, leaves_jobs: bool, visit: &mut dyn FnMut(Saved<'_>)) {
         visit(Saved::Meta {
             next_id: self.next_id,
@@ -135,7 +149,7 @@ impl State {
         failed.for_each(|(id, conn)| visit(Saved::ConnFailures(id, conn.failures)));
     }
 
-    /// Visits failures, and what is followed.
+    /// Visits failures, and the sums that are followed.
     fn save_followed(&self, visit: &mut dyn FnMut(Saved<'_>)) {
         let failed = self.tubes.iter().filter(|(_, tube)| tube.tally.failures > Count::ZERO);
         failed.for_each(|(_, tube)| visit(Saved::TubeFailures(&tube.name, tube.tally.failures)));
@@ -147,6 +161,16 @@ impl State {
             let tally = self.tubes.sums.others(by);
             let next_choice = self.tubes.sums.next_choice();
             visit(Saved::Others(by, Box::new(tally.clone()), tally.failures, SavedCurve::default(), next_choice));
+            visit(Saved::OtherRuns(by, Box::new(tally.runs.clone())));
+        }
+        let has_more = |tally: &Tally| tally.runs.count() > 0 || tally.last_error.is_some();
+        for (_, sum) in self.tubes.sums.iter().filter(|(_, sum)| has_more(&sum.tally)) {
+            let Tally { runs, last_error, .. } = sum.tally.clone();
+            visit(Saved::Runs(sum.by, &sum.name, Box::new(runs), last_error));
+        }
+        for (_, tube) in self.tubes.iter() {
+            let error = tube.tally.last_error.iter();
+            error.for_each(|error| visit(Saved::TubeError(&tube.name, error.clone())));
         }
     }
 
@@ -161,7 +185,7 @@ impl State {
         }
     }
 
-    /// Visits the jobs of a tube that nobody holds, those that wait in their order.
+    /// Visits the unreserved jobs of a tube, the waiting ones in their order.
     fn save_jobs(&self, tube: &Tube, visit: &mut dyn FnMut(Saved<'_>)) {
         let delayed = tube.delayed.iter().filter_map(|(_, id)| self.jobs.find(*id));
         for key in tube.waiting.iter(&self.jobs).chain(tube.buried.iter(&self.jobs)).chain(delayed) {
@@ -171,11 +195,11 @@ impl State {
         }
     }
 
-    /// Goes on from a record of what was saved. They come in the order in which they were visited.
+    /// Restores one record of a handover. Records come in the order in which they were visited.
     ///
     /// # Errors
     ///
-    /// When a record contradicts an earlier one.
+    /// Fails if a record contradicts an earlier one.
     pub fn restore(&mut self, saved: Saved<'_>, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
         match saved {
             Saved::Meta { next_id, committed, is_draining, figures } => {
@@ -225,27 +249,34 @@ impl State {
                 self.conns.get_mut(id).ok_or("a connection has failed jobs that is not there")?.failures = failures;
             }
             Saved::ReadySince(tube, since) => self.restore_ready_since(tube, since),
+            Saved::Runs(by, name, runs, last_error) => self.tubes.sums.restore_runs(by, name, *runs, last_error),
+            Saved::OtherRuns(by, runs) => self.tubes.sums.restore_other_runs(by, *runs),
+            Saved::TubeError(name, error) => {
+                let tube = self.tubes.find(name).ok_or("a tube has failed jobs that is not there")?;
+                self.tubes.change_tally(tube, |tally| tally.last_error = Some(error));
+            }
+            Saved::Given(record, body) => self.restore_job(&record, Body::Own(body), None, None, step)?,
         }
         Ok(())
     }
 
     fn restore_tube(&mut self, name: &[u8], saved: &SavedTube, step: &mut Step<'_, '_>) {
         let id = self.tube_in_any_case(name);
-        saved.restore(&mut self.tubes[id]);
+        saved.restore(id, &mut self.tubes);
         self.tubes.add(id, &saved.tally, step.now);
         if !self.tubes[id].is_unused() {
             return;
         }
-        // Hidden or not, it has no jobs, users and watchers yet; what comes shows it again.
+        // It has no jobs, users and watchers yet; the first of them shows it again.
         self.tubes.hide(id, saved.hidden.unwrap_or(step.now));
         self.arm_forget(step.timers);
     }
 
-    /// Returns the tube with this name for a job, a user or a watcher, without forgetting what it has counted.
+    /// Returns the tube with this name for a job, a user or a watcher, and keeps its counts.
     fn restored_tube(&mut self, name: &[u8]) -> TubeId {
-        let counted = self.tubes.find(name).map(|id| SavedTube::of(&self.tubes[id]));
+        let counted = self.tubes.find(name).map(|id| self.tubes[id].totals());
         let id = self.tube_in_any_case(name);
-        counted.unwrap_or_default().restore(&mut self.tubes[id]);
+        self.tubes[id].set_totals(counted.unwrap_or_default());
         id
     }
 
@@ -259,6 +290,11 @@ impl State {
             let tube = self.restored_tube(&watch.pattern);
             self.tubes[tube].watching += 1;
         }
+        saved
+            .watches
+            .iter()
+            .filter(|watch| watch.pattern.contains(&b'*'))
+            .for_each(|watch| self.feeds.hold(&watch.pattern));
         let conn = self.conns.insert(id, used, Watches::new(saved.watches));
         conn.name = saved.name.into();
         conn.rates = saved.rates;
@@ -271,7 +307,7 @@ impl State {
         Ok(())
     }
 
-    /// Adds a job that was saved, or read from a store.
+    /// Adds a job of a handover or a store.
     pub fn restore_job(
         &mut self,
         record: &Record<'_>,
@@ -320,10 +356,15 @@ impl State {
             (To::Reserved(conn), Some((_, deadline))) => {
                 self.set_deadline(conn, key, (since.unwrap_or(step.now), deadline), step);
             }
-            // One that was held has no connection any more: it is ready from now on.
+            // A reserved job without its connection is ready from now on.
             (To::Ready, None) => {
                 self.jobs[key].at = since.unwrap_or(step.now);
                 self.tubes.note_first_ready(tube, &self.jobs);
+            }
+            (To::Buried, _) => {
+                self.forget_burial(key, step.timers);
+                self.jobs[key].at = record.delayed.unwrap_or(step.now);
+                self.note_burial(key, step.timers);
             }
             _ => {}
         }
@@ -332,9 +373,10 @@ impl State {
 
     fn set_deadline(&mut self, conn: ConnId, key: JobKey, (since, deadline): (Time, Time), step: &mut Step<'_, '_>) {
         let (id, old) = (self.jobs[key].id, std::mem::replace(&mut self.jobs[key].at, deadline));
-        let held = &mut self.conns[conn].held;
-        held.remove(&(old, id));
-        held.insert((deadline, id), since);
+        let conn_of = &mut self.conns[conn];
+        conn_of.held.remove(&(old, id));
+        conn_of.held.insert((deadline, id), since);
+        conn_of.is_in_order = false;
         self.arm_conn(conn, step.timers);
     }
 }
@@ -350,8 +392,9 @@ impl SavedTube {
         }
     }
 
-    fn restore(&self, tube: &mut Tube) {
+    fn restore(&self, id: TubeId, tubes: &mut Tubes) {
+        let tube = &mut tubes[id];
         (tube.total_jobs, tube.deletes, tube.pauses) = (self.total_jobs, self.deletes, self.pauses);
-        tube.tally = self.tally.clone();
+        tubes.change_tally(id, |tally| *tally = self.tally.clone());
     }
 }

@@ -1,12 +1,13 @@
-//! Sets of watches: who watches the same tubes shares one, which knows whose turn it is.
+//! Sets of watches: connections that watch the same tubes share one, which keeps the turns of its watches.
 //!
-//! A set of plain names gives the job with the lowest priority and number. In a set with a pattern or a weight each watch has a *turn*;
-//! turns of equal priority are taken in proportion to their weights, and in a turn tubes stand by priority and by when they
-//! came or were last served. The order of those that came is the feed's, which all sets share; a turn itself has only the
-//! tubes that it has served and that still have such jobs, and for each priority up to which stamp it went through the feed.
+//! A set of plain names gives the job with the lowest priority and number. In a set with a pattern or a weight each
+//! watch has a *turn*; turns of equal priority are taken in proportion to their weights, and in a turn tubes are
+//! ordered by priority and by the time at which they came or were last served. The order of those that came is the
+//! feed's, which all sets share; a turn itself has only the tubes that it has served and that still have such jobs, and
+//! for each priority the last stamp up to which it went through the feed.
 //!
-//! Invariant: a tube of a turn that stands in its feed at or before the turn's mark of that lane and priority is among those that it has
-//! served.
+//! Invariant: a tube of a turn whose place in its feed is at or before the turn's mark of that lane and priority is
+//! among those that the turn has served.
 
 use super::FEW;
 use super::feeds::{Feed, Standing};
@@ -22,42 +23,47 @@ use std::ops::Bound::{Excluded, Unbounded};
 /// One watch of a connection.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Watch {
-    /// The pattern, or a plain name.
+    /// Pattern, or plain name.
     pub pattern: Box<[u8]>,
-    /// Its part of the turns.
+    /// Share of the turns.
     pub weight: u16,
-    /// Whether the weight was said, which makes the turns fair.
+    /// True if the client named the weight, which makes the turns fair.
     pub is_weighted: bool,
 }
 
 impl Watch {
-    /// Returns true when tubes take turns because of this watch.
+    /// Returns true if tubes take turns because of this watch.
     pub fn is_fair(&self) -> bool {
         self.is_weighted || self.pattern.contains(&b'*')
+    }
+
+    /// Returns the bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<(Watch, u32)>() + self.pattern.len()
     }
 }
 
 /// Advance of a turn's pass for each job, divided by its weight.
 const STRIDE: u64 = 1 << 32;
-/// The pass from which on all begin anew near zero: once in 2^30 jobs at most, and far from where numbers end.
+/// Pass at which all passes are rebased near zero: at most once in 2^30 jobs, and far from the largest number.
 const REBASED_FROM: u64 = 1 << 62;
-/// Number of tubes that a turn has served and that are looked at with each job, whether they still have what it served: more
-/// than come, so that it keeps few in vain.
+/// Number of served tubes that a turn checks with each job. Those without such a job are dropped. It exceeds the number
+/// added, so that few are kept in vain.
 const LOOKED_AFTER: usize = 2;
 
-/// So much was to be looked at that the rest must wait.
+/// The budget is used up, and the rest must wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Later;
 
-/// The tube whose turn it is.
+/// Tube that is next in a turn.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Choice {
     pub pri: u32,
-    /// Its stamp in the turn.
+    /// Stamp in the turn.
     pub stamp: u64,
     pub tube: TubeId,
     pub lane: LaneId,
-    /// Whether the stamp is of when the turn has served it last.
+    /// True if the stamp is that of its last service in the turn.
     pub is_served: bool,
 }
 
@@ -75,13 +81,13 @@ pub(super) trait Standings {
 #[derive(Default)]
 pub(super) struct Turn {
     stride: u64,
-    /// The lowest of equal priority is next.
+    /// Position among turns of equal priority; the lowest is next.
     pub pass: u64,
-    /// Tubes that it has served and that still have a job of that priority, by when that was.
+    /// Tubes that it has served and that still have a job of that priority, by the stamp of the service.
     served: BTreeSet<(LaneId, u32, u64, TubeId)>,
-    /// The stamp up to which it went through each priority of the lanes of its feed.
+    /// Last stamp up to which it went through each priority of the lanes of its feed.
     marks: BTreeMap<(LaneId, u32), u64>,
-    /// Place that was looked after last.
+    /// Entry that was checked last.
     seen_served: Option<(LaneId, u32, u64, TubeId)>,
     seen_mark: Option<(LaneId, u32)>,
 }
@@ -91,12 +97,12 @@ impl Turn {
         Turn { stride: STRIDE / u64::from(weight), ..Turn::default() }
     }
 
-    /// Returns how many tubes and marks it keeps.
+    /// Returns the number of tubes and marks that it keeps.
     fn len(&self) -> usize {
         self.served.len() + self.marks.len()
     }
 
-    /// Returns the tube that is next in this turn.
+    /// Returns the next tube of this turn.
     fn front(
         &mut self,
         feed: &Feed,
@@ -115,7 +121,7 @@ impl Turn {
                     first = Some(first.map_or(own, |first| first.min(own)));
                     break;
                 }
-                // All that has jobs of this priority takes part in other turns.
+                // All tubes with jobs of this priority belong to other turns.
                 meter::visit();
                 let Some(next) = pri.checked_add(1) else { break };
                 from = next;
@@ -161,7 +167,7 @@ impl Turn {
         }
     }
 
-    /// A tube was served at this time; it may still have a job of that priority.
+    /// Notes that a tube was served at `stamp`; it may still have a job of that priority.
     fn note_served(&mut self, choice: Choice, stamp: u64, state: &impl Standings) {
         let Choice { pri, tube, lane, .. } = choice;
         if choice.is_served {
@@ -174,7 +180,7 @@ impl Turn {
         }
     }
 
-    /// Forgets some of what is kept in vain, as it changed without the turn.
+    /// Drops some entries that do not hold any more, because tubes changed outside of the turn.
     fn look_after(&mut self, feed: &Feed, state: &impl Standings) {
         for _ in 0..LOOKED_AFTER {
             let next = self.served.range((self.seen_served.map_or(Unbounded, Excluded), Unbounded)).next().copied();
@@ -196,13 +202,13 @@ impl Turn {
     }
 }
 
-/// Returns whether a tube has stood in its lane with that priority since before it was served.
+/// Returns whether a tube has had that lane and priority since before it was served.
 fn is_still_served((lane, pri, served, tube): (LaneId, u32, u64, TubeId), state: &impl Standings) -> bool {
     let standing = state.standing_of(tube);
     standing.is_some_and(|(own_lane, own_pri, stamp)| (own_lane, own_pri) == (lane, pri) && stamp < served)
 }
 
-/// Returns the place of the watch that has this feed.
+/// Returns the position of the watch with this feed.
 fn place_of(places: &[(FeedId, u16)], feed: FeedId) -> Option<u16> {
     let place = places.binary_search_by_key(&feed, |(feed, _)| *feed).ok()?;
     Some(places[place].1)
@@ -215,15 +221,15 @@ pub(super) struct WatchSet {
     /// Number of connections with these watches.
     pub conns: u32,
     pub waiting: List<ConnId>,
-    /// The feed of each watch, and the tickets with which the set stands among those that wait for it; 0 if it does not.
+    /// Feed of each watch, and the ticket of the set among the feed's waiters; 0 if it is not there.
     pub feeds: Box<[(FeedId, u64)]>,
-    /// The feeds with the places of their watches, in order.
+    /// Feeds with the positions of their watches, sorted.
     places: Box<[(FeedId, u16)]>,
-    /// Its place among the sets of which it is not known whether they have a job.
+    /// Ticket among the sets whose search for a job is unfinished.
     pub awake: Option<u64>,
-    /// Whether all tubes stand in its feeds.
+    /// True once all tubes are in its feeds.
     pub is_built: bool,
-    /// One for each watch, if tubes take turns.
+    /// Turn of each watch, if tubes take turns.
     pub turns: Box<[Turn]>,
     pass: u64,
     /// Number of tubes and marks that its turns keep.
@@ -231,7 +237,13 @@ pub(super) struct WatchSet {
 }
 
 impl WatchSet {
-    /// Returns a set that has served nothing yet. The watches are sorted, and these are their feeds.
+    /// Returns the bytes that it takes beside the tubes and marks of its turns: its watches are its key, too.
+    pub fn watch_bytes(&self) -> usize {
+        let each = 2 * size_of::<(FeedId, u64)>() + size_of::<Turn>();
+        size_of::<WatchSet>() + self.watches.iter().map(|watch| 2 * watch.bytes() + each).sum::<usize>()
+    }
+
+    /// Returns a set that has served nothing yet, for sorted watches and their feeds.
     pub fn new(watches: Box<[Watch]>, feeds: &[FeedId]) -> WatchSet {
         let is_fair = watches.iter().any(Watch::is_fair);
         let turns =
@@ -254,19 +266,19 @@ impl WatchSet {
         }
     }
 
-    /// Panics when it does not know what it keeps.
+    /// Panics if its count of kept entries is wrong.
     pub fn check(&self) {
         assert_eq!(self.kept, self.turns.iter().map(Turn::len).sum::<usize>(), "what turns keep is counted");
     }
 
-    /// Notes the ticket with which the set stands among those that wait for a feed.
+    /// Notes the ticket of the set among the waiters of a feed.
     pub fn set_ticket(&mut self, feed: FeedId, ticket: u64) {
         if let Some(place) = place_of(&self.places, feed) {
             self.feeds[usize::from(place)].1 = ticket;
         }
     }
 
-    /// Returns the tube that is next in the turn of a pattern.
+    /// Returns the next tube of the turn of a pattern.
     pub fn front(
         &mut self,
         turn: u16,
@@ -285,7 +297,7 @@ impl WatchSet {
         front
     }
 
-    /// A tube of a pattern was served in this turn.
+    /// Notes that a tube of a pattern was served in this turn.
     pub fn note_served(&mut self, turn: u16, choice: Choice, stamp: u64, feed: &Feed, state: &impl Standings) {
         let turn = &mut self.turns[usize::from(turn)];
         let before = turn.len();
@@ -294,19 +306,19 @@ impl WatchSet {
         self.kept = self.kept + turn.len() - before;
     }
 
-    /// Forgets what its turns have served: all tubes of the feeds stand as these have them.
+    /// Drops the served tubes and marks of its turns: all tubes have the order of the feeds again.
     pub fn forget(&mut self) {
         self.turns.iter_mut().metered().for_each(|turn| (turn.served, turn.marks) = Default::default());
         self.kept = 0;
     }
 
-    /// A job was served in this turn.
+    /// Notes that a job was served in this turn.
     pub fn advance(&mut self, index: u16) {
         if !self.is_fair {
             return;
         }
         let turn = &mut self.turns[usize::from(index)];
-        // A turn that had nothing to serve for a while does not get what it missed.
+        // A turn that was idle for a while does not catch up.
         self.pass = self.pass.max(turn.pass);
         turn.pass = self.pass + turn.stride;
         if self.pass >= REBASED_FROM {
@@ -314,8 +326,8 @@ impl WatchSet {
         }
     }
 
-    /// Brings all passes near zero, without a change of who is next. Of turns behind the pass of the set only the order matters, as
-    /// each goes on from that pass when it is served; of the others, how far they are ahead.
+    /// Brings all passes near zero, and keeps their order. Turns behind the pass of the set keep only their order,
+    /// because each goes on from that pass when it is served; the others keep their distance to it.
     fn rebase(&mut self) {
         let mut behind: Vec<u64> = self.turns.iter().map(|turn| turn.pass).filter(|pass| *pass < self.pass).collect();
         behind.sort_unstable();
@@ -335,7 +347,7 @@ impl WatchSet {
 mod tests {
     use super::*;
 
-    /// Serves a job of the turn that is next among those that have some, and returns which.
+    /// Serves a job of the next turn that has some, and returns that turn.
     fn serve(set: &mut WatchSet, has_jobs: [bool; 4]) -> u16 {
         let turns = (0..4_u16).filter(|turn| has_jobs[usize::from(*turn)]);
         let turn = turns.min_by_key(|turn| set.turns[usize::from(*turn)].pass).expect("a turn has a job");
@@ -351,13 +363,13 @@ mod tests {
             WatchSet::new([1, 3, 7, 1000].map(watch).into(), &feeds)
         };
         let (mut new, mut old) = (set(), set());
-        // As after 2^30 - 50 jobs of the first turn.
+        // The state after 2^30 - 50 jobs of the first turn.
         let begin = REBASED_FROM - 50 * STRIDE;
         old.pass += begin;
         old.turns.iter_mut().for_each(|turn| turn.pass += begin);
         let mut has_jobs = [true; 4];
         for served in 0..200_000_u32 {
-            // Now and then one has no jobs for a while, and is behind the others when it has some again.
+            // Now and then a turn has no jobs for a while, and is behind the others when it has some again.
             for (turn, pause) in [(1, 900), (2, 5_000)] {
                 match served % (10 * pause) {
                     after if after == 3 * pause => has_jobs[turn] = false,

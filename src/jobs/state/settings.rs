@@ -1,11 +1,10 @@
 //! Settings of patterns of tubes: limits, backoffs, dead-letter tubes and pauses. They outlive their tubes.
 
-use super::background::keep_timer_at;
+use super::background::{Work, keep_timer_at};
 use super::commits::{Change, SettingKind};
 use super::ids::{GateId, TubeId};
 use super::limits::{Gate, Limit};
 use super::record::Setting;
-use super::sweeps::Work;
 use super::tube::Paused;
 use super::{Backoff, LimitOf, Pattern, Reply, State, Step, Timer, TubeName};
 use crate::stats::Jobs as Stat;
@@ -21,17 +20,17 @@ pub(super) struct Settings {
     pub backoffs: PatternMap<Backoff>,
     pub dead_letters: PatternMap<Box<[u8]>>,
     pub pauses: PatternMap<Paused>,
-    /// Settings of the configuration file that were set last: their names and values.
+    /// Last applied settings of the configuration file: their names and values.
     pub from_file: BTreeMap<Box<[u8]>, Box<[u8]>>,
-    /// True once the present file was compared with that.
+    /// True once the present file was compared with these.
     pub has_file: bool,
-    /// The pauses by their ends.
+    /// Pauses by their ends.
     pub ends: BTreeSet<(Time, Box<[u8]>)>,
     pub pause_timer: Option<TimerId>,
 }
 
 impl Settings {
-    /// Returns the backoff that is set for a tube.
+    /// Returns the backoff that is set for a tube; None without one.
     pub fn backoff_of(&self, tube: &[u8]) -> Option<Backoff> {
         self.backoffs.matching(tube).next().copied()
     }
@@ -48,7 +47,7 @@ impl Settings {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         let ends = self.pauses.iter().map(|(pattern, pause)| (pause.until, pattern.into()));
         assert_eq!(self.ends, ends.collect(), "each pause has its end");
@@ -56,9 +55,38 @@ impl Settings {
     }
 }
 
+/// Divisor of the memory limit that gives the limit of settings, and the minimum of that in bytes.
+const SHARE: usize = 16;
+const LEAST_BYTES: usize = 1 << 20;
+/// Bytes of a limit of a group, or of the end of a pause, beside its name.
+const ENTRY_BYTES: usize = 128;
+
 impl State {
-    /// `limit`: at most so many reserved at once. What is reserved already stays so.
+    /// Returns the bytes that settings take.
+    pub(super) fn settings_bytes(&self) -> usize {
+        let Settings { backoffs, dead_letters, pauses, ends, .. } = &self.settings;
+        let of_patterns = self.limits.of_tubes.bytes() + backoffs.bytes() + dead_letters.bytes() + pauses.bytes();
+        of_patterns + (self.limits.of_groups.len() + ends.len()) * ENTRY_BYTES
+    }
+
+    /// Returns whether a setting of this pattern may be added, or is there.
+    fn may_set<V>(&self, map: &PatternMap<V>, pattern: &[u8]) -> bool {
+        map.of(pattern).is_some() || self.has_room_for_settings() && map.has_room_for(pattern)
+    }
+
+    fn has_room_for_settings(&self) -> bool {
+        self.settings_bytes() < (self.bounds.max_memory / SHARE).max(LEAST_BYTES)
+    }
+
+    /// `limit`: sets the most jobs that may be reserved at once. Reserved jobs stay so.
     pub fn limit(&mut self, conn: ConnId, of: LimitOf<'_>, most: u32, step: &mut Step<'_, '_>) {
+        let may_set = match of {
+            LimitOf::Group(name) => self.limits.of_groups.contains_key(name) || self.has_room_for_settings(),
+            LimitOf::Each(pattern) | LimitOf::All(pattern) => self.may_set(&self.limits.of_tubes, pattern.bytes()),
+        };
+        if !may_set {
+            return step.reply(conn, Reply::OutOfMemory);
+        }
         match of {
             LimitOf::Group(name) => {
                 self.limits.of_groups.insert(name.into(), most);
@@ -73,7 +101,7 @@ impl State {
         }
     }
 
-    /// Sets a limit, of which the tubes do not know yet, and returns a gate that is none any more once they do.
+    /// Sets a limit, of which the tubes do not know yet, and returns a gate to remove once they do.
     pub(super) fn set_limit(&mut self, pattern: &[u8], most: u32, is_all: bool) -> Option<GateId> {
         let old = self.limits.of_tubes.of(pattern).copied();
         let (new, retired) = match (old, is_all && most > 0) {
@@ -93,7 +121,7 @@ impl State {
         retired
     }
 
-    /// Takes a limit away, of which the tubes do not know yet, and returns a gate that is none any more once they do.
+    /// Removes a limit, of which the tubes do not know yet, and returns a gate to remove once they do.
     pub(super) fn remove_limit(&mut self, pattern: &[u8]) -> Option<GateId> {
         match self.limits.of_tubes.remove(pattern) {
             Some(Limit::All(_, gate)) => Some(gate),
@@ -101,15 +129,18 @@ impl State {
         }
     }
 
-    /// `retry`: what becomes of jobs whose reservations end badly.
+    /// `retry`: sets the backoff of jobs whose reservations end badly.
     pub fn retry(&mut self, conn: ConnId, pattern: Pattern<'_>, backoff: Backoff, step: &mut Step<'_, '_>) {
+        if !self.may_set(&self.settings.backoffs, pattern.bytes()) {
+            return step.reply(conn, Reply::OutOfMemory);
+        }
         self.settings.backoffs.insert(pattern.bytes(), backoff);
         self.note_change(Change::Setting(SettingKind::Retry, pattern.bytes().into()));
         let after = self.this_commit();
-        step.tell_after(conn, Reply::Retry, after);
+        step.reply_after(conn, Reply::Retry, after);
     }
 
-    /// `dead-letter`: where jobs go after their last attempt; they are buried again without a tube.
+    /// `dead-letter`: sets the tube of jobs after their last attempt; without one they are buried again.
     pub fn dead_letter(
         &mut self,
         conn: ConnId,
@@ -118,24 +149,27 @@ impl State {
         step: &mut Step<'_, '_>,
     ) {
         let name = tube.map_or(&b""[..], TubeName::bytes);
+        if tube.is_some() && !self.may_set(&self.settings.dead_letters, pattern.bytes()) {
+            return step.reply(conn, Reply::OutOfMemory);
+        }
         match tube {
             Some(tube) => drop(self.settings.dead_letters.insert(pattern.bytes(), tube.bytes().into())),
             None => drop(self.settings.dead_letters.remove(pattern.bytes())),
         }
         self.note_change(Change::Setting(SettingKind::DeadLetter, pattern.bytes().into()));
         let after = self.this_commit();
-        step.tell_after(conn, Reply::DeadLetter(name.into()), after);
+        step.reply_after(conn, Reply::DeadLetter(name.into()), after);
     }
 
-    /// `pause-tube`: this tube hands out no job for a while, or until it is none any more. 0 seconds end the pause.
+    /// `pause-tube`: pauses this tube for a while, or until it is removed. 0 seconds end the pause.
     pub fn pause_tube(&mut self, conn: ConnId, name: TubeName<'_>, seconds: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::PauseTube);
-        let Some(tube) = self.tubes.find_visible(name.bytes()) else { return step.tell(conn, Reply::NotFound) };
+        let Some(tube) = self.tubes.find_visible(name.bytes()) else { return step.reply(conn, Reply::NotFound) };
         self.tubes[tube].pauses.bump();
         self.pause(conn, name.pattern(), (seconds, true), step);
     }
 
-    /// `pause-all`: the same for these tubes and those that come later.
+    /// `pause-all`: pauses all tubes of a pattern, including later ones.
     pub fn pause_all(&mut self, conn: ConnId, pattern: Pattern<'_>, seconds: u32, step: &mut Step<'_, '_>) {
         self.pause(conn, pattern, (seconds, false), step);
     }
@@ -149,6 +183,9 @@ impl State {
     ) {
         let until = step.now + Span::from_secs(u64::from(seconds));
         let pause = (seconds > 0).then_some(Paused { until, seconds, ends_with_tube });
+        if pause.is_some() && !self.may_set(&self.settings.pauses, pattern.bytes()) {
+            return step.reply(conn, Reply::OutOfMemory);
+        }
         self.set_pause(pattern.bytes(), pause, step.timers);
         self.note_change(Change::Setting(SettingKind::Pause, pattern.bytes().into()));
         self.begin_sweep(conn, pattern, Work::Refresh { reply: Reply::Paused, retired: None }, step);
@@ -174,7 +211,7 @@ impl State {
         self.arm_pause(timers);
     }
 
-    /// Ends the pause of a tube that is none any more, if that is not of a pattern.
+    /// Ends the pause of a tube that is removed, unless the pause is of a pattern.
     pub(super) fn end_pause_of(&mut self, tube: TubeId, timers: &mut Timers<'_, Timer>) {
         let name = &self.tubes[tube].name;
         if self.settings.pauses.of(name).is_some_and(|pause| pause.ends_with_tube) {
@@ -191,7 +228,7 @@ impl State {
         keep_timer_at(&mut self.settings.pause_timer, first, Timer::Pause, timers);
     }
 
-    /// The pauses that are over are none any more.
+    /// Removes expired pauses.
     pub(super) fn end_pauses(&mut self, step: &mut Step<'_, '_>) {
         self.settings.pause_timer.take().into_iter().for_each(TimerId::fired);
         while let Some((until, pattern)) = self.settings.ends.first().cloned()
@@ -206,7 +243,7 @@ impl State {
         self.arm_pause(step.timers);
     }
 
-    /// Brings what a tube knows of its limits and its pause up to what is set.
+    /// Updates the limits and the pause of a tube from the settings.
     pub(super) fn refresh(&mut self, tube: TubeId) {
         let entry = &self.tubes[tube];
         let paused = self.settings.pause_of(&entry.name);
@@ -214,7 +251,7 @@ impl State {
         self.refresh_limits(tube);
     }
 
-    /// Returns a setting as it is now, for the store.
+    /// Returns the present value of a setting, for the store.
     pub(super) fn setting<'a>(&'a self, kind: SettingKind, pattern: &'a [u8]) -> Setting<'a> {
         match kind {
             SettingKind::Limit => Setting::Limit(
@@ -253,7 +290,7 @@ impl State {
         limits.chain(groups).chain(backoffs).chain(dead).chain(pauses).chain(from_file)
     }
 
-    /// Sets what was saved, before there are tubes.
+    /// Restores a setting, before there are tubes.
     pub(super) fn restore_setting(&mut self, setting: Setting<'_>, timers: &mut Timers<'_, Timer>) {
         match setting {
             Setting::Limit(pattern, Some((most, is_all))) => drop(self.set_limit(pattern, most, is_all)),
@@ -280,7 +317,7 @@ impl State {
     }
 }
 
-/// Returns the patterns of limits with their gates, to be compared with what counts.
+/// Returns the patterns of limits with their gates, for comparison with the counts.
 pub(super) fn gates_of(limits: &PatternMap<Limit>) -> BTreeMap<GateId, &[u8]> {
     let gates = limits.iter().filter_map(|(pattern, limit)| match *limit {
         Limit::All(_, gate) => Some((gate, pattern)),

@@ -1,10 +1,10 @@
-//! All that a store was ever given, handed over once more bit by bit, while everything goes on changing.
+//! Handover of everything that a store was ever given, once more in slices, while jobs go on changing.
 //!
-//! A slice has its jobs as they are when it is taken. What is in no batch yet is left out, so that the batches after it bring
-//! that whole; what has changed of jobs that it has comes with these batches, too. A job never moves in its table, so that each
-//! is in one slice, or is gone.
+//! A slice has its jobs as they are when it is taken. Jobs that are in no batch yet are left out, because the batches
+//! after it bring them whole; later changes of jobs in the slice come with these batches, too. A job never moves in its
+//! table, so each is in one slice, or is removed.
 
-use super::roots::RootId;
+use super::ids::RootId;
 use super::{State, Stored};
 use poolcounter_core::meter::Metered as _;
 
@@ -21,14 +21,14 @@ pub enum SnapshotPlace {
     /// At the beginning.
     #[default]
     Start,
-    /// Root jobs from this place of their table on are next.
+    /// Before the root jobs from this position of their table on.
     Roots(usize),
-    /// This page of the table of jobs is next.
+    /// Before this page of the table of jobs.
     Jobs(usize),
 }
 
 impl State {
-    /// Hands over the next slice, and returns where the one after it begins; None after the last.
+    /// Hands over the next slice, and returns the position of the one after it; None after the last.
     pub fn snapshot(&mut self, place: SnapshotPlace, visit: &mut dyn FnMut(Stored<'_>)) -> Option<SnapshotPlace> {
         match place {
             SnapshotPlace::Start => {
@@ -50,7 +50,7 @@ impl State {
         some.get(ROOTS_AT_ONCE).map_or(SnapshotPlace::Jobs(0), |(next, _)| SnapshotPlace::Roots(*next))
     }
 
-    /// Returns the page after those that were handed over; None if there is none.
+    /// Hands over jobs from page `first` on, and returns the next page; None after the last.
     fn snapshot_jobs(&mut self, first: usize, visit: &mut dyn FnMut(Stored<'_>)) -> Option<usize> {
         let mut bytes = 0;
         for page in first..first + PAGES_AT_ONCE {

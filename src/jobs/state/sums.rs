@@ -1,16 +1,18 @@
-//! Sums over tubes whose names have the same first part, and over those with the same last part, kept as jobs move, so that they
-//! cost the same to show however many tubes and jobs there are.
+//! Sums over tubes whose names have the same first part, and over those with the same last part, updated as jobs move,
+//! so that showing them costs the same at any number of tubes and jobs.
 //!
-//! Cost: an event of a job adds to its tube and to two sums, and where that is the first ready job of its tube, of another second
-//! than the one before, moves the tube in the order of ages of two sums. At most [`MOST_FOLLOWED`] first parts and as many last parts
-//! are followed: they have curves, and metrics of their own. Events of the others are counted under `other` as well.
+//! Cost: an event of a job adds to its tube and to two sums. If the first ready job of its tube changes to one of
+//! another second, the tube moves in the order of ages of two sums. At most [`MOST_FOLLOWED`] first parts and as many
+//! last parts are followed: they have curves, and metrics of their own. Events of the others are counted under `other`
+//! as well.
 
+use super::JobState;
 use super::ids::TubeId;
-use super::queries::MOST_SURVEYED;
-use super::sweeps::JobState;
-use super::tally::{Noted, Rated, Tally};
+use super::tally::{LastError, Noted, Rated, Tally};
 use poolcounter_core::count::Count;
+use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{Id, id};
+use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::jobs::name::{first_part, last_part};
 use serde::{Deserialize, Serialize};
@@ -18,44 +20,51 @@ use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 
-/// Largest number of first parts that are followed, and of last parts: what a page of metrics has room for.
+/// Number of tubes or connections that a report examines: a few milliseconds. Counts and rates include all.
+pub(super) const MOST_SURVEYED: usize = 32_768;
+
+/// Most first parts that are followed, and most last parts: as many as a page of metrics has room for.
 const MOST_FOLLOWED: usize = 256;
-/// Time from one choice of those that are followed to the next.
+/// Time between two choices of the followed sums.
 const CHOICE_INTERVAL: Span = Span::from_secs(30);
-/// The order of ages is right to so many microseconds as a power of two, which is a second: the next job of a tube is mostly as old
-/// as the last, and then nothing moves.
+/// Number of sums that a step surveys for a choice, followed or not.
+const SURVEYED_AT_ONCE: usize = 1024;
+/// Precision of the order of ages: a power of two of microseconds, about a second. The next job of a tube is mostly as
+/// old as the last, and then nothing moves.
 const AGE_BITS: u32 = 20;
 
 id! {
-    /// A first or a last part of tubes' names.
+    /// Id of a sum of a first or a last part.
     SumId
 }
 
-/// By which part of their names tubes are summed up.
+/// Part of their names by which tubes are summed up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum SumBy {
-    /// The first part.
+    /// First part.
     FirstPart,
-    /// The last part.
+    /// Last part.
     LastPart,
 }
 
 impl SumBy {
-    /// Both.
+    /// Both kinds.
     pub const ALL: [SumBy; 2] = [SumBy::FirstPart, SumBy::LastPart];
 }
 
-/// The tubes with one first part, or one last part. It is there as long as one of them is remembered.
+/// Sum of the tubes with one first part, or one last part. It exists as long as one of them does, hidden or not.
 pub(super) struct Sum {
     pub by: SumBy,
     pub name: Box<[u8]>,
     pub tubes: BTreeSet<TubeId>,
-    /// The tubes with ready jobs, by since when the first of these is ready, in seconds or so.
+    /// Tubes with ready jobs, by the time since which the first of these is ready, in units of about a second.
     pub ages: BTreeSet<(u64, TubeId)>,
     /// Jobs by [`JobState`].
     pub counts: [u64; 4],
+    /// Delayed jobs that wait to be tried again.
+    pub retrying: u64,
     pub tally: Tally,
-    /// Puts and deletes when it began to be followed, from which its curves count; None if it is not.
+    /// Puts and deletes at the time from which it is followed and its curves count; None if it is not followed.
     pub followed_from: Option<[u64; 2]>,
 }
 
@@ -64,16 +73,28 @@ pub(super) struct Sum {
 pub(super) struct Sums {
     all: Slab<Sum>,
     names: BTreeMap<(SumBy, Box<[u8]>), SumId>,
-    /// Sums that are followed, by first and by last part.
+    /// Followed sums, by first and by last part.
     followed: [BTreeSet<SumId>; 2],
     /// Events of first parts, and of last parts, while they were not followed.
     others: [Tally; 2],
-    /// Time of the next choice of those that are followed.
+    /// Time of the next choice of followed sums.
     next_choice: Time,
+    /// Bytes of the tallies of all sums.
+    tally_bytes: usize,
+    survey: Survey,
+}
+
+/// Survey of all sums for a choice, continued by one step after another.
+#[derive(Default)]
+struct Survey {
+    /// Position of the next sum.
+    next: usize,
+    /// Sums with the most puts so far, the fewest first, by first and by last part.
+    largest: [BTreeSet<(Count, SumId)>; 2],
 }
 
 impl Sums {
-    /// Returns the sums of a tube, for one tube more.
+    /// Returns the sums of a tube, and adds the tube to them.
     pub fn enter(&mut self, id: TubeId, tube: &[u8]) -> [SumId; 2] {
         [(SumBy::FirstPart, first_part(tube)), (SumBy::LastPart, last_part(tube))].map(|(by, name)| {
             let Sums { all, names, followed, .. } = self;
@@ -89,24 +110,25 @@ impl Sums {
         })
     }
 
-    /// Forgets a tube, and with its last tube a sum.
+    /// Removes a tube from its sums. The last one removes the sum.
     pub fn leave(&mut self, id: TubeId, sums: [SumId; 2]) {
         for sum in sums {
             self.all[sum.index()].tubes.remove(&id);
             if self.all[sum.index()].tubes.is_empty() {
-                let Sum { by, name, .. } = self.all.remove(sum.index());
+                let Sum { by, name, tally, .. } = self.all.remove(sum.index());
+                self.tally_bytes -= tally.bytes();
                 self.followed[by as usize].remove(&sum);
                 self.names.remove(&(by, name));
             }
         }
     }
 
-    /// Returns the sum of that name.
+    /// Returns the sum with this name.
     pub fn find(&self, by: SumBy, name: &[u8]) -> Option<&Sum> {
         self.names.get(&(by, name.into())).map(|id| &self.all[id.index()])
     }
 
-    /// Number of sums of both kinds.
+    /// Returns the number of sums of both kinds.
     pub fn len(&self) -> usize {
         self.all.len()
     }
@@ -116,12 +138,12 @@ impl Sums {
         self.all.iter().map(|(place, sum)| (SumId::from_index(place), sum))
     }
 
-    /// Returns the sums of one kind, as many as a report has time for.
+    /// Returns the sums of one kind, among the first [`MOST_SURVEYED`] sums.
     pub fn surveyed(&self, by: SumBy) -> impl Iterator<Item = (SumId, &Sum)> {
         self.iter().take(MOST_SURVEYED).filter(move |(_, sum)| sum.by == by)
     }
 
-    /// Returns the sums of one kind in so many places of the table at most from this one on, and the place of those behind them.
+    /// Returns the sums of one kind at the `most` positions from `first` on, and the next position.
     pub fn slice(&self, by: SumBy, first: usize, most: usize) -> (impl Iterator<Item = &Sum>, Option<usize>) {
         let end = first.saturating_add(most);
         let places = first..end.min(self.all.capacity());
@@ -129,36 +151,58 @@ impl Sums {
         (sums, (end < self.all.capacity()).then_some(end))
     }
 
-    /// Returns the sums of one kind that are followed.
+    /// Returns the followed sums of one kind.
     pub fn followed(&self, by: SumBy) -> impl Iterator<Item = &Sum> {
         self.followed[by as usize].iter().map(|id| &self.all[id.index()])
     }
 
-    /// Returns true when all sums of one kind are followed, as far as a report has time to see.
+    /// Returns true if all sums of one kind are followed, as far as a report examines them.
     pub fn are_all_followed(&self, by: SumBy) -> bool {
         self.all.len() <= MOST_SURVEYED && self.surveyed(by).count() == self.followed[by as usize].len()
     }
 
-    /// Returns the events of those together that were not followed.
+    /// Returns the events of the sums that were not followed.
     pub fn others(&self, by: SumBy) -> &Tally {
         &self.others[by as usize]
     }
 
-    /// Counts a job of a tube with these sums that is in this state from now on.
+    /// Counts a job of a tube with these sums into a state.
     pub fn gain(&mut self, sums: [SumId; 2], state: JobState) {
         sums.into_iter().for_each(|id| self.all[id.index()].counts[state as usize] += 1);
     }
 
-    /// Counts a job of a tube with these sums that is not in this state any more.
+    /// Counts a job of a tube with these sums out of a state.
     pub fn lose(&mut self, sums: [SumId; 2], state: JobState) {
         sums.into_iter().for_each(|id| self.all[id.index()].counts[state as usize] -= 1);
+    }
+
+    /// Changes the sums of a tube.
+    pub fn change(&mut self, sums: [SumId; 2], mut change: impl FnMut(&mut Sum)) {
+        sums.into_iter().for_each(|id| change(&mut self.all[id.index()]));
+    }
+
+    /// Returns the bytes of the tallies of all sums.
+    pub fn tally_bytes(&self) -> usize {
+        self.tally_bytes
+    }
+
+    fn change_tally(&mut self, id: SumId, change: impl FnOnce(&mut Tally)) {
+        let tally = &mut self.all[id.index()].tally;
+        self.tally_bytes -= tally.bytes();
+        change(tally);
+        self.tally_bytes += tally.bytes();
+    }
+
+    /// Notes the text of a failure in a tube with these sums.
+    pub fn note_error(&mut self, sums: [SumId; 2], error: &Option<Box<LastError>>) {
+        sums.into_iter().for_each(|id| self.change_tally(id, |tally| tally.last_error.clone_from(error)));
     }
 
     /// Counts an event of a tube with these sums.
     pub fn note(&mut self, sums: [SumId; 2], noted: Noted, now: Time) {
         for id in sums {
             let sum = &mut self.all[id.index()];
-            sum.tally.note(noted, now);
+            self.tally_bytes += sum.tally.note(noted, now);
             if sum.followed_from.is_none() {
                 self.others[sum.by as usize].note(noted, now);
             }
@@ -176,21 +220,23 @@ impl Sums {
         }
     }
 
-    /// Adds the events of a tube from before it was known here.
+    /// Adds the events of a tube from before it was added.
     pub fn add(&mut self, sums: [SumId; 2], tally: &Tally, now: Time) {
-        sums.into_iter().for_each(|id| self.all[id.index()].tally.add(tally, now));
+        sums.into_iter().for_each(|id| self.change_tally(id, |own| own.add(tally, now)));
     }
 
     /// Sets the tally of a sum.
     pub fn restore(&mut self, by: SumBy, name: &[u8], tally: Tally) {
         if let Some(id) = self.names.get(&(by, name.into())) {
-            let failures = self.all[id.index()].tally.failures;
-            self.all[id.index()].tally = Tally { failures, ..tally };
+            self.change_tally(*id, |own| {
+                let Tally { failures, runs, last_error, .. } = std::mem::take(own);
+                *own = Tally { failures, runs, last_error, ..tally };
+            });
         }
     }
 
-    /// Sets whether a sum is followed, and from which counts. Those that are too many then are not followed any more from the next
-    /// choice on.
+    /// Sets whether a sum is followed, and from which counts. If too many are followed then, the next choice drops
+    /// some.
     pub fn restore_followed(&mut self, by: SumBy, name: &[u8], failures: Count, followed_from: Option<[u64; 2]>) {
         if let Some(id) = self.names.get(&(by, name.into())) {
             let sum = &mut self.all[id.index()];
@@ -203,36 +249,65 @@ impl Sums {
         }
     }
 
-    /// Sets the events of those that were not followed, and when those that are followed are chosen next.
+    /// Sets the run times of the jobs of a sum, and its last failure.
+    pub fn restore_runs(&mut self, by: SumBy, name: &[u8], runs: Histogram, last_error: Option<Box<LastError>>) {
+        if let Some(id) = self.names.get(&(by, name.into())) {
+            self.change_tally(*id, |tally| (tally.runs, tally.last_error) = (runs, last_error));
+        }
+    }
+
+    /// Sets the run times of the jobs of sums that were not followed. Called after [`Sums::restore_others`].
+    pub fn restore_other_runs(&mut self, by: SumBy, runs: Histogram) {
+        self.others[by as usize].runs = runs;
+    }
+
+    /// Sets the events of the sums that were not followed, and the time of the next choice.
     pub fn restore_others(&mut self, by: SumBy, tally: Tally, next_choice: Time) {
         self.others[by as usize] = tally;
         self.next_choice = next_choice;
     }
 
-    /// Returns when those that are followed are chosen next.
+    /// Returns the time of the next choice of followed sums.
     pub fn next_choice(&self) -> Time {
         self.next_choice
     }
 
-    /// Chooses those that are followed, if that is due. It is called before each step; nothing wakes up for it.
+    /// Surveys some more sums if a choice is due, and chooses the followed sums after the last. Called before each
+    /// step; no timer is armed for it.
     pub fn choose_if_due(&mut self, now: Time) {
-        if now < self.next_choice {
+        if now < self.next_choice || !self.survey_some() {
             return;
         }
         let passed = now.since(self.next_choice).as_micros() / CHOICE_INTERVAL.as_micros();
         let interval = CHOICE_INTERVAL.as_micros().saturating_mul(passed.saturating_add(1));
         self.next_choice = self.next_choice + Span::from_micros(interval);
-        SumBy::ALL.into_iter().for_each(|by| self.choose(by));
+        let largest = std::mem::take(&mut self.survey).largest;
+        SumBy::ALL.into_iter().zip(largest).for_each(|(by, largest)| self.choose(by, largest));
     }
 
-    /// Chooses those with the most puts where there are more than can be followed.
-    fn choose(&mut self, by: SumBy) {
-        let places: BTreeSet<SumId> = self.surveyed(by).map(|(id, _)| id).collect();
-        if self.followed[by as usize].is_superset(&places) && self.followed[by as usize].len() <= MOST_FOLLOWED {
-            return;
+    /// Continues the survey. Returns true after the last sum.
+    fn survey_some(&mut self) -> bool {
+        let Survey { next, largest } = &mut self.survey;
+        let end = self.all.capacity().min(*next + SURVEYED_AT_ONCE);
+        for place in (*next..end).metered() {
+            let Some(sum) = self.all.get(place) else { continue };
+            let largest = &mut largest[sum.by as usize];
+            largest.insert((sum.puts(), SumId::from_index(place)));
+            if largest.len() > MOST_FOLLOWED {
+                largest.pop_first();
+            }
         }
-        let puts = |id: &SumId| (self.all[id.index()].tally.events[Rated::Put as usize], *id);
-        let mut puts: Vec<(Count, SumId)> = places.union(&self.followed[by as usize]).map(puts).collect();
+        *next = end;
+        end == self.all.capacity()
+    }
+
+    /// Follows the sums with the most puts, among these and those that are followed.
+    fn choose(&mut self, by: SumBy, largest: BTreeSet<(Count, SumId)>) {
+        // A surveyed sum may have ended, and another one have its id.
+        let is_there = |id: &SumId| self.all.get(id.index()).is_some_and(|sum| sum.by == by);
+        let surveyed: BTreeSet<SumId> = largest.into_iter().map(|(_, id)| id).filter(is_there).collect();
+        let puts = |id: &SumId| (self.all[id.index()].puts(), *id);
+        let mut puts: Vec<(Count, SumId)> = surveyed.union(&self.followed[by as usize]).metered().map(puts).collect();
         puts.sort_unstable_by(|one, other| other.cmp(one));
         puts.truncate(MOST_FOLLOWED);
         let chosen: BTreeSet<SumId> = puts.into_iter().map(|(_, id)| id).collect();
@@ -246,9 +321,11 @@ impl Sums {
         }
     }
 
-    /// Compares the tables with each other.
+    /// Compares the tables with each other, and panics if they differ.
     pub fn check(&self) {
         assert_eq!(self.names.len(), self.all.len(), "each sum has a name");
+        let tally_bytes = self.all.iter().map(|(_, sum)| sum.tally.bytes()).sum::<usize>();
+        assert_eq!(self.tally_bytes, tally_bytes, "bytes of the tallies of sums");
         for by in SumBy::ALL {
             let followed = self.iter().filter(|(_, sum)| sum.by == by && sum.followed_from.is_some());
             assert!(
@@ -275,13 +352,49 @@ impl Sum {
             tubes: BTreeSet::new(),
             ages: BTreeSet::new(),
             counts: [0; 4],
+            retrying: 0,
             tally: Tally::default(),
             followed_from: is_followed.then_some([0; 2]),
         }
     }
+
+    fn puts(&self) -> Count {
+        self.tally.events[Rated::Put as usize]
+    }
 }
 
-/// Returns the place of a moment in the order of ages.
+/// Returns the position of a moment in the order of ages.
 pub(super) fn age_of(at: Time) -> u64 {
     at.as_micros() >> AGE_BITS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use poolcounter_core::meter;
+
+    /// Among very many sums the one with the most puts is followed, wherever it is, after a survey in slices.
+    #[test]
+    fn followed_sums_are_chosen_among_very_many_in_slices() {
+        const MANY: usize = 100_000;
+        let (mut sums, now) = (Sums::default(), Time::START + CHOICE_INTERVAL);
+        let enter = |n: usize, sums: &mut Sums| sums.enter(TubeId::from_index(n), format!("w{n}/t").as_bytes());
+        let entered: Vec<[SumId; 2]> = (0..MANY).map(|n| enter(n, &mut sums)).collect();
+        let last = entered[MANY - 1];
+        sums.choose_if_due(Time::START);
+        sums.note(last, Noted::Put, now);
+        let mut steps = 0;
+        while sums[last[0]].followed_from.is_none() {
+            if steps == 3 {
+                sums.leave(TubeId::from_index(0), entered[0]);
+            }
+            meter::begin_step();
+            sums.choose_if_due(now + CHOICE_INTERVAL);
+            assert!(meter::begin_step() <= meter::MOST_IN_A_STEP);
+            steps += 1;
+        }
+        assert!(steps > MANY / SURVEYED_AT_ONCE, "{steps}");
+        assert_eq!(sums.followed(SumBy::FirstPart).count(), MOST_FOLLOWED);
+        sums.check();
+    }
 }

@@ -1,59 +1,28 @@
-//! Commands that go through many tubes or jobs: in slices, so that others are served between them.
+//! Commands that go through many tubes or jobs, in slices, so that others are served between them.
 
-use super::background::{COST, Task};
-use super::ids::{GateId, GroupId, TubeId};
-use super::job::JobKey;
-use super::{Pattern, Reply, State, Step};
+use super::background::{COST, Sweep, Task, Work};
+use super::ids::{GateId, GroupId, SweepId, TubeId};
+use super::job::{Job, JobKey, JobPlacement};
+use super::{JobState, Pattern, Reply, SLICE, State, Step};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::{ConnId, Id, id};
+use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter::Metered as _;
-use poolcounter_core::time::{Span, Time};
-pub use poolcounter_protocol::jobs::request::{ALL_STATES, JobState};
-
-id! {
-    /// A command under way that goes through many tubes or jobs.
-    SweepId
-}
-
-/// Work on each tube or job.
-pub(super) enum Work {
-    /// The tube learns of its settings; after that a gate may be none any more.
-    Refresh { reply: Reply, retired: Option<GateId> },
-    /// The groups up to this place learn of their limits.
-    Groups { reply: Reply, end: usize },
-    /// Jobs in this state, or in any but reserved, are deleted.
-    Clear(Option<JobState>),
-    /// Buried and delayed jobs are ready.
-    KickAll,
-    /// So many buried jobs are ready; if there were none, so many delayed ones.
-    Kick { left: u32, buried: bool },
-}
-
-/// A command under way.
-pub(super) struct Sweep {
-    /// The connection that is told of its end.
-    pub conn: Option<ConnId>,
-    pub pattern: Box<[u8]>,
-    /// Time of the request.
-    since: Time,
-    /// The tubes or groups before this one are done.
-    next: usize,
-    work: Work,
-    count: u64,
-}
+use poolcounter_core::time::Span;
 
 impl State {
-    /// `clear`: deletes the jobs of these tubes that are in this state, or in any but reserved.
+    /// `clear`: deletes the jobs of these tubes that are in this state, or in any but reserved. Later requests of the
+    /// holder of such a job get NOT_FOUND.
     pub fn clear(&mut self, conn: ConnId, pattern: Pattern<'_>, state: Option<JobState>, step: &mut Step<'_, '_>) {
         self.begin_sweep(conn, pattern, Work::Clear(state), step);
     }
 
-    /// `kick-all`: the buried and delayed jobs of these tubes are ready.
-    pub fn kick_all(&mut self, conn: ConnId, pattern: Pattern<'_>, step: &mut Step<'_, '_>) {
-        self.begin_sweep(conn, pattern, Work::KickAll, step);
+    /// `kick-all`: makes the buried and delayed jobs of these tubes ready, or those in one of the states.
+    pub fn kick_all(&mut self, conn: ConnId, pattern: Pattern<'_>, state: Option<JobState>, step: &mut Step<'_, '_>) {
+        let all_in = |state| Work::Kick { left: u32::MAX, buried: state == JobState::Buried };
+        self.begin_sweep(conn, pattern, state.map_or(Work::KickAll, all_in), step);
     }
 
-    /// `kick`: so many buried jobs of the used tube are ready; if there are none, delayed ones.
+    /// `kick`: makes at most `bound` buried jobs of the used tube ready; if there are none, delayed ones.
     pub fn kick(&mut self, conn: ConnId, bound: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Kick);
         let tube = &self.tubes[self.conns[conn].used];
@@ -66,7 +35,7 @@ impl State {
         self.start(Some(conn), pattern, work, step);
     }
 
-    /// Begins to tell the tubes of a pattern of a pause that is over, or of a limit for which nobody waits.
+    /// Starts the update of the tubes of a pattern after a pause or a limit has changed without a client's request.
     pub(super) fn begin_own_sweep(&mut self, pattern: Pattern<'_>, retired: Option<GateId>, step: &mut Step<'_, '_>) {
         self.start(None, pattern, Work::Refresh { reply: Reply::Paused, retired }, step);
     }
@@ -76,7 +45,7 @@ impl State {
         self.go(Sweep { conn, pattern, since, next: 0, work, count: 0 }, step);
     }
 
-    /// Begins to tell the groups of this name, all if it is `*`, of a limit.
+    /// Starts the update of the groups of this name, all if it is `*`, after a limit has changed.
     pub(super) fn begin_group_sweep(
         &mut self,
         conn: Option<ConnId>,
@@ -101,7 +70,8 @@ impl State {
         self.run(id, true, step);
     }
 
-    /// Tells those whose commands were begun so long ago that nobody knows what comes of them. They go on without them.
+    /// Answers the clients of commands that were begun longer ago than `after`: the outcome is unknown. The commands go
+    /// on.
     pub fn give_up_sweeps(&mut self, after: Span, step: &mut Step<'_, '_>) {
         for sweep in self.background.sweeps_mut() {
             if step.now.since(sweep.since) < after {
@@ -109,14 +79,14 @@ impl State {
             }
             if let Some(conn) = sweep.conn.take() {
                 self.conns[conn].sweep = None;
-                step.tell(conn, Reply::InternalError);
+                step.reply(conn, Reply::InternalError);
             }
         }
     }
 
-    /// Goes on with a command as far as the budget of the tick reaches.
+    /// Runs a command as far as the budget of the tick reaches.
     pub(super) fn run(&mut self, id: SweepId, may_wait: bool, step: &mut Step<'_, '_>) {
-        // What it changes is to be committed, too: it waits like those who would change more.
+        // Its changes must be committed, too: it waits like connections that would change more.
         let whole = if may_wait && self.is_backed_up() { 0 } else { step.timers.budget() / COST };
         let mut left = whole;
         let is_done = self.run_slice(id, &mut left, step);
@@ -127,7 +97,7 @@ impl State {
         self.go_on(Task::Sweep(id), step);
     }
 
-    /// Returns true when every tube is done.
+    /// Runs a slice, and returns true once every tube is done.
     fn run_slice(&mut self, id: SweepId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
         if let Work::Groups { .. } = self.background[id].work {
             let is_done = self.refresh_groups(id, budget);
@@ -136,6 +106,9 @@ impl State {
         }
         let pattern = self.background[id].pattern.clone();
         let pattern = Pattern::parse(&pattern).expect("a sweep is begun with a pattern");
+        if let Work::Clear(Some(JobState::Reserved)) = self.background[id].work {
+            return self.clear_reserved(id, pattern, budget, step);
+        }
         if let Some(name) = pattern.plain() {
             return self.tubes.find(name.bytes()).is_none_or(|tube| self.work_on(id, tube, budget, step));
         }
@@ -156,7 +129,28 @@ impl State {
         true
     }
 
-    /// Returns true when every group is done.
+    /// Deletes reserved jobs, which no tube lists. Returns true when every place of the table of jobs is done.
+    fn clear_reserved(&mut self, id: SweepId, pattern: Pattern<'_>, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
+        while *budget > 0 {
+            let is_meant =
+                |job: &Job| job.place == JobPlacement::Reserved && pattern.matches(&self.tubes[job.tube].name);
+            let (jobs, next) = self.jobs.iter_from(self.background[id].next, SLICE as usize);
+            let (mut seen, mut meant) = (0, Vec::new());
+            for (key, job) in jobs.metered() {
+                seen += 1;
+                meant.extend(is_meant(job).then_some(key));
+            }
+            *budget = budget.saturating_sub(seen);
+            self.background[id].count += meant.len() as u64;
+            meant.into_iter().for_each(|key| self.delete_job(key, step.now, step.timers));
+            self.serve_waiting(step);
+            let Some(next) = next else { return true };
+            self.background[id].next = next;
+        }
+        false
+    }
+
+    /// Updates groups, and returns true once every group is done.
     fn refresh_groups(&mut self, id: SweepId, budget: &mut u32) -> bool {
         let sweep = &self.background[id];
         let Work::Groups { end, .. } = sweep.work else { return true };
@@ -173,7 +167,7 @@ impl State {
         true
     }
 
-    /// Returns true when the tube is done.
+    /// Works on one tube, and returns true once the tube is done.
     fn work_on(&mut self, id: SweepId, tube: TubeId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
         if matches!(self.background[id].work, Work::Refresh { .. }) {
             self.refresh(tube);
@@ -203,7 +197,7 @@ impl State {
         true
     }
 
-    /// Returns the next job of a tube to which something is done.
+    /// Returns the next job of a tube to work on.
     fn next_of(&self, id: SweepId, tube: TubeId) -> Option<JobKey> {
         let tube = &self.tubes[tube];
         let ready = || tube.waiting.front();
@@ -238,6 +232,6 @@ impl State {
         let Some(conn) = sweep.conn else { return };
         self.conns[conn].sweep = None;
         let after = if promises { self.this_commit() } else { None };
-        step.tell_after(conn, reply, after);
+        step.reply_after(conn, reply, after);
     }
 }

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 pub(super) enum Noted {
     /// A job was put.
     Put,
-    /// A job was reserved, and how long it was ready before if it was.
+    /// A job was reserved, with the time for which it was ready before, if it was ready.
     Reserve(Option<Span>),
-    /// A job was deleted by a client.
-    Delete,
+    /// A job was deleted by a client, with the time since its reservation, if it was reserved.
+    Delete(Option<Span>),
     /// A job was refused because of its key.
     Duplicate,
     /// A leaf was refused or dropped because of a newer root job.
@@ -38,32 +38,71 @@ pub struct Tally {
     /// Reservations that ended without the job being done. Saved beside the tally, as earlier versions had none.
     #[serde(skip)]
     pub failures: Count,
+    /// Times for which jobs were reserved before they were deleted; none of a single tube. Saved beside the tally, too.
+    #[serde(skip)]
+    pub runs: Histogram,
+    /// The last failure that had a text. Saved beside the tally, too.
+    #[serde(skip)]
+    pub last_error: Option<Box<LastError>>,
+}
+
+/// A failure that had a text.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LastError {
+    /// Time of the failure.
+    pub at: Time,
+    /// The first bytes of the text.
+    pub text: Box<[u8]>,
+}
+
+/// Number of bytes that are kept of the text of a last failure: a line of a page.
+const ERROR_BYTES: usize = 200;
+
+impl LastError {
+    pub(super) fn new(at: Time, text: &[u8]) -> LastError {
+        LastError { at, text: text[..text.len().min(ERROR_BYTES)].into() }
+    }
 }
 
 impl Tally {
-    /// Returns the counts of which curves are shown.
+    /// Returns the bytes of its histograms and of its last error.
+    pub(super) fn bytes(&self) -> usize {
+        let error = self.last_error.as_ref().map_or(0, |error| size_of::<LastError>() + error.text.len());
+        self.pickups.bytes() + self.runs.bytes() + error
+    }
+
+    /// Returns the counts for curves.
     pub fn puts_and_deletes(&self) -> [u64; 2] {
         [Rated::Put, Rated::Delete].map(|event| self.events[event as usize].get())
     }
 
+    /// Counts an event, and returns by how many [`Tally::bytes`] the tally has grown.
     #[inline]
-    pub(super) fn note(&mut self, noted: Noted, now: Time) {
-        let event = match noted {
-            Noted::Put => Rated::Put,
-            Noted::Reserve(waited) => {
-                waited.into_iter().for_each(|waited| self.pickups.record(waited));
-                Rated::Reserve
-            }
-            Noted::Delete => Rated::Delete,
-            Noted::Duplicate => return self.duplicates.bump(),
-            Noted::Superseded => return self.superseded.bump(),
-            Noted::Failure => return self.failures.bump(),
+    pub(super) fn note(&mut self, noted: Noted, now: Time) -> usize {
+        let (event, timed) = match noted {
+            Noted::Put => (Rated::Put, None),
+            Noted::Reserve(waited) => (Rated::Reserve, waited.map(|waited| (&mut self.pickups, waited))),
+            Noted::Delete(ran) => (Rated::Delete, ran.map(|ran| (&mut self.runs, ran))),
+            Noted::Duplicate => return self.note_rare(|tally| &mut tally.duplicates),
+            Noted::Superseded => return self.note_rare(|tally| &mut tally.superseded),
+            Noted::Failure => return self.note_rare(|tally| &mut tally.failures),
         };
+        let grown = timed.map_or(0, |(histogram, time)| {
+            let before = histogram.bytes();
+            histogram.record(time);
+            histogram.bytes() - before
+        });
         self.events[event as usize].bump();
         self.rates.count(event, now);
+        grown
     }
 
-    /// Adds what happened elsewhere.
+    fn note_rare(&mut self, count: fn(&mut Tally) -> &mut Count) -> usize {
+        count(self).bump();
+        0
+    }
+
+    /// Adds another tally.
     pub(super) fn add(&mut self, other: &Tally, now: Time) {
         self.pickups.add(&other.pickups);
         self.rates.add(&other.rates, now);
@@ -71,10 +110,11 @@ impl Tally {
         self.duplicates += other.duplicates;
         self.superseded += other.superseded;
         self.failures += other.failures;
+        self.runs.add(&other.runs);
     }
 }
 
-/// Event of which there are rates.
+/// Event with rates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rated {
     /// A job was put.
@@ -86,9 +126,9 @@ pub enum Rated {
 }
 
 const EVENTS: [Rated; 3] = [Rated::Put, Rated::Reserve, Rated::Delete];
-/// The lengths of the averages in seconds.
+/// Lengths of the averages in seconds.
 pub const WINDOWS: [u32; 3] = [60, 300, 900];
-/// After so many seconds without an event the longest average is below a thousandth of what it was.
+/// Seconds without an event after which the longest average is below a thousandth of its value.
 const FORGOTTEN: u64 = 7 * 900;
 
 /// Averages that fade: an event weighs less by the factor e after each length of the window.
@@ -100,7 +140,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Counts an event. The averages are brought forward once a second at most.
+    /// Counts an event. The averages are updated at most once a second.
     pub fn count(&mut self, event: Rated, now: Time) {
         self.go_to(now.as_micros() / 1_000_000);
         self.counts[event as usize].bump();

@@ -1,4 +1,4 @@
-//! A tube: what waits in it, who uses it, and what happened in it lately.
+//! A tube: its queues, its users, and its recent events.
 
 use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
 use super::job::{JobId, JobKey};
@@ -14,7 +14,7 @@ use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::jobs::name::TubeName;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The order in which the jobs of a bucket are served: priority, then number. Three words, so that a tree of them is dense.
+/// Rank of a job in its bucket: priority, then number. Three words, so that a tree of them is dense.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Rank([u32; 3]);
 
@@ -37,13 +37,13 @@ pub(super) struct Bucket {
     pub tube: TubeId,
     pub group: Option<GroupId>,
     pub ready: BTreeSet<Rank>,
-    /// Its place among those that the gate of its group holds back, if it was found so.
+    /// Its key among the buckets that its group's gate holds back, if it was found so.
     pub parked: Option<(u32, u64)>,
     /// Stamp since which its first job was found held back, perhaps several times; 0 if it was not.
     pub held_since: u64,
 }
 
-/// A queue of jobs that is kept in their links.
+/// Queue of jobs, linked through the jobs themselves.
 #[derive(Default)]
 pub(super) struct Chain {
     ends: Option<(JobKey, JobKey)>,
@@ -54,12 +54,12 @@ const END: u32 = u32::MAX;
 /// Number of priorities at which a tube keeps its stamp while it has better jobs.
 const MOST_STAMPS: usize = 8;
 
-/// A pause of a tube, by the setting that counts.
+/// Pause of a tube, by the setting that applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Paused {
     pub until: Time,
     pub seconds: u32,
-    /// True when it is of one tube, and ends with that.
+    /// True if it is of one tube, and ends with that.
     pub ends_with_tube: bool,
 }
 
@@ -70,50 +70,65 @@ pub(super) struct Tube {
     /// The ready jobs without a group.
     pub main: BucketId,
     pub by_group: BTreeMap<GroupId, BucketId>,
-    /// The first jobs of the buckets of groups; then of those that were not found held back.
+    /// First jobs of the buckets of groups; then of those that were not found held back.
     pub firsts: BTreeSet<(Rank, BucketId)>,
     pub open: BTreeSet<(Rank, BucketId)>,
-    /// The job that it has to give; none while it is at its limit or paused.
+    /// The job that it can give; None while it is at its limit or paused.
     pub first: Option<Rank>,
-    /// Stamps since which it stands at priorities, the one of its first job last, before that others at which it would stand
-    /// without better jobs; none while it has no job to give.
+    /// Stamps of its places at priorities, that of its first job last; before it those at which it would have a place
+    /// without better jobs; empty while it has no job to give.
     pub stamps: Vec<(u32, u64)>,
-    /// By what holds it back together with other tubes.
+    /// Lane of the limits that hold it back together with other tubes.
     pub lane: LaneId,
-    /// The feeds that cover it, the most literal first, as of this epoch.
+    /// Feeds that cover it, the most literal first, as of this epoch.
     pub feeds: Vec<FeedId>,
     pub epoch: u64,
-    /// The ready jobs, by since when they are.
+    /// Ready jobs, by the time since which they are.
     pub waiting: Chain,
-    /// Its place in the order of ages of its sums.
+    /// Position in the order of ages of its sums.
     pub ready_since: Option<u64>,
     pub buried: Chain,
     pub delayed: BTreeSet<(Time, JobId)>,
     pub delay_timer: Option<TimerId>,
     pub pending: u32,
     pub urgent: u32,
+    /// Number of delayed jobs that wait to be tried again.
+    pub retrying: u32,
     pub reserved: u32,
-    /// Number of connections that use it, and that watch it by its name.
+    /// Numbers of connections that use it, and that watch it by its name.
     pub using: u32,
     pub watching: u32,
-    /// Number of jobs that may be reserved at once; 0 means any number.
+    /// Most jobs that may be reserved at once; 0 means any number.
     pub limit: u32,
-    /// The limits that count its reserved jobs, and those that hold them back.
+    /// Limits that count its reserved jobs, and those that hold them back.
     pub counted: Box<[GateId]>,
     pub held: Box<[GateId]>,
     pub paused: Option<Paused>,
-    /// Time at which the tube was left without jobs, users and watchers. It is no tube then, but its rates are kept for a while.
+    /// Time at which it was left without jobs, users and watchers. Clients do not see it then, but its rates are kept
+    /// for a while.
     pub hidden: Option<Time>,
     pub total_jobs: Count,
     pub deletes: Count,
     pub pauses: Count,
-    /// The sums of its first and of its last part.
+    /// Number of superseded jobs that were dropped since it was last taken. Not handed over.
+    pub dropped: Count,
+    /// Sums of its first and of its last part.
     pub sums: [SumId; 2],
     pub tally: Tally,
 }
 
 impl Tube {
-    /// Returns a tube without anything.
+    /// Returns the total counts of jobs, deletes and pauses.
+    pub fn totals(&self) -> [Count; 3] {
+        [self.total_jobs, self.deletes, self.pauses]
+    }
+
+    /// Sets the total counts of jobs, deletes and pauses.
+    pub fn set_totals(&mut self, totals: [Count; 3]) {
+        [self.total_jobs, self.deletes, self.pauses] = totals;
+    }
+
+    /// Returns an empty tube.
     pub fn new(name: &[u8], hash: Hash, main: BucketId, lane: LaneId, sums: [SumId; 2]) -> Tube {
         Tube {
             name: name.into(),
@@ -134,6 +149,7 @@ impl Tube {
             delay_timer: None,
             pending: 0,
             urgent: 0,
+            retrying: 0,
             reserved: 0,
             using: 0,
             watching: 0,
@@ -145,27 +161,28 @@ impl Tube {
             total_jobs: Count::default(),
             deletes: Count::default(),
             pauses: Count::default(),
+            dropped: Count::default(),
             sums,
             tally: Tally::default(),
         }
     }
 
-    /// Returns true when no job of it may be reserved by who watches it.
+    /// Returns true if none of its jobs can be reserved through watches.
     pub fn is_blocked(&self) -> bool {
         self.paused.is_some() || self.is_at_limit()
     }
 
-    /// Returns true when as many of its jobs are reserved as may be.
+    /// Returns true if it has reached its limit of reserved jobs.
     pub fn is_at_limit(&self) -> bool {
         self.limit > 0 && self.reserved >= self.limit
     }
 
-    /// Returns true when it has no jobs, and nobody names it. The tube `default` is always there.
+    /// Returns true if it has no jobs, users and watchers. The tube `default` always exists.
     pub fn is_unused(&self) -> bool {
         self.jobs() == 0 && self.using == 0 && self.watching == 0 && *self.name != *TubeName::DEFAULT.bytes()
     }
 
-    /// Returns its buckets: those of groups, then the one of jobs without a group.
+    /// Returns its buckets: those of groups, then that of jobs without a group.
     pub fn buckets(&self) -> impl Iterator<Item = BucketId> {
         self.by_group.values().copied().chain([self.main])
     }
@@ -176,13 +193,13 @@ impl Tube {
         main.ready.first().into_iter().chain(of_group).min().copied()
     }
 
-    /// Returns its place in a lane of the feeds that cover it.
+    /// Returns its entry in a lane of the feeds that cover it.
     pub fn standing(&self, id: TubeId) -> Option<(u32, u64, TubeId)> {
         let (pri, stamp) = self.stamps.last()?;
         Some((*pri, *stamp, id))
     }
 
-    /// Stands at another priority, or at none, from now on. It keeps its stamp at one to which it comes back from a better one.
+    /// Sets its priority, or none. It keeps its stamp at a priority to which it returns from a better one.
     pub fn stand_at(&mut self, pri: Option<u32>, next_stamp: impl FnOnce() -> u64) {
         let Some(pri) = pri else { return self.stamps = Vec::new() };
         while self.stamps.last().is_some_and(|(other, _)| *other < pri) {
@@ -203,7 +220,7 @@ impl Tube {
         [ready, reserved, self.delayed.len() as u64, buried]
     }
 
-    /// Returns how many jobs it has, wherever they are.
+    /// Returns the number of its jobs, in any state.
     pub fn jobs(&self) -> u64 {
         u64::from(self.pending)
             + u64::from(self.waiting.len())
@@ -252,7 +269,7 @@ impl Chain {
         self.ends = (self.len > 0).then_some((first, last));
     }
 
-    /// Returns the jobs, last come first.
+    /// Returns the jobs, the last added first.
     pub fn iter_back<'a>(&self, jobs: &'a Jobs) -> impl Iterator<Item = JobKey> + use<'a> {
         std::iter::successors(self.ends.map(|(_, last)| last), move |key| {
             let before = jobs[*key].links.0;
@@ -260,7 +277,7 @@ impl Chain {
         })
     }
 
-    /// Returns the jobs, first come first.
+    /// Returns the jobs, the first added first.
     pub fn iter<'a>(&self, jobs: &'a Jobs) -> impl Iterator<Item = JobKey> + use<'a> {
         std::iter::successors(self.front(), move |key| {
             let next = jobs[*key].links.1;

@@ -1,11 +1,11 @@
-//! Every tube with its buckets of ready jobs, found by name; those that are none any more, and sums over tubes.
+//! Table of every tube with its buckets of ready jobs, found by name; the hidden tubes, and sums over tubes.
 
 use super::ids::{BucketId, LaneId, TubeId};
 use super::jobs::Jobs;
 use super::sums::{Sums, age_of};
-use super::sweeps::JobState;
-use super::tally::{Noted, Tally};
+use super::tally::{LastError, Noted, Tally};
 use super::tube::{Bucket, Rank, Tube};
+use super::{JobState, SUM_BYTES, TUBE_BYTES};
 use poolcounter_core::id::Id;
 use poolcounter_core::names::Names;
 use poolcounter_core::time::Time;
@@ -19,36 +19,55 @@ pub(super) struct Tubes {
     all: Slab<Tube>,
     names: Names<TubeId>,
     buckets: Slab<Bucket>,
-    /// Tubes that are none any more, oldest first.
+    /// Hidden tubes, the oldest first.
     hidden: BTreeSet<(Time, TubeId)>,
     pub sums: Sums,
     /// Jobs by [`JobState`], and ready ones below the urgent priority.
     counts: [u64; 4],
     urgent: u64,
+    /// Bytes of the names of tubes, and of their parts.
+    name_bytes: usize,
+    /// Bytes of the tallies of visible tubes, and of hidden ones.
+    tally_bytes: [usize; 2],
+    /// Delayed jobs that wait to be tried again.
+    retrying: u64,
 }
 
 impl Tubes {
-    /// Returns how many tubes there are, the hidden ones among them.
+    /// Returns the bytes of visible tubes and of sums over tubes, without the tube `default`. Hidden tubes take
+    /// [`Tubes::hidden_bytes`] more until that room is needed.
+    pub fn bytes(&self) -> usize {
+        let (tubes, sums) = (self.visible().saturating_sub(1), self.sums.len().saturating_sub(2));
+        let tallies = self.tally_bytes[0] + self.sums.tally_bytes();
+        tubes * TUBE_BYTES + sums * SUM_BYTES + self.name_bytes + tallies
+    }
+
+    /// Returns the bytes that hidden tubes take.
+    pub fn hidden_bytes(&self) -> usize {
+        self.hidden.len() * TUBE_BYTES + self.tally_bytes[1]
+    }
+
+    /// Returns the number of tubes, including hidden ones.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Returns how many tubes clients see.
+    /// Returns the number of tubes that clients see.
     pub fn visible(&self) -> usize {
         self.all.len() - self.hidden.len()
     }
 
-    /// Returns how many places the table has.
+    /// Returns the number of positions in the table.
     pub fn capacity(&self) -> usize {
         self.all.capacity()
     }
 
-    /// Returns the tube in a place of the table.
+    /// Returns the tube at a position of the table.
     pub fn at(&self, place: usize) -> Option<(TubeId, &Tube)> {
         self.all.get(place).map(|tube| (TubeId::from_index(place), tube))
     }
 
-    /// Returns a tube if it is still there.
+    /// Returns a tube, if it exists.
     pub fn get(&self, id: TubeId) -> Option<&Tube> {
         self.all.get(id.index())
     }
@@ -63,15 +82,14 @@ impl Tubes {
         self.iter().filter(|(_, tube)| tube.hidden.is_none())
     }
 
-    /// Returns the tubes that clients see in so many places of the table at most from this one on, and the place of those behind
-    /// them.
+    /// Returns the visible tubes at the `most` positions of the table from `first` on, and the next position.
     pub fn slice(&self, first: usize, most: usize) -> (impl Iterator<Item = &Tube>, Option<usize>) {
         let end = first.saturating_add(most);
         let tubes = (first..end.min(self.all.capacity())).filter_map(|place| self.all.get(place));
         (tubes.filter(|tube| tube.hidden.is_none()), (end < self.all.capacity()).then_some(end))
     }
 
-    /// Returns the timers of delays, which are taken out.
+    /// Takes out and returns the timers of delays.
     pub fn take_timers(&mut self) -> impl Iterator<Item = poolcounter_core::wheel::TimerId> {
         self.all.iter_mut().filter_map(|(_, tube)| tube.delay_timer.take())
     }
@@ -87,25 +105,28 @@ impl Tubes {
         self.find(name).filter(|tube| self[*tube].hidden.is_none())
     }
 
-    /// Returns the id that the next tube gets.
+    /// Returns the id of the next tube.
     pub fn next_id(&self) -> TubeId {
         TubeId::from_index(self.all.vacant_key())
     }
 
-    /// Adds a tube, which gets the next id. Its name is new, and its main bucket has been added.
+    /// Adds a tube with the next id. Its name must be new, and its main bucket must have been added.
     pub fn insert(&mut self, name: &[u8], main: BucketId, lane: LaneId) -> TubeId {
         let (id, hash) = (self.next_id(), self.names.hash(name));
         let sums = self.sums.enter(id, name);
         self.all.insert(Tube::new(name, hash, main, lane, sums));
+        self.name_bytes += 3 * name.len();
         self.names.insert(hash, id, |tube| self.all[tube.index()].hash);
         id
     }
 
-    /// Removes a hidden tube with its main bucket. The tube is returned.
+    /// Removes a hidden tube with its main bucket, and returns the tube.
     pub fn remove(&mut self, id: TubeId) -> Tube {
         let tube = self.all.remove(id.index());
         debug_assert!(tube.is_unused() && tube.first.is_none(), "only a hidden tube is dropped");
         self.hidden.remove(&(tube.hidden.expect("only a hidden tube is dropped"), id));
+        self.name_bytes -= 3 * tube.name.len();
+        self.tally_bytes[1] -= tube.tally.bytes();
         self.names.remove(tube.hash, id);
         let Tubes { names, all, .. } = self;
         names.shrink(|tube| all[tube.index()].hash);
@@ -114,22 +135,27 @@ impl Tubes {
         tube
     }
 
-    /// Hides a tube since this time.
+    /// Hides a tube, as of this time.
     pub fn hide(&mut self, id: TubeId, since: Time) {
         self[id].hidden = Some(since);
         self.hidden.insert((since, id));
+        let bytes = self[id].tally.bytes();
+        self.tally_bytes[0] -= bytes;
+        self.tally_bytes[1] += bytes;
     }
 
-    /// Shows a tube again, with other counts.
+    /// Shows a hidden tube again, and resets its counts of jobs, deletes and pauses.
     pub fn reveal(&mut self, id: TubeId) {
         let tube = &mut self.all[id.index()];
         if let Some(since) = tube.hidden.take() {
             self.hidden.remove(&(since, id));
             (tube.total_jobs, tube.deletes, tube.pauses) = Default::default();
+            self.tally_bytes[0] += tube.tally.bytes();
+            self.tally_bytes[1] -= tube.tally.bytes();
         }
     }
 
-    /// Returns the tube that has been hidden for longest, and since when.
+    /// Returns the tube that has been hidden for longest, and the time at which that was.
     pub fn first_hidden(&self) -> Option<(Time, TubeId)> {
         self.hidden.first().copied()
     }
@@ -139,7 +165,7 @@ impl Tubes {
         BucketId::from_index(self.buckets.insert(bucket))
     }
 
-    /// Removes a bucket of a group, which is returned.
+    /// Removes a bucket of a group, and returns it.
     pub fn remove_bucket(&mut self, id: BucketId) -> Bucket {
         let bucket = self.buckets.remove(id.index());
         if let Some(group) = bucket.group {
@@ -148,29 +174,50 @@ impl Tubes {
         bucket
     }
 
-    /// Returns how many jobs are in that state.
+    /// Returns the number of jobs in a state.
     pub fn count_in(&self, state: JobState) -> u64 {
         self.counts[state as usize]
     }
 
-    /// Returns how many ready jobs are urgent.
+    /// Returns the number of urgent ready jobs.
     pub fn urgent(&self) -> u64 {
         self.urgent
     }
 
-    /// Counts a job of a tube that is in this state from now on.
+    /// Returns how many delayed jobs wait to be tried again.
+    pub fn retrying(&self) -> u64 {
+        self.retrying
+    }
+
+    /// Counts a delayed job of a tube if it waits to be tried again.
+    pub fn gain_retrying(&mut self, id: TubeId, is_retried: bool) {
+        self.retrying += u64::from(is_retried);
+        let tube = &mut self.all[id.index()];
+        tube.retrying += u32::from(is_retried);
+        self.sums.change(tube.sums, |sum| sum.retrying += u64::from(is_retried));
+    }
+
+    /// Counts one that is not delayed any more.
+    pub fn lose_retrying(&mut self, id: TubeId, is_retried: bool) {
+        self.retrying -= u64::from(is_retried);
+        let tube = &mut self.all[id.index()];
+        tube.retrying -= u32::from(is_retried);
+        self.sums.change(tube.sums, |sum| sum.retrying -= u64::from(is_retried));
+    }
+
+    /// Counts a job of a tube into a state.
     pub fn gain(&mut self, id: TubeId, state: JobState) {
         self.counts[state as usize] += 1;
         self.sums.gain(self.all[id.index()].sums, state);
     }
 
-    /// Counts a job of a tube that is not in this state any more.
+    /// Counts a job of a tube out of a state.
     pub fn lose(&mut self, id: TubeId, state: JobState) {
         self.counts[state as usize] -= 1;
         self.sums.lose(self.all[id.index()].sums, state);
     }
 
-    /// Counts an urgent job of a tube that is ready from now on.
+    /// Counts an urgent job of a tube that becomes ready.
     pub fn gain_urgent(&mut self, id: TubeId) {
         self[id].urgent += 1;
         self.urgent += 1;
@@ -184,17 +231,35 @@ impl Tubes {
 
     /// Counts an event of a tube.
     pub fn note(&mut self, id: TubeId, noted: Noted, now: Time) {
+        // There may be very many tubes, and one is mostly the work of one type.
+        let of_tube = if let Noted::Delete(Some(_)) = noted { Noted::Delete(None) } else { noted };
         let tube = &mut self.all[id.index()];
-        tube.tally.note(noted, now);
+        self.tally_bytes[usize::from(tube.hidden.is_some())] += tube.tally.note(of_tube, now);
         self.sums.note(tube.sums, noted, now);
     }
 
-    /// Adds the events of a tube from before it was known here.
+    /// Notes the text of a failure.
+    pub fn note_error(&mut self, id: TubeId, text: &[u8], now: Time) {
+        let error = Some(Box::new(LastError::new(now, text)));
+        self.sums.note_error(self.all[id.index()].sums, &error);
+        self.change_tally(id, |tally| tally.last_error = error);
+    }
+
+    /// Changes the tally of a tube, and counts the bytes that it takes then.
+    pub fn change_tally(&mut self, id: TubeId, change: impl FnOnce(&mut Tally)) {
+        let tube = &mut self.all[id.index()];
+        let bytes = &mut self.tally_bytes[usize::from(tube.hidden.is_some())];
+        *bytes -= tube.tally.bytes();
+        change(&mut tube.tally);
+        *bytes += tube.tally.bytes();
+    }
+
+    /// Adds the events of a tube from before it was added.
     pub fn add(&mut self, id: TubeId, tally: &Tally, now: Time) {
         self.sums.add(self.all[id.index()].sums, tally, now);
     }
 
-    /// Brings a tube to its place in the orders of ages: its first ready job may be another one now, or none.
+    /// Moves a tube to its position in the orders of ages, as its first ready job may have changed.
     pub fn note_first_ready(&mut self, id: TubeId, jobs: &Jobs) {
         let tube = &mut self.all[id.index()];
         let since = tube.waiting.front().map(|key| age_of(jobs[key].at));
@@ -208,20 +273,25 @@ impl Tubes {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         assert_eq!(self.all.len(), self.names.len(), "each tube has a name");
         assert_eq!(self.hidden.len(), self.iter().filter(|(_, tube)| tube.hidden.is_some()).count(), "hidden tubes");
-        let mut urgent = 0;
+        let (mut urgent, mut retrying, mut name_bytes, mut tally_bytes) = (0, 0, 0, [0; 2]);
         for (id, tube) in self.iter() {
+            name_bytes += 3 * tube.name.len();
+            tally_bytes[usize::from(tube.hidden.is_some())] += tube.tally.bytes();
             assert_eq!(self.find(&tube.name), Some(id), "a tube is found by its name");
             assert_eq!(tube.hidden.is_some(), tube.is_unused(), "a tube is hidden while it is unused");
             assert!(tube.hidden.is_none_or(|since| self.hidden.contains(&(since, id))), "a hidden tube is in the list");
             assert_eq!(tube.delay_timer.is_some(), !tube.delayed.is_empty(), "delays have a timer");
             self.check_buckets(id);
             urgent += u64::from(tube.urgent);
+            retrying += u64::from(tube.retrying);
         }
-        assert_eq!(self.urgent, urgent, "urgent jobs");
+        assert_eq!((self.urgent, self.name_bytes), (urgent, name_bytes), "urgent jobs, and the names of tubes");
+        assert_eq!(self.tally_bytes, tally_bytes, "bytes of the tallies of tubes");
+        assert_eq!(self.retrying, retrying, "jobs that are tried again");
         self.check_sums();
         self.sums.check();
     }
@@ -249,14 +319,18 @@ impl Tubes {
 
     fn check_sums(&self) {
         let mut total = [0; 4];
+        let parts: usize = self.iter().map(|(_, tube)| tube.sums.len()).sum();
+        assert_eq!(self.sums.iter().map(|(_, sum)| sum.tubes.len()).sum::<usize>(), parts, "the tubes of sums");
         for (id, sum) in self.sums.iter() {
-            let own = || self.iter().filter(|(_, tube)| tube.sums.contains(&id));
+            let own = || sum.tubes.iter().map(|tube| (*tube, &self[*tube]));
+            assert!(own().all(|(_, tube)| tube.sums.contains(&id)), "the tubes of a sum");
             let mut counts = [0; 4];
             for (_, tube) in own() {
                 counts.iter_mut().zip(tube.counts()).for_each(|(sum, count)| *sum += count);
             }
             assert_eq!(sum.counts, counts, "the jobs of {}", sum.name.escape_ascii());
-            assert!(sum.tubes.iter().copied().eq(own().map(|(id, _)| id)), "the tubes of a sum");
+            let retrying = own().map(|(_, tube)| u64::from(tube.retrying)).sum::<u64>();
+            assert_eq!(sum.retrying, retrying, "those of {} that are tried again", sum.name.escape_ascii());
             let ages = own().filter_map(|(id, tube)| Some((tube.ready_since?, id)));
             assert!(sum.ages.iter().copied().eq(ages.collect::<BTreeSet<_>>()), "the ages of a sum");
             total.iter_mut().zip(counts).for_each(|(total, count)| *total += count);

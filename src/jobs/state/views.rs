@@ -1,30 +1,31 @@
 //! Contents of pages: one sum or one runner, buried jobs, and sums that are followed.
 
-use super::State;
-use super::bulk::Summaries;
+use super::conns::Conn;
 use super::ids::TubeId;
-use super::job::JobId;
-use super::queries::{JobStats, MOST_SURVEYED, Summary, largest_of};
-use super::sums::{Sum, SumBy, SumId};
-use super::sweeps::{ALL_STATES, JobState};
+use super::job::{JobId, JobKey, micros};
+use super::queries::{JobStats, Summaries, Summary, largest_of};
+use super::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
 use super::tally::{Rated, Tally};
 use super::tube::Tube;
+use super::{ALL_STATES, JobState, State};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 
-/// The name of those together that are not followed.
+/// Name of the sums that are not followed, taken together.
 const OTHER: &[u8] = b"other";
 
 /// A connection of a runner.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunnerConn<'a> {
-    /// Which.
+    /// Id.
     pub conn: ConnId,
+    /// Name of its runner.
+    pub runner: &'a [u8],
     /// Number of its jobs.
     pub held: u64,
-    /// Of these the one whose TTR ends first, its tube, and how long it has had it.
+    /// Its job with the first deadline, the tube of that job, and the time since its reservation.
     pub job: Option<(JobId, &'a [u8], Span)>,
-    /// Whether it waits for a job.
+    /// True if it waits for a job.
     pub is_waiting: bool,
     /// Jobs reserved and deleted a second over the last minute.
     pub rates: [f64; 2],
@@ -32,21 +33,21 @@ pub struct RunnerConn<'a> {
     pub failures: u64,
 }
 
-/// Levels and counts of a sum that is followed.
+/// Levels and counts of a followed sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Levels {
     /// Ready jobs.
     pub ready: u64,
-    /// Time for which the oldest of them has been ready.
+    /// Age of the oldest of them.
     pub oldest_ready: Span,
-    /// Jobs put since it is followed.
+    /// Jobs put since it was followed.
     pub put: u64,
     /// Jobs deleted by clients since then.
     pub deleted: u64,
 }
 
 impl State {
-    /// Returns what there is to know of a sum, and of its tubes with the most jobs; None if it has none.
+    /// Returns the summary of a sum, and of its tubes with the most jobs; None if there is no such sum.
     pub fn sum_with_tubes(&self, by: SumBy, name: &[u8], most: usize, now: Time) -> Option<(Summary, Summaries)> {
         let sum = self.tubes.sums.find(by, name)?;
         let tubes = self.visible_tubes(sum).map(|(id, tube)| (tube.jobs(), tube.total_jobs.get(), id.index()));
@@ -54,13 +55,13 @@ impl State {
         Some((self.summary_of(sum, now), tubes.map(|tube| self.summary_of_tube(tube, now)).collect()))
     }
 
-    /// Returns the tubes of a sum, as many as are looked at.
+    /// Returns the visible tubes of a sum, at most the first [`MOST_SURVEYED`].
     fn visible_tubes<'a>(&'a self, sum: &'a Sum) -> impl Iterator<Item = (TubeId, &'a Tube)> {
         let tubes = sum.tubes.iter().take(MOST_SURVEYED).map(|id| (*id, &self.tubes[*id]));
         tubes.filter(|(_, tube)| tube.hidden.is_none())
     }
 
-    /// Returns buried jobs of a sum, and for how long they are: those that were buried last in each tube.
+    /// Returns buried jobs of a sum, and the time since they were buried: the last ones of each tube.
     pub fn buried_of(&self, by: SumBy, name: &[u8], most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
         let sum = self.tubes.sums.find(by, name);
         let mut buried = Vec::new();
@@ -68,7 +69,7 @@ impl State {
         buried
     }
 
-    /// Returns buried jobs of all first parts, of those with the most first.
+    /// Returns buried jobs of all first parts, those with the most first.
     pub fn buried(&self, most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
         let sizes = self.tubes.sums.surveyed(SumBy::FirstPart);
         let sizes = sizes.map(|(id, sum)| (sum.counts[JobState::Buried as usize], 0, id.index()));
@@ -88,10 +89,8 @@ impl State {
         let mut looked_at = MOST_SURVEYED;
         for sum in sums {
             for (_, tube) in self.visible_tubes(sum).take(looked_at).filter(|(_, tube)| tube.buried.len() > 0) {
-                for key in tube.buried.iter_back(&self.jobs).take(most - buried.len()) {
-                    let job = self.job_stats(self.jobs[key].id, now).expect("a buried job is committed");
-                    buried.push((job, now.since(self.jobs[key].at)));
-                }
+                let keys = tube.buried.iter_back(&self.jobs).take(most - buried.len());
+                buried.extend(self.with_spans(keys, now));
             }
             looked_at = looked_at.saturating_sub(sum.tubes.len());
             if buried.len() == most || looked_at == 0 {
@@ -100,7 +99,37 @@ impl State {
         }
     }
 
-    /// Returns the sums with ready jobs: how many, and for how long the oldest is ready.
+    /// Returns the last buried jobs of a tube, each with the time since its burial.
+    pub fn buried_of_tube(&self, name: &[u8], most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
+        let tube = self.tubes.find_visible(name).map(|id| &self.tubes[id]);
+        self.with_spans(tube.into_iter().flat_map(|tube| tube.buried.iter_back(&self.jobs)).take(most), now)
+    }
+
+    /// Returns the jobs of a tube that have been ready for longest, each with that time.
+    pub fn ready_of_tube(&self, name: &[u8], most: usize, now: Time) -> Vec<(JobStats<'_>, Span)> {
+        let tube = self.tubes.find_visible(name).map(|id| &self.tubes[id]);
+        self.with_spans(tube.into_iter().flat_map(|tube| tube.waiting.iter(&self.jobs)).take(most), now)
+    }
+
+    fn with_spans(&self, keys: impl Iterator<Item = JobKey>, now: Time) -> Vec<(JobStats<'_>, Span)> {
+        let job = |key: JobKey| {
+            let span = micros(now).saturating_sub(self.jobs[key].buried_at());
+            Some((self.job_stats(self.jobs[key].id, now)?, Span::from_micros(u64::try_from(span).unwrap_or(0))))
+        };
+        keys.filter_map(job).collect()
+    }
+
+    /// Returns a job that clients can see, with the time for which it has been ready or buried.
+    pub fn job_with_span(&self, id: JobId, now: Time) -> Option<(JobStats<'_>, Span)> {
+        self.with_spans(self.visible(id).into_iter(), now).pop()
+    }
+
+    /// Returns the summary of a tube; `None` if no tube has that name.
+    pub fn summary_of_tube_named(&self, name: &[u8], now: Time) -> Option<(Vec<u8>, Summary)> {
+        Some(self.summary_of_tube(&self.tubes[self.tubes.find_visible(name)?], now))
+    }
+
+    /// Returns the sums with ready jobs, the number of these, and the age of the oldest.
     pub fn late_sums(&self, by: SumBy, now: Time) -> impl Iterator<Item = (SumId, &[u8], (u64, Span))> {
         let late = self.tubes.sums.surveyed(by).filter(|(_, sum)| sum.counts[JobState::Ready as usize] > 0);
         late.map(move |(id, sum)| {
@@ -108,28 +137,49 @@ impl State {
         })
     }
 
-    /// Returns the tubes of a sum with ready jobs, the oldest first: their sums, how many jobs, and for how long the oldest is ready.
+    /// Returns the tubes of a sum with ready jobs, the oldest first: their sums, the number of jobs, and the age of the
+    /// oldest.
     pub fn late_tubes(&self, id: SumId, now: Time) -> impl Iterator<Item = ([SumId; 2], (u64, Span))> {
         let tubes = self.tubes.sums[id].ages.iter().map(|(_, tube)| &self.tubes[*tube]);
         tubes.map(move |tube| (tube.sums, (u64::from(tube.waiting.len()), self.oldest_of(tube, now))))
     }
 
-    /// Returns the connections of the runners of that name, as many as are looked at.
+    /// Returns the connections of the runners of that name, among the first `MOST_SURVEYED`.
     pub fn conns_of_runner(&self, name: &[u8], most: usize, now: Time) -> Vec<RunnerConn<'_>> {
+        self.runner_conns(|conn| *conn.name == *name && (conn.is_worker || !name.is_empty()), most, now)
+    }
+
+    /// Returns the connections whose job with the first deadline is of this tube, among the first `MOST_SURVEYED`.
+    pub fn conns_on_tube(&self, tube: &[u8], most: usize, now: Time) -> Vec<RunnerConn<'_>> {
+        let Some(tube) = self.tubes.find_visible(tube) else { return Vec::new() };
+        self.runner_conns(|conn| self.first_job(conn).is_some_and(|(key, _)| self.jobs[key].tube == tube), most, now)
+    }
+
+    fn runner_conns(&self, include: impl Fn(&Conn) -> bool, most: usize, now: Time) -> Vec<RunnerConn<'_>> {
         let (conns, _) = self.conns.slice(0, MOST_SURVEYED);
-        let own = conns.filter(|(_, conn)| *conn.name == *name && (conn.is_worker || !name.is_empty()));
-        let told = own.map(|(id, conn)| RunnerConn {
+        let included = conns.filter(|(_, conn)| include(conn)).take(most);
+        included.map(|(id, conn)| self.runner_conn(id, conn, now)).collect()
+    }
+
+    fn runner_conn<'a>(&'a self, id: ConnId, conn: &'a Conn, now: Time) -> RunnerConn<'a> {
+        RunnerConn {
             conn: id,
+            runner: &conn.name,
             held: conn.held.len() as u64,
-            job: conn.first_held().and_then(|(job, since)| {
-                let key = self.jobs.find(job)?;
-                Some((job, &*self.tubes[self.jobs[key].tube].name, now.since(since)))
+            job: self.first_job(conn).map(|(key, since)| {
+                let job = &self.jobs[key];
+                (job.id, &*self.tubes[job.tube].name, now.since(since))
             }),
             is_waiting: conn.wait.is_some(),
             rates: [Rated::Reserve, Rated::Delete].map(|event| conn.rates.of(event, now)[0]),
             failures: conn.failures.get(),
-        });
-        told.take(most).collect()
+        }
+    }
+
+    /// Returns the job of a connection with the first deadline, and the time of its reservation.
+    fn first_job(&self, conn: &Conn) -> Option<(JobKey, Time)> {
+        let (id, since) = conn.first_held()?;
+        Some((self.jobs.find(id)?, since))
     }
 
     /// Returns the tally of each sum; None if not all of them are followed.
@@ -138,7 +188,7 @@ impl State {
         self.tubes.sums.are_all_followed(by).then(|| sums.map(|sum| (&*sum.name, &sum.tally)))
     }
 
-    /// Returns the sums that are followed, those with the most puts first, behind all others together.
+    /// Returns the followed sums, those with the most puts first, and after them all others together.
     pub fn followed(&self, by: SumBy, now: Time) -> Summaries {
         let mut followed: Vec<&Sum> = self.tubes.sums.followed(by).collect();
         followed.sort_by_key(|sum| std::cmp::Reverse(sum.tally.events[Rated::Put as usize]));
@@ -146,17 +196,18 @@ impl State {
         let counts = std::array::from_fn(|n| total[n] - followed.iter().map(|sum| sum.counts[n]).sum::<u64>());
         let others = self.tubes.sums.surveyed(by).filter(|(_, sum)| sum.followed_from.is_none());
         let oldest = others.map(|(_, sum)| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO);
-        let other = Summary::of(counts, oldest, self.tubes.sums.others(by));
+        let retrying = self.tubes.retrying() - followed.iter().map(|sum| sum.retrying).sum::<u64>();
+        let other = Summary::of((counts, retrying), oldest, self.tubes.sums.others(by));
         let named = followed.into_iter().map(|sum| (sum.name.to_vec(), self.summary_of(sum, now)));
         [(OTHER.to_vec(), other)].into_iter().chain(named).collect()
     }
 
-    /// Returns whether a sum is followed; false if there is none of that name.
+    /// Returns whether a sum is followed; false if there is none with this name.
     pub fn is_followed(&self, by: SumBy, name: &[u8]) -> bool {
         self.tubes.sums.find(by, name).is_some_and(|sum| sum.followed_from.is_some())
     }
 
-    /// Returns the levels of the sums that are followed, for their curves.
+    /// Returns the levels of the followed sums, for their curves.
     pub fn levels(&self, by: SumBy, now: Time) -> impl Iterator<Item = (&[u8], Levels)> {
         self.tubes.sums.followed(by).map(move |sum| {
             let [from_put, from_deleted] = sum.followed_from.unwrap_or_default();

@@ -17,17 +17,19 @@ const IDLE_SETS: usize = 16;
 pub(super) struct WatchSets {
     all: Slab<WatchSet>,
     by_watches: BTreeMap<Box<[Watch]>, SetId>,
-    /// Sets that no connection has.
+    /// Sets without connections.
     idle: VecDeque<SetId>,
-    /// Sets of which it is not known whether they have a job, by the ticket of the first connection that waits.
+    /// Sets whose search for a job is unfinished, by the ticket of the first waiting connection.
     awake: BTreeSet<(u64, SetId)>,
-    /// Sets from this place of their table on are to be woken.
+    /// Position of the table from which all sets are to be woken.
     pub waking: Option<usize>,
     links: Links,
     waiting: u64,
     last_ticket: u64,
     /// Number of tubes and marks that the turns of sets keep.
     kept: usize,
+    /// Bytes of the watches of sets.
+    watch_bytes: usize,
 }
 
 impl Default for WatchSets {
@@ -42,6 +44,7 @@ impl Default for WatchSets {
             waiting: 0,
             last_ticket: first_before(u32::MAX.into()),
             kept: 0,
+            watch_bytes: 0,
         }
     }
 }
@@ -52,34 +55,42 @@ impl WatchSets {
         self.all.iter().map(|(place, set)| (SetId::from_index(place), set))
     }
 
-    /// Returns the set in a place of the table; the second is false behind the last place.
+    /// Returns the set at a position of the table; the second value is false behind the last position.
     pub fn at(&self, place: usize) -> (Option<SetId>, bool) {
         let is_there = self.all.contains(place);
         (is_there.then(|| SetId::from_index(place)), place < self.all.capacity())
     }
 
-    /// Returns the bytes that the turns take.
-    pub fn bytes(&self) -> usize {
-        self.kept * STANDING_BYTES
+    /// Returns the sets in at most `most` places of the table from `first` on, and the next place if there are more.
+    pub fn slice(&self, first: usize, most: usize) -> (impl Iterator<Item = (SetId, &WatchSet)>, Option<usize>) {
+        let end = first.saturating_add(most).min(self.all.capacity());
+        let sets = (first..end).filter_map(|place| Some((SetId::from_index(place), self.all.get(place)?)));
+        (sets, (end < self.all.capacity()).then_some(end))
     }
 
-    /// Returns the set of these watches, which are sorted.
+    /// Returns the bytes that sets and their turns take.
+    pub fn bytes(&self) -> usize {
+        self.kept * STANDING_BYTES + self.watch_bytes
+    }
+
+    /// Returns the set of these sorted watches.
     pub fn find(&self, watches: &[Watch]) -> Option<SetId> {
         self.by_watches.get(watches).copied()
     }
 
-    /// Returns the id that the next set gets.
+    /// Returns the id of the next set.
     pub fn next_id(&self) -> SetId {
         SetId::from_index(self.all.vacant_key())
     }
 
-    /// Adds a set, which gets the next id.
+    /// Adds a set with the next id.
     pub fn insert(&mut self, set: WatchSet) {
         self.by_watches.insert(set.watches.clone(), self.next_id());
+        self.watch_bytes += set.watch_bytes();
         self.all.insert(set);
     }
 
-    /// Counts a connection more.
+    /// Counts one connection more in a set.
     pub fn join(&mut self, id: SetId) {
         self[id].conns += 1;
         if self[id].conns == 1 {
@@ -87,8 +98,8 @@ impl WatchSets {
         }
     }
 
-    /// Counts a connection less. Returns a set that is to be removed, as no connection has it and nothing is to be kept of it, or too
-    /// many of that kind are kept.
+    /// Counts one connection less in a set. Returns a set to remove: this one without connections and turns to keep, or
+    /// an older one if too many are kept.
     pub fn leave(&mut self, id: SetId) -> Option<SetId> {
         self[id].conns -= 1;
         if self[id].conns > 0 {
@@ -106,10 +117,11 @@ impl WatchSets {
         let set = self.all.remove(id.index());
         self.by_watches.remove(&set.watches);
         self.kept -= set.kept;
+        self.watch_bytes -= set.watch_bytes();
         set
     }
 
-    /// Changes what the turns of a set keep.
+    /// Changes the turns of a set, and updates the number of kept entries.
     pub fn change<R>(&mut self, id: SetId, change: impl FnOnce(&mut WatchSet) -> R) -> R {
         let set = &mut self.all[id.index()];
         let before = set.kept;
@@ -118,44 +130,44 @@ impl WatchSets {
         result
     }
 
-    /// Returns the ticket of a connection that begins to wait.
+    /// Returns the ticket of a connection that starts to wait.
     pub fn next_ticket(&mut self) -> u64 {
         self.last_ticket += 1;
         self.last_ticket
     }
 
-    /// Adds a connection that waits.
+    /// Adds a waiting connection.
     pub fn begin_wait(&mut self, id: SetId, conn: ConnId) {
         self.all[id.index()].waiting.push_back(&mut self.links, conn);
         self.waiting += 1;
     }
 
-    /// Removes a connection that waits.
+    /// Removes a waiting connection.
     pub fn end_wait(&mut self, id: SetId, conn: ConnId) {
         self.all[id.index()].waiting.remove(&mut self.links, conn);
         self.waiting -= 1;
     }
 
-    /// Returns how many connections wait.
+    /// Returns the number of waiting connections.
     pub fn waiting(&self) -> u64 {
         self.waiting
     }
 
-    /// Notes a set of which it is not known whether it has a job, and the ticket of its first connection that waits.
+    /// Notes that the search for a job for a set is unfinished, with the ticket of its first waiting connection.
     pub fn keep_awake(&mut self, id: SetId, ticket: u64) {
         self.calm(id);
         self[id].awake = Some(ticket);
         self.awake.insert((ticket, id));
     }
 
-    /// Notes that it is known whether a set has a job.
+    /// Notes that the search for a job for a set is finished.
     pub fn calm(&mut self, id: SetId) {
         if let Some(ticket) = self[id].awake.take() {
             self.awake.remove(&(ticket, id));
         }
     }
 
-    /// Returns the set that has waited longest of those of which it is not known whether they have a job.
+    /// Returns the set that has waited longest of those whose search is unfinished.
     pub fn first_awake(&self) -> Option<SetId> {
         self.awake.first().map(|(_, id)| *id)
     }
@@ -164,7 +176,7 @@ impl WatchSets {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         let mut waiting = 0;
         for (id, set) in self.iter() {
@@ -178,11 +190,12 @@ impl WatchSets {
         assert_eq!(self.waiting, waiting, "connections that wait in sets");
         assert_eq!(self.by_watches.len(), self.all.len(), "sets that are found");
         assert_eq!(self.kept, self.iter().map(|(_, set)| set.kept).sum::<usize>(), "what turns keep");
+        assert_eq!(self.watch_bytes, self.iter().map(|(_, set)| set.watch_bytes()).sum::<usize>(), "what sets take");
     }
 
-    /// Returns whether a connection waits in a set.
-    pub fn has_waiting(&self, id: SetId, conn: ConnId) -> bool {
-        self[id].waiting.iter(&self.links).any(|other| other == conn)
+    /// Returns the connections that wait in a set.
+    pub fn waiting_in(&self, set: &WatchSet) -> impl Iterator<Item = ConnId> {
+        set.waiting.iter(&self.links)
     }
 }
 

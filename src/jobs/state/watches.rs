@@ -1,4 +1,4 @@
-//! The watches of a connection: found by their patterns, and told in the order in which they came.
+//! Watches of a connection: found by their patterns, and listed in the order in which they came.
 
 use super::sets::Watch;
 use poolcounter_core::meter::Metered as _;
@@ -8,13 +8,19 @@ use poolcounter_core::meter::Metered as _;
 pub(super) struct Watches {
     /// By pattern.
     sorted: Vec<Watch>,
-    /// Time at which each came.
+    /// Serial number of each.
     ages: Vec<u32>,
     last_age: u32,
+    bytes: usize,
 }
 
 impl Watches {
-    /// Returns these watches. Of several with the same pattern the last counts.
+    /// Returns the bytes that they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns these watches. Of several with the same pattern, the last one applies.
     pub fn new(all: Vec<Watch>) -> Watches {
         let mut watches = Watches::default();
         all.into_iter().for_each(|watch| watches.set(watch));
@@ -38,6 +44,7 @@ impl Watches {
             Err(place) => {
                 self.make_room();
                 self.last_age += 1;
+                self.bytes += watch.bytes();
                 self.sorted.insert(place, watch);
                 self.ages.insert(place, self.last_age);
             }
@@ -47,9 +54,17 @@ impl Watches {
     /// Removes the watch of this pattern. Returns false if there is none.
     pub fn remove(&mut self, pattern: &[u8]) -> bool {
         let Ok(place) = self.place_of(pattern) else { return false };
-        self.sorted.remove(place);
+        self.bytes -= self.sorted.remove(place).bytes();
         self.ages.remove(place);
         true
+    }
+
+    /// Removes and returns a watch.
+    pub fn pop(&mut self) -> Option<Watch> {
+        let watch = self.sorted.pop()?;
+        self.ages.pop();
+        self.bytes -= watch.bytes();
+        Some(watch)
     }
 
     /// Returns the watches by pattern.
@@ -68,7 +83,7 @@ impl Watches {
         self.sorted.binary_search_by(|watch| (*watch.pattern).cmp(pattern))
     }
 
-    /// Renumbers ages before they overflow.
+    /// Renumbers the ages before they overflow.
     fn make_room(&mut self) {
         if self.last_age == u32::MAX {
             *self = Watches::new(self.in_order().cloned().collect());
@@ -81,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn watches_are_told_in_the_order_in_which_they_came() {
+    fn watches_are_listed_in_the_order_of_their_commands() {
         let watch = |pattern: &str, weight| Watch { pattern: pattern.as_bytes().into(), weight, is_weighted: false };
         let mut watches = Watches::new(vec![watch("m", 1), watch("z", 1)]);
         watches.last_age = u32::MAX - 1;

@@ -1,34 +1,35 @@
-//! Watches of connections, and the sets that those with the same watches share.
+//! Watches of connections, and the sets that connections with the same watches share.
 
 use super::ids::{FeedId, SetId, TubeId};
 use super::sets::{Watch, WatchSet};
 use super::{Pattern, Reply, State, Step};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::{self, Metered as _};
 
-/// Largest number of watches of a connection: its set is made anew when they change.
+/// Most watches of a connection: its set is made anew when they change.
 pub const MAX_WATCHES: usize = 1024;
 
-/// A watch that is new counts as so many entries that are looked at: its tube is found or made.
+/// Number of visited entries that a new watch counts as: its tube is found or created.
 const WATCH_COST: usize = 4;
 
 impl State {
-    /// `watch`: also takes jobs of these tubes. A watch that there is already gets the new weight.
+    /// `watch`: takes jobs of these tubes, too. An existing watch gets the new weight.
     pub fn watch(&mut self, id: ConnId, pattern: Pattern<'_>, weight: Option<u16>, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Watch);
         let watch =
             Watch { pattern: pattern.bytes().into(), weight: weight.unwrap_or(1), is_weighted: weight.is_some() };
         let old = self.conns[id].watches.of(pattern.bytes());
-        if old.is_none() && (self.conns[id].watches.len() >= MAX_WATCHES || !self.watch_tube(pattern, step)) {
-            return step.tell(id, Reply::OutOfMemory);
+        let is_too_many = || self.conns[id].watches.len() >= MAX_WATCHES || !self.has_room_for_clients(0);
+        if old.is_none() && (is_too_many() || !self.watch_tube(pattern, step)) {
+            return step.reply(id, Reply::OutOfMemory);
         }
         if self.conns[id].watches.of(pattern.bytes()) != Some(&watch) {
             self.visited += WATCH_COST;
             self.leave_set(id);
-            self.conns[id].watches.set(watch);
+            self.conns.change_watches(id, |watches| watches.set(watch));
         }
-        step.tell(id, Reply::Watching(self.conns[id].watches.len()));
+        step.reply(id, Reply::Watching(self.conns[id].watches.len()));
     }
 
     /// `ignore`: takes no more jobs of these tubes. One watch must be left.
@@ -36,32 +37,37 @@ impl State {
         self.figures.count(Stat::Ignore);
         if self.conns[id].watches.of(pattern.bytes()).is_some() {
             if self.conns[id].watches.len() == 1 {
-                return step.tell(id, Reply::NotIgnored);
+                return step.reply(id, Reply::NotIgnored);
             }
             self.leave_set(id);
-            self.conns[id].watches.remove(pattern.bytes());
+            self.conns.change_watches(id, |watches| {
+                watches.remove(pattern.bytes());
+            });
             self.unwatch_tube(pattern.bytes(), step);
         }
-        step.tell(id, Reply::Watching(self.conns[id].watches.len()));
+        step.reply(id, Reply::Watching(self.conns[id].watches.len()));
     }
 
-    /// A tube that is watched by its name is one, even without jobs. Returns false when there is no room for it.
+    /// Creates the tube of a plain name, which is visible while it is watched. Returns false if there is no room for
+    /// it.
     fn watch_tube(&mut self, pattern: Pattern<'_>, step: &mut Step<'_, '_>) -> bool {
-        let Some(name) = pattern.plain() else { return true };
+        let Some(name) = pattern.plain() else { return self.feeds.admit(pattern.bytes()) };
         let Some(tube) = self.tube_for(name.bytes(), step.timers) else { return false };
         self.tubes[tube].watching += 1;
         true
     }
 
     pub(super) fn unwatch_tube(&mut self, pattern: &[u8], step: &mut Step<'_, '_>) {
-        if !pattern.contains(&b'*') {
+        if pattern.contains(&b'*') {
+            self.feeds.let_go(pattern);
+        } else {
             let tube = self.tubes.find(pattern).expect("a watched tube is there");
             self.tubes[tube].watching -= 1;
             self.hide_if_unused(tube, step.now, step.timers);
         }
     }
 
-    /// Gives a connection the set of its watches.
+    /// Returns the set of a connection's watches, and enters it.
     pub(super) fn enter_set(&mut self, id: ConnId) -> SetId {
         if let Some(set) = self.conns[id].set {
             return set;
@@ -70,7 +76,7 @@ impl State {
         let known = self.sets.find(watches);
         let set = known.unwrap_or_else(|| self.make_set(self.conns[id].watches.sorted().into()));
         self.sets.join(set);
-        self.conns[id].set = Some(set);
+        self.conns.set_set(id, Some(set));
         set
     }
 
@@ -83,7 +89,7 @@ impl State {
             if is_new && self.feeds[feed].is_plain {
                 let tube = self.tubes.find(&watch.pattern);
                 self.feeds[feed].tube = tube;
-                // It looks for its feeds anew.
+                // The tube looks for its feeds anew.
                 tube.into_iter().for_each(|tube| self.tubes[tube].epoch = 0);
             }
             feeds.push(feed);
@@ -92,17 +98,8 @@ impl State {
         id
     }
 
-    /// Gives every connection the set of its watches, to count those that cover a tube.
-    pub(super) fn enter_all_sets(&mut self) {
-        for id in (0..self.conns.len()).map(ConnId::from_index) {
-            if self.conns.get(id).is_some() {
-                self.enter_set(id);
-            }
-        }
-    }
-
-    /// Puts the tubes into the feeds of a set, and returns whether that was all: as many places in the table of tubes are
-    /// looked at as the budget has.
+    /// Puts the tubes into the feeds of a set, within the budget of positions of the table. Returns true once all are
+    /// there.
     pub(super) fn build(&mut self, id: SetId, budget: &mut u32) -> bool {
         if self.sets[id].is_built {
             return true;
@@ -135,9 +132,9 @@ impl State {
         true
     }
 
-    /// The watches of a connection change, or it is gone.
+    /// Leaves the set of a connection's watches, because they change or the connection ends.
     pub(super) fn leave_set(&mut self, id: ConnId) {
-        let Some(set) = self.conns[id].set.take() else { return };
+        let Some(set) = self.conns.set_set(id, None) else { return };
         if self.sets[set].conns == 1 {
             self.sets.calm(set);
             self.unregister(set);
@@ -151,7 +148,7 @@ impl State {
         }
     }
 
-    /// A set has connections that wait, and no job for them: its feeds know of it.
+    /// Registers a set with its feeds: it has waiting connections, and no job for them.
     pub(super) fn register(&mut self, id: SetId, ticket: u64) {
         self.visited += self.sets[id].feeds.len();
         for place in (0..self.sets[id].feeds.len()).metered() {
@@ -165,7 +162,7 @@ impl State {
         }
     }
 
-    /// No connection of a set waits, or any has it.
+    /// Removes a set from its feeds: none of its connections waits, or it has none.
     fn unregister(&mut self, id: SetId) {
         self.visited += self.sets[id].feeds.len();
         for (feed, ticket) in self.sets[id].feeds.iter_mut().metered().filter(|(_, ticket)| *ticket > 0) {
@@ -174,7 +171,7 @@ impl State {
         }
     }
 
-    /// Notes where limits hold tubes of a feed back for which sets wait.
+    /// Notes the lanes in which limits hold tubes of a feed with waiting sets back.
     pub(super) fn hold(&mut self, id: FeedId) {
         let State { feeds, limits, tubes, .. } = self;
         let feed = &feeds[id];
@@ -183,7 +180,7 @@ impl State {
         feed.lanes.keys().copied().chain(plain).for_each(|lane| limits.hold(lane, *ticket, id));
     }
 
-    /// A tube has a job to give from now on: feeds for which sets wait are noted.
+    /// Marks the feeds with waiting sets of a tube that has a job to give from now on.
     pub(super) fn note_comes(&mut self, id: TubeId) {
         if self.sets.waiting() == 0 {
             return;

@@ -1,5 +1,5 @@
-//! The changes of a batch as rows that a thread can own: short texts lie together in one piece of memory, long bodies are
-//! shared with their jobs. Times are those of the day, so that they mean the same to every process.
+//! Changes of a batch as rows that a thread can own: short texts are in one piece of memory, long bodies are shared
+//! with their jobs. Times are times of day, so that they mean the same to every process.
 
 use super::{RefusedChange, Visit};
 use crate::state::{Backoff, Body, Commit, History, JobId, Record, Saved, Setting, Stored, Until};
@@ -7,17 +7,17 @@ use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
 
-/// A body up to this length is copied into the batch: to share it would take as long, and memory for as long as the job lives.
+/// Longest body that is copied into the batch: to share it would take as long, and memory for as long as the job lives.
 const COPIED_BYTES: usize = 1024;
-/// What a row takes beside its texts, as `--jobs-store-queue` reckons it.
+/// Bytes of a row beside its texts, as they count for `--jobs-store-queue`.
 const ROW_BYTES: usize = size_of::<Row>();
 
 /// Changes that are committed together.
 #[derive(Clone, Default)]
 pub struct Batch {
-    /// Its number.
+    /// Number.
     pub commit: Commit,
-    /// What changes, in order.
+    /// Changes, in order.
     pub rows: Vec<Row>,
     texts: Vec<u8>,
     shared_bytes: usize,
@@ -26,67 +26,69 @@ pub struct Batch {
 /// One change.
 #[derive(Clone)]
 pub enum Row {
-    /// A job as it is now, perhaps in place of an older one with its number.
+    /// Job with its present values, perhaps in place of an older one with its number.
     Put(JobRow, RowBody),
-    /// A job whose body is as it was.
+    /// Job whose body has not changed.
     Update(JobRow),
-    /// A job that is gone.
+    /// Removed job.
     Delete(JobId),
-    /// The tube and the signature of a root job, its timestamp and when it changed, in microseconds since 1970.
+    /// Tube and signature of a root job, its timestamp and the time of its change, in microseconds since 1970.
     Root(Text, Text, u64, i64),
-    /// A root job that is forgotten.
+    /// Root job that is forgotten.
     RootGone(Text, Text),
-    /// What is set in the table of settings: of which kind, for which pattern or group, and how; None if it is gone.
+    /// Row of the table of settings: its kind, its pattern or group, and its value; None if it is removed.
     Setting(&'static str, Text, Option<Text>),
-    /// No number below this is given out again.
+    /// Next number of a job: lower ones are not given out again.
     NextId(u64),
 }
 
 /// A job without its body.
 #[derive(Clone)]
 pub struct JobRow {
-    /// Its number.
+    /// Number.
     pub id: JobId,
-    /// Its tube.
+    /// Tube.
     pub tube: Text,
-    /// Its priority.
+    /// Priority.
     pub pri: u32,
-    /// The delay that was last asked for, in seconds.
+    /// Last requested delay, in seconds.
     pub delay: u32,
-    /// Its TTR in seconds.
+    /// TTR in seconds.
     pub ttr: u32,
-    /// When it was put, in microseconds since 1970.
+    /// Time of its put, in microseconds since 1970.
     pub created: i64,
-    /// Until when it is delayed, in microseconds since 1970.
+    /// End of its delay, or time of its burial, in microseconds since 1970.
     pub delayed_until: Option<i64>,
-    /// Whether it is buried.
+    /// True if it is buried.
     pub is_buried: bool,
-    /// How often it was reserved.
+    /// Number of its reservations.
     pub reserves: SmallCount,
-    /// What happened to it.
+    /// Numbers of its other changes.
     pub history: History,
-    /// Its key; empty without.
+    /// Key; empty without one.
     pub key: Text,
-    /// Until when it keeps others with its key out.
+    /// End of the time in which puts with its key are refused.
     pub until: Until,
-    /// The root job that it belongs to, and when that began.
+    /// Root job that it belongs to, and the timestamp of that.
     pub root: Option<(Text, u64)>,
-    /// Its group; empty without.
+    /// Group; empty without one.
     pub group: Text,
-    /// The text of its last failure.
+    /// Text of its last failure.
     pub error: Text,
 }
 
-/// The body of a row.
+/// Body of a row.
 #[derive(Clone)]
 pub enum RowBody {
-    /// Among the texts of the batch.
+    /// In the texts of the batch.
     Copied(Text),
-    /// The job has it, too.
+    /// Shared with the job.
     Shared(Arc<Box<[u8]>>),
+    /// Owned by the row of a job that was read; the job takes it.
+    Own(Box<[u8]>),
 }
 
-/// A place among the texts of a batch.
+/// Range in the texts of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Text {
     start: usize,
@@ -94,7 +96,7 @@ pub struct Text {
 }
 
 impl JobRow {
-    /// Returns whether it is no more than what each job has: nothing has happened to it, and its put had no options.
+    /// Returns whether it has only the values that every job has: no changes yet, and no options of its put.
     pub fn is_plain(&self) -> bool {
         !self.is_buried
             && self.reserves == SmallCount::ZERO
@@ -105,14 +107,14 @@ impl JobRow {
 }
 
 impl Text {
-    /// Returns whether there is nothing.
+    /// Returns whether the text is empty.
     pub fn is_empty(self) -> bool {
         self.start == self.end
     }
 }
 
 impl Row {
-    /// Returns what a client loses if the row is refused; None if nothing can go on without it.
+    /// Returns the change that a client loses if the row is refused; None if the store cannot go on without the row.
     pub fn change(&self) -> Option<RefusedChange> {
         match self {
             Row::Put(job, _) => Some(RefusedChange::Put(job.id)),
@@ -135,10 +137,11 @@ impl Batch {
         match body {
             RowBody::Copied(text) => self.text(*text),
             RowBody::Shared(bytes) => bytes,
+            RowBody::Own(bytes) => bytes,
         }
     }
 
-    /// Returns about how many bytes it takes.
+    /// Returns the approximate number of its bytes.
     pub fn bytes(&self) -> usize {
         self.rows.len() * ROW_BYTES + self.texts.len() + self.shared_bytes
     }
@@ -162,14 +165,14 @@ impl Batch {
         self.rows.push(row);
     }
 
-    /// Keeps a text, and returns where.
+    /// Adds a text, and returns its range.
     pub fn note(&mut self, text: &[u8]) -> Text {
         let start = self.texts.len();
         self.texts.extend_from_slice(text);
         Text { start, end: self.texts.len() }
     }
 
-    /// Keeps a body that no job has yet.
+    /// Adds a body that no job has yet.
     pub fn note_body(&mut self, body: &[u8]) -> RowBody {
         if body.len() <= COPIED_BYTES {
             return RowBody::Copied(self.note(body));
@@ -178,16 +181,21 @@ impl Batch {
         RowBody::Shared(Arc::new(body.into()))
     }
 
-    /// Returns the number of the next job, if the batch says it.
+    /// Removes the jobs that are put.
+    pub fn drop_puts(&mut self) {
+        self.rows.retain(|row| !matches!(row, Row::Put(..)));
+    }
+
+    /// Returns the number of the next job, if the batch has it.
     pub fn next_id(&self) -> Option<u64> {
         self.rows.iter().rev().find_map(|row| if let Row::NextId(id) = row { Some(*id) } else { None })
     }
 
-    /// Visits a row of the batch that puts something, as another process would have saved it. Returns the bytes of its body.
+    /// Visits a row that puts something, as a record of a handover. Returns the bytes of its body.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// A sentence that says what is wrong with it.
     pub fn visit(&self, row: &Row, epoch: Span, visit: Visit<'_>) -> Result<usize, String> {
         match row {
             Row::Put(job, body) => {
@@ -211,7 +219,23 @@ impl Batch {
         Ok(0)
     }
 
-    /// Returns a job of this batch as it was added.
+    /// Visits a row as [`Batch::visit`] does, and gives the body away that it owns.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says what is wrong with it.
+    pub fn give(&mut self, index: usize, epoch: Span, visit: Visit<'_>) -> Result<usize, String> {
+        let Row::Put(_, RowBody::Own(body)) = &mut self.rows[index] else {
+            return self.visit(&self.rows[index], epoch, visit);
+        };
+        let (body, Row::Put(job, _)) = (std::mem::take(body), &self.rows[index]) else { return Ok(0) };
+        let given = Saved::Given(self.record(job, epoch), body);
+        visit(given).map_err(|sentence| format!("job {}: {sentence}", job.id))?;
+        // It is moved, and no byte of it touched.
+        Ok(0)
+    }
+
+    /// Returns a job of this batch as a record.
     pub fn record(&self, job: &JobRow, epoch: Span) -> Record<'_> {
         Record {
             id: job.id,
@@ -220,7 +244,10 @@ impl Batch {
             delay: job.delay,
             ttr: job.ttr,
             created: job.created.saturating_sub(signed(epoch)),
-            delayed: job.delayed_until.map(|until| moment(epoch, until)),
+            delayed: job.delayed_until.map(|at| match job.is_buried {
+                true => Time::from_micros(at.saturating_sub(signed(epoch)).cast_unsigned()),
+                false => moment(epoch, at),
+            }),
             is_buried: job.is_buried,
             reserves: job.reserves,
             history: job.history,
@@ -248,7 +275,10 @@ impl Batch {
             delay: record.delay,
             ttr: record.ttr,
             created: signed(epoch).saturating_add(record.created),
-            delayed_until: record.delayed.map(|until| wall(epoch, until)),
+            delayed_until: record.delayed.map(|at| match record.is_buried {
+                true => signed(epoch).saturating_add(at.as_micros().cast_signed()),
+                false => wall(epoch, at),
+            }),
             is_buried: record.is_buried,
             reserves: record.reserves,
             history: record.history,
@@ -272,7 +302,7 @@ fn wall(epoch: Span, at: Time) -> i64 {
     i64::try_from(epoch.as_micros().saturating_add(at.as_micros())).unwrap_or(i64::MAX)
 }
 
-/// Returns the moment of a time of day. What was before the start is the start.
+/// Returns the moment of a time of day; that of the start for earlier times.
 pub fn moment(epoch: Span, wall: i64) -> Time {
     Time::from_micros(u64::try_from(wall.saturating_sub(signed(epoch))).unwrap_or(0))
 }
@@ -282,7 +312,7 @@ pub fn signed(epoch: Span) -> i64 {
     i64::try_from(epoch.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Returns the setting that a row of the table of settings says; None if it makes no sense.
+/// Returns the setting of a row of the table of settings; None if the row is malformed.
 pub fn read_setting<'a>(epoch: Span, kind: &str, of: &'a [u8], value: &'a [u8]) -> Option<Setting<'a>> {
     let words = || std::str::from_utf8(value).ok().map(|text| text.split(' ').collect::<Vec<_>>());
     Some(match kind {

@@ -1,4 +1,4 @@
-//! Pages in which a store tells what it has. The thread makes one at a time, and the loop takes it in slices.
+//! Pages with the contents of a store. The thread makes one at a time, and the loop takes it in slices.
 
 use super::batch::{Batch, Row};
 use super::{PageOrder, Visit};
@@ -13,37 +13,37 @@ pub const SLICE_BYTES: usize = 256 * 1024;
 /// Number of pages that are read before the loop has taken in the first.
 pub const PAGES_AHEAD: usize = 4;
 
-/// A part of what a store has, as a batch that puts it. The first has all settings.
+/// Part of a store's contents, as a batch that puts it. The first has all settings.
 #[derive(Default)]
 pub struct Page {
-    /// The last batch that the store has, with the first page.
+    /// Last batch of the store; only in the first page.
     pub committed: Option<Commit>,
-    /// Its rows.
+    /// Rows.
     pub rows: Batch,
     /// Share of all jobs that was read with it.
     pub share: f64,
-    /// Whether there is no more.
+    /// True if it is the last page.
     pub is_last: bool,
     /// Number of its rows that were visited.
     visited: usize,
 }
 
 impl Page {
-    /// Returns the beginning of the first page of a store that has this batch, and where the next job has this number.
+    /// Returns the beginning of the first page of a store with this last batch and this number of the next job.
     pub fn first(committed: Commit, next_id: u64) -> Page {
         let mut page = Page { committed: Some(committed), ..Page::default() };
         page.rows.rows.push(Row::NextId(next_id));
         page
     }
 
-    /// Returns which page it is.
+    /// Returns its position.
     pub fn order(&self) -> PageOrder {
         let share = (self.share * 100.0) as u8;
         PageOrder { share, is_first: self.committed.is_some(), is_last: self.is_last }
     }
 
-    /// Visits the next slice as another process would have saved it, and returns whether that was the last of the page. `epoch` is the
-    /// time of day at [`Time::START`](poolcounter_core::time::Time::START).
+    /// Visits the next slice as records of a handover, and returns whether that was the last of the page. `epoch` is
+    /// the time of day at [`Time::START`](poolcounter_core::time::Time::START).
     ///
     /// # Errors
     ///
@@ -54,12 +54,9 @@ impl Page {
             visit(Saved::Meta { next_id, committed, is_draining: false, figures: Vec::new() })?;
         }
         let (mut rows, mut bytes) = (0, 0);
-        while let Some(row) = self.rows.rows.get(self.visited)
-            && rows < SLICE_ROWS
-            && bytes < SLICE_BYTES
-        {
+        while self.visited < self.rows.rows.len() && rows < SLICE_ROWS && bytes < SLICE_BYTES {
             meter::visit();
-            (rows, bytes) = (rows + 1, bytes + self.rows.visit(row, epoch, visit)?);
+            (rows, bytes) = (rows + 1, bytes + self.rows.give(self.visited, epoch, visit)?);
             self.visited += 1;
         }
         Ok(self.visited == self.rows.rows.len())

@@ -1,10 +1,11 @@
-//! Requests and replies while the store fails, or is slow: who waits, for how long, and what is answered then.
+//! Requests and replies while the store fails, or is slow: their waits, the limits of these, and the answers after
+//! them.
 
-use super::LOOK;
+use super::{LOOK, Unseen};
 use crate::JobQueue;
 use crate::sessions::session_of;
-use crate::state::{Commit, JobId};
-use crate::store::Ownership;
+use crate::state::{Commit, Event, JobId, Reply};
+use crate::store::{Ownership, RefusedChange, RefusedRow};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
@@ -13,19 +14,23 @@ use poolcounter_protocol::jobs::wire::replies;
 use poolcounter_protocol::jobs::wire::stream::Item;
 use poolcounter_service::contract::Context;
 
+/// Number of changes refused together that have lines of their own in the log.
+const MOST_LOGGED: usize = 10;
+
 impl JobQueue {
-    /// Ends the wait of replies to which the store has not come for too long, while it fails.
+    /// Ends the wait of replies that have waited too long for a failing store.
     pub(crate) fn look_after_store(&mut self, context: &mut Context<'_>) {
         self.driver.timer.take().into_iter().for_each(TimerId::fired);
         let now = context.time.now;
         let timeout = self.driver.timeout;
-        if !self.is_stuck(now) {
+        if !self.is_stuck(now) || timeout == Span::FOREVER {
             return self.driver.marks.clear();
         }
         if self.is_store_failing(now) || self.driver.held_back.iter().any(|(_, conn)| self.is_overdue(*conn, now)) {
-            // Their puts are refused now, and what has waited too long is answered.
+            // Their puts are refused now, and requests that have waited too long are answered.
             self.driver.let_go(context);
         }
+        self.give_up_copy(context);
         self.step(context, |state, step| state.give_up_sweeps(timeout, step));
         let last = self.state.last_uncommitted().unwrap_or(self.state.last_committed());
         if self.driver.marks.back().is_none_or(|(mark, _)| *mark < last) {
@@ -33,7 +38,7 @@ impl JobQueue {
             self.state.split_batch();
         }
         if matches!(self.store.ownership(), Ownership::GoesOn | Ownership::Lapsed) {
-            // Whether another has the jobs by now is known within a second or two.
+            // Another daemon may own the jobs by now, which is known within a second or two.
             return;
         }
         while let Some((mark, until)) = self.driver.marks.front().copied()
@@ -51,19 +56,24 @@ impl JobQueue {
         }
     }
 
+    /// Answers a put while the store fails.
+    pub(crate) fn refuse_put(&mut self, conn: ConnId, context: &mut Context<'_>) {
+        self.send(&Event::new(conn, Reply::OutOfMemory, None), context);
+    }
+
     /// Returns whether the store fails, or is slow with the batch that is under way.
     fn is_stuck(&self, now: Time) -> bool {
         self.store.is_failing() || self.driver.under_way.is_some_and(|(_, since)| now.since(since) >= LOOK)
     }
 
-    /// Returns whether the next request of a connection has waited for as long as replies wait for a commit that fails.
+    /// Returns whether the next request of a connection has waited for `timeout`, while the store fails or is slow.
     fn is_overdue(&self, conn: ConnId, now: Time) -> bool {
         let since = self.sessions.get(conn.index()).and_then(|session| session.held_since);
         since.is_some_and(|since| now.since(since) >= self.driver.timeout) && self.is_stuck(now)
     }
 
-    /// Returns whether a request is answered without being done: it would change something, and has waited for too long, though it
-    /// could not even be read.
+    /// Returns whether a request is answered with an error and not executed: it would change something, and has waited
+    /// for too long before it could be read.
     pub(crate) fn is_given_up(&self, conn: ConnId, may_change: bool, item: &Item<'_>, now: Time) -> bool {
         let would_change = match item {
             Item::Request(_) => may_change,
@@ -74,14 +84,15 @@ impl JobQueue {
         would_change && self.is_overdue(conn, now)
     }
 
-    /// Returns whether a commit takes so long that the store counts as failing, or it says so itself.
+    /// Returns whether the store fails, or a commit takes so long that it counts as failing.
     pub(crate) fn is_store_failing(&self, now: Time) -> bool {
         let takes = self.driver.under_way.map_or(Span::ZERO, |(_, since)| now.since(since));
         self.store.is_failing() || takes > self.driver.timeout + LOOK
     }
 
-    /// Holds a connection back while an upgrade waits, and one that needs jobs which are not read yet, that is about to change something
-    /// while too much waits for its commit, or that may see a job of its own which is not committed. Returns whether it does.
+    /// Holds a connection back: during an upgrade, if its request needs jobs which are not read yet, if it would change
+    /// something while too much waits for its commit, or if it may see a job of its own that is not committed. Returns
+    /// whether it does.
     pub(crate) fn hold_back(&mut self, conn: ConnId, input: &[u8], now: Time) -> bool {
         let reads = self.store.ownership() == Ownership::Reads && self.needs_jobs(conn, input);
         if reads || self.driver.is_settling && !input.is_empty() {
@@ -100,7 +111,7 @@ impl JobQueue {
         if put.is_none() && is_between && !commands::may_change(input) {
             return false;
         }
-        // A put changes nothing while the store fails, and what has waited too long is not done.
+        // A put changes nothing while the store fails, and a request that has waited too long is not executed.
         if is_put && self.is_store_failing(now) || self.is_overdue(conn, now) {
             return false;
         }
@@ -109,8 +120,8 @@ impl JobQueue {
         true
     }
 
-    /// Returns whether the next request of a connection cannot be answered before all jobs are read. What it does with a job that it
-    /// holds can be.
+    /// Returns whether the next request of a connection cannot be answered before all jobs are read. A request about a
+    /// job that it holds can be.
     fn needs_jobs(&mut self, conn: ConnId, input: &[u8]) -> bool {
         let is_between = session_of(&mut self.sessions, conn).stream.is_between();
         let is_own = || commands::held_job(input).is_some_and(|id| self.state.is_holder(conn, JobId(id)));
@@ -118,7 +129,7 @@ impl JobQueue {
         !input.is_empty() && !needs_none
     }
 
-    /// Returns the commit without which the next request of a connection would not see a job that the connection has put.
+    /// Returns the commit that the next request of a connection needs to see a job that the connection has put.
     fn own_put_seen(&mut self, conn: ConnId, input: &[u8]) -> Option<Commit> {
         let session = session_of(&mut self.sessions, conn);
         let put = session.put;
@@ -131,5 +142,75 @@ impl JobQueue {
             (Sees::Any, _) => true,
         };
         is_seen.then_some(put)
+    }
+
+    /// Answers clients whose changes the store can never take, with an error. Jobs that they have put are removed.
+    pub(super) fn take_back(&mut self, rows: &[RefusedRow], context: &mut Context<'_>) {
+        let place = self.store.place();
+        let (mut put, mut changed, mut are_others) = (Vec::new(), Vec::new(), false);
+        for (count, RefusedRow { what, why, .. }) in rows.iter().enumerate() {
+            let what = match what {
+                RefusedChange::Put(id) => {
+                    put.push(id.0);
+                    self.step(context, |state, step| state.take_back(*id, step));
+                    format!("job {id}")
+                }
+                RefusedChange::Job(id) => {
+                    changed.push(id.0);
+                    format!("a change of job {id}")
+                }
+                RefusedChange::Other => {
+                    are_others = true;
+                    "a setting or a root job".into()
+                }
+            };
+            match count {
+                0..MOST_LOGGED => log::error!("{place} cannot keep {what}: {why}"),
+                MOST_LOGGED => log::error!("{place} cannot keep {} more changes", rows.len() - MOST_LOGGED),
+                _ => {}
+            }
+        }
+        [&mut put, &mut changed].into_iter().for_each(|ids| ids.sort_unstable());
+        let until = self.driver.under_way.map_or(self.state.last_taken(), |(commit, _)| commit);
+        let has = |ids: &[u64], id: u64| ids.binary_search(&id).is_ok();
+        // A reply about a job that does not exist waits for it. A reply about many changes may concern any of them.
+        let is_theirs = |commit: u64, about: u64| {
+            let is_many = about == 0 && (are_others || !changed.is_empty());
+            has(&put, about) || commit <= until.0 && (has(&changed, about) || is_many)
+        };
+        let write = replies::write_internal_error;
+        context.reword(is_theirs, false, write);
+        self.sessions.iter_mut().for_each(|session| session.reword(is_theirs, false, write));
+        if !changed.is_empty() {
+            self.driver.give_up_operations(until, context);
+        }
+    }
+
+    /// Answers all puts that are not committed, as the store has no room for them, and begins to remove their jobs.
+    pub(super) fn refuse_pending(&mut self, context: &mut Context<'_>) {
+        let state = &self.state;
+        let is_pending = |_, about| about != 0 && state.is_pending(JobId(about));
+        let write = |out: &mut Vec<u8>| replies::write(out, &Reply::OutOfMemory, b"", 0);
+        context.reword(is_pending, true, write);
+        for session in &mut self.sessions {
+            session.reword(is_pending, true, write);
+            session.put = Commit::default();
+        }
+        self.driver.let_go(context);
+        self.take_back_some(context);
+    }
+
+    /// Removes some of the jobs whose puts were refused.
+    pub(super) fn take_back_some(&mut self, context: &mut Context<'_>) {
+        let mut are_more = false;
+        self.step(context, |state, step| are_more = state.take_back_some(step));
+        self.driver.unseen = are_more.then_some(Unseen::TakeBack);
+    }
+
+    /// Returns whether the end of the daemon needs to wait for no commit: none is under way, or the store fails. On a
+    /// slow disk, no other batch is begun.
+    pub(crate) fn has_committed_enough(&self) -> bool {
+        let is_done = self.state.last_uncommitted().is_none() || self.driver.is_slow;
+        self.store.is_failing() || self.driver.under_way.is_none() && is_done
     }
 }

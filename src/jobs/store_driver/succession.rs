@@ -1,39 +1,53 @@
-//! Succession: the mark of its store that a process leaves to the next one, and the beginning with it.
+//! Succession: the mark of its store that a process leaves to the next one, and the start with it.
 
 use crate::JobQueue;
-use crate::store::HandedOver;
+use crate::store::{HandedOver, Ownership};
 use poolcounter_service::contract::Context;
 
 impl JobQueue {
-    /// Opens the store, and begins to read what it has unless another process handed everything over.
+    /// Opens the store, and starts to read it unless the previous process has handed everything over.
     pub(crate) fn begin_store(&mut self, listens: bool, context: &mut Context<'_>) -> Result<(), String> {
         if !listens && self.driver.handed_over.is_none() {
             return Ok(());
         }
-        self.driver.has_begun = true;
+        (self.driver.has_begun, self.driver.wall) = (true, context.time.wall);
         if let Some(handed_over) = self.driver.handed_over.take() {
             match self.driver.left_in.take() {
                 Some(_) => {
                     self.driver.has_settings = true;
-                    self.store.read_on(context.time.epoch, handed_over);
+                    self.store.read_on(context.time.wall, handed_over);
                 }
-                None => self.store.go_on(context.time.epoch, handed_over),
+                None => self.store.go_on(context.time.wall, handed_over),
             }
             self.await_end_of_lease(context);
-            // Those who wait may be given jobs now that could not be given out when they were handed over.
+            // Waiting connections may be given jobs now that could not be given out before the handover.
             self.step(context, |_, _| {});
             return Ok(());
         }
         let place = self.store.place();
-        let loaded = self.store.load(context.time.epoch);
+        let loaded = self.store.load(context.time.wall);
         loaded.map_err(|sentence| format!("the jobs cannot be kept in {place}: {sentence}"))?;
+        if self.store.ownership() == Ownership::Damaged {
+            let sentence = self.store.health().and_then(|health| health.fault).unwrap_or_default();
+            if self.is_required {
+                return Err(format!("the jobs in {place} cannot be read, and are required: {sentence}"));
+            }
+            self.lose_damaged(&sentence, context);
+        }
         if self.store.is_immediate() {
             log::info!("the jobs are kept in memory, and end with the daemon");
         }
         Ok(())
     }
 
-    /// Returns how far the store is, for a process that takes over; None if it was never opened.
+    /// Ends the store, and hands it all jobs if it has lost them.
+    pub(crate) fn end_store(&mut self) {
+        while let Some(verdict) = self.store.end() {
+            self.hand_over_asked(&verdict);
+        }
+    }
+
+    /// Returns the handover of the store for a successor; None if it was never opened.
     pub(crate) fn handed_over(&self) -> Option<HandedOver> {
         if !self.driver.has_begun || self.store.ownership().is_away() {
             return None;
@@ -43,7 +57,7 @@ impl JobQueue {
         Some(handed_over)
     }
 
-    /// Returns the place of the store in which the jobs are left for a process that takes over; None if all are to be handed over.
+    /// Returns the place of the store in which the jobs are left for a successor; None if all are handed over.
     pub(crate) fn left_in(&self) -> Option<String> {
         let is_behind = self.state.last_uncommitted().is_some() && self.store.may_be_left();
         let is_left = self.handed_over().is_some() && !is_behind && !self.driver.hands_over_all;

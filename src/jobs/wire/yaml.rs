@@ -17,7 +17,7 @@ pub fn begin() -> Vec<u8> {
     b"---\n".to_vec()
 }
 
-/// Writes what `stats-job` tells.
+/// Writes the answer to `stats-job`.
 pub fn write_job(bytes: &mut Vec<u8>, job: &JobStats<'_>) {
     put!(bytes, "id: {}", job.id.0);
     put!(bytes, "tube: {}", quoted(job.tube));
@@ -29,7 +29,7 @@ pub fn write_job(bytes: &mut Vec<u8>, job: &JobStats<'_>) {
     put!(bytes, "buries: {}\nkicks: {}", history.buries, history.kicks);
 }
 
-/// Writes what `stats-tube` tells.
+/// Writes the answer to `stats-tube`.
 pub fn write_tube(bytes: &mut Vec<u8>, tube: &TubeStats<'_>) {
     put!(bytes, "name: {}", quoted(tube.name));
     put!(bytes, "current-jobs-urgent: {}\ncurrent-jobs-ready: {}", tube.urgent, tube.ready);
@@ -40,37 +40,37 @@ pub fn write_tube(bytes: &mut Vec<u8>, tube: &TubeStats<'_>) {
     put!(bytes, "cmd-pause-tube: {}\npause: {}\npause-time-left: {}", tube.pauses, tube.pause, tube.pause_left);
 }
 
-/// What `stats` tells of the process and its connections, with what is to be quoted unquoted.
+/// Figures of the process and its connections for `stats`, with texts not yet quoted.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ServerStats {
-    /// The longest body.
+    /// Longest body in bytes.
     pub max_job_size: u32,
-    /// Connections that there are, that have put a job, that have reserved one, and that there ever were.
+    /// Numbers of connections: present ones, those that have put a job, those that have reserved one, and all so far.
     pub connections: [u64; 4],
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// `N.M`.
+    /// Version as `N.M`.
     pub version: String,
     /// Processor time in seconds: of the process, and of the system for it.
     pub rusage: [f64; 2],
     /// Seconds since the start.
     pub uptime: u64,
-    /// Whether no jobs are taken.
+    /// True while puts are refused.
     pub draining: bool,
-    /// Eight random bytes as hexadecimal digits.
+    /// Random id: eight bytes as hexadecimal digits.
     pub id: String,
-    /// The machine.
+    /// Name of the machine.
     pub hostname: String,
-    /// Its system.
+    /// Its operating system.
     pub os: String,
     /// Its processor.
     pub platform: String,
 }
 
-/// How many rows of the table stand in beanstalkd's `stats`: up to `total-jobs`, and two more between others.
+/// Number of rows of beanstalkd's `stats`: up to `total-jobs`, and two more between others.
 const ROWS_OF_BEANSTALKD: usize = Jobs::Tubes as usize;
 
-/// Writes what `stats` tells: beanstalkd's rows in its order, then those of the extensions.
+/// Writes the answer to `stats`: beanstalkd's rows in its order, then those of the extensions.
 pub fn write_stats(bytes: &mut Vec<u8>, figures: &Figures<Jobs>, server: &ServerStats) {
     for (row, value) in figures.rows().take(ROWS_OF_BEANSTALKD) {
         put!(bytes, "{}: {value}", row.name);
@@ -102,7 +102,7 @@ pub fn write_names<'a>(bytes: &mut Vec<u8>, names: impl Iterator<Item = &'a [u8]
     }
 }
 
-/// Writes what `extensions` tells: every command word, then the options of put-job.
+/// Writes the answer to `extensions`: every command word, then the options of put-job.
 pub fn write_extensions(bytes: &mut Vec<u8>) {
     for row in JobCommand::ROWS {
         put!(bytes, "- {}", row.word);
@@ -133,11 +133,14 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
     for (state, count) in ALL_STATES.into_iter().zip(summary.counts) {
         put!(bytes, "  {}: {count}", state.word());
     }
+    put!(bytes, "  retrying: {}", summary.retrying);
     let seconds = |micros: u64| micros as f64 / 1e6;
     put!(bytes, "  oldest-ready: {:.3}", seconds(summary.oldest_ready.as_micros()));
-    for (name, share) in [("pickup-delay-50", 0.5), ("pickup-delay-99", 0.99)] {
-        let delay = summary.pickups.quantile(share).map_or(0, |quantile| quantile.value);
-        put!(bytes, "  {name}: {:.3}", seconds(delay));
+    for (name, times) in [("pickup-delay", &summary.pickups), ("run-time", &summary.runs)] {
+        for (percent, share) in [(50, 0.5), (99, 0.99)] {
+            let time = times.quantile(share).map_or(0, |quantile| quantile.value);
+            put!(bytes, "  {name}-{percent}: {:.3}", seconds(time));
+        }
     }
     for (event, rates) in ["put", "reserve", "delete"].into_iter().zip(summary.rates(now)) {
         for (minutes, rate) in [1, 5, 15].into_iter().zip(rates) {
@@ -151,7 +154,7 @@ pub fn write_summary(bytes: &mut Vec<u8>, name: &[u8], summary: &Summary, is_run
     }
 }
 
-/// Returns text between double quotes, with what would end or break it escaped.
+/// Returns text between double quotes, with characters that would end or break it escaped.
 fn quoted(text: &[u8]) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

@@ -1,37 +1,38 @@
-//! Table of the agents: connections that provide or clean for a pool, and lost providers whose members are still there.
+//! Table of the agents: connections that provide or clean for a pool, and lost providers that still have members.
 
 use super::*;
+use poolcounter_core::meter::Metered as _;
 use std::collections::HashSet;
 
 mod backoff;
 
 pub(super) use backoff::{Backoff, PROVEN_AGE};
 
-/// Number of stops without an answer in time that are remembered for a provider.
+/// Most stops without an answer in time that are remembered for a provider.
 const MOST_LATE_STOPS: usize = 65_536;
 
-/// A connection that provides or cleans for a pool.
+/// Connection that provides or cleans for a pool.
 pub(super) struct Agent {
     pub state: ProviderState,
     pub pool: PoolId,
     pub provides: bool,
     pub cleans: bool,
-    /// Number of members it can have; None: as many as the pool.
+    /// Maximum number of its members; None for that of the pool.
     pub capacity: Option<u32>,
-    /// Number of its members that background work has still to suspend, or to go on with after another connection has it.
+    /// Number of its members that background work has yet to suspend, or to pass to its new connection.
     pub to_suspend: u32,
     /// True while background work is under way for its members.
     pub is_pending: bool,
     pub backoff: Backoff,
     /// Name that lasts over its connections.
     pub session: Option<Arc<[u8]>>,
-    /// Time at which it was lost, and its address then.
+    /// Time of its loss, and its address then.
     pub lost: Option<Box<(Time, String)>>,
 }
 
 pub(super) enum ProviderState {
     Serves(ConnId),
-    /// The connection is there, but the pool was removed.
+    /// It is connected, but the pool was removed.
     Dismissed(ConnId),
     /// It is lost. Its members stay until the timer fires.
     Grace(TimerId),
@@ -56,7 +57,7 @@ impl Agent {
         }
     }
 
-    /// Returns the connection, if it is there.
+    /// Returns its connection, if it has one.
     pub fn conn(&self) -> Option<ConnId> {
         match self.state {
             ProviderState::Serves(conn) | ProviderState::Dismissed(conn) => Some(conn),
@@ -64,7 +65,8 @@ impl Agent {
         }
     }
 
-    /// Returns whether it is in the list of its pool: while its connection is there and, in a removed pool, until that is gone.
+    /// Returns whether it is in the list of its pool: while it is connected and, in a removed pool, until the pool is
+    /// dropped.
     fn is_listed(&self) -> bool {
         match self.state {
             ProviderState::Serves(_) | ProviderState::Dismissed(_) => true,
@@ -95,7 +97,7 @@ struct PoolAgents {
 #[derive(Default)]
 struct ConnAgents {
     serving: Option<AgentId>,
-    /// Its agents of removed pools that are not gone yet.
+    /// Agents of removed pools that are not dropped yet.
     dismissed: Vec<AgentId>,
     late_stops: HashSet<Arc<[u8]>>,
 }
@@ -123,12 +125,19 @@ impl Agents {
         self.in_pool(pool).iter().any(|agent| self.get(*agent).provides)
     }
 
-    /// Returns whether background work is under way for members of a lost provider of the pool: some may still be in the free list.
+    /// Returns whether one of the first `most` providers of the pool is connected and not in backoff.
+    pub fn can_start(&self, pool: PoolId, most: usize) -> bool {
+        let agents = self.in_pool(pool).iter().take(most).metered();
+        agents.map(|agent| self.get(*agent)).any(|agent| agent.provides && !agent.backoff.is_running())
+    }
+
+    /// Returns whether background work is under way for members of a lost provider of the pool: some may still be in
+    /// the free list.
     pub fn has_orphaned_free(&self, pool: PoolId) -> bool {
         self.by_pool.get(pool).pending > 0
     }
 
-    /// Returns the agent as which a connection serves, and its pool.
+    /// Returns the agent of a connection, and its pool.
     pub fn serving(&self, conn: ConnId) -> Option<(AgentId, PoolId)> {
         let agent = self.of_conn(conn)?.serving?;
         Some((agent, self.get(agent).pool))
@@ -144,8 +153,8 @@ impl Agents {
         self.by_conn.iter().any(|(_, of_conn)| of_conn.is_some())
     }
 
-    /// Returns the cleaner with the least to do, else the provider of the member, else any agent of the pool. `load` is the number
-    /// of members that an agent cleans.
+    /// Returns the cleaner with the least load, else the provider of the member, else any agent of the pool. `load` is
+    /// the number of members that an agent cleans.
     pub fn cleaner_for(
         &self,
         pool: PoolId,
@@ -158,7 +167,7 @@ impl Agents {
         cleaner.or(provider).or_else(|| agents().min_by_key(load))
     }
 
-    /// Adds an agent with its place in the lists. Returns None when its connection serves already.
+    /// Adds an agent to the table and its lists. Returns None if its connection serves already.
     pub fn insert(&mut self, agent: Agent) -> Option<AgentId> {
         let id = AgentId::from_index(self.agents.vacant_key());
         match agent.state {
@@ -179,7 +188,7 @@ impl Agents {
         Some(id)
     }
 
-    /// Returns the id of the next agent that is inserted.
+    /// Returns the id of the next agent.
     pub fn next_id(&self) -> AgentId {
         AgentId::from_index(self.agents.vacant_key())
     }
@@ -194,7 +203,7 @@ impl Agents {
         &mut self.agents[id.index()].backoff
     }
 
-    /// Sets the backoff that another process saved. Returns false when the provider has one.
+    /// Sets the backoff of a handover. Returns false if the provider has one.
     pub fn restore_backoff(&mut self, id: AgentId, backoff: Backoff) -> bool {
         !std::mem::replace(&mut self.agents[id.index()].backoff, backoff).is_running()
     }
@@ -204,14 +213,14 @@ impl Agents {
         self.by_session.get(&(pool, session.into())).copied()
     }
 
-    /// Names the session of a provider that has none. Returns false when another one has it.
+    /// Sets the session of a provider that has none. Returns false if another one has it.
     pub fn set_session(&mut self, id: AgentId, session: Arc<[u8]>) -> bool {
         let agent = &mut self.agents[id.index()];
         agent.session = Some(session.clone());
         self.by_session.insert((agent.pool, session), id).is_none_or(|before| before == id)
     }
 
-    /// Forgets the session of a provider that is lost, or whose pool is removed.
+    /// Removes the session of a provider that is lost, or whose pool is removed.
     fn end_session(&mut self, id: AgentId) {
         let agent = &mut self.agents[id.index()];
         if let Some(session) = agent.session.take() {
@@ -219,7 +228,7 @@ impl Agents {
         }
     }
 
-    /// Gives a provider that serves or is in its grace to another connection, which serves no pool.
+    /// Gives a provider that serves or is in its grace another connection, which serves no pool.
     pub fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
         let agent = &mut self.agents[id.index()];
         let pool = agent.pool;
@@ -262,7 +271,7 @@ impl Agents {
         self.agents[id.index()].state = grace.map_or(ProviderState::Lost, ProviderState::Grace);
     }
 
-    /// Notes when an agent was lost, and its address. Returns false when it is not.
+    /// Sets the time at which an agent was lost, and its address. Returns false if it is not lost.
     pub fn note_lost(&mut self, id: AgentId, at: Time, address: String) -> bool {
         let agent = &mut self.agents[id.index()];
         agent.lost = Some(Box::new((at, address)));
@@ -286,14 +295,14 @@ impl Agents {
         }
     }
 
-    /// Begins background work for the members of an agent that is lost or has another connection.
+    /// Starts background work for the members of an agent that is lost or has another connection.
     pub fn begin_pending(&mut self, id: AgentId, members: u32) {
         let agent = &mut self.agents[id.index()];
         (agent.is_pending, agent.to_suspend) = (true, members);
         self.by_pool.get_mut(agent.pool).pending += 1;
     }
 
-    /// Sets the number of members that background work has still to suspend.
+    /// Sets the number of members that background work has yet to suspend.
     pub fn set_to_suspend(&mut self, id: AgentId, members: u32) {
         self.agents[id.index()].to_suspend = members;
     }
@@ -318,7 +327,7 @@ impl Agents {
         }
     }
 
-    /// Removes the listed agents of a pool that is gone.
+    /// Removes the listed agents of a dropped pool.
     pub fn remove_listed(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         for id in std::mem::take(&mut self.by_pool.get_mut(pool).listed) {
             self.end_session(id);
@@ -352,7 +361,8 @@ impl Agents {
         }
     }
 
-    /// Remembers that a connection may still say that this member is stopped. Beyond [`MOST_LATE_STOPS`] it is forgotten.
+    /// Remembers that a connection may still report this member as stopped. Beyond [`MOST_LATE_STOPS`] it is not
+    /// remembered.
     pub fn remember_late_stop(&mut self, conn: ConnId, member: Arc<[u8]>) {
         let stops = &mut self.of_conn_mut(conn).late_stops;
         if stops.len() < MOST_LATE_STOPS {
@@ -360,12 +370,12 @@ impl Agents {
         }
     }
 
-    /// Forgets a late stop; returns false when there is none of this name.
+    /// Removes a late stop; returns false if there is none of this name.
     pub fn take_late_stop(&mut self, conn: ConnId, member: &[u8]) -> bool {
         self.by_conn.get_mut(conn).as_mut().is_some_and(|of_conn| of_conn.late_stops.remove(member))
     }
 
-    /// Returns the members of which a connection may still say that they are stopped.
+    /// Returns the members that a connection may still report as stopped.
     pub fn late_stops(&self, conn: ConnId) -> impl Iterator<Item = &Arc<[u8]>> {
         self.of_conn(conn).into_iter().flat_map(|of_conn| &of_conn.late_stops)
     }
@@ -375,7 +385,7 @@ impl Agents {
         self.by_conn.len()
     }
 
-    /// Forgets a connection whose agents are lost.
+    /// Removes a connection whose agents are lost.
     pub fn forget(&mut self, conn: ConnId) {
         self.by_conn.clear(conn);
     }

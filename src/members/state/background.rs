@@ -1,38 +1,39 @@
-//! Background work: what is too much for one step goes on in slices of the tick's budget, while others are served in between.
+//! Background work: work that is too much for one step goes on in slices of the tick's budget, while others are served
+//! in between.
 
 use super::*;
 use poolcounter_core::slices::Slices;
 
-/// Cost of a member that is stopped, lost, returned or timed anew: half a microsecond, or one where it has a holder.
+/// Cost of a member that is stopped, lost, returned or timed anew: half a microsecond, or a whole one with a holder.
 pub(super) const COST: u32 = 2;
 
 pub(super) enum BackgroundTask {
-    /// Returns what a connection held that is gone.
+    /// Return the members of a connection that has closed.
     Holding(HoldingId),
-    /// Ends the members of a lost provider, or suspends them for its grace.
+    /// End the members of a lost provider, or suspend them for its grace.
     Agent(AgentId),
-    /// Stops the members of a pool that was removed at once.
+    /// Stop the members of a pool that was removed at once.
     Remove(PoolId),
-    /// Stops the members that are not in use of a pool that is being removed, those after this name.
+    /// Stop the unused members of a pool that is being removed, those after this name.
     Retire(PoolId, Option<Arc<[u8]>>),
-    /// Times the members of a pool anew, those after this name.
+    /// Time the members of a pool anew, those after this name.
     Retime(PoolId, Option<Arc<[u8]>>),
-    /// Offers the free members of a pool to its waiters.
+    /// Offer the free members of a pool to its waiters.
     Offer(PoolId),
-    /// Places waiters of a group where starts are possible.
+    /// Place waiters of a group in pools where starts are possible.
     Place(GroupId),
-    /// Refuses the waiters of a group all pools of which are being removed, and removes it when it has none.
+    /// Refuse the waiters of a group all pools of which are being removed, and remove it once it has none.
     EndGroup(GroupId),
-    /// Removes the first pools of a group, so many, gracefully or at once.
-    RemoveGroup(GroupId, bool, usize),
-    /// Refuses the newest waiters of a pool, so many, because its queue is too long.
+    /// Remove the pools of a group that joined it with a serial number below this one, gracefully (true) or at once.
+    RemoveGroup(GroupId, bool, u64),
+    /// Refuse this number of the newest waiters of a pool, because its queue is too long.
     Shorten(PoolId, u32),
-    /// Settles a pool that has too many members, or some that wait to be cleaned and need not.
+    /// Settle a pool that has too many members, or some that wait to be cleaned and need not.
     Settle(PoolId),
 }
 
 impl BackgroundTask {
-    /// Returns the pool of a task that is about one.
+    /// Returns the pool of a task, if it concerns one.
     pub fn pool(&self) -> Option<PoolId> {
         match self {
             BackgroundTask::Holding(_)
@@ -50,20 +51,20 @@ impl BackgroundTask {
     }
 }
 
-/// The tasks that go on.
+/// Queue of the tasks.
 #[derive(Default)]
 pub(super) struct Background {
     tasks: Slices<BackgroundTask>,
     by_pool: SideTable<PoolId, PoolTasks>,
 }
 
-/// The tasks under way for a pool.
+/// Tasks under way for a pool.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PoolTasks {
     pub is_retiring: bool,
     pub is_retiming: bool,
     pub is_offering: bool,
-    /// True while a [`BackgroundTask::Settle`] is to come.
+    /// True while a [`BackgroundTask::Settle`] is queued.
     pub is_behind: bool,
 }
 
@@ -106,7 +107,7 @@ impl Background {
         }
     }
 
-    /// Removes the tasks about which `is_over` is true, and returns them.
+    /// Removes and returns the tasks for which `is_over` is true.
     pub fn remove(&mut self, is_over: impl Fn(&BackgroundTask) -> bool) -> Vec<BackgroundTask> {
         let removed = self.tasks.remove(is_over);
         removed.iter().for_each(|task| self.mark(task, false));
@@ -129,12 +130,12 @@ impl Background {
         }
     }
 
-    /// Returns the tasks that go on, first one first.
+    /// Returns the tasks, the first one first.
     pub fn tasks(&self) -> impl Iterator<Item = &BackgroundTask> {
         self.tasks.iter()
     }
 
-    /// Returns the number of tasks about which `is_it` is true.
+    /// Returns the number of tasks for which `is_it` is true.
     pub fn count(&self, is_it: impl Fn(&BackgroundTask) -> bool) -> usize {
         self.tasks.iter().filter(|task| is_it(task)).count()
     }

@@ -1,18 +1,19 @@
-//! Background work on members. A request that names a member first applies the work that is to come for it, so slices show only in
-//! lists and counters.
+//! Background work on members. A request that names a member first applies the pending work to it, so slices show only
+//! in lists and counters.
 
+use super::lending::Outcome;
 use super::lifecycle::Then;
 use super::*;
 
 impl State {
-    /// Does as much of a task as there is budget for, and the rest later.
+    /// Runs a task as far as the budget lasts, and queues the rest.
     pub(super) fn begin(&mut self, task: BackgroundTask, step: &mut Step<'_, '_>) {
         if let Some(rest) = self.go_on(task, step) {
             self.background.push(rest);
         }
     }
 
-    /// Goes on with each task, as far as there is budget.
+    /// Continues each task, as far as the budget lasts.
     pub(super) fn resume_background(&mut self, step: &mut Step<'_, '_>) {
         for _ in 0..self.background.len() {
             let Some(task) = self.background.pop() else { return };
@@ -20,7 +21,7 @@ impl State {
         }
     }
 
-    /// Does as much of a task as there is budget for; returns the rest.
+    /// Runs a task as far as the budget lasts, and returns the rest.
     fn go_on(&mut self, task: BackgroundTask, step: &mut Step<'_, '_>) -> Option<BackgroundTask> {
         match task {
             BackgroundTask::Holding(id) => self.drain_holding(id, None, step).then_some(task),
@@ -36,9 +37,9 @@ impl State {
             }
             BackgroundTask::Offer(id) => self.offer_free(id, step).then_some(task),
             BackgroundTask::Place(id) => self.place_waiters(id, step).then_some(task),
-            BackgroundTask::RemoveGroup(id, graceful, left) => {
-                let left = self.remove_pools(id, graceful, left, step);
-                (left > 0).then_some(BackgroundTask::RemoveGroup(id, graceful, left))
+            BackgroundTask::RemoveGroup(id, graceful, before) => {
+                let rest = self.remove_pools(id, graceful, before, step);
+                rest.map(|before| BackgroundTask::RemoveGroup(id, graceful, before))
             }
             BackgroundTask::EndGroup(id) => self.drain_group(id, step).then_some(task),
             BackgroundTask::Shorten(id, excess) => {
@@ -46,14 +47,15 @@ impl State {
                 (rest > 0).then_some(BackgroundTask::Shorten(id, rest))
             }
             BackgroundTask::Settle(id) => {
-                // Fixed members that were kept back as too many are not stopped, and so are free for waiters.
+                // Fixed members in excess of the maximum are not stopped, and so are free for waiters.
                 self.pools.reconsider(id);
                 None
             }
         }
     }
 
-    /// Ends or suspends the members of a lost provider, or goes on with them for its new connection. Returns whether there are more.
+    /// Ends or suspends the members of a lost provider, or passes them to its new connection. Returns whether there are
+    /// more.
     fn drain_agent(&mut self, id: AgentId, step: &mut Step<'_, '_>) -> bool {
         while let Some(member) = self.members.first_of_agent(id) {
             let Agent { state, to_suspend, .. } = self.agents.get(id);
@@ -97,7 +99,7 @@ impl State {
         false
     }
 
-    /// Makes the starts of a pool late that is being removed. Returns whether there are more.
+    /// Marks the starts of a pool that is being removed as late. Returns whether there are more.
     fn end_starts(&mut self, id: PoolId, step: &mut Step<'_, '_>) -> bool {
         while let Some(start) = self.starts.first_in_pool(id) {
             if !step.timers.spend(background::COST) {
@@ -130,7 +132,8 @@ impl State {
         false
     }
 
-    /// Refuses the `excess` newest waiters of a pool, as long as its queue is too long. Returns how many are left.
+    /// Refuses the `excess` newest waiters of a pool, as long as its queue is too long. Returns the number that is
+    /// left.
     fn refuse_newest(&mut self, id: PoolId, excess: u32, step: &mut Step<'_, '_>) -> u32 {
         let too_many = self.queued(id).saturating_sub(self.pool(id).settings.queue);
         for left in (1..=excess.min(too_many)).rev() {
@@ -159,8 +162,8 @@ impl State {
         self.members.in_pool(id).all().next()
     }
 
-    /// Returns the members of a pool with a name behind `after`, as many as there is budget for, and the name of the last one if
-    /// there are more.
+    /// Returns the members of a pool with a name behind `after`, as many as the budget allows, and the name of the last
+    /// one if there are more.
     fn slice_after(
         &mut self,
         id: PoolId,
@@ -173,7 +176,7 @@ impl State {
         let last = slice.last().map(|(name, _)| (*name).clone()).or(after.cloned());
         let rest = behind.next().map(|(name, _)| last.unwrap_or_else(|| name[..0].into()));
         let slice: Vec<MemberId> = slice.into_iter().map(|(_, member)| member).collect();
-        // Lossless: no more than the budget allows.
+        // Lossless: it is at most the budget.
         step.timers.spend(slice.len() as u32 * background::COST);
         (slice, rest)
     }
@@ -211,8 +214,9 @@ impl State {
         rest
     }
 
-    /// Applies the background work that is to come for a member. Returns whether it remains. Called before anything that names a
-    /// member, by itself or by its lease.
+    /// Applies the pending background work to a member. Returns whether the member remains. Called before any use of a
+    /// member, by its name or by its lease.
+    #[inline]
     pub(super) fn catch_up(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> bool {
         let Member { pool, owner, phase, .. } = self.member(id);
         if self.pool(*pool).is_removed {
@@ -238,13 +242,14 @@ impl State {
         }
     }
 
-    /// Stops a member of a pool that was removed, and removes it at once. Its provider may still say that it is stopped.
+    /// Stops a member of a pool that was removed, and removes it at once. Its provider may still report it as stopped.
     fn remove_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, Lost::Removed, step);
+            self.lose_lease(lease, Lost::Removed, &Outcome::Good, step);
         }
         if self.phase_of(id) != PhaseKind::Stopping {
-            self.count_end(self.member(id).pool, Stat::Reconfigured, Then::Nothing);
+            let (pool, was_used) = (self.member(id).pool, self.members.was_used(id));
+            self.count_end(pool, Stat::Reconfigured, was_used, Then::Nothing);
             if let Some(conn) = self.conn_of(id) {
                 let (pool, member) = self.names_of(id);
                 step.tell(conn, What::Stop { pool, member });
@@ -254,13 +259,13 @@ impl State {
         self.drop_member(id, step);
     }
 
-    /// Returns the member of this name, after the background work that is to come for it.
+    /// Returns the member of this name, after the pending background work on it.
     pub(super) fn find_member(&mut self, named: Named<'_>, step: &mut Step<'_, '_>) -> Result<MemberId, Refusal> {
         let pool = self.pools.find(named.pool)?;
         self.known_member(pool, named.member, step).ok_or(Refusal::NoSuchMember)
     }
 
-    /// Returns the member of this name in a pool, after the background work that is to come for it.
+    /// Returns the member of this name in a pool, after the pending background work on it.
     pub(super) fn known_member(&mut self, pool: PoolId, name: &[u8], step: &mut Step<'_, '_>) -> Option<MemberId> {
         let id = self.members.in_pool(pool).find(name)?;
         self.catch_up(id, step).then_some(id)

@@ -1,13 +1,13 @@
-//! The invariants of the state. They change nothing.
+//! Invariants of the state. The checks change nothing.
 
 use super::*;
 
 impl State {
-    /// Checks each owner, and then what holds between them.
+    /// Checks each owner, and then the relations between them.
     ///
     /// # Panics
     ///
-    /// When tables contradict each other.
+    /// Panics if tables contradict each other.
     pub fn check(&self) {
         self.pools.check();
         self.members.check();
@@ -50,7 +50,7 @@ impl State {
         assert_eq!(until, self.unclean_until(id), "unclean members are timed while no agent is connected");
     }
 
-    /// Checks that the members that are wanted are started, as far as there is room.
+    /// Checks that wanted members are started, as far as there is room.
     fn check_demand(&self, id: PoolId, pool: &Pool) {
         let has_provider = self.roomiest_provider(id).is_some();
         assert!(!(self.may_start(id) && has_provider && self.wanted(id) > 0), "wanted members are started");
@@ -137,10 +137,10 @@ impl State {
     ///
     /// # Panics
     ///
-    /// When a member is free that a waiter could have.
+    /// Panics if a member is free that a waiter could have.
     pub fn check_waits(&self, now: Time) {
         for (pool, _) in self.pools.iter() {
-            // A check that is under way is for a waiter.
+            // A check under way is for a waiter.
             let has_checks = self.members.in_pool(pool).count(PhaseKind::Checking) > 0;
             let tasks = self.background.of_pool(pool);
             if has_checks || tasks.is_offering || tasks.is_behind || self.agents.has_orphaned_free(pool) {

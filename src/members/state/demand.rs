@@ -1,16 +1,22 @@
-//! Demand of a pool: how many members it needs, the starts that bring them, and the idle ones that it ends.
+//! Demand of a pool: the number of members it needs, the starts that bring them, and the idle ones that it ends.
 
 use super::lifecycle::{Cause, Then};
 use super::*;
 
-/// Number of starts that a provider has under way: its loss ends them all in one step.
+/// Most starts that a provider has under way: its loss ends them all in one step.
 const MOST_STARTS: u32 = 4_096;
-/// Number of members that are culled at once; the rest follows a millisecond later, so that others are served in between.
+/// Most members that are culled at once; the rest follows a millisecond later, so that others are served in between.
 const MOST_CULLED: u32 = 1_000;
 
 impl State {
-    /// Settles a pool that has changed: its size, waiters, cleaning and starts, and its end. Each step of a consumer comes here, mostly
-    /// with nothing to do.
+    /// Returns whether a waiter can use a member.
+    pub(super) fn suits(&self, waiter: WaiterId, member: MemberId) -> bool {
+        let filter = self.waiters.get(waiter).filter.as_ref();
+        filter.is_none_or(|filter| self.members.matches(filter, member))
+    }
+
+    /// Settles a pool that has changed: its size, waiters, cleaning and starts, and its end. Each step of a consumer
+    /// calls this, mostly with no work to do.
     pub(super) fn settle_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         let Pool { owed, settings, .. } = self.pool(id);
         if *owed > 0 || self.members.in_pool(id).live() > u64::from(settings.max) {
@@ -74,7 +80,7 @@ impl State {
         self.members.free(id).find(|member| self.member(*member).owner != MemberOwner::Fixed)
     }
 
-    /// Returns the number of starts that are wanted besides those under way, whether there is room for them or not.
+    /// Returns the number of starts that are wanted besides those under way, with or without room for them.
     pub(super) fn wanted(&self, id: PoolId) -> u64 {
         let pool = self.pool(id);
         if pool.is_leaving {
@@ -109,7 +115,8 @@ impl State {
         }
     }
 
-    /// Returns the provider with the most room left in proportion to its capacity, of those in no backoff; the first of several.
+    /// Returns the provider with the most room left in proportion to its capacity, of those in no backoff; the first of
+    /// several.
     pub(super) fn roomiest_provider(&self, id: PoolId) -> Option<AgentId> {
         let mut best: Option<(AgentId, u64, u64)> = None;
         for agent in self.agents.in_pool(id) {
@@ -221,7 +228,7 @@ impl State {
         self.begin_backoff(id, text, step);
     }
 
-    /// Begins a backoff of a provider at which a start has failed, or whose member has died young.
+    /// Starts a backoff of a provider at which a start has failed, or whose member has died young.
     pub(super) fn begin_backoff(&mut self, id: AgentId, text: &[u8], step: &mut Step<'_, '_>) {
         self.agents.backoff(id).begin(id, step);
         let agent = self.agents.get(id);
@@ -240,7 +247,7 @@ impl State {
         self.pools.touch(self.agents.get(id).pool);
     }
 
-    /// Notes that a member has shown that starts of its provider succeed again, if it `has`.
+    /// Notes, if `has`, that a member has proved that starts of its provider succeed again.
     pub(super) fn note_success(&mut self, pool: PoolId, has: bool, step: &mut Step<'_, '_>) {
         if has {
             step.notices.push(Notice::StartsAgain { pool: self.pool(pool).name.clone() });
@@ -270,7 +277,7 @@ impl State {
         self.under_way(id) > self.need(id)
     }
 
-    /// Returns why a take has no member of the pool. `asks` is true when it asks for a start.
+    /// Returns why a take has no member of the pool. `asks` is true if it asks for a start.
     pub(super) fn miss_reason(&self, id: PoolId, asks: bool) -> NoMembers {
         let (of_pool, starts) = (self.members.in_pool(id), self.starts.in_pool(id));
         let (has_slot, is_provided) = (self.has_slot(id), self.agents.is_provided(id));

@@ -5,22 +5,22 @@ use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Span;
 use std::sync::Arc;
 
-/// A reply or message to a connection.
+/// Reply or message to a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// The connection.
+    /// Connection.
     pub conn: ConnId,
-    /// The reply or message.
+    /// Reply or message.
     pub what: What,
 }
 
-/// A message to the operator.
+/// Message to the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are named as what they are")]
 pub enum Notice {
     /// A member is held for longer than `warn_hold`.
     LongHold { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, held: Span, holder: String },
-    /// A start failed, with the address of the provider and why.
+    /// A start failed, with the address of the provider and the reason.
     StartFailed { pool: Arc<[u8]>, provider: String, text: Box<[u8]> },
     /// A start has succeeded after others had failed.
     StartsAgain { pool: Arc<[u8]> },
@@ -28,7 +28,8 @@ pub enum Notice {
     TakenBack { pool: Arc<[u8]>, member: Arc<[u8]>, lease: u64, note: Box<[u8]> },
     /// An operator holds a member.
     Held { pool: Arc<[u8]>, member: Arc<[u8]>, span: Span, note: Box<[u8]> },
-    /// A fixed member goes into quarantine: why, the words that lead to the peer that failed it, and the name or address of that.
+    /// A fixed member goes into quarantine, with the reason, the words before the peer that failed it, and the peer's
+    /// name or address.
     Quarantined { pool: Arc<[u8]>, member: Arc<[u8]>, why: &'static str, link: &'static str, by: String },
     /// A pool of the configuration file, or a fixed member of one, cannot be added.
     NotDeclared { pool: Arc<[u8]>, member: Option<Arc<[u8]>>, why: Refusal },

@@ -1,19 +1,19 @@
-//! Table of the leases: the member of each, the connection that holds it, its token, and the rule of access that it counts for.
+//! Table of the leases: the member of each, its holder, its token, and the rule of access that it counts for.
 
 use super::queries::Holder;
-use super::saved::SavedLease;
 use super::*;
 
 mod check;
+mod restored;
 mod rules;
 
-/// The end of a lease without a limit.
+/// End of a lease without a limit.
 const FAR: Time = Time::from_micros(u64::MAX);
 
 pub(super) struct Lease {
     pub number: u64,
     pub member: MemberId,
-    /// None when it has outlived its connection.
+    /// None once it has outlived its connection.
     pub holding: Option<HoldingId>,
     pub holder: Holder,
     pub since: Time,
@@ -24,19 +24,19 @@ pub(super) struct Lease {
 
 pub(super) struct LeaseToken {
     pub token: Token,
-    /// The span for which the lease was taken.
+    /// Span for which the lease was taken.
     pub span: Span,
     pub until: Time,
-    /// The rule of access under which it was taken, if there was one.
+    /// Rule of access under which it was taken, if there was one.
     pub rule: Option<Arc<str>>,
 }
 
-/// The leases that a connection holds, or held when it went.
+/// Leases that a connection holds, or held at its end.
 #[derive(Default)]
 pub(super) struct Holding {
-    /// None when it is gone.
+    /// Connection; None after its end.
     pub conn: Option<ConnId>,
-    /// The address of a connection that is gone.
+    /// Address of a connection that has ended.
     pub address: Arc<[u8]>,
     /// True after a `BYE`, which returns the members in good state.
     pub is_bye: bool,
@@ -47,13 +47,13 @@ pub(super) struct Holding {
     of_rules: u32,
 }
 
-/// A connection that takes members.
+/// Connection that takes members.
 #[derive(Default)]
 struct Consumer {
     name: Option<Arc<[u8]>>,
-    /// The rule of access that it matched.
+    /// Rule of access that it matches.
     rule: Option<Arc<str>>,
-    /// None before its first take.
+    /// Holding of the connection; None before its first take.
     holding: Option<HoldingId>,
 }
 
@@ -67,9 +67,9 @@ pub(super) struct Leases {
     holdings: Slab<Holding>,
     links: Links,
     consumers: SideTable<ConnId, Consumer>,
-    /// Number of leases with a token by rule.
+    /// Numbers of leases with a token, by rule.
     by_rule: BTreeMap<Arc<str>, u64>,
-    /// The rules whose number has changed since it was last asked for.
+    /// Rules whose numbers have changed since the last query.
     changed_rules: Vec<Arc<str>>,
 }
 
@@ -78,14 +78,14 @@ fn hash_number(number: u64) -> Hash {
     Hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Tokens are random: any part of one is a hash.
+/// Returns the hash of a token. Tokens are random: any part of one is a hash.
 fn hash_token(token: &Token) -> Hash {
     let (half, _) = token.split_first_chunk().expect("a token has 16 bytes");
     Hash(u64::from_le_bytes(*half))
 }
 
 impl Holding {
-    /// Returns the place of a pool among those of which members are held, or where it would be.
+    /// Returns the index of a pool among those whose members are held, or the index where it would be.
     fn place_of(&self, pool: PoolId) -> Result<usize, usize> {
         self.by_pool.binary_search_by_key(&pool, |(of, _)| *of)
     }
@@ -108,7 +108,7 @@ impl Leases {
         &self.holdings[id.index()]
     }
 
-    /// Returns the holdings of connections that are gone.
+    /// Returns the holdings of connections that have ended.
     pub fn left_holdings(&self) -> impl Iterator<Item = (HoldingId, &Holding)> {
         let holdings = self.holdings.iter().map(|(index, holding)| (HoldingId::from_index(index), holding));
         holdings.filter(|(_, holding)| holding.conn.is_none())
@@ -146,12 +146,12 @@ impl Leases {
         self.by_token.find(hash_token(token), is_named)
     }
 
-    /// Returns the connection that holds a lease, if it is still there.
+    /// Returns the connection that holds a lease, if it has not ended.
     pub fn conn_of(&self, id: LeaseId) -> Option<ConnId> {
         self.holding(self.get(id).holding?).conn
     }
 
-    /// Returns whether a lease was held by a connection that is gone, and background work is to return it.
+    /// Returns whether a lease was held by a connection that has ended, and background work will return it.
     pub fn is_left(&self, id: LeaseId) -> bool {
         self.get(id).holding.is_some_and(|holding| self.holding(holding).conn.is_none())
     }
@@ -166,7 +166,7 @@ impl Leases {
         })
     }
 
-    /// Adds a lease of a member that a connection takes, with a token when it may outlive the connection for `span`.
+    /// Adds a lease of a member that a connection takes, with a token if it may outlive the connection for `span`.
     pub fn begin(
         &mut self,
         conn: ConnId,
@@ -194,21 +194,19 @@ impl Leases {
             timer: None,
         };
         let id = self.insert(lease, pool);
+        self.index(id);
         rule.into_iter().for_each(|rule| self.count_for_rule(id, rule));
         id
     }
 
-    /// Adds a lease that another process saved. Returns None when there is one of this number.
-    pub fn restore(&mut self, lease: SavedLease, pool: PoolId) -> Option<LeaseId> {
-        let SavedLease { number, member, conn, left, holder, since, is_reported, token } = lease;
-        self.find(number).is_none().then_some(())?;
-        let holding = conn.map(|conn| self.holding_of(conn)).or(left);
-        let token = token.map(|(token, span, until)| Box::new(LeaseToken { token, span, until, rule: None }));
-        Some(self.insert(Lease { number, member, holding, holder, since, is_reported, token, timer: None }, pool))
-    }
-
     fn insert(&mut self, lease: Lease, pool: PoolId) -> LeaseId {
         let id = LeaseId::from_index(self.leases.insert(lease));
+        self.link(id, pool);
+        id
+    }
+
+    /// Adds a lease to the indexes.
+    pub fn index(&mut self, id: LeaseId) {
         let leases = &self.leases;
         let lease = &leases[id.index()];
         self.by_number.insert(hash_number(lease.number), id, |id| hash_number(leases[id.index()].number));
@@ -218,11 +216,9 @@ impl Leases {
             };
             self.by_token.insert(hash_token(&token.token), id, hash_of);
         }
-        self.link(id, pool);
-        id
     }
 
-    /// Lets a lease outlive its connection, and returns the connection if it is still there.
+    /// Detaches a lease from its connection, and returns the connection if it has not ended.
     pub fn detach(&mut self, id: LeaseId, pool: PoolId) -> Option<ConnId> {
         let lease = &mut self.leases[id.index()];
         let holding = &mut self.holdings[lease.holding.take()?.index()];
@@ -256,12 +252,12 @@ impl Leases {
         }
     }
 
-    /// Notes that the operator was told that a lease is held for long.
+    /// Notes that a long hold of a lease was reported to the operator.
     pub fn set_reported(&mut self, id: LeaseId) {
         self.leases[id.index()].is_reported = true;
     }
 
-    /// Gives a lease the address of its holder instead of a connection, unless the holder has a name.
+    /// Sets the address of a lease's holder in place of the connection, unless the holder has a name.
     pub fn set_holder_address(&mut self, id: LeaseId, address: String) {
         let holder = &mut self.leases[id.index()].holder;
         if !matches!(holder, Holder::Name(_)) {
@@ -269,7 +265,7 @@ impl Leases {
         }
     }
 
-    /// Gives a lease that has outlived its connection to another one.
+    /// Attaches a lease that has outlived its connection to another one.
     pub fn attach(&mut self, id: LeaseId, conn: ConnId, pool: PoolId) {
         let holding = self.holding_of(conn);
         let lease = &mut self.leases[id.index()];
@@ -280,7 +276,7 @@ impl Leases {
         self.link(id, pool);
     }
 
-    /// Adds a lease to the holding that it names.
+    /// Adds a lease to its holding.
     fn link(&mut self, id: LeaseId, pool: PoolId) {
         let Lease { holding, token, .. } = &self.leases[id.index()];
         let Some(holding) = *holding else { return };
@@ -315,7 +311,7 @@ impl Leases {
         holding.map_or(0, |holding| holding.place_of(pool).map_or(0, |at| holding.by_pool[at].1))
     }
 
-    /// Returns the number of members that a connection holds and that count for no rule without it.
+    /// Returns the number of members that a connection holds, without leases with a token that count for a rule.
     pub fn held_without_rule(&self, conn: ConnId) -> u32 {
         self.consumers.get(conn).holding.map_or(0, |holding| {
             let Holding { leases, of_rules, .. } = self.holding(holding);
@@ -342,7 +338,7 @@ impl Leases {
         self.consumers.get_mut(conn).name = name;
     }
 
-    /// Sets the rule of access that a connection matches: leases with a token that it takes from now on count for it.
+    /// Sets the rule of access that a connection matches: its later leases with a token count for that rule.
     pub fn set_rule(&mut self, conn: ConnId, rule: Option<Arc<str>>) {
         self.consumers.get_mut(conn).rule = rule;
     }
@@ -353,7 +349,7 @@ impl Leases {
         *self.consumers.get_mut(conn).holding.get_or_insert_with(insert)
     }
 
-    /// Separates what a connection holds from the connection, which is gone. Returns None when it has taken nothing.
+    /// Separates a holding from its connection, which has ended. Returns None if the connection has taken nothing.
     pub fn leave_holding(&mut self, conn: ConnId, is_bye: bool) -> Option<HoldingId> {
         let id = self.consumers.get_mut(conn).holding.take()?;
         let holding = &mut self.holdings[id.index()];
@@ -361,12 +357,12 @@ impl Leases {
         Some(id)
     }
 
-    /// Adds a holding, without leases, of a connection that was gone when another process saved it.
+    /// Adds a holding, without leases, of a connection that had ended when another process saved it.
     pub fn restore_holding(&mut self, address: Arc<[u8]>, is_bye: bool) -> HoldingId {
         HoldingId::from_index(self.holdings.insert(Holding { address, is_bye, ..Holding::default() }))
     }
 
-    /// Sets the address of a connection that is gone.
+    /// Sets the address of a connection that has ended.
     pub fn set_address(&mut self, id: HoldingId, address: String) {
         self.holdings[id.index()].address = address.into_bytes().into();
     }
@@ -381,7 +377,7 @@ impl Leases {
         self.holdings.remove(id.index());
     }
 
-    /// Forgets a connection that holds nothing.
+    /// Removes a connection without leases.
     pub fn forget(&mut self, conn: ConnId) {
         self.consumers.clear(conn);
     }

@@ -1,12 +1,21 @@
-//! Leases begin and end: takes, returns, losses, and connections that go.
+//! Begin and end of leases: takes, returns, losses, and connections that end.
 
 use super::lifecycle::{FailedBy, Then};
 use super::waits::Retry;
 use super::*;
 use poolcounter_service::access::Holds;
 
+/// Condition in which a consumer leaves a member.
+#[derive(Clone)]
+pub(super) enum Outcome {
+    Good,
+    Failed(Stat, FailedBy),
+    /// Lost with its consumer: what follows is a setting of its pool.
+    Lost(FailedBy),
+}
+
 impl State {
-    /// Hands out members that are free.
+    /// Hands out free members.
     pub(super) fn hand_out(&mut self, asker: &Asker, pool: PoolId, members: &[MemberId], step: &mut Step<'_, '_>) {
         let what = match (asker.count, members) {
             (None, [only]) => What::Member(self.begin_lease(asker, pool, *only, step)),
@@ -39,7 +48,8 @@ impl State {
         self.leases.arm(id, &self.pools.get(pool).settings, step);
     }
 
-    /// Returns why a member fails, and its holder if that is remembered: `conn` in the step in which that goes.
+    /// Returns the reason of a member's failure, with its holder if that is remembered: `conn` in the step in which the
+    /// connection ends.
     fn failed_by(
         &self,
         (why, link): (&'static str, &'static str),
@@ -61,7 +71,7 @@ impl State {
         )
     }
 
-    /// Lets a lease outlive its connection.
+    /// Detaches a lease from its connection.
     fn detach_lease(&mut self, id: LeaseId) {
         let pool = self.member(self.leases.get(id).member).pool;
         let conn = self.leases.detach(id, pool);
@@ -71,25 +81,44 @@ impl State {
         }
     }
 
-    /// Ends a lease, and returns its member, which is in no queue. The connection is told nothing.
-    fn end_lease(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> MemberId {
+    /// Ends a lease without a message to its connection, and returns its member, which is in no queue.
+    fn end_lease(&mut self, id: LeaseId, outcome: &Outcome, step: &mut Step<'_, '_>) -> MemberId {
         self.detach_lease(id);
         let Lease { member, since, .. } = self.leases.remove(id, step);
         self.leave_state(member, step);
         self.members.set_since(member, step.now);
         self.pools.times(self.members.get(member).pool).hold.record(step.now.since(since));
         if !self.members.awaited().is_empty() {
-            self.free_awaiting(member, step);
+            self.end_awaiting(member, outcome, step);
         }
+        self.members.note_used(Some(member));
         member
     }
 
-    /// Ends a lease without its holder, who is told, and returns its member, which is in no queue.
-    pub(super) fn lose_lease(&mut self, id: LeaseId, reason: Lost, step: &mut Step<'_, '_>) -> MemberId {
+    /// Ends a lease with a notice to its holder, and returns its member, which is in no queue.
+    pub(super) fn lose_lease(
+        &mut self,
+        id: LeaseId,
+        reason: Lost,
+        outcome: &Outcome,
+        step: &mut Step<'_, '_>,
+    ) -> MemberId {
         if let Some(conn) = self.leases.conn_of(id) {
             step.tell(conn, What::Lost { lease: self.leases.get(id).number, reason });
         }
-        self.end_lease(id, step)
+        self.end_lease(id, outcome, step)
+    }
+
+    /// Returns, fails or loses a member that is in no queue.
+    pub(super) fn conclude(&mut self, id: MemberId, outcome: Outcome, step: &mut Step<'_, '_>) {
+        match outcome {
+            Outcome::Good => {
+                self.note_returned(id, step);
+                self.return_member(id, step);
+            }
+            Outcome::Failed(stat, by) => self.fail_member(id, stat, by, step),
+            Outcome::Lost(by) => self.lose_member(id, by, step),
+        }
     }
 
     /// Ends, suspends or frees a member that its consumer has lost, as the settings say.
@@ -114,16 +143,12 @@ impl State {
         };
         let Some(id) = self.catch_up_lease(found, step) else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Returned);
-        let is_failed = condition == Condition::Fail;
-        let by = is_failed.then(|| self.failed_by(("returned as failed", " by "), id, None, step));
-        let member = self.end_lease(id, step);
-        match by {
-            None => {
-                self.note_returned(member, step);
-                self.return_member(member, step);
-            }
-            Some(by) => self.fail_member(member, Stat::Failed, by, step),
-        }
+        let outcome = match condition == Condition::Fail {
+            true => Outcome::Failed(Stat::Failed, self.failed_by(("returned as failed", " by "), id, None, step)),
+            false => Outcome::Good,
+        };
+        let member = self.end_lease(id, &outcome, step);
+        self.conclude(member, outcome, step);
     }
 
     /// `RENEW token [seconds]`.
@@ -151,13 +176,14 @@ impl State {
         let has_run_out = token.as_ref().is_some_and(|token| token.until <= step.now);
         let Settings { max_hold, warn_hold, .. } = self.pool(self.member(*member).pool).settings;
         if has_run_out {
-            let by = self.failed_by(("its lease ran out", ", of "), id, None, step);
-            let member = self.lose_lease(id, Lost::Expired, step);
-            self.lose_member(member, by, step);
+            let outcome = Outcome::Lost(self.failed_by(("its lease ran out", ", of "), id, None, step));
+            let member = self.lose_lease(id, Lost::Expired, &outcome, step);
+            self.conclude(member, outcome, step);
         } else if max_hold > Span::ZERO && held >= max_hold {
             let by = self.failed_by(("held for longer than max_hold", " by "), id, None, step);
-            let member = self.lose_lease(id, Lost::HeldTooLong, step);
-            self.fail_member(member, Stat::HeldTooLong, by, step);
+            let outcome = Outcome::Failed(Stat::HeldTooLong, by);
+            let member = self.lose_lease(id, Lost::HeldTooLong, &outcome, step);
+            self.conclude(member, outcome, step);
         } else {
             if warn_hold > Span::ZERO && held >= warn_hold {
                 self.report_long_hold(id, held, step);
@@ -180,11 +206,11 @@ impl State {
         let found = self.catch_up_lease(found, step).filter(|id| self.catch_up_with_holder(*id, step));
         let Some(id) = found else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Ok);
-        let by = self.failed_by(("an operator took it back", " from "), id, None, step);
-        let id = self.lose_lease(id, Lost::TakenBack, step);
+        let outcome = Outcome::Lost(self.failed_by(("an operator took it back", " from "), id, None, step));
+        let id = self.lose_lease(id, Lost::TakenBack, &outcome, step);
         let (pool, member) = self.names_of(id);
         step.notices.push(Notice::TakenBack { pool, member, lease: number, note: note.into() });
-        self.lose_member(id, by, step);
+        self.conclude(id, outcome, step);
     }
 
     /// `BYE`: members without a token are returned in good state.
@@ -194,7 +220,7 @@ impl State {
         step.tell(conn, What::Bye);
     }
 
-    /// Ends the leases of a connection that goes, those with a token excepted. Its members are lost, or returned after `BYE`.
+    /// Ends the leases without a token of a connection that ends. Its members are lost, or returned after `BYE`.
     pub(super) fn lose_consumer(&mut self, conn: ConnId, is_bye: bool, step: &mut Step<'_, '_>) {
         let Some(id) = self.leases.leave_holding(conn, is_bye) else { return };
         if self.drain_holding(id, Some(conn), step) {
@@ -203,8 +229,8 @@ impl State {
         }
     }
 
-    /// Ends the leases of a connection that is gone, as far as there is budget: `conn` in the step in which it goes. Returns whether
-    /// there are more.
+    /// Ends the leases of a connection that has ended, as far as the budget lasts: `conn` in the step in which it ends.
+    /// Returns whether there are more.
     pub(super) fn drain_holding(&mut self, id: HoldingId, conn: Option<ConnId>, step: &mut Step<'_, '_>) -> bool {
         while let Some(lease) = self.leases.first_of(id) {
             if !step.timers.spend(background::COST) {
@@ -216,7 +242,7 @@ impl State {
         false
     }
 
-    /// Ends a lease whose connection is gone: `conn` in the step in which it goes. One with a token stays.
+    /// Ends a lease whose connection has ended: `conn` in the step in which it ends. A lease with a token stays.
     fn let_lease_go(&mut self, id: LeaseId, conn: Option<ConnId>, step: &mut Step<'_, '_>) {
         let lease = self.leases.get(id);
         if lease.token.is_some() {
@@ -228,18 +254,15 @@ impl State {
             return self.detach_lease(id);
         }
         let is_bye = lease.holding.is_some_and(|holding| self.leases.holding(holding).is_bye);
-        let by = self.failed_by(("lost", " with "), id, conn, step);
-        let member = self.end_lease(id, step);
-        match is_bye {
-            true => {
-                self.note_returned(member, step);
-                self.return_member(member, step);
-            }
-            false => self.lose_member(member, by, step),
-        }
+        let outcome = match is_bye {
+            true => Outcome::Good,
+            false => Outcome::Lost(self.failed_by(("lost", " with "), id, conn, step)),
+        };
+        let member = self.end_lease(id, &outcome, step);
+        self.conclude(member, outcome, step);
     }
 
-    /// Applies the background work that is to come for a lease because its connection is gone. Returns whether the lease remains.
+    /// Applies the pending background work to a lease whose connection has ended. Returns whether the lease remains.
     fn catch_up_with_holder(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> bool {
         let lease = self.leases.get(id);
         let (has_token, number) = (lease.token.is_some(), lease.number);
@@ -250,7 +273,7 @@ impl State {
         true
     }
 
-    /// Applies the background work that is to come for the member of a lease. Returns None when it has ended the lease.
+    /// Applies the pending background work to the member of a lease. Returns None if it has ended the lease.
     fn catch_up_lease(&mut self, id: Option<LeaseId>, step: &mut Step<'_, '_>) -> Option<LeaseId> {
         id.filter(|id| self.catch_up(self.leases.get(*id).member, step))
     }
@@ -258,18 +281,19 @@ impl State {
     /// Ends a member in any phase, and its lease with it. It is not replaced.
     pub(super) fn end_anywhere(&mut self, id: MemberId, reason: Lost, stat: Option<Stat>, step: &mut Step<'_, '_>) {
         if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, reason, step);
+            self.lose_lease(lease, reason, &Outcome::Good, step);
         }
         self.end_member(id, stat, Then::Nothing, step);
     }
 
-    /// Returns how many members a connection holds that count for no rule without it, and whether it waits for some.
+    /// Returns the number of members that a connection holds, without leases that count for a rule, and the number of
+    /// its waits.
     pub fn holds(&self, conn: ConnId) -> Holds {
         let waits = u32::from(self.waiters.of_conn(conn).is_some());
         Holds { locks: self.leases.held_without_rule(conn), waits }
     }
 
-    /// Sets the rule of access that a connection matches: leases with a token that it takes from now on count for that rule.
+    /// Sets the rule of access that a connection matches: its later leases with a token count for that rule.
     pub fn note_rule(&mut self, conn: ConnId, rule: Option<Arc<str>>) {
         self.leases.set_rule(conn, rule);
     }

@@ -11,14 +11,16 @@ pub(super) enum Then {
     Nothing,
 }
 
-/// Whether a member that came free was started for waiters.
+/// Reason for which a member became free: a start for waiters, or another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
     Start,
     Other,
 }
 
-/// Why a member has failed, the words that lead to the peer that failed it, and its name or address where it is remembered.
+/// Reason of a member's failure, the words before the peer that failed it, and the peer's name or address if it is
+/// remembered.
+#[derive(Clone)]
 pub(super) struct FailedBy(pub &'static str, pub &'static str, pub String);
 
 impl FailedBy {
@@ -57,13 +59,14 @@ impl State {
         self.members.arm_life(id, &self.pools.get(pool).settings, step);
     }
 
-    /// Takes a member out of its phase, and notes what may follow for its pool. It is in no queue until it enters a phase.
+    /// Removes a member from its phase, and notes the consequences for its pool. It is in no queue until it enters a
+    /// phase.
     pub(super) fn leave_state(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let left = self.members.leave_state(id, step);
         self.note_left(id, left);
     }
 
-    /// Takes a member out of its phase, whose timer has fired.
+    /// Removes a member from its phase, whose timer has fired.
     fn leave_state_after_timer(&mut self, id: MemberId) {
         let left = self.members.leave_state_after_timer(id);
         self.note_left(id, left);
@@ -95,13 +98,13 @@ impl State {
         self.offer_to_waiters(id, cause, step);
     }
 
-    /// Puts a member that is in no queue into the hold of an operator.
+    /// Holds a member that is in no queue for an operator.
     pub(super) fn hold_for(&mut self, id: MemberId, span: Span, reason: Reason, step: &mut Step<'_, '_>) {
         let timer = step.timers.arm(step.now + span, Timer::Phase(id));
         self.members.keep_out(id, MemberPhase::Held(Some(timer)), step.now, reason);
     }
 
-    /// Ends a member that may not be handed out again; returns the others.
+    /// Ends a member that may not be handed out again; returns any other.
     pub(super) fn check_usable(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> Option<MemberId> {
         if !self.catch_up(id, step) {
             return None;
@@ -128,8 +131,8 @@ impl State {
     /// Ends a member in any phase but in use: its provider stops it, or it is removed if it has none.
     pub(super) fn stop_member(&mut self, id: MemberId, stat: Stat, then: Then, step: &mut Step<'_, '_>) {
         let Some(conn) = self.conn_of(id) else { return self.end_member(id, Some(stat), then, step) };
-        let pool = self.member(id).pool;
-        self.count_end(pool, stat, then);
+        let (pool, was_used) = (self.member(id).pool, self.members.was_used(id));
+        self.count_end(pool, stat, was_used, then);
         self.leave_state(id, step);
         let timer = step.timers.arm(step.now + self.pool(pool).settings.stop_timeout, Timer::Phase(id));
         self.members.enter_state(id, MemberPhase::Stopping(timer));
@@ -139,15 +142,16 @@ impl State {
 
     /// Removes a member that need not be stopped.
     pub(super) fn end_member(&mut self, id: MemberId, stat: Option<Stat>, then: Then, step: &mut Step<'_, '_>) {
-        let pool = self.member(id).pool;
+        let (pool, was_used) = (self.member(id).pool, self.members.was_used(id));
         self.drop_member(id, step);
-        // Its place is free at once, and so has room for a replacement.
-        stat.into_iter().for_each(|stat| self.count_end(pool, stat, then));
+        // Its slot is free at once, so that there is room for a replacement.
+        stat.into_iter().for_each(|stat| self.count_end(pool, stat, was_used, then));
     }
 
-    /// Counts the end of a member, and owes a replacement if there is to be one.
-    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, then: Then) {
+    /// Counts the end of a member, and owes a replacement if `then` asks for one.
+    pub(super) fn count_end(&mut self, pool: PoolId, stat: Stat, was_used: bool, then: Then) {
         self.pools.count(pool, stat);
+        self.pools.count(pool, if was_used { Stat::KilledInUse } else { Stat::KilledFree });
         let Pool { is_leaving, settings, .. } = self.pool(pool);
         if then == Then::Replace && !is_leaving && self.slots(pool) <= u64::from(settings.max) {
             self.pools.owe(pool);
@@ -163,7 +167,7 @@ impl State {
         self.drop_owner_if_over(owner, step);
     }
 
-    /// Notes that a provider no longer has a member.
+    /// Notes that a provider does not have a member any more.
     pub(super) fn disown(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let Member { owner, born, pool, .. } = *self.member(id);
         if let MemberOwner::Agent(agent) = owner {
@@ -210,7 +214,7 @@ impl State {
         }
     }
 
-    /// Ends a member that is not in use and is dead. One that dies young counts as a failed start of its provider.
+    /// Ends a dead member that is not in use. One that dies young counts as a failed start of its provider.
     pub(super) fn member_died(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let member = self.member(id);
         let is_proven = member.is_proven();
@@ -229,7 +233,7 @@ impl State {
         self.end_member(id, Some(Stat::Died), then, step);
     }
 
-    /// Stops a free member that has reached its lifetime. Others are looked at when they come back.
+    /// Stops a free member that has reached its lifetime. Others are checked when they are returned.
     pub(super) fn life_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         self.members.life_fired(id);
         if !self.catch_up(id, step) {
@@ -244,7 +248,7 @@ impl State {
         }
     }
 
-    /// Goes on with a member whose phase has lasted for as long as it may.
+    /// Handles a member whose phase has reached its time limit.
     pub(super) fn phase_is_over(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         match self.phase_of(id) {
             PhaseKind::Free => {
@@ -289,7 +293,7 @@ impl State {
         }
     }
 
-    /// Asks the provider of a free member whether it lives.
+    /// Asks the provider of a free member if it is alive.
     pub(super) fn begin_check(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let conn = self.conn_of(id).expect("fixed members are not checked, and orphans are not free");
         let pool = self.member(id).pool;
@@ -299,7 +303,7 @@ impl State {
         step.tell(conn, What::Check { pool, member });
     }
 
-    /// `ALIVE member`. A checked member is free again, in its place among the idle.
+    /// `ALIVE member`. A checked member is free again, at its position among the idle.
     pub(super) fn alive(&mut self, conn: ConnId, name: &[u8], step: &mut Step<'_, '_>) -> Result<(), Refusal> {
         let id = self.own_member(conn, name)?;
         step.tell(conn, What::Ok);
@@ -321,7 +325,7 @@ impl State {
         Ok(())
     }
 
-    /// Frees a member that was returned in good state, after its pool has had it cleaned.
+    /// Frees a member that was returned in good state, after its cleaning if its pool cleans.
     pub(super) fn return_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let pool = self.member(id).pool;
         if self.pool(pool).settings.clean_timeout == Span::ZERO {
@@ -333,12 +337,12 @@ impl State {
         self.pools.touch(pool);
     }
 
-    /// Returns the number of members of a pool that may be cleaned at once.
+    /// Returns the most members of a pool that are cleaned at once.
     pub(super) fn most_cleaned(&self, id: PoolId) -> u32 {
-        self.pool(id).settings.clean_parallel.min(MOST_CLEANED)
+        self.pool(id).settings.clean_parallel.clamp(1, MOST_CLEANED)
     }
 
-    /// Asks for as many members to be cleaned as may be cleaned at once, longest returned first.
+    /// Asks agents to clean members up to the limit, longest returned first.
     pub(super) fn clean_next(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         if self.pool(id).is_leaving {
             return;
@@ -397,8 +401,8 @@ impl State {
         self.pools.set_unclean_until(id, self.unclean_until(id), step);
     }
 
-    /// Returns when `clean_timeout` passes for the first unclean member; None while an agent is connected. A pool that is behind is
-    /// settled again a moment later.
+    /// Returns the time at which `clean_timeout` passes for the first unclean member; None while an agent is connected.
+    /// A pool that is behind is settled again a moment later.
     pub(super) fn unclean_until(&self, id: PoolId) -> Option<Time> {
         let Pool { is_removed, settings, .. } = self.pool(id);
         let is_timed = self.agents.in_pool(id).is_empty() && !is_removed && !self.background.of_pool(id).is_behind;

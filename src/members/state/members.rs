@@ -18,19 +18,19 @@ pub(super) struct Member {
     pub pool: PoolId,
     pub owner: MemberOwner,
     pub born: Time,
-    /// When it was last in use, or came free.
+    /// Time of its last use, or of its release.
     pub since: Time,
-    /// When it was last known to live.
+    /// Time at which it was last known to be alive.
     pub proved: Time,
     /// Number of its leases.
     pub uses: u32,
-    /// Place of its lifetime between the shortest and the longest.
+    /// Position of its lifetime between the shortest and the longest.
     pub share: u16,
-    /// True when it was withdrawn or deleted while in use.
+    /// True if it was withdrawn or deleted while in use.
     pub is_leaving: bool,
     origin: Origin,
     pub phase: MemberPhase,
-    /// Armed until it has reached its lifetime.
+    /// Timer of the end of its lifetime.
     life: Option<TimerId>,
 }
 
@@ -40,25 +40,28 @@ enum Origin {
     Unknown,
     /// It was returned in good state.
     Proven,
-    /// The configuration file had it when it was read last.
+    /// The configuration file had it at the last reading.
     File,
 }
 
 impl Member {
-    /// Returns true when it was ever returned in good state. That of the file's members is not noted.
+    /// Returns true if it was ever returned in good state. That is not noted of the file's members.
     pub fn is_proven(&self) -> bool {
         self.origin == Origin::Proven
     }
 
-    /// Returns true for a fixed member that the configuration file had when it was read last.
+    /// Returns true for a fixed member that the configuration file had at the last reading.
     pub fn is_from_file(&self) -> bool {
         self.origin == Origin::File
     }
 }
 
+/// Members with their names.
+pub(super) type NamedMembers = Vec<(Arc<[u8]>, MemberId)>;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MemberOwner {
-    /// None: operators have added it.
+    /// No provider: the member is fixed.
     Fixed,
     /// The provider that runs it, or that is lost.
     Agent(AgentId),
@@ -69,11 +72,13 @@ pub(super) enum MemberOwner {
 pub(super) struct MemberTable {
     members: Slab<Member>,
     attributes: MemberAttributes,
-    /// Members that are held for so long when they come free.
+    /// Members that will be held for this time when they become free.
     holds: BTreeMap<MemberId, (Span, Reason)>,
-    /// Members that are kept out for other reasons than their provider, and since when.
+    /// Members that are kept out for other reasons than their provider, with the begin.
     reasons: BTreeMap<MemberId, (Time, Reason)>,
     awaited: Awaited,
+    /// The member whose lease has ended last in this step.
+    used: Option<MemberId>,
     by_pool: SideTable<PoolId, PoolMembers>,
     by_agent: SideTable<AgentId, AgentMembers>,
     free_links: Links,
@@ -173,11 +178,12 @@ impl MemberTable {
         &self.members[id.index()]
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (MemberId, &Member)> {
-        self.members.iter().map(|(index, member)| (MemberId::from_index(index), member))
+    /// Returns a number above the slot of every member.
+    pub fn slots(&self) -> usize {
+        self.members.iter().next_back().map_or(0, |(slot, _)| slot + 1)
     }
 
-    /// Returns a member, unless it is gone.
+    /// Returns a member, unless it has ended.
     pub fn find(&self, id: MemberId) -> Option<&Member> {
         self.members.get(id.index())
     }
@@ -208,32 +214,33 @@ impl MemberTable {
         self.by_agent.get(agent).stopping
     }
 
-    /// Returns the number of members of a pool with some attributes that are neither stopped nor kept out, but no more than `most`.
+    /// Returns the number of members of a pool with some attributes that are neither stopped nor kept out, but at most
+    /// `most`.
     pub fn usable_with(&self, pool: PoolId, attributes: &Attributes, most: u64) -> u64 {
         self.attributes.count_usable(pool, attributes, most)
     }
 
-    /// Returns the span for which a member is held when it comes free, and why.
+    /// Returns the time for which a member is held when it becomes free, and the reason.
     pub fn hold(&self, id: MemberId) -> Option<&(Span, Reason)> {
         self.holds.get(&id)
     }
 
-    /// Returns the members that are held until others come back.
+    /// Returns the members that are held until others are returned.
     pub fn awaited(&mut self) -> &mut Awaited {
         &mut self.awaited
     }
 
-    /// Returns the members that are held until others come back, with these.
+    /// Returns the members that are held until others are returned, with these.
     pub fn awaiting(&self) -> impl Iterator<Item = (MemberId, MemberId)> {
         self.awaited.iter()
     }
 
-    /// Returns since when a member is kept out for another reason than its provider, and why.
+    /// Returns the time since which a member is kept out for another reason than its provider, and that reason.
     pub fn reason(&self, id: MemberId) -> Option<&(Time, Reason)> {
         self.reasons.get(&id)
     }
 
-    /// Returns when a member reaches its lifetime; None when it has no limit.
+    /// Returns the time at which a member reaches its lifetime; None without a limit.
     pub fn end_of_life(&self, id: MemberId, settings: &Settings) -> Option<Time> {
         let Settings { max_lifetime, lifetime_jitter, .. } = *settings;
         let member = self.get(id);
@@ -250,8 +257,8 @@ impl MemberTable {
         self.end_of_life(id, settings).is_some_and(|end| end <= now)
     }
 
-    /// Adds a member in no queue, whose lifetime is not timed yet. `share` is the place of its lifetime between the shortest and
-    /// the longest.
+    /// Adds a member in no queue, whose lifetime is not timed yet. `share` is the position of its lifetime between the
+    /// shortest and the longest.
     pub fn create(
         &mut self,
         pool: PoolId,
@@ -262,8 +269,23 @@ impl MemberTable {
         now: Time,
     ) -> MemberId {
         let name: Arc<[u8]> = name.into();
+        let id = self.insert(pool, name.clone(), attributes, owner, share, now);
+        self.by_pool.get_mut(pool).by_name.insert(name, id);
+        id
+    }
+
+    /// Adds a member that is not found by its name yet.
+    fn insert(
+        &mut self,
+        pool: PoolId,
+        name: Arc<[u8]>,
+        attributes: Attributes,
+        owner: MemberOwner,
+        share: u16,
+        now: Time,
+    ) -> MemberId {
         let member = Member {
-            name: name.clone(),
+            name,
             pool,
             owner,
             born: now,
@@ -279,30 +301,50 @@ impl MemberTable {
         let id = MemberId::from_index(self.members.insert(member));
         self.set_attributes(id, attributes);
         let of_pool = self.by_pool.get_mut(pool);
-        of_pool.by_name.insert(name, id);
         of_pool.counts[PhaseKind::Orphaned as usize] += 1;
         of_pool.fixed += u32::from(owner == MemberOwner::Fixed);
         self.link_owner(id);
         id
     }
 
-    /// Adds a member in no queue that another process saved. Returns None when its pool has one of its name.
+    /// Makes room for members of a handover: a table that grows is copied.
+    pub fn reserve(&mut self, members: usize) {
+        self.members.reserve(members);
+        [&mut self.free_links, &mut self.phase_links, &mut self.agent_links]
+            .into_iter()
+            .for_each(|links| links.reserve(members));
+    }
+
+    /// Adds a member of a handover in no phase, whose attributes it takes. It is found by its name after
+    /// [`MemberTable::restore_names`].
     pub fn restore(
         &mut self,
+        name: Arc<[u8]>,
         saved: &mut SavedMember,
         pool: PoolId,
         owner: MemberOwner,
         now: Time,
-    ) -> Option<MemberId> {
-        self.in_pool(pool).find(&saved.name).is_none().then_some(())?;
+    ) -> MemberId {
         let attributes = std::mem::take(&mut saved.attributes);
-        let id = self.create(pool, &saved.name, attributes, owner, saved.share, now);
+        let id = self.insert(pool, name, attributes, owner, saved.share, now);
         let member = &mut self.members[id.index()];
         (member.born, member.since, member.proved) = (saved.born, saved.since, saved.proved);
         (member.uses, member.is_leaving) = (saved.uses, saved.is_leaving);
-        member.origin = if saved.is_from_file { Origin::File } else { Origin::Unknown };
+        member.origin = match (saved.is_from_file, saved.is_proven) {
+            (true, _) => Origin::File,
+            (false, true) => Origin::Proven,
+            (false, false) => Origin::Unknown,
+        };
         saved.hold.into_iter().for_each(|span| self.set_hold(id, span, Reason::of_hold(b"", String::new())));
-        Some(id)
+        id
+    }
+
+    /// Names the restored members of a pool together, which is far quicker than one by one. Returns false if two have
+    /// one name, or if the pool has named members already.
+    pub fn restore_names(&mut self, pool: PoolId, names: NamedMembers) -> bool {
+        let (members, by_name) = (names.len(), &mut self.by_pool.get_mut(pool).by_name);
+        let before = std::mem::replace(by_name, names.into_iter().collect());
+        before.is_empty() && by_name.len() == members
     }
 
     /// Removes a member that is in no queue, with the timer of its lifetime.
@@ -318,7 +360,7 @@ impl MemberTable {
         of_pool.fixed -= u32::from(member.owner == MemberOwner::Fixed);
     }
 
-    /// Gives a member to another provider.
+    /// Passes a member to another provider.
     pub fn set_owner(&mut self, id: MemberId, agent: AgentId) {
         self.unlink_owner(id);
         self.members[id.index()].owner = MemberOwner::Agent(agent);
@@ -343,12 +385,12 @@ impl MemberTable {
         }
     }
 
-    /// Notes that a member is held for `span` when it comes free.
+    /// Notes that a member will be held for `span` when it becomes free.
     pub fn set_hold(&mut self, id: MemberId, span: Span, reason: Reason) {
         self.holds.insert(id, (span, reason));
     }
 
-    /// Returns the members that are held when they come free.
+    /// Returns the members that will be held when they become free.
     pub fn holds(&self) -> impl Iterator<Item = (&MemberId, &(Span, Reason))> {
         self.holds.iter()
     }
@@ -358,12 +400,12 @@ impl MemberTable {
         self.reasons.iter()
     }
 
-    /// Sets why a member is kept out, and since when.
+    /// Sets the reason for which a member is kept out, and the begin.
     pub fn set_reason(&mut self, id: MemberId, since: Time, reason: Reason) {
         self.reasons.insert(id, (since, reason));
     }
 
-    /// Takes the note that a member is held when it comes free.
+    /// Takes the note that a member will be held when it becomes free.
     pub fn take_hold(&mut self, id: MemberId) -> Option<(Span, Reason)> {
         self.holds.remove(&id)
     }
@@ -382,12 +424,22 @@ impl MemberTable {
         self.members[id.index()].origin = if is_from_file { Origin::File } else { Origin::Unknown };
     }
 
-    /// Sets when a member was last in use, or came free.
+    /// Notes the member whose lease has ended last in this step.
+    pub fn note_used(&mut self, id: Option<MemberId>) {
+        self.used = id;
+    }
+
+    /// Returns whether the lease of a member has ended last in this step.
+    pub fn was_used(&self, id: MemberId) -> bool {
+        self.used == Some(id)
+    }
+
+    /// Sets the time of a member's last use, or of its release.
     pub fn set_since(&mut self, id: MemberId, now: Time) {
         self.members[id.index()].since = now;
     }
 
-    /// Sets when a member was last known to live.
+    /// Sets the time at which a member was last known to be alive.
     pub fn set_proved(&mut self, id: MemberId, now: Time) {
         self.members[id.index()].proved = now;
     }
@@ -398,7 +450,8 @@ impl MemberTable {
         *uses = uses.saturating_add(1);
     }
 
-    /// Arms the timer of a lifetime anew. Past its lifetime, only a free member has one: others are looked at when they come back.
+    /// Arms the timer of a lifetime anew. Past its lifetime, only a free member has one: others are checked when they
+    /// are returned.
     pub fn arm_life(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
         let is_free = self.get(id).phase.kind() == PhaseKind::Free;
         let end = self.end_of_life(id, settings).filter(|end| is_free || *end > step.now);
@@ -437,7 +490,8 @@ mod tests {
     use super::super::waiters::Waiter;
     use super::*;
 
-    /// A million members are why each is small: 72 bytes, and 24 of links, besides its name in the index and its attributes.
+    /// There may be a million members, so each is small: 72 bytes, and 24 of links, besides its name in the index and
+    /// its attributes.
     #[test]
     fn a_member_takes_little_memory() {
         // A slab adds nothing to an entry that has room for a mark, as here.

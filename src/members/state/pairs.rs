@@ -3,10 +3,10 @@
 use super::*;
 use poolcounter_core::meter::Metered as _;
 
-/// A name with its value, and what its owner keeps for it.
+/// A name with its value, and the owner's data for it.
 struct Pair<T> {
     owner: u64,
-    /// The name, `=`, which no name has, and the value.
+    /// Name, `=`, which no name contains, and value.
     text: Box<[u8]>,
     hash: Hash,
     kept: T,
@@ -55,7 +55,7 @@ impl<T: Default> Pairs<T> {
         })
     }
 
-    /// Returns a pair, which is added if it is new.
+    /// Returns a pair, and adds it if it is new.
     pub fn find_or_add(&mut self, owner: u64, name: &[u8], value: &[u8]) -> PairId {
         self.find(owner, name, value).unwrap_or_else(|| {
             let hash = self.hash(owner, name, value);

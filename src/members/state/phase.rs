@@ -1,30 +1,30 @@
-//! The phases that a member goes through, each with what belongs to it.
+//! Phases of a member, each with its data.
 
 use super::*;
 
 pub(super) enum MemberPhase {
-    /// The timer is armed for the next check, if members are checked while they are idle.
+    /// Free, with the timer of the next check if members are checked while they are idle.
     Free(Option<TimerId>),
     Checking(TimerId),
     InUse(LeaseId),
     Stopping(TimerId),
-    /// It waits to be cleaned.
+    /// Waits to be cleaned.
     Unclean,
     Cleaning {
         agent: AgentId,
         timer: TimerId,
     },
-    /// The timer is armed when it is repaired by itself.
+    /// In quarantine, with the timer of its automatic repair, if there is one.
     Quarantined(Option<TimerId>),
-    /// An operator holds it; without a timer, until a member of its name comes back in a pool that is being removed.
+    /// Held by an operator; without a timer, until a member of its name is returned in a pool that is being removed.
     Held(Option<TimerId>),
-    /// Its consumer has lost it, and it is kept out for `loss_delay`.
+    /// Kept out for `loss_delay` after its consumer has lost it.
     Delayed(TimerId),
-    /// Its provider is lost, or it is between two phases.
+    /// Kept out because its provider is lost, or between two phases.
     Orphaned,
 }
 
-/// A phase without what belongs to it.
+/// A phase without its data. The handover has their numbers: a new one is added at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PhaseKind {
     Free,
@@ -40,12 +40,25 @@ pub(super) enum PhaseKind {
 }
 
 impl PhaseKind {
-    pub const COUNT: usize = PhaseKind::Orphaned as usize + 1;
+    /// Every phase, by its number.
+    pub const ALL: [PhaseKind; PhaseKind::Orphaned as usize + 1] = [
+        PhaseKind::Free,
+        PhaseKind::Checking,
+        PhaseKind::InUse,
+        PhaseKind::Stopping,
+        PhaseKind::Unclean,
+        PhaseKind::Cleaning,
+        PhaseKind::Quarantined,
+        PhaseKind::Held,
+        PhaseKind::Delayed,
+        PhaseKind::Orphaned,
+    ];
+    pub const COUNT: usize = PhaseKind::ALL.len();
     /// Phases in which a member is kept out: it is neither used nor free.
     pub const KEPT_OUT: [PhaseKind; 4] =
         [PhaseKind::Quarantined, PhaseKind::Held, PhaseKind::Delayed, PhaseKind::Orphaned];
 
-    /// Returns whether a member in it is neither stopped nor kept out.
+    /// Returns whether a member in this phase is neither stopped nor kept out.
     pub fn is_usable(self) -> bool {
         self != PhaseKind::Stopping && !PhaseKind::KEPT_OUT.contains(&self)
     }

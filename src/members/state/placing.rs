@@ -1,11 +1,11 @@
-//! Placing of waiters for groups: each causes its starts in one pool, where they are possible now.
+//! Placing of waiters for groups: each causes its starts in one pool where they are possible now.
 
 use super::*;
 use poolcounter_core::meter::Metered as _;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Number of waiters that are looked at for one that may take from a pool, and that are unplaced in a step.
+/// Most waiters that are examined for one that may take from a pool, and most that are unplaced in a step.
 const MOST_LOOKED_AT: usize = 512;
 
 impl State {
@@ -30,7 +30,7 @@ impl State {
         room.min(u64::from(self.pool(id).settings.max) - self.slots(id))
     }
 
-    /// Returns whether starts are under way in a pool that no waiter needs, and how many it can make now.
+    /// Returns whether starts are under way in a pool that no waiter needs, and the number that it can make now.
     fn start_prospects(&self, id: PoolId) -> (bool, u64) {
         let Pool { group, is_leaving, .. } = *self.pool(id);
         if is_leaving || self.waiters.first_misplaced(id, group).is_some() {
@@ -39,16 +39,17 @@ impl State {
         (self.has_spare_start(id), self.launchable(id))
     }
 
-    /// Returns the pool in which a waiter for several pools causes its starts: one where starts are under way that no waiter needs, or where
-    /// the most can be made now; the first of several.
+    /// Returns the pool in which a waiter for several pools causes its starts: one with starts under way that no waiter
+    /// needs, or that with the most possible starts now; the first of several.
     pub(super) fn best_pool(&self, pools: &[PoolId]) -> Option<PoolId> {
         let prospects = pools.iter().copied().map(|id| (self.start_prospects(id), id));
         let possible = prospects.filter(|(prospects, _)| *prospects != (false, 0));
-        // The first of several, where max_by_key takes the last.
+        // The iterator is reversed, because max_by_key takes the last of several.
         possible.rev().max_by_key(|(prospects, _)| *prospects).map(|(_, id)| id)
     }
 
-    /// Unplaces waiters for groups that nothing binds to a pool any more. If there are too many for a step, the pool is settled again.
+    /// Unplaces waiters for groups that are not bound to a pool any more. If there are too many for a step, the pool is
+    /// settled again.
     pub(super) fn unplace_waiters(&mut self, id: PoolId) {
         for _ in 0..MOST_LOOKED_AT {
             let Some(waiter) = self.next_unbound(id) else { return };
@@ -63,7 +64,8 @@ impl State {
         misplaced.or_else(|| self.waiters.bind(id, self.under_way(id)))
     }
 
-    /// Places waiters of a group that cause starts in no pool, where these are possible now. Returns whether there is more to do.
+    /// Places waiters of a group that cause starts in no pool in pools where starts are possible now. Returns whether
+    /// there is more to do.
     pub(super) fn place_waiters(&mut self, group: GroupId, step: &mut Step<'_, '_>) -> bool {
         let mut able = BinaryHeap::new();
         while let Some(pool) = self.pools.next_candidate(group) {

@@ -1,26 +1,26 @@
-//! Pools are declared, changed and removed: by requests, and by the configuration file.
+//! Declaration, change and removal of pools, by requests and by the configuration file.
 
-use super::lifecycle::Cause;
+use super::awaited::{Inherited, InheritedStates};
 use super::*;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// A pool of the configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeclaredPool {
-    /// Its name.
+    /// Name.
     pub name: Arc<[u8]>,
-    /// Its settings.
+    /// Settings.
     pub settings: Settings,
-    /// Its fixed members, each name once, and no more than there may be.
+    /// Fixed members, each name once, and at most as many as `max`.
     pub fixed: Vec<DeclaredMember>,
 }
 
 /// A fixed member of the configuration file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeclaredMember {
-    /// Its name.
+    /// Name.
     pub name: Arc<[u8]>,
-    /// Its attributes.
+    /// Attributes.
     pub attributes: Attributes,
 }
 
@@ -71,7 +71,7 @@ impl State {
         Ok(())
     }
 
-    /// Gives a pool other settings.
+    /// Sets other settings of a pool.
     fn change(&mut self, id: PoolId, settings: Settings, step: &mut Step<'_, '_>) {
         let before = self.pools.set_settings(id, settings);
         self.apply_timing(id, &before, step);
@@ -85,7 +85,8 @@ impl State {
         self.pools.reconsider(id);
     }
 
-    /// Times culling, lifetimes, checks and holds by new settings. Requests that agents are to answer in time keep theirs.
+    /// Times culling, lifetimes, checks and holds by new settings. Requests that agents must answer in time keep their
+    /// timers.
     fn apply_timing(&mut self, id: PoolId, before: &Settings, step: &mut Step<'_, '_>) {
         let after = &self.pool(id).settings;
         let lives = (before.max_lifetime, before.lifetime_jitter) != (after.max_lifetime, after.lifetime_jitter);
@@ -109,56 +110,41 @@ impl State {
         }
     }
 
-    /// `RMPOOL name [GRACEFUL]`.
-    pub(super) fn remove_pool(
-        &mut self,
-        conn: ConnId,
-        name: &[u8],
-        graceful: bool,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
-        let id = self.pools.find(name)?;
-        step.tell(conn, What::Ok);
-        self.remove(id, graceful, step);
-        Ok(())
+    /// Removes the pools of a group, those that join it meanwhile excepted, last one first.
+    pub(super) fn remove_group(&mut self, id: GroupId, graceful: bool, step: &mut Step<'_, '_>) {
+        let before = self.pools.joined_before(id, usize::MAX);
+        self.begin(BackgroundTask::RemoveGroup(id, graceful, before), step);
     }
 
-    /// `RMGROUP group [GRACEFUL]`.
-    pub(super) fn remove_group(
+    /// Removes the pools of a group that have joined it before one of this number, as far as the budget lasts. Returns
+    /// the number before which some are left.
+    pub(super) fn remove_pools(
         &mut self,
-        conn: ConnId,
-        name: &[u8],
+        id: GroupId,
         graceful: bool,
+        before: u64,
         step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
-        let id = self.pools.find_group(name).ok_or(Refusal::NoPool)?;
-        step.tell(conn, What::Ok);
-        self.begin(BackgroundTask::RemoveGroup(id, graceful, self.pools.group(id).pools.len()), step);
-        Ok(())
-    }
-
-    /// Removes the first `left` pools of a group, last one first, as far as there is budget. Returns how many are left.
-    pub(super) fn remove_pools(&mut self, id: GroupId, graceful: bool, left: usize, step: &mut Step<'_, '_>) -> usize {
-        for left in (1..=left.min(self.pools.group(id).pools.len())).rev() {
+    ) -> Option<u64> {
+        for left in (0..self.pools.count_joined(id, before)).rev() {
             if !step.timers.spend(background::COST) {
-                return left;
+                return Some(self.pools.joined_before(id, left + 1));
             }
-            let pool = self.pools.group(id).pools[left - 1];
+            let pool = self.pools.group(id).pools[left];
             if !graceful || !self.pool(pool).is_leaving {
                 self.remove(pool, graceful, step);
             }
         }
-        0
+        None
     }
 
-    /// Removes a pool, at once or as its members come back.
-    fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
+    /// Removes a pool, at once or as its members are returned.
+    pub(super) fn remove(&mut self, id: PoolId, graceful: bool, step: &mut Step<'_, '_>) {
         self.pools.set_leaving(id, true);
         if let Some(group) = self.pool(id).group {
             self.end_group_if_over(group, step);
         }
         if !graceful {
-            // It is out of sight, and its name is free.
+            // It is not visible any more, and its name is free.
             self.leave_group(id, step);
             self.pools.unname(id);
             self.end_resuming(id);
@@ -170,7 +156,7 @@ impl State {
         self.pools.touch(id);
     }
 
-    /// Ends background work for the members of providers that are there, in a pool that is removed.
+    /// Ends background work for the members of connected providers, in a pool that is removed.
     fn end_resuming(&mut self, id: PoolId) {
         let agents = &self.agents;
         let is_resuming = |agent: &Agent| agent.pool == id && agent.conn().is_some();
@@ -185,7 +171,7 @@ impl State {
         }
     }
 
-    /// Removes a pool that has no member and no start.
+    /// Drops a pool without members and starts.
     pub(super) fn drop_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         self.end_resuming(id);
         self.agents.remove_listed(id, step);
@@ -204,7 +190,7 @@ impl State {
         self.pools.remove(id, step);
     }
 
-    /// Puts a pool into the group that its settings name, if they do.
+    /// Puts a pool into the group of its settings, if they name one.
     fn join_group(&mut self, pool: PoolId) {
         if let Some(name) = self.pool(pool).settings.group.clone() {
             self.pools.join_group(pool, &name);
@@ -212,14 +198,14 @@ impl State {
         }
     }
 
-    /// Takes a pool out of its group. A group without pools is gone, and its waiters are refused.
+    /// Removes a pool from its group. A group without pools is removed, and its waiters are refused.
     fn leave_group(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         let Some(group) = self.pools.leave_group(pool) else { return };
         self.pools.touch(pool);
         self.end_group_if_over(group, step);
     }
 
-    /// Refuses the waiters of a group of which every pool is being removed, and removes the group when it has no pools.
+    /// Refuses the waiters of a group of which every pool is being removed, and removes the group if it has no pools.
     fn end_group_if_over(&mut self, id: GroupId, step: &mut Step<'_, '_>) {
         let is_ending = |task: &BackgroundTask| matches!(task, BackgroundTask::EndGroup(of) if *of == id);
         if !self.pools.is_lasting(id) && self.background.count(is_ending) == 0 {
@@ -227,26 +213,27 @@ impl State {
         }
     }
 
-    /// Makes the pools and fixed members of the file those that are declared, each name once. Pools of requests stay, unless they
-    /// have the name of a declared one.
+    /// Applies the pools and fixed members of the configuration file, each name once. Pools of requests stay, unless
+    /// they have the name of a declared one.
     pub fn configure(&mut self, declared: Vec<DeclaredPool>, step: &mut Step<'_, '_>) {
         let names: HashSet<&[u8]> = declared.iter().map(|pool| &*pool.name).collect();
         let is_gone = |pool: &Pool| pool.is_from_file && !names.contains(&*pool.name);
         let gone: Vec<PoolId> = self.pools.after(None).filter(|id| is_gone(self.pool(*id))).collect();
+        let ends = |id: &PoolId| self.pool(*id).is_leaving || is_gone(self.pool(*id));
+        let inherited = self.inherited(self.pools.after(None).filter(ends), step);
         for id in gone {
             self.pools.set_from_file(id, false);
             self.remove(id, true, step);
         }
         // This makes room for new ones.
         self.settle(step);
-        let used = self.used_in_leaving_pools();
         for pool in declared {
-            self.configure_pool(pool, &used, step);
+            self.configure_pool(pool, &inherited, step);
         }
         self.settle(step);
     }
 
-    fn configure_pool(&mut self, declared: DeclaredPool, used: &HashMap<Arc<[u8]>, MemberId>, step: &mut Step<'_, '_>) {
+    fn configure_pool(&mut self, declared: DeclaredPool, inherited: &InheritedStates, step: &mut Step<'_, '_>) {
         let DeclaredPool { name, settings, fixed } = declared;
         let id = match self.pools.find(&name) {
             Ok(id) => {
@@ -265,7 +252,7 @@ impl State {
         self.withdraw_undeclared(id, &fixed, step);
         self.settle(step);
         for member in fixed {
-            if let Err(why) = self.configure_member(id, &member, used.get(&member.name).copied(), step) {
+            if let Err(why) = self.configure_member(id, &member, inherited.get(&member.name), step) {
                 let pool = self.pool(id).name.clone();
                 step.notices.push(Notice::NotDeclared { pool, member: Some(member.name), why });
             }
@@ -282,7 +269,7 @@ impl State {
         }
     }
 
-    /// Withdraws the fixed members that were in the file and are no longer.
+    /// Withdraws the fixed members that are not in the file any more.
     fn withdraw_undeclared(&mut self, id: PoolId, fixed: &[DeclaredMember], step: &mut Step<'_, '_>) {
         let names: HashSet<&[u8]> = fixed.iter().map(|member| &*member.name).collect();
         let is_gone = |member: &Member| member.is_from_file() && !names.contains(&*member.name);
@@ -297,14 +284,14 @@ impl State {
         &mut self,
         pool: PoolId,
         declared: &DeclaredMember,
-        used: Option<MemberId>,
+        inherited: Option<&Inherited>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
         let known = self.known_member(pool, &declared.name, step);
         let own = known.filter(|id| self.member(*id).owner == MemberOwner::Fixed);
         let id = match own {
             Some(id) => {
-                // It may have been about to leave when it is returned.
+                // It may have been marked to leave at its return.
                 self.members.set_leaving(id, false);
                 let attributes = self.members.attributes(id).map_or(&[][..], |attributes| attributes.as_slice());
                 if attributes != declared.attributes {
@@ -317,11 +304,7 @@ impl State {
                 self.check_room(pool, known)?;
                 let attributes = declared.attributes.clone();
                 let id = self.create_member(pool, &declared.name, attributes, MemberOwner::Fixed, step);
-                // A pool that was put back into the file keeps its own.
-                match used.filter(|used| self.pool(self.member(*used).pool).is_leaving) {
-                    Some(used) => self.await_member(id, used, step),
-                    None => self.release_member(id, Cause::Other, step),
-                }
+                self.inherit(id, inherited, step);
                 id
             }
         };

@@ -12,43 +12,46 @@ pub(super) struct Pool {
     pub name: Arc<[u8]>,
     pub settings: Settings,
     pub group: Option<GroupId>,
-    /// True when it is removed as soon as its members are back.
+    /// Number of its entry into its group, among all entries of pools into groups.
+    joined: u64,
+    /// True if it is removed as soon as its members are returned.
     pub is_leaving: bool,
-    /// True when the configuration file had it when it was read last.
+    /// True if the configuration file had it at the last reading.
     pub is_from_file: bool,
-    /// True when it was removed at once: it has no name and no group, and is gone when its members are.
+    /// True if it was removed at once: it has no name and no group, and is dropped once its members are.
     pub is_removed: bool,
-    /// True when a take in this step left few members free.
+    /// True if a take in this step left few members free.
     pub is_to_grow: bool,
     /// Number of replacements to start.
     pub owed: u32,
-    /// Number of members and starts that it may have: `max`, or more while those are left that it had when `max` was lowered.
+    /// Most members and starts that it may have: `max`, or more while members are left from before `max` was lowered.
     pub most_slots: u64,
     pub cull: Option<TimerId>,
-    /// Time at which the first unclean member has waited for too long. Armed while no agent can be asked to clean.
+    /// Time at which the first unclean member has waited for too long, with its timer, while no agent can clean it.
     pub unclean_until: Option<(Time, TimerId)>,
     pub figures: Figures<Stat>,
     pub times: Box<Times>,
     hash: Hash,
-    /// True when it is in [`Pools::touched`].
+    /// True if it is in [`Pools::touched`].
     is_touched: bool,
-    /// True when waiters may want a member that came free by other ways than a return.
+    /// True if waiters may want a member that became free in another way than by a return.
     is_to_reconsider: bool,
-    /// Waiters that may have what they could not have before.
+    /// Waiters that may get members which they could not get before.
     pub retries: Vec<Retry>,
 }
 
 /// Pools from which members are taken together.
 pub(super) struct Group {
     pub name: Arc<[u8]>,
+    /// Its pools in the order in which they joined it.
     pub pools: Vec<PoolId>,
     /// Number of its pools that are not being removed.
     lasting: usize,
-    /// Pools in which a start may be possible now that was not before, for a waiter that causes none.
+    /// Pools in which a start may have become possible, for a waiter that causes none.
     candidates: Vec<PoolId>,
-    /// True when all of them are candidates.
+    /// True if all of its pools are candidates.
     is_rescanned: bool,
-    /// True when it is in [`Pools::touched_groups`], or background work places its waiters.
+    /// True if it is in [`Pools::touched_groups`], or background work places its waiters.
     is_touched: bool,
     hash: Hash,
 }
@@ -61,12 +64,14 @@ pub(super) struct Pools {
     /// Pools that are not removed, in the order of their names.
     by_name: BTreeMap<Arc<[u8]>, PoolId>,
     groups: Slab<Group>,
+    /// Number of times that a pool has joined a group.
+    joins: u64,
     group_names: Names<GroupId>,
     /// Pools that have changed in this step.
     touched: Vec<PoolId>,
     /// Groups with candidates for their waiters.
     touched_groups: Vec<GroupId>,
-    /// Statistics of pools that are gone.
+    /// Statistics of dropped pools.
     past: Figures<Stat>,
 }
 
@@ -85,7 +90,7 @@ impl Pools {
 
     /// # Errors
     ///
-    /// When there is no pool of this name.
+    /// Fails if there is no pool of this name.
     pub fn find(&self, name: &[u8]) -> Result<PoolId, Refusal> {
         let found = self.names.find(self.names.hash(name), |id| *self.get(id).name == *name);
         found.ok_or(Refusal::NoPool)
@@ -113,14 +118,14 @@ impl Pools {
         self.by_name.range::<[u8], _>((from, Bound::Unbounded)).map(|(_, id)| *id)
     }
 
-    /// Returns the statistics of all pools together, those that are gone among them.
+    /// Returns the statistics of all pools together, including dropped ones.
     pub fn all_figures(&self) -> Figures<Stat> {
         let mut all = self.past.clone();
         self.iter().for_each(|(_, pool)| all.merge(&pool.figures));
         all
     }
 
-    /// Returns the statistics of pools that are gone, to be saved.
+    /// Returns the statistics of dropped pools, for a handover.
     pub fn save_past(&self) -> Vec<(String, u64)> {
         self.past.save()
     }
@@ -134,7 +139,7 @@ impl Pools {
         self.insert(Pool::new(name, settings))
     }
 
-    /// Adds a pool that another process saved. Returns None when there is one of its name.
+    /// Adds a pool of a handover. Returns None if there is one of its name.
     pub fn restore(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<PoolId> {
         (saved.is_removed || self.find(&saved.name).is_err()).then_some(())?;
         let id = PoolId::from_index(self.pools.vacant_key());
@@ -163,7 +168,7 @@ impl Pools {
         id
     }
 
-    /// Takes the name from a pool that is removed at once.
+    /// Removes the name of a pool that is removed at once.
     pub fn unname(&mut self, id: PoolId) {
         let pool = &mut self.pools[id.index()];
         pool.is_removed = true;
@@ -184,13 +189,24 @@ impl Pools {
         self.touched.retain(|other| *other != id);
     }
 
-    /// Puts a pool into the group of this name, which is made if it is new.
+    /// Puts a pool into the group of this name, and creates the group if it is new.
     pub fn join_group(&mut self, pool: PoolId, name: &Arc<[u8]>) {
         let id = self.find_or_add_group(name);
-        let group = &mut self.groups[id.index()];
+        let (group, member) = (&mut self.groups[id.index()], &mut self.pools[pool.index()]);
         group.pools.push(pool);
-        group.lasting += usize::from(!self.pools[pool.index()].is_leaving);
-        self.pools[pool.index()].group = Some(id);
+        group.lasting += usize::from(!member.is_leaving);
+        (member.group, member.joined) = (Some(id), self.joins);
+        self.joins += 1;
+    }
+
+    /// Returns a number behind those of the first `pools` of a group.
+    pub fn joined_before(&self, id: GroupId, pools: usize) -> u64 {
+        self.group(id).pools.get(pools).map_or(self.joins, |next| self.get(*next).joined)
+    }
+
+    /// Returns the number of pools of a group that joined it with a serial number below `before`.
+    pub fn count_joined(&self, id: GroupId, before: u64) -> usize {
+        self.group(id).pools.partition_point(|pool| self.get(*pool).joined < before)
     }
 
     pub fn find_or_add_group(&mut self, name: &Arc<[u8]>) -> GroupId {
@@ -244,7 +260,7 @@ impl Pools {
         *is_rescanned || !candidates.is_empty()
     }
 
-    /// Takes a candidate. Returns None when there are no more: then the group is touched again by the next.
+    /// Takes a candidate. Returns None if there are no more: then the next one touches the group again.
     pub fn next_candidate(&mut self, id: GroupId) -> Option<PoolId> {
         let group = &mut self.groups[id.index()];
         if std::mem::take(&mut group.is_rescanned) {
@@ -255,25 +271,25 @@ impl Pools {
         next
     }
 
-    /// Takes a pool out of its group, and returns the group.
+    /// Removes a pool from its group, and returns the group.
     pub fn leave_group(&mut self, pool: PoolId) -> Option<GroupId> {
         let id = self.pools[pool.index()].group.take()?;
         let group = &mut self.groups[id.index()];
-        // RMGROUP takes them from the end.
+        // RMGROUP removes them from the end.
         group.pools.iter().rposition(|other| *other == pool).into_iter().for_each(|at| _ = group.pools.remove(at));
         group.candidates.retain(|other| *other != pool);
         group.lasting -= usize::from(!self.pools[pool.index()].is_leaving);
         Some(id)
     }
 
-    /// Removes a group that has no pools.
+    /// Removes a group without pools.
     pub fn remove_group(&mut self, id: GroupId) {
         let group = self.groups.remove(id.index());
         self.touched_groups.retain(|other| *other != id);
         self.group_names.remove(group.hash, id);
     }
 
-    /// Replaces the settings of a pool, and returns those before.
+    /// Replaces the settings of a pool, and returns the previous ones.
     pub fn set_settings(&mut self, id: PoolId, settings: Settings) -> Settings {
         let pool = &mut self.pools[id.index()];
         pool.most_slots = pool.most_slots.max(u64::from(settings.max));
@@ -313,18 +329,18 @@ impl Pools {
         std::mem::take(&mut self.pools[id.index()].is_to_reconsider)
     }
 
-    /// Touches a pool, and notes that some waiters may have what they could not have before.
+    /// Touches a pool, and notes waiters that may get members which they could not get before.
     pub fn retry(&mut self, id: PoolId, retry: Retry) {
         self.pools[id.index()].retries.push(retry);
         self.touch(id);
     }
 
-    /// Takes the notes about waiters that may have what they could not have before.
+    /// Takes the notes about waiters that may get members which they could not get before.
     pub fn take_retries(&mut self, id: PoolId) -> Vec<Retry> {
         std::mem::take(&mut self.pools[id.index()].retries)
     }
 
-    /// Takes a pool that was touched.
+    /// Takes a touched pool.
     pub fn next_touched(&mut self) -> Option<PoolId> {
         let id = self.touched.pop()?;
         self.pools[id.index()].is_touched = false;
@@ -341,19 +357,19 @@ impl Pools {
         &mut self.pools[id.index()].times
     }
 
-    /// Notes that a take has left so many members free: if they are few, more are started.
+    /// Notes that a take has left `free` members free: if they are few, more are started.
     pub fn note_free(&mut self, id: PoolId, free: u32) {
         let pool = &mut self.pools[id.index()];
         pool.is_to_grow |= pool.settings.grow_at.is_some_and(|grow_at| free <= grow_at);
         self.touch(id);
     }
 
-    /// Notes that a replacement is to be started.
+    /// Counts one more replacement to start.
     pub fn owe(&mut self, id: PoolId) {
         self.pools[id.index()].owed += 1;
     }
 
-    /// Notes that one start has begun.
+    /// Notes that a start has begun, which may be a replacement.
     pub fn note_start(&mut self, id: PoolId) {
         let pool = &mut self.pools[id.index()];
         pool.owed = pool.owed.saturating_sub(1);
@@ -376,13 +392,13 @@ impl Pools {
         self.pools[id.index()].is_to_grow = false;
     }
 
-    /// Sets the number of members and starts that a restored pool may have.
+    /// Sets the most members and starts of a restored pool.
     pub fn restore_slots(&mut self, id: PoolId, slots: u64) {
         let pool = &mut self.pools[id.index()];
         pool.most_slots = slots.max(u64::from(pool.settings.max));
     }
 
-    /// Arms the timer for the next cull as the settings say.
+    /// Arms the timer of the next cull, by the settings.
     pub fn arm_cull(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         let pool = &mut self.pools[id.index()];
         pool.cull.take().into_iter().for_each(|timer| step.timers.cancel(timer));
@@ -390,13 +406,13 @@ impl Pools {
         pool.cull = (interval > Span::ZERO).then(|| step.timers.arm(step.now + interval, Timer::Cull(id)));
     }
 
-    /// Arms the timer for the next cull again, which has fired.
+    /// Arms the timer of the next cull again after it has fired.
     pub fn rearm_cull(&mut self, id: PoolId, after: Span, step: &mut Step<'_, '_>) {
         let cull = &mut self.pools[id.index()].cull;
         cull.replace(step.timers.arm(step.now + after, Timer::Cull(id))).into_iter().for_each(TimerId::fired);
     }
 
-    /// Arms the timer for when the first unclean member has waited for too long.
+    /// Arms the timer for the time at which the first unclean member has waited for too long.
     pub fn set_unclean_until(&mut self, id: PoolId, until: Option<Time>, step: &mut Step<'_, '_>) {
         let armed = &mut self.pools[id.index()].unclean_until;
         if until != armed.as_ref().map(|(until, _)| *until) {
@@ -421,6 +437,7 @@ impl Pool {
         Pool {
             name,
             group: None,
+            joined: 0,
             is_leaving: false,
             is_from_file: false,
             is_removed: false,

@@ -1,5 +1,6 @@
 //! Requests of providers, cleaners and operators about members, and the loss of a provider.
 
+use super::lending::Outcome;
 use super::lifecycle::{Cause, FailedBy};
 use super::*;
 
@@ -51,7 +52,8 @@ impl State {
         Ok(())
     }
 
-    /// Gives a provider with its members to another connection of the same session. The one before is closed, if it is still there.
+    /// Passes a provider with its members to another connection of the same session. The previous one is closed, if it
+    /// is still open.
     fn replace_conn(&mut self, id: AgentId, conn: ConnId, step: &mut Step<'_, '_>) {
         let Agent { pool, .. } = *self.agents.get(id);
         let before = self.agents.get(id).conn();
@@ -59,7 +61,7 @@ impl State {
             return;
         }
         if let Some((cleaner, _)) = self.agents.serving(conn) {
-            // The connection cleans for the pool, and goes on as both.
+            // The connection already cleans for the pool, and goes on as both.
             self.members.take_from_cleaner(pool, cleaner, step);
             self.agents.unlist(cleaner);
             self.agents.set_lost(cleaner, None);
@@ -78,7 +80,7 @@ impl State {
         self.pools.reconsider(pool);
     }
 
-    /// Asks the new connection of a provider anew for what the one before was asked, and frees a member that was suspended.
+    /// Repeats the pending requests about a member to the new connection of its provider, and frees a suspended member.
     pub(super) fn resume_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         let Settings { stop_timeout, check_timeout, .. } = self.pool(self.member(id).pool).settings;
         let Some(conn) = self.conn_of(id) else { return };
@@ -97,7 +99,7 @@ impl State {
         }
     }
 
-    /// Fails the starts under way of a connection that goes, without a backoff, and forgets all of its starts.
+    /// Fails the starts under way of a connection that ends, without a backoff, and removes all of its starts.
     fn fail_starts(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         for start in self.starts.of_conn(conn).collect::<Vec<_>>() {
             if let Some(pool) = self.starts.end(start, step) {
@@ -153,7 +155,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns whether a pool has room for one more member, where `known` has its name already.
+    /// Checks that a pool has room for one more member, and that its name is new: `known` is None.
     pub(super) fn check_room(&self, pool: PoolId, known: Option<MemberId>) -> Result<(), Refusal> {
         if !self.has_slot(pool) {
             return Err(Refusal::PoolFull);
@@ -164,7 +166,7 @@ impl State {
         if self.has_room() { Ok(()) } else { Err(Refusal::TooMany) }
     }
 
-    /// Gives a member of a lost provider to another one, and frees it if it was suspended.
+    /// Passes a member of a lost provider to another one, and frees it if it was suspended.
     fn adopt(&mut self, id: MemberId, agent: AgentId, attributes: Attributes, step: &mut Step<'_, '_>) {
         let Member { pool, owner, born, .. } = *self.member(id);
         self.disown(id, step);
@@ -198,7 +200,7 @@ impl State {
         Ok(())
     }
 
-    /// Ends a member without a replacement. One in use leaves when it is returned, or at once if `now`.
+    /// Ends a member without a replacement. A member in use leaves at its return, or at once if `now`.
     pub(super) fn withdraw_member(&mut self, id: MemberId, now: bool, step: &mut Step<'_, '_>) {
         if self.phase_of(id) == PhaseKind::InUse && !now {
             self.members.set_leaving(id, true);
@@ -243,28 +245,26 @@ impl State {
 
     /// Ends a dead member in any phase, or puts a fixed one into quarantine.
     fn end_dead_member(&mut self, id: MemberId, conn: ConnId, step: &mut Step<'_, '_>) {
+        let outcome = Outcome::Failed(Stat::Died, FailedBy("dead", ", says ", (step.peer)(conn)));
         if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, Lost::Died, step);
+            self.lose_lease(lease, Lost::Died, &outcome, step);
         }
         match self.phase_of(id) {
             PhaseKind::Stopping => self.drop_member(id, step),
             PhaseKind::Quarantined => {}
-            _ if self.member(id).owner == MemberOwner::Fixed => {
-                let by = FailedBy("dead", ", says ", (step.peer)(conn));
-                self.fail_member(id, Stat::Died, by, step);
-            }
+            _ if self.member(id).owner == MemberOwner::Fixed => self.conclude(id, outcome, step),
             _ => self.member_died(id, step),
         }
     }
 
-    /// Remembers that a provider may still say that a member is stopped, which was not in time.
+    /// Remembers that a provider may still report a member as stopped that it did not stop in time.
     pub(super) fn remember_stop(&mut self, id: MemberId) {
         if let Some(conn) = self.conn_of(id) {
             self.agents.remember_late_stop(conn, self.members.get(id).name.clone());
         }
     }
 
-    /// Fails the starts of a connection that goes, and ends its members or suspends them for `provider_grace`.
+    /// Fails the starts of a connection that ends, and ends its members or suspends them for `provider_grace`.
     pub(super) fn lose_agent(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let agent = self.agents.serving(conn);
         self.fail_starts(conn, step);
@@ -282,7 +282,8 @@ impl State {
         self.pools.reconsider(pool);
     }
 
-    /// Ends the members of a lost provider, suspends them for its grace, or goes on with them for its new connection, in the background.
+    /// Ends the members of a lost provider, suspends them for its grace, or passes them to its new connection, in the
+    /// background.
     fn end_lost_members(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         if self.agents.get(id).is_pending {
             return self.agents.set_to_suspend(id, self.members.of_agent(id));
@@ -294,13 +295,13 @@ impl State {
     /// Ends the members of a lost provider that were not adopted in its grace.
     pub(super) fn grace_is_over(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         self.agents.end_grace(id);
-        // Background work that is about to suspend them ends them instead.
+        // Pending background work that would suspend them ends them instead.
         if !self.agents.get(id).is_pending {
             self.end_lost_members(id, step);
         }
     }
 
-    /// Makes a connection a provider and cleaner no longer, as if it were lost.
+    /// Ends the work of a connection as a provider and cleaner, as if it were lost.
     pub fn stop_providing(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         self.lose_agent(conn, step);
         self.settle(step);
@@ -351,13 +352,17 @@ impl State {
         let id = self.find_member(named, step)?;
         step.tell(conn, What::Ok);
         if self.phase_of(id) == phase {
+            if phase == PhaseKind::Held {
+                // One that is held until another comes back may be held for a time behind that.
+                self.members.take_hold(id);
+            }
             self.leave_state(id, step);
             self.release_member(id, Cause::Other, step);
         }
         Ok(())
     }
 
-    /// `HOLD pool member seconds [note]`. A member that is not free is held when it comes free.
+    /// `HOLD pool member seconds [note]`. A member that is not free is held when it becomes free.
     pub(super) fn hold(
         &mut self,
         conn: ConnId,

@@ -5,14 +5,14 @@ use crate::stats::{Times, misses_of};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 
-/// Holder of a lease, as operators see it.
+/// Holder of a lease, for operators.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Holder {
     /// A connection without a name.
     Connection(ConnId),
-    /// The name of the connection, or in versions 1 and 2 of the handover the address of one that is gone.
+    /// Name of the connection, or in versions 1 and 2 of the handover the address of one that has ended.
     Name(Arc<[u8]>),
-    /// The address of a connection that is gone.
+    /// Address of a connection that has ended.
     Address(Arc<[u8]>),
 }
 
@@ -26,7 +26,7 @@ impl Holder {
     }
 }
 
-/// The figures of a pool.
+/// Figures of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "they have the names that they have on the wire")]
 pub struct Utilization {
@@ -59,36 +59,38 @@ impl Utilization {
     }
 }
 
-/// One pool in a list.
+/// Pool in a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolRow<'a> {
-    /// Its name.
+    /// Name.
     pub name: &'a [u8],
-    /// Its group's name.
+    /// Name of its group.
     pub group: Option<&'a [u8]>,
-    /// Its figures.
+    /// Figures.
     pub figures: Utilization,
 }
 
-/// A pool with its statistics.
+/// Pool with its statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolReport<'a> {
-    /// Its name, group and figures.
+    /// Name, group and figures.
     pub row: PoolRow<'a>,
-    /// Its statistics.
+    /// Statistics.
     pub figures: &'a Figures<Stat>,
-    /// Its durations.
+    /// Durations.
     pub times: &'a Times,
+    /// Time after which a member counts as held for long; zero: never.
+    pub warn_hold: Span,
 }
 
-/// One member in a list.
+/// Member in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberRow<'a> {
-    /// Its name.
+    /// Name.
     pub name: &'a [u8],
-    /// Its state, as in the protocol.
+    /// State, as in the protocol.
     pub state: &'static str,
-    /// Its holder; `-` when it is not in use.
+    /// Holder; `-` if it is not in use.
     pub holder: String,
     /// Time since it was started or added.
     pub age: Span,
@@ -96,12 +98,14 @@ pub struct MemberRow<'a> {
     pub idle: Span,
     /// Number of its leases.
     pub uses: u32,
-    /// True when it is held for longer than `warn_hold`.
+    /// True if it is held for longer than `warn_hold`.
     pub is_long: bool,
-    /// For how long its holder has had it, and the number of its lease.
+    /// Time for which its holder has had it, and the number of its lease.
     pub held: Option<(Span, u64)>,
     /// Reason why it is kept out, if it is.
     pub kept_out: Option<KeptOut<'a>>,
+    /// Attributes.
+    pub attributes: Option<&'a Attributes>,
 }
 
 impl State {
@@ -109,7 +113,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// When there is no such pool.
+    /// Fails if there is no such pool.
     pub fn utilization(&self, pool: &[u8]) -> Result<Utilization, Refusal> {
         Ok(self.utilization_of(self.pools.find(pool)?))
     }
@@ -140,7 +144,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// When there is no such pool.
+    /// Fails if there is no such pool.
     pub fn members_after(
         &self,
         pool: &[u8],
@@ -170,12 +174,15 @@ impl State {
             is_long: warn_hold > Span::ZERO && lease.is_some_and(|lease| now.since(lease.since) > warn_hold),
             held: lease.map(|lease| (now.since(lease.since), lease.number)),
             kept_out: self.kept_out(id, now),
+            attributes: self.members.attributes(id).map(|attributes| &**attributes),
         }
     }
 
-    /// Returns at most `most` pools: those with the most takes, refused ones among them, first, and by name where that is equal.
+    /// Returns at most `most` pools: those with the most takes, including refused ones, first, and by name among
+    /// equals.
     pub fn busiest(&self, most: usize) -> Vec<PoolReport<'_>> {
-        let asked = |id: PoolId| self.pool(id).figures.of(Stat::Takes) + misses_of(&self.pool(id).figures);
+        let asked =
+            |id: PoolId| self.pool(id).figures.of(Stat::Takes).saturating_add(misses_of(&self.pool(id).figures));
         let by_name = self.pools.after(None).enumerate();
         let mut order: Vec<(Reverse<u64>, usize, PoolId)> =
             by_name.map(|(n, id)| (Reverse(asked(id)), n, id)).collect();
@@ -191,14 +198,14 @@ impl State {
     ///
     /// # Errors
     ///
-    /// When there is no such pool.
+    /// Fails if there is no such pool.
     pub fn report_of_name(&self, pool: &[u8]) -> Result<PoolReport<'_>, Refusal> {
         Ok(self.report_of(self.pools.find(pool)?))
     }
 
     fn report_of(&self, id: PoolId) -> PoolReport<'_> {
-        let Pool { figures, times, .. } = self.pool(id);
-        PoolReport { row: self.pool_row(id), figures, times }
+        let Pool { figures, times, settings, .. } = self.pool(id);
+        PoolReport { row: self.pool_row(id), figures, times, warn_hold: settings.warn_hold }
     }
 
     pub(super) fn pool_row(&self, id: PoolId) -> PoolRow<'_> {
@@ -207,7 +214,7 @@ impl State {
         PoolRow { name, group, figures: self.utilization_of(id) }
     }
 
-    /// Returns the statistics of all pools together, those that are gone among them.
+    /// Returns the statistics of all pools together, including dropped ones.
     pub fn counted_in_all(&self) -> Figures<Stat> {
         self.pools.all_figures()
     }
@@ -254,8 +261,8 @@ impl State {
         self.leases.knows(conn) || self.waiters.of_conn(conn).is_some() || self.agents.knows(conn)
     }
 
-    /// Returns whether there is no trace of any connection. Pools stay, with fixed members, leases that have a token, and the members
-    /// of lost providers for their grace.
+    /// Returns true if there is no trace of any connection. Pools stay, with fixed members, leases that have a token,
+    /// and the members of lost providers for their grace.
     pub fn knows_nobody(&self) -> bool {
         self.waiters.is_empty()
             && self.starts.is_empty()

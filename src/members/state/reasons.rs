@@ -1,17 +1,17 @@
-//! Reasons why members are kept out, as operators see them.
+//! Reasons for which members are kept out, for operators.
 
 use super::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Number of bytes that are kept of what an operator says.
+/// Most bytes of an operator's note that are kept.
 const LONGEST_NOTE: usize = 200;
 
-/// Reason why a member is kept out, or will be when it comes free.
+/// Reason why a member is kept out, or will be when it becomes free.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Reason {
     pub why: Cow<'static, [u8]>,
-    /// Name or address of the peer that caused it; empty if there is none.
+    /// Name or address of the peer that caused it; empty without one.
     pub by: Box<[u8]>,
 }
 
@@ -42,11 +42,11 @@ pub(super) fn reason_of(kind: PhaseKind) -> &'static str {
 /// Reason why a member is not handed out, though it is not in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeptOut<'a> {
-    /// The reason, in words.
+    /// Reason, in words.
     pub why: &'a [u8],
-    /// Name or address of the peer that caused it; empty if it is not known.
+    /// Name or address of the peer that caused it; empty if unknown.
     pub by: &'a [u8],
-    /// For how long.
+    /// Time since then.
     pub since: Span,
 }
 

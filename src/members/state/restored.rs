@@ -1,144 +1,213 @@
-//! Restoring of what another process saved. It refuses records that contradict each other.
+//! Restoring of a handover. It refuses records that contradict each other.
 
+use super::members::NamedMembers;
 use super::saved::*;
 use super::*;
+use poolcounter_core::record::{BlockReader, Reader, take_difference, take_number};
 use poolcounter_service::contract::Unreadable;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
-/// The present ids of saved ones.
+/// Most members for which room is made before they are read: some hundred MiB.
+const MOST_ROOM: usize = 1 << 20;
+
+/// Places ids, which are keys of a slab, in their order in a table: neighbours there are read together. The tags are in
+/// the highest bits.
 #[derive(Default)]
-struct Ids {
-    pools: HashMap<PoolId, PoolId>,
-    agents: HashMap<AgentId, AgentId>,
-    holdings: HashMap<HoldingId, HoldingId>,
-    members: HashMap<MemberId, MemberId>,
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("an id is a number of 32 bits");
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        let tag = u64::from(id.wrapping_mul(0x9e37_79b9) >> 25);
+        self.0 = u64::from(id) | tag << 57;
+    }
 }
 
-/// A state that is being restored. Each method returns None when the record contradicts the others.
+type ById<K, T> = HashMap<K, T, BuildHasherDefault<IdHasher>>;
+
+/// Present ids by saved ones.
+#[derive(Default)]
+struct Ids {
+    pools: ById<PoolId, PoolId>,
+    agents: ById<AgentId, AgentId>,
+    holdings: ById<HoldingId, HoldingId>,
+    /// Members of versions 1 to 4; others keep the numbers that they have in the handover.
+    members: ById<MemberId, MemberId>,
+}
+
+/// State that is being restored. Each method returns None if the record contradicts the others.
 struct Reading<'a> {
     state: &'a mut State,
     ids: Ids,
-    /// The background work of pools, which begins at the end.
+    /// True if members and leases are packed, which they are not in versions 1 to 4.
+    is_packed: bool,
+    /// Names of the members of each pool, in versions 1 to 4.
+    names: ById<PoolId, NamedMembers>,
+    /// Background work of pools, which begins at the end.
     tasks: Vec<BackgroundTask>,
 }
 
 impl State {
-    /// Continues with the records that another process saved.
+    /// Restores a handover. Members and leases are records among the others in versions 1 to 4, and packed since.
     ///
     /// # Errors
     ///
-    /// When they contradict each other.
+    /// Fails if it contradicts itself.
     pub fn restore(
         &mut self,
-        records: impl IntoIterator<Item = Record>,
+        saved: &mut Reader<'_>,
+        is_packed: bool,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Unreadable> {
         // Background work goes on later, as it would have.
         step.timers.exhaust_budget();
-        let mut reading = Reading::new(self);
-        for Record(saved) in records {
-            reading.read(saved, step).ok_or_else(|| {
-                Unreadable("members: a record refers to what there is not, or stands there twice".into())
-            })?;
+        let mut reading =
+            Reading { state: self, ids: Ids::default(), is_packed, names: ById::default(), tasks: Vec::new() };
+        reading.read_records(saved, step)?;
+        if is_packed {
+            reading.read_members(saved, step)?;
+            reading.read_leases(saved, step)?;
+            reading.read_records(saved, step)?;
         }
-        reading.finish();
+        reading.finish().ok_or_else(contradiction)?;
         self.settle(step);
         Ok(())
     }
 }
 
-impl<'a> Reading<'a> {
-    fn new(state: &'a mut State) -> Self {
-        Reading { state, ids: Ids::default(), tasks: Vec::new() }
+fn contradiction() -> Unreadable {
+    Unreadable("members: a record refers to what there is not, or stands there twice".into())
+}
+
+impl Reading<'_> {
+    fn read_records(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
+        while let Some(record) = saved.take()? {
+            self.read(record, step).ok_or_else(contradiction)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the packed members.
+    fn read_members(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
+        let mut blocks = BlockReader::new(saved);
+        while let Some((saved_pool, count)) = blocks.next(|bytes| Some((take_number(bytes)?, take_number(bytes)?)))? {
+            let saved_pool = index_of(saved_pool).map(PoolId::from_index).ok_or_else(contradiction)?;
+            let pool = *self.ids.pools.get(&saved_pool).ok_or_else(contradiction)?;
+            let first = self.state.members.len();
+            let room = usize::try_from(count).map_or(MOST_ROOM, |count| count.min(MOST_ROOM));
+            self.state.members.reserve(room);
+            let (mut unpacker, mut names) = (MemberUnpacker::new(saved_pool, first), NamedMembers::with_capacity(room));
+            for _ in 0..count {
+                let (name, member) = blocks.take(|bytes| unpacker.unpack(bytes))?;
+                let id = self.add_member(name.clone(), member, pool, step).filter(|id| *id == member.id);
+                names.push((name, id.ok_or_else(contradiction)?));
+            }
+            self.state.members.restore_names(pool, names).then_some(()).ok_or_else(contradiction)?;
+            let mut next = first as u64;
+            for _ in 0..self.state.members.to_queue(pool) {
+                let number = blocks.take(|bytes| take_difference(bytes, next))?;
+                next = number.wrapping_add(1);
+                let id = index_of(number).map(MemberId::from_index);
+                let is_queued = id.is_some_and(|id| self.state.members.restore_queue(pool, id));
+                is_queued.then_some(()).ok_or_else(contradiction)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the packed leases.
+    fn read_leases(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
+        let (mut blocks, mut unpacker) = (BlockReader::new(saved), LeaseUnpacker::default());
+        while let Some((lease, rule)) = blocks.next(|bytes| unpacker.unpack(bytes))? {
+            let id = self.add_lease(lease, step).ok_or_else(contradiction)?;
+            rule.into_iter().for_each(|rule| self.state.leases.count_for_rule(id, rule));
+        }
+        self.state.leases.index_all();
+        Ok(())
     }
 
     /// Adds one record to the state.
     fn read(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Option<()> {
-        let state = &mut *self.state;
         match saved {
             Saved::Numbers { lease, arrival, start, past } => {
-                state.pools.restore_past(&past);
-                state.leases.number_from(lease);
-                state.waiters.number_from(arrival);
-                state.starts.number_from(start);
+                self.state.pools.restore_past(&past);
+                self.state.leases.number_from(lease);
+                self.state.waiters.number_from(arrival);
+                self.state.starts.number_from(start);
             }
             Saved::Pool(saved) => self.read_pool(*saved, step)?,
-            Saved::Group { name, pools } => {
-                state.pools.find_or_add_group(&name);
-                for pool in pools {
-                    let id = *self.ids.pools.get(&pool)?;
-                    state.pool(id).group.is_none().then_some(())?;
-                    state.pools.join_group(id, &name);
-                    state.pools.touch(id);
-                }
-            }
+            Saved::Group { name, pools } => self.read_group(&name, &pools)?,
             Saved::Agent(saved) => self.read_agent(&saved, step)?,
             Saved::Holding { id, address, is_bye } => {
-                self.ids.holdings.insert(id, state.leases.restore_holding(address, is_bye));
+                self.ids.holdings.insert(id, self.state.leases.restore_holding(address, is_bye));
             }
             Saved::Member(saved) => self.read_member(*saved, step)?,
             Saved::Lease(saved) => self.read_lease(saved, step)?,
             Saved::Waiter(saved) => self.read_waiter(*saved, step)?,
             Saved::Start { number, conn, pool_name, since, under_way } => {
                 let under_way = match under_way {
-                    Some((agent, until)) => {
-                        let agent = *self.ids.agents.get(&agent)?;
-                        Some((state.agents.get(agent).pool, agent, until))
-                    }
+                    Some((agent, until)) => Some((self.agent(agent)?, until)),
                     None => None,
                 };
-                state.starts.insert(number, conn, pool_name, since, under_way, step).then_some(())?;
+                let under_way = under_way.map(|(agent, until)| (self.state.agents.get(agent).pool, agent, until));
+                self.state.starts.insert(number, conn, pool_name, since, under_way, step).then_some(())?;
             }
-            Saved::Rule { lease, rule } => {
-                let lease = state.leases.find(lease)?;
-                let token = state.leases.get(lease).token.as_ref()?;
-                token.rule.is_none().then_some(())?;
-                state.leases.count_for_rule(lease, rule.into());
-            }
+            Saved::Rule { lease, rule } => self.read_rule(lease, rule)?,
             Saved::Backoff { agent, until, next, failed } => {
-                let agent = *self.ids.agents.get(&agent)?;
+                let agent = self.agent(agent)?;
                 let timer = until.map(|until| step.timers.arm(until, Timer::Backoff(agent)));
-                state.agents.restore_backoff(agent, Backoff::restored(timer, next, failed)).then_some(())?;
+                self.state.agents.restore_backoff(agent, Backoff::restored(timer, next, failed)).then_some(())?;
             }
-            Saved::Session { agent, name } => {
-                let agent = *self.ids.agents.get(&agent)?;
-                state.agents.set_session(agent, name).then_some(())?;
-            }
-            Saved::Proven { member } => state.members.set_proven(*self.ids.members.get(&member)?),
-            Saved::Reason { member, since, reason } => {
-                let member = *self.ids.members.get(&member)?;
-                let kind = state.phase_of(member);
-                (kind != PhaseKind::Orphaned && PhaseKind::KEPT_OUT.contains(&kind)).then_some(())?;
-                state.members.set_reason(member, since, reason);
-            }
-            Saved::Hold { member, reason } => {
-                let member = *self.ids.members.get(&member)?;
-                let (span, _) = state.members.take_hold(member)?;
-                state.members.set_hold(member, span, reason);
-            }
-            Saved::Awaiting { held, used } => {
-                let (held, used) = (*self.ids.members.get(&held)?, *self.ids.members.get(&used)?);
-                let is_used = state.phase_of(used) == PhaseKind::InUse;
-                (is_used && matches!(state.member(held).phase, MemberPhase::Held(None))).then_some(())?;
-                state.members.awaited().add(held, used);
-            }
-            Saved::RemoveGroup { name, graceful, left } => {
-                self.tasks.push(BackgroundTask::RemoveGroup(state.pools.find_group(&name)?, graceful, left));
-            }
+            Saved::Session { agent, name } => self.state.agents.set_session(self.agent(agent)?, name).then_some(())?,
             Saved::Lost { agent, at, address } => {
-                state.agents.note_lost(*self.ids.agents.get(&agent)?, at, address).then_some(())?;
+                self.state.agents.note_lost(self.agent(agent)?, at, address).then_some(())?;
+            }
+            Saved::Proven { member } => self.state.members.set_proven(self.member(member)?),
+            Saved::Reason { member, since, reason } => self.read_reason(member, since, reason)?,
+            Saved::Hold { member, reason } => {
+                let member = self.member(member)?;
+                let (span, _) = self.state.members.take_hold(member)?;
+                self.state.members.set_hold(member, span, reason);
+            }
+            Saved::Awaiting { held, used } => self.read_awaiting(held, used)?,
+            Saved::RemoveGroup { name, graceful, left } => {
+                let group = self.state.pools.find_group(&name)?;
+                let before = self.state.pools.joined_before(group, left);
+                self.tasks.push(BackgroundTask::RemoveGroup(group, graceful, before));
             }
             Saved::Client { conn, name, late_stops } => {
-                state.leases.set_name(conn, name);
-                late_stops.into_iter().for_each(|member| state.agents.remember_late_stop(conn, member));
+                self.state.leases.set_name(conn, name);
+                late_stops.into_iter().for_each(|member| self.state.agents.remember_late_stop(conn, member));
             }
         }
         Some(())
     }
 
-    /// Begins the background work that was under way.
-    fn finish(self) {
+    fn agent(&self, saved: AgentId) -> Option<AgentId> {
+        self.ids.agents.get(&saved).copied()
+    }
+
+    fn member(&self, saved: MemberId) -> Option<MemberId> {
+        match self.is_packed {
+            true => self.state.members.find(saved).map(|_| saved),
+            false => self.ids.members.get(&saved).copied(),
+        }
+    }
+
+    /// Names the members, and starts the background work that was under way.
+    fn finish(self) -> Option<()> {
         let state = self.state;
+        for (pool, names) in self.names {
+            state.members.restore_names(pool, names).then_some(())?;
+        }
         for (id, _) in state.leases.left_holdings() {
             state.background.push(BackgroundTask::Holding(id));
         }
@@ -159,6 +228,7 @@ impl<'a> Reading<'a> {
                 state.background.push(BackgroundTask::EndGroup(group));
             }
         }
+        Some(())
     }
 
     fn read_pool(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<()> {
@@ -172,6 +242,17 @@ impl<'a> Reading<'a> {
         ];
         self.tasks.extend(tasks.into_iter().flatten());
         self.ids.pools.insert(saved_id, id);
+        Some(())
+    }
+
+    fn read_group(&mut self, name: &Arc<[u8]>, pools: &[PoolId]) -> Option<()> {
+        self.state.pools.find_or_add_group(name);
+        for pool in pools {
+            let id = *self.ids.pools.get(pool)?;
+            self.state.pool(id).group.is_none().then_some(())?;
+            self.state.pools.join_group(id, name);
+            self.state.pools.touch(id);
+        }
         Some(())
     }
 
@@ -191,14 +272,28 @@ impl<'a> Reading<'a> {
     }
 
     fn read_member(&mut self, mut saved: SavedMember, step: &mut Step<'_, '_>) -> Option<()> {
-        let state = &mut *self.state;
         let pool = *self.ids.pools.get(&saved.pool)?;
+        let id = self.add_member(saved.name.clone(), &mut saved, pool, step)?;
+        self.state.members.restore_queue(pool, id);
+        self.ids.members.insert(saved.id, id);
+        self.names.entry(pool).or_default().push((saved.name, id));
+        Some(())
+    }
+
+    /// Adds a member that is found by its name later, and is in no queue yet.
+    fn add_member(
+        &mut self,
+        name: Arc<[u8]>,
+        saved: &mut SavedMember,
+        pool: PoolId,
+        step: &mut Step<'_, '_>,
+    ) -> Option<MemberId> {
+        let state = &mut *self.state;
         let owner = match saved.owner {
             SavedOwner::Fixed => MemberOwner::Fixed,
             SavedOwner::Agent(agent) => MemberOwner::Agent(*self.ids.agents.get(&agent)?),
         };
-        let id = state.members.restore(&mut saved, pool, owner, step.now)?;
-        self.ids.members.insert(saved.id, id);
+        let id = state.members.restore(name, saved, pool, owner, step.now);
         let mut arm = |at| step.timers.arm(at, Timer::Phase(id));
         let phase = match saved.phase {
             SavedPhase::Free(at) => MemberPhase::Free(at.map(arm)),
@@ -217,24 +312,56 @@ impl<'a> Reading<'a> {
         if let MemberOwner::Agent(agent) = owner {
             state.agents.backoff(agent).add(id, saved.born);
         }
-        state.members.enter_state(id, phase);
+        state.members.set_phase(id, phase);
         state.members.arm_life(id, &state.pools.get(pool).settings, step);
         state.pools.touch(pool);
-        Some(())
+        Some(id)
     }
 
     fn read_lease(&mut self, saved: SavedLease, step: &mut Step<'_, '_>) -> Option<()> {
-        let state = &mut *self.state;
-        let member = *self.ids.members.get(&saved.member)?;
-        (state.phase_of(member) == PhaseKind::Orphaned).then_some(())?;
+        self.state.leases.find(saved.number).is_none().then_some(())?;
+        let id = self.add_lease(saved, step)?;
+        self.state.leases.index(id);
+        Some(())
+    }
+
+    /// Adds a lease that is found by its number and token later.
+    fn add_lease(&mut self, saved: SavedLease, step: &mut Step<'_, '_>) -> Option<LeaseId> {
+        let member = self.member(saved.member)?;
         let left = match (saved.conn, saved.left) {
             (None, Some(left)) => Some(*self.ids.holdings.get(&left)?),
             _ => None,
         };
+        let state = &mut *self.state;
+        (state.phase_of(member) == PhaseKind::Orphaned).then_some(())?;
         let pool = state.member(member).pool;
-        let id = state.leases.restore(SavedLease { member, left, ..saved }, pool)?;
+        let id = state.leases.restore(SavedLease { member, left, ..saved }, pool);
         state.members.enter_state(member, MemberPhase::InUse(id));
         state.arm_lease(id, step);
+        Some(id)
+    }
+
+    fn read_rule(&mut self, lease: u64, rule: String) -> Option<()> {
+        let lease = self.state.leases.find(lease)?;
+        let token = self.state.leases.get(lease).token.as_ref()?;
+        token.rule.is_none().then_some(())?;
+        self.state.leases.count_for_rule(lease, rule.into());
+        Some(())
+    }
+
+    fn read_reason(&mut self, member: MemberId, since: Time, reason: Reason) -> Option<()> {
+        let member = self.member(member)?;
+        let kind = self.state.phase_of(member);
+        (kind != PhaseKind::Orphaned && PhaseKind::KEPT_OUT.contains(&kind)).then_some(())?;
+        self.state.members.set_reason(member, since, reason);
+        Some(())
+    }
+
+    fn read_awaiting(&mut self, held: MemberId, used: MemberId) -> Option<()> {
+        let (held, used) = (self.member(held)?, self.member(used)?);
+        let is_used = self.state.phase_of(used) == PhaseKind::InUse;
+        (is_used && matches!(self.state.member(held).phase, MemberPhase::Held(None))).then_some(())?;
+        self.state.members.awaited().add(held, used);
         Some(())
     }
 

@@ -1,15 +1,24 @@
-//! Handover format of the state, one record each: written by a process that ends, read by the one that takes over. It is independent of
-//! the tables, so that these can change. It cannot itself, without a new version of the handover.
+//! Handover format of the state: written by a process that ends, read by its successor. It is independent of the
+//! tables, so that these can change. The format cannot change without a new version of the handover.
+//!
+//! First come records without members and leases, then all [`members`] and all [`leases`] in packed form, then the
+//! records that refer to these. A record follows those that it refers to by their saved ids.
+
+mod leases;
+mod members;
+
+pub(super) use leases::{LeaseUnpacker, SavedLease};
+pub(super) use members::{MemberUnpacker, SavedMember, SavedOwner, SavedPhase, index_of};
 
 use super::starts::Start;
 use super::*;
 use crate::stats::Times;
+use members::MemberNumbers;
+use poolcounter_core::record::Writer;
 use serde::{Deserialize, Serialize};
+use std::io;
 
-/// One saved entry. A record is behind those that it refers to by their saved ids.
-#[derive(Serialize, Deserialize)]
-pub struct Record(pub(super) Saved);
-
+/// Saved entry.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Saved {
     Numbers {
@@ -29,7 +38,11 @@ pub(super) enum Saved {
         address: Arc<[u8]>,
         is_bye: bool,
     },
+    /// Member of versions 1 to 4.
+    #[serde(skip_serializing)]
     Member(Box<SavedMember>),
+    /// Lease of versions 1 to 4.
+    #[serde(skip_serializing)]
     Lease(SavedLease),
     Waiter(Box<SavedWaiter>),
     Start {
@@ -44,24 +57,24 @@ pub(super) enum Saved {
         name: Option<Arc<[u8]>>,
         late_stops: Vec<Arc<[u8]>>,
     },
-    /// The rule for which a lease with a token counts. Version 1 has none of these.
+    /// Rule for which a lease with a token counts, in versions 2 to 4.
     Rule {
         lease: u64,
         rule: String,
     },
-    /// The backoff of a provider, behind the provider. Versions 1 and 2 have none of these and of those that follow.
+    /// Backoff of a provider, behind the provider. Versions 1 and 2 have none of these and of those that follow.
     Backoff {
         agent: AgentId,
         until: Option<Time>,
         next: Span,
         failed: Option<Time>,
     },
-    /// The session of a provider, behind the provider.
+    /// Session of a provider, behind the provider.
     Session {
         agent: AgentId,
         name: Arc<[u8]>,
     },
-    /// A young member that was returned in good state.
+    /// Young member that was returned in good state, in versions 3 and 4.
     Proven {
         member: MemberId,
     },
@@ -71,23 +84,23 @@ pub(super) enum Saved {
         since: Time,
         reason: Reason,
     },
-    /// Reason why a member is held when it comes free, behind the member.
+    /// Reason why a member will be held when it becomes free, behind the member.
     Hold {
         member: MemberId,
         reason: Reason,
     },
-    /// A member that is held until another one comes back, behind the leases.
+    /// Member that is held until another one is returned, behind the leases.
     Awaiting {
         held: MemberId,
         used: MemberId,
     },
-    /// The first pools of a group are being removed.
+    /// Group whose first pools are being removed.
     RemoveGroup {
         name: Arc<[u8]>,
         graceful: bool,
         left: usize,
     },
-    /// When and where a provider was lost, behind the provider.
+    /// Time of a provider's loss, and its address, behind the provider.
     Lost {
         agent: AgentId,
         at: Time,
@@ -107,7 +120,7 @@ pub(super) struct SavedPool {
     pub is_retiming: bool,
     pub is_behind: bool,
     pub owed: u32,
-    /// The backoff of the pool, which versions 1 and 2 have.
+    /// Backoff of the pool, which versions 1 and 2 have.
     pub backoff: Option<Time>,
     pub next_backoff: Span,
     pub cull: Option<Time>,
@@ -126,7 +139,7 @@ pub(super) struct SavedAgent {
     pub is_pending: bool,
 }
 
-/// The state of a provider, with a deadline in place of its timer.
+/// State of a provider, with a deadline in place of its timer.
 #[derive(Serialize, Deserialize)]
 pub(super) enum SavedProviderState {
     Serves(ConnId),
@@ -136,64 +149,9 @@ pub(super) enum SavedProviderState {
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct SavedMember {
-    pub id: MemberId,
-    pub pool: PoolId,
-    pub name: Arc<[u8]>,
-    pub attributes: Attributes,
-    pub owner: SavedOwner,
-    pub born: Time,
-    pub since: Time,
-    pub proved: Time,
-    pub uses: u32,
-    pub share: u16,
-    pub is_leaving: bool,
-    pub is_from_file: bool,
-    pub hold: Option<Span>,
-    pub phase: SavedPhase,
-}
-
-#[derive(Serialize, Deserialize)]
-pub(super) enum SavedOwner {
-    Fixed,
-    Agent(AgentId),
-}
-
-/// A phase with a deadline in place of its timer.
-#[derive(Serialize, Deserialize)]
-pub(super) enum SavedPhase {
-    Free(Option<Time>),
-    Checking(Time),
-    InUse,
-    Stopping(Time),
-    /// Its deadline follows from the rest.
-    Unclean(Option<Time>),
-    Cleaning(AgentId, Time),
-    Quarantined(Option<Time>),
-    Held(Time),
-    Delayed(Time),
-    Orphaned,
-    /// Held until another member comes back. Versions 1 to 3 have none of these.
-    Awaiting,
-}
-
-#[derive(Serialize, Deserialize)]
-pub(super) struct SavedLease {
-    pub number: u64,
-    pub member: MemberId,
-    pub conn: Option<ConnId>,
-    /// The holding of a connection that is gone.
-    pub left: Option<HoldingId>,
-    pub holder: Holder,
-    pub since: Time,
-    pub is_reported: bool,
-    pub token: Option<(Token, Span, Time)>,
-}
-
-#[derive(Serialize, Deserialize)]
 pub(super) struct SavedWaiter {
     pub conn: ConnId,
-    /// The pool, or the group and the pool of its starts.
+    /// Pool, or the group and the pool of its starts.
     pub pool: Option<PoolId>,
     pub group: Option<Arc<[u8]>>,
     pub arrival: u64,
@@ -209,22 +167,29 @@ pub(super) struct SavedWaiter {
 }
 
 impl State {
-    /// Returns everything, with deadlines in place of timers.
-    pub fn save<'a>(&'a self, now: Time, timers: &'a Timers<'_, Timer>) -> impl Iterator<Item = Record> + 'a {
+    /// Writes the whole state, with deadlines in place of timers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be written.
+    pub fn save(&self, out: &mut Writer<'_>, now: Time, timers: &Timers<'_, Timer>) -> io::Result<()> {
+        self.save_pools(out, timers)?;
+        let numbers = self.save_members(out, now, timers)?;
+        self.save_leases(out, &numbers)?;
+        self.save_rest(out, &numbers, timers)
+    }
+
+    fn save_pools(&self, out: &mut Writer<'_>, timers: &Timers<'_, Timer>) -> io::Result<()> {
         let numbers = Saved::Numbers {
             lease: self.leases.next_number(),
             arrival: self.waiters.next_arrival(),
             start: self.starts.next_number(),
             past: self.pools.save_past(),
         };
-        let all_pools = || {
-            let nameless = self.pools.iter().filter(|(_, pool)| pool.is_removed);
-            self.pools.after(None).chain(nameless.map(|(id, _)| id))
-        };
-        let pools = all_pools().map(|id| self.save_pool(id, timers));
+        let pools = self.all_pools().map(|id| self.save_pool(id, timers));
         let groups = self.pools.groups();
         let groups = groups.map(|(_, group)| Saved::Group { name: group.name.clone(), pools: group.pools.clone() });
-        let agents = all_pools().flat_map(|id| self.agents.in_pool(id)).copied();
+        let agents = self.all_pools().flat_map(|id| self.agents.in_pool(id)).copied();
         let gone = self.agents.iter().filter(|(id, agent)| !self.agents.in_pool(agent.pool).contains(id));
         let agents = agents.chain(gone.map(|(id, _)| id)).map(|id| save_agent(id, self.agents.get(id), timers));
         let backoffs = self.agents.iter().filter_map(|(id, agent)| save_backoff(id, agent, timers));
@@ -237,35 +202,34 @@ impl State {
             address: holding.address.clone(),
             is_bye: holding.is_bye,
         });
-        let members = all_pools().flat_map(|id| self.members.in_order_of_queues(id));
-        let members = members.map(|id| self.save_member(id, timers));
-        let is_proven = move |member: &Member| member.is_proven() && now.since(member.born) < PROVEN_AGE;
-        let proven = self.members.iter().filter(move |(_, member)| is_proven(member)).map(|(id, _)| id);
-        let mut leases: Vec<LeaseId> = self.leases.iter().map(|(id, _)| id).collect();
-        leases.sort_unstable_by_key(|id| self.leases.get(*id).number);
-        let rules: Vec<Saved> = leases.iter().filter_map(|id| save_rule(self.leases.get(*id))).collect();
+        let records = [numbers].into_iter().chain(pools).chain(groups).chain(agents).chain(backoffs);
+        put_all(out, records.chain(sessions).chain(lost).chain(left))
+    }
+
+    /// Writes the records that refer to members and leases, and those that may come behind them.
+    fn save_rest(&self, out: &mut Writer<'_>, numbers: &MemberNumbers, timers: &Timers<'_, Timer>) -> io::Result<()> {
+        let reasons = self.members.reasons().map(|(member, (since, reason))| Saved::Reason {
+            member: numbers.of(*member),
+            since: *since,
+            reason: reason.clone(),
+        });
+        let holds = self.members.holds();
+        let holds = holds.map(|(member, (_, reason))| (numbers.of(*member), reason.clone()));
+        let holds = holds.map(|(member, reason)| Saved::Hold { member, reason });
+        let awaiting = self.members.awaiting();
+        let awaiting = awaiting.map(|(held, used)| Saved::Awaiting { held: numbers.of(held), used: numbers.of(used) });
         let mut waiters: Vec<&Waiter> = self.waiters.iter().map(|(_, waiter)| waiter).collect();
         waiters.sort_unstable_by_key(|waiter| waiter.arrival);
-        [numbers]
-            .into_iter()
-            .chain(pools)
-            .chain(groups)
-            .chain(agents)
-            .chain(backoffs)
-            .chain(sessions)
-            .chain(lost)
-            .chain(left)
-            .chain(members)
-            .chain(proven.map(|member| Saved::Proven { member }))
-            .chain(self.members.save_reasons())
-            .chain(leases.into_iter().map(|id| self.save_lease(id)))
-            .chain(rules)
-            .chain(self.members.awaiting().map(|(held, used)| Saved::Awaiting { held, used }))
-            .chain(waiters.into_iter().map(|waiter| self.save_waiter(waiter)))
-            .chain(self.starts.iter().map(|start| save_start(start, timers)))
-            .chain(self.save_clients())
-            .chain(self.background.tasks().filter_map(|task| self.save_task(task)))
-            .map(Record)
+        let waiters = waiters.into_iter().map(|waiter| self.save_waiter(waiter));
+        let starts = self.starts.iter().map(|start| save_start(start, timers));
+        let tasks = self.background.tasks().filter_map(|task| self.save_task(task));
+        let records = reasons.chain(holds).chain(awaiting).chain(waiters).chain(starts);
+        put_all(out, records.chain(self.save_clients()).chain(tasks))
+    }
+
+    fn all_pools(&self) -> impl Iterator<Item = PoolId> {
+        let nameless = self.pools.iter().filter(|(_, pool)| pool.is_removed);
+        self.pools.after(None).chain(nameless.map(|(id, _)| id))
     }
 
     fn save_pool(&self, id: PoolId, timers: &Timers<'_, Timer>) -> Saved {
@@ -291,59 +255,6 @@ impl State {
         }))
     }
 
-    fn save_member(&self, id: MemberId, timers: &Timers<'_, Timer>) -> Saved {
-        let member = self.member(id);
-        let at = |timer: &TimerId| timers.deadline(timer);
-        let phase = match &member.phase {
-            MemberPhase::Free(timer) => SavedPhase::Free(timer.as_ref().map(at)),
-            MemberPhase::Checking(timer) => SavedPhase::Checking(at(timer)),
-            MemberPhase::InUse(_) => SavedPhase::InUse,
-            MemberPhase::Stopping(timer) => SavedPhase::Stopping(at(timer)),
-            MemberPhase::Unclean => SavedPhase::Unclean(None),
-            MemberPhase::Cleaning { agent, timer } => SavedPhase::Cleaning(*agent, at(timer)),
-            MemberPhase::Quarantined(timer) => SavedPhase::Quarantined(timer.as_ref().map(at)),
-            MemberPhase::Held(timer) => {
-                timer.as_ref().map_or(SavedPhase::Awaiting, |timer| SavedPhase::Held(at(timer)))
-            }
-            MemberPhase::Delayed(timer) => SavedPhase::Delayed(at(timer)),
-            MemberPhase::Orphaned => SavedPhase::Orphaned,
-        };
-        let owner = match member.owner {
-            MemberOwner::Fixed => SavedOwner::Fixed,
-            MemberOwner::Agent(agent) => SavedOwner::Agent(agent),
-        };
-        Saved::Member(Box::new(SavedMember {
-            id,
-            pool: member.pool,
-            name: member.name.clone(),
-            attributes: self.members.attributes(id).map_or(Attributes::new(), |attributes| (**attributes).clone()),
-            owner,
-            born: member.born,
-            since: member.since,
-            proved: member.proved,
-            uses: member.uses,
-            share: member.share,
-            is_leaving: member.is_leaving,
-            is_from_file: member.is_from_file(),
-            hold: self.members.hold(id).map(|(span, _)| *span),
-            phase,
-        }))
-    }
-
-    fn save_lease(&self, id: LeaseId) -> Saved {
-        let lease = self.leases.get(id);
-        Saved::Lease(SavedLease {
-            number: lease.number,
-            member: lease.member,
-            conn: self.leases.conn_of(id),
-            left: lease.holding.filter(|_| self.leases.is_left(id)),
-            holder: lease.holder.clone(),
-            since: lease.since,
-            is_reported: lease.is_reported,
-            token: lease.token.as_ref().map(|token| (token.token, token.span, token.until)),
-        })
-    }
-
     fn save_waiter(&self, waiter: &Waiter) -> Saved {
         let group = match waiter.source {
             WaitSource::Pool(_) => None,
@@ -367,11 +278,12 @@ impl State {
     }
 
     fn save_task(&self, task: &BackgroundTask) -> Option<Saved> {
-        let BackgroundTask::RemoveGroup(group, graceful, left) = *task else { return None };
+        let BackgroundTask::RemoveGroup(group, graceful, before) = *task else { return None };
+        let left = self.pools.count_joined(group, before);
         Some(Saved::RemoveGroup { name: self.pools.group(group).name.clone(), graceful, left })
     }
 
-    /// Returns the names of connections, and the stops that they may still answer.
+    /// Returns the names of connections, and the stops that they may still report.
     fn save_clients(&self) -> impl Iterator<Item = Saved> {
         let conns = self.leases.conns().max(self.agents.conns());
         (0..conns).map(ConnId::from_index).filter_map(|conn| {
@@ -383,17 +295,11 @@ impl State {
     }
 }
 
-impl MemberTable {
-    /// Returns why members are kept out, and why they will be.
-    fn save_reasons(&self) -> impl Iterator<Item = Saved> {
-        let reasons = self.reasons().map(|(member, (since, reason))| Saved::Reason {
-            member: *member,
-            since: *since,
-            reason: reason.clone(),
-        });
-        let holds = self.holds().map(|(member, (_, reason))| Saved::Hold { member: *member, reason: reason.clone() });
-        reasons.chain(holds)
+fn put_all(out: &mut Writer<'_>, records: impl Iterator<Item = Saved>) -> io::Result<()> {
+    for record in records {
+        out.put(&Some(record))?;
     }
+    out.put(&None::<Saved>)
 }
 
 fn save_agent(id: AgentId, agent: &Agent, timers: &Timers<'_, Timer>) -> Saved {
@@ -410,11 +316,6 @@ fn save_agent(id: AgentId, agent: &Agent, timers: &Timers<'_, Timer>) -> Saved {
 fn save_backoff(agent: AgentId, of: &Agent, timers: &Timers<'_, Timer>) -> Option<Saved> {
     let (until, next, failed) = of.backoff.to_save(timers)?;
     Some(Saved::Backoff { agent, until, next, failed })
-}
-
-fn save_rule(lease: &Lease) -> Option<Saved> {
-    let rule = lease.token.as_ref()?.rule.as_deref()?;
-    Some(Saved::Rule { lease: lease.number, rule: rule.into() })
 }
 
 fn save_start(start: &Start, timers: &Timers<'_, Timer>) -> Saved {

@@ -3,7 +3,7 @@
 use poolcounter_core::id::Id;
 use std::marker::PhantomData;
 
-/// One row for each id. A row is at its default until it is written, and has to be again when its id is freed.
+/// Table of one row for each id. A row is at its default until it is written, and must be cleared when its id is freed.
 pub(super) struct SideTable<K, T> {
     rows: Vec<T>,
     blank: T,
@@ -23,7 +23,7 @@ impl<K: Id, T: Default> SideTable<K, T> {
         self.rows.get(id.index()).unwrap_or(&self.blank)
     }
 
-    /// Returns the row of an id, to be written.
+    /// Returns the row of an id, for changes.
     #[inline]
     pub fn get_mut(&mut self, id: K) -> &mut T {
         if id.index() >= self.rows.len() {

@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// Number of late starts that are remembered for a connection.
+/// Most late starts that are remembered for a connection.
 const MOST_LATE: usize = 1_024;
 
 pub(super) struct Start {
-    /// Its number in the protocol.
+    /// Number in the protocol.
     pub number: u64,
     pub conn: ConnId,
-    /// The name for a `!STOP`, when the pool may no longer exist.
+    /// Name of the pool for a `!STOP`, which is kept for a pool that no longer exists.
     pub pool_name: Arc<[u8]>,
     pub since: Time,
     pub progress: StartProgress,
@@ -105,7 +105,7 @@ impl Starts {
         *self.by_agent.get(agent)
     }
 
-    /// Returns the start that a connection calls by this number.
+    /// Returns the start of a connection with this number.
     pub fn find(&self, conn: ConnId, number: u64) -> Option<StartId> {
         self.by_conn.get(conn).as_ref()?.by_number.get(&number).copied()
     }
@@ -131,8 +131,8 @@ impl Starts {
         number
     }
 
-    /// Adds a start: with its pool, provider and deadline when it is under way, late otherwise. Returns false when the connection
-    /// has one of this number.
+    /// Adds a start: with its pool, provider and deadline if it is under way, late otherwise. Returns false if the
+    /// connection has one of this number.
     pub fn insert(
         &mut self,
         number: u64,
@@ -160,7 +160,7 @@ impl Starts {
         of_conn.by_number.insert(number, id).is_none()
     }
 
-    /// Makes a start late if it is under way, and returns its pool then.
+    /// Marks a start under way as late, and returns its pool.
     pub fn end(&mut self, id: StartId, step: &mut Step<'_, '_>) -> Option<PoolId> {
         let (pool, _, timer) = self.stop(id)?;
         step.timers.cancel(timer);
@@ -168,7 +168,7 @@ impl Starts {
         Some(pool)
     }
 
-    /// Makes a start late whose timer has fired, and returns its pool and provider.
+    /// Marks a start whose timer has fired as late, and returns its pool and provider.
     pub fn time_out(&mut self, id: StartId) -> (PoolId, AgentId) {
         let (pool, agent, timer) = self.stop(id).expect("only a start under way has a timer");
         timer.fired();
@@ -184,7 +184,7 @@ impl Starts {
         start
     }
 
-    /// Takes a start under way out of the counts of its pool and provider; returns these and its timer.
+    /// Removes a start under way from the counts of its pool and provider; returns these and its timer.
     fn stop(&mut self, id: StartId) -> Option<(PoolId, AgentId, TimerId)> {
         let progress = std::mem::replace(&mut self.starts[id.index()].progress, StartProgress::Late);
         let StartProgress::UnderWay { pool, agent, timer } = progress else { return None };
@@ -194,7 +194,7 @@ impl Starts {
         Some((pool, agent, timer))
     }
 
-    /// Counts a start that has become late. Beyond [`MOST_LATE`] the oldest of its connection is forgotten.
+    /// Counts a start that has become late. Beyond [`MOST_LATE`] the oldest of its connection is removed.
     fn count_late(&mut self, id: StartId) {
         let of_conn = self.by_conn.get_mut(self.starts[id.index()].conn).get_or_insert_default();
         of_conn.late += 1;
@@ -212,7 +212,7 @@ impl Starts {
         start
     }
 
-    /// Removes every start of a connection that is gone; none is under way.
+    /// Removes every start of a connection that has ended; none is under way.
     pub fn forget(&mut self, conn: ConnId) {
         for id in self.of_conn(conn).collect::<Vec<_>>() {
             self.remove(id, true);

@@ -3,19 +3,19 @@
 use super::*;
 use std::ops::Deref;
 
-/// Number of free members that a take without attributes scans while some belong to a lost provider; then it fails, for the moment
-/// until these are gone.
+/// Most free members that a take without attributes scans while some belong to a lost provider; beyond that it fails,
+/// until these are ended.
 const MOST_ORPHANED_FREE: usize = 64;
-/// Number of free members that a take scans for some that are reserved for no waiter: more than are reserved, but while they are
-/// checked or stopped.
+/// Most free members that a take scans for some that are reserved for no waiter: more than are reserved, except while
+/// they are checked or stopped.
 const MOST_RESERVED: usize = 2 * MOST_AT_ONCE as usize;
 
-/// The receiver of members.
+/// Recipient of members.
 pub(super) struct Asker {
     pub conn: ConnId,
-    /// The number of members, when the take has one.
+    /// Number of members, if the take names one.
     pub count: Option<u32>,
-    /// The span for which the lease outlives its connection.
+    /// Time for which the lease outlives its connection.
     pub lease: Option<Span>,
 }
 
@@ -37,7 +37,7 @@ impl Deref for Picked {
 }
 
 impl Picked {
-    /// Takes so many of what is offered; None when there are fewer.
+    /// Takes `members` from the iterator; None if there are fewer.
     fn first(mut offered: impl Iterator<Item = MemberId>, members: usize) -> Option<Picked> {
         if members == 1 {
             return offered.next().map(|member| Picked::One([member]));
@@ -45,23 +45,23 @@ impl Picked {
         Picked::all(offered.take(members).collect(), members)
     }
 
-    /// Takes all of so many; None when there are fewer.
+    /// Takes the whole list if it has `members`; None otherwise.
     fn all(picked: Vec<MemberId>, members: usize) -> Option<Picked> {
         (picked.len() == members).then_some(Picked::Several(picked))
     }
 }
 
-/// The free members of a pool that a take can have.
+/// Free members of a pool that suit a take.
 enum Found {
     /// Members that can be handed out.
     Ready(Picked),
-    /// Members that have to be checked first.
+    /// Members that must be checked first.
     Unproved(Vec<MemberId>),
     Nothing,
 }
 
 impl State {
-    /// Refuses takes from now on, or serves them again. Waiters are served all the same.
+    /// Sets whether new takes are refused. Waiters are still served.
     pub fn set_refusing(&mut self, refuses_new: bool) {
         self.refuses_new = refuses_new;
     }
@@ -175,7 +175,8 @@ impl State {
         Ok(())
     }
 
-    /// Returns the pools of a group that can serve a take, now or later; None after the consumer was told that none can.
+    /// Returns the pools of a group that can serve a take, now or later; None after a refusal was sent because none
+    /// can.
     fn pools_for(
         &mut self,
         conn: ConnId,
@@ -214,7 +215,7 @@ impl State {
         Some(best.swap_remove(chosen))
     }
 
-    /// Tells a consumer why no pool of a group has a member.
+    /// Refuses a take from a group, with the reason why no pool has a member.
     fn refuse_group_take(&mut self, conn: ConnId, pools: &[PoolId], take: &Take<'_>, step: &mut Step<'_, '_>) {
         let is_named = take.filter.as_ref().is_some_and(|filter| filter.member.is_some());
         let reasons: Vec<NoMembers> = pools.iter().map(|pool| self.miss_reason(*pool, !is_named)).collect();
@@ -272,7 +273,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the free members for a take that comes now. Members that are reserved for waiters before it are not for it.
+    /// Returns the free members for a new take. Members that are reserved for waiters before it are left out.
     fn look(&self, pool: PoolId, take: &Take<'_>, now: Time) -> Found {
         let reserving = self.reserving_waiter(pool, now).filter(|(rank, _)| *rank < (take.priority, u64::MAX));
         let reserving = reserving.map(|(_, waiter)| waiter);
@@ -282,8 +283,8 @@ impl State {
         if unproved.is_empty() { Found::Ready(members) } else { Found::Unproved(unproved) }
     }
 
-    /// Returns free members that match, in the order in which they are handed out; None when there are fewer. Those that
-    /// `reserving` can use are left out.
+    /// Returns free members that match, in the order in which they are handed out; None if there are fewer. Members
+    /// that `reserving` can use are left out.
     pub(super) fn pick(
         &self,
         id: PoolId,
@@ -316,7 +317,7 @@ impl State {
         }
         let scanned = if has_orphans { MOST_ORPHANED_FREE } else { MOST_RESERVED };
         let most = scanned.max(members).min((free - surplus) as usize);
-        // Those that are too many are the longest idle.
+        // Members in excess are the longest idle.
         if is_back {
             Picked::first(self.members.free_back(id).take(most).filter(is_meant), members)
         } else {
@@ -324,7 +325,8 @@ impl State {
         }
     }
 
-    /// Returns the members that have to be checked before they are handed out: not known to live since `since`, nor lately.
+    /// Returns the members that must be checked before they are handed out: not known to be alive since `since`, nor
+    /// lately.
     pub(super) fn unproved(&self, members: &[MemberId], since: Time, now: Time) -> Vec<MemberId> {
         let is_unproved = |id: &&MemberId| {
             let member = self.member(**id);
@@ -351,7 +353,8 @@ impl State {
         limit > 0 && u64::from(self.leases.held(conn, pool)) + u64::from(members) > u64::from(limit)
     }
 
-    /// Asks for a start for a take that does not wait, unless one is under way that no waiter needs. Returns whether one is asked for.
+    /// Requests a start for a take that does not wait, unless one is under way that no waiter needs. Returns whether
+    /// one was requested.
     fn ask_for_start(&mut self, pool: PoolId, filter: Option<&Filter>, step: &mut Step<'_, '_>) -> bool {
         let (is_named, before) = (filter.is_some_and(|filter| filter.member.is_some()), self.starts.in_pool(pool));
         if !is_named && !self.has_spare_start(pool) {

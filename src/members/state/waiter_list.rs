@@ -1,4 +1,4 @@
-//! List of the waiters of a pool in the order in which they are served, collected bit by bit. It changes nothing.
+//! List of the waiters of a pool in the order in which they are served, collected in slices. It changes nothing.
 
 use super::waiters::Rank;
 use super::*;
@@ -6,46 +6,46 @@ use poolcounter_core::meter::Metered as _;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Connections and waiters that are looked at in one turn.
+/// Most connections and waiters that one turn examines.
 const COLLECTED_PER_TURN: usize = 2048;
 
-/// One waiter in a list.
+/// Waiter in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WaiterRow<'a> {
     /// Name of its connection, else the address.
     pub who: String,
-    /// For how long it has waited.
+    /// Time for which it has waited.
     pub waited: Span,
-    /// The priority that it has asked for.
+    /// Priority.
     pub priority: u8,
     /// Number of members that it wants.
     pub count: u32,
-    /// The members that will do; None: any.
+    /// Requirements for the members; None for any.
     pub filter: Option<&'a Filter>,
 }
 
 /// Waiters of a pool that are still to be listed.
 #[derive(Default)]
 pub struct WaiterOrder {
-    /// Number of connections that were looked at.
+    /// Number of connections examined so far.
     looked_at: usize,
     found: BinaryHeap<Reverse<(Rank, ConnId)>>,
 }
 
 impl WaiterOrder {
-    /// Returns how many bytes it takes.
+    /// Returns the number of its bytes.
     pub fn bytes(&self) -> usize {
         self.found.capacity() * size_of::<(Rank, ConnId)>()
     }
 }
 
 impl State {
-    /// Adds waiters of a pool, those of its group among them, to a list: those that are served behind `after`. Returns whether these
-    /// are all; otherwise it is to be called again.
+    /// Adds waiters of a pool, including those for its group, to a list: those that are served behind `after`. Returns
+    /// whether these are all; otherwise it must be called again.
     ///
     /// # Errors
     ///
-    /// When there is no such pool.
+    /// Fails if there is no such pool.
     pub fn collect_waiters(
         &self,
         pool: &[u8],
@@ -80,7 +80,8 @@ impl State {
         Ok(next == conns)
     }
 
-    /// Takes the next waiter of a list, with its place in the order: nothing of one that has left meanwhile. `None` behind the last.
+    /// Takes the next waiter of a list, with its rank; `Some(None)` for one that has left meanwhile, `None` behind the
+    /// last.
     pub fn next_waiter(
         &self,
         order: &mut WaiterOrder,
@@ -90,17 +91,23 @@ impl State {
         let Reverse((rank, conn)) = order.found.pop()?;
         poolcounter_core::meter::visit();
         let waiter = self.waiters.of_conn(conn).map(|id| self.waiters.get(id));
-        let row = waiter.filter(|waiter| waiter.arrival == rank.1).map(|waiter| {
-            let name = self.leases.name(conn).map(|name| String::from_utf8_lossy(name).into_owned());
-            let row = WaiterRow {
-                who: name.unwrap_or_else(|| peer(conn)),
-                waited: now.since(waiter.since),
-                priority: waiter.priority,
-                count: waiter.members(),
-                filter: waiter.filter.as_deref(),
-            };
-            (rank, row)
-        });
-        Some(row)
+        let row = waiter.filter(|waiter| waiter.arrival == rank.1);
+        Some(row.map(|waiter| (rank, self.row_of_waiter(waiter, now, peer))))
+    }
+
+    /// Returns a waiter as lists show it.
+    pub(super) fn waiter_row(&self, id: WaiterId, now: Time, peer: impl Fn(ConnId) -> String) -> WaiterRow<'_> {
+        self.row_of_waiter(self.waiters.get(id), now, peer)
+    }
+
+    fn row_of_waiter<'a>(&'a self, waiter: &'a Waiter, now: Time, peer: impl Fn(ConnId) -> String) -> WaiterRow<'a> {
+        let name = self.leases.name(waiter.conn).map(|name| String::from_utf8_lossy(name).into_owned());
+        WaiterRow {
+            who: name.unwrap_or_else(|| peer(waiter.conn)),
+            waited: now.since(waiter.since),
+            priority: waiter.priority,
+            count: waiter.members(),
+            filter: waiter.filter.as_deref(),
+        }
     }
 }

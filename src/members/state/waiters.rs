@@ -12,10 +12,10 @@ use classes::Classes;
 pub(super) use classes::{Cursor, Place};
 use placed::PlacedWaiters;
 
-/// A wait of this length has the first priority.
+/// Length of a wait that gives it the first priority.
 const LONG_WAIT: Span = Span::from_secs(60);
 const PRIORITIES: usize = 10;
-/// Number of waiters of a priority that are looked at for one that can have several members.
+/// Most waiters of a priority that are examined for one that can have several members.
 const MOST_LOOKED_AT: usize = 64;
 
 /// Result of a look at a waiter.
@@ -23,7 +23,7 @@ const MOST_LOOKED_AT: usize = 64;
 pub(super) enum Look {
     Found,
     Other,
-    /// No other is to be looked at.
+    /// No other waiter must be examined.
     End,
 }
 
@@ -33,7 +33,7 @@ pub type Rank = (u8, u64);
 pub(super) struct Waiter {
     pub conn: ConnId,
     pub source: WaitSource,
-    /// Its number among all takes that ever waited.
+    /// Number among all takes that ever waited.
     pub arrival: u64,
     pub since: Time,
     pub priority: u8,
@@ -44,12 +44,12 @@ pub(super) struct Waiter {
     pub want: u32,
     /// Number of its starts whose members went elsewhere.
     pub starts_used: u32,
-    /// True when its timeout is 0: it waits for a check.
+    /// True if its timeout is 0: it waits for a check.
     pub no_wait: bool,
     pub until: Time,
-    /// Armed while it is in the table.
+    /// Timer of the wait, while it is in the table.
     pub timer: Option<TimerId>,
-    /// None when it is in no table, or waits for any one member.
+    /// Class; None if it is in no table, or waits for any one member.
     pub class: Option<ClassId>,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum WaitSource {
 }
 
 impl WaitSource {
-    /// Returns the pool in which starts are caused.
+    /// Returns the pool in which it causes starts.
     fn pool(self) -> Option<PoolId> {
         match self {
             WaitSource::Pool(pool) => Some(pool),
@@ -71,7 +71,7 @@ impl WaitSource {
     }
 }
 
-/// The request of a waiter: any member, one that matches a filter, or several.
+/// Request of a waiter: any member, one that matches a filter, or several.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Demand {
     Any,
@@ -104,7 +104,7 @@ impl Waiter {
         }
     }
 
-    /// Returns whether it may have the same members as another one of its priority.
+    /// Returns whether another waiter has the same request, source and priority.
     fn asks_the_same(&self, other: &Waiter) -> bool {
         let about = |waiter: &Waiter| (waiter.place(), waiter.members(), waiter.priority);
         about(self) == about(other) && self.filter == other.filter
@@ -115,7 +115,7 @@ impl Waiter {
         self.source.pool()
     }
 
-    /// Returns when its timer fires next: at the end of its wait, or before when it has waited for [`LONG_WAIT`].
+    /// Returns the time of its next timer: the end of its wait, or the end of [`LONG_WAIT`] before that.
     fn next_timer(&self, now: Time) -> Time {
         let aged = self.since + LONG_WAIT;
         if self.priority > 0 && aged > now { self.until.min(aged) } else { self.until }
@@ -133,18 +133,18 @@ struct WaitQueue {
 #[derive(Default)]
 struct PoolWaiters {
     queue: WaitQueue,
-    /// Number of starts that waiters may have under way here, those of groups among them.
+    /// Number of starts that waiters may have under way here, including those of groups.
     need: u64,
-    /// Its waiters.
+    /// Waiters that may have starts under way here, including those for its group.
     needy: List<WaiterId>,
     placed: PlacedWaiters,
     /// Waiters for the end of a check.
     no_wait: List<WaiterId>,
-    /// The first waiter for several members that could have them, when that was looked at last.
+    /// First waiter for several members that could have them, at the last look.
     reserving: Option<WaiterId>,
-    /// Number of members that are neither stopped nor kept out, when that was looked at last.
+    /// Number of members that were neither stopped nor kept out, at the last look.
     usable: u64,
-    /// The last class to which the free members were offered, while that goes on.
+    /// Last class to which the free members were offered, while that goes on.
     cursor: Option<Cursor>,
 }
 
@@ -229,7 +229,7 @@ impl Waiters {
         self.next_arrival = arrival;
     }
 
-    /// Returns the first waiter for several members of a pool that `look` finds, of as many as are looked at.
+    /// Returns the first waiter for several members of a pool that `look` finds, among those that are examined.
     pub fn first_for_several(
         &self,
         (pool, group): (PoolId, Option<GroupId>),
@@ -245,23 +245,24 @@ impl Waiters {
         firsts.min()
     }
 
-    /// Returns the waiter for several members for which those of a pool are reserved.
+    /// Returns the waiter for several members for which members of a pool are reserved.
     #[inline]
     pub fn reserving(&self, pool: PoolId) -> Option<WaiterId> {
         self.by_pool.get(pool).reserving
     }
 
-    /// Returns the number of usable members of a pool when its waiters for several were looked at last.
+    /// Returns the number of usable members of a pool at the last look at its waiters for several.
     pub fn usable(&self, pool: PoolId) -> u64 {
         self.by_pool.get(pool).usable
     }
 
-    /// Notes the number of usable members of a pool for which something waits.
+    /// Sets the number of usable members of a pool with waiters.
     pub fn set_usable(&mut self, pool: PoolId, usable: u64) {
         self.by_pool.get_mut(pool).usable = usable;
     }
 
-    /// Sets the waiter for several members for which those of a pool are reserved. Returns the one before if it was another one.
+    /// Sets the waiter for several members for which members of a pool are reserved. Returns the previous one if it was
+    /// another.
     pub fn set_reserving(&mut self, pool: PoolId, id: Option<WaiterId>) -> Option<WaiterId> {
         if self.by_pool.get(pool).reserving == id {
             return None;
@@ -275,7 +276,7 @@ impl Waiters {
         is_reserving && self.set_reserving(pool, None).is_some()
     }
 
-    /// Forgets a pool for which nothing waits.
+    /// Clears the state of a pool without waiters.
     pub fn forget(&mut self, pool: PoolId) {
         self.by_pool.clear(pool);
     }
@@ -303,8 +304,8 @@ impl Waiters {
         self.classes.waiters(class)
     }
 
-    /// Returns the classes of waiters for members of a pool, or of its group, that may suit a member: all that it suits are among
-    /// them.
+    /// Returns the classes of waiters for members of a pool, or of its group, that may suit a member, including all
+    /// that it does suit.
     pub fn classes_under<'a>(
         &'a self,
         pool: PoolId,
@@ -317,7 +318,7 @@ impl Waiters {
         pool.into_iter().chain(group).flat_map(move |place| self.classes.under(place, name, attributes))
     }
 
-    /// Returns the number of waiters for members of a pool, those of its group among them.
+    /// Returns the number of waiters for members of a pool, including those for its group.
     pub fn queued(&self, pool: PoolId, group: Option<GroupId>) -> u32 {
         self.by_pool.get(pool).queue.len + group.map_or(0, |group| self.by_group.get(group).queue.len)
     }
@@ -327,7 +328,7 @@ impl Waiters {
         [&self.by_pool.get(pool).queue].into_iter().chain(group)
     }
 
-    /// Returns the waiters for members of a pool, those of its group among them, in no order.
+    /// Returns the waiters for members of a pool, including those for its group, in no order.
     pub fn for_pool(&self, pool: PoolId, group: Option<GroupId>) -> impl Iterator<Item = WaiterId> {
         self.queues(pool, group).flat_map(|queue| self.all_in(queue))
     }
@@ -346,14 +347,14 @@ impl Waiters {
         self.by_group.get(group).queue.lists.iter().flatten().find_map(List::front)
     }
 
-    /// Returns the newest of the waiters for a pool alone, those for a check excepted.
+    /// Returns the newest of the waiters for a pool alone, without those for a check.
     pub fn newest_of_pool(&self, pool: PoolId) -> Option<WaiterId> {
         let lists = self.by_pool.get(pool).queue.lists.iter().flatten().filter(|list| !list.is_empty());
         let newest = lists.filter_map(|list| list.iter_back(&self.links).find(|id| !self.get(*id).no_wait));
         newest.max_by_key(|id| self.get(*id).arrival)
     }
 
-    /// Returns the first waiter for members of a pool with this demand about which `is_meant` is true.
+    /// Returns the first waiter for members of a pool with this demand for which `is_meant` is true.
     pub fn first(
         &self,
         (pool, group): (PoolId, Option<GroupId>),
@@ -376,7 +377,8 @@ impl Waiters {
         self.insert(waiter, step);
     }
 
-    /// Adds a waiter, last in the order of its priority. Returns None when its connection waits already, or it has no such priority.
+    /// Adds a waiter, last in the order of its priority. Returns None if its connection waits already, or it has no
+    /// such priority.
     pub fn insert(&mut self, mut waiter: Waiter, step: &mut Step<'_, '_>) -> Option<()> {
         let id = WaiterId::from_index(self.waiters.vacant_key());
         let of_conn = self.by_conn.get_mut(waiter.conn);
@@ -407,7 +409,8 @@ impl Waiters {
         waiter
     }
 
-    /// Takes the timer of a waiter, which has fired. Returns false when its wait goes on: it has lasted for [`LONG_WAIT`].
+    /// Takes the timer of a waiter, which has fired. Returns false if its wait goes on: it has lasted for
+    /// [`LONG_WAIT`].
     pub fn fired(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> bool {
         let waiter = &mut self.waiters[id.index()];
         waiter.timer.take().into_iter().for_each(TimerId::fired);

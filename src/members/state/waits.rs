@@ -4,22 +4,22 @@ use super::lifecycle::Cause;
 use super::waiters::{Demand, Place, Rank};
 use super::*;
 
-/// Cost of an offer of a member to waiters: slices have fewer members where something waits.
+/// Cost of an offer of a member to waiters: slices have fewer members if there are waiters.
 const OFFER_COST: usize = 4;
 /// Cost of each class of waiters that it suits.
 const COST_OF_A_CLASS: usize = 2;
 
-/// Number of kinds of waiters for several that are looked at for one that can have its members.
+/// Most kinds of waiters for several that are examined for one that can have its members.
 pub(super) const MOST_KINDS: usize = 16;
 
-/// Number of waiters for a check that are refused in a step.
+/// Most waiters for a check that are refused in a step.
 const MOST_REFUSED: usize = 512;
 
-/// Waiters that may have free members which they could not have before.
+/// Waiters that may get free members which they could not get before.
 pub(super) enum Retry {
-    /// All that suit members with a filter: these were reserved for a waiter.
+    /// All waiters that suit members with a filter, which were reserved for another waiter.
     Reserved(Option<Box<Filter>>),
-    /// The one of a connection.
+    /// The waiter of a connection.
     Waiter(ConnId),
 }
 
@@ -54,14 +54,14 @@ impl State {
         all
     }
 
-    /// Returns the waiter for several members for which those that it can use are reserved.
+    /// Returns the waiter for several members for which the members that it can use are reserved.
     #[inline]
     pub(super) fn reserving_waiter(&self, pool: PoolId, now: Time) -> Option<(Rank, WaiterId)> {
         let waiter = self.waiters.reserving(pool).filter(|id| self.can_take_from(*id, pool))?;
         Some((self.waiters.get(waiter).rank(now), waiter))
     }
 
-    /// Returns whether the limits of a pool let a waiter take from it. Those of the pool alone were within them when they came.
+    /// Returns whether the limits of a pool let a waiter take from it. Waiters for one pool were checked before.
     pub(super) fn can_take_from(&self, id: WaiterId, pool: PoolId) -> bool {
         let waiter = self.waiters.get(id);
         match waiter.source {
@@ -73,12 +73,7 @@ impl State {
         }
     }
 
-    fn suits(&self, waiter: WaiterId, member: MemberId) -> bool {
-        let filter = self.waiters.get(waiter).filter.as_ref();
-        filter.is_none_or(|filter| self.members.matches(filter, member))
-    }
-
-    /// Gives a free member to the first waiter that it suits, or keeps it for one that waits for several.
+    /// Gives a free member to the first waiter that it suits, or reserves it for one that waits for several.
     pub(super) fn offer_to_waiters(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
         let pool = self.member(id).pool;
         if self.queued(pool) == 0 {
@@ -91,7 +86,7 @@ impl State {
             self.settle_reserving_waiter(pool, now);
         }
         let suited = self.suited(id, now);
-        // Lossless: no more than the budget.
+        // Lossless: it is at most the budget.
         let cost = (OFFER_COST + COST_OF_A_CLASS * suited.len()).min(step.timers.budget() as usize) as u32;
         step.timers.spend(cost);
         let is_several = |id: WaiterId| self.waiters.get(id).demand() == Demand::Several;
@@ -103,7 +98,7 @@ impl State {
             self.serve_several(waiter, pool, None, step);
             return self.settle_want(waiter, pool);
         }
-        // Waiters for several behind the first reserve nothing, but are served with what it cannot use.
+        // Waiters for several behind the first reserve nothing, but are served with members that it cannot use.
         if let Some((_, reserving)) = reserving {
             let before = suited.iter().copied().take_while(|(rank, _)| is_first(*rank)).map(|(_, waiter)| waiter);
             let mut several = before.filter(|waiter| is_several(*waiter) && *waiter != reserving);
@@ -127,7 +122,7 @@ impl State {
         }
     }
 
-    /// Begins checks of members that a waiter could have, unless as many checks are under way as there are waiters.
+    /// Starts checks of members that suit a waiter, up to one check under way for each waiter.
     fn check_for_waiters(&mut self, pool: PoolId, unproved: Vec<MemberId>, step: &mut Step<'_, '_>) {
         let checks = self.members.in_pool(pool).count(PhaseKind::Checking) as usize;
         if checks + 1 < self.queued(pool) as usize + unproved.len() {
@@ -135,7 +130,7 @@ impl State {
         }
     }
 
-    /// Hands out a free member that a waiter could have, to it or to one before it, or has it checked. Returns whether that was done.
+    /// Hands out a free member to a waiter or to one before it, or starts its check. Returns whether that was done.
     fn try_to_serve(&mut self, id: WaiterId, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
         let (waiter, free) = (self.waiters.get(id), self.free_count(pool));
         let reserving = self.reserving_waiter(pool, step.now).filter(|(first, _)| *first < waiter.rank(step.now));
@@ -155,7 +150,7 @@ impl State {
         self.pick(pool, waiter.filter.as_deref(), waiter.members(), Some(reserving)).is_some()
     }
 
-    /// Serves a waiter for several members if there are enough, and none of them has to be checked first.
+    /// Serves a waiter for several members if there are enough, and none of them must be checked first.
     fn serve_several(&mut self, id: WaiterId, pool: PoolId, reserving: Option<WaiterId>, step: &mut Step<'_, '_>) {
         let waiter = self.waiters.get(id);
         let Some(members) = self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving) else { return };
@@ -174,8 +169,8 @@ impl State {
         self.hand_out(&asker, pool, members, step);
     }
 
-    /// Lowers the starts that a waiter needs by the members that are reserved for it, or raises them. One that causes its starts in
-    /// another pool of its group needs as many as before: there, others may come before it.
+    /// Lowers the starts that a waiter needs by the members that are reserved for it, or raises them. A waiter that
+    /// causes its starts in another pool of its group needs as many as before: there, others may come before it.
     fn settle_want(&mut self, id: WaiterId, pool: PoolId) {
         let Some(waiter) = self.waiters.find(id).filter(|waiter| waiter.starts_in() == Some(pool)) else { return };
         let reserved = self.suiting(pool, waiter.filter.as_deref(), waiter.members());
@@ -185,8 +180,11 @@ impl State {
         }
     }
 
-    /// Settles for which waiter members are reserved, and the starts that it needs.
+    /// Chooses the waiter for which members are reserved, and the starts that it needs.
     pub(super) fn settle_reserving_waiter(&mut self, pool: PoolId, now: Time) {
+        if self.queued(pool) == 0 && self.waiters.reserving(pool).is_none() {
+            return;
+        }
         let first = self.first_to_reserve(pool, now);
         if let Some(id) = self.waiters.set_reserving(pool, first)
             && let Some(before) = self.waiters.find(id)
@@ -207,16 +205,16 @@ impl State {
         }
     }
 
-    /// Returns the number of free members of the pool that suit a take for several, no more than `most`.
+    /// Returns the number of free members of the pool that suit a take for several, at most `most`.
     pub(super) fn suiting(&self, pool: PoolId, filter: Option<&Filter>, most: u32) -> u32 {
         match filter {
             None => self.free_count(pool).min(most),
-            // Lossless: they are no more than `most`.
+            // Lossless: they are at most `most`.
             filter => self.free_that_suit(pool, filter, most).len() as u32,
         }
     }
 
-    /// Returns free members of a pool that suit a take for several, as many as there are, but no more than `most`.
+    /// Returns free members of a pool that suit a take for several, at most `most`.
     fn free_that_suit(&self, pool: PoolId, filter: Option<&Filter>, most: u32) -> Vec<MemberId> {
         let (members, is_back) = (most as usize, self.pool(pool).settings.order == Order::Lifo);
         match filter {
@@ -228,7 +226,7 @@ impl State {
         }
     }
 
-    /// Counts a start as used whose member suits no waiter, for the first waiter that may have caused it.
+    /// Counts a start whose member suits no waiter as used, for the first waiter that may have caused it.
     fn use_start(&mut self, pool: PoolId) {
         if let Some(id) = self.waiters.first_needy(pool) {
             self.waiters.use_start(id);
@@ -244,10 +242,10 @@ impl State {
         }
     }
 
-    /// Offers the free members of a pool to one waiter of each class, for as long as there is budget and it gets some. Returns
-    /// whether there are more classes.
+    /// Offers the free members of a pool to one waiter of each class, until the budget is used up. A class whose waiter
+    /// gets some is served again. Returns whether there are more classes.
     pub(super) fn offer_free(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
-        // This is called again when the free members of lost providers are gone.
+        // This is called again once the free members of lost providers are ended.
         while self.free_count(pool) > 0 && self.queued(pool) > 0 && !self.agents.has_orphaned_free(pool) {
             if !step.timers.spend(background::COST) {
                 return true;
@@ -258,7 +256,7 @@ impl State {
             }
             let next = self.waiters.class_after(pool, self.pool(pool).group, self.waiters.cursor(pool));
             let Some((_, class)) = next else { break };
-            // A class whose waiters get something comes again.
+            // A class whose waiters get members comes again.
             if !self.first_of_class(class, pool).is_some_and(|waiter| self.try_to_serve(waiter, pool, step)) {
                 self.waiters.set_cursor(pool, next);
             }
@@ -285,7 +283,7 @@ impl State {
         }
         let members = self.free_that_suit(pool, filter, MOST_AT_ONCE);
         if members.len() == MOST_AT_ONCE as usize {
-            // Some of them are to be checked, and so more may be free than a waiter can ask for.
+            // Some of them must be checked, so more may be free than a waiter can ask for.
             return self.reconsider(pool, step);
         }
         for id in members {
@@ -295,7 +293,7 @@ impl State {
         }
     }
 
-    /// Notes that a waiter may have what it could not have before.
+    /// Notes that a waiter may get members which it could not get before.
     fn retry_waiter(&mut self, id: WaiterId) {
         let Waiter { conn, source, .. } = *self.waiters.get(id);
         self.pools_of(source).into_iter().for_each(|pool| self.pools.retry(pool, Retry::Waiter(conn)));
@@ -308,7 +306,7 @@ impl State {
         }
     }
 
-    /// Removes a waiter, which is told nothing. What was reserved for it goes on to others.
+    /// Removes a waiter, without a message to its connection. Members that were reserved for it go on to others.
     fn end_wait(&mut self, id: WaiterId, step: &mut Step<'_, '_>) -> Waiter {
         let waiter = self.waiters.remove(id, step);
         waiter.starts_in().into_iter().for_each(|pool| self.pools.touch(pool));
@@ -323,8 +321,8 @@ impl State {
         waiter
     }
 
-    /// Ends the wait of a connection that leaves, if it has one. Members that were reserved for it go to others at once, before
-    /// those that it held come back.
+    /// Ends the wait of a connection that leaves, if it has one. Members that were reserved for it go to others at
+    /// once, before those that it held are returned.
     pub(super) fn leave_wait(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let Some(id) = self.waiters.of_conn(conn) else { return };
         let pools = self.pools_of(self.waiters.get(id).source);
@@ -332,7 +330,7 @@ impl State {
         pools.into_iter().for_each(|pool| self.retry_all(pool, step));
     }
 
-    /// Offers free members to the waiters of a pool that were noted for that.
+    /// Offers free members to the noted waiters of a pool.
     pub(super) fn retry_all(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         for retry in self.pools.take_retries(pool) {
             self.retry(pool, retry, step);
@@ -366,7 +364,7 @@ impl State {
         Ok(())
     }
 
-    /// Refuses the waiters without a timeout when the last check has ended and nothing else is free for them.
+    /// Refuses the waiters without a timeout once the last check has ended and no other member is free for them.
     pub(super) fn end_no_wait_takes(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         for _ in 0..MOST_REFUSED {
             let Some(id) = self.waiters.first_no_wait(pool) else { return };

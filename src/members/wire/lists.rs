@@ -1,10 +1,10 @@
-//! What the daemon has to say, as lines: what a step tells connections, and lists of what there is.
+//! Lines of the daemon: messages to connections, and lists.
 
 use crate::state::{Event, Filter, KeptOut, MemberRow, PoolRow, Utilization, WaiterRow};
 use poolcounter_core::time::Span;
 use poolcounter_protocol::members::wire::replies::{write, write_attributes, write_what, write_words};
 
-/// Writes what a connection is told, with its line feed.
+/// Writes a message to a connection, with its line feed.
 pub fn write_event(bytes: &mut Vec<u8>, event: &Event) {
     write_what(bytes, &event.what);
 }
@@ -22,7 +22,7 @@ pub fn write_pool(bytes: &mut Vec<u8>, row: &PoolRow<'_>) {
     bytes.push(b'\n');
 }
 
-/// Writes the line of a member in the answer to `MEMBERS`; `peer` tells the address of a connection.
+/// Writes the line of a member in the answer to `MEMBERS`; `peer` returns the address of a connection.
 pub fn write_member(bytes: &mut Vec<u8>, row: &MemberRow<'_>) {
     write_words(bytes, &[row.name, row.state.as_bytes(), row.holder.as_bytes()]);
     write_seconds(bytes, b" ", row.age);
@@ -43,19 +43,22 @@ pub fn write_member(bytes: &mut Vec<u8>, row: &MemberRow<'_>) {
     bytes.push(b'\n');
 }
 
-/// Writes the line of the waiter at a place of the order in the answer to `WAITERS`.
+/// Writes the line of the waiter at a position of the order in the answer to `WAITERS`.
 pub fn write_waiter(bytes: &mut Vec<u8>, place: u64, row: &WaiterRow<'_>) {
     write(bytes, format_args!("{place} {}", row.who));
     write_seconds(bytes, b" ", row.waited);
     write(bytes, format_args!(" {} {}", row.priority, row.count));
-    if let Some(Filter { member, attributes }) = row.filter {
-        write_attributes(bytes, attributes);
-        if let Some(member) = member {
-            bytes.extend_from_slice(b" member=");
-            bytes.extend_from_slice(member);
-        }
-    }
+    row.filter.iter().for_each(|filter| write_filter(bytes, filter));
     bytes.push(b'\n');
+}
+
+/// Writes the attributes or the name that members must have, with a space before each word.
+pub fn write_filter(bytes: &mut Vec<u8>, Filter { member, attributes }: &Filter) {
+    write_attributes(bytes, attributes);
+    if let Some(member) = member {
+        bytes.extend_from_slice(b" member=");
+        bytes.extend_from_slice(member);
+    }
 }
 
 /// Writes seconds with three decimals behind `before`.
@@ -123,6 +126,7 @@ mod tests {
             is_long: true,
             held: Some((Span::from_millis(1_001), u64::MAX)),
             kept_out: None,
+            attributes: None,
         };
         let read = |row: &MemberRow<'_>| {
             let mut line = Vec::new();

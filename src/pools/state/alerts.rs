@@ -1,8 +1,9 @@
-//! Alerts: events for the operator that a lock is held for long, and that requests are refused. One timer serves all of
-//! them. It is armed only while an alert may become due, so an idle server sleeps.
+//! Alerts: events for the operator about locks that are held for long, and about refused requests. One timer serves all
+//! of them. It is armed only while an alert may become due, so an idle server sleeps.
 //!
-//! A lock is reported when it becomes as old as the operator has set, and again whenever that age has doubled. No lock has a
-//! timer of its own for that: when the first can have become so old, all that have are looked at, some at a time.
+//! A lock is reported when it reaches the age that the operator has set, and again at each doubling of that age. No
+//! lock has a timer of its own for that: when the first can have reached such an age, all that have are examined, in
+//! slices.
 //!
 //! The first refusal opens a window of a minute, at whose end the refusals in it are summed up.
 
@@ -15,53 +16,53 @@ use poolcounter_core::wheel::{LAST_TICK, TimerId, Timers};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use serde::{Deserialize, Serialize};
 
-/// How long refusals are collected, and how long no lock is reported after one was.
+/// Time over which refusals are collected, and for which no lock is reported after one was.
 pub const WINDOW: Span = Span::from_secs(60);
 /// The least time between two scans of the locks.
 const SCAN_INTERVAL: Span = Span::from_secs(1);
-/// How many locks are looked at before others are served, and how long until the scan goes on: it takes a tenth of the time.
+/// Number of locks in one slice of a scan, and the pause until the next: a scan takes a tenth of the time.
 const LOCKS_AT_ONCE: usize = 1024;
 const SCAN_PAUSE: Span = Span::from_millis(1);
 
-/// What is logged for the operator. Keys are cut to [`top_keys::KEY_BYTES`].
+/// Event for the log. Keys are cut to [`top_keys::KEY_BYTES`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PoolEvent {
-    /// A lock is held for long: the oldest of those that have become so old since the last event.
+    /// A lock is held for long: the oldest of those that have reached a milestone since the last event.
     Overdue {
-        /// Its key.
+        /// Key of the lock.
         key: Vec<u8>,
-        /// The connection that holds it.
+        /// Connection that holds it.
         conn: ConnId,
-        /// Who it says to be; empty if it does not say.
+        /// Name that its client gave; empty without one.
         who: Box<[u8]>,
-        /// For how long.
+        /// Age of the lock.
         age: Span,
-        /// How many locks are held for longer than the operator has set, including this one.
+        /// Number of locks that are held for longer than the operator has set, including this one.
         overdue: u64,
     },
     /// A key refuses more requests than the operator has set.
     Refusing {
         /// The key.
         key: Vec<u8>,
-        /// How many requests it has refused in the window so far.
+        /// Number of refusals in the window so far.
         refusals: u64,
-        /// How long the window has been open.
+        /// Time since the window was opened.
         within: Span,
     },
     /// Requests were refused within a `WINDOW`.
     Refused {
-        /// QUEUE_FULL replies.
+        /// Number of QUEUE_FULL replies.
         full: u64,
-        /// TIMEOUT replies.
+        /// Number of TIMEOUT replies.
         timeouts: u64,
-        /// The key that refused most, with how many.
+        /// Key with the most refusals, and their number.
         most: Option<(Vec<u8>, u64)>,
-        /// How many keys refused more than the operator has set.
+        /// Number of keys that refused more than the operator has set.
         floods: u64,
     },
 }
 
-/// Why a request was refused.
+/// Reason of a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RefusalReason {
     Full,
@@ -69,7 +70,7 @@ pub(super) enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// Returns what the client is told.
+    /// Returns the reply to the client.
     pub fn reply(self) -> Reply {
         match self {
             RefusalReason::Full => Reply::QueueFull,
@@ -78,36 +79,36 @@ impl RefusalReason {
     }
 }
 
-/// When the next alert may be due.
+/// State of the alerts: the timer, and the scan under way.
 pub(super) struct Alerts {
-    /// Armed while locks are held that may become overdue, and while a window is open; it may outlast the locks.
+    /// Timer while locks are held that may become overdue, and while a window is open; it may outlast the locks.
     pub timer: Option<TimerId>,
-    /// When that is due; [`NEVER`] without a timer.
+    /// Time at which the timer is due; [`NEVER`] without one.
     pub due: Time,
     pub history: AlertHistory,
-    /// No lock is looked at before then.
+    /// Time before which no lock is examined.
     scan_at: Time,
-    /// The lock that is reported when the scan under way is at its end.
-    found: Option<OverdueLock>,
+    /// Lock that is reported at the end of the scan under way.
+    found: Option<FoundLock>,
 }
 
-/// The oldest lock of those that have become so old since the last event.
-struct OverdueLock {
+/// The oldest lock of those that have reached a milestone since the last event.
+struct FoundLock {
     key: Vec<u8>,
     conn: ConnId,
     who: Box<[u8]>,
     since: Time,
 }
 
-/// The last moment of the timer wheel: no alert is due.
+/// Last moment of the timer wheel: no alert is due.
 pub(super) const NEVER: Time = Time::from_micros(LAST_TICK * 1_000);
 
-/// What was reported last, and the refusals to be reported: what outlives an upgrade.
+/// Last reports, and refusals to report: the part of the alerts that a handover contains.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct AlertHistory {
-    /// When the locks were scanned last, to the end.
+    /// Time of the last complete scan of the locks.
     pub scanned_at: Time,
-    /// No lock is reported before then.
+    /// Time before which no lock is reported.
     quiet_until: Time,
     window: Option<Window>,
 }
@@ -117,7 +118,7 @@ struct Window {
     begun: Time,
     full: Count,
     timeouts: Count,
-    /// A key that refuses too much was reported in this window.
+    /// True if a key that refuses too much was reported in this window.
     has_warned: bool,
 }
 
@@ -128,19 +129,19 @@ impl Default for Alerts {
 }
 
 impl Alerts {
-    /// Returns whether a request was refused within the last [`WINDOW`], or since the last one was over.
+    /// Returns whether a window is open: a request was refused within the last [`WINDOW`].
     pub fn is_window_open(&self) -> bool {
         self.history.window.is_some()
     }
 
-    /// Returns when the present window was opened.
+    /// Returns the time at which the present window was opened.
     pub fn window_begun(&self) -> Option<Time> {
         self.history.window.as_ref().map(|window| window.begun)
     }
 }
 
 impl PoolsState {
-    /// Arms the timer for the moment when a lock that was just granted may be overdue.
+    /// Arms the timer for the moment at which a newly granted lock may be overdue.
     pub(super) fn schedule_lock_scan(&mut self, step: &mut PoolsStep<'_, '_>) {
         let at = step.now + self.settings.warn_hold;
         if at < self.alerts.due {
@@ -148,7 +149,7 @@ impl PoolsState {
         }
     }
 
-    /// Counts a request of work of this type that a pool has refused.
+    /// Counts a refusal by a pool of a request of this type of work.
     pub(super) fn note_refusal(
         &mut self,
         pool: PoolId,
@@ -184,7 +185,7 @@ impl PoolsState {
         }
     }
 
-    /// Reports what is due when the timer has fired.
+    /// Handles the timer: reports the alerts that are due.
     pub(super) fn expire_alerts(&mut self, step: &mut PoolsStep<'_, '_>) {
         self.alerts.timer.take().into_iter().for_each(TimerId::fired);
         self.alerts.due = NEVER;
@@ -204,7 +205,7 @@ impl PoolsState {
         }
     }
 
-    /// Returns when to scan the locks next; None if no lock can become overdue.
+    /// Returns the time of the next scan of the locks; None if no lock can become overdue.
     pub(super) fn next_lock_scan(&self) -> Option<Time> {
         let next = self.next_milestone().filter(|next| *next < NEVER)?;
         Some(next.max(self.alerts.history.quiet_until).max(self.alerts.scan_at))
@@ -218,7 +219,7 @@ impl PoolsState {
         }
     }
 
-    /// Returns how many requests a key may refuse in a [`WINDOW`].
+    /// Returns the number of requests that a key may refuse in a [`WINDOW`].
     fn refusals_in_window(&self) -> u64 {
         u64::from(self.settings.warn_refusals) * (WINDOW.as_micros() / 1_000_000)
     }
@@ -231,8 +232,8 @@ impl PoolsState {
         PoolEvent::Refused { full: window.full.get(), timeouts: window.timeouts.get(), most, floods }
     }
 
-    /// Looks at some of the locks that have reached an age to report, and returns when to go on or to scan again. The oldest is
-    /// reported at the end.
+    /// Examines some of the locks that have reached a milestone, and returns the time to continue or to scan again. The
+    /// oldest is reported at the end.
     fn scan_locks(&mut self, step: &mut PoolsStep<'_, '_>) -> Option<Time> {
         if step.now >= self.alerts.history.quiet_until {
             let found = self.alerts.found.take();
@@ -250,7 +251,7 @@ impl PoolsState {
     fn end_scan(&mut self, step: &mut PoolsStep<'_, '_>) {
         self.alerts.scan_at = step.now + SCAN_INTERVAL;
         self.alerts.history.scanned_at = step.now;
-        if let Some(OverdueLock { key, conn, who, since }) = self.alerts.found.take() {
+        if let Some(FoundLock { key, conn, who, since }) = self.alerts.found.take() {
             self.alerts.history.quiet_until = step.now + WINDOW;
             step.events.push(PoolEvent::Overdue {
                 key,
@@ -262,10 +263,10 @@ impl PoolsState {
         }
     }
 
-    fn overdue_lock(&self, id: ClaimId) -> OverdueLock {
+    fn overdue_lock(&self, id: ClaimId) -> FoundLock {
         let claim = &self.claims[id.index()];
         let key = top_keys::truncated(&self.pools[claim.pool.index()].key).into();
-        OverdueLock { key, conn: claim.conn, who: self.whos.of(id).into(), since: claim.since }
+        FoundLock { key, conn: claim.conn, who: self.whos.of(id).into(), since: claim.since }
     }
 }
 
@@ -277,7 +278,7 @@ mod tests {
 
     const OWNER: Owner = Owner(0);
 
-    /// Pools whose clients each say something at a second of their own.
+    /// Pools whose clients each send a request at a second of their own.
     struct Rig {
         state: PoolsState,
         wheel: Wheel,
@@ -384,7 +385,7 @@ mod tests {
         );
     }
 
-    /// The timer is armed for something later when a new lock may be the first to be old.
+    /// A new lock may become old before the time for which the timer is armed.
     #[test]
     fn a_new_lock_is_not_overlooked() {
         let mut rig = Rig::new(PoolsSettings { warn_hold: Span::from_secs(10), ..PoolsSettings::default() });

@@ -1,11 +1,11 @@
-//! Claims of connections that have many, by the pool: the newest on a key is found without a look at the others.
+//! Claims of connections that have many, by pool: the newest claim on a key is found without a search.
 
 use super::{ClaimId, PoolId, PoolsState};
 use hashbrown::HashMap;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::list::{Links, List};
 
-/// Number of claims that are looked at one by one. Hardly any connection has more.
+/// Most claims that are searched one by one. Few connections have more.
 pub(super) const FEW: u32 = 32;
 
 /// Queues of claims by connection and pool, oldest first. Claims of connections that never had many are in none.
@@ -16,14 +16,14 @@ pub(super) struct ClaimsByPool {
 }
 
 impl ClaimsByPool {
-    /// Adds a claim that is newer than all others of its connection, unless it is there.
+    /// Adds a claim that is newer than all others of its connection, unless it is queued.
     pub fn add(&mut self, id: ClaimId, of: (ConnId, PoolId)) {
         if !self.links.is_linked(id) {
             self.queues.entry(of).or_default().push_back(&mut self.links, id);
         }
     }
 
-    /// Removes a claim, if it is there.
+    /// Removes a claim, if it is queued.
     #[inline]
     pub fn remove(&mut self, id: ClaimId, of: (ConnId, PoolId)) {
         if self.links.is_linked(id) {
@@ -45,12 +45,12 @@ impl ClaimsByPool {
         self.queues.get(&of)?.back()
     }
 
-    /// Returns whether a claim is there.
+    /// Returns whether a claim is queued.
     pub fn has(&self, id: ClaimId) -> bool {
         self.links.is_linked(id)
     }
 
-    /// Returns every claim that is there, with its connection and pool.
+    /// Returns every queued claim, with its connection and pool.
     pub fn iter(&self) -> impl Iterator<Item = (ClaimId, (ConnId, PoolId))> {
         self.queues.iter().flat_map(|(of, queue)| queue.iter(&self.links).map(|id| (id, *of)))
     }

@@ -1,4 +1,4 @@
-//! How ceilings bind: what requests are cut down to, and which keys shed.
+//! Effects of ceilings: reduced limits of requests, and keys that shed.
 
 use super::{AcquireLock, PoolId, PoolsState};
 use crate::ceiling::{Ceiling, Shedding};
@@ -7,29 +7,29 @@ use poolcounter_core::id::Id;
 use poolcounter_core::list::List;
 use poolcounter_core::time::{Span, Time};
 
-/// The ceilings, in the order in which they are looked at.
+/// Ceilings, in the order in which they are tried.
 pub(super) struct Ceilings {
     all: Vec<CeilingInUse>,
-    /// Some have keys shed.
+    /// True if any of them can make a key shed.
     can_shed: bool,
-    /// Since when, at the latest, the oldest waiter of a pool has waited for too long, whichever that was. Noted where a waiter leaves
-    /// that has; of others it is told by the oldest waiter there is.
+    /// Per pool: latest time since which its oldest waiter, whichever that was, has been late. Stored only when a late
+    /// waiter leaves; otherwise derived from the present oldest waiter.
     late_since: HashMap<PoolId, Time>,
 }
 
-/// A ceiling, and what came of it.
+/// A ceiling, and the numbers of its effects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CeilingInUse {
     /// The ceiling.
     pub ceiling: Ceiling,
-    /// Requests that asked for more than it allows, of whatever.
+    /// Number of requests that asked for more than it allows in any respect.
     pub lowered: u64,
-    /// Requests that were refused because a key sheds, or that would have been.
+    /// Number of requests that were refused because a key sheds, or would have been.
     pub shed: u64,
 }
 
 impl CeilingInUse {
-    /// Returns true when what it would shed is only counted.
+    /// Returns true if shed requests are only counted.
     pub fn is_shadow(&self) -> bool {
         self.ceiling.shedding.is_some_and(|shedding| shedding.is_shadow)
     }
@@ -43,7 +43,7 @@ impl Ceilings {
         ceilings
     }
 
-    /// Notes whether some have keys shed; if none has any more, forgets what it takes.
+    /// Updates `can_shed`; drops the times of late waiters if no ceiling sheds.
     fn note_shedding(&mut self) {
         self.can_shed = self.all.iter().any(|one| one.ceiling.shedding.is_some());
         if !self.can_shed {
@@ -56,13 +56,13 @@ impl Ceilings {
         &self.all
     }
 
-    /// Returns true when there are none.
+    /// Returns true if there are no ceilings.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Cuts a request down to what the ceilings of its keys allow.
+    /// Reduces a request to the limits of its keys' ceilings.
     #[cold]
     pub fn lower(&mut self, request: &mut AcquireLock<'_>) {
         let AcquireLock { key, workers, max_queue, timeout, hold, also, .. } = request;
@@ -81,7 +81,7 @@ impl Ceilings {
 }
 
 impl PoolsState {
-    /// Puts a ceiling in place of the one with the same pattern, or before all others.
+    /// Replaces the ceiling with the same pattern, or adds one before all others.
     pub fn set_ceiling(&mut self, ceiling: Ceiling) {
         let all = &mut self.ceilings.all;
         match all.iter_mut().find(|one| one.ceiling.pattern == ceiling.pattern) {
@@ -91,7 +91,7 @@ impl PoolsState {
         self.ceilings.note_shedding();
     }
 
-    /// Removes the ceiling with that pattern; returns whether there was one.
+    /// Removes the ceiling with that pattern, and returns whether there was one.
     pub fn remove_ceiling(&mut self, pattern: &[u8]) -> bool {
         let before = self.ceilings.all.len();
         self.ceilings.all.retain(|one| *one.ceiling.pattern != *pattern);
@@ -105,12 +105,12 @@ fn find<'a>(all: &'a mut [CeilingInUse], key: &[u8]) -> Option<&'a mut CeilingIn
 }
 
 impl PoolsState {
-    /// Returns the ceilings, in the order in which they are looked at, with what came of each.
+    /// Returns the ceilings, in the order in which they are tried, with the numbers of their effects.
     pub fn ceilings(&self) -> &[CeilingInUse] {
         self.ceilings.all()
     }
 
-    /// Returns whether a pool refuses a request because its oldest waiter has waited for too long, for too long a time.
+    /// Returns whether a pool refuses requests because its oldest waiters have been late throughout the interval.
     #[inline]
     pub(super) fn sheds(&mut self, pool: PoolId, now: Time) -> bool {
         self.ceilings.can_shed && self.count_shed(pool, now)
@@ -131,7 +131,7 @@ impl PoolsState {
         is_shed && !is_shadow
     }
 
-    /// Notes that a waiter of a pool has left that had waited since then.
+    /// Notes that a waiter of a pool has left that had waited since `since`.
     #[inline]
     pub(super) fn note_departure(&mut self, pool: PoolId, since: Time, now: Time) {
         if self.ceilings.can_shed {
@@ -154,7 +154,7 @@ impl PoolsState {
         }
     }
 
-    /// Forgets what is noted of a pool that is dropped, or in which nobody has waited for too long.
+    /// Drops the time of late waiters of a pool that is dropped or has none.
     #[inline]
     pub(super) fn forget_late(&mut self, id: PoolId) {
         if self.ceilings.can_shed {
@@ -162,7 +162,7 @@ impl PoolsState {
         }
     }
 
-    /// Returns since when the oldest waiter of a pool waits.
+    /// Returns the time since which the oldest waiter of a pool waits.
     fn oldest_wait(&self, id: PoolId) -> Option<Time> {
         let fronts = self.pool_at(id).queues().skip(1).filter_map(List::front);
         fronts.map(|waiter| self.claims[waiter.index()].since).min()

@@ -1,4 +1,4 @@
-//! Compares the tables of the pools with each other. It changes nothing.
+//! Comparison of the tables of the pools with each other. It changes nothing.
 
 use super::alerts::NEVER;
 use super::by_pool::FEW;
@@ -11,7 +11,7 @@ impl PoolsState {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         assert!(self.emptied.is_empty(), "a turn is at its end");
         let mut claims_seen = 0;
@@ -34,13 +34,15 @@ impl PoolsState {
         assert_eq!(claims_seen, self.claims.len(), "each claim stands in one queue of a pool");
         self.check_clients();
         self.check_parts();
+        self.check_background();
         self.check_ceilings();
         self.check_held();
         self.check_types();
         self.check_alerts();
     }
 
-    /// The number of claims of a connection is not compared with the limit: after an upgrade with a lower one it may have more.
+    /// Checks the claims by connection, but not against the limit: after an upgrade with a lower limit, a connection
+    /// may exceed it.
     fn check_clients(&self) {
         let mut holding = 0;
         let mut claims_seen = 0_u64;
@@ -97,7 +99,7 @@ impl PoolsState {
             (sum(|one| one.full), Stat::FullQueues),
         ] {
             let total = self.figures.of(stat);
-            // One that began near its end has more than its types.
+            // A count that began near its end has saturated.
             assert!(of_types == total || total > u64::MAX / 2, "the counts of the types add up");
         }
     }

@@ -12,7 +12,7 @@ pub struct RefusingKey<'a> {
     pub key: &'a [u8],
     /// Number of requests refused in the present window.
     pub refusals: u64,
-    /// Claims on it; `None` if there is none at the moment.
+    /// Claims on it; `None` if there are none at present.
     pub claims: Option<BusyKey<'a>>,
 }
 
@@ -22,13 +22,13 @@ pub struct OverdueLock<'a> {
     pub claim: ClaimInfo<'a>,
     /// Number of requests that wait for its key.
     pub waiting: u32,
-    /// Time since which the oldest of them waits; the present if none does.
+    /// Time since which the oldest of them waits; the present without one.
     pub waiting_since: Time,
 }
 
 impl PoolsState {
-    /// Returns the keys that have refused requests in the present window, in no order, and how long that has been open; `None` without a
-    /// window.
+    /// Returns the keys that have refused requests in the present window, in no order, and the time since that was
+    /// opened; `None` without a window.
     pub fn refusing(&self, now: Time) -> Option<(Span, impl Iterator<Item = RefusingKey<'_>>)> {
         let begun = self.alerts.window_begun()?;
         let keys = self.top_keys.refusals_in_window();
@@ -36,7 +36,7 @@ impl PoolsState {
         Some((now.since(begun), keys))
     }
 
-    /// Returns the oldest locks of those that are held for longer than the operator has set, `most` at most.
+    /// Returns the oldest of the locks that are held for longer than the operator has set, at most `most`.
     pub fn overdue_locks(&self, now: Time, most: usize) -> impl Iterator<Item = OverdueLock<'_>> {
         let is_overdue = move |claim: &ClaimInfo<'_>| now.since(claim.since) > self.settings.warn_hold;
         let oldest = self.longest_holders(most).into_iter().take_while(is_overdue);
@@ -54,12 +54,12 @@ impl PoolsState {
         self.settings.warn_hold
     }
 
-    /// Returns how many requests a key may refuse in a second.
+    /// Returns the number of requests that a key may refuse in a second.
     pub fn warn_refusals(&self) -> u32 {
         self.settings.warn_refusals
     }
 
-    /// Returns how many requests were refused since the start.
+    /// Returns the number of requests refused since the start.
     pub fn refusals(&self) -> u64 {
         self.count_of(Stat::FullQueues).saturating_add(self.timeouts())
     }

@@ -1,19 +1,19 @@
-//! The locks that are held, in the order of their grants, so that the oldest are found at once.
+//! Locks that are held, in the order of their grants, so that the oldest are found at once.
 //!
-//! The ages at which a lock is reported are its milestones: the one that the operator has set, and then each twice the one before.
-//! Locks that have passed equally many stand in one queue.
+//! The ages at which a lock is reported are its milestones: the first is set by the operator, and each is twice the one
+//! before. Locks that have passed equally many are in one queue.
 
 use super::{ClaimId, ClaimPhase, PoolsState};
 use poolcounter_core::id::Id;
 use poolcounter_core::list::{Links, List};
 use poolcounter_core::time::{Span, Time};
 
-/// How many queues there are. No lock passes more milestones: the last would be 2^63 us.
+/// Number of queues. No lock passes more milestones: the last would be 2^63 us.
 const QUEUES: usize = 64;
 
-/// The locks that are held. Those in a queue were granted before all those in the queues before it.
+/// Locks that are held. Those in a queue were granted before all those in the queues before it.
 pub(super) struct HeldLocks {
-    /// By how many milestones the locks have passed.
+    /// Queues of locks by the number of milestones that they have passed.
     queues: [List<ClaimId>; QUEUES],
     links: Links,
 }
@@ -25,27 +25,27 @@ impl Default for HeldLocks {
 }
 
 impl HeldLocks {
-    /// Returns how many there are.
+    /// Returns the number of locks.
     pub fn len(&self) -> u64 {
         self.queues.iter().map(|queue| u64::from(queue.len())).sum()
     }
 
-    /// Returns how many have passed a milestone.
+    /// Returns the number of locks that have passed a milestone.
     pub fn overdue(&self) -> u64 {
         self.len() - u64::from(self.queues[0].len())
     }
 
-    /// Returns all, the oldest first.
+    /// Returns all locks, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = ClaimId> {
         self.queues.iter().rev().flat_map(|queue| queue.iter(&self.links))
     }
 
-    /// Returns the oldest in each queue that is not empty, with how many milestones it has passed; the oldest first.
+    /// Returns the oldest lock of each queue, with the number of milestones that it has passed; the oldest first.
     fn fronts(&self) -> impl Iterator<Item = (u8, ClaimId)> {
         (0..QUEUES as u8).zip(&self.queues).rev().filter_map(|(passed, queue)| Some((passed, queue.front()?)))
     }
 
-    /// Adds the newest of those that have passed so many milestones.
+    /// Adds the newest lock of those that have passed this number of milestones.
     #[inline]
     pub fn push(&mut self, id: ClaimId, passed: u8) {
         self.queues[usize::from(passed)].push_back(&mut self.links, id);
@@ -58,18 +58,18 @@ impl HeldLocks {
 }
 
 impl PoolsState {
-    /// Returns the first moment at which a lock passes a milestone; None if none ever does.
+    /// Returns the first time at which a lock passes a milestone; None if none ever does.
     pub(super) fn next_milestone(&self) -> Option<Time> {
         self.held.fronts().map(|(passed, id)| self.milestone(self.claims[id.index()].since, passed)).min()
     }
 
-    /// Returns the oldest lock that has come to a milestone and has not passed it.
+    /// Returns the oldest lock that has reached a milestone and was not moved past it.
     pub(super) fn oldest_at_milestone(&self, now: Time) -> Option<ClaimId> {
         let is_there = |(passed, id): &(u8, ClaimId)| self.milestone(self.claims[id.index()].since, *passed) <= now;
         self.held.fronts().find(is_there).map(|(_, id)| id)
     }
 
-    /// Has the oldest locks pass the milestones to which they have come, `most` locks at most.
+    /// Moves the oldest locks past the milestones that they have reached, at most `most` locks.
     pub(super) fn pass_milestones(&mut self, now: Time, most: usize) {
         for _ in 0..most {
             let Some(id) = self.oldest_at_milestone(now) else { return };
@@ -81,7 +81,7 @@ impl PoolsState {
         }
     }
 
-    /// Puts a lock, all older ones of which are there already, into the queue of those that have passed as many milestones.
+    /// Appends a lock to the queue of its milestone. Locks must be added oldest first.
     pub(super) fn queue_held(&mut self, id: ClaimId, now: Time) {
         let since = self.claims[id.index()].since;
         let reached = (0..QUEUES as u8 - 1).take_while(|passed| self.milestone(since, *passed) <= now).count() as u8;
@@ -91,7 +91,7 @@ impl PoolsState {
         }
     }
 
-    /// Returns when a lock comes to the milestone after those that it has passed.
+    /// Returns the time at which a lock reaches the milestone after those that it has passed.
     fn milestone(&self, since: Time, passed: u8) -> Time {
         since + Span::from_micros(self.settings.warn_hold.as_micros().saturating_mul(1 << passed))
     }
@@ -113,7 +113,7 @@ impl PoolsState {
 mod tests {
     use super::super::{Claim, Pool};
 
-    /// With its links, its name in the table and the entry of its connection, this is what an idle lock costs.
+    /// Memory of an idle lock, together with its links, its name in the table and the entry of its connection.
     #[test]
     fn an_idle_lock_takes_little() {
         assert_eq!((size_of::<Option<Pool>>(), size_of::<Option<Claim>>()), (72, 32));

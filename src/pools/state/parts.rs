@@ -1,7 +1,7 @@
-//! Claims on several pools at once. Such a claim stands in the pool of its first key like any other, and has a *part* in each of
-//! the others: a claim of its own that has neither a client nor a timer, and that waits and holds whenever its whole does.
+//! Claims on several pools at once. Such a claim is in the pool of its first key like any other, and has a *part* in
+//! each of the others: a claim of its own without a client and a timer, which waits and holds whenever its whole does.
 //!
-//! Most claims have no parts, and pay nothing for those that do.
+//! Claims without parts, which are most, cost nothing more.
 
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState, PoolsStep};
 use hashbrown::HashMap;
@@ -9,20 +9,20 @@ use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::Time;
 use poolcounter_protocol::pools::request::KeyLimits;
 
-/// The parts of claims, by claim.
+/// Parts of claims, by claim.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// None where there are none, and the vector ends behind the last claim that ever had some.
+    /// None for claims without parts; the vector ends behind the last claim that ever had some.
     by_claim: Vec<Option<Box<Several>>>,
-    /// How many parts there are.
+    /// Number of parts.
     count: u64,
-    /// Number of them that a connection has, if any.
+    /// Number of parts of each connection that has any.
     by_conn: HashMap<ConnId, u32>,
 }
 
-/// What a claim has that is on several pools.
+/// State of a claim on several pools, beside its entry.
 pub(super) struct Several {
-    /// How many may hold a lock of its own pool.
+    /// Most holders of a lock of its own pool.
     pub workers: u32,
     pub parts: Vec<Part>,
 }
@@ -31,14 +31,14 @@ pub(super) struct Several {
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub id: ClaimId,
-    /// How many may hold a lock of its pool.
+    /// Most holders of a lock of its pool.
     pub workers: u32,
 }
 
-/// A pool in which a lock may have come free.
+/// Pool with a lock that may have become free.
 pub(super) struct Freed {
     pool: PoolId,
-    /// How many locks of it were held before.
+    /// Number of its locks that were held before.
     held_before: u32,
 }
 
@@ -51,23 +51,23 @@ impl Several {
 }
 
 impl Parts {
-    /// Returns how many parts there are.
+    /// Returns the number of all parts.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns what a claim on several pools has; None for one that has no parts.
+    /// Returns the parts of a claim on several pools; None for a claim without parts.
     #[inline]
     pub fn of(&self, id: ClaimId) -> Option<&Several> {
         self.by_claim.get(id.index())?.as_deref()
     }
 
-    /// Returns how many parts the claims of a connection have.
+    /// Returns the number of parts of the claims of a connection.
     pub fn of_conn(&self, conn: ConnId) -> u32 {
         self.by_conn.get(&conn).copied().unwrap_or(0)
     }
 
-    /// Adds a part to a claim of a connection, which may hold a lock of its own pool beside so many.
+    /// Adds a part to a claim of a connection. `whole_workers` is the limit of holders in the claim's own pool.
     pub fn add(&mut self, (whole, conn): (ClaimId, ConnId), whole_workers: u32, part: Part) {
         *self.by_conn.entry(conn).or_default() += 1;
         if self.by_claim.len() <= whole.index() {
@@ -106,7 +106,7 @@ impl PoolsState {
         }
     }
 
-    /// Removes the parts of a claim that is gone.
+    /// Removes the parts of a claim that has ended.
     #[inline]
     pub(super) fn detach_parts(&mut self, whole: ClaimId, conn: ConnId, now: Time) {
         if self.parts.count() > 0
@@ -114,6 +114,7 @@ impl PoolsState {
         {
             for Part { id, .. } in several.parts {
                 let claim = self.claims.remove(id.index());
+                self.background.skip(claim.pool, id, &self.pools, &self.links_by_pool);
                 let pool = &mut self.pools[claim.pool.index()];
                 pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
                 self.note_departure(claim.pool, claim.since, now);
@@ -122,7 +123,7 @@ impl PoolsState {
         }
     }
 
-    /// Has the parts of a claim hold that is granted now.
+    /// Makes the parts of a newly granted claim hold their locks.
     #[inline]
     pub(super) fn hold_parts(&mut self, whole: ClaimId) {
         if self.parts.count() == 0 {
@@ -132,6 +133,7 @@ impl PoolsState {
         let parts = self.parts.of(whole).map_or(&[][..], |several| &several.parts).to_vec();
         for Part { id, .. } in parts {
             let claim = &mut self.claims[id.index()];
+            self.background.skip(claim.pool, id, &self.pools, &self.links_by_pool);
             let pool = &mut self.pools[claim.pool.index()];
             pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
             let since = std::mem::replace(&mut claim.since, now);
@@ -142,7 +144,7 @@ impl PoolsState {
         }
     }
 
-    /// Returns the pools in which locks come free when this claim ends, besides its own.
+    /// Returns the pools besides its own in which locks become free when this claim ends.
     #[inline]
     pub(super) fn other_pools(&self, id: ClaimId) -> Vec<Freed> {
         if self.parts.count() == 0 { Vec::new() } else { self.pools_of_parts(id) }
@@ -157,8 +159,16 @@ impl PoolsState {
         freed.collect()
     }
 
-    /// Grants the locks that have come free in these pools, but for those that were granted already together with another's.
+    /// Grants the free locks of these pools, but for those that were granted already together with another pool's.
+    #[inline]
     pub(super) fn grant_freed(&mut self, freed: Vec<Freed>, step: &mut PoolsStep<'_, '_>) {
+        if !freed.is_empty() {
+            self.grant_all(freed, step);
+        }
+    }
+
+    #[cold]
+    fn grant_all(&mut self, freed: Vec<Freed>, step: &mut PoolsStep<'_, '_>) {
         for Freed { pool, held_before } in freed {
             if self.pool_at(pool).holders.len() < held_before {
                 self.grant_next(pool, step);
@@ -166,20 +176,23 @@ impl PoolsState {
         }
     }
 
-    /// Returns the waiter that is granted a lock of this pool that has come free: the first in the order of service that could
-    /// then have all that it asked for. One that could not keeps nobody behind it waiting.
+    /// Returns the waiter that gets a free lock of this pool: the first in the order of service that could then have
+    /// all its locks. A waiter that cannot be satisfied is skipped (no head-of-line blocking). The rest of many waiters
+    /// is searched in slices.
     #[inline]
-    pub(super) fn next_waiter(&self, pool: PoolId) -> Option<ClaimId> {
-        let pool = self.pool_at(pool);
-        if self.parts.count() == 0 {
-            return pool.waiting_for_me.front().or_else(|| pool.waiting_for_anyone.front());
-        }
-        let waiters = pool.queues().skip(1).flat_map(|queue| queue.iter(&self.links_by_pool));
-        waiters.map(|id| self.whole_of(id)).find(|id| self.could_hold(*id))
+    pub(super) fn next_waiter(&mut self, pool: PoolId, step: &mut PoolsStep<'_, '_>) -> Option<ClaimId> {
+        if self.parts.count() == 0 { self.first_waiter(pool) } else { self.search_waiters(pool, step) }
     }
 
-    /// Returns whether a waiter could have all that it asked for. One that asks for nothing but a lock that has come free can.
-    fn could_hold(&self, id: ClaimId) -> bool {
+    /// Returns the first waiter in the order of service, behind those that are being woken.
+    #[inline]
+    pub(super) fn first_waiter(&self, pool: PoolId) -> Option<ClaimId> {
+        let for_anyone = || self.background.first_for_anyone(pool, &self.pools, &self.links_by_pool);
+        self.pool_at(pool).waiting_for_me.front().or_else(for_anyone)
+    }
+
+    /// Returns whether a waiter could have all its locks. A waiter for just one free lock could.
+    pub(super) fn could_hold(&self, id: ClaimId) -> bool {
         let has_room = |id: ClaimId, workers| self.pool_at(self.claims[id.index()].pool).holders.len() < workers;
         self.parts.of(id).is_none_or(|Several { workers, parts }| {
             has_room(id, *workers) && parts.iter().all(|part| has_room(part.id, part.workers))

@@ -1,5 +1,5 @@
-//! Queries for operators: which connections hold and wait, and what is busiest. They change nothing, and their results are
-//! bounded.
+//! Queries for operators: holders and waiters, and the busiest keys and types. They change nothing, and their results
+//! are bounded.
 
 use super::parts::Several;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
@@ -19,11 +19,11 @@ use std::collections::BinaryHeap;
 pub struct BusyKey<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Locks held.
+    /// Number of locks that are held.
     pub working: u32,
-    /// Requests that wait.
+    /// Number of requests that wait.
     pub waiting: u32,
-    /// Since when the oldest of them is held or waited for.
+    /// Time since which the oldest of these claims is held or waits.
     pub since: Time,
 }
 
@@ -32,54 +32,53 @@ pub struct BusyKey<'a> {
 pub struct ClaimInfo<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// The type of work of the key.
+    /// Type of work of the key.
     pub type_name: &'a [u8],
-    /// The connection that has it.
+    /// Connection of the claim.
     pub conn: ConnId,
-    /// Who it says to be; empty if it does not say.
+    /// Name that its client gave; empty without one.
     pub who: &'a [u8],
-    /// The purpose of a claim that waits; None for one that is held.
+    /// Purpose of a waiting claim; None for one that is held.
     pub waits_for: Option<Purpose>,
-    /// Since when.
+    /// Time since which it waits or holds.
     pub since: Time,
 }
 
-/// How many keys are looked at for a page, of which an answer is made in one piece: about 0.4 ms. Of more, those that had waits or
-/// refusals lately are looked at as well, so that no crowd is missed.
+/// Most keys that are examined for a page, whose answer is made in one piece: about 0.4 ms. Beyond them, keys that had
+/// waits or refusals lately are examined as well, so that no crowd is missed.
 pub const KEYS_LOOKED_AT: usize = 32_768;
-/// How many connections are looked at for a page: the system is asked for the address of each, which takes about as long.
+/// Most connections that are examined for a page: each needs a system call for its address, which takes about as long.
 pub const CLIENTS_LOOKED_AT: usize = 4_096;
-/// How many locks are looked at for a page.
+/// Most locks that are examined for a page.
 const LOCKS_LOOKED_AT: usize = 16_384;
 
-/// Which keys are asked for.
+/// Selection of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhichKeys<'a> {
-    /// Each.
+    /// All keys.
     All,
-    /// Those of a type of work.
+    /// Keys of a type of work.
     OfType(&'a [u8]),
-    /// Those with these bytes in them.
+    /// Keys that contain these bytes.
     With(&'a [u8]),
 }
 
-/// A search for the keys with most claims, some keys at a time, as far as it is done. What others change meanwhile may be found as
-/// it was before.
+/// Search for the keys with most claims, in slices. Keys that change meanwhile may be found as they were before.
 pub struct BusiestSearch {
     most: usize,
-    /// The pools before this index are looked at.
+    /// Index of the next pool to examine.
     next: usize,
-    /// The busiest so far, with their number of claims.
+    /// Busiest keys so far, with their numbers of claims.
     found: BinaryHeap<(Reverse<u32>, Box<[u8]>)>,
 }
 
 impl BusiestSearch {
-    /// Returns a search for so many keys at most.
+    /// Returns a search for at most `most` keys.
     pub fn new(most: usize) -> Self {
         BusiestSearch { most, next: 0, found: BinaryHeap::new() }
     }
 
-    /// Notes a pool, if it is among the busiest.
+    /// Notes a pool if it is among the busiest.
     fn offer(&mut self, pool: &Pool) {
         let claims = Reverse(pool.occupancy().1);
         let own = || (claims, pool.key[..].into());
@@ -99,28 +98,28 @@ impl PoolsState {
         self.figures.of(stat)
     }
 
-    /// Returns how many locks are held.
+    /// Returns the number of locks that are held.
     pub fn working(&self) -> u64 {
         self.held.len()
     }
 
-    /// Returns how many requests wait.
+    /// Returns the number of requests that wait.
     pub fn waiting(&self) -> u64 {
         self.claims.len() as u64 - self.parts.count() - self.held.len()
     }
 
-    /// Returns how many waits have ended with TIMEOUT.
+    /// Returns the number of waits that have ended with TIMEOUT.
     pub fn timeouts(&self) -> u64 {
         self.types_in_use().map(|one| one.timeouts).sum::<Count>().get()
     }
 
-    /// Returns how many keys have claims.
+    /// Returns the number of keys with claims.
     pub fn keys(&self) -> usize {
         self.pools.len()
     }
 
-    /// Returns the keys with most claims of those that are asked for, busiest first; among equals in the order of the keys. Not all
-    /// keys are looked at where there are more than `KEYS_LOOKED_AT`.
+    /// Returns the selected keys with the most claims, busiest first; among equals in the order of the keys. Beyond
+    /// `KEYS_LOOKED_AT` keys, not all are examined.
     pub fn busiest(&self, most: usize, which: WhichKeys<'_>) -> Vec<BusyKey<'_>> {
         let mut search = BusiestSearch::new(most);
         let (of_type, finder) = match which {
@@ -144,12 +143,12 @@ impl PoolsState {
         self.found_busiest(search)
     }
 
-    /// Returns whether there are more keys than are looked at.
+    /// Returns whether there are more keys than are examined.
     pub fn is_too_much_to_look_at(&self) -> bool {
         self.pools.len() > KEYS_LOOKED_AT
     }
 
-    /// Returns the busiest key that begins like this, of those that are looked at.
+    /// Returns the busiest key with this prefix, of those that are examined.
     pub fn key_beginning(&self, beginning: &[u8]) -> Option<&[u8]> {
         let pools = self.pools.iter().map(|(_, pool)| pool).take(KEYS_LOOKED_AT);
         let pools = pools.chain(self.top_keys.keys().filter_map(|key| self.pool(key)));
@@ -157,32 +156,33 @@ impl PoolsState {
         found.map(|pool| &pool.key[..])
     }
 
-    /// Returns how many keys a connection holds locks of, one for each key of each lock, and how many requests of it wait.
+    /// Returns the number of keys whose locks a connection holds, one for each key of each lock, and the number of its
+    /// waiting requests.
     pub fn holds(&self, conn: ConnId) -> Holds {
         let claims = self.clients.get(conn.index()).map_or(0, List::len) + self.parts.of_conn(conn);
         let awaited = self.waiting_claim(conn).map(|whole| 1 + self.parts.of(whole).map_or(0, Several::len));
         Holds { locks: claims - awaited.unwrap_or(0), waits: u32::from(awaited.is_some()) }
     }
 
-    /// Returns the keys of the lock that a connection waits for; none if it waits for none.
+    /// Returns the keys of the lock that a connection waits for; none without a wait.
     pub fn awaited_keys(&self, conn: ConnId) -> Vec<&[u8]> {
         let Some(whole) = self.waiting_claim(conn) else { return Vec::new() };
         let parts = self.parts.of(whole).into_iter().flat_map(|several| &several.parts);
         std::iter::once(whole).chain(parts.map(|part| part.id)).map(|claim| self.key_of(claim)).collect()
     }
 
-    /// Returns what a connection has, oldest first.
+    /// Returns the claims of a connection, oldest first.
     pub fn claims_with(&self, conn: ConnId) -> impl Iterator<Item = ClaimInfo<'_>> {
         self.claims_of(conn).map(|id| self.claim_info(id))
     }
 
-    /// Returns the connections that have claims, of the first `CLIENTS_LOOKED_AT` of those, in no order that matters.
+    /// Returns the connections with claims, at most the first `CLIENTS_LOOKED_AT`, in no particular order.
     pub fn clients(&self) -> impl Iterator<Item = ConnId> {
         let clients = self.clients.iter().enumerate().filter(|(_, claims)| !claims.is_empty());
         clients.map(|(index, _)| ConnId::from_index(index)).take(CLIENTS_LOOKED_AT)
     }
 
-    /// Returns the type of work of that name, if anything was counted of it.
+    /// Returns the type of work with this name, if it has any counts.
     pub fn type_of_name(&self, name: &[u8]) -> Option<&WorkType> {
         self.types_in_use().find(|one| one.name == name)
     }
@@ -195,7 +195,7 @@ impl PoolsState {
         held.map(|id| self.claim_info(id)).collect()
     }
 
-    /// Looks at some more keys, and returns whether these were the last.
+    /// Examines some more keys, and returns whether these were the last.
     pub fn search_busiest(&self, search: &mut BusiestSearch, keys: usize) -> bool {
         let all = self.pools.capacity();
         let end = search.next.saturating_add(keys).min(all);
@@ -204,22 +204,22 @@ impl PoolsState {
         end == all
     }
 
-    /// Returns what a search has found, as it is now and in the order of [`PoolsState::busiest`].
+    /// Returns the keys that a search has found, with their present claims and in the order of [`PoolsState::busiest`].
     pub fn found_busiest(&self, search: BusiestSearch) -> Vec<BusyKey<'_>> {
         let pools = search.found.into_iter().filter_map(|(_, key)| self.pool(&key));
         let mut keys: Vec<BusyKey<'_>> = pools.map(|pool| self.busy(pool)).collect();
         keys.sort_by_key(|busy| (Reverse(busy.working + busy.waiting), busy.key));
-        // One that was given back and taken again meanwhile can be found twice.
+        // A key that was released and taken again meanwhile can be found twice.
         keys.dedup();
         keys
     }
 
-    /// Returns how many claims a key has.
+    /// Returns the number of claims on a key.
     pub fn occupancy(&self, key: &[u8]) -> usize {
         self.pool(key).map_or(0, |pool| pool.occupancy().1 as usize)
     }
 
-    /// Returns the claims of a key: those that are held, oldest first, and then those that wait, in the order of service.
+    /// Returns the claims on a key: the holders, oldest first, and then the waiters, in the order of service.
     pub fn claims_on(&self, key: &[u8]) -> impl Iterator<Item = ClaimInfo<'_>> {
         let claims = self.pool(key).into_iter().flat_map(|pool| self.claims_in(pool));
         claims.map(|id| self.claim_info(id))
@@ -230,20 +230,20 @@ impl PoolsState {
         self.held.iter().take(most).map(|id| self.claim_info(id)).collect()
     }
 
-    /// Returns the types of work with anything counted, in no order that matters.
+    /// Returns the types of work with any counts, in no particular order.
     pub fn types_in_use(&self) -> impl Iterator<Item = &WorkType> {
         self.types.iter()
     }
 
-    /// Returns the types of work, the one that acquired most first; among equals in the order of the names.
+    /// Returns the types of work, the one with the most acquired locks first; among equals in the order of the names.
     pub fn types(&self) -> Vec<&WorkType> {
         let mut types: Vec<&WorkType> = self.types_in_use().collect();
         types.sort_by_key(|one| (Reverse(one.acquired), &one.name[..]));
         types
     }
 
-    /// Returns the keys with most refusals and waits lately, worst first, whether they have claims now or not. Those that refuse now
-    /// come before all others.
+    /// Returns the keys with the most refusals and waits lately, worst first, with or without claims. Keys that refuse
+    /// now come before all others.
     pub fn hottest(&self, most: usize, now: Time) -> Vec<TopKey<'_>> {
         let is_open = self.alerts.is_window_open();
         let of_now = |top: TopKey<'_>| if is_open { top.refusing } else { 0 };
@@ -254,7 +254,8 @@ impl PoolsState {
         keys
     }
 
-    /// Returns how many events more than [`PoolsState::hottest`] says a key may have had, whether it is named there or not.
+    /// Returns the number of events that a key may have had beyond those in [`PoolsState::hottest`], whether it is
+    /// listed there or not.
     pub fn hottest_error(&self, now: Time) -> u64 {
         self.top_keys.error(now)
     }

@@ -1,6 +1,5 @@
-//! The pools in the handover: written by a process that is replaced, read by the one that takes over.
-//! It is independent of the tables, so that these can change. What is written here cannot, without another
-//! [`SAVED_VERSION`].
+//! Handover format of the pools: written by a process that is replaced, read by its successor. It is independent of the
+//! tables, so that these can change. The format cannot change without another [`SAVED_VERSION`].
 
 use super::alerts::AlertHistory;
 use super::parts::Part;
@@ -17,23 +16,23 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::io;
 
-/// The version of what is written: a [`PoolsHead`], then each pool.
+/// Version of the format: a [`PoolsHead`], then each pool.
 pub const SAVED_VERSION: u16 = 2;
-/// The version before: it has no parts, and is the same otherwise.
+/// The version before, without parts.
 const WITHOUT_PARTS: u16 = 1;
 
-/// The record before the pools: statistics and alerts.
+/// First record: statistics and alerts.
 #[derive(Serialize, Deserialize)]
 struct PoolsHead {
     figures: Vec<(String, u64)>,
     types: Vec<WorkType>,
     top_keys: SavedTopKeys,
     alerts: AlertHistory,
-    /// How many pools follow.
+    /// Number of pools that follow.
     pools: usize,
 }
 
-/// What version 0.9.0 wrote.
+/// Handover of version 0.9.0.
 #[derive(Deserialize)]
 struct PoolsInOnePiece {
     figures: Vec<(String, u64)>,
@@ -43,7 +42,7 @@ struct PoolsInOnePiece {
     pools: Vec<SavedPool>,
 }
 
-/// A type of work as version 0.9.0 counted it.
+/// A type of work in version 0.9.0.
 #[derive(Deserialize)]
 struct CoarseType {
     name: Vec<u8>,
@@ -56,7 +55,7 @@ struct CoarseType {
     holds: CoarseHistogram,
 }
 
-/// A histogram of version 0.9.0: the bounds are [`TIME_BOUNDS`], and one bucket more has none.
+/// A histogram of version 0.9.0: the bounds are the first of [`TIME_BOUNDS`], and one bucket more has none.
 #[derive(Deserialize)]
 struct CoarseHistogram {
     counts: [u64; 17],
@@ -66,33 +65,33 @@ struct CoarseHistogram {
 /// Claims by connection and, within one, from the oldest: connection, number of newer claims, claim.
 type Ranks = Vec<(ConnId, Reverse<u32>, ClaimId)>;
 
-/// What there is to know of a part.
+/// Handover of a part.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct SavedPart {
-    /// Its place among the parts of its whole.
+    /// Index in the claim's list of parts.
     place: u32,
-    /// How many may hold a lock of the pool of its whole.
+    /// Most holders of a lock of the pool of its whole.
     whole_workers: u32,
-    /// How many may hold a lock of its own pool.
+    /// Most holders of a lock of its own pool.
     workers: u32,
 }
 
-/// Claims that are restored, while it is not known to whom they belong.
+/// Restored claims that are not assigned to their connections and wholes yet.
 #[derive(Default)]
 struct Loose {
     wholes: Ranks,
-    /// The parts, each with the rank of its whole.
+    /// Parts, each with the rank of its whole.
     parts: Vec<((ConnId, Reverse<u32>), SavedPart, ClaimId)>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct SavedPool {
     key: Vec<u8>,
-    /// In the order of their queues.
+    /// Claims in the order of their queues.
     claims: Vec<SavedClaim>,
 }
 
-/// A pool, and who has the claims of those that said so: the place of the claim, and the name.
+/// A pool, and the names that clients gave for its claims: the position of the claim, and the name.
 #[derive(Serialize, Deserialize)]
 struct PoolWithNames {
     pool: SavedPool,
@@ -102,7 +101,7 @@ struct PoolWithNames {
 #[derive(Serialize, Deserialize)]
 struct SavedClaim {
     conn: ConnId,
-    /// How many claims the connection has that are newer.
+    /// Number of newer claims of its connection.
     newer: u32,
     since: Time,
     phase: SavedPhase,
@@ -118,7 +117,7 @@ enum SavedPhase {
     Holding {
         until: Option<Time>,
     },
-    /// A part of the claim that has as many newer ones.
+    /// A part of the claim with the same number of newer ones.
     Part {
         is_held: bool,
         part: SavedPart,
@@ -127,7 +126,8 @@ enum SavedPhase {
 
 impl CoarseType {
     fn refine(self) -> WorkType {
-        let fine = |CoarseHistogram { counts, sum }| Histogram::of_coarse(TIME_BOUNDS, &counts, sum);
+        let fine =
+            |CoarseHistogram { counts, sum }| Histogram::of_coarse(&TIME_BOUNDS[..counts.len() - 1], &counts, sum);
         WorkType {
             name: self.name,
             acquired: self.acquired,
@@ -142,11 +142,11 @@ impl CoarseType {
 }
 
 impl PoolsState {
-    /// Writes everything, with deadlines in place of timers.
+    /// Writes the whole state, with deadlines in place of timers.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn save(&self, out: &mut Writer<'_>, timers: &Timers<'_, PoolsTimer>) -> io::Result<()> {
         out.put(&PoolsHead {
             figures: self.figures.save(),
@@ -166,11 +166,11 @@ impl PoolsState {
         Ok(())
     }
 
-    /// Restores what another process saved.
+    /// Restores the state that another process saved.
     ///
     /// # Errors
     ///
-    /// When it contradicts itself.
+    /// Fails if the record contradicts itself.
     pub fn restore(
         &mut self,
         version: u16,
@@ -240,7 +240,7 @@ impl PoolsState {
                     let end = until.map(|until| timers.arm(until, PoolsTimer::Claim(id)));
                     ClaimPhase::Holding { end, passed: 0 }
                 }
-                // Its whole is known when all are there.
+                // Its whole is assigned once all claims are restored.
                 SavedPhase::Part { is_held, .. } => ClaimPhase::Part { whole: id, is_held },
             };
             match saved {
@@ -253,7 +253,7 @@ impl PoolsState {
         Ok(ids)
     }
 
-    /// Gives a part back to its whole.
+    /// Assigns a part to its whole.
     fn restore_part(
         &mut self,
         wholes: &Ranks,
@@ -273,7 +273,7 @@ impl PoolsState {
         Ok(())
     }
 
-    /// Lists the locks that are held, in the order of their grants.
+    /// Queues the locks that are held, in the order of their grants.
     fn restore_held(&mut self) {
         let held = self.claims.iter().filter(|(_, claim)| matches!(claim.phase, ClaimPhase::Holding { .. }));
         let mut by_grant: Vec<(Time, ClaimId)> =
@@ -282,7 +282,7 @@ impl PoolsState {
         by_grant.into_iter().for_each(|(_, id)| self.queue_held(id, self.alerts.history.scanned_at));
     }
 
-    /// Returns, by claim, how many newer claims its connection has.
+    /// Returns, by claim, the number of newer claims of its connection.
     fn newer_claims(&self) -> io::Result<Vec<u32>> {
         let len = self.claims.iter().next_back().map_or(0, |(index, _)| index + 1);
         let mut newer = Vec::new();

@@ -1,4 +1,4 @@
-//! How claims and pools enter the tables and leave them. A pool that is emptied is kept to the end of the turn.
+//! Additions to the tables of claims and pools, and removals. An emptied pool is kept to the end of the turn.
 
 use super::by_pool::FEW;
 use super::{Claim, ClaimId, ClaimPhase, Pool, PoolId, PoolsState};
@@ -8,7 +8,7 @@ use poolcounter_core::names::Hash;
 use poolcounter_core::time::Time;
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 
-/// How many emptied keys are kept, and how large one may be: at most 256 KiB rest here.
+/// Most emptied keys that are kept, and most bytes of one: at most 256 KiB in all.
 const SPARE_KEYS: usize = 1024;
 const SPARE_KEY_BYTES: usize = 256;
 
@@ -23,12 +23,14 @@ impl PoolsState {
         }
     }
 
-    /// Puts a claim into every table, with `id` the next free key of the claims.
+    /// Adds a claim to every table; `id` must be the next free key of the claims.
+    #[inline]
     pub(super) fn attach(&mut self, id: ClaimId, claim: Claim) {
         self.attach_to_client(id, claim.conn, claim.pool);
         self.attach_to_pool(id, claim);
     }
 
+    #[inline]
     pub(super) fn attach_to_client(&mut self, id: ClaimId, conn: ConnId, pool: PoolId) {
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, List::default);
@@ -40,7 +42,7 @@ impl PoolsState {
         self.clients[conn.index()].push_back(&mut self.links_by_client, id);
     }
 
-    /// Files the claims of a connection that has many by their pools.
+    /// Queues the claims of a connection that has many by their pools.
     #[cold]
     fn sort_claims(&mut self, conn: ConnId) {
         let newest_first = self.clients[conn.index()].iter_back(&self.links_by_client);
@@ -50,16 +52,18 @@ impl PoolsState {
         }
     }
 
+    #[inline]
     pub(super) fn attach_to_pool(&mut self, id: ClaimId, claim: Claim) {
         self.pools[claim.pool.index()].queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
         let index = self.claims.insert(claim);
         debug_assert_eq!(index, id.index(), "the timer of the claim was armed for its key");
     }
 
-    /// Removes a claim from every table. The caller must deal with its timer.
+    /// Removes a claim from every table. The caller must disarm its timer.
     pub(super) fn detach(&mut self, id: ClaimId, now: Time) -> Claim {
         let claim = self.claims.remove(id.index());
         self.whos.forget(id);
+        self.background.skip(claim.pool, id, &self.pools, &self.links_by_pool);
         let pool = &mut self.pools[claim.pool.index()];
         let of_type = &mut self.types[pool.type_id];
         let age = now.since(claim.since);
@@ -83,6 +87,7 @@ impl PoolsState {
         claim
     }
 
+    #[inline]
     pub(super) fn find(&self, hash: Hash, key: &[u8]) -> Option<PoolId> {
         self.names.find(hash, |pool| self.pools[pool.index()].key == key)
     }
@@ -103,11 +108,11 @@ impl PoolsState {
         pool
     }
 
-    /// Returns whether a pool has no claims, and has it dropped at the end of the turn if it still has none then.
+    /// Returns whether a pool has no claims. Such a pool is dropped at the end of the turn if it still has none then.
     #[inline]
     pub(super) fn note_if_emptied(&mut self, id: PoolId) -> bool {
         let is_empty = self.pools[id.index()].occupancy() == (0, 0);
-        // Most are the same one, over and over.
+        // Often it is the same pool, over and over.
         if is_empty && self.emptied.last() != Some(&id) {
             self.emptied.push(id);
         }
@@ -118,6 +123,7 @@ impl PoolsState {
         let Pool { mut key, hash, .. } = self.pools.remove(id.index());
         self.names.remove(hash, id);
         self.forget_late(id);
+        self.background.end_search(id);
         if self.spare_keys.len() < SPARE_KEYS && key.capacity() <= SPARE_KEY_BYTES {
             key.clear();
             self.spare_keys.push(key);

@@ -1,4 +1,5 @@
-//! Statistics by type of work, which is the part of a key before its first `:`. It knows types and counters only.
+//! Statistics by type of work, which is the part of a key before its first `:`. This module knows types and counters
+//! only.
 
 use hashbrown::HashTable;
 use poolcounter_core::count::Count;
@@ -7,58 +8,58 @@ use poolcounter_core::id::{Id, id};
 use serde::{Deserialize, Serialize};
 use std::ops::{Index, IndexMut};
 
-/// How many types are counted apart. What comes later counts under [`OTHER`].
+/// Most types that are counted apart. Later ones count under [`OTHER`].
 pub const MOST_TYPES: usize = 256;
-/// The longest name of a type in bytes. A key without a colon behind so many has no type.
+/// Longest name of a type in bytes. A key without a colon within one byte more has no type.
 pub const TYPE_BYTES: usize = 64;
-/// The type of all that came when there were too many.
+/// Type of all keys whose types came after the table was full.
 pub const OTHER: &[u8] = b"other";
-/// The type of keys without one.
+/// Type of keys without one.
 pub const NONE: &[u8] = b"-";
 
 id! { TypeId }
 
-/// The statistics of one type.
+/// Statistics of one type.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WorkType {
-    /// The part before the colon.
+    /// Part of the key before the colon.
     pub name: Vec<u8>,
-    /// Locks granted.
+    /// Number of locks granted.
     pub acquired: Count,
-    /// Waits begun.
+    /// Number of waits begun.
     pub queued: Count,
-    /// Waits that ended in DONE.
+    /// Number of waits that ended in DONE.
     pub done: Count,
-    /// QUEUE_FULL replies.
+    /// Number of QUEUE_FULL replies.
     pub full: Count,
-    /// TIMEOUT replies.
+    /// Number of TIMEOUT replies.
     pub timeouts: Count,
-    /// How long the waits were that ended, in whatever way.
+    /// Lengths of the waits that ended, in whatever way.
     pub waits: Histogram,
-    /// How long the locks were held that were given back, in whatever way.
+    /// Times for which ended locks were held, however they ended.
     pub holds: Histogram,
 }
 
-/// The types, by name.
+/// Table of the types, by name.
 pub(super) struct Types {
     ids: HashTable<TypeId>,
     types: Vec<WorkType>,
-    /// The type that was looked up last: most keys of a fleet have one of few.
+    /// Type of the last look-up: most keys of a fleet have one of few types.
     last: TypeId,
 }
 
 impl WorkType {
-    /// Returns how many locks are held now.
+    /// Returns the number of locks that are held now.
     pub fn working(&self) -> u64 {
         self.acquired.get().saturating_sub(self.holds.count())
     }
 
-    /// Returns how many requests wait now.
+    /// Returns the number of requests that wait now.
     pub fn waiting(&self) -> u64 {
         self.queued.get().saturating_sub(self.waits.count())
     }
 
-    /// Returns true when anything was counted.
+    /// Returns true if it has any counts.
     fn is_used(&self) -> bool {
         [self.acquired, self.queued, self.full, self.timeouts].iter().any(|count| *count > Count::ZERO)
     }
@@ -84,7 +85,7 @@ impl Types {
         self.last
     }
 
-    /// Returns the type of that name, or else that of all that came when there were too many.
+    /// Returns the type with this name, or else [`OTHER`].
     pub fn named(&self, name: &[u8]) -> TypeId {
         self.ids.find(fold(name), |id| self[*id].name == name).copied().unwrap_or(TypeId(0))
     }
@@ -94,12 +95,12 @@ impl Types {
         self.types.iter().filter(|one| one.is_used())
     }
 
-    /// Returns everything, for another process.
+    /// Returns all types, for a handover.
     pub fn save(&self) -> Vec<WorkType> {
         self.types.clone()
     }
 
-    /// Goes on from what another process saved.
+    /// Restores the types of a handover.
     pub fn restore(&mut self, saved: Vec<WorkType>) {
         *self = Types::default();
         for one in saved {
@@ -115,7 +116,7 @@ impl Types {
             return TypeId(0);
         }
         let id = TypeId::from_index(self.types.len());
-        // What is held and waits is told from these and the histograms, which begin at zero, too.
+        // The numbers of holders and waiters are computed from these and the histograms, which begin at zero, too.
         let [acquired, queued] = [Count::ZERO; 2];
         self.types.push(WorkType { name: name.into(), acquired, queued, ..WorkType::default() });
         self.ids.insert_unique(hash, id, |id| fold(&self.types[id.index()].name));
@@ -149,7 +150,7 @@ fn name_of(key: &[u8]) -> (&[u8], u64) {
     (NONE, fold(NONE))
 }
 
-/// Returns a hash that is quick for short names. Peers can make names collide, but not more than [`MOST_TYPES`] of them.
+/// Returns a hash that is quick for short names. Peers can make names collide, but at most [`MOST_TYPES`] of them.
 fn fold(name: &[u8]) -> u64 {
     name.iter().fold(0, |hash, byte| mix(hash, *byte))
 }
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_what_stands_before_the_first_colon() {
+    fn a_type_is_the_part_before_the_first_colon() {
         for (key, name) in [
             (&b"ArticleView:a:b"[..], &b"ArticleView"[..]),
             (b"\xff\r:", b"\xff\r"),

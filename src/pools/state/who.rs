@@ -1,14 +1,14 @@
-//! Who says to have a claim. Most do not say, and pay nothing for those who do.
+//! Names that clients give for their claims. Claims without a name, which are most, cost nothing more.
 
 use super::ClaimId;
 use poolcounter_core::id::Id;
 
-/// The names by claim: empty where nobody said one, and the vector ends behind the last that was ever said.
+/// Names by claim: empty without one; the vector ends behind the last claim that ever had one.
 #[derive(Default)]
-pub(super) struct Whos(Vec<Box<[u8]>>);
+pub(super) struct ClaimOwners(Vec<Box<[u8]>>);
 
-impl Whos {
-    /// Notes who has a new claim.
+impl ClaimOwners {
+    /// Sets the name of a new claim.
     #[inline]
     pub fn note(&mut self, id: ClaimId, who: &[u8]) {
         if who.is_empty() {
@@ -20,12 +20,12 @@ impl Whos {
         self.0[id.index()] = who.into();
     }
 
-    /// Returns who has the claim; empty if nobody said.
+    /// Returns the name of a claim; empty without one.
     pub fn of(&self, id: ClaimId) -> &[u8] {
         self.0.get(id.index()).map_or(&[], |who| who)
     }
 
-    /// Forgets who had a claim that is gone.
+    /// Removes the name of a claim that has ended.
     #[inline]
     pub fn forget(&mut self, id: ClaimId) {
         if let Some(who) = self.0.get_mut(id.index()) {
@@ -33,7 +33,7 @@ impl Whos {
         }
     }
 
-    /// Returns how many names there are.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.0.iter().filter(|who| !who.is_empty()).count()
     }

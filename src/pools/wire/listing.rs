@@ -1,7 +1,7 @@
-//! The answers that are lists: one line for each item, and an empty one at the end. Each has a bound, because a connection with
-//! too much unsent output is closed.
+//! Answers that are lists: one line for each item, and an empty one at the end. Each is limited, because a connection
+//! with too much unsent output is closed.
 //!
-//! A key has no spaces, so what follows the first space of a line is never part of it.
+//! A key has no spaces, so the rest of a line behind the first space is never part of it.
 
 use crate::state::{BusyKey, ClaimInfo, WorkType};
 use poolcounter_core::time::{Span, Time};
@@ -9,10 +9,10 @@ use poolcounter_protocol::pools::request::Purpose;
 use poolcounter_protocol::pools::wire::FIELDS;
 use std::io::Write;
 
-/// The most lines of an answer.
+/// Most lines of an answer.
 pub const MOST_LINES: usize = 1_000;
-/// The most bytes of an answer, but for the lines that end it. Together with other unsent output this stays far below the size
-/// that closes a connection.
+/// Most bytes of an answer, without the lines that end it. Together with other unsent output this stays far below the
+/// size that closes a connection.
 pub const MOST_BYTES: usize = 256 * 1024;
 
 /// Writes the answer to `STATS KEYS`, with as many of `total` keys as fit.
@@ -24,7 +24,8 @@ pub fn write_keys(bytes: &mut Vec<u8>, keys: &[BusyKey<'_>], total: usize, now: 
     });
 }
 
-/// Writes the answer to `STATS HOLDERS`, with as many of `total` claims as fit. `peer` returns the address of a claim's connection.
+/// Writes the answer to `STATS HOLDERS`, with as many of `total` claims as fit. `peer` returns the address of a claim's
+/// connection.
 pub fn write_claims<'a>(
     bytes: &mut Vec<u8>,
     claims: impl Iterator<Item = ClaimInfo<'a>>,
@@ -63,7 +64,7 @@ pub fn write_fields(bytes: &mut Vec<u8>) {
     write_list(bytes, FIELDS.iter(), FIELDS.len(), |bytes, field| bytes.write_all(field.as_bytes()));
 }
 
-/// A span as `S.ffffffs`, however long.
+/// A span as `S.ffffff` in lists, of any length.
 pub struct ListedSeconds(pub Span);
 
 impl std::fmt::Display for ListedSeconds {

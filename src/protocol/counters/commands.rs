@@ -3,11 +3,11 @@
 use crate::command::Verb;
 use crate::commands;
 
-/// The rights that a rule of access can give, by [`Verb`].
+/// Rights that a rule of access can give, by [`Verb`].
 pub const VERBS: &[&str] = &["acquire", "read"];
-/// To hold units.
+/// Right to hold units.
 pub const ACQUIRE: Verb = Verb(0);
-/// To see what there is.
+/// Right to see counters.
 pub const READ: Verb = Verb(1);
 
 commands! {

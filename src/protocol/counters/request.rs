@@ -1,49 +1,49 @@
-//! What clients of the counters ask for, and what they are told: values that both sides of the protocol have.
+//! Requests and results of the counters, as values for both sides of the protocol.
 
 /// A request for units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AcquireUnits<'a> {
-    /// The name of the counter; not empty.
+    /// Name of the counter; not empty.
     pub name: &'a [u8],
-    /// How many units; at least one.
+    /// Number of units; at least one.
     pub resources: u32,
-    /// How many units all connections together may hold afterwards; not less than `resources`.
+    /// Most units that all connections together may hold afterwards; not less than `resources`.
     pub maximum: u32,
 }
 
-/// A request to give units back.
+/// A request to release units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReleaseUnits<'a> {
-    /// The name of the counter; not empty.
+    /// Name of the counter; not empty.
     pub name: &'a [u8],
-    /// How many units. With zero it succeeds for a connection that holds some.
+    /// Number of units. Zero succeeds for a connection that holds some.
     pub resources: u32,
 }
 
-/// Why a request does not succeed.
+/// Reason for which a request fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CounterRefusal {
     /// There is no such counter.
     NotFound,
-    /// More than the maximum would be held.
+    /// The maximum would be exceeded.
     NotAvailable,
-    /// The connection holds fewer units than it would give back.
+    /// The connection holds fewer units than it would release.
     NotAcquired,
-    /// The counters use as much memory as they may.
+    /// The counters have reached their memory limit.
     OutOfMemory,
-    /// No rule of access allows that.
+    /// No rule of access allows the request.
     Denied,
-    /// A rule of access allows that, but not as often.
+    /// A rule of access allows the request, but its limit is reached.
     Limited,
 }
 
-/// A counter as it is now.
+/// Present values of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CounterRecord<'a> {
-    /// Its name.
+    /// Name.
     pub name: &'a [u8],
-    /// How many units are held.
+    /// Number of held units.
     pub consumption: u32,
-    /// The most units that were held at a time in this interval.
+    /// Most units that were held at a time in this interval.
     pub peak: u32,
 }

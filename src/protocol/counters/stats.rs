@@ -1,23 +1,23 @@
-//! What the counters service counts. It knows nothing of what happens there.
+//! Statistics of the counters service: names, units and help.
 
 use poolcounter_core::stats::statistics;
 
 statistics! {
-    /// What the counters service counts. Names and order are those of its Stats reply.
+    /// Statistics of the counters service. Names and order are those of its Stats reply.
     CounterStat {
-        Objects = "objects", Level, "Counters that there are.";
-        TotalObjects = "total_objects", Count, "Counters that there ever were.", Named("objects_created");
-        UsedMemory = "used_memory", Bytes, "Bytes that counters and holdings take, as --counter-max-memory reckons them.";
-        Conflicts = "conflicts", Count, "Names that were compared in vain because their hashes were alike.";
-        GcCount = "gc_count", Count, "How often the counters of a past interval were swept out.";
-        LastGcElapsed = "last_gc_elapsed", Latest, "How long that took the last time.";
-        TotalGcElapsed = "total_gc_elapsed", Duration, "How long that took altogether.";
-        CurrConnections = "curr_connections", Level, "Connections that there are.", Elsewhere;
-        TotalConnections = "total_connections", Count, "Connections that there ever were.", Elsewhere;
+        Objects = "objects", Level, "Counters in memory.";
+        TotalObjects = "total_objects", Count, "Counters ever created.", Named("objects_created");
+        UsedMemory = "used_memory", Bytes, "Bytes of counters and holdings, as estimated for --counter-max-memory.";
+        Conflicts = "conflicts", Count, "Comparisons of different names with equal hashes.";
+        GcCount = "gc_count", Count, "Sweeps that removed the unused counters of a past interval.";
+        LastGcElapsed = "last_gc_elapsed", Latest, "Duration of the last sweep.";
+        TotalGcElapsed = "total_gc_elapsed", Duration, "Total duration of all sweeps.";
+        CurrConnections = "curr_connections", Level, "Open connections.", Elsewhere;
+        TotalConnections = "total_connections", Count, "Connections ever accepted.", Elsewhere;
         Noop = "command:noop", Count, "Noop requests.";
-        Get = "command:get", Count, "Get requests that were well-formed.";
-        Acquire = "command:acquire", Count, "Acquire requests that were well-formed.";
-        Release = "command:release", Count, "Release requests that were well-formed.";
+        Get = "command:get", Count, "Well-formed Get requests.";
+        Acquire = "command:acquire", Count, "Well-formed Acquire requests.";
+        Release = "command:release", Count, "Well-formed Release requests.";
         Stats = "command:stats", Count, "Stats requests.";
         Dump = "command:dump", Count, "Dump requests.";
     }

@@ -1,7 +1,7 @@
 //! The yrmcds counter protocol: frames to requests, replies to frames. It does not know the counters.
 //!
-//! A frame is a header of 12 bytes (magic, opcode, flags or status, reserved, body length, opaque) and its body. All numbers
-//! are big-endian. A reply carries the opaque bytes of its request.
+//! A frame is a header of 12 bytes (magic, opcode, flags or status, reserved, body length, opaque) and its body. All
+//! numbers are big-endian. A reply carries the opaque bytes of its request.
 
 use super::commands::Opcode;
 use super::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
@@ -12,42 +12,43 @@ pub mod client;
 
 /// Length of a header in bytes.
 pub const HEADER_BYTES: usize = 12;
-/// No body is longer, because no request needs one that long.
+/// Longest body; no request needs a longer one.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
-/// The part of a body that is read: the fields of the longest request, and the longest name. The rest is ignored.
+/// Length of the part of a body that is read: the fields of the longest request, and the longest name. The rest is
+/// ignored.
 pub const FIELDS_BYTES: usize = 4 + 4 + 2 + u16::MAX as usize;
 
-/// The offset of the status in the header of a reply.
+/// Offset of the status in the header of a reply.
 pub const STATUS_OFFSET: usize = 2;
 
 const REQUEST_MAGIC: u8 = 0x90;
 const REPLY_MAGIC: u8 = 0x91;
 const OK: u8 = 0x00;
 
-/// The opcode in the reply to one that this protocol does not have.
+/// Opcode of the reply to an unknown one.
 const UNKNOWN: u8 = 0x12;
 
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CounterRequest<'a> {
-    /// Does nothing.
+    /// Noop.
     Noop,
-    /// Asks for the consumption of the counter with this name.
+    /// Consumption of the counter with this name.
     Get(&'a [u8]),
-    /// Asks for units.
+    /// Request for units.
     Acquire(AcquireUnits<'a>),
-    /// Gives units back.
+    /// Release of units.
     Release(ReleaseUnits<'a>),
-    /// Asks for statistics.
+    /// Statistics.
     Stats,
-    /// Asks for every counter.
+    /// Every counter.
     Dump,
 }
 
-/// Why a frame is no request.
+/// Reason for which a frame is no request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// The body is too short for its fields, a field has a value that it may not have, or the magic is another.
+    /// The body is too short for its fields, a field has a forbidden value, or the magic is wrong.
     Invalid,
     /// There is no such opcode.
     UnknownCommand,
@@ -55,21 +56,21 @@ pub enum Malformed {
     TooLong,
 }
 
-/// The header of a request.
+/// Header of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// It begins with the magic of a request.
+    /// True if it begins with the magic of a request.
     pub is_request: bool,
-    /// The opcode, as it came.
+    /// Opcode, as received.
     pub opcode: u8,
-    /// The length of the body.
+    /// Length of the body in bytes.
     pub body_bytes: usize,
-    /// The bytes that the reply repeats.
+    /// Bytes that the reply repeats.
     pub opaque: [u8; 4],
 }
 
 impl Header {
-    /// Returns the header at the front of the input; None when not all of it is there.
+    /// Returns the header at the front of the input; None if it is incomplete.
     pub fn parse(input: &[u8]) -> Option<Header> {
         let [magic, opcode, _flags, _reserved, a, b, c, d, opaque @ ..] = input.first_chunk::<HEADER_BYTES>()?;
         Some(Header {
@@ -80,11 +81,11 @@ impl Header {
         })
     }
 
-    /// Returns the request of this header and its body. Of a long body, the first [`FIELDS_BYTES`] are enough.
+    /// Returns the request of this header and its body. The first [`FIELDS_BYTES`] of a long body are enough.
     ///
     /// # Errors
     ///
-    /// When they are no request.
+    /// Fails if they are no request.
     pub fn request<'a>(&self, body: &'a [u8]) -> Result<CounterRequest<'a>, Malformed> {
         if self.body_bytes > MAX_BODY_BYTES {
             return Err(Malformed::TooLong);
@@ -105,7 +106,7 @@ impl Header {
     }
 }
 
-/// The rest of a body.
+/// Rest of a body.
 struct BodyFields<'a>(&'a [u8]);
 
 impl<'a> BodyFields<'a> {
@@ -154,12 +155,12 @@ pub fn write_reply(bytes: &mut Vec<u8>, header: &Header, status: u8, write: impl
     bytes[start + 4..start + 8].copy_from_slice(&body_bytes.to_be_bytes());
 }
 
-/// Writes the reply to a request that succeeded and asked for nothing.
+/// Writes the reply to a successful request without a result.
 pub fn write_ok(bytes: &mut Vec<u8>, header: &Header) {
     bytes.extend_from_slice(&head(header, OK, 0));
 }
 
-/// Writes the reply to a request that succeeded, with the one number that it asked for.
+/// Writes the reply to a successful request with one number as its result.
 pub fn write_number(bytes: &mut Vec<u8>, header: &Header, number: u32) {
     let mut frame = [0; HEADER_BYTES + 4];
     frame[..HEADER_BYTES].copy_from_slice(&head(header, OK, 4));
@@ -167,7 +168,7 @@ pub fn write_number(bytes: &mut Vec<u8>, header: &Header, number: u32) {
     bytes.extend_from_slice(&frame);
 }
 
-/// Writes the reply to a request that was refused.
+/// Writes the reply to a refused request.
 pub fn write_refusal(bytes: &mut Vec<u8>, header: &Header, refusal: CounterRefusal) {
     let (status, text) = code_of(refusal);
     write_reply(bytes, header, status, |body| body.extend_from_slice(text.as_bytes()));
@@ -180,7 +181,7 @@ fn code_of(refusal: CounterRefusal) -> (u8, &'static str) {
         CounterRefusal::NotAvailable => (0x21, "Resource not available"),
         CounterRefusal::NotAcquired => (0x22, "Not acquired"),
         CounterRefusal::OutOfMemory => (0x82, "OutOfMemory"),
-        // These are not of yrmcds, whose other numbers are those of memcached's binary protocol, as are these.
+        // yrmcds does not have these. Its other numbers are those of memcached's binary protocol, as are these.
         CounterRefusal::Denied => (0x20, "Access denied"),
         CounterRefusal::Limited => (0x86, "Too many requests"),
     }
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_frames_are_told_apart() {
+    fn malformed_frames_are_distinguished() {
         for (opcode, body) in [
             (1, ""),
             (1, "00"),

@@ -1,24 +1,30 @@
-//! Names of tubes and patterns of them, as values that cannot be wrong, and a table of patterns that finds those that match
-//! a name, the most literal first.
+//! Names of tubes and patterns of them, as values that cannot be wrong, and a table of patterns that finds those
+//! matching a name, the most literal first.
 
+use poolcounter_core::meter::Metered as _;
 use std::collections::BTreeMap;
 
-/// The longest name of a tube in bytes.
+/// Limit of arrangements of `*` among the patterns of one table with the same number of parts, without restored ones;
+/// enough for every pattern of five parts. A name is looked up once for each arrangement.
+pub const MOST_ARRANGEMENTS: usize = 32;
+/// Estimated bytes of an entry of a table, without its pattern.
+const ENTRY_BYTES: usize = 64;
+/// Longest name of a tube in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
 
-/// The name of a tube: 1 to 200 bytes of `A-Za-z0-9-+/;.$_()`, not beginning with `-`.
+/// Name of a tube: 1 to 200 bytes of `A-Za-z0-9-+/;.$_()`, not beginning with `-`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct TubeName<'a>(&'a [u8]);
 
-/// A name in which `*` may stand for one whole part between slashes.
+/// Name in which `*` may stand for one whole part between slashes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Pattern<'a>(&'a [u8]);
 
 impl<'a> TubeName<'a> {
-    /// The tube that a new connection uses and watches.
+    /// Tube that a new connection uses and watches.
     pub const DEFAULT: TubeName<'static> = TubeName(b"default");
 
-    /// Returns the name if it is one.
+    /// Returns the name; None if the bytes are no name.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         is_name(bytes, is_name_byte).then_some(TubeName(bytes))
     }
@@ -35,7 +41,7 @@ impl<'a> TubeName<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// Returns the pattern if it is one.
+    /// Returns the pattern; None if the bytes are no pattern.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let stars_are_parts = || parts(bytes).all(|part| part == b"*" || !part.contains(&b'*'));
         (is_name(bytes, |byte| byte == b'*' || is_name_byte(byte)) && stars_are_parts()).then_some(Pattern(bytes))
@@ -51,7 +57,7 @@ impl<'a> Pattern<'a> {
         (!self.0.contains(&b'*')).then_some(TubeName(self.0))
     }
 
-    /// Returns true when it matches the name.
+    /// Returns true if it matches the name.
     pub fn matches(self, name: &[u8]) -> bool {
         let mut own = parts(self.0);
         let mut other = parts(name);
@@ -89,25 +95,25 @@ pub fn last_part(name: &[u8]) -> &[u8] {
     name.rsplit(|byte| *byte == b'/').next().unwrap_or(name)
 }
 
-/// Which parts of a pattern are `*`. Masks are ordered by the number of parts, then the most literal first, then the one
-/// with the earlier literal part.
+/// Positions of the `*` in a pattern. Masks are ordered by the number of parts, then the most literal first, then the
+/// one with the earlier literal part.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Mask {
     parts: u8,
     stars: u8,
-    /// 255 less the place of each `*`.
+    /// 255 minus the position of each `*`.
     places: Vec<u8>,
 }
 
 impl Mask {
     fn of(pattern: &[u8]) -> Mask {
         let stars = parts(pattern).enumerate().filter(|(_, part)| *part == b"*");
-        // Lossless: a name of 200 bytes has 201 parts at most.
+        // Lossless: a name of 200 bytes has at most 201 parts.
         let places: Vec<u8> = stars.map(|(place, _)| 255 - place as u8).collect();
         Mask { parts: parts(pattern).count() as u8, stars: places.len() as u8, places }
     }
 
-    /// Returns the name with `*` in the places of this mask; None when one of them is empty.
+    /// Returns the name with `*` at the positions of this mask; None if one of these parts is empty.
     fn apply(&self, name: &[u8]) -> Option<Vec<u8>> {
         let mut pattern = Vec::with_capacity(name.len());
         for (place, part) in parts(name).enumerate() {
@@ -127,21 +133,22 @@ impl Mask {
     }
 }
 
-/// Values by pattern. To find those that match a name costs one look-up for each distinct arrangement of `*`.
+/// Values by pattern. Finding those that match a name costs one look-up for each distinct arrangement of `*`.
 pub struct PatternMap<V> {
     values: BTreeMap<Box<[u8]>, V>,
-    /// How many patterns have each mask.
+    /// Number of patterns with each mask, and of times that it is held.
     masks: BTreeMap<Mask, u32>,
+    bytes: usize,
 }
 
 impl<V> Default for PatternMap<V> {
     fn default() -> Self {
-        PatternMap { values: BTreeMap::new(), masks: BTreeMap::new() }
+        PatternMap { values: BTreeMap::new(), masks: BTreeMap::new(), bytes: 0 }
     }
 }
 
 impl<V> PatternMap<V> {
-    /// Returns true when there is no pattern.
+    /// Returns true if there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -151,41 +158,67 @@ impl<V> PatternMap<V> {
         self.values.get(pattern)
     }
 
-    /// Returns the value of exactly this pattern.
+    /// Returns the value of exactly this pattern, for changes.
     pub fn of_mut(&mut self, pattern: &[u8]) -> Option<&mut V> {
         self.values.get_mut(pattern)
     }
 
-    /// Sets the value of a pattern, and returns the one that it had.
+    /// Sets the value of a pattern, and returns the previous one.
     pub fn insert(&mut self, pattern: &[u8], value: V) -> Option<V> {
         let old = self.values.insert(pattern.into(), value);
         if old.is_none() {
-            *self.masks.entry(Mask::of(pattern)).or_insert(0) += 1;
+            self.bytes += ENTRY_BYTES + size_of::<V>() + pattern.len();
+            self.hold(pattern);
         }
         old
     }
 
-    /// Takes a pattern out.
-    pub fn remove(&mut self, pattern: &[u8]) -> Option<V> {
-        let value = self.values.remove(pattern)?;
+    /// Returns whether a pattern may be added: it has no `*`, or there are not yet too many arrangements.
+    pub fn has_room_for(&self, pattern: &[u8]) -> bool {
+        let mask = Mask::of(pattern);
+        mask.stars == 0 || self.masks.contains_key(&mask) || self.masks_of(mask.parts).count() < MOST_ARRANGEMENTS
+    }
+
+    /// Keeps room for a pattern, as if it were there.
+    pub fn hold(&mut self, pattern: &[u8]) {
+        *self.masks.entry(Mask::of(pattern)).or_insert(0) += 1;
+    }
+
+    /// Ends a [`PatternMap::hold`] of a pattern.
+    pub fn let_go(&mut self, pattern: &[u8]) {
         let mask = Mask::of(pattern);
         let count = self.masks.get_mut(&mask).expect("each pattern was counted under its mask");
         *count -= 1;
         if *count == 0 {
             self.masks.remove(&mask);
         }
+    }
+
+    /// Returns the bytes that the table takes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Removes a pattern, and returns its value.
+    pub fn remove(&mut self, pattern: &[u8]) -> Option<V> {
+        let value = self.values.remove(pattern)?;
+        self.bytes -= ENTRY_BYTES + size_of::<V>() + pattern.len();
+        self.let_go(pattern);
         Some(value)
     }
 
     /// Returns the values of the patterns that match a name, the most literal first.
     pub fn matching<'s>(&'s self, name: &'s [u8]) -> impl Iterator<Item = &'s V> {
-        let count = parts(name).count() as u8;
-        let first = Mask { parts: count, stars: 0, places: Vec::new() };
-        let same = self.masks.range(first..).map(|(mask, _)| mask).take_while(move |mask| mask.parts == count);
-        same.filter_map(|mask| match mask.stars {
+        self.masks_of(parts(name).count() as u8).filter_map(|mask| match mask.stars {
             0 => self.values.get(name),
             _ => self.values.get(&*mask.apply(name)?),
         })
+    }
+
+    /// Returns the masks of patterns with this number of parts, the most literal first.
+    fn masks_of(&self, parts: u8) -> impl Iterator<Item = &Mask> {
+        let first = Mask { parts, stars: 0, places: Vec::new() };
+        self.masks.range(first..).map(|(mask, _)| mask).take_while(move |mask| mask.parts == parts).metered()
     }
 
     /// Returns every pattern with its value, in the order of their bytes.
@@ -199,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_patterns_are_told_apart() {
+    fn names_and_patterns_are_distinguished() {
         for name in ["default", "enwiki/refreshLinks", "a;b.c$d_e(f)+g-h", "0", "/", "a//b"] {
             assert!(TubeName::parse(name.as_bytes()).is_some(), "{name}");
         }
@@ -236,6 +269,26 @@ mod tests {
         for pattern in patterns {
             assert_eq!(map.remove(pattern.as_bytes()), Some(pattern));
         }
-        assert!(map.is_empty() && map.masks.is_empty());
+        assert!(map.is_empty() && map.masks.is_empty() && map.bytes() == 0);
+    }
+
+    #[test]
+    fn a_name_is_looked_up_for_few_arrangements() {
+        let mut map = PatternMap::default();
+        let arrangement = |bits: u32| {
+            let parts: Vec<&str> = (0..8).map(|place| if bits >> place & 1 == 1 { "*" } else { "a" }).collect();
+            parts.join("/").into_bytes()
+        };
+        for pattern in (1..256).map(arrangement) {
+            if map.has_room_for(&pattern) {
+                map.insert(&pattern, ());
+            }
+        }
+        assert_eq!(map.matching(b"a/a/a/a/a/a/a/a").count(), MOST_ARRANGEMENTS);
+        assert!(map.has_room_for(b"b/b/b/b/b/b/b/b") && map.has_room_for(b"*/*") && map.has_room_for(&arrangement(1)));
+        map.hold(b"*/b");
+        assert!(map.matching(b"c/b").next().is_none());
+        map.let_go(b"*/b");
+        assert_eq!(map.masks.len(), MOST_ARRANGEMENTS);
     }
 }

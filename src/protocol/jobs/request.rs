@@ -1,51 +1,51 @@
-//! What both sides of a connection speak of: jobs, their states, and how they are added up.
+//! Terms of both sides of a connection: jobs, their states, and the kinds of summaries.
 
 #[cfg(feature = "daemon")]
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The number of a job, never used again.
+/// Number of a job, never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(feature = "daemon", derive(Serialize, Deserialize))]
 pub struct JobId(pub u64);
 
-/// Until when a job keeps others with its key out.
+/// End of the time in which a job keeps others with its key out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "daemon", derive(Serialize, Deserialize))]
 pub enum Until {
-    /// Until it is reserved or buried; again when it comes back.
+    /// Its reservation or burial; it keeps others out again when it is back in the queue.
     #[default]
     Reserved,
-    /// Until it is deleted.
+    /// Its deletion.
     Deleted,
 }
 
-/// The states of jobs that can be told apart by a command.
+/// States of jobs in commands and replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobState {
-    /// Waits for a runner.
+    /// Ready for a runner.
     Ready,
-    /// A runner has it.
+    /// Held by a runner.
     Reserved,
-    /// Its delay is not over.
+    /// Delayed.
     Delayed,
-    /// Waits for a kick.
+    /// Buried until a kick.
     Buried,
 }
 
 /// Every state, in the order of beanstalkd's figures.
 pub const ALL_STATES: [JobState; 4] = [JobState::Ready, JobState::Reserved, JobState::Delayed, JobState::Buried];
 
-/// By what a summary adds up.
+/// Kind of a summary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SummaryBy {
-    /// The first part of tubes' names.
+    /// Sums by the first part of tubes' names.
     Wiki,
-    /// The last part.
+    /// Sums by the last part.
     Type,
     /// Each tube.
     Tube,
-    /// The names of runners.
+    /// Sums by the names of runners.
     Runner,
 }
 
@@ -60,14 +60,14 @@ impl JobState {
         }
     }
 
-    /// Returns the state that a word is for.
+    /// Returns the state of a word; None for an unknown one.
     pub fn of_word(word: &str) -> Option<JobState> {
         ALL_STATES.into_iter().find(|state| state.word() == word)
     }
 }
 
 impl SummaryBy {
-    /// Every way.
+    /// All kinds.
     pub const ALL: [SummaryBy; 4] = [SummaryBy::Wiki, SummaryBy::Type, SummaryBy::Tube, SummaryBy::Runner];
 
     /// Returns its word.

@@ -1,19 +1,20 @@
-//! Values that requests and replies consist of: puts with their bodies, what is asked for, what is answered.
+//! Values in requests and replies: puts with their bodies, options, and results.
 
+use super::commands::JobCommand;
 use super::name::Pattern;
 use super::request::{JobId, Until};
 use poolcounter_core::time::Span;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// How many jobs `list-jobs` tells of at most.
+/// Most jobs in an answer to `list-jobs`.
 pub const MOST_LISTED: u32 = 1000;
 
-/// The bytes of a job. A large body can be shared with a store or a slow reader without being copied.
+/// Body of a job. A large one can be shared with a store or a slow reader without being copied.
 pub enum Body {
-    /// Only the job has it.
+    /// Owned by the job alone.
     Own(Box<[u8]>),
-    /// Others may have it, too.
+    /// Shared, perhaps with others.
     Shared(Arc<Box<[u8]>>),
 }
 
@@ -26,7 +27,7 @@ impl Body {
         }
     }
 
-    /// Returns the body to be shared from now on.
+    /// Turns the body into a shared one, and returns it.
     pub fn share(&mut self) -> Arc<Box<[u8]>> {
         let shared = match self {
             Body::Own(bytes) => Arc::new(std::mem::take(bytes)),
@@ -37,59 +38,84 @@ impl Body {
     }
 }
 
-/// What a put says of its job.
+/// Values of a put.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Put {
-    /// Lower is sooner.
+    /// Priority; lower is sooner.
     pub pri: u32,
-    /// Seconds until it is ready.
+    /// Delay in seconds until it is ready.
     pub delay: u32,
-    /// Seconds for which a runner may have it; 0 counts as 1.
+    /// Seconds for which a runner may hold it; 0 counts as 1.
     pub ttr: u32,
-    /// What only put-job says.
+    /// Options of put-job; None for a put.
     pub options: Option<Box<PutOptions>>,
 }
 
-/// The options of put-job. An empty name means that it was not said.
+/// Options of put-job. An empty name is a missing one.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PutOptions {
-    /// The tube, if it is not the used one.
+    /// Tube, if it is not the used one.
     pub tube: Box<[u8]>,
-    /// The key.
+    /// Key.
     pub key: Box<[u8]>,
-    /// Until when it keeps others with its key out.
+    /// End of the time in which it keeps others with its key out.
     pub until: Until,
-    /// The root job's signature, and when it began.
+    /// Signature of the root job, and its timestamp.
     pub root: Option<(Box<[u8]>, u64)>,
-    /// The group.
+    /// Group.
     pub group: Box<[u8]>,
 }
 
-/// Why a put is none.
+/// Reason for which a put is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Refusal {
-    /// Its line makes no sense.
+    /// Its line is malformed.
     BadFormat,
-    /// There is no such command.
+    /// The command is unknown.
     UnknownCommand,
-    /// The body is longer than may be.
+    /// The body is longer than allowed.
     JobTooBig,
-    /// The body does not end where it should.
+    /// The body is not followed by CR LF.
     ExpectedCrlf,
     /// There is no memory for the body.
     OutOfMemory,
+    /// The line is malformed for this extension.
+    WrongForm(#[serde(with = "by_word")] JobCommand),
 }
 
-/// One of the puts of a put-many.
+impl JobCommand {
+    /// Returns the refusal of a malformed line of this command; for an extension, one with its syntax.
+    pub fn wrong_form(self) -> Refusal {
+        if self.traits().is_extension { Refusal::WrongForm(self) } else { Refusal::BadFormat }
+    }
+}
+
+/// Commands in a handover, by their words, as their numbers differ between versions.
+mod by_word {
+    use super::JobCommand;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(command: &JobCommand, serializer: S) -> Result<S::Ok, S::Error> {
+        command.row().word.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<JobCommand, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        JobCommand::of_word(word.as_bytes()).ok_or_else(|| D::Error::custom("there is no such command"))
+    }
+}
+
+/// Entry of a put-many.
 pub enum ManyEntry {
-    /// A put with its body.
+    /// Put with its body.
     Put(Put, Body),
-    /// One that is refused already.
+    /// Put that is refused already.
     Refused(Refusal),
 }
 
 impl ManyEntry {
-    /// Returns how many bytes it takes, with its body and its names.
+    /// Returns the number of its bytes, with its body and its names.
     pub fn kept_bytes(&self) -> usize {
         let ManyEntry::Put(put, body) = self else { return size_of::<ManyEntry>() };
         let names = put.options.as_ref().map_or(0, |options| {
@@ -101,141 +127,143 @@ impl ManyEntry {
     }
 }
 
-/// What a connection asks for that wants jobs.
+/// Parameters of a reserve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reserve {
-    /// How long it waits at most; without end if there is none.
+    /// Longest wait in seconds; None without a limit.
     pub timeout: Option<u32>,
-    /// How many it takes at once, if it asked for many.
+    /// Most jobs to take at once; None for one job.
     pub many: Option<u32>,
 }
 
-/// Which job of the used tube a peek asks for.
+/// Job of the used tube that a peek returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peek {
-    /// The one that would be reserved next.
+    /// The next to be reserved.
     Ready,
-    /// The one that is ready next.
+    /// The next to become ready.
     Delayed,
-    /// The one that would be kicked next.
+    /// The next to be kicked.
     Buried,
 }
 
-/// What `fail` says of a job, beside its text.
+/// Parameters of `fail`, beside its text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// The job.
+    /// Job.
     pub id: JobId,
-    /// Its priority from then on.
+    /// New priority.
     pub pri: u32,
-    /// Seconds for which it waits at least.
+    /// Least delay in seconds.
     pub delay: u32,
-    /// Whether it is buried, however many attempts are left.
+    /// True if it is buried even if attempts are left.
     pub buries: bool,
 }
 
-/// How long a job waits after an attempt that ended badly, and after how many it is buried.
+/// Delays of a job after attempts that ended badly, and the number of attempts after which it is buried.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Backoff {
-    /// After so many it is buried; 0 means never.
+    /// Number of attempts after which it is buried; 0 means never.
     pub attempts: u32,
-    /// The first delay in seconds.
+    /// First delay in seconds.
     pub first: f64,
-    /// What each delay is multiplied by for the next.
+    /// Factor from each delay to the next.
     pub factor: f64,
-    /// The longest delay in seconds.
+    /// Longest delay in seconds.
     pub max: f64,
 }
 
-/// What a limit is of.
+/// Scope of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LimitOf<'a> {
-    /// Of each tube that matches.
+    /// Each tube that matches.
     Each(Pattern<'a>),
-    /// Of all tubes together that match.
+    /// All matching tubes together.
     All(Pattern<'a>),
-    /// Of the group with this name, or of each if it is `*`.
+    /// Group with this name, or each group for `*`.
     Group(&'a [u8]),
 }
 
-/// The longest backoff in seconds: that of a delay that is asked for.
+/// Longest backoff in seconds: the longest delay that a client can request.
 const LONGEST: f64 = u32::MAX as f64;
 
 impl Backoff {
-    /// As beanstalkd: at once, and without end.
+    /// beanstalkd's behaviour: at once, and without end.
     pub const NONE: Backoff = Backoff { attempts: 0, first: 0.0, factor: 1.0, max: 0.0 };
-    /// Retry of a job whose runner says that it failed, or has said who it is, where no other is set.
+    /// Backoff without a setting for jobs whose runner reports the failure, or has identified itself.
     pub const DEFAULT: Backoff = Backoff { attempts: 10, first: 10.0, factor: 2.0, max: 3600.0 };
 
     /// Returns the delay after the `attempt`-th attempt.
     pub fn delay(&self, attempt: u32) -> Span {
         let power = self.factor.powf(f64::from(attempt.saturating_sub(1)));
-        // Nothing times more than can be told is nothing.
+        // Zero times infinity counts as zero.
         let grown = if self.first > 0.0 { self.first * power } else { 0.0 };
         let seconds = grown.min(self.max).clamp(0.0, LONGEST);
         Span::from_micros((seconds * 1e6) as u64)
     }
 }
 
-/// What a connection is told.
+/// Reply to a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// The job was put.
     Inserted(JobId),
     /// A job with the same key waits already.
     Duplicate(JobId),
-    /// The leaf belongs to an older root job than is known.
+    /// The leaf belongs to an older root job than the known one.
     Superseded,
-    /// No jobs are taken.
+    /// Puts are refused.
     Draining,
-    /// Jobs are taken again.
+    /// Puts are accepted again.
     Accepting,
-    /// See [`Refusal`].
+    /// The request is refused, for this reason.
     Refused(Refusal),
     /// There is no memory, or there are too many tubes or watches.
     OutOfMemory,
     /// The connection uses another tube, whose name is written behind this.
     Using,
-    /// The connection has so many watches.
+    /// Number of the connection's watches.
     Watching(usize),
-    /// The last watch cannot be given up.
+    /// The last watch cannot be removed.
     NotIgnored,
-    /// The connection has the job, whose body follows.
+    /// The connection holds the job, whose body follows.
     Reserved(JobId),
-    /// The last of the jobs of a `reserve-many` was told.
+    /// End of the jobs of a `reserve-many`.
     End,
     /// A job that the connection holds is about to time out.
     DeadlineSoon,
     /// No job came in time.
     TimedOut,
-    /// Nothing is given out for now.
+    /// The outcome is unknown, or no jobs are given out at present.
     InternalError,
-    /// There is no such job or tube, or it is not the connection's.
+    /// There is no such job or tube, or the connection does not hold it.
     NotFound,
-    /// The job is gone.
+    /// The job is deleted.
     Deleted,
-    /// The job waits again.
+    /// The job is ready or delayed again.
     Released,
-    /// The job waits for a kick.
+    /// The job is buried.
     Buried,
     /// The job's TTR starts anew.
     Touched,
-    /// So many jobs were kicked.
+    /// Number of jobs that were kicked.
     Kicked(u64),
     /// The job was kicked.
     KickedJob,
-    /// The tubes are paused, or are not any more.
+    /// The pause was set or ended.
     Paused,
-    /// So many jobs were deleted.
+    /// Number of jobs that were deleted.
     Cleared(u64),
-    /// The newest timestamp of the root job.
+    /// Newest timestamp of the root job.
     Root(u64),
+    /// Number of superseded jobs that were dropped since the last reply of this kind.
+    Dropped(u64),
     /// The limit is set.
     Limit(u32),
     /// The backoff is set.
     Retry,
-    /// Where jobs go after their last attempt; nowhere if this is empty.
+    /// Tube of jobs after their last attempt; none if this is empty.
     DeadLetter(Box<[u8]>),
-    /// The runner's name.
+    /// Name of the runner.
     Identified(Box<[u8]>),
 }

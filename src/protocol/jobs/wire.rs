@@ -1,4 +1,4 @@
-//! The protocol: beanstalkd 1.13 and its extensions. Lines to requests, replies to bytes. It knows nothing of who has what.
+//! Protocol of beanstalkd 1.13 and its extensions: lines to requests, replies to bytes. It knows nothing of the state.
 
 use super::commands::JobCommand;
 use super::name::{Pattern, TubeName};
@@ -12,18 +12,18 @@ mod words;
 
 use words::Words;
 
-/// The longest line of beanstalkd's commands, with its end.
+/// Longest line of beanstalkd's commands, with its end.
 pub const MAX_LINE: usize = 224;
-/// The longest line of an extension.
+/// Longest line of an extension.
 pub const MAX_EXTENSION_LINE: usize = 1024;
-/// The longest text of a `fail`.
+/// Longest text of a `fail`.
 pub const MAX_ERROR_BYTES: u32 = 4096;
-/// How many puts a put-many may have, and how many jobs a reserve-many takes.
+/// Most puts of a put-many, and most jobs of a reserve-many.
 pub const MANY: u32 = 1000;
-/// The bodies of a put-many together.
+/// Most bytes of the bodies of a put-many together.
 pub const MANY_BYTES: usize = 16 << 20;
 
-/// The longest wait in seconds.
+/// Longest wait in seconds.
 const MAX_TIMEOUT: u64 = 0x7fff_ffff;
 const MAX_KEY: usize = 200;
 const MAX_GROUP: usize = 64;
@@ -46,7 +46,7 @@ pub enum Request<'a> {
     Bury(JobId, u32),
     /// `touch`
     Touch(JobId),
-    /// `watch`, with the weight if one was said
+    /// `watch`, with the weight if the client named one
     Watch(Pattern<'a>, Option<u16>),
     /// `ignore`
     Ignore(Pattern<'a>),
@@ -80,6 +80,8 @@ pub enum Request<'a> {
     Extensions,
     /// `root tube signature timestamp`
     Root(TubeName<'a>, &'a [u8], u64),
+    /// `dropped`
+    Dropped(TubeName<'a>),
     /// `identify`
     Identify(&'a [u8]),
     /// `limit`
@@ -91,7 +93,7 @@ pub enum Request<'a> {
     /// `clear`
     Clear(Pattern<'a>, Option<JobState>),
     /// `kick-all`
-    KickAll(Pattern<'a>),
+    KickAll(Pattern<'a>, Option<JobState>),
     /// `list-jobs tube state limit after`
     ListJobs(TubeName<'a>, JobState, u32, JobId),
     /// `summary`
@@ -105,30 +107,30 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns whether only administrators may ask for it.
+    /// Returns whether only administrators may send it.
     pub fn is_for_admins(&self) -> bool {
         matches!(self, Request::Drain | Request::Undrain | Request::Clear(..) | Request::StoreCopy(_))
     }
 }
 
-/// What a line asks for.
+/// Meaning of a line.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Line<'a> {
-    /// Something that is all there.
+    /// A complete request.
     Request(Request<'a>),
-    /// A put, whose body of so many bytes follows.
+    /// A put, whose body of this many bytes follows.
     Put(Put, u32),
-    /// `put-many`: so many puts follow.
+    /// `put-many`: this many puts follow.
     PutMany(u32),
-    /// `fail`, whose text of so many bytes follows.
+    /// `fail`, whose text of this many bytes follows.
     Fail(Failure, u32),
-    /// Nothing that makes sense.
+    /// A malformed line, or an unknown command.
     Refused(Refusal),
-    /// Nothing that makes sense, but it says how many bytes follow.
+    /// A malformed line that names the number of bytes that follow.
     RefusedBody(u32),
 }
 
-/// Commands whose words end with a space for beanstalkd, so that it does not know them without arguments.
+/// Commands whose words end with a space for beanstalkd, so that they are unknown to it without arguments.
 const ENDING_WITH_A_SPACE: [JobCommand; 11] = [
     JobCommand::Put,
     JobCommand::Use,
@@ -143,7 +145,7 @@ const ENDING_WITH_A_SPACE: [JobCommand; 11] = [
     JobCommand::KickJob,
 ];
 
-/// Words of commands that beanstalkd takes for these whatever follows, and then does not understand.
+/// Words that beanstalkd recognizes as the beginning of a line, with any text behind them, which it then rejects.
 const PREFIXES: [&str; 7] =
     ["reserve", "peek-ready", "peek-delayed", "peek-buried", "stats", "list-tubes", "list-tube-used"];
 
@@ -157,15 +159,15 @@ pub fn parse(line: &[u8]) -> Line<'_> {
         Some(command) if rest.is_none() && ENDING_WITH_A_SPACE.contains(&command) => {
             Line::Refused(Refusal::UnknownCommand)
         }
-        Some(command) => read(command, &mut Words::new(rest)).unwrap_or(Line::Refused(Refusal::BadFormat)),
-        // As beanstalkd has it, which reads lines as strings of C.
+        Some(command) => read(command, &mut Words::new(rest)).unwrap_or(Line::Refused(command.wrong_form())),
+        // beanstalkd reads lines as strings of C.
         None if line.contains(&0) => Line::Refused(Refusal::BadFormat),
         None if PREFIXES.iter().any(|prefix| word.starts_with(prefix.as_bytes())) => Line::Refused(Refusal::BadFormat),
         None => Line::Refused(Refusal::UnknownCommand),
     }
 }
 
-/// Reads what follows a command word.
+/// Reads the arguments of a command.
 fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, words::Wrong> {
     let request = match command {
         JobCommand::Put => return put(words),
@@ -190,10 +192,10 @@ fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, word
         JobCommand::PeekReady => Request::PeekFirst(Peek::Ready),
         JobCommand::PeekDelayed => Request::PeekFirst(Peek::Delayed),
         JobCommand::PeekBuried => Request::PeekFirst(Peek::Buried),
-        // Lossless: what is more than any number of jobs counts as the largest.
+        // Lossless: numbers beyond the largest count as that.
         JobCommand::Kick => Request::Kick(words.number(0, u64::MAX)?.min(u32::MAX.into()) as u32),
         JobCommand::KickJob => Request::KickJob(words.id()?),
-        JobCommand::KickAll => Request::KickAll(words.pattern()?),
+        JobCommand::KickAll => Request::KickAll(words.pattern()?, words.optional(Words::kicked)?),
         JobCommand::Stats => Request::Stats,
         JobCommand::StatsJob => Request::StatsJob(words.id()?),
         JobCommand::StatsTube => Request::StatsTube(words.tube()?),
@@ -203,20 +205,18 @@ fn read<'a>(command: JobCommand, words: &mut Words<'a>) -> Result<Line<'a>, word
         JobCommand::ListJobs => list_jobs(words)?,
         JobCommand::Summary => Request::Summary(words.optional(Words::summary_by)?.unwrap_or(SummaryBy::Wiki)),
         JobCommand::PauseTube => {
-            // Before this name alone beanstalkd takes several spaces.
+            // Only before this name beanstalkd accepts several spaces.
             words.skip_spaces();
             Request::PauseTube(words.tube()?, words.u32()?)
         }
         JobCommand::PauseAll => Request::PauseAll(words.pattern()?, words.u32()?),
         JobCommand::Root => Request::Root(words.tube()?, words.text(MAX_KEY)?, words.number(0, u64::MAX)?),
+        JobCommand::Dropped => Request::Dropped(words.tube()?),
         JobCommand::Identify => Request::Identify(words.text(MAX_GROUP)?),
         JobCommand::Limit => limit(words)?,
         JobCommand::Retry => retry(words)?,
         JobCommand::DeadLetter => Request::DeadLetter(words.pattern()?, words.optional(Words::tube)?),
-        JobCommand::Clear => match (words.pattern()?, words.optional(Words::state)?) {
-            (_, Some(JobState::Reserved)) => return Err(words::Wrong),
-            (pattern, state) => Request::Clear(pattern, state),
-        },
+        JobCommand::Clear => Request::Clear(words.pattern()?, words.optional(Words::state)?),
         JobCommand::StoreCopy => Request::StoreCopy(words.file_name()?),
         JobCommand::Extensions => Request::Extensions,
         JobCommand::Drain => Request::Drain,
@@ -260,7 +260,7 @@ fn put(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
     words.end(Line::Put(Put { pri, delay, ttr, options: None }, bytes))
 }
 
-/// Once the numbers are read it is known how many bytes follow, whatever is wrong with the options.
+/// Reads a put-job. After its numbers, the length of the body is known even if the options are wrong.
 fn put_job(words: &mut Words<'_>) -> Result<Line<'static>, words::Wrong> {
     let (pri, delay, ttr, bytes) = (words.u32()?, words.u32()?, words.u32()?, words.u32()?);
     Ok(match options(words) {
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     fn bad(line: &str) -> bool {
-        parse(line.as_bytes()) == Line::Refused(Refusal::BadFormat)
+        matches!(parse(line.as_bytes()), Line::Refused(Refusal::BadFormat | Refusal::WrongForm(_)))
     }
 
     #[test]
@@ -389,7 +389,7 @@ mod tests {
             "retry a 1.5 2 3 4",
             "retry a 1 -2 3 4",
             "dead-letter a b*",
-            "clear a reserved",
+            "clear a held",
             "kick-all",
             "list-jobs a ready 0",
             "list-jobs a ready 1001",
@@ -428,6 +428,8 @@ mod tests {
         let backoff = Backoff { attempts: 5, first: 1.5, factor: 2.0, max: 60.25 };
         assert_eq!(of("retry * 5 1.5 2 60.25"), Request::Retry(pattern("*"), backoff));
         assert_eq!(of("dead-letter a/*"), Request::DeadLetter(pattern("a/*"), None));
+        assert_eq!(of("kick-all a/* buried"), Request::KickAll(pattern("a/*"), Some(JobState::Buried)));
+        assert_eq!(parse(b"kick-all a/* ready"), Line::Refused(JobCommand::KickAll.wrong_form()));
         assert_eq!(of("clear a/* buried"), Request::Clear(pattern("a/*"), Some(JobState::Buried)));
         let tube = TubeName::parse(b"a").expect("is a name");
         assert_eq!(of("list-jobs a ready 5 after=17"), Request::ListJobs(tube, JobState::Ready, 5, JobId(17)));

@@ -3,19 +3,20 @@
 use crate::command::Verb;
 use crate::commands;
 
-/// The rights that a rule of access can give, by [`Verb`].
+/// Rights that a rule of access can give, by [`Verb`].
 pub const VERBS: &[&str] = &["take", "provide", "read", "admin"];
-/// To take members.
+/// Right to take members.
 pub const TAKE: Verb = Verb(0);
-/// To bring members, and to clean those of others.
+/// Right to bring members, and to clean those of others.
 pub const PROVIDE: Verb = Verb(1);
-/// To see what there is.
+/// Right to see pools and members.
 pub const READ: Verb = Verb(2);
-/// To set up pools, and to decide over members.
+/// Right to set up pools, and to administer members.
 pub const ADMIN: Verb = Verb(3);
 
 commands! {
-    /// Command of the members. Answers of providers and cleaners to what they were told to do need no right: nobody else was told.
+    /// Command of the members. Answers of providers and cleaners to their tasks need no right: others have no tasks to
+    /// answer.
     MemberCommand {
         Take = "TAKE", "<pool> [<timeout>] [<attribute>=<value> | <option>=<value>]...", Some(TAKE), "Waits for members of a pool.";
         TakeGroup = "TAKEGROUP", "<group> [<timeout>] [<attribute>=<value> | <option>=<value>]...", Some(TAKE), "Waits for members of any pool of a group.";
@@ -26,15 +27,15 @@ commands! {
         Bye = "BYE", "", None, "Returns everything and ends the connection.";
         Provide = "PROVIDE", "<pool> [<capacity>] [session=<name>]", Some(PROVIDE), "Makes the connection a provider of a pool.";
         Clean = "CLEAN", "<pool>", Some(PROVIDE), "Makes the connection a cleaner of a pool.";
-        Started = "STARTED", "<start> <member> [<attribute>=<value>]...", None, "Answers !START: the member is there.";
-        Failed = "FAILED", "<start> [<text>]", None, "Answers !START: there is no member.";
+        Started = "STARTED", "<start> <member> [<attribute>=<value>]...", None, "Answers !START: the member has started.";
+        Failed = "FAILED", "<start> [<text>]", None, "Answers !START: the start has failed.";
         Stopped = "STOPPED", "<member>", None, "Answers !STOP.";
         Alive = "ALIVE", "<member>", None, "Answers !CHECK: the member is well.";
         Dead = "DEAD", "<member>", None, "Reports that a member has ended.";
         Cleaned = "CLEANED", "<member>", None, "Answers !CLEAN: the member can be used again.";
-        Offer = "OFFER", "<pool> <member> [<attribute>=<value>]...", Some(PROVIDE), "Adds a member of the provider's own.";
+        Offer = "OFFER", "<pool> <member> [<attribute>=<value>]...", Some(PROVIDE), "Adds a member that runs already.";
         Withdraw = "WITHDRAW", "<pool> <member> [NOW]", Some(PROVIDE), "Removes a member, once it is returned or at once.";
-        Utilization = "UTILIZATION", "<pool>", Some(READ), "Shows how much of a pool is used.";
+        Utilization = "UTILIZATION", "<pool>", Some(READ), "Shows the figures of a pool.";
         Members = "MEMBERS", "<pool> [after=<name>] [limit=<number>]", Some(READ), "Shows the members of a pool.";
         Waiters = "WAITERS", "<pool> [limit=<number>]", Some(READ), "Shows the waiters for a pool, in the order in which they are served.";
         Pools = "POOLS", "", Some(READ), "Shows the pools.";
@@ -44,8 +45,8 @@ commands! {
         RemoveGroup = "RMGROUP", "<group> [GRACEFUL]", Some(ADMIN), "Removes the pools of a group, at once or as their members come back.";
         Add = "ADD", "<pool> <member> [<attribute>=<value>]...", Some(ADMIN), "Adds a fixed member.";
         Delete = "DEL", "<pool> <member> [NOW]", Some(ADMIN), "Removes a member, once it is returned or at once.";
-        Repair = "REPAIR", "<pool> <member>", Some(ADMIN), "Uses a member again that had failed.";
-        Hold = "HOLD", "<pool> <member> <seconds> [<note>]", Some(ADMIN), "Keeps a member from being used.";
+        Repair = "REPAIR", "<pool> <member>", Some(ADMIN), "Takes a member out of quarantine.";
+        Hold = "HOLD", "<pool> <member> <seconds> [<note>]", Some(ADMIN), "Keeps a member out of use for a time.";
         Free = "FREE", "<pool> <member>", Some(ADMIN), "Ends a hold.";
         TakeBack = "TAKEBACK", "<lease> [<note>]", Some(ADMIN), "Takes a member away from its holder.";
     }

@@ -1,32 +1,32 @@
-//! What a pool is told about its members: one table of keys, from which parsing and checking follow.
+//! Settings of a pool: one table of keys, which parsing and checking follow.
 
 use poolcounter_core::time::Span;
 use std::sync::Arc;
 
-/// The attributes of a member: names with values, in the order given.
+/// Attributes of a member: names with values, in the order given.
 pub type Attributes = Vec<(Box<[u8]>, Box<[u8]>)>;
 
-/// Which free member is handed out first.
+/// Order in which free members are handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub enum Order {
-    /// The one that came free last.
+    /// The one that became free last is first.
     Lifo,
-    /// The one that came free first.
+    /// The one that became free first is first.
     Fifo,
 }
 
-/// What the loss of a consumer does to its members.
+/// Effect of the loss of a consumer on its members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub enum OnLoss {
     /// Their state is unknown: they are replaced.
     Fail,
-    /// They are as good as returned.
+    /// They count as returned.
     Ok,
 }
 
-/// A value of a setting, of the kind that its key has.
+/// Value of a setting, of the kind that its key has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
     /// A number.
@@ -35,7 +35,8 @@ pub enum Value {
     Optional(Option<u32>),
     /// A length of time.
     Seconds(Span),
-    /// The name of a group of pools, or none. A name of another kind needs a variant of its own: rules of access tell them apart.
+    /// Name of a group of pools, or none. A name of another kind needs a variant of its own: rules of access tell them
+    /// apart.
     Group(Option<Arc<[u8]>>),
     /// `lifo` or `fifo`.
     Order(Order),
@@ -43,7 +44,7 @@ pub enum Value {
     OnLoss(OnLoss),
 }
 
-/// What kind of value a key has.
+/// Kind of a key's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "they are those of Value")]
 pub enum Kind {
@@ -55,15 +56,17 @@ pub enum Kind {
     OnLoss,
 }
 
-/// Why settings contradict each other.
+/// Reason for which settings contradict each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contradiction {
-    /// A pool has room for one member at least.
+    /// A pool must have room for at least one member.
     NoRoom,
-    /// More members are wanted at the start than there may be.
+    /// The initial number of members exceeds the maximum.
     InitAboveMax,
     /// A lifetime could be over before it begins.
     JitterTooLong,
+    /// No member could ever be cleaned.
+    NothingCleaned,
 }
 
 impl Contradiction {
@@ -73,13 +76,14 @@ impl Contradiction {
             Contradiction::NoRoom => Key::max,
             Contradiction::InitAboveMax => Key::init,
             Contradiction::JitterTooLong => Key::lifetime_jitter,
+            Contradiction::NothingCleaned => Key::clean_parallel,
         }
     }
 }
 
 macro_rules! settings {
     ($($key:ident: $type:ty = $default:expr, $kind:ident, $help:literal;)*) => {
-        /// The settings of a pool.
+        /// Settings of a pool.
         #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
         pub struct Settings { $(#[doc = $help] pub $key: $type,)* }
@@ -90,7 +94,7 @@ macro_rules! settings {
             }
         }
 
-        /// A setting of a pool.
+        /// Key of a setting of a pool.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[allow(non_camel_case_types, reason = "they are named as the protocol names them")]
         pub enum Key { $(#[doc = $help] $key,)* }
@@ -104,7 +108,7 @@ macro_rules! settings {
                 match self { $(Key::$key => stringify!($key),)* }
             }
 
-            /// Returns what kind of value it has.
+            /// Returns the kind of its value.
             pub fn kind(self) -> Kind {
                 match self { $(Key::$key => Kind::$kind,)* }
             }
@@ -128,35 +132,35 @@ macro_rules! settings {
 }
 
 settings! {
-    init: u32 = 0, Number, "How many members there are from the start.";
-    max: u32 = 1, Number, "How many members there may be.";
-    group: Option<Arc<[u8]>> = None, Group, "Pools of one group can be taken from together.";
-    order: Order = Order::Lifo, Order, "Which free member is handed out first: lifo or fifo.";
-    queue: u32 = 50, Number, "How many consumers may wait.";
+    init: u32 = 0, Number, "Number of members to start when the pool is declared.";
+    max: u32 = 1, Number, "Maximum number of members.";
+    group: Option<Arc<[u8]>> = None, Group, "Group of the pool; TAKEGROUP takes from any pool of a group.";
+    order: Order = Order::Lifo, Order, "Order in which free members are handed out: lifo or fifo.";
+    queue: u32 = 50, Number, "Maximum number of waiting consumers.";
     start_timeout: Span = Span::from_secs(60), Seconds, "A start not answered by then has failed.";
     stop_timeout: Span = Span::from_secs(10), Seconds, "A stop not answered by then counts as done.";
     max_age: Span = Span::from_secs(30), Seconds, "A free member idle for longer may be culled.";
-    cull_interval: Span = Span::from_secs(60), Seconds, "How often to cull; 0 = never.";
+    cull_interval: Span = Span::from_secs(60), Seconds, "Time between two culls; 0 = never.";
     max_lifetime: Span = Span::ZERO, Seconds, "A member older than this is replaced, but never while in use; 0 = never.";
     lifetime_jitter: Span = Span::ZERO, Seconds, "Each member's lifetime varies by up to this, either way.";
-    max_uses: u32 = 0, Number, "A member is replaced after so many takes; 0 = never.";
-    grow_at: Option<u32> = None, Optional, "When a take leaves this many free or fewer, start more.";
-    min_free: u32 = 0, Number, "Keep this many free while max allows.";
+    max_uses: u32 = 0, Number, "A member is replaced after this number of takes; 0 = never.";
+    grow_at: Option<u32> = None, Optional, "More members are started when a take leaves this many free or fewer.";
+    min_free: u32 = 0, Number, "Number of members to keep free while max allows.";
     max_hold: Span = Span::ZERO, Seconds, "A member held longer is taken back and replaced; 0 = never.";
     warn_hold: Span = Span::ZERO, Seconds, "A member held longer is reported; 0 = never.";
-    per_client: u32 = 0, Number, "How many members one consumer may hold; 0 = unlimited.";
-    on_loss: OnLoss = OnLoss::Fail, OnLoss, "What the loss of a consumer does to its members: fail or ok.";
+    per_client: u32 = 0, Number, "Maximum number of members that one consumer may hold; 0 = unlimited.";
+    on_loss: OnLoss = OnLoss::Fail, OnLoss, "Outcome for the members of a lost consumer: fail or ok.";
     loss_delay: Span = Span::ZERO, Seconds, "With on_loss=ok, such a member is kept out this long.";
     check_interval: Span = Span::ZERO, Seconds, "Free members are checked when idle for this long; 0 = never.";
     check_timeout: Span = Span::from_secs(5), Seconds, "A check not answered by then means that the member is dead.";
     check_on_take: Span = Span::ZERO, Seconds, "A member idle for longer is checked before it is handed out; 0 = never.";
     clean_timeout: Span = Span::ZERO, Seconds, "A returned member is cleaned, and has failed if that takes longer; 0 = no cleaning.";
-    clean_parallel: u32 = 10, Number, "How many are cleaned at once.";
-    provider_grace: Span = Span::from_secs(15), Seconds, "For so long the members of a lost provider stay; 0 = they go at once.";
+    clean_parallel: u32 = 10, Number, "Maximum number of members cleaned at a time.";
+    provider_grace: Span = Span::from_secs(15), Seconds, "Time for which the members of a lost provider stay; 0 = they are removed at once.";
     repair_after: Span = Span::ZERO, Seconds, "A quarantined fixed member is free again after this; 0 = only by REPAIR.";
 }
 
-/// A key and the value that it is to have, of its kind.
+/// A key and its new value, of its kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
     key: Key,
@@ -164,7 +168,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Returns the change; None when the value is not of the key's kind.
+    /// Returns the change; None if the value is not of the key's kind.
     pub fn new(key: Key, value: Value) -> Option<Self> {
         let kind = match value {
             Value::Number(_) => Kind::Number,
@@ -177,23 +181,23 @@ impl Change {
         (kind == key.kind()).then_some(Change { key, value })
     }
 
-    /// Returns which setting it changes.
+    /// Returns the key of the setting.
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// Returns the value that it is to have.
+    /// Returns the new value.
     pub fn value(&self) -> &Value {
         &self.value
     }
 }
 
 impl Settings {
-    /// Returns these settings with the changes made.
+    /// Returns these settings with the changes.
     ///
     /// # Errors
     ///
-    /// When they would contradict each other.
+    /// Fails if they would contradict each other.
     pub fn with(&self, changes: &[Change]) -> Result<Settings, Contradiction> {
         let mut settings = self.clone();
         changes.iter().for_each(|change| settings.set(change.key, change.value.clone()));
@@ -206,17 +210,20 @@ impl Settings {
         if settings.lifetime_jitter > Span::ZERO && settings.lifetime_jitter >= settings.max_lifetime {
             return Err(Contradiction::JitterTooLong);
         }
+        if settings.clean_parallel == 0 {
+            return Err(Contradiction::NothingCleaned);
+        }
         Ok(settings)
     }
 }
 
-/// What members must be like.
+/// Requirements for a member.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub struct Filter {
-    /// The only member that will do.
+    /// Name of the only member that matches.
     pub member: Option<Arc<[u8]>>,
-    /// The attributes that it must have.
+    /// Attributes that it must have.
     pub attributes: Attributes,
 }
 

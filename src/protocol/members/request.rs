@@ -1,11 +1,11 @@
-//! What connections ask of the members service, and what they are told: values that both sides of the protocol have.
+//! Requests and replies of the members service, as values for both sides of the protocol.
 
 pub use super::pool_settings::Attributes;
 use super::pool_settings::{Change, Contradiction, Filter};
 use poolcounter_core::time::Span;
 use std::sync::Arc;
 
-/// The number of a lease, or the token of one that outlives its connection.
+/// Number of a lease, or token of one that outlives its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeaseName {
     /// Strictly increasing, never used again.
@@ -14,54 +14,54 @@ pub enum LeaseName {
     Token(Token),
 }
 
-/// 128 random bits that name a lease to whoever knows them.
+/// 128 random bits that are the only right to a lease.
 pub type Token = [u8; 16];
 
-/// What `TAKE` and `TAKEGROUP` ask for.
+/// Parameters of `TAKE` and `TAKEGROUP`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Take<'a> {
-    /// The pool or the group.
+    /// Pool or group.
     pub from: From<'a>,
-    /// How long to wait.
+    /// Longest wait.
     pub timeout: Span,
-    /// What the members must be like; None when any will do.
+    /// Requirements for the members; None for any.
     pub filter: Option<Box<Filter>>,
-    /// How many members, when it was said; at least 1.
+    /// Number of members, if the client named one; at least 1.
     pub count: Option<u32>,
-    /// 0 to 9, lower first.
+    /// Priority, 0 to 9, lower first.
     pub priority: u8,
-    /// How long the lease lasts without its connection, when it does.
+    /// Time for which the lease lasts without its connection; None if it ends with that.
     pub lease: Option<Span>,
 }
 
-/// Where a take is from.
+/// Source of a take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum From<'a> {
-    /// The pool of this name.
+    /// Pool of this name.
     Pool(&'a [u8]),
     /// Any pool of this group.
     Group(&'a [u8]),
 }
 
-/// A member of a pool, by their names.
+/// Member of a pool, by their names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named<'a> {
-    /// The pool's name.
+    /// Name of the pool.
     pub pool: &'a [u8],
-    /// The member's name.
+    /// Name of the member.
     pub member: &'a [u8],
 }
 
-/// How a member comes back.
+/// State of a returned member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Condition {
-    /// As it was.
+    /// Unchanged.
     Ok,
-    /// Not usable.
+    /// Unusable.
     Fail,
 }
 
-/// One request of a connection that changes something.
+/// A request that changes something.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are named as what they are")]
 pub enum Request<'a> {
@@ -120,7 +120,7 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns whether only operators may ask for it.
+    /// Returns whether only operators may send it.
     pub fn is_for_operators(&self) -> bool {
         matches!(
             self,
@@ -138,12 +138,12 @@ impl Request<'_> {
     }
 }
 
-/// Why a request is refused.
+/// Reason of a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// No such command.
+    /// The command is unknown.
     BadCommand,
-    /// The parameters are not those of the command; the text says which.
+    /// The parameters are wrong; the text names the fault.
     BadSyntax(&'static str),
     /// The settings contradict each other.
     BadSettings(Contradiction),
@@ -151,19 +151,19 @@ pub enum Refusal {
     NoPool,
     /// The pool has other settings.
     PoolDiffers,
-    /// The pool has as many members as it may have.
+    /// The pool has reached its number of members.
     PoolFull,
     /// The pool has a member of this name.
     MemberExists,
     /// The start has failed before its answer came.
     TooLate,
-    /// A bound is reached.
+    /// A limit is reached.
     TooMany,
     /// The connection waits for a member.
     Waiting,
     /// There is no such member.
     NoSuchMember,
-    /// The connection was not given this start.
+    /// The connection has no such start.
     BadStart,
     /// The connection does not provide for the pool.
     NotProvider,
@@ -171,22 +171,22 @@ pub enum Refusal {
     NotWaiting,
     /// The port is not for operators.
     NotAdmin,
-    /// No rule of access allows that.
+    /// No rule of access allows the request.
     Denied,
-    /// A rule of access allows that, but not as often.
+    /// A rule of access allows the request, but its limit is reached.
     Limited,
 }
 
-/// Why a take has no members.
+/// Reason for which a take fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoMembers {
-    /// The pool has as many members as it may have.
+    /// The pool has reached its number of members.
     AtCapacity,
     /// A start is under way, or waits for its backoff.
     Starting,
     /// There is no provider to start one.
     NoProvider,
-    /// The wait ran out.
+    /// The wait timed out.
     Timeout,
     /// The pool is removed.
     Removed,
@@ -194,7 +194,7 @@ pub enum NoMembers {
     Cancelled,
 }
 
-/// Why a holder no longer has its member.
+/// Reason for which a holder lost its member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lost {
     /// The member is dead.
@@ -205,7 +205,7 @@ pub enum Lost {
     TakenBack,
     /// It was held for longer than the pool allows.
     HeldTooLong,
-    /// Its provider is gone.
+    /// Its provider has disconnected.
     ProviderLost,
     /// Its pool is removed.
     Removed,
@@ -213,55 +213,55 @@ pub enum Lost {
     Expired,
 }
 
-/// A member that was handed out.
+/// Member that was taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Taken {
-    /// The number of its lease.
+    /// Number of its lease.
     pub lease: u64,
-    /// The pool's name.
+    /// Name of the pool.
     pub pool: Arc<[u8]>,
-    /// The member's name.
+    /// Name of the member.
     pub member: Arc<[u8]>,
-    /// The member's attributes.
+    /// Attributes of the member.
     pub attributes: Option<Arc<Attributes>>,
-    /// What names the lease without its connection.
+    /// Token of the lease, which is valid without its connection.
     pub token: Option<Token>,
 }
 
-/// What a connection is told.
+/// Message to a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are named as what they are")]
 pub enum What {
-    /// It is done.
+    /// The request is done.
     Ok,
-    /// It is refused.
+    /// The request is refused.
     Error(Refusal),
-    /// The member that a take asked for.
+    /// Member of a take.
     Member(Taken),
-    /// The members that a take with a count asked for.
+    /// Members of a take with a count.
     Members(Vec<Taken>),
-    /// A take has none.
+    /// The take has failed.
     NoMembers(NoMembers),
-    /// Too many wait.
+    /// The queue of waiters is full.
     QueueFull,
-    /// The connection holds as many members as it may hold.
+    /// The connection has reached its limit of members.
     Limit,
-    /// The member is given back.
+    /// The member is returned.
     Returned,
-    /// The lease lasts longer.
+    /// The lease is renewed.
     Renewed,
     /// There is no such lease, or another connection holds it.
     NotTaken,
-    /// Everything is given back; the connection is to be closed.
+    /// All members are returned; the connection is closed.
     Bye,
     /// To a provider: start a member.
     Start { pool: Arc<[u8]>, start: u64 },
     /// To a provider: stop a member.
     Stop { pool: Arc<[u8]>, member: Arc<[u8]> },
-    /// To a provider: is the member alive?
+    /// To a provider: check if the member is alive.
     Check { pool: Arc<[u8]>, member: Arc<[u8]> },
     /// To a provider or cleaner: clean the member.
     Clean { pool: Arc<[u8]>, member: Arc<[u8]> },
-    /// To a holder: it no longer has the member.
+    /// To a holder: it has lost the member.
     Lost { lease: u64, reason: Lost },
 }

@@ -1,4 +1,4 @@
-//! The members protocol: lines to requests, events to lines. It knows nothing of who holds what.
+//! Protocol of the members: lines to requests, events to lines. It knows nothing of the state.
 
 use super::commands::MemberCommand;
 use super::pool_settings::{Change, Contradiction, Filter, Key, Kind, OnLoss, Order, Value};
@@ -11,46 +11,46 @@ pub mod client;
 mod listed;
 pub mod replies;
 
-/// The longest name and the longest value, in bytes.
+/// Longest name and longest value, in bytes.
 pub const LONGEST_NAME: usize = 255;
-/// How many attributes a member may have.
+/// Most attributes of a member.
 pub const MOST_ATTRIBUTES: usize = 16;
-/// How many bytes the names and values of a member's attributes may have together.
+/// Most bytes of the names and values of a member's attributes together.
 pub const ATTRIBUTE_BYTES: usize = 1024;
-/// The names of a take's own options, which no attribute may have.
+/// Names of a take's own options, which no attribute may have.
 const OPTIONS: [&[u8]; 5] = [b"member", b"n", b"pri", b"lease", b"token"];
 
 /// One line of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Line<'a> {
-    /// Something changes.
+    /// A request that changes something.
     Request(Request<'a>),
-    /// Something is asked.
+    /// A request that changes nothing.
     Query(Query<'a>),
 }
 
-/// What a connection wants to know.
+/// Request that changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Query<'a> {
     /// `UTILIZATION pool`.
     Utilization {
-        /// The pool's name.
+        /// Name of the pool.
         pool: &'a [u8],
     },
     /// `MEMBERS pool [after=NAME] [limit=N]`.
     Members {
-        /// The pool's name.
+        /// Name of the pool.
         pool: &'a [u8],
-        /// Only members behind this name.
+        /// Name after which the list begins.
         after: Option<&'a [u8]>,
-        /// Most of them.
+        /// Most members in the list.
         limit: Option<u32>,
     },
     /// `WAITERS pool [limit=N]`.
     Waiters {
-        /// The pool's name.
+        /// Name of the pool.
         pool: &'a [u8],
-        /// Most of them.
+        /// Most waiters in the list.
         limit: Option<u32>,
     },
     /// `POOLS`.
@@ -61,7 +61,7 @@ pub enum Query<'a> {
 ///
 /// # Errors
 ///
-/// When it is no well-formed request.
+/// Fails if it is no well-formed request.
 pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     if line.first() == Some(&b' ') {
         return Err(Refusal::BadCommand);
@@ -72,7 +72,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     words.end(line)
 }
 
-/// Reads what follows a command word.
+/// Reads the parameters of a command.
 fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a>, Refusal> {
     Ok(Line::Request(match command {
         MemberCommand::Take => parse_take(From::Pool(words.name()?), words)?,
@@ -90,7 +90,7 @@ fn read<'a>(command: MemberCommand, words: &mut LineWords<'a>) -> Result<Line<'a
             let start = parse_long(words.word()?)?;
             let named = words.member().and_then(|member| Ok((member, parse_attributes(words)?)));
             if named.is_err() {
-                // The start is refused, whatever follows.
+                // The start is refused; the rest of the line is not needed.
                 words.text();
             }
             Request::Started { start, named }
@@ -193,11 +193,11 @@ impl<'a> LineWords<'a> {
         match self.next() {
             None => Ok(false),
             Some(word) if word == flag => Ok(true),
-            Some(_) => Err(Refusal::BadSyntax("an unknown word follows")),
+            Some(_) => Err(Refusal::BadSyntax("unknown parameter")),
         }
     }
 
-    /// Takes the rest of the line, for people.
+    /// Takes the rest of the line, as a text for people.
     fn text(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0).trim_ascii()
     }
@@ -207,11 +207,16 @@ impl<'a> LineWords<'a> {
     }
 }
 
+/// Reason for which text is refused as a number.
+pub const NO_NUMBER: &str = "a number is decimal digits";
+/// Reason for which text is refused as seconds.
+pub const NO_SECONDS: &str = "seconds are digits with decimals";
+
 /// Returns the name of a pool or a group.
 ///
 /// # Errors
 ///
-/// When it is none.
+/// Fails if it is no valid name.
 pub fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
     match name {
         [] => Err(Refusal::BadSyntax("a name is empty")),
@@ -225,7 +230,7 @@ pub fn check_name(name: &[u8]) -> Result<&[u8], Refusal> {
 ///
 /// # Errors
 ///
-/// When it is none.
+/// Fails if it is no valid name.
 pub fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
     if name.first() == Some(&b'!') {
         Err(Refusal::BadSyntax("a member's name begins with !"))
@@ -237,32 +242,38 @@ pub fn check_member(name: &[u8]) -> Result<&[u8], Refusal> {
 fn number_of(word: &[u8]) -> Result<u32, Refusal> {
     parse_number(word).ok_or(match word {
         [_, ..] if word.iter().all(u8::is_ascii_digit) => Refusal::BadSyntax("the number is too large"),
-        _ => Refusal::BadSyntax("a number is decimal digits"),
+        _ => Refusal::BadSyntax(NO_NUMBER),
     })
 }
 
 fn seconds_of(word: &[u8]) -> Result<Span, Refusal> {
-    parse_seconds(word).ok_or(Refusal::BadSyntax("seconds are digits with decimals"))
+    parse_seconds(word).ok_or(Refusal::BadSyntax(NO_SECONDS))
 }
 
 fn positive_seconds_of(word: &[u8]) -> Result<Span, Refusal> {
     let span = seconds_of(word)?;
-    if span == Span::ZERO { Err(Refusal::BadSyntax("a lease is longer than nothing")) } else { Ok(span) }
+    if span == Span::ZERO { Err(Refusal::BadSyntax("lease must be more than 0")) } else { Ok(span) }
 }
 
-/// How many decimal digits every number of 64 bits has room for.
+/// Most decimal digits that always fit into 64 bits.
 const DIGITS_OF_ANY: usize = 19;
 
-/// Reads a number of 64 bits. It is in each return, so the digits that cannot be too many are read without looking for that.
+/// Reads a number of 64 bits. Each return has one, so the first digits, which always fit, are read without overflow
+/// checks.
 fn parse_long(word: &[u8]) -> Result<u64, Refusal> {
-    const WRONG: Refusal = Refusal::BadSyntax("a number is decimal digits");
+    const WRONG: Refusal = Refusal::BadSyntax(NO_NUMBER);
     const TOO_LARGE: Refusal = Refusal::BadSyntax("the number is too large");
     let (short, rest) = word.split_at(word.len().min(DIGITS_OF_ANY));
-    if short.is_empty() || !word.iter().all(u8::is_ascii_digit) {
+    let (mut number, mut highest) = (0_u64, if short.is_empty() { u8::MAX } else { 0 });
+    for byte in short {
+        let digit = byte.wrapping_sub(b'0');
+        highest = highest.max(digit);
+        number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
+    }
+    if highest > 9 || !rest.iter().all(u8::is_ascii_digit) {
         return Err(WRONG);
     }
-    let number = short.iter().fold(0, |number: u64, byte| number.wrapping_mul(10).wrapping_add(u64::from(byte & 0x0f)));
-    let add = |number: u64, byte: &u8| number.checked_mul(10)?.checked_add(u64::from(byte & 0x0f));
+    let add = |number: u64, byte: &u8| number.checked_mul(10)?.checked_add(u64::from(byte - b'0'));
     rest.iter().try_fold(number, add).ok_or(TOO_LARGE)
 }
 
@@ -290,7 +301,7 @@ fn parse_condition(word: Option<&[u8]>) -> Result<Condition, Refusal> {
     match word {
         None | Some(b"OK") => Ok(Condition::Ok),
         Some(b"FAIL") => Ok(Condition::Fail),
-        Some(_) => Err(Refusal::BadSyntax("a member comes back OK or FAIL")),
+        Some(_) => Err(Refusal::BadSyntax("the result is OK or FAIL")),
     }
 }
 
@@ -306,7 +317,7 @@ fn parse_changes(mut changes: Vec<Change>, words: &mut LineWords<'_>) -> Result<
         let key = Key::ALL.iter().find(|key| key.name().as_bytes() == name);
         let key = *key.ok_or(Refusal::BadSyntax("there is no such setting"))?;
         if changes.iter().any(|change| change.key() == key) {
-            return Err(Refusal::BadSyntax("a setting stands there twice"));
+            return Err(Refusal::BadSyntax("a setting is given twice"));
         }
         changes.push(parse_change(key, value)?);
     }
@@ -317,7 +328,7 @@ fn parse_changes(mut changes: Vec<Change>, words: &mut LineWords<'_>) -> Result<
 ///
 /// # Errors
 ///
-/// When it is none of this setting.
+/// Fails if it is no value of this setting.
 pub fn parse_change(key: Key, value: &[u8]) -> Result<Change, Refusal> {
     let value = match (key.kind(), value) {
         (Kind::Group, []) => Value::Group(None),
@@ -337,7 +348,7 @@ pub fn parse_change(key: Key, value: &[u8]) -> Result<Change, Refusal> {
     Ok(Change::new(key, value).expect("the value was made for the key's kind"))
 }
 
-/// Reads what follows a member's name.
+/// Reads the attributes behind a member's name.
 fn parse_attributes(words: &mut LineWords<'_>) -> Result<Attributes, Refusal> {
     let mut attributes = Attributes::new();
     for word in words {
@@ -351,7 +362,7 @@ fn parse_attributes(words: &mut LineWords<'_>) -> Result<Attributes, Refusal> {
 ///
 /// # Errors
 ///
-/// When it is none.
+/// Fails if it is no valid attribute.
 pub fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Refusal> {
     let (name, value) = split(word).ok_or(Refusal::BadSyntax("attributes are name=value"))?;
     if OPTIONS.contains(&name) {
@@ -367,7 +378,7 @@ pub fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Ref
         _ => {}
     }
     if attributes.iter().any(|(other, _)| **other == *name) {
-        return Err(Refusal::BadSyntax("an attribute stands there twice"));
+        return Err(Refusal::BadSyntax("an attribute is given twice"));
     }
     attributes.push((name.into(), value.into()));
     Ok(())
@@ -377,7 +388,7 @@ pub fn add_attribute(attributes: &mut Attributes, word: &[u8]) -> Result<(), Ref
 ///
 /// # Errors
 ///
-/// When there are too many, or their bytes are.
+/// Fails if there are too many, or too many bytes.
 pub fn check_attributes(attributes: &Attributes) -> Result<(), Refusal> {
     let bytes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
     let too_many = attributes.len() > MOST_ATTRIBUTES || bytes > ATTRIBUTE_BYTES;
@@ -402,19 +413,20 @@ fn parse_take<'a>(from: From<'a>, words: &mut LineWords<'a>) -> Result<Request<'
     let priority = priority.ok_or(Refusal::BadSyntax("pri is 0 to 9"))?;
     match count {
         Some(0) => return Err(Refusal::BadSyntax("n is at least 1")),
-        Some(2..) if filter.member.is_some() => return Err(Refusal::BadSyntax("only one member has a name")),
+        Some(2..) if filter.member.is_some() => return Err(Refusal::BadSyntax("n must be 1 with member=")),
         _ => {}
     }
     let filter = (!filter.is_empty()).then(|| Box::new(filter));
     Ok(Request::Take(Take { from, timeout, filter, count, priority, lease }))
 }
 
-/// What is wrong with the settings, for people.
+/// Returns the fault of the settings, for people.
 pub fn text_of(contradiction: Contradiction) -> &'static str {
     match contradiction {
         Contradiction::NoRoom => "max is at least 1",
         Contradiction::InitAboveMax => "init is at most max",
         Contradiction::JitterTooLong => "lifetime_jitter is less than max_lifetime",
+        Contradiction::NothingCleaned => "clean_parallel is at least 1",
     }
 }
 

@@ -1,85 +1,85 @@
-//! What clients of the pools ask for, and what they are told: values that both sides of the protocol have.
+//! Requests and replies of the pools, as values for both sides of the protocol.
 
 use poolcounter_core::time::Span;
 
-/// What `ACQ4ME` and `ACQ4ANY` ask for.
+/// Parameters of `ACQ4ME` and `ACQ4ANY`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AcquireLock<'a> {
-    /// The pool's name: opaque bytes, at least one.
+    /// Name of the pool: opaque bytes, at least one.
     pub key: &'a [u8],
-    /// For whom the work is done.
+    /// Purpose of the work.
     pub purpose: Purpose,
-    /// How many may hold a lock at a time. At least 1.
+    /// Most holders of a lock at a time; at least 1.
     pub workers: u32,
-    /// How many may hold or wait; further requests are refused. At least 1.
+    /// Most holders and waiters together; further requests are refused. At least 1.
     pub max_queue: u32,
-    /// How long to wait for a lock; zero means not at all.
+    /// Longest wait for a lock; zero means none.
     pub timeout: Span,
-    /// The longest time to hold it.
+    /// Longest time to hold it.
     pub hold: Span,
-    /// Who asks, for people who look; empty if the client does not say.
+    /// Name that the client gives, for people; empty without one.
     pub who: &'a [u8],
-    /// The further keys under which it needs a place: [`MOST_LIMITS`] at most, and no key twice.
+    /// Further keys under which it needs a place: at most [`MOST_LIMITS`], and no key twice.
     pub also: Vec<KeyLimits<'a>>,
 }
 
-/// How many further keys a request may name.
+/// Most further keys of a request.
 pub const MOST_LIMITS: usize = 4;
 
-/// A further key under which a request needs a place: all of them or none.
+/// Further key under which a request needs a place: all of them or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyLimits<'a> {
-    /// The pool's name: opaque bytes, at least one.
+    /// Name of the pool: opaque bytes, at least one.
     pub key: &'a [u8],
-    /// How many may hold a lock at a time. At least 1.
+    /// Most holders of a lock at a time; at least 1.
     pub workers: u32,
-    /// How many may hold or wait. At least 1.
+    /// Most holders and waiters together; at least 1.
     pub max_queue: u32,
 }
 
-/// For whom a client does the work that it wants a lock for.
+/// Purpose of the work that needs a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub enum Purpose {
-    /// For itself alone: it needs a lock of its own.
+    /// Work for the client alone: it needs a lock of its own.
     Me,
-    /// For all that ask with this purpose: once one client has finished, the waiters need not work.
+    /// Work for all clients that ask with this purpose: once one has finished, the waiters need not work.
     Anyone,
 }
 
-/// A request whose key, workers or maxqueue is missing, zero or not a number.
+/// Error of a request whose key, workers or maxqueue is missing, zero or not a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadSyntax;
 
-/// A reply to a connection.
+/// Reply to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// The connection holds a lock and is to do the work.
+    /// The connection holds a lock and should do the work.
     Locked,
     /// Another client has finished the work; no lock is held.
     Done,
     /// A lock was released, or a wait withdrawn.
     Released,
-    /// Too many hold or wait already.
+    /// The limit of holders and waiters is reached.
     QueueFull,
-    /// No lock came free in time.
+    /// No lock became free in time.
     Timeout,
-    /// The connection has as many claims as it may.
+    /// The connection has reached its limit of claims.
     LockHeld,
     /// The connection has no such claim.
     NotLocked,
     /// The connection still waits for its last request.
     WaitForResponse,
-    /// See [`BadSyntax`].
+    /// The request is malformed: see [`BadSyntax`].
     BadSyntax,
-    /// The server is to end, and grants nothing new.
+    /// The server is ending, and grants no new locks.
     Draining,
-    /// No rule of access allows that.
+    /// No rule of access allows the request.
     Denied,
-    /// A rule of access allows that, but not as often.
+    /// A rule of access allows the request, but its limit is reached.
     Limited,
-    /// The request is none that is known.
+    /// The request is unknown.
     BadCommand,
-    /// The request is too long, and so is all that comes behind it lost.
+    /// The request is too long, so that all bytes behind it are lost.
     LineTooLong,
 }

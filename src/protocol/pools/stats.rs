@@ -1,22 +1,22 @@
-//! What the pools service counts. It knows nothing of what happens there.
+//! Statistics of the pools service: names, units and help.
 
 use poolcounter_core::stats::statistics;
 
 statistics! {
-    /// What the pools service counts. Names and order are those of `STATS FULL`, on which exporters depend.
+    /// Statistics of the pools service. Names and order are those of `STATS FULL`, on which exporters depend.
     PoolStat {
         Uptime = "uptime", Uptime, "Time since the server started.", Elsewhere;
-        ProcessingTime = "total processing time", Duration, "Time from LOCKED to the giving back, summed over all locks given back.";
-        AverageProcessingTime = "average processing time", Latest, "The total processing time divided by processed_count.";
-        GainedTime = "gained time", Duration, "Work that waiters sent DONE did not have to do: for each, how long the releaser had been working.";
+        ProcessingTime = "total processing time", Duration, "Time from LOCKED to the release, summed over all locks released.";
+        AverageProcessingTime = "average processing time", Latest, "Total processing time divided by processed_count.";
+        GainedTime = "gained time", Duration, "Work saved by DONE: for each waiter that got DONE, the time for which the releaser had held the lock.";
         WaitingTime = "waiting time", Duration, "Time spent in waits that ended in LOCKED.";
-        WaitingTimeForMe = "waiting time for me", Duration, "The part of the waiting time that ACQ4ME requests spent.";
-        WaitingTimeForAnyone = "waiting time for anyone", Duration, "The part of the waiting time that ACQ4ANY requests spent.";
+        WaitingTimeForMe = "waiting time for me", Duration, "Part of the waiting time spent by ACQ4ME requests.";
+        WaitingTimeForAnyone = "waiting time for anyone", Duration, "Part of the waiting time spent by ACQ4ANY requests.";
         WaitingTimeForGood = "waiting time for good", Duration, "Time spent in waits that ended in DONE.";
         WastedTimeoutTime = "wasted timeout time", Duration, "Time spent in waits that ended in TIMEOUT.";
         TotalAcquired = "total_acquired", Count, "Locks granted.";
         TotalReleases = "total_releases", Count, "RELEASED replies: locks given back and waits withdrawn on request.";
-        HashtableEntries = "hashtable_entries", Level, "Keys that somebody holds or waits for.";
+        HashtableEntries = "hashtable_entries", Level, "Keys with a holder or a waiter.";
         ProcessingWorkers = "processing_workers", Level, "Locks held.";
         WaitingWorkers = "waiting_workers", Level, "Requests that wait for a lock.";
         ConnectErrors = "connect_errors", Count, "Connections that could not be accepted or served.", Elsewhere;

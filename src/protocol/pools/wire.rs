@@ -11,7 +11,7 @@ use std::io::Write;
 
 pub mod client;
 
-/// One line of a client.
+/// Request of a client, in one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PoolRequest<'a> {
     /// `ACQ4ME` or `ACQ4ANY`.
@@ -20,48 +20,48 @@ pub enum PoolRequest<'a> {
     Release(Option<&'a [u8]>),
     /// `STATS`, but for the next two.
     Stats(StatsQuery<'a>),
-    /// `STATS KEYS`: the busiest keys, so many at most.
+    /// `STATS KEYS`: the busiest keys, at most this many.
     Keys(usize),
-    /// `STATS REPORT`: what every service reports, with so many rows of each table at most.
+    /// `STATS REPORT`: the reports of all services, with at most this many rows of each table.
     Report(usize),
     /// Anything else.
     Unknown,
 }
 
-/// What `STATS` asks for.
+/// Parameter of `STATS`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StatsQuery<'a> {
     /// Every statistic.
     Full,
-    /// One statistic. Durations cannot be asked for alone, because their names are several words.
+    /// One statistic. Durations cannot be requested alone, because their names are several words.
     One(Stat),
-    /// The holders and waiters of a key.
+    /// Holders and waiters of a key.
     Holders(&'a [u8]),
-    /// The statistics by type of work.
+    /// Statistics by type of work.
     Types,
-    /// The fields of an acquire that this server knows.
+    /// Fields of an acquire that this server knows.
     Fields,
-    /// No statistic at all.
+    /// Unknown statistic.
     Unknown,
 }
 
-/// The fields that may follow the timeout of an acquire, each as `name=value`.
+/// Fields that may follow the timeout of an acquire, each as `name=value`.
 pub const FIELDS: [&str; 3] = ["also", "hold", "who"];
-/// The most bytes of a `who`.
+/// Most bytes of a `who`.
 pub const MAX_WHO: usize = 64;
-/// How many keys `STATS KEYS` lists by default.
+/// Most keys in an answer to `STATS KEYS` by default.
 pub const USUAL_KEYS: usize = 20;
-/// How many rows of each table `STATS REPORT` has by default.
+/// Most rows of each table of `STATS REPORT` by default.
 pub const USUAL_ROWS: usize = 20;
 
 const RELEASE: &[u8] = b"RELEASE";
-/// The answer to `STATS` of something that is no statistic.
+/// Answer to `STATS` with an unknown statistic.
 pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
 
 /// Returns the request in a line without its end.
 #[inline]
 pub fn parse(line: &[u8]) -> PoolRequest<'_> {
-    // These are most requests.
+    // Most requests are these.
     let (purpose, parameters) = if line == RELEASE {
         return PoolRequest::Release(None);
     } else if let Some(parameters) = line.strip_prefix(b"ACQ4ME ") {
@@ -74,7 +74,7 @@ pub fn parse(line: &[u8]) -> PoolRequest<'_> {
     PoolRequest::Acquire(parse_acquire(purpose, LineWords(parameters)))
 }
 
-/// Reads what is neither an acquire with parameters nor a release without.
+/// Reads a request other than an acquire with parameters and a release without.
 #[cold]
 fn parse_rare(line: &[u8]) -> PoolRequest<'_> {
     if line.first() == Some(&b' ') {
@@ -89,7 +89,7 @@ fn parse_rare(line: &[u8]) -> PoolRequest<'_> {
     }
 }
 
-// Among all else there would not be registers enough for it.
+// It is not inlined, because the registers would not suffice.
 #[inline(never)]
 fn parse_acquire<'a>(purpose: Purpose, mut parameters: LineWords<'a>) -> Result<AcquireLock<'a>, BadSyntax> {
     let key = parameters.take_key().ok_or(BadSyntax)?;
@@ -110,8 +110,8 @@ fn parse_fields<'a>(mut words: LineWords<'a>, mut request: AcquireLock<'a>) -> R
     Ok(request)
 }
 
-/// Reads one of the fields behind the timeout. One that is not known is ignored. Of two with one name the later one counts, but for
-/// `also`, which may be there several times.
+/// Reads one of the fields behind the timeout. Unknown fields are ignored. Of two with one name the later one applies,
+/// but `also` may be repeated.
 fn parse_field<'a>(word: &'a [u8], request: &mut AcquireLock<'a>) -> Result<(), BadSyntax> {
     if let Some(hold) = word.strip_prefix(b"hold=") {
         let hold = parse_seconds(hold).ok_or(BadSyntax)?;
@@ -167,7 +167,7 @@ fn parse_stats(mut words: LineWords<'_>) -> PoolRequest<'_> {
     })
 }
 
-/// The longest line of a reply, in bytes.
+/// Longest line of a reply, in bytes.
 pub const MOST_REPLY_BYTES: usize = 24;
 
 /// Returns the line of a reply.
@@ -194,7 +194,7 @@ pub const fn text_of(reply: Reply) -> &'static [u8] {
 #[inline]
 pub fn write_reply(bytes: &mut Vec<u8>, reply: Reply) {
     match reply {
-        // Most are these, and a copy whose length is known takes no call.
+        // Most replies are these, and a copy whose length is known takes no call.
         Reply::Locked => bytes.extend_from_slice(text_of(Reply::Locked)),
         Reply::Released => bytes.extend_from_slice(text_of(Reply::Released)),
         _ => bytes.extend_from_slice(text_of(reply)),

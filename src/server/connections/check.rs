@@ -1,7 +1,7 @@
-//! Comparison of all tables of the loop with the connections: tests and rehearsals make it.
+//! Comparison of all tables of the loop with the connections, for tests and rehearsals.
 
 use super::{Connections, LOOP};
-use crate::connection::{Client, Connection, Phase, Place, Stream};
+use crate::connection::{Connection, Phase, Place, Stream};
 use poolcounter_core::id::{ConnId, Id};
 
 impl<S: Stream> Connections<S> {
@@ -9,7 +9,7 @@ impl<S: Stream> Connections<S> {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         self.dispatch.check();
         self.check_counts();
@@ -24,7 +24,7 @@ impl<S: Stream> Connections<S> {
         );
         assert!(self.dispatch.output.owners().all(is_there), "output is for connections");
         self.idle.check(|id| self.slab.get(id.index()).filter(|conn| conn.is_open()).map(|conn| conn.service));
-        let is_admitted = |conn: &Connection<S>| conn.is_open() && !matches!(conn.client, Client::Unknown { .. });
+        let is_admitted = |conn: &Connection<S>| conn.is_open() && !conn.is_unidentified();
         self.dispatch.access.check_standings(|id| self.slab.get(id.index()).is_some_and(is_admitted));
     }
 
@@ -39,10 +39,9 @@ impl<S: Stream> Connections<S> {
         let counts = (self.awaited as usize, self.refused);
         assert_eq!(counts, (counted(Place::Awaited), counted(Place::Refused)), "connections without a place");
         let has_timer = |conn: &&Connection<S>| {
-            matches!(conn.client, Client::Unknown { .. })
-                || matches!(conn.phase, Phase::HalfClosed { .. } | Phase::Lingering { .. })
+            conn.is_unidentified() || matches!(conn.phase, Phase::HalfClosed { .. } | Phase::Lingering { .. })
         };
-        // A parked connection has had its turn, so its proxy has said who its client is.
+        // A parked connection has had its turn, so its proxy has sent its header.
         let timers = self.slab.iter().filter(|(_, conn)| has_timer(conn)).count();
         assert_eq!(self.dispatch.wheel.armed(LOOP), timers, "each timer of the loop is a connection's");
     }

@@ -1,14 +1,14 @@
-//! Events of the poll: they mark connections, and nothing is read or written yet.
+//! Events of the poll: they mark connections, without reading or writing.
 
 use super::Connections;
 use crate::connection::{Readiness, Stream};
 use poolcounter_core::id::{ConnId, Id};
 
 impl<S: Stream> Connections<S> {
-    /// Notes what an event of the poll says. Nothing is read or written yet.
+    /// Notes an event of the poll, without reading or writing.
     pub fn mark(&mut self, id: ConnId, readiness: Readiness) {
         let Some(conn) = self.slab.get_mut(id.index()) else { return };
-        // What is unsent of a connection that is not blocked is to be flushed in any case.
+        // Unsent output of a connection that is not blocked is flushed in any case.
         if readiness.writable && std::mem::take(&mut conn.blocked) && !self.dispatch.output.unsent(id).is_empty() {
             self.dispatch.output.touch(id);
         }
@@ -22,8 +22,8 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Notes events that came while no process polled, so that their order is lost. Connections that were closed come before all
-    /// others, so that no request is refused because of what they held.
+    /// Notes events that came while no process polled, so that their order is lost. Closed connections come before all
+    /// others, so that no request is refused because of their locks.
     pub fn mark_unordered(&mut self, events: Vec<(ConnId, Readiness)>) {
         let ready: Vec<ConnId> = std::iter::from_fn(|| self.ready.pop_front()).collect();
         let (left, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(_, readiness)| readiness.hangup);

@@ -1,4 +1,4 @@
-//! The rules of access where connections begin, and where they hold something.
+//! Rules of access at the begin of connections, and at their use of resources.
 
 use super::{Connections, Dispatch, LINGER, LOOP};
 use crate::connection::{Connection, Phase, Place, Stream};
@@ -11,18 +11,18 @@ use poolcounter_service::contract::{Peers as _, Service};
 use poolcounter_service::output::Output;
 use std::fmt;
 
-/// How many connections that were not let in are kept for a while, all services together, so that the end of the connection does not
-/// overtake what they are told. Few, as each takes a descriptor; those beyond are closed at once.
+/// Most refused connections that are kept for a while, all services together, so that the end of the connection does
+/// not overtake the refusal. Few, as each takes a descriptor; more are closed at once.
 const MOST_REFUSED: usize = 64;
 
 impl<S: Stream> Connections<S> {
-    /// Sets how many connections each service may have.
+    /// Sets the most connections of each service.
     pub fn limit(&mut self, places: PerService<u64>) {
         self.places = Some(places);
     }
 
-    /// Sets who may ask for what, whoever is connected: None where that could not be read. A proxy's client is looked at when the proxy
-    /// has said who it is.
+    /// Sets the rules of access, with connections open or not; None if they could not be read. A proxy's client is
+    /// checked once the proxy has sent its header.
     pub fn guard(&mut self, rules: Option<Vec<Rule>>) {
         self.dispatch.access = Access::after(&std::mem::take(&mut self.denied), rules);
         if self.dispatch.access.is_on() {
@@ -33,7 +33,7 @@ impl<S: Stream> Connections<S> {
                 access.restore(id, &identity);
                 let service = &services[conn.service].service;
                 access.note_holds(id, service.usage_of(id));
-                // Whoever has too much ends when somebody of the rule needs more.
+                // A connection beyond the limit of its rule ends when another one of the rule needs memory.
                 access.note_bytes(id, bytes_of(id, conn, &**service, output));
             }
             for (rule, leases) in self.dispatch.services.leases_of_rules() {
@@ -54,8 +54,9 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Opens a connection that was accepted, if a rule lets it in and its service has a place for it. With `is_proxied` that is found out
-    /// once the proxy has said who its client is. Returns the connection to be polled, also one that was refused and may read that.
+    /// Opens an accepted connection, if a rule admits it and its service has a place for it. With `is_proxied` that is
+    /// checked once the proxy has sent its header. Returns the connection to be polled, which may be a refused one that
+    /// may read the refusal.
     pub fn admit(&mut self, stream: S, service: ServiceId, is_proxied: bool, now: Time) -> Option<ConnId> {
         if is_proxied {
             return self.admit_proxy(stream, service, now);
@@ -72,7 +73,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Opens a connection of a proxy. Those that say nothing are as many as may be open, at most.
+    /// Opens a connection of a proxy. At most as many connections without a header as open ones are allowed.
     fn admit_proxy(&mut self, stream: S, service: ServiceId, now: Time) -> Option<ConnId> {
         if self.awaited >= self.most_open(service) {
             self.note_full(service, now);
@@ -83,7 +84,7 @@ impl<S: Stream> Connections<S> {
         Some(id)
     }
 
-    /// Opens a connection of which the proxy has said now who the client is, as [`Connections::admit`] does.
+    /// Opens a connection whose proxy has sent its header, as [`Connections::admit`] does.
     pub(super) fn admit_client(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
         let service = conn.service;
@@ -96,8 +97,8 @@ impl<S: Stream> Connections<S> {
                     self.slab[id.index()].phase = self.lingering(id, now);
                     self.make_ready(id);
                 } else {
-                    // It would have to wait for its end, and others wait for its descriptor.
-                    self.fail(id, &"it is not let in", now);
+                    // It would have to wait for its end, while others wait for its descriptor.
+                    self.fail(id, &"it was refused by the rules of access", now);
                     self.drop(id);
                 }
             }
@@ -108,11 +109,11 @@ impl<S: Stream> Connections<S> {
                 self.dispatch.access.enter(id, rule);
                 self.make_ready(id);
             }
-            Ok(_) => self.fail(id, &"no more are allowed", now),
+            Ok(_) => self.fail(id, &"the limit of connections is reached", now),
         }
     }
 
-    /// Tells a new connection that it is not let in. Returns its id if it may go on to read that.
+    /// Refuses a new connection. Returns its id if it may stay to read the refusal.
     fn refuse(&mut self, conn: Connection<S>, denial: Denial, now: Time) -> Option<ConnId> {
         let id = ConnId::from_index(self.slab.insert(Connection { place: Place::Refused, ..conn }));
         self.refused += 1;
@@ -124,15 +125,15 @@ impl<S: Stream> Connections<S> {
         None
     }
 
-    /// Tells a connection why it is not let in, at once: a new one has room for so few bytes, or else is not told. Returns whether it may
-    /// linger.
+    /// Writes the refusal to a connection at once: a new one has room for so few bytes, or else gets none. Returns
+    /// whether it may linger.
     fn turn_away(&mut self, id: ConnId, denial: Denial, now: Time) -> bool {
         let service = self.slab[id.index()].service;
         let info = self.dispatch.services[service].info;
         let peer = self.slab.peer(id);
         let identity = self.slab[id.index()].identity();
         let rule = identity.and_then(|identity| self.dispatch.access.rule_for(&identity));
-        self.log_denial(rule, denial, now, &peer, || format!("is not let in to the {}", info.name));
+        self.log_denial(rule, denial, now, &peer, || format!("is refused by the {}", info.name));
         self.count_error(service);
         let stream = &mut self.slab[id.index()].stream;
         let told = stream.write(info.refusal).and_then(|_| stream.finish());
@@ -147,7 +148,8 @@ impl<S: Stream> Connections<S> {
         self.places.as_ref().map_or(u64::MAX, |places| places[service])
     }
 
-    /// Returns whether a service may have one more connection. If it limits how long one may be idle, the longest idle makes room.
+    /// Returns whether a service may have one more connection. With a limit of idle time, the one idle for longest
+    /// makes room.
     fn has_place(&mut self, service: ServiceId, now: Time) -> bool {
         if self.dispatch.services[service].traffic.open < self.most_open(service) {
             return true;
@@ -160,12 +162,12 @@ impl<S: Stream> Connections<S> {
         longest.is_some()
     }
 
-    /// Notes that a service has as many connections as it may.
+    /// Notes that a service has reached its limit of connections.
     fn note_full(&mut self, service: ServiceId, now: Time) {
-        self.count_accept_failure(service, &"no more are allowed", now);
+        self.count_accept_failure(service, &"the limit of connections is reached", now);
     }
 
-    /// Counts a connection that is not accepted, and logs why, if that was not done lately.
+    /// Counts a connection that is not accepted, and logs the reason, if that was not done lately.
     pub fn count_accept_failure(&mut self, service: ServiceId, reason: &dyn fmt::Display, now: Time) {
         self.count_error(service);
         if let Some(more) = self.accept_log.due(now) {
@@ -185,7 +187,8 @@ impl<S: Stream> Connections<S> {
         line.into_iter().for_each(|line| warn!("{line}"));
     }
 
-    /// Notes what a connection has, where some rule limits that. It ends if it may not have as much.
+    /// Notes the usage of a connection, if some rule limits that. The largest connections of a rule beyond its memory
+    /// limit end.
     #[inline]
     pub(super) fn note_usage(&mut self, id: ConnId, now: Time) {
         if self.dispatch.access.counts_holds() || self.dispatch.access.counts_memory() {
@@ -206,7 +209,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Ends the connections of this one's rule that take the most memory, until the rule has no more than it may.
+    /// Ends the connections of this one's rule that take the most memory, until the rule is within its limit.
     #[cold]
     fn end_largest(&mut self, id: ConnId, now: Time) {
         let Some(rule) = self.dispatch.access.rule_at(id) else { return };
@@ -218,7 +221,7 @@ impl<S: Stream> Connections<S> {
     }
 }
 
-/// Returns how many bytes a connection takes.
+/// Returns the number of bytes that a connection takes.
 fn bytes_of<S>(id: ConnId, conn: &Connection<S>, service: &dyn Service, output: &Output) -> u64 {
-    (conn.unserved.len() + output.len(id) + service.kept_bytes(id)) as u64
+    (conn.unserved.as_ref().map_or(0, |bytes| bytes.len()) + output.len(id) + service.kept_bytes(id)) as u64
 }

@@ -1,7 +1,7 @@
-//! The connections in the handover to another process: all but their sockets, which the caller hands over.
+//! Connections in the handover to another process, without their sockets, which the caller hands over.
 
 use super::{Connections, Dispatch, LINGER, LOOP, Table};
-use crate::connection::{Client, Connection, Phase, Place, Stream};
+use crate::connection::{Connection, Phase, Place, Stream};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::proxy::Header;
 use poolcounter_core::random::Random;
@@ -14,65 +14,66 @@ use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// The record between the services' parts and the connections.
+/// Record between the services' parts and the connections.
 #[derive(Serialize, Deserialize)]
 pub struct ConnectionsHead {
     pub loop_stats: LoopStats,
-    /// What was denied.
+    /// Denials.
     pub denied: Vec<SavedCounts>,
-    /// How many follow.
+    /// Number of connections that follow.
     pub connections: usize,
 }
 
-/// A connection. Each is a record of its own.
+/// Handover of a connection, in a record of its own.
 #[derive(Serialize, Deserialize)]
 pub struct SavedConnection {
     pub id: ConnId,
-    /// The index of its service among those that are saved.
+    /// Index of its service among those that are saved.
     pub service: u8,
     pub unserved: Vec<u8>,
     pub unsent: Vec<u8>,
-    /// Replies in `unsent`.
+    /// Number of replies in `unsent`.
     pub replies: u32,
-    /// Everything that the peer sent has been read.
+    /// True if everything that the peer sent has been read.
     pub eof: bool,
-    /// Its service has answered `Wait` and not resumed it yet.
+    /// True if its service has answered `Wait` and not resumed it.
     pub waiting: bool,
-    /// Until when it may linger, if its service has forgotten it.
+    /// End of its lingering, if its service has closed it.
     pub linger_until: Option<Time>,
-    /// Whose requests come over it.
+    /// Client whose requests come over it.
     pub client: SavedClient,
 }
 
-/// Whose requests come over a connection.
+/// Client whose requests come over a connection.
 #[derive(Serialize, Deserialize)]
 pub enum SavedClient {
-    /// Those of whoever has connected.
+    /// The peer itself.
     Peer,
-    /// Those of a proxy's client, about whom the proxy has said nothing yet.
+    /// The client of a proxy that has not sent its header yet.
     Unknown,
-    /// Those of a proxy's client, about whom the proxy has said this.
+    /// The client of a proxy, with the proxy's header.
     Behind(Header),
 }
 
 /// Result of a rehearsal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// True when the other process had rules of access.
+    /// True if the other process had rules of access.
     pub had_rules: bool,
-    /// True when it must hand over all that its services have, and not only what suffices for a process with the same settings.
+    /// True if it must hand over all that its services have, not only as much as a process with the same settings
+    /// needs.
     pub need_all: bool,
 }
 
-/// The stream of a connection in a rehearsal: every read and write would block.
+/// Stream of a connection in a rehearsal: every read and write would block.
 struct NullStream;
 
 impl<S: Stream> Connections<S> {
-    /// Writes everything but the streams, for a process that takes over. Nothing changes here, in case the takeover fails.
+    /// Writes everything but the streams, for a successor. The state does not change, in case the takeover fails.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn save(&mut self, out: &mut Writer<'_>, now: Time) -> io::Result<()> {
         self.dispatch.save(out, now)?;
         out.put(&ConnectionsHead {
@@ -86,41 +87,41 @@ impl<S: Stream> Connections<S> {
                 id,
                 // Lossless: a list of services is as short.
                 service: conn.service.index() as u8,
-                unserved: conn.unserved.clone(),
+                unserved: conn.unserved.as_deref().cloned().unwrap_or_default(),
                 unsent: self.dispatch.output.unsent(id).to_vec(),
                 replies: self.dispatch.output.replies(id),
                 eof: conn.eof,
                 waiting: conn.waiting,
                 linger_until: match &conn.phase {
-                    // The process that takes over parks it again.
-                    Phase::Open | Phase::HalfClosed { .. } => None,
-                    // What is unsent of one that failed is never sent.
+                    // The successor parks it again.
+                    Phase::Unidentified { .. } | Phase::Open | Phase::HalfClosed { .. } => None,
+                    // Unsent bytes of a failed connection are never sent.
                     Phase::Closed if conn.failed => Some(now),
                     Phase::Closed => Some(now + LINGER),
                     Phase::Lingering { linger_timer } => Some(self.dispatch.wheel.deadline(linger_timer)),
                 },
-                client: match &conn.client {
-                    Client::Peer => SavedClient::Peer,
-                    Client::Unknown { .. } => SavedClient::Unknown,
-                    Client::Behind(header) => SavedClient::Behind((**header).clone()),
+                client: match &conn.header {
+                    Some(header) => SavedClient::Behind((**header).clone()),
+                    None if conn.is_unidentified() => SavedClient::Unknown,
+                    None => SavedClient::Peer,
                 },
             })?;
         }
         Ok(())
     }
 
-    /// Returns the ids of the connections that go over to another process, in order: all but those that were not let in.
+    /// Returns the ids of the connections that are handed over, in order: all but refused ones.
     pub fn ids(&self) -> impl Iterator<Item = ConnId> {
         let lasting = self.slab.iter().filter(|(_, conn)| conn.place != Place::Refused);
         lasting.map(|(index, _)| ConnId::from_index(index))
     }
 
-    /// Goes on from what another process saved, each connection with the stream that `stream_of` has for it. `time` is the time
-    /// and, since 1970, that of the start.
+    /// Restores the connections of a handover, each with the stream that `stream_of` returns for it. `time` is the
+    /// present time, and the time of day at the start since 1970.
     ///
     /// # Errors
     ///
-    /// When it contradicts itself, or a stream is missing.
+    /// Fails if the handover contradicts itself, or a stream is missing.
     pub fn restore(
         services: Services,
         saved: &mut Reader<'_>,
@@ -161,7 +162,7 @@ impl<S: Stream> Connections<S> {
         Ok(connections)
     }
 
-    /// Counts the connections of each service that have a place.
+    /// Counts the open connections of each service.
     fn count_places(&mut self) {
         let Dispatch { services, .. } = &mut self.dispatch;
         services.ids().for_each(|id| services[id].traffic.open = 0);
@@ -174,12 +175,12 @@ impl<S: Stream> Connections<S> {
         match saved.client {
             SavedClient::Peer => {}
             SavedClient::Unknown => self.await_header(id, now),
-            SavedClient::Behind(header) => self.slab[id.index()].client = Client::Behind(header.into()),
+            SavedClient::Behind(header) => self.slab[id.index()].header = Some(header.into()),
         }
         let conn = &mut self.slab[id.index()];
         conn.eof = saved.eof;
         conn.waiting = saved.waiting;
-        conn.unserved = saved.unserved;
+        conn.unserved = (!saved.unserved.is_empty()).then(|| saved.unserved.into());
         if let Some(at) = saved.linger_until {
             conn.phase = Phase::Lingering { linger_timer: self.dispatch.wheel.of(LOOP).arm(at, id) };
             self.closing.push_back(id);
@@ -187,7 +188,7 @@ impl<S: Stream> Connections<S> {
             if conn.place == Place::Open {
                 self.idle.note_activity(id, conn.service, now);
             }
-            if saved.eof || !conn.unserved.is_empty() {
+            if saved.eof || conn.unserved.is_some() {
                 self.make_ready(id);
             }
         }
@@ -195,12 +196,11 @@ impl<S: Stream> Connections<S> {
     }
 }
 
-/// Restores what another process saved without its sockets, and serves the requests in it, to find out whether this program
-/// can take over.
+/// Restores a handover without its sockets, and serves the requests in it, to find out if this program can take over.
 ///
 /// # Errors
 ///
-/// When it contradicts itself.
+/// Fails if the handover contradicts itself.
 pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time, Span)) -> Result<Found, Unreadable> {
     let random = Random::from_seed(0);
     let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(NullStream), true)?;
@@ -248,11 +248,12 @@ mod tests {
     use poolcounter_service::container::AllSettings;
     use poolcounter_service::contract::NoPeers;
 
-    /// A daemon wrote this with locks, units, members and jobs held, with waiters, half requests and clients that do not read.
+    /// Handovers of a daemon with locks, units, members and reserved jobs, with waiters, partial requests and clients
+    /// that do not read.
     const WRITTEN: [&[u8]; 2] =
         [include_bytes!("../../../tests/handovers/5"), include_bytes!("../../../tests/handovers/6")];
 
-    /// Goes on from a file, and returns the connections.
+    /// Restores the connections of a file.
     fn restored(written: &'static [u8], cut: usize) -> Result<Connections<NullStream>, Unreadable> {
         let Handover { preamble, mut rest } = Handover::read(written).expect("is read");
         let (now, epoch) = (Time::START + Span::from_secs(10), preamble.clock.epoch());

@@ -1,4 +1,4 @@
-//! Connections by their ids, and what services may ask of them.
+//! Table of connections by id, and queries of services about them.
 
 use crate::connection::{Connection, Stream};
 use poolcounter_core::id::{ConnId, Id};
@@ -6,7 +6,7 @@ use poolcounter_service::contract::{Credentials, GONE, Peers};
 use slab::Slab;
 use std::ops::{Deref, DerefMut};
 
-/// The connections by their ids.
+/// Table of the connections by id.
 pub(super) struct Table<S>(pub(super) Slab<Connection<S>>);
 
 impl<S> Default for Table<S> {

@@ -1,29 +1,25 @@
-//! The tick: the phases in which the loop works, in their order. The server, the simulator and the test of allocations run this
-//! very function.
+//! The tick: the phases of the loop, in their order. The server, the simulator and the test of allocations share it.
 
 use super::{Connections, LINGER, LOOP};
-use crate::connection::{Client, Phase, Stream};
-use log::debug;
+use crate::connection::{Phase, Stream};
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::proxy::{Header, MAX_HEADER};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::container::ServiceId;
-use poolcounter_service::contract::{Input, Peers as _, Served, Then};
+use poolcounter_service::contract::{Input, Served, Then};
 use poolcounter_service::loop_stats::Budget;
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
 
-/// How long a tick serves before it looks after timers and output, however many clients pipeline.
+/// Time for which a tick serves before timers and output, at any number of pipelining clients.
 const SERVE_TIME: Span = Span::from_millis(2);
-/// How many timers fire in a tick, how many connections are written to, and how many dropped: about a millisecond of each, so
-/// that many that become due together do not delay the others.
+/// Most timers fired, connections written to, and connections dropped in a tick: about a millisecond of each.
 const TIMERS_PER_TICK: usize = 1024;
 const WRITES_PER_TICK: usize = 256;
 const REAPS_PER_TICK: usize = 64;
 
-/// What surrounds the connections: the system with its sockets and its clock, or a test.
+/// Surroundings of the connections: the system with its sockets and its clock, or a test.
 pub trait Host {
-    /// What the connections read and write.
+    /// Stream of a connection.
     type Stream: Stream;
 
     /// Returns the connections.
@@ -32,11 +28,17 @@ pub trait Host {
     /// Returns a function that returns the time.
     fn clock(&self) -> impl Fn() -> Time + use<Self>;
 
-    /// Sleeps from `now` until something happens, and marks the connections that it happens to.
+    /// Returns a function that returns the time of day at [`Time::START`], by the clock as it is set now; None for that
+    /// of the start.
+    fn wall(&self) -> impl Fn() -> Option<Span> + use<Self> {
+        || None
+    }
+
+    /// Sleeps from `now` until an event, and marks the connections of the events.
     ///
     /// # Errors
     ///
-    /// When it cannot.
+    /// Fails if the system cannot wait.
     fn wait(&mut self, now: Time) -> io::Result<()>;
 
     /// Accepts new connections.
@@ -48,9 +50,9 @@ impl<S: Stream> Connections<S> {
     ///
     /// # Errors
     ///
-    /// When the host cannot wait any more.
+    /// Fails if the host cannot wait any more.
     pub fn tick<H: Host<Stream = S>>(host: &mut H) -> io::Result<()> {
-        let clock = host.clock();
+        let (clock, wall) = (host.clock(), host.wall());
         let now = clock();
         host.connections().loop_stats().end_tick(now);
         host.wait(now)?;
@@ -63,6 +65,7 @@ impl<S: Stream> Connections<S> {
         if !connections.is_paused {
             connections.expire(now);
         }
+        connections.dispatch.look_at_clock(now, wall);
         connections.commit(now);
         connections.dispatch.look_if_due(now, &connections.slab);
         connections.flush(now);
@@ -71,7 +74,7 @@ impl<S: Stream> Connections<S> {
         Ok(())
     }
 
-    /// Tells the services whose stores have finished something.
+    /// Calls the services whose stores have finished work.
     fn complete(&mut self, clock: &impl Fn() -> Time) {
         if self.completed.is_empty() {
             return;
@@ -82,9 +85,9 @@ impl<S: Stream> Connections<S> {
         self.resume(clock());
     }
 
-    /// Gives each ready connection one turn: one read, and a bounded number of requests. Those for which the tick has no
-    /// time left are the first of the next one. Returns the last time that was read from the clock: the rest of the tick is not
-    /// earlier.
+    /// Gives each ready connection one turn: one read, and a limited number of requests. Connections for which the tick
+    /// has no time left are the first of the next one. Returns the last time that was read from the clock: the rest of
+    /// the tick is not earlier.
     pub(super) fn serve(&mut self, clock: &impl Fn() -> Time) -> Option<Time> {
         let last = Cell::new(None);
         let clock = &|| {
@@ -104,7 +107,7 @@ impl<S: Stream> Connections<S> {
                 continue;
             } else if let Phase::Closed | Phase::Lingering { .. } = conn.phase {
                 self.discard_input(id, clock);
-            } else if let Client::Unknown { .. } = conn.client {
+            } else if conn.is_unidentified() {
                 self.read_header(id, clock);
             } else if conn.waiting || conn.draining {
                 self.check_unserved(id, clock());
@@ -145,7 +148,7 @@ impl<S: Stream> Connections<S> {
         self.dispatch.loop_stats.count_spent(Budget::Timers);
     }
 
-    /// Has the services with a store commit what they have collected.
+    /// Commits the changes that the services with a store have collected.
     #[inline]
     pub(super) fn commit(&mut self, now: Time) {
         if self.dispatch.is_commit_due {
@@ -154,8 +157,8 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Writes once to each connection that has output, including those that are granted what a connection held that fails now.
-    /// Half of what a tick may write is for those who have not asked in it.
+    /// Writes once to each connection with output, including those that are granted the locks of a connection that
+    /// fails now. Half of the writes of a tick are kept for connections without a request in it.
     pub(super) fn flush(&mut self, now: Time) {
         for n in 0..WRITES_PER_TICK {
             let output = &mut self.dispatch.output;
@@ -167,19 +170,21 @@ impl<S: Stream> Connections<S> {
         self.dispatch.loop_stats.count_spent(Budget::Writes);
     }
 
-    /// Drops the connections that their services have forgotten, once everything is sent. No other function drops one.
+    /// Drops closed connections that their services have forgotten, once all is sent. No other function does that.
     fn reap(&mut self, now: Time) {
         if self.closing.is_empty() {
             return;
         }
-        for _ in 0..REAPS_PER_TICK {
+        for _ in 0..REAPS_PER_TICK.min(self.closing.len() as usize) {
             let Some(id) = self.closing.pop_front() else { break };
             let conn = &mut self.slab[id.index()];
             let drained = self.dispatch.output.unsent(id).is_empty();
-            if conn.failed || drained && (conn.eof || conn.stream.finish().is_err()) {
+            if !conn.failed && !(drained && (conn.eof || conn.stream.finish().is_err())) {
+                self.linger(id, now);
+            } else if self.dispatch.services[conn.service].service.has_forgotten(id) {
                 self.drop(id);
             } else {
-                self.linger(id, now);
+                self.closing.push_back(id);
             }
         }
         if !self.closing.is_empty() {
@@ -187,7 +192,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Gives a connection its turn, and returns when its service was called.
+    /// Gives a connection its turn, and returns the time at which its service was called.
     fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
         let service = conn.service;
@@ -196,7 +201,7 @@ impl<S: Stream> Connections<S> {
         let seen = if conn.partial { kept } else { 0 };
         let received =
             if conn.readable && self.read_buffer.wants_more() { conn.read(&mut self.read_buffer) } else { Ok(()) };
-        // After the request was received, so that a wait that begins with it cannot end early.
+        // The time is read after the request was received, so that a wait that begins with it cannot end early.
         let now = clock();
         self.dispatch.loop_stats.count_turn(now);
         let input = self.read_buffer.bytes();
@@ -224,45 +229,7 @@ impl<S: Stream> Connections<S> {
         now
     }
 
-    /// Reads what a proxy says of its client, before the first request of that. The connection's first turn follows.
-    #[cold]
-    fn read_header(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
-        let conn = &mut self.slab[id.index()];
-        self.read_buffer.load(&mut conn.unserved, MAX_HEADER);
-        let received = if self.read_buffer.wants_more() { conn.read(&mut self.read_buffer) } else { Ok(()) };
-        let now = clock();
-        let header = Header::read(self.read_buffer.bytes());
-        let consumed = header.as_ref().map_or(0, |header| header.as_ref().map_or(0, |(_, len)| *len));
-        conn.unserved = self.read_buffer.unserved(consumed);
-        let (is_over, has_more, service) = (conn.eof, conn.readable, conn.service);
-        match (received, header) {
-            (Err(error), _) => self.fail(id, &error, now),
-            (_, Err(malformed)) => {
-                self.count_error(service);
-                self.fail(id, &malformed, now);
-            }
-            (_, Ok(Some((header, len)))) => {
-                self.dispatch.services[service].traffic.received_bytes += len as u64;
-                self.accept_proxy_header(id, header, now);
-            }
-            (_, Ok(None)) if is_over => self.fail(id, &"it ended before its proxy said who its client is", now),
-            (_, Ok(None)) if has_more => self.make_ready(id),
-            (_, Ok(None)) => {}
-        }
-    }
-
-    /// Notes whose requests a connection brings, and has them served.
-    fn accept_proxy_header(&mut self, id: ConnId, header: Header, now: Time) {
-        let conn = &mut self.slab[id.index()];
-        if let Some(timer) = conn.take_header_timer() {
-            self.dispatch.wheel.of::<ConnId>(LOOP).cancel(timer);
-        }
-        conn.client = Client::Behind(header.into());
-        debug!("{id} is for {}", self.slab.peer(id));
-        self.admit_client(id, now);
-    }
-
-    /// Decides what becomes of a connection after it was served.
+    /// Decides the next step of a connection after it was served.
     fn after_serve(&mut self, id: ConnId, served: Served, now: Time) {
         let conn = &mut self.slab[id.index()];
         let is_over = served.then == Then::Close || served.then == Then::Read && conn.eof;
@@ -276,19 +243,19 @@ impl<S: Stream> Connections<S> {
             }
         } else if conn.readable || served.then == Then::Serve {
             let is_full = self.dispatch.output.is_full(id);
-            if served.then == Then::Serve && !conn.unserved.is_empty() && !is_full {
+            if served.then == Then::Serve && conn.unserved.is_some() && !is_full {
                 self.dispatch.loop_stats.count_spent(Budget::Requests);
             }
             self.make_ready(id);
         }
     }
 
-    /// Looks at a connection whose service waits or is done with it: it is closed when it failed or is drained, and a waiting
-    /// service is told of a hangup.
+    /// Checks a connection whose service waits or is done with it: it is closed if it failed or is drained, and a
+    /// waiting service is notified of a hangup.
     pub(super) fn check_unserved(&mut self, id: ConnId, now: Time) {
         let conn = &mut self.slab[id.index()];
         if conn.lost {
-            self.fail(id, &"its peer is gone", now);
+            self.fail(id, &"its peer has disconnected", now);
         } else if conn.draining {
             if !self.dispatch.output.is_held_for(id) {
                 self.close(id, now);
@@ -299,7 +266,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Has the connections served again that their services have resumed, and ends those that they have ended.
+    /// Resumes the connections that their services have resumed, and ends those that they have ended.
     #[inline]
     pub(super) fn resume(&mut self, now: Time) {
         if !self.dispatch.resumed.is_empty() {
@@ -332,11 +299,11 @@ impl<S: Stream> Connections<S> {
         self.dispatch.resumed = resumed;
     }
 
-    /// Reads and discards what a peer still sends on a connection that is being closed, up to its end of file. If it were left
+    /// Reads and discards the input on a connection that is being closed, up to its end of file. If input were left
     /// unread, closing the socket would reset the connection and the last replies might be lost.
     fn discard_input(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
         let conn = &mut self.slab[id.index()];
-        self.read_buffer.load(&mut Vec::new(), 0);
+        self.read_buffer.load(&mut None, 0);
         match conn.read(&mut self.read_buffer) {
             Ok(()) if conn.eof => self.closing.push_back(id),
             Ok(()) if conn.readable => self.make_ready(id),
@@ -348,7 +315,7 @@ impl<S: Stream> Connections<S> {
     /// Writes once to a connection.
     fn write_to(&mut self, id: ConnId, now: Time) {
         let Some(conn) = self.slab.get_mut(id.index()) else {
-            // A service has replied to a connection that is gone.
+            // A service has replied to a connection that has ended.
             self.dispatch.output.discard(id);
             return;
         };
@@ -366,7 +333,7 @@ impl<S: Stream> Connections<S> {
             return;
         }
         let unsent = self.dispatch.output.unsent(id);
-        // All that there is may wait for a commit.
+        // All of the output may wait for a commit.
         let written = if unsent.is_empty() { Ok(0) } else { conn.stream.write(unsent) };
         match written {
             Ok(len) => {
@@ -387,8 +354,8 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Parks a connection that does not read its replies: it is not served until it does. If the peer has closed its side, too,
-    /// it may have died, so a timer gives back what it holds.
+    /// Parks a connection that does not read its replies: it is not served until it does. If the peer has closed its
+    /// side, too, it may have died, so a timer releases its locks.
     fn park(&mut self, id: ConnId, now: Time) {
         self.dispatch.loop_stats.count_spent(Budget::Output);
         let conn = &mut self.slab[id.index()];

@@ -1,4 +1,4 @@
-//! The child of a rehearsal: what it reads, and what it says.
+//! The child of a rehearsal: its input and its output.
 
 use super::environment::set_process_name;
 use super::{EXPENDABLE, Handover, OOM_SCORE, Preamble, READY, Rehearsed};
@@ -11,12 +11,12 @@ use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 
-/// Runs the child of a rehearsal: restores the handover on the standard input, and prints that this program could take over.
-/// `config` is the text of the configuration file that the services were made with.
+/// Runs the child of a rehearsal: restores the handover on the standard input, and prints that this program could take
+/// over. `config` is the text of the configuration file that the services were made with.
 ///
 /// # Errors
 ///
-/// One sentence that says why it could not.
+/// One sentence with the reason.
 pub fn check(services: Services, config: Option<String>, is_config_empty: bool) -> Result<(), String> {
     be_expendable();
     let stdin = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
@@ -26,7 +26,7 @@ pub fn check(services: Services, config: Option<String>, is_config_empty: bool) 
     let found =
         connections::rehearse(services, &mut Reader::new(&mut rest), time).map_err(|error| error.to_string())?;
     if found.had_rules && is_config_empty {
-        // An editor may be about to write it. Without its rules everybody might ask for everything.
+        // An editor may be about to write it. Without its rules every client might send every request.
         return Err("the configuration file is empty, and there are rules of access".into());
     }
     // An older daemon, or a pipe, takes no such record.
@@ -37,9 +37,9 @@ pub fn check(services: Services, config: Option<String>, is_config_empty: bool) 
     Ok(())
 }
 
-/// Prepares the child of a rehearsal: if memory is short, it must not be the daemon that is ended for it.
+/// Makes the system end this child rather than the daemon if memory is short.
 pub(super) fn be_expendable() {
-    // Nothing is lost where the system knows no such thing.
+    // A system without this file needs no such setting.
     let _ = fs::write(OOM_SCORE, EXPENDABLE);
     env::args_os().next().iter().for_each(set_process_name);
 }

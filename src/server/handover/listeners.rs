@@ -1,4 +1,5 @@
-//! The handover of a process that keeps its connections, and leaves only its listeners to the next: a terminator of TLS.
+//! Handover of a process that keeps its connections, and leaves only its listeners to the successor: a terminator of
+//! TLS.
 
 use super::check::be_expendable;
 use super::{Handover, Preamble, Program, READY, SavedPort, StateFile, adopt};
@@ -8,15 +9,15 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, RawFd};
 
-/// What stands in place of a service's name.
+/// Placeholder for the name of a service.
 const NAME: &str = "tls";
 
 impl StateFile {
-    /// Returns a handover of these listeners and the program's path, with the descriptors that it names.
+    /// Returns a handover of these listeners and the program's path, with its descriptors.
     ///
     /// # Errors
     ///
-    /// The system's, such as when memory is short.
+    /// The system's error, such as for lack of memory.
     pub fn of_listeners<'a>(
         listeners: impl Iterator<Item = &'a Listener>,
         program: &Program,
@@ -35,11 +36,11 @@ impl StateFile {
 }
 
 impl Handover {
-    /// Returns the listeners in it, and the program that they were left to.
+    /// Returns the listeners of the handover, and the path of the program.
     ///
     /// # Errors
     ///
-    /// One sentence that says what is missing.
+    /// One sentence with the missing part.
     pub fn into_listeners(self) -> Result<(Vec<Listener>, Option<Program>), String> {
         let Preamble { ports, program, .. } = self.preamble;
         let restore = |SavedPort { listener, .. }| Listener::restore(adopt(listener.fd)?, listener);
@@ -48,11 +49,12 @@ impl Handover {
     }
 }
 
-/// Runs the child of a rehearsal: reads the handover on the standard input, and prints that this program could take over.
+/// Runs the child of a rehearsal: reads the handover on the standard input, and prints that this program could take
+/// over.
 ///
 /// # Errors
 ///
-/// One sentence that says why it could not.
+/// One sentence with the reason.
 pub fn check_listeners() -> Result<(), String> {
     be_expendable();
     let stdin =

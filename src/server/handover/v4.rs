@@ -1,4 +1,4 @@
-//! The handover of version 0.9.0, which was one postcard value. It is converted to the present form.
+//! Handover of version 0.9.0, which was one postcard value. It is converted to the present form.
 
 use super::v5::SocketV5;
 use super::{Preamble, SavedPort, SavedSocket};
@@ -18,10 +18,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// The version of this layout.
+/// Version of this layout.
 pub const VERSION: u32 = 4;
 
-/// The services of that version.
+/// Services of that version.
 #[derive(Clone, Copy, Deserialize)]
 enum ServiceKindV4 {
     Pools,
@@ -29,7 +29,7 @@ enum ServiceKindV4 {
     Http,
 }
 
-/// Everything that the process knew.
+/// The whole state of the process.
 #[derive(Deserialize)]
 struct HandoverV4 {
     clock: Clock,
@@ -42,7 +42,7 @@ struct HandoverV4 {
 struct PortV4 {
     kind: ServiceKindV4,
     fd: RawFd,
-    /// The path of the socket file that it made.
+    /// Path of the socket file that it made.
     made: Option<OsString>,
 }
 
@@ -74,7 +74,7 @@ struct LoopFigures {
     _turns_now: u64,
 }
 
-/// Counts in buckets.
+/// Histogram with its own bounds.
 #[derive(Deserialize)]
 struct Spread {
     bounds: Vec<u64>,
@@ -107,7 +107,7 @@ struct ServiceV4 {
     state: Vec<u8>,
 }
 
-/// Returns the preamble of what follows the header, and the rest as records.
+/// Returns the preamble of the bytes behind the header, and the rest as records.
 pub fn read(body: &[u8]) -> Result<(Preamble, Vec<u8>), String> {
     let damaged = |error| format!("the handover is damaged: {error}");
     let HandoverV4 { clock, ports, sockets, connections } = postcard::from_bytes(body).map_err(damaged)?;
@@ -159,7 +159,8 @@ mod tests {
     use poolcounter_core::time::{Span, Time};
     use poolcounter_service::container::{AllSettings, Services};
 
-    /// A daemon of version 0.9.0 wrote this with locks, waiters, counters, half requests and a client that does not read.
+    /// Handover of a daemon of version 0.9.0 with locks, waiters, counters, partial requests and a client that does not
+    /// read.
     const WRITTEN: &[u8] = include_bytes!("../../../tests/handovers/4");
 
     #[test]

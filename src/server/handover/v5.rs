@@ -1,4 +1,4 @@
-//! The preamble of version 5, which had no addresses of peers. It is converted to the present form; all that follows it is the same.
+//! Preamble of version 5, which had no addresses of peers. It is converted to the present form; the rest is the same.
 
 use super::{Preamble, Rehearsed, SavedPort, SavedSocket};
 use crate::clock::Clock;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 
-/// The version of this layout.
+/// Version of this layout.
 pub const VERSION: u32 = 5;
 
 #[derive(Deserialize)]
@@ -20,7 +20,7 @@ struct PreambleV5 {
     rehearsed: Option<Rehearsed>,
 }
 
-/// The socket of a connection, in version 4 as well.
+/// Socket of a connection, in version 4 as well.
 #[derive(Deserialize)]
 pub struct SocketV5 {
     id: ConnId,
@@ -38,7 +38,7 @@ impl From<SocketV5> for SavedSocket {
 ///
 /// # Errors
 ///
-/// When it is cut off or damaged.
+/// Fails if it is cut off or damaged.
 pub fn read(saved: &mut Reader<'_>) -> Result<Preamble, Unreadable> {
     let PreambleV5 { clock, ports, sockets, program, rehearsed } = saved.take()?;
     let sockets = sockets.into_iter().map(SavedSocket::from).collect();

@@ -1,4 +1,4 @@
-//! The server's part in a reload: listeners are replaced while connections live on, and the result is noted.
+//! Reload of the server: listeners are replaced while connections live on, and the result is noted.
 
 use super::Server;
 use crate::listener::Listener;
@@ -7,16 +7,16 @@ use poolcounter_service::container::ServiceId;
 use poolcounter_service::loop_stats::Reload;
 use std::io::{self, ErrorKind};
 
-/// How many connections are accepted from a listener before it is closed: as many as its backlog can hold, unless that was set
-/// very high.
+/// Most connections that are accepted from a listener before it is closed: as many as its backlog can hold, unless that
+/// was set very high.
 const RETIRING_ACCEPTS: usize = 65_536;
 
 impl Server {
-    /// Removes and returns every listener. The caller adds those that are to stay again with [`Server::listen`].
+    /// Removes and returns every listener. The caller adds those that stay again with [`Server::listen`].
     ///
     /// # Errors
     ///
-    /// When the system cannot deregister one.
+    /// Fails if the system cannot deregister one.
     #[doc(hidden)]
     pub fn take_listeners(&mut self) -> io::Result<Vec<(Listener, ServiceId)>> {
         let registry = self.poll.registry();
@@ -32,7 +32,7 @@ impl Server {
         listener.retire();
     }
 
-    /// Accepts what is in the backlog of a listener that is about to be closed.
+    /// Accepts the connections in the backlog of a listener that is about to be closed.
     pub(super) fn accept_backlog(
         &mut self,
         accept: impl Fn(&Server) -> io::Result<Socket>,

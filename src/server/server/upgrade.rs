@@ -1,11 +1,11 @@
-//! The server's part in an upgrade: when to rehearse, when to be replaced, and how to go on in a new process.
+//! Upgrade of the server: the rehearsal, the replacement, and the continuation in a new process.
 
-use super::{Policy, Port, Server};
+use super::{Policy, Port, SIGNALS, Server};
 use crate::connections::Connections;
 use crate::handover::{Handover, Preamble, Program, Rehearsal, Rehearsed, SavedPort, SavedSocket, StateFile, adopt};
 use crate::listener::Listener;
 use crate::reserve::Reserve;
-use crate::sd_notify::DaemonState;
+use crate::sd_notify::{DaemonState, Notifier};
 use crate::signals::Signals;
 use crate::socket::Socket;
 use log::{info, warn};
@@ -19,46 +19,47 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 
-/// How long the new program may take to read a short handover before it counts as broken.
+/// Time that the new program has for reading a short handover before it counts as broken.
 const REHEARSAL_TIME: Span = Span::from_secs(10);
-/// A longer handover adds a second for so many bytes: a tenth of what a slow machine reads in that time.
+/// Bytes of a longer handover that add a second: a tenth of what a slow machine reads in that time.
 const BYTES_PER_SECOND: u64 = 1024 * 1024;
-/// Longest time in which the services may finish what is under way, such as a commit. Only requests that would need another wait meanwhile.
+/// Longest time that the services have for finishing work under way, such as a commit. Only requests that would need
+/// another wait meanwhile.
 const QUIESCE_TIME: Span = Span::from_secs(5);
-/// Descriptors that are kept for an upgrade when clients have taken all others: for the handover, the program, the verdict's two ends and
-/// what the system needs to run a child.
+/// Descriptors that are kept for an upgrade when clients have taken all others: for the handover, the program, the
+/// verdict's two ends and those that the system needs to run a child.
 const RESERVED: usize = 10;
-/// The token of the rehearsal's output; the one above is the signals'.
+/// Token of the rehearsal's output; the one above is the signals'.
 pub(super) const VERDICT: Token = Token(usize::MAX - 1);
 
-/// How far an upgrade is.
+/// Progress of an upgrade.
 #[derive(Default)]
 pub(super) struct Upgrade {
-    /// The program that would take over; None when the system does not say where its file is.
+    /// Program that would take over; None if the system does not know the path of its file.
     pub program: Option<Program>,
-    /// The child that rehearses the takeover, and its deadline.
+    /// Child that rehearses the takeover, and its deadline.
     pub rehearsal: Option<(Rehearsal, Time)>,
-    /// The rehearsal that succeeded, and the deadline for the services to be quiet.
+    /// Rehearsal that succeeded, and the deadline for the services to be quiet.
     pub accepted: Option<(Rehearsal, Time)>,
-    /// The child has written something or has exited.
+    /// True once the child has written something or has exited.
     pub is_readable: bool,
     /// Descriptors that are closed when an upgrade needs some.
     reserve: Reserve,
 }
 
 impl Upgrade {
-    /// Opens descriptors to be kept for the next upgrade, as far as there are any.
+    /// Opens descriptors to be kept for the next upgrade, if there are any left.
     pub fn reserve(&mut self) {
         self.reserve.fill(RESERVED);
     }
 }
 
 impl Server {
-    /// Returns a server that continues where the process that left `handover` stopped.
+    /// Returns a server that continues from the `handover` of the previous process.
     ///
     /// # Errors
     ///
-    /// One sentence that says what is missing. The connections are lost then.
+    /// One sentence with the missing part. The connections are lost then.
     pub fn take_over(handover: Handover, services: Services, policy: Policy) -> Result<Server, String> {
         let Handover { preamble, mut rest } = handover;
         let Preamble { clock, ports, sockets, program, .. } = preamble;
@@ -85,13 +86,27 @@ impl Server {
         restore().map_err(|error| format!("cannot take over: {error}"))
     }
 
-    /// Returns how many connections there are.
+    /// Handles signals: SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begins an upgrade, SIGUSR2 drains the services,
+    /// and SIGHUP is ignored. From now on the supervisor that started the process is notified of the server's state.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no descriptors are left.
+    pub fn handle_signals(&mut self) -> io::Result<()> {
+        self.signals = Some(Signals::listen(self.poll.registry(), SIGNALS)?);
+        // A successor has the path from the handover, as its file may have been replaced again by now.
+        self.upgrade.program = self.upgrade.program.take().or_else(|| Program::current().ok());
+        self.notifier = Notifier::from_environment();
+        Ok(())
+    }
+
+    /// Returns the number of connections.
     #[doc(hidden)]
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Begins an upgrade, as SIGUSR1 asks for: the program on disk rehearses the takeover.
+    /// Starts an upgrade, for SIGUSR1: the program on disk rehearses the takeover.
     pub(super) fn begin_upgrade(&mut self) {
         if self.upgrade.rehearsal.is_some() || self.upgrade.accepted.is_some() {
             return;
@@ -119,7 +134,7 @@ impl Server {
         self.upgrade.reserve();
     }
 
-    /// Continues the upgrade that is under way; when all is ready, this process is replaced and this does not return.
+    /// Continues the upgrade under way; once all is ready, this process is replaced and the call does not return.
     pub(super) fn continue_upgrade(&mut self) {
         if self.upgrade_deadline().is_none() {
             return;
@@ -152,12 +167,12 @@ impl Server {
         }
     }
 
-    /// Returns the deadline of the upgrade that is under way.
+    /// Returns the deadline of the upgrade under way.
     pub(super) fn upgrade_deadline(&self) -> Option<Time> {
         self.upgrade.rehearsal.as_ref().or(self.upgrade.accepted.as_ref()).map(|(_, deadline)| *deadline)
     }
 
-    /// Ends the upgrade without effect, and logs why.
+    /// Ends the upgrade without effect, and logs the reason.
     fn abort_upgrade(&mut self, why: &str) {
         let path = self.upgrade.program.as_ref().map(|program| program.path().display().to_string());
         warn!("no upgrade: {} {why}", path.unwrap_or_default());
@@ -166,8 +181,8 @@ impl Server {
         self.notify_supervisor(DaemonState::Ready);
     }
 
-    /// Replaces this process, unless it was asked to stop. A signal that comes from now on is blocked until the new program
-    /// handles it; otherwise it would end the process.
+    /// Replaces this process, unless it was asked to stop. A signal that comes from now on is blocked until the new
+    /// program handles it; otherwise it would end the process.
     fn replace_process(&mut self, mut rehearsal: Rehearsal) {
         Signals::hold();
         self.is_stopping = self.signals.as_mut().is_some_and(Signals::stop_asked);
@@ -186,7 +201,7 @@ impl Server {
         Signals::release();
     }
 
-    /// Writes the handover: everything that a process needs to continue from here.
+    /// Writes the handover: everything that a successor needs to continue from here.
     fn save(&mut self, rehearsed: Option<Rehearsed>) -> io::Result<(StateFile, Preamble)> {
         let ids: Vec<ConnId> = self.connections.ids().collect();
         let socket_of = |id| {

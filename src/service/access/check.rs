@@ -1,15 +1,15 @@
-//! Comparison of what is counted of the rules with what there is: tests and rehearsals make it.
+//! Consistency check of the rules' counters, for tests and rehearsals.
 
 use super::{Access, Standing};
 use poolcounter_core::id::{ConnId, Id};
 use std::sync::Arc;
 
 impl Access {
-    /// Compares what is counted of the rules with the connections, and with what counts without any.
+    /// Compares the rules' counters with the connections and with the locks that have none.
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check_counts(&self, leases_of_rules: &[(Arc<str>, u64)]) {
         for (at, counts) in self.counts.iter().enumerate() {
             let of_rule = || self.standings.iter().filter(|standing| standing.rule.map(usize::from) == Some(at));
@@ -28,11 +28,11 @@ impl Access {
         }
     }
 
-    /// Compares the connections that are counted with those that are there, of which `is_there` tells.
+    /// Checks that each connection with a rule exists, as `is_there` tells.
     ///
     /// # Panics
     ///
-    /// When one is not.
+    /// Panics if one does not exist.
     pub fn check_standings(&self, is_there: impl Fn(ConnId) -> bool) {
         for (index, standing) in self.standings.iter().enumerate() {
             let id = ConnId::from_index(index);
@@ -40,7 +40,7 @@ impl Access {
         }
     }
 
-    /// Returns whether no connection is counted.
+    /// Returns true if no connection is counted.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|counts| counts.connections == 0)
     }

@@ -1,27 +1,27 @@
-//! What operators are told of the rules: how much those have whom each is for, and what was refused to them.
+//! The access table: usage and refusals per rule.
 
 use super::{Access, Counts, Denial};
 use crate::peer::Traffic;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Report, ServiceReport, Table, TableInfo};
 
-/// The name under which it stands among the services.
+/// Name of the report among those of the services.
 pub const NAME: &str = "access";
 
-/// What those are called for whom there is no rule.
+/// Name of the row for connections that match no rule.
 const STRANGERS: &[u8] = b"(no rule)";
 
 static RULES: TableInfo = TableInfo {
     name: "rules",
     title: "Access",
-    help: "What those have whom each rule is for, and what was refused to them since the start.",
-    empty: "There are no rules.",
+    help: "Usage per rule, and refusals since the start.",
+    empty: "No rules.",
     is_of_kinds: true,
     columns: &[
         Column {
             name: "rule",
             title: "rule",
             unit: ColumnUnit::Name,
-            help: "The rule.",
+            help: "Subject of the rule.",
             metric: ColumnMetric::Label("rule"),
             ..Column::BLANK
         },
@@ -47,37 +47,42 @@ static RULES: TableInfo = TableInfo {
                 "Bytes received and not served, or not sent yet, by rule; counted where some rule limits them.",
             )
         },
-        denied("denied_strangers", "strangers", "denied_strangers", "Connections that no rule allows."),
-        denied("denied_rights", "no right", "denied_rights", "Requests that their rule does not allow, by rule."),
+        denied("denied_strangers", "strangers", "denied_strangers", "Connections refused because no rule allows them."),
+        denied(
+            "denied_rights",
+            "no right",
+            "denied_rights",
+            "Requests refused because their rule does not allow them, by rule.",
+        ),
         denied(
             "denied_connections",
             "connections refused",
             "denied_connections",
-            "Connections beyond those that a rule allows, by rule.",
+            "Connections refused because of the rule's limit of connections, by rule.",
         ),
         denied(
             "denied_locks",
             "locks refused",
             "denied_locks",
-            "Requests of those who held as much as they may, by rule.",
+            "Requests refused because of the rule's limit of holdings, by rule.",
         ),
         denied(
             "denied_waits",
             "waits refused",
             "denied_waits",
-            "Requests of those of whom as many waited as may, by rule.",
+            "Requests refused because of the rule's limit of waiting requests, by rule.",
         ),
         denied(
             "denied_requests",
             "too fast",
             "denied_requests",
-            "Requests beyond those that a rule allows in a second, by rule.",
+            "Requests refused because of the rule's limit of requests a second, by rule.",
         ),
         denied(
             "denied_memory",
             "memory refused",
             "denied_memory",
-            "Connections ended because those of their rule took as much memory as they may, by rule.",
+            "Connections ended because of the rule's limit of memory, by rule.",
         ),
     ],
 };
@@ -87,7 +92,7 @@ const fn denied(name: &'static str, title: &'static str, metric: &'static str, h
 }
 
 impl Access {
-    /// Returns what there is to tell, as if it were a service; None without rules.
+    /// Returns the access table as the report of a service; None without rules.
     pub fn report(&self) -> Option<ServiceReport> {
         if !self.is_on {
             return None;

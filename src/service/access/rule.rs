@@ -1,99 +1,99 @@
-//! One rule: whom it is for, what they may ask for, and how much they may have.
+//! One rule: the subjects that it matches, their rights and their limits.
 
 use crate::peer::Credentials;
 use poolcounter_core::glob;
 use poolcounter_protocol::command::Verb;
 use std::net::IpAddr;
 
-/// One whom a rule is for.
+/// Subject that a rule matches: a network, user, group or certificate name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Who {
-    /// Everybody.
+    /// Every connection.
     All,
-    /// Those whose addresses begin with the same bits.
+    /// Addresses of a network.
     Net {
         /// An address of the network.
         address: IpAddr,
-        /// How many bits the addresses have in common.
+        /// Number of bits that its addresses have in common.
         bits: u8,
     },
-    /// The user of this id, over a Unix socket.
+    /// User with this id, over a Unix socket.
     User(u32),
-    /// The members of a group, over a Unix socket.
+    /// Members of a group, over a Unix socket.
     Group {
-        /// Its id, which is that of the process or among the next.
+        /// Id of the group, compared with that of the process.
         gid: u32,
-        /// The ids of those users who are listed as its members.
+        /// Ids of the users listed as its members.
         uids: Vec<u32>,
     },
-    /// Those in whose certificate stands such a name.
+    /// Connections with a certificate name that matches this pattern.
     Certificate(Box<[u8]>),
 }
 
-/// What is known of a connection that may be somebody's.
+/// Identity of a connection, as far as known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity<'a> {
-    /// Where it is from, if that is on a network.
+    /// Address of the peer; None for a Unix socket.
     pub ip: Option<IpAddr>,
-    /// As whom a process of this machine has connected.
+    /// Credentials of a process on this machine.
     pub credentials: Option<Credentials>,
-    /// The name in the certificate that a proxy has verified.
+    /// Common name of a certificate, verified and forwarded by a proxy.
     pub certificate: Option<&'a str>,
 }
 
-/// What a service may be asked for by those whom a rule is for.
+/// Rights of a rule to one service.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
-    /// A bit for each verb that is free for all keys.
+    /// Bit mask of the verbs allowed for all keys.
     verbs: u32,
-    /// The same for some keys.
+    /// Bit masks of verbs allowed for some keys only.
     of_keys: Vec<(u32, Keys)>,
 }
 
-/// Some keys.
+/// Set of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Keys {
-    /// Those that begin like this, which is what most patterns say.
+    /// Keys with this prefix; most patterns are of this form.
     Beginning(Box<[u8]>),
-    /// Those of a pattern.
+    /// Keys that match a pattern.
     Pattern(Box<[u8]>),
 }
 
-/// How much those whom a rule is for may have together.
+/// Limits for all connections of a rule together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Connections.
+    /// Number of connections.
     pub connections: u64,
-    /// Locks, units, members and jobs that they hold.
+    /// Number of locks, units, members and jobs held.
     pub locks: u64,
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub waits: u64,
-    /// Requests in a second; as many more can come at once after a pause.
+    /// Requests per second; after a pause as many can arrive at once.
     pub requests: u64,
-    /// Bytes that were received and not served, or not sent yet.
+    /// Bytes received and not served yet, or not sent yet.
     pub memory: u64,
 }
 
-/// One rule.
+/// Access rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// What it is called: by its operator, or else as the first of those whom it is for.
+    /// Name: set by the operator, else the text of its first subject.
     pub name: String,
-    /// Whom it is for.
+    /// Subjects; a connection that is one of them has this rule.
     pub who: Vec<Who>,
-    /// What they may ask each service for, by its place in the registry.
+    /// Rights by service, in the order of the list.
     pub rights: Vec<Rights>,
-    /// How much they may have.
+    /// Limits for its connections.
     pub limits: Limits,
 }
 
 impl Rule {
-    /// Returns a rule that is for nobody, and so has everybody refused if there is no other.
+    /// Returns a rule that matches nothing: alone, it makes every request denied.
     pub(super) fn for_nobody() -> Rule {
         Rule { name: "(unreadable)".into(), who: Vec::new(), rights: Vec::new(), limits: Limits::NONE }
     }
 
-    /// Returns whether it is for users or groups of this machine.
+    /// Returns true if it matches users or groups of this machine.
     pub fn is_for_users(&self) -> bool {
         self.who.iter().any(|who| matches!(who, Who::User(_) | Who::Group { .. }))
     }
@@ -116,7 +116,7 @@ impl Who {
     }
 }
 
-/// Returns whether two addresses of one family begin with the same bits.
+/// Returns true if two addresses of one family share their first `bits` bits.
 fn shares(one: IpAddr, other: IpAddr, bits: u8) -> bool {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => {
@@ -132,7 +132,7 @@ fn shares(one: IpAddr, other: IpAddr, bits: u8) -> bool {
 }
 
 impl Rights {
-    /// Allows some verbs, for all keys or for those of a pattern.
+    /// Allows some verbs for all keys, or for those that match a pattern.
     pub fn allow(&mut self, verbs: impl IntoIterator<Item = Verb>, pattern: Option<&[u8]>) {
         let bits = verbs.into_iter().fold(0, |bits, verb| bits | verb.bit());
         match pattern {
@@ -141,12 +141,12 @@ impl Rights {
         }
     }
 
-    /// Returns whether nothing is allowed.
+    /// Returns true if nothing is allowed.
     pub(super) fn are_none(&self) -> bool {
         self.verbs == 0 && self.of_keys.is_empty()
     }
 
-    /// Returns whether the verb is allowed for each of the keys, or without any.
+    /// Returns true if the verb is allowed for all keys in general, or for each of these keys.
     pub(super) fn include(&self, verb: Verb, keys: &[&[u8]]) -> bool {
         let of_key = |key: &&[u8]| {
             let mut allowed = self.of_keys.iter().filter(|(verbs, _)| verbs & verb.bit() != 0);

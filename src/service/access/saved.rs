@@ -1,10 +1,10 @@
-//! The denials of rules in the handover to another process.
+//! Denials of rules in the handover to another process.
 
 use super::{Access, Counts, Denial};
 use poolcounter_core::count::Count;
 use serde::{Deserialize, Serialize};
 
-/// The counts of a rule in a handover: its name, and what was denied by the names of reasons.
+/// Counters of a rule in a handover: its name (None: no rule), and the denials by the name of the reason.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SavedCounts {
     rule: Option<String>,
@@ -12,7 +12,7 @@ pub struct SavedCounts {
 }
 
 impl Access {
-    /// Returns what was denied, for a process that takes over.
+    /// Returns the denials, for the handover.
     pub fn save(&self) -> Vec<SavedCounts> {
         let names = self.rules.iter().map(|rule| Some(rule.name.clone())).chain([None]);
         let denied = |counts: &Counts| {
@@ -21,7 +21,7 @@ impl Access {
         names.zip(&self.counts).map(|(rule, counts)| SavedCounts { rule, denied: denied(counts) }).collect()
     }
 
-    /// Goes on counting from there, for the rules that are still there.
+    /// Continues the counters of the rules that still exist.
     pub(super) fn restore_counts(&mut self, saved: &[SavedCounts]) {
         for SavedCounts { rule, denied } in saved {
             let at = match rule {
@@ -37,7 +37,7 @@ impl Access {
     }
 }
 
-/// Returns whether a process that has saved this had rules.
+/// Returns true if the process that saved this had rules.
 pub fn had_rules(saved: &[SavedCounts]) -> bool {
     saved.iter().any(|counts| counts.rule.is_some())
 }

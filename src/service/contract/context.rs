@@ -1,10 +1,10 @@
-//! Context of a call: what a service may read and write while it is called.
+//! Context of a call: everything a service may read and write during a call.
 
 use super::Info;
 use super::effects::Effect;
 use crate::access::Access;
 use crate::id::ServiceId;
-use crate::output::Output;
+use crate::output::{Output, Promise};
 use crate::peer::{Credentials, Peers, Traffic};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::random::Random;
@@ -12,7 +12,7 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::OwnTimers;
 use std::sync::Arc;
 
-/// Everything that a service may use while it is called.
+/// Everything that a service may use during a call.
 pub struct Context<'a> {
     /// Time of the call.
     pub time: CallTime,
@@ -35,10 +35,13 @@ pub struct Context<'a> {
 /// Time of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallTime {
-    /// Time after the request was received, so that a wait that starts now cannot end early.
+    /// Current time, read after the request was received, so that a wait that starts now cannot end early.
     pub now: Time,
-    /// Time of day at [`Time::START`], since 1970. It is read once: no change of the date disturbs a running server.
+    /// Time of day at [`Time::START`], since 1970. Read once, so that changes of the system's date do not affect a
+    /// running server.
     pub epoch: Span,
+    /// The same by the clock as it is set now, exact to a second. Times that outlive the process are stored by it.
+    pub wall: Span,
 }
 
 /// Service that is called.
@@ -65,7 +68,7 @@ impl Conns<'_> {
         self.peers.peer(conn)
     }
 
-    /// Returns true when a connection's peer is on this machine.
+    /// Returns true if a connection's peer is on this machine.
     pub fn is_local(&self, conn: ConnId) -> bool {
         self.peers.is_local(conn)
     }
@@ -77,25 +80,24 @@ impl Conns<'_> {
 }
 
 impl Context<'_> {
-    /// Ends the wait of a connection: it is served again, in this tick if this comes from
-    /// [`Service::completed`](crate::contract::Service::completed), else in the next. A connection that does not wait gets a turn, perhaps
-    /// with nothing to serve.
+    /// Ends the wait of a connection: it is served again, in this tick if called from
+    /// [`Service::completed`](crate::contract::Service::completed), else in the next. A connection that does not wait
+    /// gets a turn, possibly without input.
     pub fn resume(&mut self, conn: ConnId) {
         self.effects.push(Effect::Resume(conn));
     }
 
-    /// Ends a connection of this service: nothing more of it is served, and it is closed once its output is sent. In this tick
-    /// [`Service::close`](crate::contract::Service::close) is called for it.
+    /// Ends a connection of this service: nothing more of it is served, and it is closed once its output is sent. In
+    /// this tick [`Service::close`](crate::contract::Service::close) is called for it.
     pub fn end(&mut self, conn: ConnId) {
         self.effects.push(Effect::End(conn));
     }
 
-    /// Adds one reply, as [`Output::reply`] does, that leaves only once the commit with this number is done. Later replies to the
-    /// connection leave behind it. Commits are numbered by the service, in the order in which they are done, and a reply never
-    /// waits for one before that of the last reply: what is done earlier can be told at once or with the next. `about` is a number
-    /// that the service gives to what it promises, for [`Context::reword`]; zero if to nothing.
-    pub fn reply_after(&mut self, conn: ConnId, commit: u64, about: u64, write: impl FnOnce(&mut Vec<u8>)) {
-        self.output.reply_after(conn, self.called.id, (commit, about), write);
+    /// Adds one reply, as [`Output::reply`] does, that is sent only after the commit of its promise is done. Later
+    /// replies to the connection are sent after it. The service numbers its commits in the order in which they are done,
+    /// and the numbers of successive replies never decrease.
+    pub fn reply_after(&mut self, conn: ConnId, promise: Promise, write: impl FnOnce(&mut Vec<u8>)) {
+        self.output.reply_after(conn, self.called.id, promise, write);
     }
 
     /// Releases the replies that wait for this commit or one before it.
@@ -103,13 +105,14 @@ impl Context<'_> {
         self.output.release_up_to(self.called.id, commit);
     }
 
-    /// Replaces those waiting replies for which `which` returns true by what `write` writes; `which` gets the commit that a reply waits
-    /// for, and the number that it is about. They continue to wait.
-    pub fn reword(&mut self, which: impl Fn(u64, u64) -> bool, write: impl Fn(&mut Vec<u8>)) {
-        self.output.reword(self.called.id, which, write);
+    /// Replaces each waiting reply for which `which` returns true by the bytes that `write` appends, and releases it;
+    /// `which` gets the reply's commit and its `about`. With `whole`, all replies to the same request become one.
+    pub fn reword(&mut self, which: impl Fn(u64, u64) -> bool, whole: bool, write: impl Fn(&mut Vec<u8>)) {
+        self.output.reword(self.called.id, which, whole, write);
     }
 
-    /// Replaces each reply that waits for this commit or one before it by what `write` writes, and releases it: the store has failed.
+    /// Replaces each reply that waits for this commit or an earlier one by the bytes that `write` appends, and releases
+    /// it. For use after a failure of the store.
     pub fn replace_up_to(&mut self, commit: u64, write: impl Fn(&mut Vec<u8>)) {
         self.output.replace_up_to(self.called.id, commit, write);
     }
@@ -125,8 +128,8 @@ impl Wake {
         Wake(Arc::new(wake))
     }
 
-    /// Wakes the loop, which calls [`Service::completed`](crate::contract::Service::completed) soon. A second call, or one after the end, does
-    /// no harm.
+    /// Wakes the loop, which soon calls [`Service::completed`](crate::contract::Service::completed). Repeated calls,
+    /// and calls after the end of the loop, do no harm.
     pub fn wake(&self) {
         (self.0)();
     }

@@ -1,33 +1,33 @@
-//! Effects: what a service wants done outside of itself. The loop carries them out after the call, in their order.
+//! Effects: actions that a service requests outside of itself. The loop carries them out after the call, in order.
 
 use super::operations::{OperationRequest, OperationResult, Requester};
-use crate::container::ServiceId;
-use crate::report::snapshot::Moment;
-use crate::report::{Counted, Series, View};
+use crate::id::ServiceId;
+use crate::report::{Counted, Moment, Series, View};
 use log::LevelFilter;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Time;
 
-/// Something that a service wants done once its call has returned.
+/// Action that a service requests, carried out after its call has returned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Serve a connection again whose wait is over.
+    /// Serve a connection again after the end of its wait.
     Resume(ConnId),
     /// Close a connection of the service once its output is sent.
     End(ConnId),
     /// Refuse new requests in all services, or grant them again.
     RefuseNew(bool),
-    /// Accept connections for this service, or refuse them so that clients ask another server; those that are there live on.
+    /// Accept connections for this service, or refuse new ones so that clients use another server; open ones stay.
     Listen(ServiceId, bool),
-    /// End the process, as soon as nothing is under way.
+    /// End the process, as soon as no work is in progress.
     EndProcess,
-    /// Log lines up to this level; `None`: as the process was started.
+    /// Set the log level; `None`: that of the start of the process.
     SetLogLevel(Option<LevelFilter>),
     /// Run an operation of a service.
     Operate(OperationRequest),
-    /// Pass on the result of an operation for which [`Operate::operate`](crate::contract::Operate::operate) has returned none.
+    /// Deliver the result of an operation for which [`Operate::operate`](crate::contract::Operate::operate) returned
+    /// `None`.
     Done(Requester, OperationResult),
-    /// Take a snapshot of all services and pass it to [`Inquire::shown`](crate::contract::Inquire::shown).
+    /// Take a snapshot of all services and deliver it to [`Inquire::shown`](crate::contract::Inquire::shown).
     Show(Requester, Wanted),
 }
 
@@ -45,33 +45,35 @@ pub enum Wanted {
         /// Path of the thing.
         path: Vec<u8>,
     },
-    /// Things of all services with this text in their names.
+    /// Things of all services whose names contain this text.
     Search(Vec<u8>),
 }
 
 /// Snapshot of all services.
 pub enum Shown<'a> {
-    /// Answer to [`Wanted::Telemetry`].
+    /// Reply to [`Wanted::Telemetry`].
     Telemetry(&'a Telemetry<'a>),
-    /// Answer to [`Wanted::Reports`].
+    /// Reply to [`Wanted::Reports`].
     Reports(Moment<'a>, &'a Telemetry<'a>),
-    /// Answer to [`Wanted::View`] and [`Wanted::Search`]: the views, whose reports are in the moment; none if nothing was found.
+    /// Reply to [`Wanted::View`] and [`Wanted::Search`]: the views, with their reports in the moment; empty if nothing
+    /// was found.
     Views(Moment<'a>, Vec<View>, &'a Telemetry<'a>),
 }
 
 /// Callback for the series of services, with the name of the service.
 pub type NoteSeries<'a> = dyn FnMut(&'static str, Series) + 'a;
-/// Callback for the series of things, with what each is of.
+/// Callback for the series of things, with the path of the thing.
 pub type NoteThings<'a> = dyn FnMut(&[u8], Series) + 'a;
 
 /// Callback for the counts of table rows, with the name of the service.
 pub type NoteCounted<'a> = dyn FnMut(&'static str, Counted<'_>) + 'a;
 
-/// Figures of all services but the reader. They are read only where they are needed, as that takes a while.
+/// Figures of all services except the reader. Collected only on demand, because that takes time.
 pub struct Telemetry<'a> {
     /// First reason why the health check fails; `None` when healthy.
     pub unhealthy_reason: Option<&'static str>,
-    /// Returns the same of one service, by its name; that it is off is a reason, too. `None` if there is no such service.
+    /// Returns the same for one service, by its name; a disabled service is unhealthy. `None` if the service does not
+    /// exist.
     pub health_of: &'a dyn Fn(&str) -> Option<Option<&'static str>>,
     /// Number of things that would be lost if the daemon ended now, by service.
     pub at_risk: &'a dyn Fn() -> Vec<(&'static str, u64)>,

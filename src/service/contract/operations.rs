@@ -1,17 +1,18 @@
-//! Operations that operators run on services. One table per service describes them; pages, the administration, its help and the refusal
-//! of unknown ones read it, and every way leads to [`Operate::operate`](crate::contract::Operate::operate).
+//! Operations that operators run on services. One table per service describes them; pages, the administration, its help
+//! and the refusal of unknown ones read it, and every way leads to
+//! [`Operate::operate`](crate::contract::Operate::operate).
 
 use super::Info;
 use crate::id::ServiceId;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::text::escaped;
 
-/// Sender of a request to other services, which gets the answer.
+/// Sender of a request to other services, which receives the result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Requester {
     /// The service.
     pub service: ServiceId,
-    /// Connection that asked. Its id may be that of another when the answer comes.
+    /// Connection that sent the request. By the time of the result, another connection may have its id.
     pub conn: ConnId,
     /// Number that the service gives to the request.
     pub number: u64,
@@ -26,9 +27,10 @@ pub struct Operation {
     pub parameters: &'static [&'static str],
     /// Description in a few words.
     pub summary: &'static str,
-    /// True when pages offer it: to those whom `--http-admin` and the right `http:act` for its path allow that.
+    /// True if pages offer it, to clients allowed by `--http-admin` and the right `http:act` for its path.
     pub is_on_pages: bool,
-    /// Name as a command of the administration, which needs the right `admin:command` for that name. `None`: it is no command.
+    /// Name as a command of the administration, which needs the right `admin:command` for that name. `None`: it is not
+    /// a command.
     pub command: Option<&'static str>,
 }
 
@@ -54,43 +56,43 @@ pub struct Operations {
     all: Vec<Offered>,
 }
 
-/// Operation that an operator asks for.
+/// Operation requested by an operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OperationRequest {
-    /// Gets the result: [`crate::contract::Inquire::operation_done`].
+    /// Receiver of the result: [`crate::contract::Inquire::operation_done`].
     pub from: Requester,
     /// Service that runs it.
     pub service: ServiceId,
     /// The operation.
     pub operation: OperationId,
-    /// Its argument: words with a space between them.
+    /// Argument: words separated by spaces.
     pub argument: Vec<u8>,
 }
 
-/// Result of an operation: a few words about what was done, or the error.
+/// Result of an operation: a few words about the change, or the error.
 pub type OperationResult = Result<String, OperationError>;
 
-/// Reason why an operation was not done, in a few words.
+/// Reason for which an operation was not done, in a few words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OperationError {
-    /// There is no such operation, or its argument is malformed.
+    /// The operation does not exist, or its argument is malformed.
     Malformed(String),
-    /// There is no such thing.
+    /// The thing does not exist.
     NotFound(String),
-    /// The thing is there, and cannot be changed so now.
+    /// The thing exists, but this change is not possible now.
     Refused(String),
-    /// The store has failed meanwhile: it may be done or not.
+    /// The store has failed during the operation: it may or may not be done.
     Unknown(String),
 }
 
-/// Operations under way, each with the connection that waits for the result, and what is known of its request.
+/// Operations in progress, each with the connection that waits for the result, and its request.
 pub struct PendingOperations<T> {
     /// Number of the last one.
     last: u64,
     waiting: Vec<(u64, ConnId, T)>,
 }
 
-/// Returns the descriptions in a table that has something else in each row, such as a function.
+/// Returns the descriptions in a table whose rows have a second part, such as a function.
 pub const fn descriptions<T, const N: usize>(table: &[(Operation, T); N]) -> [Operation; N] {
     let mut rows = [table[0].0; N];
     let mut row = 0;
@@ -119,19 +121,20 @@ impl Operations {
         Operations { services, all: ServiceId::all(list).flat_map(of_service).collect() }
     }
 
-    /// Returns the operation of this name that pages offer of a service; `None` if there is no such service.
+    /// Returns the operation of this name among those of a service that pages offer; `None` if the service does not
+    /// exist.
     ///
     /// # Errors
     ///
-    /// When the service has no such operation.
+    /// [`OperationError::Malformed`] if the service has no such operation.
     pub fn on_page(&self, service: &str, name: &str) -> Option<Result<Offered, OperationError>> {
         let place = self.services.iter().position(|other| *other == service)?;
         let is_it = |one: &&Offered| one.service.index() == place && one.about.is_on_pages && one.about.name == name;
-        let unknown = || OperationError::Malformed(format!("there is no action {}", escaped(name.as_bytes())));
+        let unknown = || OperationError::Malformed(format!("unknown action {}", escaped(name.as_bytes())));
         Some(self.all.iter().find(is_it).copied().ok_or_else(unknown))
     }
 
-    /// Returns those that are commands of the administration, with their names.
+    /// Returns the operations that are commands of the administration, with their names.
     pub fn commands(&self) -> impl Iterator<Item = (&'static str, Offered)> {
         self.all.iter().filter_map(|one| Some((one.about.command?, *one)))
     }
@@ -145,7 +148,7 @@ impl Offered {
 }
 
 impl OperationError {
-    /// Returns the words.
+    /// Returns the text of the error.
     pub fn text(&self) -> &str {
         let (OperationError::Malformed(text)
         | OperationError::NotFound(text)
@@ -176,12 +179,12 @@ impl<T> PendingOperations<T> {
         Some((conn, request))
     }
 
-    /// Removes the operation for which a connection waits that is closed.
+    /// Removes the operations of a closed connection.
     pub fn forget(&mut self, conn: ConnId) {
         self.waiting.retain(|(_, other, _)| *other != conn);
     }
 
-    /// Returns true when no connection waits.
+    /// Returns true if no connection waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

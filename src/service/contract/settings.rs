@@ -29,22 +29,22 @@ pub trait Configure: Clone + PartialEq + Debug + Default + Send + 'static {
     fn keep_in_memory(&mut self) {}
 }
 
-/// Settings of some service: a [`Configure`] whose type is not known.
+/// Settings of any service: a [`Configure`] of unknown type.
 pub trait ServiceSettings: Any + Debug + Send {
-    /// Returns the rows that can be set.
+    /// Returns the descriptions of the options.
     fn rows(&self) -> Vec<Opt<()>>;
 
-    /// Sets the value of the row with this number.
+    /// Sets the value of the option at this index.
     ///
     /// # Errors
     ///
     /// Description of valid values.
     fn set(&mut self, row: usize, value: &str) -> Result<(), String>;
 
-    /// Returns the tables that a configuration file may have for it.
+    /// Returns the tables of the configuration file for this service.
     fn tables(&self) -> Vec<TableDoc>;
 
-    /// Sets the values of a table that the row with this number describes.
+    /// Applies the values of a table, described by the entry at this index.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ pub trait ServiceSettings: Any + Debug + Send {
     /// Returns a copy.
     fn boxed(&self) -> Box<dyn ServiceSettings>;
 
-    /// Returns true when the other settings are for the same service and equal.
+    /// Returns true if the other settings are for the same service and equal.
     fn is_like(&self, other: &dyn ServiceSettings) -> bool;
 }
 

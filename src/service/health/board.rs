@@ -1,4 +1,4 @@
-//! The board: which conditions are on, and since when.
+//! Board of conditions: those that are on, with the times of their starts.
 
 use super::{Condition, HealthSettings, Level, Look, MOST_CONDITIONS};
 use log::{Level as LogLevel, log};
@@ -6,26 +6,26 @@ use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::time::{Span, Time, earliest};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Time from one look to the next where nothing but time can bring a condition.
+/// Time between two looks if only time can cause a condition.
 const SLOW_INTERVAL: Span = Span::from_secs(10);
-/// Most lines of the log in a minute.
+/// Limit of log lines per minute.
 const MOST_LINES: u32 = 20;
 
-/// Most conditions that are remembered after they are over.
+/// Limit of remembered conditions that are over.
 const MOST_PAST: usize = 20;
 
 /// Conditions of all services, and of the daemon itself.
 pub struct Board {
     services: Vec<OfService>,
-    /// Conditions that are over, the last one first.
+    /// Conditions that are over, newest first.
     past: VecDeque<ConditionOver>,
-    /// When conditions are on, and when they are over.
+    /// Delays before conditions turn on and off.
     pub settings: HealthSettings,
-    /// Time of the next look that may be taken.
+    /// Earliest time of the next look.
     next: Time,
-    /// Time of the next look that is taken although nothing happens.
+    /// Time of the next look even without events.
     wake_at: Option<Time>,
-    /// Limits of lines: of critical conditions, and of all others.
+    /// Limits of log lines: for critical conditions, and for all others.
     logs: [LogLimit; 2],
 }
 
@@ -37,7 +37,7 @@ struct OfService {
     kept: BTreeMap<(&'static str, Vec<u8>), Kept>,
 }
 
-/// A condition that is on, or may be soon.
+/// Condition that is on, or holds but not for long enough yet.
 struct Kept {
     condition: Condition,
     since: Time,
@@ -45,38 +45,38 @@ struct Kept {
     is_on: bool,
 }
 
-/// A condition that is on.
+/// Condition that is on.
 #[derive(Clone, Debug)]
 pub struct ConditionOn {
-    /// The condition as it held last.
+    /// The condition as last reported.
     pub condition: Condition,
-    /// Time since which it holds.
+    /// Start of the condition.
     pub since: Time,
 }
 
-/// A condition that is over.
+/// Condition that is over.
 #[derive(Clone, Debug)]
 pub struct ConditionOver {
     /// Title of its service.
     pub title: &'static str,
-    /// The condition as it held last.
+    /// The condition as last reported.
     pub condition: Condition,
-    /// Time since which it held.
+    /// Start of the condition.
     pub since: Time,
-    /// Time at which it held last.
+    /// Time of its last report.
     pub until: Time,
 }
 
-/// One line about a service: its worst condition, or how it stands.
+/// Health line of a service: its worst condition, or a sentence about its state.
 #[derive(Clone, Debug)]
 pub struct HealthLine {
     /// Title of the service.
     pub title: &'static str,
-    /// The worst level of its conditions.
+    /// Level of the worst condition.
     pub level: Level,
     /// Sentence about the service where no condition is on.
     pub standing: String,
-    /// Conditions that are on, the worst first.
+    /// Conditions that are on, worst first.
     pub conditions: Vec<ConditionOn>,
     /// Number of conditions that were not kept.
     pub more: usize,
@@ -96,22 +96,22 @@ impl Default for Board {
 }
 
 impl Board {
-    /// Returns true when it is time for another look.
+    /// Returns true if another look is due.
     pub fn is_due(&self, now: Time) -> bool {
         now >= self.next && self.settings.interval < Span::FOREVER
     }
 
-    /// Returns the time of the next look that is taken although nothing happens.
+    /// Returns the time of the next look even without events.
     pub fn wake_at(&self) -> Option<Time> {
         self.wake_at
     }
 
-    /// Begins a look at all services.
+    /// Starts a look at all services.
     pub fn begin(&mut self, now: Time) {
         (self.next, self.wake_at) = (now + self.settings.interval, None);
     }
 
-    /// Takes what a look at the service of this title has found.
+    /// Applies the look at the service of this title.
     pub fn take(&mut self, title: &'static str, look: Look<'_>) {
         let place = self.services.iter().position(|of| of.title == title).unwrap_or_else(|| {
             self.services.push(OfService { title, standing: String::new(), more: 0, kept: BTreeMap::new() });
@@ -162,12 +162,12 @@ impl Board {
         }
     }
 
-    /// Returns conditions that are over, the last one first.
+    /// Returns the conditions that are over, newest first.
     pub fn past(&self) -> Vec<ConditionOver> {
         self.past.iter().cloned().collect()
     }
 
-    /// Returns a line for each service that was looked at, in the order of the looks.
+    /// Returns a line for each service, in the order of their first looks.
     pub fn lines(&self) -> Vec<HealthLine> {
         self.services.iter().map(OfService::line).collect()
     }
@@ -190,7 +190,7 @@ impl OfService {
 }
 
 impl HealthLine {
-    /// Returns the sentence about the service: the worst condition and how many more are on, or how it stands.
+    /// Returns the sentence about the service: the worst condition and the number of others, or its state.
     pub fn sentence(&self) -> String {
         let Some(worst) = self.conditions.first() else { return self.standing.clone() };
         match self.conditions.len() - 1 + self.more {
@@ -214,7 +214,7 @@ mod tests {
         Condition { waiting, ..Condition::about(info, "/", subject.as_bytes(), sentence) }
     }
 
-    /// Looks at second `s`, and returns the sentence.
+    /// Takes a look at second `s`, and returns level and sentence.
     fn look(board: &mut Board, s: u64, conditions: &[Condition]) -> (Level, String) {
         let (now, traffic) = (Time::START + Span::from_secs(s), Traffic::default());
         let mut look = Look::new(now, &NoPeers, &traffic);
@@ -233,17 +233,17 @@ mod tests {
         assert_eq!(look(&mut board, 0, &[]), (Level::Ok, "well".into()));
         assert_eq!(board.wake_at(), None, "an idle daemon sleeps");
         assert_eq!(look(&mut board, 1, &full), (Level::Ok, "well".into()));
-        assert_eq!(look(&mut board, 10, &full), (Level::Ok, "well".into()));
-        assert_eq!(look(&mut board, 11, &full), (Level::Critical, "a is full".into()));
-        assert_eq!(look(&mut board, 70, &[]), (Level::Critical, "a is full".into()));
-        assert_eq!(look(&mut board, 71, &[]), (Level::Ok, "well".into()));
+        assert_eq!(look(&mut board, 5, &full), (Level::Ok, "well".into()));
+        assert_eq!(look(&mut board, 6, &full), (Level::Critical, "a is full".into()));
+        assert_eq!(look(&mut board, 65, &[]), (Level::Critical, "a is full".into()));
+        assert_eq!(look(&mut board, 66, &[]), (Level::Ok, "well".into()));
         assert_eq!(look(&mut board, 72, &full), (Level::Ok, "well".into()));
         look(&mut board, 73, &[]);
-        assert_eq!(look(&mut board, 82, &full), (Level::Ok, "well".into()), "it did not hold all the time");
+        assert_eq!(look(&mut board, 77, &full), (Level::Ok, "well".into()), "it did not hold all the time");
         let past = board.past();
         let times =
             |over: &ConditionOver| [over.since, over.until].map(|at| at.since(Time::START).as_micros() / 1_000_000);
-        assert_eq!(past.iter().map(times).collect::<Vec<_>>(), [[1, 11]]);
+        assert_eq!(past.iter().map(times).collect::<Vec<_>>(), [[1, 6]]);
     }
 
     #[test]

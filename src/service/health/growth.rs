@@ -1,12 +1,12 @@
-//! Growth of counts in the time that has just passed.
+//! Growth of counts within the recent past.
 
 use poolcounter_core::time::{Span, Time};
 use std::collections::VecDeque;
 
-/// Number of marks in the time that is told of.
+/// Number of marks per period.
 const MARKS: u64 = 12;
 
-/// Some counts at some times of the last minute, or of another time.
+/// Counts at marks over the last period (one minute by default).
 #[derive(Debug)]
 pub struct Growth<const N: usize> {
     length: Span,
@@ -14,26 +14,26 @@ pub struct Growth<const N: usize> {
 }
 
 impl<const N: usize> Default for Growth<N> {
-    /// Growth in the last minute.
+    /// Returns the growth over one minute.
     fn default() -> Self {
         Growth::over(Span::from_secs(60))
     }
 }
 
 impl<const N: usize> Growth<N> {
-    /// Returns the growth in a time of this length, of which nothing is known yet.
+    /// Returns the growth over this period, without marks.
     pub fn over(length: Span) -> Self {
         Growth { length, marks: VecDeque::new() }
     }
 
-    /// Returns by how much the counts have grown in that time, or since the first call, and in what time it was. A count that has become
-    /// less has not grown.
+    /// Returns the growth of the counts over the last period, or since the first call, and the exact time that it
+    /// covers. A decrease counts as no growth.
     pub fn growth(&mut self, now: Time, counts: [u64; N]) -> ([u64; N], Span) {
         let distance = Span::from_micros(self.length.as_micros() / MARKS);
         if self.marks.back().is_none_or(|(at, _)| now.since(*at) >= distance) {
             self.marks.push_back((now, counts));
         }
-        // The oldest mark is as old as that, or a little older.
+        // Keeps the oldest mark at least as old as the period.
         while self.marks.get(1).is_some_and(|(at, _)| now.since(*at) >= self.length) {
             self.marks.pop_front();
         }

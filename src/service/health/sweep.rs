@@ -1,8 +1,9 @@
-//! A look at very many things, some in each look.
+//! Looks at very many things in parts, a part in each look.
 
 use super::{Condition, Look, MOST_CONDITIONS};
 
-/// Conditions of many things that are looked at in parts. The conditions of the last whole round hold until the next round is complete.
+/// Conditions of many things, found in parts. Those of the last complete round are reported until the next round is
+/// complete.
 #[derive(Debug)]
 pub struct Sweep<P> {
     next: Option<P>,
@@ -10,7 +11,7 @@ pub struct Sweep<P> {
     complete: Round,
 }
 
-/// Conditions of a round, and the number of those that were not kept.
+/// Conditions of a round, and the number of conditions beyond the limit.
 #[derive(Debug, Default)]
 struct Round(Vec<Condition>, usize);
 
@@ -21,12 +22,12 @@ impl<P> Default for Sweep<P> {
 }
 
 impl<P> Sweep<P> {
-    /// Returns where the next part begins; `None`: at the first thing.
+    /// Returns the start of the next part; `None`: the first thing.
     pub fn begin_part(&mut self) -> Option<P> {
         self.next.take()
     }
 
-    /// Adds a condition that the part has found.
+    /// Adds a condition found in this part.
     pub fn found(&mut self, condition: Condition) {
         let Round(conditions, more) = &mut self.found;
         if conditions.len() < MOST_CONDITIONS {
@@ -36,7 +37,8 @@ impl<P> Sweep<P> {
         }
     }
 
-    /// Ends a part, with where the next one begins; `None` if this was the last of the round. Notes the conditions of the last round.
+    /// Ends a part; `next` is the start of the next one, `None` at the end of the round. Reports the conditions of the
+    /// last complete round.
     pub fn end_part(&mut self, next: Option<P>, look: &mut Look<'_>) {
         if next.is_none() {
             self.complete = std::mem::take(&mut self.found);

@@ -1,24 +1,38 @@
-//! The unsent output of one connection.
+//! Unsent output of one connection.
 
 use std::collections::VecDeque;
 
-/// What is unsent, and which replies it has.
+/// Commit that a reply waits for, and its subject.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Promise {
+    /// Commit after which the reply may be sent.
+    pub commit: u64,
+    /// Subject of the reply, as numbered by the service; zero for none. It is for [`Output::reword`](super::Output::reword).
+    pub about: u64,
+    /// True if it answers the same request as the reply to the connection before it, which is held, too.
+    pub follows: bool,
+}
+
+/// Unsent bytes, with the replies in them.
 #[derive(Default)]
 pub struct Buffer {
     pub bytes: Vec<u8>,
-    /// How many of `bytes` were sent.
+    /// Number of leading `bytes` that were sent.
     pub sent: usize,
-    /// Replies in `bytes`.
+    /// Number of replies in `bytes`.
     pub replies: u32,
-    /// The replies that are held until a commit, in order.
+    /// Replies held until a commit, in order.
     pub held: VecDeque<HeldReply>,
 }
 
-/// A reply in a buffer that is held until a commit.
+/// Reply in a buffer that is held until a commit.
+#[derive(Clone, Copy)]
 pub struct HeldReply {
-    /// Unique among all held replies.
+    /// Number, unique among all held replies.
     pub number: u64,
-    /// Its range in the buffer.
+    /// True if it answers the same request as the held reply before it.
+    pub follows: bool,
+    /// Range in the buffer.
     pub start: usize,
     pub end: usize,
 }
@@ -31,23 +45,31 @@ impl Buffer {
         self.held.clear();
     }
 
-    /// Returns how many of the bytes may be sent: all before the first held reply.
+    /// Returns the number of bytes that may be sent: all before the first held reply.
     pub fn sendable(&self) -> usize {
         self.held.front().map_or(self.bytes.len(), |held| held.start)
     }
 
-    /// Has the held replies with these numbers, which are in order, say `text` instead. They are held as before.
-    pub fn reword(&mut self, numbers: &[u64], text: &[u8]) {
-        let rest = std::mem::take(&mut self.bytes);
+    /// Replaces the held replies with these numbers (ascending) by `text`, and releases them. With `whole`, one `text`
+    /// takes the place of all replies to the same request.
+    pub fn reword(&mut self, numbers: &[u64], text: &[u8], whole: bool) {
+        let (rest, held) = (std::mem::take(&mut self.bytes), Vec::from(std::mem::take(&mut self.held)));
         let mut copied = 0;
-        for held in &mut self.held {
-            self.bytes.extend_from_slice(&rest[copied..held.start]);
-            copied = held.end;
-            let is_other = numbers.binary_search(&held.number).is_ok();
-            let said = if is_other { text } else { &rest[held.start..held.end] };
-            held.start = self.bytes.len();
-            self.bytes.extend_from_slice(said);
-            held.end = self.bytes.len();
+        for replies in held.chunk_by(|_, next| whole && next.follows) {
+            if replies.iter().any(|reply| numbers.binary_search(&reply.number).is_ok()) {
+                self.bytes.extend_from_slice(&rest[copied..replies[0].start]);
+                self.bytes.extend_from_slice(text);
+                copied = replies[replies.len() - 1].end;
+                // Lossless: a request has a thousand replies at most.
+                self.replies -= (replies.len() - 1) as u32;
+                continue;
+            }
+            for reply in replies {
+                self.bytes.extend_from_slice(&rest[copied..reply.end]);
+                copied = reply.end;
+                let end = self.bytes.len();
+                self.held.push_back(HeldReply { start: end - (reply.end - reply.start), end, ..*reply });
+            }
         }
         self.bytes.extend_from_slice(&rest[copied..]);
     }

@@ -2,25 +2,25 @@
 
 use poolcounter_core::stats::{Row, Stat, Unit};
 
-/// A column of a table.
+/// Column of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// Its name in the JSON, which no other column of the table has.
+    /// Name in the JSON, unique in the table.
     pub name: &'static str,
-    /// Its heading.
+    /// Heading.
     pub title: &'static str,
     /// Meaning of its cells.
     pub unit: ColumnUnit,
-    /// One sentence for people.
+    /// One-sentence description.
     pub help: &'static str,
-    /// Its place among the metrics.
+    /// Metric of the column.
     pub metric: ColumnMetric,
     /// Emphasis of its values.
     pub emphasis: Emphasis,
 }
 
 impl Column {
-    /// A column without anything.
+    /// Empty column.
     pub const BLANK: Column = Column {
         name: "",
         title: "",
@@ -30,7 +30,7 @@ impl Column {
         emphasis: Emphasis::None,
     };
 
-    /// Returns a column of numbers as they are now, with a metric for each row.
+    /// Returns a column of current numbers, with a metric for each row.
     pub const fn level(name: &'static str, title: &'static str, metric: &'static str, help: &'static str) -> Column {
         let metric = ColumnMetric::Each(metric);
         Column { name, title, unit: ColumnUnit::Level, help, metric, emphasis: Emphasis::None }
@@ -41,13 +41,13 @@ impl Column {
         Column { unit: ColumnUnit::Count, ..Column::level(name, title, metric, help) }
     }
 
-    /// Returns a column of how long things took, with a metric for each row.
+    /// Returns a column of durations, with a metric for each row.
     pub const fn times(name: &'static str, metric: &'static str, help: &'static str) -> Column {
         Column { unit: ColumnUnit::Times, ..Column::level(name, name, metric, help) }
     }
 
-    /// Returns the column of a statistic that each row has, such as each `pool`. Name, metric and help are the statistic's. For tables that
-    /// are made once: the texts last as long as the process.
+    /// Returns the column of a statistic that each row has, such as each `pool`. Name, metric and help are those of the
+    /// statistic. Leaks its texts, so it is for tables that are made once.
     pub fn of(stat: impl Stat, rows: &str, title: &'static str, emphasis: Emphasis) -> Column {
         let Row { name, unit, help, metric: _ } = *stat.row();
         let kept = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
@@ -64,56 +64,57 @@ impl Column {
         Column { emphasis, ..column }
     }
 
-    /// Returns columns that last as long as the process.
+    /// Leaks columns, for use as long as the process runs.
     pub fn kept(columns: Vec<Column>) -> &'static [Column] {
         Box::leak(columns.into_boxed_slice())
     }
 }
 
-/// Meaning of the cells of a column. The name of a metric ends with the suffix.
+/// Meaning of the cells of a column. The suffix is that of the metric's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColumnUnit {
-    /// A name in the bytes of clients: [`Cell::Name`](super::Cell::Name).
+    /// Name given by clients: [`Cell::Name`](super::Cell::Name).
     Name,
-    /// The same, where there is a page about each below this path.
+    /// The same, with a page about each below this path.
     Linked(&'static str),
-    /// The key of a thing, unique in its service, and the names of the buttons for it: [`Cell::Text`](super::Cell::Text), and words for
-    /// [operations](crate::operations).
-    Key(&'static [&'static str]),
-    /// The address of a peer: [`Cell::Text`](super::Cell::Text).
+    /// The key of a thing, unique in its service: [`Cell::Text`](super::Cell::Text). There is a page about each below
+    /// the path, with buttons for these [operations](crate::operations).
+    Key(&'static str, &'static [&'static str]),
+    /// Address of a peer: [`Cell::Text`](super::Cell::Text).
     Address,
-    /// The same of a connection of which there is a page below this path: [`Cell::Client`](super::Cell::Client).
+    /// Connection, shown as its peer's address, with a page about it below this path:
+    /// [`Cell::Client`](super::Cell::Client).
     Client(&'static str),
-    /// A word of the service itself: [`Cell::Text`](super::Cell::Text).
+    /// Word defined by the service: [`Cell::Text`](super::Cell::Text).
     Text,
-    /// A number as it is now: [`Cell::Number`](super::Cell::Number).
+    /// Current number: [`Cell::Number`](super::Cell::Number).
     Level,
-    /// A number that only grows: [`Cell::Number`](super::Cell::Number), suffix `_total`.
+    /// Number that only grows: [`Cell::Number`](super::Cell::Number), suffix `_total`.
     Count,
-    /// A number of bytes as it is now: [`Cell::Number`](super::Cell::Number), suffix `_bytes`.
+    /// Current number of bytes: [`Cell::Number`](super::Cell::Number), suffix `_bytes`.
     Bytes,
-    /// A span as it is now, such as an age: [`Cell::Time`](super::Cell::Time), suffix `_seconds`.
+    /// Current span, such as an age: [`Cell::Time`](super::Cell::Time), suffix `_seconds`.
     Age,
-    /// A sum of spans that only grows: [`Cell::Time`](super::Cell::Time), suffix `_seconds_total`.
+    /// Sum of spans, which only grows: [`Cell::Time`](super::Cell::Time), suffix `_seconds_total`.
     Duration,
     /// Durations of many events: [`Cell::Times`](super::Cell::Times), suffix `_seconds`.
     Times,
 }
 
-/// Place of a column among the metrics, which are called `poolcounter_`, service, name and suffix.
+/// Metric of a column, named `poolcounter_`, service, name and suffix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColumnMetric {
-    /// Nothing.
+    /// No metric.
     None,
-    /// The label of that name, which tells the rows apart.
+    /// Label of this name, which distinguishes the rows.
     Label(&'static str),
-    /// A metric of that name, with a value for each row.
+    /// Metric of this name, with a value for each row.
     Each(&'static str),
-    /// A metric with the largest value of all rows; 0 without any.
+    /// Metric with the largest value of all rows; 0 without rows.
     Largest {
-        /// Its name.
+        /// Name.
         name: &'static str,
-        /// One sentence for people.
+        /// One-sentence description.
         help: &'static str,
     },
 }
@@ -121,12 +122,12 @@ pub enum ColumnMetric {
 /// Emphasis of the cells of a column, or of a curve; a zero is always faint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Emphasis {
-    /// Nothing.
+    /// No emphasis.
     None,
-    /// The service's own work: each row's share.
+    /// Work of the service: the share of each row.
     Work,
-    /// A possible trouble.
+    /// Possible fault.
     Caution,
-    /// A trouble.
+    /// Fault.
     Alarm,
 }

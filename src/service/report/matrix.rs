@@ -1,64 +1,64 @@
-//! A matrix as people see it: visible names, seconds, and as many rows as there is room for.
+//! Matrix as shown to people: visible names, seconds, and as many rows as fit.
 
-use super::shown::{Text, seconds};
 use super::tables::NAME_BYTES;
 use super::{Heat, Matrix, MatrixInfo};
+use crate::shown::{Text, seconds};
 use poolcounter_core::text::visible;
 use poolcounter_core::time::Span;
 use serde::ser::SerializeTuple;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::iter;
 
-/// What a page may take for a value, as markup and as JSON, and for one that is nothing.
+/// Limit of the bytes of a value on a page, as markup and as JSON; and the same for an empty value.
 const HEAT_COST: usize = 90;
 const NOTHING_COST: usize = 14;
-/// What it may take for a name besides its bytes, which stand there three times.
+/// Limit of the bytes of a name, besides three times its length.
 const NAME_COST: usize = 60;
 
-/// The matrix.
+/// Matrix.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownMatrix {
-    /// Its title.
+    /// Title.
     pub title: Text,
-    /// A sentence about it.
+    /// One-sentence description.
     pub help: Text,
-    /// A sentence in place of rows.
+    /// Text shown if there are no rows.
     pub empty: Text,
-    /// The path below which there is a page about each pair.
+    /// Path of the pages about each pair, which the names follow.
     pub path: Text,
-    /// What a row is, and the path below which there is a page about each.
+    /// Kind of the rows, and the path of the page about each.
     pub row: (Text, Text),
-    /// The same of a column.
+    /// The same for the columns.
     pub column: (Text, Text),
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// Its rows.
+    /// Rows.
     pub rows: Vec<ShownLine>,
-    /// Sums of the rows that are not shown, by column.
+    /// Sums of the rows not shown, by column.
     pub others: Vec<ShownHeat>,
     /// Sums of all rows, by column.
     pub all: Vec<ShownHeat>,
-    /// Number of rows that are not shown.
+    /// Number of rows not shown.
     pub more_rows: usize,
-    /// Number of columns that are not shown.
+    /// Number of columns not shown.
     pub more_columns: usize,
 }
 
-/// A row of the matrix.
+/// Row of the matrix.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownLine {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its values, by column.
+    /// Values, by column.
     pub values: Vec<ShownHeat>,
 }
 
-/// How much waits, and how many seconds: a pair in the JSON, or 0.
+/// Number of waiting things and age of the oldest in seconds: a pair in the JSON, or 0.
 #[derive(Clone, Copy)]
 pub struct ShownHeat(pub u64, pub f64);
 
 impl ShownMatrix {
-    /// Returns what is shown of a matrix in so many bytes at most: rows for which there is no room are summed up with the others.
+    /// Returns as much of a matrix as fits into `room` bytes; rows that do not fit are added to the others.
     pub fn of(matrix: &Matrix, mut room: usize) -> ShownMatrix {
         let MatrixInfo { title, help, empty, row, column, path } = *matrix.info;
         room = room.saturating_sub(matrix.columns.iter().map(|name| name_cost(name)).sum());
@@ -90,13 +90,14 @@ impl ShownMatrix {
         }
     }
 
-    /// Returns the sum of two, with the names of both. What one of them has folded up counts among the others of its own.
+    /// Returns the sum of two matrices, with the names of both. The folded rows and columns of each are added to the
+    /// others.
     pub fn with(mut self, other: &ShownMatrix) -> ShownMatrix {
         let width = self.columns.len();
         let new = other.columns.iter().filter(|name| !self.columns.contains(name)).cloned();
         self.columns.extend(new.collect::<Vec<_>>());
         let grown = self.columns.len();
-        // Two more columns: of all others, and of all.
+        // The two further columns: all others, and all.
         let places: Vec<usize> =
             other.columns.iter().filter_map(|name| self.columns.iter().position(|own| own == name)).collect();
         let places: Vec<usize> = places.into_iter().chain([grown, grown + 1]).collect();
@@ -150,7 +151,7 @@ impl Serialize for ShownHeat {
         }
         let mut pair = serializer.serialize_tuple(2)?;
         pair.serialize_element(&count)?;
-        // Tenths of a second are enough for what is looked at, and short.
+        // Rounds to tenths of a second, which keeps the JSON short.
         pair.serialize_element(&((age * 10.0).round() / 10.0))?;
         pair.end()
     }
@@ -160,13 +161,13 @@ impl<'de> Deserialize<'de> for ShownHeat {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Told {
+        enum ReadHeat {
             Pair(u64, f64),
             Nothing(u8),
         }
-        Ok(match Told::deserialize(deserializer)? {
-            Told::Pair(count, age) => ShownHeat(count, age),
-            Told::Nothing(count) => ShownHeat(count.into(), 0.0),
+        Ok(match ReadHeat::deserialize(deserializer)? {
+            ReadHeat::Pair(count, age) => ShownHeat(count, age),
+            ReadHeat::Nothing(count) => ShownHeat(count.into(), 0.0),
         })
     }
 }

@@ -1,17 +1,18 @@
-//! What several daemons tell, as one snapshot: numbers are added up, what is a daemon's own has its name beside it. Each daemon tells
-//! how long things took with all counts, so that a quantile is that of all of them; of one that does not, the longest is taken.
+//! Reports of several daemons merged into one snapshot: numbers are added up, rows of a single daemon get its name.
+//! Each daemon sends durations with all counts, so that quantiles are exact over all; without the counts, the longest
+//! quantile is used.
 
-use super::shown::{ShownRecent, Text};
 use super::snapshot::{ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownService, Snapshot, Spent, Values};
 use super::tables::{ColumnHead, ShownCell, ShownTable, ShownTimes};
 use crate::health::Level;
+use crate::shown::{ShownRecent, Text};
 use std::collections::HashMap;
 
-/// The column with the name of a daemon.
+/// Column with the name of the daemon.
 const SERVER: ColumnHead = ColumnHead {
     name: Text::Borrowed("server"),
     title: Text::Borrowed("server"),
-    help: Text::Borrowed("The daemon of which this is told."),
+    help: Text::Borrowed("Daemon that reports this row."),
     unit: Text::Borrowed("text"),
     is_counter: false,
     emphasis: Text::Borrowed("none"),
@@ -19,38 +20,38 @@ const SERVER: ColumnHead = ColumnHead {
     link: None,
     actions: &[],
 };
-/// How many rows of a merged table have curves.
+/// Number of rows of a merged table with curves.
 const CURVES: usize = 20;
 
-/// How much was done, and how much refused, in each second.
+/// Work done and work refused in each second.
 type Curve = [Vec<f64>; 2];
 
-/// A snapshot that grows with each daemon.
+/// Snapshot to which daemons are added.
 pub struct Merged {
     snapshot: Snapshot,
-    /// What there is of each table while its rows are not in their order, with the names of service and table.
+    /// Tables under construction, with the names of service and table.
     tables: Vec<(Text, Text, Growing)>,
 }
 
-/// A table that several daemons tell of.
+/// Table under construction from several daemons.
 #[derive(Default)]
 struct Growing {
-    /// Each row with its curve, and its place in what its daemon told.
+    /// Rows, each with its curve and its index in the daemon's table.
     rows: Vec<(Vec<ShownCell>, Curve, usize)>,
-    /// Where the row of a name is.
+    /// Index of the row by its name.
     places: HashMap<String, usize>,
     notes: Vec<(String, String)>,
-    /// How many daemons have told it.
+    /// Number of daemons that have this table.
     tellers: usize,
 }
 
 impl Merged {
-    /// Begins with what is no daemon's.
+    /// Starts with values that are not from any daemon.
     pub fn with(snapshot: Snapshot) -> Merged {
         Merged { snapshot, tables: Vec::new() }
     }
 
-    /// Adds what the daemon of that name tells.
+    /// Adds the snapshot of the daemon of this name.
     pub fn add(&mut self, server: &str, told: Snapshot) {
         let own = &mut self.snapshot;
         let (sums, more) = (&mut own.loop_, told.loop_);
@@ -143,7 +144,7 @@ impl Merged {
 }
 
 impl Growing {
-    /// Adds the rows that a daemon tells.
+    /// Adds the rows of a daemon.
     fn add(&mut self, heading: &mut ShownTable, server: &str, table: ShownTable) {
         self.tellers += 1;
         self.notes.extend(table.note.map(|note| (server.to_string(), note)));
@@ -154,7 +155,7 @@ impl Growing {
             own.seconds = own.seconds.max(told.seconds);
         }
         let mut curves = recent.map(|recent| recent.curves).unwrap_or_default().into_iter();
-        // Another release may have other columns.
+        // A daemon of another release may have other columns.
         let place_of = |head: &ColumnHead| {
             table.columns.iter().position(|other| other.name == head.name && other.unit == head.unit)
         };
@@ -191,8 +192,8 @@ impl Growing {
         }
     }
 
-    /// Returns the column with the ages by which each daemon has its rows in order, where nothing says which are worse; None if there
-    /// is none, and so the rows of the daemons take turns.
+    /// Returns the column of ages by which each daemon has sorted its rows, if no column is emphasised; None if there
+    /// is no such column, so that the rows of the daemons alternate.
     fn age_in_order(&self, columns: &[ColumnHead]) -> Option<usize> {
         let is_in_order = |place: usize| {
             let pairs = self.rows.windows(2).filter(|pair| pair[1].2 > pair[0].2);
@@ -203,7 +204,7 @@ impl Growing {
         age.filter(|place| !has_worse && is_in_order(*place))
     }
 
-    /// Puts the rows into the table.
+    /// Moves the rows into the table.
     fn finish(mut self, table: &mut ShownTable) {
         if self.tellers > 1 {
             let (columns, age) = (&table.columns, self.age_in_order(&table.columns));
@@ -228,11 +229,11 @@ impl Growing {
 }
 
 fn micros_of(cell: &ShownCell) -> u64 {
-    // Lossless: what is behind a microsecond does not matter, and nothing is as old as the largest number.
+    // Lossless: fractions of a microsecond do not matter, and no age reaches the largest number.
     if let ShownCell::Seconds(age) = cell { (age * 1e6) as u64 } else { 0 }
 }
 
-/// Returns a key by which the rows with most trouble come first, then those with most work, by orders of magnitude.
+/// Returns a sort key: rows with most trouble first, then those with most work, by orders of magnitude.
 fn worst_first(columns: &[ColumnHead], row: &[ShownCell]) -> [i64; 3] {
     ["alarm", "caution", "work"].map(|emphasis| {
         let cells = columns.iter().zip(row).filter(|(head, _)| head.emphasis == emphasis);
@@ -242,7 +243,7 @@ fn worst_first(columns: &[ColumnHead], row: &[ShownCell]) -> [i64; 3] {
 }
 
 impl ShownTable {
-    /// Returns the table without rows, with a column for the daemon of each where that matters.
+    /// Returns the table without rows, with a column for the daemon if rows are of a single daemon.
     fn heading(&self) -> ShownTable {
         let recent = self.recent.as_ref().map(|recent| ShownRecent { curves: Vec::new(), ..recent.clone() });
         let mut columns = self.columns.clone();
@@ -268,7 +269,8 @@ impl ShownTable {
 }
 
 impl ShownCell {
-    /// Adds what another daemon tells of the same: numbers are summed up, of ages the longest stays, of texts those that are alike.
+    /// Adds the cell of another daemon for the same row: numbers are added up, ages keep the longest, texts stay only
+    /// if they are equal.
     fn add(&mut self, other: ShownCell, head: &ColumnHead) {
         match (&mut *self, other) {
             (ShownCell::Number(own), ShownCell::Number(more)) => *own = own.saturating_add(more),
@@ -316,7 +318,7 @@ impl ShownService {
         }
     }
 
-    /// Adds a figure: levels and counts are summed up, of spans that do not only grow the longest stays.
+    /// Adds a figure: levels and counts are added up, spans that do not only grow keep the longest.
     fn add_figure(&mut self, told: ShownFigure) {
         match self.figures.iter_mut().find(|figure| figure.name == told.name) {
             Some(own) if own.is_seconds && !own.is_counter => own.value = own.value.max(told.value),
@@ -327,7 +329,7 @@ impl ShownService {
 }
 
 impl Snapshot {
-    /// Adds the health of a service of the daemon of that name.
+    /// Adds the health of a service at this daemon.
     fn add_health(&mut self, server: &str, told: ShownHealth) {
         let of = |sentence: &str| format!("{server}: {sentence}");
         let conditions = told.conditions.into_iter().map(|it| ShownCondition { sentence: of(&it.sentence), ..it });
@@ -345,14 +347,14 @@ impl Snapshot {
         }
     }
 
-    /// Adds a curve, unless its values are at other distances.
+    /// Adds a curve, unless its interval differs.
     fn add_curve(&mut self, told: ShownCurve, interval: f64) {
         if (self.history.interval - interval).abs() > 1e-9 {
             return;
         }
         let is_it = |curve: &&mut ShownCurve| (&curve.service, &curve.name) == (&told.service, &told.name);
         let Some(own) = self.history.series.iter_mut().find(is_it) else { return self.history.series.push(told) };
-        // The longest of two times is that of both together.
+        // Times are not added: the longer one is shown.
         let is_time = own.unit == "seconds" && !own.is_rate;
         own.now = if is_time { own.now.max(told.now) } else { own.now.saturating_add(told.now) };
         match (&mut own.values, told.values) {
@@ -369,7 +371,7 @@ impl Snapshot {
 }
 
 impl Values {
-    /// Returns the values as numbers of whatever kind.
+    /// Returns the values as floating-point numbers.
     pub fn numbers(&self) -> Vec<f64> {
         match self {
             Values::Levels(values) => values.iter().map(|value| *value as f64).collect(),
@@ -386,7 +388,7 @@ fn add_values(own: &mut Vec<f64>, more: Vec<f64>) {
     add_aligned(own, more, |own, more| own + more);
 }
 
-/// Adds values to others, of which the last are of the same time.
+/// Adds values to others; both end at the same time.
 fn add_aligned<T: Copy>(own: &mut Vec<T>, mut more: Vec<T>, add: impl Fn(T, T) -> T) {
     if more.len() > own.len() {
         std::mem::swap(own, &mut more);

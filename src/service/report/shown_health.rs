@@ -1,42 +1,42 @@
-//! Health of the services as pages and the JSON have it.
+//! Health of the services, as shown on pages and in the JSON.
 
-use super::shown::{Text, seconds};
-use super::snapshot::Moment;
+use super::moment::Moment;
 use super::tables::NAME_BYTES;
 use crate::health::{Condition, ConditionOn, ConditionOver, HealthLine, Level};
+use crate::shown::{Text, seconds};
 use poolcounter_core::text::visible;
 use serde::{Deserialize, Serialize};
 
-/// Most conditions of a service that are listed.
+/// Limit of listed conditions per service.
 const MOST_SHOWN: usize = 20;
 
 /// Health of one service.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownHealth {
-    /// Its title.
+    /// Title of the service.
     pub title: Text,
-    /// The level of its worst condition.
+    /// Level of its worst condition.
     pub level: Level,
-    /// The worst condition, or how the service stands.
+    /// Worst condition, or a sentence about the state of the service.
     pub sentence: String,
-    /// Conditions that are on, the worst first.
+    /// Conditions that are on, worst first.
     pub conditions: Vec<ShownCondition>,
-    /// Number of conditions that are on and not listed.
+    /// Number of conditions that are on but not listed.
     pub more: usize,
 }
 
-/// A condition that is on.
+/// Condition that is on.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownCondition {
-    /// Its name.
+    /// Name.
     pub name: Text,
     /// Severity.
     pub level: Level,
-    /// The thing that it is about; empty if it is about the service.
+    /// Subject; empty if it concerns the whole service.
     pub subject: String,
-    /// The cause.
+    /// Cause.
     pub sentence: String,
-    /// Since when, in seconds since 1970.
+    /// Start, in seconds since 1970.
     pub since: f64,
     /// Path of the page about it.
     pub link: String,
@@ -44,20 +44,20 @@ pub struct ShownCondition {
     pub command: String,
 }
 
-/// A condition that is over.
+/// Condition that is over.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownPast {
     /// Title of its service.
     pub title: Text,
     /// Severity.
     pub level: Level,
-    /// The cause.
+    /// Cause.
     pub sentence: String,
-    /// Path of the page about its thing.
+    /// Path of the page about its subject.
     pub link: String,
-    /// Since when it held, and until when, in seconds since 1970.
+    /// Start, in seconds since 1970.
     pub since: f64,
-    /// The end of it.
+    /// End, in seconds since 1970.
     pub until: f64,
 }
 

@@ -1,17 +1,15 @@
-//! Everything that the services report, as plain values with visible names that have a JSON form: `/status.json` and the answer to
-//! `STATS REPORT` are this, and the status page is made from it.
+//! Reports of all services as plain values with visible names and a JSON form: `/status.json` and the reply to `STATS
+//! REPORT` are this JSON, and the status page is made from it.
 //!
-//! Durations are seconds. What it may take is bounded, because it must not grow beyond what a connection may have unsent.
+//! Durations are in seconds. The size is bounded, because it must stay below the limit of a connection's unsent output.
 
 use super::matrix::ShownMatrix;
 use super::room::{Room, fit};
-use super::shown::{ShownRecent, Text, seconds};
 pub use super::shown_health::{ShownCondition, ShownHealth, ShownPast};
 use super::tables::{ShownTable, word_of};
-use super::{Overview, Series, SeriesInfo, ServiceReport};
-use crate::health::{ConditionOver, HealthLine};
-use crate::loop_stats::{Budget, LoopStats};
-use crate::peer::ProcessUsage;
+use super::{Moment, SeriesInfo, ServiceReport, ShownBlock};
+use crate::loop_stats::Budget;
+use crate::shown::{ShownRecent, Text, seconds};
 use poolcounter_core::stats::Unit;
 use poolcounter_core::time::{Span, Time};
 use serde::ser::{SerializeMap, Serializer};
@@ -19,90 +17,74 @@ use serde::{Deserialize, Serialize};
 use serde_json::ser::Formatter;
 use std::io::{self, Write};
 
-/// What a matrix may take in the status page. Where there are tables beside it, it is much smaller.
+/// Limit of a matrix in the status page, in bytes. Beside tables it is much smaller.
 const MATRIX_BYTES: usize = 700_000;
 
-/// Everything that there is to tell at one moment, but for what was remembered.
-pub struct Moment<'a> {
-    /// The time of the moment.
-    pub now: Time,
-    /// The time of day at the start, since 1970.
-    pub epoch: Span,
-    /// Reports of all services.
-    pub overview: Overview,
-    /// The loop's own figures.
-    pub loop_stats: &'a LoopStats,
-    /// Health of the services that were looked at.
-    pub health: Vec<HealthLine>,
-    /// Conditions that are over, the last one first.
-    pub past: Vec<ConditionOver>,
-    /// Usage of the process.
-    pub usage: ProcessUsage,
-    /// Timers that are armed.
-    pub timers: usize,
-}
-
-/// What is remembered of the series.
+/// Recorded values of the series.
 pub struct Remembered<'a> {
-    /// The time from one value to the next.
+    /// Time between two values.
     pub interval: Span,
-    /// How many values there are at most.
+    /// Limit of values per series.
     pub most: usize,
-    /// Returns what is remembered of a series of that service.
+    /// Returns the recorded values of a service's series.
     pub values: &'a dyn Fn(&'static str, &'static SeriesInfo) -> Values,
-    /// Of what the counts and times of tables are that do not tell of all since the start, with the names of service and table.
+    /// Periods of the counts and times of tables that do not show totals since the start, with the names of service and
+    /// table.
     pub recent: &'a [(&'static str, &'static str, ShownRecent)],
 }
 
-/// Everything that the page shows. Its JSON has the rows of the tables behind it: for each service with tables its name, with the
-/// rows of each table by name.
+/// Everything that the page shows. Its JSON ends with the rows of the tables: under the name of each service with
+/// tables, the rows of each table by its name.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The version of the daemon.
+    /// Version of the daemon.
     pub version: Text,
     /// Seconds since the start.
     pub uptime: f64,
-    /// When the process started, in seconds since 1970.
+    /// Start of the process, in seconds since 1970.
     pub started_at: f64,
-    /// What this is about, where it is not about everything.
+    /// Title, if it is about one thing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Word of the tab that it is for; absent where it is about everything, or about what is found in several services.
+    /// Name of its tab; absent if it is about everything, or about a search in several services.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tab: Option<Text>,
-    /// Commands for the thing that it is about, without the name of the program.
+    /// Commands for its thing, without the name of the program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
-    /// The range of which it tells: `1m`, `5m` or `1h`.
+    /// Texts about the thing that it is about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", skip_deserializing)]
+    pub blocks: Vec<ShownBlock>,
+    /// Range of its curves: `1m`, `5m` or `1h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<Text>,
-    /// Whether those who look at it may do what columns name as their actions.
+    /// True if the viewer may use the actions of columns.
     pub is_admin: bool,
-    /// Null if there was none.
+    /// Last reload; null if there was none.
     pub last_reload: Option<ShownReload>,
-    /// Health of each service; releases before 0.10 do not say.
+    /// Health of each service; missing from releases before 0.10.
     #[serde(default)]
     pub health: Vec<ShownHealth>,
-    /// Conditions that are over, the last one first.
+    /// Conditions that are over, newest first.
     #[serde(default)]
     pub past: Vec<ShownPast>,
-    /// The services, in the order of the list.
+    /// Services, in the order of the list.
     pub services: Vec<ShownService>,
     /// Curves of the last minutes.
     pub history: ShownHistory,
-    /// The loop's own figures.
+    /// Figures of the loop.
     #[serde(rename = "loop")]
     pub loop_: ShownLoop,
     /// Usage of the process.
     pub process: ShownProcess,
 }
 
-/// The last reload of the settings.
+/// Last reload of the settings.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownReload {
-    /// In seconds since 1970.
+    /// Time, in seconds since 1970.
     pub at: f64,
-    /// Whether all of the settings count; false as long as it is under way.
+    /// True if all settings were applied; false while it is in progress.
     pub has_worked: bool,
 }
 
@@ -110,21 +92,21 @@ fn yes() -> bool {
     true
 }
 
-/// A service of whatever kind.
+/// Report of a service.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownService {
-    /// Its name.
+    /// Name.
     pub name: Text,
-    /// Its title; empty if it has no tab.
+    /// Title; empty if it has no tab.
     #[serde(default)]
     pub title: Text,
-    /// Option that turns it on, without its dashes.
+    /// Option that enables it, without its dashes.
     #[serde(default)]
     pub option: Text,
-    /// Whether clients can connect to it; releases before 0.10 do not say.
+    /// True if clients can connect to it; missing from releases before 0.10.
     #[serde(default = "yes")]
     pub is_enabled: bool,
-    /// Connections at present.
+    /// Open connections.
     pub connections: u64,
     /// Connections since the start.
     pub connections_opened: u64,
@@ -136,61 +118,61 @@ pub struct ShownService {
     pub received_bytes: u64,
     /// Bytes written.
     pub sent_bytes: u64,
-    /// Its statistics.
+    /// Statistics.
     pub figures: Vec<ShownFigure>,
-    /// Its tables.
+    /// Tables.
     pub tables: Vec<ShownTable>,
-    /// Two kinds of names against each other.
+    /// Heat map of two kinds of names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrix: Option<ShownMatrix>,
 }
 
-/// A line of a service's table of statistics.
+/// Entry of a service's statistics.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownFigure {
-    /// Its name in the protocol.
+    /// Name in the protocol.
     pub name: Text,
-    /// One sentence about it.
+    /// One-sentence description.
     pub help: Text,
-    /// In seconds, if [`ShownFigure::is_seconds`] says so.
+    /// Value; in seconds if [`ShownFigure::is_seconds`] is set.
     pub value: f64,
-    /// Whether the value is a time.
+    /// True if the value is a time.
     pub is_seconds: bool,
-    /// Whether the value is a number of bytes.
+    /// True if the value is a number of bytes.
     pub is_bytes: bool,
-    /// Whether it only grows.
+    /// True if the value only grows.
     pub is_counter: bool,
 }
 
-/// The last ten minutes at equal distances, oldest first.
+/// Curves of the last ten minutes at equal intervals, oldest values first.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownHistory {
     /// Seconds from one value to the next.
     pub interval: f64,
-    /// Largest number of values.
+    /// Limit of values per curve.
     pub most: usize,
-    /// The curves.
+    /// Curves.
     pub series: Vec<ShownCurve>,
 }
 
-/// One curve.
+/// Curve.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownCurve {
-    /// Name of its service.
+    /// Name of the service.
     pub service: Text,
-    /// Its name.
+    /// Name.
     pub name: Text,
-    /// Its title.
+    /// Title.
     pub title: Text,
     /// Unit of its values.
     pub unit: Text,
-    /// Whether the values say how much it grew in each second.
+    /// True if the values are growth per second.
     pub is_rate: bool,
-    /// How a page emphasises it.
+    /// Word for its emphasis on a page.
     pub emphasis: Text,
-    /// What it is at present, since the start if it only grows.
+    /// Current value; since the start if it only grows.
     pub now: u64,
-    /// Its values, oldest first.
+    /// Values, oldest first.
     pub values: Values,
 }
 
@@ -200,11 +182,11 @@ pub struct ShownCurve {
 pub enum Values {
     /// Levels, or totals since the start.
     Levels(Vec<u64>),
-    /// Growth in each second.
+    /// Growth per second.
     Rates(Vec<f64>),
 }
 
-/// What the loop knows of itself.
+/// Figures of the loop.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownLoop {
     /// Ticks since the start.
@@ -213,22 +195,22 @@ pub struct ShownLoop {
     pub busy: f64,
     /// Turns of connections since the start.
     pub turns: u64,
-    /// Timers that are armed.
+    /// Armed timers.
     pub timers: usize,
-    /// Budgets of a tick, with how often each was spent.
+    /// Budgets of a tick, with the number of times each was used up.
     pub budgets_spent: Vec<Spent>,
 }
 
-/// A budget of the tick.
+/// Budget of a tick.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Spent {
-    /// Its name.
+    /// Name.
     pub budget: Text,
-    /// How often it was spent.
+    /// Number of times it was used up.
     pub times: u64,
 }
 
-/// What the system tells of the process.
+/// Usage of the process, as reported by the system.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownProcess {
     /// Seconds of processor time.
@@ -241,27 +223,14 @@ pub struct ShownProcess {
     pub max_fds: u64,
 }
 
-impl Moment<'_> {
-    /// Returns the time of day, since 1970, as far as it was known at the start.
-    pub fn time_of_day(&self, at: Time) -> Span {
-        self.epoch + at.since(Time::START)
-    }
-
-    /// Returns the series of every service, with its name.
-    fn series(&self) -> impl Iterator<Item = (&'static str, &Series)> {
-        let services = self.overview.services.iter();
-        services.flat_map(|service| service.report.series.iter().map(|series| (service.name, series)))
-    }
-}
-
 impl Remembered<'static> {
-    /// Nothing at all: only the present is known.
+    /// No history: only current values.
     pub const NOTHING: Remembered<'static> =
         Remembered { interval: Span::ZERO, most: 0, values: &|_, _| Values::Levels(Vec::new()), recent: &[] };
 }
 
 impl Snapshot {
-    /// Returns how things stand at this moment, as far as there is room, and how they stood.
+    /// Returns the current state, as far as it fits, and the recorded history.
     pub fn of(moment: &Moment<'_>, room: Room, remembered: &Remembered<'_>) -> Snapshot {
         let (loop_stats, usage) = (moment.loop_stats, &moment.usage);
         let services = moment.overview.services.iter();
@@ -273,6 +242,7 @@ impl Snapshot {
             title: None,
             tab: None,
             commands: Vec::new(),
+            blocks: Vec::new(),
             range: None,
             is_admin: false,
             last_reload: loop_stats.reload.map(|reload| ShownReload {
@@ -302,10 +272,10 @@ impl Snapshot {
         snapshot.cut(room)
     }
 
-    /// Returns the same with as many rows of each table as there is room for.
-    pub fn cut(mut self, room: Room) -> Snapshot {
+    /// Returns the same with only as many rows of each table as fit.
+    pub fn cut(mut self, mut room: Room) -> Snapshot {
         let tables = || self.services.iter().flat_map(|service| &service.tables);
-        let fitting = fit(&tables().map(ShownTable::costs).collect::<Vec<_>>(), room.bytes);
+        let fitting = fit(&tables().map(ShownTable::costs).collect::<Vec<_>>(), &mut room.bytes);
         let tables = self.services.iter_mut().flat_map(|service| &mut service.tables);
         for (table, rows) in tables.zip(fitting) {
             table.cut(rows.min(room.rows));
@@ -316,12 +286,12 @@ impl Snapshot {
         self
     }
 
-    /// Returns the JSON of it.
+    /// Returns the JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string(&WithRows::of(self)).expect("plain values have a JSON form")
     }
 
-    /// Appends the JSON of it in lines: each item of a list begins one, and none is empty.
+    /// Appends the JSON in lines: each item of a list starts a line, and no line is empty.
     pub fn write_lines(&self, bytes: &mut Vec<u8>) {
         let mut serializer = serde_json::Serializer::with_formatter(bytes, LineFormatter);
         WithRows::of(self).serialize(&mut serializer).expect("plain values have a JSON form");
@@ -378,7 +348,7 @@ impl ShownHistory {
     }
 }
 
-/// A snapshot with the rows of its tables.
+/// Snapshot with the rows of its tables.
 #[derive(Serialize)]
 struct WithRows<'a> {
     #[serde(flatten)]
@@ -387,7 +357,7 @@ struct WithRows<'a> {
     rows: RowsOf<'a>,
 }
 
-/// For each service with tables its name, with the rows of each table by name.
+/// Rows of each table by its name, under the name of each service with tables.
 struct RowsOf<'a>(&'a [ShownService]);
 
 impl<'a> WithRows<'a> {
@@ -414,7 +384,7 @@ impl Serialize for RowsByTable<'_> {
     }
 }
 
-/// JSON whose lists have a line for each item, so that its lines are short.
+/// JSON formatter that puts each item of a list on its own line, so that lines are short.
 struct LineFormatter;
 
 impl Formatter for LineFormatter {

@@ -1,9 +1,9 @@
-//! The tables of a report as people see them: visible names, seconds, and as many rows as there is room for.
+//! Tables of a report as shown to people: visible names, seconds, and as many rows as fit.
 
 use super::room::Room;
-use super::shown::{ShownRecent, Text, seconds};
 use super::{Cell, Column, ColumnUnit, Emphasis, Table};
 use crate::peer::Peers;
+use crate::shown::{ShownRecent, Text, seconds};
 use poolcounter_core::histogram::{Histogram, Quantile};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::text::visible;
@@ -11,117 +11,117 @@ use poolcounter_core::time::Span;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 
-/// How much of a name is shown, in bytes.
+/// Longest shown name, in bytes.
 pub const NAME_BYTES: usize = 200;
-/// What a byte of text may take in the status page, which has it as markup and as JSON: `&lt;` and `\u003c`.
+/// Limit of the bytes of a text byte in the status page, which has it as markup and as JSON: `&lt;` and `\u003c`.
 const TEXT_COST: usize = 10;
-/// What a cell may take there: twice twenty digits, the name of its column, and markup. ShownTimes have six numbers.
+/// Limit of the bytes of a cell there: twice twenty digits, the name of its column, and markup. Times have six numbers.
 const CELL_COST: usize = 80;
 const TIMES_COST: usize = 220;
-/// What each count of a histogram may take.
+/// Limit of the bytes of each count of a histogram.
 const COUNT_COST: usize = 21;
 
-/// A table. Its rows stand elsewhere in the JSON.
+/// Table. Its rows are elsewhere in the JSON.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownTable {
-    /// Its name in the JSON.
+    /// Name in the JSON.
     pub name: Text,
-    /// Its title.
+    /// Title.
     pub title: Text,
-    /// A sentence about it.
+    /// One-sentence description.
     pub help: Text,
-    /// A sentence in place of rows.
+    /// Text shown if there are no rows.
     pub empty: Text,
-    /// Whether rows of the same name are the same of every daemon.
+    /// True if rows of the same name mean the same at every daemon.
     #[serde(default)]
     pub is_of_kinds: bool,
-    /// A sentence about the present rows.
+    /// Sentence about the current rows.
     pub note: Option<String>,
-    /// How many rows there was no room for.
+    /// Number of rows that did not fit.
     pub more: usize,
-    /// Of what time the counts and times are; nothing if of all since the start.
+    /// Period of the counts and times; None for totals since the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recent: Option<ShownRecent>,
-    /// Its columns.
+    /// Columns.
     pub columns: Vec<ColumnHead>,
-    /// Its rows, with one cell for each column.
+    /// Rows, with one cell for each column.
     #[serde(skip)]
     pub rows: Vec<Vec<ShownCell>>,
 }
 
-/// A column of a table.
+/// Column of a table.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ColumnHead {
-    /// Its name in the JSON.
+    /// Name in the JSON.
     pub name: Text,
-    /// Its title.
+    /// Title.
     pub title: Text,
-    /// A sentence about it.
+    /// One-sentence description.
     pub help: Text,
     /// Unit of its cells.
     pub unit: Text,
-    /// Whether a value only grows.
+    /// True if a value only grows.
     pub is_counter: bool,
-    /// How a page emphasises its values.
+    /// Word for the emphasis of its values on a page.
     pub emphasis: Text,
-    /// True when every row has zero or nothing there: pages leave it out.
+    /// True if every row has zero or nothing there: pages then leave out the column.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_zero: bool,
-    /// The path below which there is a page about each name.
+    /// Path of the pages about each name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<Text>,
-    /// What can be done with each key, by those who may.
+    /// Actions on each key, for viewers with permission.
     #[serde(skip_serializing_if = "<[_]>::is_empty", skip_deserializing)]
     pub actions: &'static [&'static str],
 }
 
-/// A cell of a table. Spans are seconds.
+/// Cell of a table. Spans are in seconds.
 #[derive(Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ShownCell {
     /// No value.
     Nothing,
-    /// Text that is safe to show.
+    /// Text, safe to show.
     Text(String),
-    /// A connection.
+    /// Connection.
     Client(ShownClient),
-    /// A number.
+    /// Number.
     Number(u64),
     /// Seconds.
     Seconds(f64),
-    /// Quantiles of times.
+    /// Quantiles of durations.
     Times(ShownTimes),
 }
 
-/// A connection.
+/// Connection.
 #[derive(Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct ShownClient {
-    /// The address of its peer.
+    /// Address of the peer.
     pub address: String,
-    /// Where there is a page about it, below the path of its column.
+    /// Path of the page about it, below the path of its column.
     #[serde(skip)]
     pub key: String,
 }
 
-/// How long something took: the half of all times is no longer than `p50`. Null without times.
+/// Quantiles of durations; null without durations.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownTimes {
-    /// The median in seconds.
+    /// Median in seconds: half of the durations are not longer.
     pub p50: Option<f64>,
-    /// The 99th percentile in seconds.
+    /// 99th percentile in seconds.
     pub p99: Option<f64>,
-    /// Whether it was longer than that, and nobody knows how long.
+    /// True if the median is beyond the largest value that the histogram can record.
     pub p50_is_over: bool,
-    /// The same of `p99`.
+    /// The same for `p99`.
     pub p99_is_over: bool,
-    /// All of them, for those who add up what several daemons tell.
+    /// All counts, for merging the reports of several daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all: Option<Histogram>,
 }
 
 impl ShownTable {
-    /// Returns what is shown of a table, with as many rows as there may be.
+    /// Returns as many rows of a table as there is room for.
     pub fn of(table: &Table, room: Room, recent: Option<ShownRecent>) -> ShownTable {
         let info = table.info;
         let shown = table.rows.iter().take(room.rows);
@@ -140,16 +140,16 @@ impl ShownTable {
         }
     }
 
-    /// Returns what each row may take in the status page, in bytes.
+    /// Returns the largest possible size of each row in the status page, in bytes.
     pub fn costs(&self) -> Vec<usize> {
         self.rows.iter().map(|row| row.iter().map(ShownCell::cost).sum()).collect()
     }
 
-    /// Leaves only so many rows.
+    /// Keeps only the first `rows` rows.
     pub fn cut(&mut self, rows: usize) {
         self.more += self.rows.len().saturating_sub(rows);
         self.rows.truncate(rows);
-        // The name and the first figure are always there.
+        // The name and the first figure are always shown.
         let first = self.columns.iter().position(|column| !column.is_text()).unwrap_or(0);
         for (n, column) in self.columns.iter_mut().enumerate() {
             let is_zero =
@@ -158,7 +158,7 @@ impl ShownTable {
         }
     }
 
-    /// Leaves of times only what is shown.
+    /// Removes the full counts of durations, which are not shown.
     pub fn forget_all_times(&mut self) {
         for cell in self.rows.iter_mut().flatten() {
             if let ShownCell::Times(times) = cell {
@@ -167,7 +167,7 @@ impl ShownTable {
         }
     }
 
-    /// Returns the rows as objects, whose members are the columns.
+    /// Returns the rows as objects with a member for each column.
     pub fn rows_by_column(&self) -> Vec<impl Serialize> {
         self.rows.iter().map(|cells| RowByColumn { columns: &self.columns, cells }).collect()
     }
@@ -177,7 +177,7 @@ impl ColumnHead {
     fn of(column: &Column) -> ColumnHead {
         let unit = match column.unit {
             ColumnUnit::Name | ColumnUnit::Linked(_) => "name",
-            ColumnUnit::Key(_) => "key",
+            ColumnUnit::Key(..) => "key",
             ColumnUnit::Address | ColumnUnit::Client(_) => "address",
             ColumnUnit::Text => "text",
             ColumnUnit::Level | ColumnUnit::Count => "number",
@@ -188,7 +188,7 @@ impl ColumnHead {
         let Column { name, title, help, emphasis, .. } = *column;
         let (link, actions): (_, &[_]) = match column.unit {
             ColumnUnit::Linked(path) | ColumnUnit::Client(path) => (Some(path), &[]),
-            ColumnUnit::Key(actions) => (None, actions),
+            ColumnUnit::Key(path, actions) => (Some(path), actions),
             _ => (None, &[]),
         };
         ColumnHead {
@@ -206,7 +206,7 @@ impl ColumnHead {
 }
 
 impl ShownCell {
-    /// Returns whether it is zero, or says nothing.
+    /// Returns true if it is zero or empty.
     pub fn is_zero(&self) -> bool {
         match self {
             ShownCell::Nothing | ShownCell::Number(0) => true,
@@ -234,7 +234,7 @@ impl ShownCell {
         }
     }
 
-    /// Returns how many bytes it takes in the status page, at most.
+    /// Returns the largest possible size in the status page, in bytes.
     fn cost(&self) -> usize {
         match self {
             ShownCell::Text(text) => CELL_COST + TEXT_COST * text.len(),
@@ -278,21 +278,21 @@ impl Serialize for RowByColumn<'_> {
     }
 }
 
-/// Returns what stands for a connection in the paths of pages: its peer's address, which no two have at a time, and by which
-/// number it is found.
+/// Returns the key of a connection in the paths of pages: its peer's address, unique at any time, and the index by
+/// which it is found.
 pub fn client_key(address: &str, conn: ConnId) -> String {
     format!("{address}@{}", conn.index())
 }
 
-/// Returns the connection that such a key names; None if it is gone, or this is no such key.
+/// Returns the connection with this key; None if it is gone or the key is invalid.
 pub fn client_of(key: &str, peers: &dyn Peers) -> Option<ConnId> {
     let (address, number) = key.rsplit_once('@')?;
-    // Lossless: an id has no more bits.
+    // Lossless: an id has at most 32 bits.
     let conn = ConnId::from_index(number.parse::<u32>().ok()? as usize);
     (peers.peer(conn) == address).then_some(conn)
 }
 
-/// Returns the word for it in the JSON.
+/// Returns the word for an emphasis in the JSON.
 pub fn word_of(emphasis: Emphasis) -> &'static str {
     match emphasis {
         Emphasis::None => "none",

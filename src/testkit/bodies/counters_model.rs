@@ -6,15 +6,15 @@ use crate::twin::{Action, Twin};
 
 const NAMES: [&[u8]; 3] = [b"k", b"l", b"conflicts"];
 const NUMBERS: [u32; 6] = [1, 2, 3, 0, 0x8000_0000, 0xffff_ffff];
-/// How often bytes are repeated in one go. The last is more requests than a turn takes, more bytes than one read, and with
-/// Stats or Dump more output than may stay unsent.
+/// Number of repetitions of the bytes in one go. The last is more requests than a turn takes, more bytes than one read,
+/// and with Stats or Dump more output than may stay unsent.
 const TIMES: [usize; 4] = [1, 1, 40, 700];
-/// Bodies about as long as what is kept of them, as what is read at once, and as what is allowed.
+/// Lengths of bodies: about the length that is kept of a body, the length of one read, and the maximum length.
 const LENGTHS: [usize; 6] = [65_545, 65_546, 131_080, 200_000, 1 << 20, (1 << 20) + 1];
-/// Time does not jump farther: a hundred intervals.
+/// Longest jump of time: a hundred intervals.
 const FAR_US: u64 = 1_000_000_000;
 
-/// Does to both what the input says.
+/// Applies the input to the daemon and to the model.
 pub fn run(data: &[u8]) {
     let mut choices = Choices::new(data);
     let max_memory = choices.pick(&[1 << 30, 200, 300]);
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
         }
         _ => some_bytes(turn, choices),
     });
-    // Whoever does not read is given up after some seconds, and counters stay until their interval is over.
+    // Clients that do not read are disconnected after some seconds, and counters stay until their interval is over.
     twin.act(Action::Pass(20_000_000));
     assert!(twin.is_empty(), "something is left of somebody");
 }

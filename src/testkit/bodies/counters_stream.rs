@@ -7,10 +7,10 @@ use poolcounter_counters::CountersSettings;
 use poolcounter_service::container::AllSettings;
 
 const INTERVAL: Span = Span::from_secs(10);
-/// Time does not jump farther: a hundred intervals.
+/// Longest jump of time: a hundred intervals.
 const FAR_US: u64 = 1_000_000_000;
 
-/// Several clients as the input says, and then the input as what one client says.
+/// Plays the input by several clients, and then sends it as the bytes of a single client.
 pub fn run(data: &[u8]) {
     begin(data);
     converse_all(&mut Choices::new(data));
@@ -26,12 +26,12 @@ fn new_world() -> World {
 fn converse_all(choices: &mut Choices<'_>) {
     let mut world = new_world();
     converse(&mut world, "counters", FAR_US, choices, some_bytes);
-    // Whoever does not read is given up after some seconds, and counters stay until their interval is over.
+    // Clients that do not read are disconnected after some seconds, and counters stay until their interval is over.
     world.advance(INTERVAL + INTERVAL);
     assert!(world.is_empty(), "something is left of somebody");
 }
 
-/// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
+/// Returns the output to one client that sends chunks of some sizes, and takes `room` more bytes after each.
 fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> Vec<u8> {
     let mut world = new_world();
     let client = world.connect_to("counters");
@@ -41,7 +41,7 @@ fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) ->
     without_chance(world.take_received(client))
 }
 
-/// How many names were compared in vain is a matter of chance.
+/// Masks the number of name conflicts in Stats replies, which is random.
 fn without_chance(mut bytes: Vec<u8>) -> Vec<u8> {
     const ITEM: &[u8] = b"\0\x01conflicts";
     for at in ITEM.len()..bytes.len() {

@@ -5,7 +5,7 @@ use poolcounter_protocol::counters::wire::{
     CounterRequest, FIELDS_BYTES, HEADER_BYTES, Header, MAX_BODY_BYTES, Malformed, write_malformed,
 };
 
-/// Reads everything as frames, and looks at what comes out.
+/// Reads everything as frames, and checks the results.
 pub fn run(data: &[u8]) {
     let mut rest = data;
     while let Some(header) = Header::parse(rest) {
@@ -66,7 +66,7 @@ fn read<'a>(head: &[u8], header: &Header, body: &'a [u8]) -> Result<CounterReque
     request.filter(makes_sense).ok_or(Malformed::Invalid)
 }
 
-/// A length of two bytes, and as many bytes.
+/// Returns a name at this place: a length of two bytes, and as many bytes.
 fn name_at(body: &[u8], at: usize) -> Option<&[u8]> {
     let len = number(body.get(at..at + 2)?) as usize;
     body.get(at + 2..at + 2 + len).filter(|name| !name.is_empty())

@@ -1,4 +1,4 @@
-//! Answers of a hostile daemon among those whose pages are shown as one.
+//! Replies of a hostile daemon among those that are merged into one page.
 
 use super::{Choices, begin};
 use crate::world::World;
@@ -9,14 +9,14 @@ use poolcounter_service::container::AllSettings;
 use poolcounter_service::output::MAX_BYTES;
 use std::cell::OnceCell;
 
-/// What can be asked for, and what a daemon is asked then.
+/// Paths of the page, each with the path that is requested from the daemons.
 const PATHS: [(&str, &str); 4] = [
     ("/", "/status.json?range=1m&times=all"),
     ("/pools/key/k", "/pools/key/k.json?range=1m&times=all"),
     ("/jobs/matrix", "/jobs/matrix.json?range=1m&times=all"),
     ("/pools/key/none", "/pools/key/none.json?range=1m&times=all"),
 ];
-/// What may stand in the place of a value, besides what the input has.
+/// Values that replace others in a reply, besides parts of the input.
 const VALUES: [&str; 16] = [
     "null",
     "true",
@@ -35,20 +35,20 @@ const VALUES: [&str; 16] = [
     "\"seconds\"",
     "\"\\\"'&\\n\"",
 ];
-/// Characters that none of the pages may have as they are.
+/// Characters that no page may contain unescaped.
 const HIDDEN: [char; 6] = ['\u{0}', '\u{1b}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{200b}'];
 
 thread_local! {
-    /// What a daemon with clients of every service answers.
+    /// Replies of a daemon with clients of every service.
     static SOUND: OnceCell<[Vec<u8>; PATHS.len()]> = const { OnceCell::new() };
 }
 
-/// What is shown at a path when daemons give these answers.
+/// Returns the pages of a path for these replies of daemons.
 fn shown(path: &str, answers: &[&[u8]]) -> Option<[String; 3]> {
     fleet::shown(path, &SERVICES.iter().map(|info| info.name).collect::<Vec<_>>(), answers)
 }
 
-/// Shows the pages of three daemons: a sound one, one that answers what the input makes of that, and a sound one again.
+/// Shows the pages of three daemons: a sound one, one whose reply is changed by the input, and a sound one again.
 pub fn run(data: &[u8]) {
     SOUND.with(|sound| {
         let sound = sound.get_or_init(answers);
@@ -87,7 +87,7 @@ fn rest<'a>(choices: &mut Choices<'a>) -> &'a [u8] {
     choices.bytes(usize::MAX)
 }
 
-/// Puts other values in some places of an answer, or bytes of the input anywhere.
+/// Puts other values in some places of a reply, or bytes of the input anywhere.
 fn changed(good: &[u8], choices: &mut Choices<'_>) -> Vec<u8> {
     let mut answer = good.to_vec();
     while !choices.is_empty() {
@@ -113,7 +113,7 @@ fn changed(good: &[u8], choices: &mut Choices<'_>) -> Vec<u8> {
     answer
 }
 
-/// Asks a daemon with some clients of every service for everything.
+/// Returns the replies of a daemon with some clients of every service, one per path.
 fn answers() -> [Vec<u8>; PATHS.len()] {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     world.begin().expect("nothing is kept anywhere");

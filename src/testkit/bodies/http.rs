@@ -1,4 +1,4 @@
-//! Streams of bytes through the HTTP service, cut into chunks: what is answered depends on the bytes alone.
+//! Streams of bytes through the HTTP service, cut into chunks: the responses depend on the bytes alone.
 
 use super::begin;
 use crate::world::World;
@@ -8,7 +8,7 @@ use poolcounter_http::host::Hosts;
 use poolcounter_http::wire::{AfterResponse, HttpRequest, MAX_HEAD, MAX_REQUEST, Method, Parsed, parse};
 use poolcounter_service::container::AllSettings;
 
-/// What the requests of the corpus call the server.
+/// Host name of the server in the requests of the corpus.
 const HOST: &str = "a";
 
 /// Reads the input as requests, then sends it whole, and then in chunks to a client that reads slowly.
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
     converse(data, &answers, move || sizes.next().unwrap_or(1), 700 * (data.len() % 8));
 }
 
-/// The status of each answer, and whether the request was one for the head alone.
+/// Returns the status of each response, and whether its request was a HEAD.
 fn expected(data: &[u8]) -> Vec<(u16, bool)> {
     let mut answers = Vec::new();
     let mut rest = data;
@@ -71,14 +71,14 @@ fn converse(data: &[u8], answers: &[(u16, bool)], sizes: impl FnMut() -> usize, 
     let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(settings));
     let client = world.connect_to("http");
     world.send_in_chunks(client, data, sizes, room);
-    // Whoever does not read has some seconds; this one does.
+    // Clients that do not read are disconnected after some seconds; this one reads.
     world.advance(Span::from_secs(6));
     let received = world.take_received(client);
     assert!(world.is_empty(), "something is left of somebody");
     check(&received, answers);
 }
 
-/// The answers are those expected, each as long as it says, and there is nothing else.
+/// Checks that the responses are those expected, each as long as it says, and that nothing else follows.
 fn check(mut received: &[u8], answers: &[(u16, bool)]) {
     for (number, (status, is_head)) in answers.iter().enumerate() {
         let end = received.windows(4).position(|bytes| bytes == b"\r\n\r\n");

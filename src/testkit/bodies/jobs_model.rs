@@ -6,22 +6,22 @@ use crate::jobs_twin::JobsTwin;
 use std::collections::BTreeMap;
 
 const CONNS: usize = 5;
-/// More would not have a millisecond each.
+/// Bound of the steps of one input, for which a millisecond each is left.
 const MOST_STEPS: usize = 150;
 const TUBES: [&str; 6] = ["default", "a/x", "a/y", "b/x", "b/y/z", "c"];
 const PATTERNS: [&str; 8] = ["*/*", "a/*", "*/x", "*", "a/x", "b/y/*", "c", "a/y"];
 const SPANS: [u64; 10] = [0, 0, 1, 1, 2, 3, 5, 70, 1_000, 2_500_000];
 
-/// Does to both what the input says.
+/// Applies the input to the service and to the model.
 pub fn run(data: &[u8]) {
     play(data, "the input above shows this".into());
 }
 
-/// The same, and returns how often what was told.
+/// Plays the input, and returns the number of replies of each kind.
 pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
     let mut choices = Choices::new(data);
     let commits = choices.pick(&[Commits::AtOnce, Commits::Later, Commits::Never]);
-    // Some inputs are of few kinds of requests, so that these come together.
+    // Some inputs have few kinds of requests, so that these occur together.
     let kinds = u64::from(choices.byte()) << 32 | choices.number();
     let mut twin = JobsTwin::new(CONNS, commits, u64::from(choices.byte()), replay);
     for _ in 0..MOST_STEPS {
@@ -52,7 +52,7 @@ pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
     std::mem::take(&mut twin.tally)
 }
 
-/// What goes through tubes in an order that is not said, and that somebody may see, is not asked for.
+/// Sends a request, unless it goes through several tubes in an unspecified order that waiting connections would reveal.
 fn say(twin: &mut JobsTwin, conn: usize, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     if !matches!(words[0], "pause-all" | "limit" | "kick-all") || twin.is_ordered(words[1]) {
@@ -60,7 +60,7 @@ fn say(twin: &mut JobsTwin, conn: usize, line: &str) {
     }
 }
 
-/// A request as the bytes choose it, by who was given that job last.
+/// Returns the request that the bytes choose, for a connection that was given the job `held` last.
 #[allow(dead_code, reason = "the test of a slow store says such things")]
 pub fn any_line(data: &[u8], held: u64) -> String {
     let mut choices = Choices::new(data);
@@ -104,7 +104,7 @@ fn line(choices: &mut Choices<'_>, kind: u8, held: u64) -> String {
         33 => choices.pick(&["dead-letter a/*", "identify me", "identify you", "undrain", "undrain", "drain"]).into(),
         34 => format!("root {tube} S {few}"),
         35 => format!("clear {pattern}{}", choices.pick(&["", " ready", " delayed", " buried"])),
-        36 => format!("kick-all {pattern}"),
+        36 => format!("kick-all {pattern}{}", choices.pick(&["", " delayed", " buried"])),
         _ => query(choices, tube, id),
     }
 }

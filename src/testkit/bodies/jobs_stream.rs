@@ -6,10 +6,10 @@ use poolcounter_core::time::Span;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_service::container::AllSettings;
 
-/// Time does not jump farther: a quarter of an hour.
+/// Longest jump of time: a quarter of an hour.
 const FAR_US: u64 = 1_000_000_000;
 
-/// Several clients as the input says, and then the input as what one client says.
+/// Plays the input by several clients, and then sends it as the bytes of a single client.
 pub fn run(data: &[u8]) {
     begin(data);
     converse_all(&mut Choices::new(data));
@@ -34,7 +34,7 @@ fn converse_all(choices: &mut Choices<'_>) {
     end(&mut world);
 }
 
-/// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
+/// Returns the output to one client that sends chunks of some sizes, and takes `room` more bytes after each.
 fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> Vec<u8> {
     let mut world = new_world();
     let client = world.connect_to("jobs");
@@ -45,7 +45,8 @@ fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) ->
     without_chance(&received)
 }
 
-/// Who does not read is given up after some seconds. Jobs stay until they are cleared, settings for good.
+/// Ends the conversation. Clients that do not read are disconnected after some seconds; jobs stay until they are
+/// cleared, settings for good.
 fn end(world: &mut World) {
     world.advance(Span::from_secs(60));
     let client = world.connect_to("jobs");
@@ -61,7 +62,7 @@ fn end(world: &mut World) {
     assert!(world.is_empty(), "something is left of somebody");
 }
 
-/// Processor time and the process are not a matter of what is said.
+/// Removes the lines that depend on processor time and on the process.
 fn without_chance(bytes: &[u8]) -> Vec<u8> {
     let is_chance =
         |line: &&[u8]| [&b"rusage-"[..], b"pid: ", b"id: ", b"OK "].iter().any(|word| line.starts_with(word));

@@ -1,5 +1,5 @@
-//! Raw bytes into the parser of the jobs protocol: whatever is read is within its bounds, and a line is read alike however it
-//! comes.
+//! Raw bytes into the parser of the jobs protocol: parsed values stay within their bounds, and a line is parsed alike
+//! in whatever pieces it arrives.
 
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_jobs::state::{JobState, LimitOf, Reserve};
@@ -33,7 +33,7 @@ fn look_at(line: &[u8]) {
 
 fn look_at_request(request: &Request<'_>) {
     match request {
-        Request::Use(name) | Request::StatsTube(name) | Request::Root(name, ..) => {
+        Request::Use(name) | Request::StatsTube(name) | Request::Dropped(name) | Request::Root(name, ..) => {
             assert!((1..=200).contains(&name.bytes().len()) && !name.bytes().contains(&b'*'));
         }
         Request::Watch(pattern, weight) => {
@@ -51,7 +51,7 @@ fn look_at_request(request: &Request<'_>) {
     }
 }
 
-/// What comes out of a stream in pieces, as text. Between pieces another process goes on with it.
+/// Returns the items of a stream in pieces, as text. The stream is saved and restored between pieces.
 fn items(data: &[u8], piece: usize) -> Vec<String> {
     let mut stream = Stream::default();
     let (mut buffer, mut items) = (Vec::new(), Vec::new());
@@ -64,7 +64,7 @@ fn items(data: &[u8], piece: usize) -> Vec<String> {
             let has_ended = told.as_deref() == Some("Quit");
             items.extend(told);
             if has_ended {
-                // The connection is closed, whatever follows.
+                // The connection is closed; the rest is ignored.
                 return items;
             }
             buffer.drain(..consumed);

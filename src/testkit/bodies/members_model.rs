@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 const CLIENTS: usize = 5;
 const MEMBERS: [&str; 5] = ["m1", "m2", "m3", "m4", "m5"];
-/// No start produces these.
+/// Names of fixed members, which no start produces.
 const FIXED: [&str; 2] = ["f1", "f2"];
-/// Spans are odd, so that few things are due at once.
+/// Spans of time, odd so that few things are due at once.
 const SPANS_MS: [u64; 8] = [7, 61, 173, 509, 1_013, 3_011, 7_001, 60_013];
 const TIMEOUTS: [&str; 7] = ["", "", "0", "0.211", "2.003", "9.001", "101.009"];
-/// What a pool may have beside what is usual; at most one of each line.
+/// Traits of a pool that differ from the defaults; at most one of each line.
 const TRAITS: [&[&str]; 12] = [
     &["", " order=fifo"],
     &["", " queue=1", " queue=0"],
@@ -26,7 +26,7 @@ const TRAITS: [&[&str]; 12] = [
     &["", " on_loss=ok", " on_loss=ok loss_delay=0.727"],
     &["", " repair_after=1.301"],
 ];
-/// What may not come together with another of these.
+/// Traits that exclude each other.
 const CARE: [&str; 6] = [
     "",
     " max_lifetime=4.007",
@@ -36,12 +36,12 @@ const CARE: [&str; 6] = [
     " provider_grace=2.417",
 ];
 
-/// Does to both what the input says.
+/// Applies the input to the service and to the model.
 pub fn run(data: &[u8]) {
     play(data, "the input above shows this".into());
 }
 
-/// The same, and returns how often what was told.
+/// Plays the input, and returns the number of replies of each kind.
 pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
     let mut choices = Choices::new(data);
     let mut twin = MembersTwin::new(replay);
@@ -68,8 +68,8 @@ pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
             _ => {
                 let line = line(&mut choices, &mut twin, slots[slot]);
                 twin.say(slots[slot], &line);
-                if line == "BYE" {
-                    slots[slot] = twin.connect();
+                for slot in &mut slots {
+                    *slot = twin.connected(*slot);
                 }
             }
         }
@@ -84,7 +84,7 @@ pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
 fn traits(choices: &mut Choices<'_>) -> String {
     let mut text: String = choices.pick(&CARE).into();
     for of in TRAITS {
-        // Half of all pools are usual in this respect.
+        // Half of all pools keep the default of this trait.
         if choices.byte().is_multiple_of(2) {
             text += choices.pick(of);
         }
@@ -106,7 +106,11 @@ fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> Str
         2 if choices.byte().is_multiple_of(8) => format!("RMPOOL {pool}{}", choices.pick(&["", " GRACEFUL"])),
         2 if choices.byte().is_multiple_of(16) => format!("RMGROUP {}", choices.pick(&["g", "g GRACEFUL", "none"])),
         2 => format!("POOL {pool} 1 3 group=g"),
-        3 | 4 => format!("PROVIDE {pool}{}", choices.pick(&["", "", " 1", " 2", " 0"])),
+        3 | 4 => {
+            let (capacity, session) =
+                (choices.pick(&["", "", " 1", " 2", " 0"]), choices.pick(&["", " session=s", " session=t"]));
+            format!("PROVIDE {pool}{capacity}{session}")
+        }
         5 => format!("CLEAN {pool}"),
         6 | 7 => format!("OFFER {pool} {member}"),
         8 => format!("WITHDRAW {pool} {member}{}", choices.pick(&["", " NOW"])),
@@ -119,25 +123,30 @@ fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> Str
         16 => format!("RENEW ${} {}", 1 + choices.byte() % 4, choices.pick(&["1.709", "30.011"])),
         17 => format!("RETURN ${}{}", 1 + choices.byte() % 4, choices.pick(&["", " FAIL"])),
         18 => choices.pick(&["CANCEL", "IDENTIFY me", "BYE"]).into(),
+        // The model knows one that waits for a group, while no other does.
+        19 if choices.byte().is_multiple_of(2) && !twin.waits().0 => {
+            format!("TAKEGROUP g {}", choices.pick(&["2.003", "9.001", "101.009"]))
+        }
         19 => format!("TAKEGROUP g 0{}", choices.pick(&["", " n=1", " n=2"])),
         20..=23 => format!("RETURN {}{}", lease(choices, twin, Some(client)), choices.pick(&["", "", " OK", " FAIL"])),
         _ => {
             let options = ["", "", "", "", " n=1", " n=2", " n=3", " pri=0", " pri=9", " lease=3.313"];
             let option = choices.pick(&options);
             let named = if choices.byte().is_multiple_of(8) { format!(" member={fixed}") } else { option.into() };
-            format!("TAKE {pool} {}{named}", choices.pick(&TIMEOUTS)).replace("  ", " ").trim_end().into()
+            let timeout = if twin.waits().1 { "0" } else { choices.pick(&TIMEOUTS) };
+            format!("TAKE {pool} {timeout}{named}").replace("  ", " ").trim_end().into()
         }
     }
 }
 
-/// Mostly one that the client was given lately.
+/// Returns the number of a lease, mostly of one that the client was given lately.
 fn lease(choices: &mut Choices<'_>, twin: &MembersTwin, client: Option<usize>) -> u64 {
     let is_known = |(of, ..): &&(usize, u64, Option<usize>)| client.is_none_or(|client| client == *of);
     let lately: Vec<u64> = twin.leases.iter().rev().filter(is_known).take(4).map(|(_, number, _)| *number).collect();
     if lately.is_empty() { 1 } else { choices.pick(&lately) }
 }
 
-/// Mostly what is expected of a provider.
+/// Returns a line of a provider, mostly the expected one.
 fn answer(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> Option<String> {
     let asked = twin.asked.get_mut(&client).filter(|asked| !asked.is_empty())?;
     let line = asked.swap_remove(usize::from(choices.byte()) % asked.len());

@@ -7,10 +7,10 @@ use poolcounter_counters::CountersSettings;
 use poolcounter_members::MembersSettings;
 use poolcounter_service::container::AllSettings;
 
-/// Time does not jump farther: culling goes on as long as time does.
+/// Longest jump of time: culling goes on as long as time does.
 const FAR_US: u64 = 100_000_000;
 
-/// Several clients as the input says, and then the input as what one client says.
+/// Plays the input by several clients, and then sends it as the bytes of a single client.
 pub fn run(data: &[u8]) {
     begin(data);
     converse_all(&mut Choices::new(data));
@@ -26,12 +26,12 @@ fn world() -> World {
 fn converse_all(choices: &mut Choices<'_>) {
     let mut world = world();
     converse(&mut world, "members", FAR_US, choices, some_bytes);
-    // Whoever does not read is given up after some seconds.
+    // Clients that do not read are disconnected after some seconds.
     world.advance(Span::from_secs(6));
     assert!(world.is_empty(), "something is left of somebody");
 }
 
-/// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
+/// Returns the output to one client that sends chunks of some sizes, and takes `room` more bytes after each.
 fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> Vec<u8> {
     let mut world = world();
     let client = world.connect_to("members");

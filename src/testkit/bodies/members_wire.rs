@@ -3,14 +3,14 @@
 use poolcounter_members::state::{Attributes, Request, Take};
 use poolcounter_protocol::members::wire::{ATTRIBUTE_BYTES, LONGEST_NAME, Line, MOST_ATTRIBUTES, Query, parse};
 
-/// Reads everything as lines, and looks at what comes out.
+/// Reads everything as lines, and checks the results.
 pub fn run(data: &[u8]) {
     data.split(|byte| *byte == b'\n').for_each(look_at);
 }
 
 fn look_at(line: &[u8]) {
     let parsed = parse(line);
-    // One space separates as well as several, and none matters at the end, but for texts that are for people.
+    // One space separates as well as several, and trailing spaces are ignored, except in free texts.
     let mut wide = line.split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"   "[..]);
     wide.push(b' ');
     let is_for_people = [&b"FAILED"[..], b"HOLD", b"TAKEBACK"].iter().any(|command| line.starts_with(command));

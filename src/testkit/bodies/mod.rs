@@ -1,4 +1,4 @@
-//! One body per target, and how they read their input.
+//! One body per fuzz target, and the reading of choices from their input.
 
 pub mod counters_model;
 pub mod counters_stream;
@@ -23,53 +23,54 @@ use crate::world::World;
 use poolcounter_core::count::begin_near_the_end;
 use poolcounter_core::time::Span;
 
-/// How many clients there are at a time.
+/// Number of clients at a time.
 const CLIENTS: usize = 4;
 
-/// Reads choices from the fuzzer's bytes. When these are used up, everything is zero.
+/// Choices read from the fuzzer's bytes. After the last byte, everything is zero.
 pub struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {
-    /// The choices in these bytes.
+    /// Returns the choices in these bytes.
     pub fn new(data: &'a [u8]) -> Self {
         Choices(data)
     }
 
-    /// Whether all bytes are used up.
+    /// Returns whether all bytes are used up.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next byte.
+    /// Returns the next byte.
     pub fn byte(&mut self) -> u8 {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    /// The next bytes, or as many as there are.
+    /// Returns the next bytes, or as many as there are.
     pub fn bytes(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// A number from any range: a mantissa of one byte, and its shift in another.
+    /// Returns a number from any range: a mantissa of one byte, and its shift in another.
     pub fn number(&mut self) -> u64 {
         u64::from(self.byte()) << (self.byte() % 56)
     }
 
-    /// One of some things.
+    /// Returns one of these things.
     pub fn pick<T: Copy>(&mut self, things: &[T]) -> T {
         things[usize::from(self.byte()) % things.len()]
     }
 }
 
-/// Has all that is counted begin near its end for every other length of the input.
+/// Starts all counters near their overflow for every other length of the input.
 fn begin(data: &[u8]) {
     begin_near_the_end(data.len() % 2 == 1);
 }
 
-/// However a stream is cut, however slowly the replies are read, and whether the end comes with the last bytes or later:
-/// the replies are the same. `converse` sends it in chunks of some sizes, and takes so many bytes after each.
+/// Checks that the replies do not depend on the cuts of the stream, on the speed at which they are read, and on whether
+/// the end comes with the last bytes or later. `converse` sends the stream in chunks of some sizes, and takes `room`
+/// more bytes after each.
 fn assert_same_when_cut(data: &[u8], converse: impl Fn(&[u8], &mut dyn FnMut() -> usize, usize) -> Vec<u8>) {
     let whole = converse(data, &mut || usize::MAX, usize::MAX).escape_ascii().to_string();
     for room in [usize::MAX, data.len() % 32] {
@@ -79,8 +80,8 @@ fn assert_same_when_cut(data: &[u8], converse: impl Fn(&[u8], &mut dyn FnMut() -
     }
 }
 
-/// Has clients of a service do in the world what the input says, and leave at its end. `say` returns what one says in a turn that is
-/// its own; time does not jump farther than `far_us`.
+/// Plays the input by clients of a service in the world, and disconnects them at its end. `say` returns the bytes that
+/// a client sends in its turn; time does not jump farther than `far_us`.
 fn converse(
     world: &mut World,
     service: &str,
@@ -117,14 +118,14 @@ fn converse(
     clients.iter().for_each(|client| world.finish(*client));
 }
 
-/// Some of the input, for what a client says.
+/// Returns some bytes of the input, for a client to send.
 fn some_bytes(_: u8, choices: &mut Choices<'_>) -> Vec<u8> {
     let len = usize::from(choices.byte());
     choices.bytes(len).into()
 }
 
-/// Has clients of a service do what the input says, to the daemon and to its model, and leave at its end. `say` returns what one says
-/// in a turn that is its own; time does not jump farther than `far_us`.
+/// Plays the input by clients of a service, in the daemon and in its model, and disconnects them at its end. `say`
+/// returns the bytes that a client sends in its turn; time does not jump farther than `far_us`.
 fn act(
     twin: &mut Twin,
     service: Service,

@@ -9,13 +9,13 @@ const NUMBERS: [&str; 5] = ["1", "2", "3", "0", "4294967296"];
 const TIMEOUTS: [&str; 6] = ["", "0", "0.001", "1", "2.5", "60"];
 const HOLDS: [&str; 4] = ["", "", " hold=1", " hold=0.002"];
 const STATS: [&str; 4] = ["", " TYPES", " waiting_workers", " nothing"];
-/// How often bytes are repeated in one go. The last is more lines than a turn takes, more bytes than one read, and with
-/// `STATS` more output than may stay unsent.
+/// Number of repetitions of the bytes in one go. The last is more lines than a turn takes, more bytes than one read,
+/// and with `STATS` more output than may stay unsent.
 const TIMES: [usize; 4] = [1, 1, 40, 700];
-/// Time does not jump farther: a month.
+/// Longest jump of time: a month.
 const FAR_US: u64 = 30 * 86_400_000_000;
 
-/// Does to both what the input says.
+/// Applies the input to the daemon and to the model.
 pub fn run(data: &[u8]) {
     let mut choices = Choices::new(data);
     let limits = Limits {
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
         7 => format!("STATS{}\n", choices.pick(&STATS)).into_bytes(),
         _ => some_bytes(turn, choices).repeat(TIMES[usize::from(turn) / CLIENTS % TIMES.len()]),
     });
-    // Whoever does not read is given up after some seconds.
+    // Clients that do not read are disconnected after some seconds.
     twin.act(Action::Pass(6_000_000));
     assert!(twin.is_empty(), "something is left of somebody");
 }

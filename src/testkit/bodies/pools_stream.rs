@@ -5,7 +5,7 @@ use crate::world::World;
 use poolcounter_core::time::Span;
 use poolcounter_pools::PoolsSettings;
 
-/// Several clients as the input says, and then the input as what one client says.
+/// Plays the input by several clients, and then sends it as the bytes of a single client.
 pub fn run(data: &[u8]) {
     begin(data);
     converse_all(&mut Choices::new(data));
@@ -15,12 +15,12 @@ pub fn run(data: &[u8]) {
 fn converse_all(choices: &mut Choices<'_>) {
     let mut world = World::new(PoolsSettings { max_line: 64, ..PoolsSettings::default() });
     converse(&mut world, "pools", u64::MAX, choices, some_bytes);
-    // Whoever does not read is given up after some seconds.
+    // Clients that do not read are disconnected after some seconds.
     world.advance(Span::from_secs(6));
     assert!(world.is_empty(), "something is left of somebody");
 }
 
-/// What one client receives that sends chunks of some sizes, and takes so many bytes after each.
+/// Returns the output to one client that sends chunks of some sizes, and takes `room` more bytes after each.
 fn converse_alone(data: &[u8], sizes: &mut dyn FnMut() -> usize, room: usize) -> Vec<u8> {
     let mut world = World::new(PoolsSettings { max_line: 64, ..PoolsSettings::default() });
     let client = world.connect();

@@ -8,10 +8,10 @@ use poolcounter_protocol::line::{Line, first_line};
 use poolcounter_protocol::pools::stats::PoolStat;
 use poolcounter_protocol::pools::wire::{PoolRequest, StatsQuery, parse};
 
-/// The longest line that is tried.
+/// Length of the longest line that is tried, in bytes.
 const MAX_LINE: usize = 100;
 
-/// Reads everything as lines, and looks at what comes out.
+/// Reads everything as lines, and checks the results.
 pub fn run(data: &[u8]) {
     let mut rest = data;
     loop {
@@ -43,7 +43,7 @@ fn look_at(line: &[u8]) {
         assert!(!acquire.key.is_empty() && !acquire.key.iter().any(|byte| matches!(byte, 0 | b' ' | b'\n')));
         assert!(acquire.timeout <= Span::from_secs(u64::from(u32::MAX) + 1));
     }
-    // One space separates as well as several, and none matters at the end.
+    // One space separates as well as several, and trailing spaces are ignored.
     let mut wide = line.split(|byte| *byte == b' ').collect::<Vec<_>>().join(&b"   "[..]);
     wide.push(b' ');
     assert_eq!(parse(&wide), request);

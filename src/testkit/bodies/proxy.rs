@@ -1,4 +1,5 @@
-//! Raw bytes as the header of a proxy: what is read is written and read again, and neither less nor more of it changes anything.
+//! Raw bytes as the header of a proxy: a parsed header survives writing and parsing, and bytes behind it do not change
+//! it.
 
 use poolcounter_core::proxy::{Header, MAX_COMMON_NAME, MAX_HEADER};
 

@@ -12,7 +12,7 @@ const OWNER: Owner = Owner(0);
 pub fn run(data: &[u8]) {
     let mut choices = Choices::new(data);
     let mut wheel = Wheel::default();
-    // By the tick in which a timer fires, and its number.
+    // Timers by the tick in which they fire, and their number.
     let mut model: BTreeMap<(u64, usize), TimerId> = BTreeMap::new();
     let mut now = Time::START;
     let mut turned_to = 0;
@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
     assert!(wheel.is_empty() && wheel.next().is_none());
 }
 
-/// Both fire the same timers, tick by tick.
+/// Fires the due timers of both, and compares them tick by tick.
 fn fire(wheel: &mut Wheel, model: &mut BTreeMap<(u64, usize), TimerId>, now: Time) {
     let later = model.split_off(&(now.as_micros() / 1_000 + 1, 0));
     let due = std::mem::replace(model, later);

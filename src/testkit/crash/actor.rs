@@ -1,29 +1,28 @@
-//! A client of the jobs that does everything at random, but nothing that makes the order of two requests for one job matter
-//! that go out on two connections.
+//! Random client of the jobs. It avoids requests for one job on two connections if their order matters.
 
-use super::Told;
+use super::Response;
 use super::history::Found;
 use super::shape::{Place, Retry};
 use crate::random::Random;
 use std::collections::BTreeMap;
 
-/// So many are held at once at most, and so many are remembered of each kind.
+/// Bounds of the jobs that are reserved at once, and of the remembered ones of each kind.
 const MOST_HELD: usize = 4;
 const MOST_KNOWN: usize = 20;
-/// Above so many jobs of its own it rather ends some than puts more.
+/// Number of own jobs above which a client ends jobs instead of putting more.
 const ENOUGH: i32 = 30;
-/// A delay that ends after every test, in seconds. Nobody but its owner kicks such a job.
+/// Delay that ends after every test, in seconds. Only the owner of such a job kicks it.
 const LONG: u32 = 5000;
 
-/// A delay that ends later, in milliseconds, is one that is kicked by its owner only.
+/// Delay in milliseconds above which only the owner of a job kicks it.
 const SOON_MS: u64 = 60_000;
 
-/// What the client of this number says first. Its tube that is paused at times is there because it is watched.
+/// Returns the first requests of the client with this number. The watch keeps the tube alive that is paused at times.
 pub fn greeting(number: usize) -> [String; 2] {
     ["watch work/*".into(), format!("watch pause/{number}")]
 }
 
-/// Settings that are made before any actor begins, and stay: a job that fails is ready at once where nothing else is said.
+/// Settings that are made before any actor begins, and stay: elsewhere a job that fails is ready at once.
 pub const SETUP: [&str; 5] = [
     "retry work/dies 2 1 1 1",
     "dead-letter work/dies work/dead",
@@ -32,7 +31,7 @@ pub const SETUP: [&str; 5] = [
     "retry default 0 0 1 0",
 ];
 
-/// [`SETUP`], as a history knows it.
+/// Returns [`SETUP`] in the form for a history.
 pub fn retries() -> BTreeMap<String, Retry> {
     let dies = Retry { attempts: 2, seconds: 1, dead_letter: Some("work/dead".into()) };
     let stays = Retry { attempts: 2, seconds: 1, dead_letter: None };
@@ -43,7 +42,7 @@ pub fn retries() -> BTreeMap<String, Retry> {
 #[derive(Default)]
 pub struct Group {
     pub requests: Vec<Request>,
-    /// Whether they are one put-many.
+    /// True if they are one put-many.
     pub is_many: bool,
 }
 
@@ -53,30 +52,30 @@ pub struct Request {
     pub body: Option<Vec<u8>>,
 }
 
-/// What a client knows.
+/// State of a random client.
 pub struct Actor {
-    /// Its settings are those of this number.
+    /// Number of the client, which names its own settings.
     number: usize,
-    /// In how many lives there was a server before this.
+    /// Number of earlier lives of the server.
     life: usize,
     serial: u32,
     random: Random,
     held: Vec<u64>,
-    /// Jobs that it has put and that others may have had since.
+    /// Jobs that it has put, and that others may have reserved since.
     put: Vec<u64>,
-    /// Buried, or delayed for long, by this client.
+    /// Jobs that it has buried, or delayed for long.
     set_aside: Vec<u64>,
-    /// How many jobs it has put and not seen to their end.
+    /// Number of jobs that it has put and not yet ended.
     balance: i32,
 }
 
 impl Group {
-    /// Whether the client may leave without a reply. One that may have been given a job, nobody knows which, must not.
+    /// Returns whether the client may leave without a reply: not if an unknown job may have been reserved for it.
     pub fn may_be_abandoned(&self) -> bool {
         !self.requests.iter().any(|request| request.line.starts_with("reserve"))
     }
 
-    /// As it goes over the wire.
+    /// Returns the bytes on the wire.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.is_many {
@@ -95,7 +94,7 @@ impl Group {
 }
 
 impl Actor {
-    /// The client of this number, which takes care of its share of what is set aside.
+    /// Returns the client of this number, which takes over its share of the buried and long delayed jobs.
     pub fn new(number: usize, actors: usize, life: usize, seed: u64, found: &Found, now: u64) -> Actor {
         let mine = |id: u64| id % actors as u64 == number as u64;
         let is_aside = |place: Place| match place {
@@ -106,17 +105,17 @@ impl Actor {
         let jobs = found.jobs.iter().filter(|job| mine(job.id) && !job.shape.tube.starts_with("own/"));
         let set_aside = jobs.filter(|job| is_aside(job.shape.place)).map(|job| job.id).collect();
         let random = Random::new(seed ^ (number as u64) << 32 ^ (life as u64) << 48);
-        // What is there is everybody's in equal parts.
+        // Each client counts an equal share of the jobs found.
         let balance = i32::try_from(found.jobs.len() / actors).unwrap_or(i32::MAX);
         Actor { number, life, serial: 0, random, held: Vec::new(), put: Vec::new(), set_aside, balance }
     }
 
-    /// Its connection was lost, and it begins with another.
+    /// Forgets its reservations after its connection was lost.
     pub fn forget(&mut self) {
         self.held.clear();
     }
 
-    /// What it sends next.
+    /// Returns its next requests.
     pub fn speak(&mut self) -> Group {
         if !self.has_enough() && self.random.once_in(12) {
             let requests = (0..2 + self.random.below(3)).map(|_| self.put_plainly()).collect();
@@ -149,7 +148,7 @@ impl Actor {
         }
     }
 
-    /// A body that nobody else ever puts.
+    /// Returns a put with a unique body.
     fn put(&mut self, line: &str, options: &str) -> Request {
         self.serial += 1;
         let mut body = format!("{}/{}/{}", self.life, self.number, self.serial).into_bytes();
@@ -175,7 +174,7 @@ impl Actor {
         self.put(&format!("put-job {pri} 0 500"), &options)
     }
 
-    /// Ends, or gives back, a job that it holds.
+    /// Returns a request that ends or releases a reserved job.
     fn give_back(&mut self) -> Request {
         let (id, pri) = (take(&mut self.held, &mut self.random), self.random.below(9));
         match self.random.below(12) {
@@ -195,7 +194,7 @@ impl Actor {
         say(format!("{word} {id}"))
     }
 
-    /// In a tube that nobody else knows, many jobs are changed at once.
+    /// Returns a request for the client's own tube, in which many jobs change at once.
     fn keep_own_tube(&mut self) -> Request {
         let tube = format!("own/{}", self.number);
         match self.random.below(8) {
@@ -220,8 +219,8 @@ impl Actor {
         })
     }
 
-    /// It is told the reply to a request.
-    pub fn told(&mut self, request: &Request, told: &Told) {
+    /// Updates the state after the reply to a request.
+    pub fn told(&mut self, request: &Request, told: &Response) {
         let words: Vec<&str> = request.line.split(' ').collect();
         let id = words.get(1).and_then(|word| word.parse().ok()).unwrap_or(0);
         let long = LONG.to_string();
@@ -234,7 +233,7 @@ impl Actor {
             ("RELEASED", "release") if words[3] == long => self.set_aside.push(id),
             ("DELETED", _) => self.balance -= 1,
             ("CLEARED", _) => self.balance -= told.number("CLEARED").unwrap_or(0) as i32,
-            // One that failed may have moved to a tube where others find it.
+            // A failed job may have moved to a tube where others find it.
             ("BURIED", "bury") => self.set_aside.push(id),
             _ => {}
         }

@@ -1,8 +1,8 @@
-//! What clients asked and were told, in order, and whether what was found after a crash can be what remains of it: every job
-//! that was promised and not deleted exists exactly once and as it was promised to be, no job returns whose end was promised,
-//! and numbers never repeat. What was asked without a reply may have happened or not.
+//! Requests and replies of clients, in order, and a check of the jobs found after a crash: every job that was promised
+//! and not deleted exists exactly once and as promised, no job returns after its end was promised, and numbers never
+//! repeat. A request without a reply may have been served or not.
 
-use super::Told;
+use super::Response;
 mod replay;
 
 use super::shape::{Retry, Shape};
@@ -14,27 +14,27 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub struct History {
     pub(super) asked: Vec<Asked>,
     pub(super) steps: Vec<Step>,
-    /// What was found after the last crash.
+    /// State found after the last crash.
     pub(super) standing: Found,
-    /// No number up to this may be given to a new job.
+    /// Highest number so far; new jobs get higher ones.
     highest: u64,
     pub(super) retries: BTreeMap<String, Retry>,
-    /// The greatest number that anybody ever wrote for a root job: its older leaves may go at any time.
+    /// Greatest number that any client ever wrote for each root job: older leaves may disappear at any time.
     pub(super) newest: BTreeMap<String, u64>,
-    /// The leaves among the jobs that were found, each with the name of its root job's register and the number that it has.
+    /// Leaves among the jobs found, each with the name of its root job's register and its number.
     pub(super) leaves: BTreeMap<u64, (String, u64)>,
 }
 
-/// What was found by looking at everything.
+/// Jobs and settings found in a server.
 #[derive(Clone, Default, Debug)]
 pub struct Found {
     pub jobs: Vec<FoundJob>,
     pub registers: BTreeMap<String, String>,
-    /// The greatest number that the look itself was given for a job of its own.
+    /// Greatest number that the survey got for a job of its own.
     pub highest: u64,
 }
 
-/// A job as it was found.
+/// Job found in a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundJob {
     pub id: u64,
@@ -42,50 +42,50 @@ pub struct FoundJob {
     pub fixed: Fixed,
 }
 
-/// What of a job does not change.
+/// Part of a job that does not change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fixed {
-    /// No two jobs are put with the same.
+    /// Body, unique among all jobs.
     pub body: Vec<u8>,
     pub ttr: u32,
     pub key: String,
     pub group: String,
 }
 
-/// What a client asked.
+/// Request of a client.
 pub(super) struct Asked {
     pub client: usize,
     pub line: String,
     pub body: Vec<u8>,
-    /// The put-many that it is a part of.
+    /// Number of the put-many that it is a part of.
     many: Option<u64>,
-    /// When that was, as a position in the history.
+    /// Time of the request, as a position in the history.
     pub begun: usize,
-    /// The same in milliseconds.
+    /// Time of the request, in milliseconds.
     pub at: u64,
-    /// What it was told, and when.
-    pub told: Option<(usize, u64, Told)>,
+    /// Reply, with its time as a position in the history and in milliseconds.
+    pub told: Option<(usize, u64, Response)>,
 }
 
-/// What happened, by number of the request or the client.
+/// Event, with the number of the request or the client.
 pub(super) enum Step {
     Begun(usize),
-    Told(usize),
+    Answered(usize),
     Lost(usize),
 }
 
-/// Bodies with the numbers that they were seen with.
+/// Bodies by the numbers of their jobs in replies.
 pub(super) type Ids = BTreeMap<u64, Vec<u8>>;
 
 impl History {
-    /// A history of a server in which this was found before anything was asked. The tubes keep these settings.
+    /// Returns the history of a server in which this was found before the first request. The tubes keep these settings.
     pub fn new(standing: Found, retries: BTreeMap<String, Retry>) -> History {
         let mut history = History { retries, ..History::default() };
         history.begin_anew(standing);
         history
     }
 
-    /// A client sends a request, and is not told anything yet. Returns the number of the request.
+    /// Notes a request of a client, without a reply yet. Returns the number of the request.
     pub fn begin(&mut self, client: usize, line: &str, body: &[u8], many: Option<u64>, at: u64) -> usize {
         let number = self.asked.len();
         let (line, body, begun) = (line.to_string(), body.to_vec(), self.steps.len());
@@ -94,22 +94,22 @@ impl History {
         number
     }
 
-    /// The client of a request hears its reply.
-    pub fn told(&mut self, number: usize, told: Told, at: u64) {
+    /// Notes the reply to a request.
+    pub fn told(&mut self, number: usize, told: Response, at: u64) {
         self.asked[number].told = Some((self.steps.len(), at, told));
-        self.steps.push(Step::Told(number));
+        self.steps.push(Step::Answered(number));
     }
 
-    /// The client's connection is lost, and the server goes on.
+    /// Notes that a client's connection is lost, but not the server.
     pub fn lost(&mut self, client: usize) {
         self.steps.push(Step::Lost(client));
     }
 
-    /// Compares all with what was found after a crash, from which the history goes on.
+    /// Compares the history with the state found after a crash, from which it continues.
     ///
     /// # Errors
     ///
-    /// When it cannot be.
+    /// Describes the contradiction if that state is impossible.
     pub fn crashed(&mut self, found: Found, now: u64) -> Result<(), String> {
         let mut ids = self.ids()?;
         for job in &found.jobs {
@@ -128,7 +128,7 @@ impl History {
         Ok(())
     }
 
-    /// Adds to an error what was asked and told of its job.
+    /// Adds to an error the requests and replies about its job.
     fn tell_of(&self, error: &str, ids: &Ids) -> String {
         let id = error.split(' ').nth(1).unwrap_or_default();
         let body = id.parse().ok().and_then(|id: u64| ids.get(&id));
@@ -152,7 +152,7 @@ impl History {
         self.steps.clear();
     }
 
-    /// Which job has which number, as far as somebody was told.
+    /// Returns the number of each job, as far as replies contain it.
     fn ids(&self) -> Result<Ids, String> {
         let mut ids: Ids = self.standing.jobs.iter().map(|job| (job.id, job.fixed.body.clone())).collect();
         for asked in &self.asked {
@@ -178,7 +178,7 @@ impl History {
         }
     }
 
-    /// Each job has one number, which is new if the job is, and was put by somebody.
+    /// Checks that each job has one number, which is new if the job is, and was put by a client.
     fn check_ids(&self, ids: &Ids) -> Result<(), String> {
         let mut by_body: HashMap<&[u8], u64> = HashMap::new();
         let standing: BTreeSet<u64> = self.standing.jobs.iter().map(|job| job.id).collect();
@@ -204,7 +204,7 @@ impl History {
         self.asked.iter().filter(|asked| asked.line.starts_with("put"))
     }
 
-    /// The jobs of a put-many are all there, or none.
+    /// Checks that the jobs of a put-many are all there, or none.
     fn check_many(&self, ids: &Ids) -> Result<(), String> {
         let known: BTreeSet<&[u8]> = ids.values().map(|body| &**body).collect();
         let mut groups: BTreeMap<u64, [usize; 2]> = BTreeMap::new();
@@ -220,7 +220,7 @@ impl History {
     }
 }
 
-/// Every job that was found is one of those that may be there, and every other may be gone.
+/// Checks that every job found is a possible one, and that every other job may be gone.
 fn check_jobs(
     jobs: &BTreeMap<u64, Job>,
     found: &Found,

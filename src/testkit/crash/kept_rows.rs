@@ -1,4 +1,4 @@
-//! What batches of changes come to, in the simplest way.
+//! The rows that result from batches of changes, computed in the simplest way.
 
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Body, Commit, Saved, Stored};
@@ -8,7 +8,7 @@ use poolcounter_jobs::store::page::Page;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What batches come to.
+/// Rows that result from batches.
 #[derive(Default)]
 pub struct KeptRows<'a> {
     jobs: BTreeMap<u64, (&'a Batch, &'a JobRow, &'a [u8])>,
@@ -19,7 +19,7 @@ pub struct KeptRows<'a> {
 }
 
 impl<'a> KeptRows<'a> {
-    /// Returns what these come to, in their order.
+    /// Returns the rows that result from these batches, in their order.
     pub fn of(batches: &'a [Arc<Batch>]) -> KeptRows<'a> {
         let mut kept = KeptRows::default();
         for batch in batches {
@@ -48,12 +48,12 @@ impl<'a> KeptRows<'a> {
         }
     }
 
-    /// Returns all of it in one page, as a store has it that was opened.
+    /// Returns all rows in one page, as a newly opened store does.
     pub fn page(&self) -> Page {
         self.pages(usize::MAX).remove(0)
     }
 
-    /// Returns all of it in pages of so many jobs; the settings and root jobs are in the first.
+    /// Returns all rows in pages of `most` jobs; the settings and root jobs are in the first.
     pub fn pages(&self, most: usize) -> Vec<Page> {
         let (mut pages, mut jobs) = (vec![Page::first(Commit(self.committed), self.next_id)], 0);
         let visited = self.visit(Span::ZERO, &mut |saved| {
@@ -80,11 +80,11 @@ impl<'a> KeptRows<'a> {
         pages
     }
 
-    /// Visits all of it, as a store does that was opened.
+    /// Visits all rows, as a newly opened store does.
     ///
     /// # Errors
     ///
-    /// What the visitor says, or a setting that makes no sense.
+    /// Error of the visitor, or of a setting that cannot be parsed.
     pub fn visit(&self, epoch: Span, visit: Visit<'_>) -> Result<(), &'static str> {
         let (next_id, committed) = (self.next_id, Commit(self.committed));
         visit(Saved::Meta { next_id, committed, is_draining: false, figures: Vec::new() })?;

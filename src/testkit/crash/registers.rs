@@ -1,4 +1,4 @@
-//! Settings and root jobs as values that clients write: what each may be after a crash.
+//! Settings and root jobs as values that clients write, and their possible values after a crash.
 
 use std::collections::BTreeMap;
 
@@ -8,33 +8,33 @@ pub struct Registers(BTreeMap<String, Register>);
 
 #[derive(Default)]
 struct Register {
-    /// What it was before all writes.
+    /// Value before all writes.
     initial: Option<String>,
     writes: Vec<Write>,
 }
 
 struct Write {
     value: String,
-    /// On which connection, where one request is served after the other.
+    /// Number of the connection, which serves one request after the other.
     client: usize,
     begun: usize,
-    /// When the promise was heard; None if it was not.
+    /// Time of the reply, as a position in the history; None without one.
     told: Option<usize>,
 }
 
 impl Registers {
-    /// Begins anew, with these values.
+    /// Returns registers with these values.
     pub fn of(values: &BTreeMap<String, String>) -> Registers {
         let register = |value: &String| Register { initial: Some(value.clone()), writes: Vec::new() };
         Registers(values.iter().map(|(name, value)| (name.clone(), register(value))).collect())
     }
 
-    /// A client writes a value. `begun` and `told` are positions in the history.
+    /// Notes a write of a client. `begun` and `told` are positions in the history.
     pub fn write(&mut self, name: &str, value: String, client: usize, begun: usize, told: Option<usize>) {
         self.0.entry(name.into()).or_default().writes.push(Write { value, client, begun, told });
     }
 
-    /// Compares all that is known with what was found.
+    /// Compares all known values with those found.
     pub fn check(&self, found: &BTreeMap<String, String>) -> Result<(), String> {
         for (name, register) in &self.0 {
             let value = found.get(name).ok_or_else(|| format!("{name}: nothing was found"))?;
@@ -49,7 +49,7 @@ impl Registers {
 }
 
 impl Register {
-    /// Whether this may be the last write: none that was promised certainly came after it.
+    /// Returns whether a value may be the last write: no promised write certainly came after it.
     fn may_be(&self, value: &str) -> bool {
         let promised = || self.writes.iter().filter(|write| write.told.is_some());
         let is_last = |write: &Write| !promised().any(|other| write.is_before(other));
@@ -57,7 +57,7 @@ impl Register {
         is_initial || self.writes.iter().any(|write| write.value == value && is_last(write))
     }
 
-    /// Whether this may be the greatest number: no less than what was promised, and a number that somebody wrote.
+    /// Returns whether a value may be the greatest number: no less than any promised one, and one that was written.
     fn may_be_newest(&self, value: &str) -> bool {
         let number = |text: &str| text.parse::<u64>().unwrap_or(0);
         let initial = self.initial.as_deref().map_or(0, number);
@@ -69,7 +69,7 @@ impl Register {
 }
 
 impl Write {
-    /// Whether the other was certainly served later.
+    /// Returns whether the other was certainly served later.
     fn is_before(&self, other: &Write) -> bool {
         let is_same_client = self.client == other.client && self.begun < other.begun;
         is_same_client || self.told.is_some_and(|told| told < other.begun)

@@ -1,8 +1,8 @@
-//! One job as a store may have it, and what each change makes of it.
+//! Possible states of one job in the store, and the effect of each change.
 
 use std::collections::BTreeMap;
 
-/// What of a job changes.
+/// Part of a job that changes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Shape {
     pub tube: String,
@@ -13,32 +13,32 @@ pub struct Shape {
     pub place: Place,
 }
 
-/// Where it is. A reserved job is ready, for reservations are not stored.
+/// State of a job. A reserved job is ready, because reservations are not stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Place {
     Ready,
-    /// The earliest and the latest moment at which it may be ready, in milliseconds.
+    /// Earliest and latest time at which it may be ready, in milliseconds.
     Delayed(u64, u64),
     Buried,
 }
 
-/// What happens to a job that is not got rid of.
+/// Change of a job that does not end it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// A release with a priority and a delay.
+    /// Release with a priority and a delay.
     Release(u32, u32),
     Bury(u32),
-    /// It is ready, and its attempts are forgotten.
+    /// Kick: the job is ready, and its attempts are reset.
     Kick,
-    /// A release that counts as an attempt, with a text.
+    /// Release that counts as an attempt, with a text.
     Fail(u32, u32, String),
-    /// A reservation that ended badly.
+    /// Reservation that ended with the connection.
     Lose,
-    /// It is given to a client.
+    /// Reservation by a client.
     Reserve,
 }
 
-/// How often the jobs of a tube are tried, how long they wait in between, and where they go then.
+/// Retry settings of a tube: number of attempts, seconds between them, and the dead-letter tube.
 #[derive(Clone, Default, Debug)]
 pub struct Retry {
     pub attempts: u32,
@@ -46,17 +46,17 @@ pub struct Retry {
     pub dead_letter: Option<String>,
 }
 
-/// Times of day in the store, in the reply and in the test are not the same clock.
+/// Difference allowed between the clocks of the store, of the reply and of the test.
 const SLACK_MS: u64 = 2_000;
 
 impl Place {
-    /// Where a job is after a delay that began at some time of this span.
+    /// Returns the state of a job after a delay that began at some time of this span.
     pub fn after(delay: u32, from: u64, to: u64) -> Place {
         let delay = u64::from(delay) * 1000;
         if delay == 0 { Place::Ready } else { Place::Delayed(from + delay, to.saturating_add(delay)) }
     }
 
-    /// Whether a job that was stored there may be seen in `found` now.
+    /// Returns whether a job stored in this state may now be seen in `found`.
     fn may_be(self, found: Place, now: u64) -> bool {
         match (self, found) {
             (Place::Delayed(from, _), Place::Ready) => from <= now + SLACK_MS,
@@ -69,13 +69,13 @@ impl Place {
 }
 
 impl Shape {
-    /// Whether a job that was stored like this may be seen like that now.
+    /// Returns whether a job stored like this may now be seen as `found`.
     pub fn may_be(&self, found: &Shape, now: u64) -> bool {
         let rest = |shape: &Shape| Shape { place: Place::Ready, ..shape.clone() };
         rest(self) == rest(found) && self.place.may_be(found.place, now)
     }
 
-    /// What a change makes of it that happened at some time of this span.
+    /// Returns the possible results of a change that happened at some time of this span.
     pub fn changed(&self, change: &Change, span: (u64, u64), retries: &BTreeMap<String, Retry>) -> Vec<Shape> {
         let ready = Shape { place: Place::Ready, ..self.clone() };
         match change {
@@ -88,12 +88,12 @@ impl Shape {
                 Shape { pri: *pri, delay: *delay, error: text.clone(), ..ready }.tried(*delay, span, retries)
             }
             Change::Lose => ready.tried(0, span, retries),
-            // Where it was, as long as that is not committed.
+            // The old state lasts until the change is committed.
             Change::Reserve => vec![self.clone(), ready],
         }
     }
 
-    /// What it is after an attempt, if a delay of `least` seconds was asked for.
+    /// Returns the possible results of an attempt, if a delay of `least` seconds was asked for.
     fn tried(self, least: u32, (from, to): (u64, u64), retries: &BTreeMap<String, Retry>) -> Vec<Shape> {
         let retry = retries.get(&self.tube).cloned().unwrap_or_default();
         let attempts = self.attempts + 1;

@@ -1,7 +1,7 @@
-//! Clients at random on a server in virtual time, which crashes when the test says so. Every request is served before the next
-//! is sent, so that their order is known.
+//! Random clients on a server in virtual time, which crashes when the test says so. Every request is served before the
+//! next is sent, so that their order is known.
 
-use super::Told;
+use super::Response;
 use super::actor::{SETUP, greeting};
 use super::speakers::Speakers;
 use super::survey::survey;
@@ -12,28 +12,28 @@ use poolcounter_core::time::Span;
 use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 
-/// No commit takes so many steps of a disk that works.
+/// Bound of the steps of a working disk until a commit.
 const MOST_WORK: usize = 100_000;
 
-/// What jobs are kept on.
+/// Storage of the jobs.
 pub trait Disk {
-    /// Returns a server that begins with what there is, at this time of day.
+    /// Returns a server that starts with the stored jobs, at this time of day.
     fn server(&mut self, epoch: Span) -> World;
-    /// Does what there is to do, without a fault.
+    /// Performs the disk's pending work, without a fault.
     fn work(&mut self);
 }
 
-/// Clients, their server, and what they were told over all its lives.
+/// Clients, their server, and their history over all its lives.
 pub struct Sim<D> {
     pub disk: D,
     pub world: World,
     speakers: Speakers,
-    /// The time of day at the start of the present server.
+    /// Time of day at the start of the present server.
     epoch: Span,
 }
 
 impl<D: Disk> Sim<D> {
-    /// A server without jobs, and so many clients.
+    /// Returns a server without jobs, and this number of clients.
     pub fn new(mut disk: D, actors: usize, seed: u64) -> Sim<D> {
         let world = disk.server(EPOCH);
         let mut sim = Sim { disk, world, speakers: Speakers::new(seed, &[]), epoch: EPOCH };
@@ -48,12 +48,12 @@ impl<D: Disk> Sim<D> {
         since / 1000
     }
 
-    /// Returns how many replies were heard.
+    /// Returns the number of replies received.
     pub fn replies(&self) -> usize {
         self.speakers.replies
     }
 
-    /// One client says something, if it may say more.
+    /// Sends the next requests of one client, if it may send more.
     pub fn speak(&mut self, n: usize) {
         let bytes = self.speakers.speak(n, self.now());
         if !bytes.is_empty() {
@@ -66,7 +66,7 @@ impl<D: Disk> Sim<D> {
         self.settle();
     }
 
-    /// A client's connection is lost, and it comes again; unless it may have been given a job, nobody knows which.
+    /// Resets a client's connection and opens another; unless an unknown job may have been reserved for it.
     pub fn lose(&mut self, n: usize) {
         if !self.speakers.may_lose(n) {
             return;
@@ -77,13 +77,13 @@ impl<D: Disk> Sim<D> {
         self.connect(n);
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub fn pass(&mut self, span: Span) {
         self.world.advance(span);
         self.settle();
     }
 
-    /// Has the server do all that it can, and the clients hear what they are told.
+    /// Lets the server do all that it can, and the clients read their replies.
     pub fn settle(&mut self) {
         self.world.settle();
         let now = self.now();
@@ -93,7 +93,7 @@ impl<D: Disk> Sim<D> {
         }
     }
 
-    /// Goes on until nothing is under way, on a disk that works.
+    /// Continues until no request is under way, on a working disk.
     pub fn finish(&mut self) {
         for _ in 0..MOST_WORK {
             if !self.speakers.are_owed() {
@@ -105,18 +105,19 @@ impl<D: Disk> Sim<D> {
         panic!("what clients are owed does not come");
     }
 
-    /// The server is gone, and another begins with what the disk has, a while later. `crash` says what the disk has.
+    /// Replaces the server by another that starts with the contents of the disk, after `down`. `crash` changes the
+    /// disk.
     ///
     /// # Errors
     ///
-    /// When what it finds is not what the clients were promised.
+    /// Describes the contradiction if the state found breaks a promise to the clients.
     pub fn crash(&mut self, down: Span, crash: impl FnOnce(&mut D)) -> Result<(), String> {
-        // What left the server before is heard.
+        // Replies that left the server before the crash are received.
         self.settle();
         let actors = self.speakers.dismiss().len();
         self.epoch += Span::from_micros(self.world.now().as_micros()) + down;
         crash(&mut self.disk);
-        // What it has open must be closed before the next opens it.
+        // The old server must close its files before the next opens them.
         drop(std::mem::replace(&mut self.world, World::of(&[], AllSettings::defaults(&[]))));
         self.world = self.disk.server(self.epoch);
         self.begin_life(actors)
@@ -140,14 +141,14 @@ impl<D: Disk> Sim<D> {
         }
     }
 
-    fn ask(&mut self, conn: usize, request: &str) -> Told {
+    fn ask(&mut self, conn: usize, request: &str) -> Response {
         self.world.send(conn, format!("{request}\r\n").as_bytes());
         let mut received = VecDeque::new();
         for _ in 0..MOST_WORK {
             self.world.settle();
             received.extend(self.world.take_received(conn));
             if let Some(reply) = take_reply(&mut received) {
-                return Told::of(&reply);
+                return Response::of(&reply);
             }
             self.disk.work();
         }
@@ -155,7 +156,7 @@ impl<D: Disk> Sim<D> {
     }
 }
 
-/// A random choice of what a test of a whole life does next: what clients do, and what is left to the disk.
+/// Takes a random step of a test of a whole life: an action of the clients, or one of those left to the disk.
 pub fn step<D: Disk>(
     sim: &mut Sim<D>,
     random: &mut Random,

@@ -1,30 +1,30 @@
-//! Clients at random, which know nothing of servers: what each says next, what it hears, and the history of all that.
+//! Random clients without a server: the next requests of each, its replies, and their history.
 
-use super::Told;
+use super::Response;
 use super::actor::{Actor, Request, retries};
 use super::history::{Found, History};
 use crate::jobs_text::take_reply;
 use std::collections::VecDeque;
 
-/// Requests of one client under way; with more it waits.
+/// Bound of one client's requests under way; with more it waits.
 const MOST_UNDER_WAY: usize = 12;
 
-/// Clients, and what they asked and were told over all lives of their servers.
+/// Clients, with their requests and replies over all lives of their servers.
 pub struct Speakers {
     history: History,
     clients: Vec<Client>,
     seed: u64,
     life: usize,
     next_number: usize,
-    /// Replies that say nothing of what became of a request: for the history, it has none.
+    /// Replies that leave the outcome of a request open: for the history, it has none.
     silent: &'static [&'static str],
-    /// How many replies were heard.
+    /// Number of replies received.
     pub replies: usize,
 }
 
 struct Client {
     actor: Actor,
-    /// The number of its connection, in the world and in the history.
+    /// Number of its connection in the world; `number` is that in the history.
     conn: usize,
     number: usize,
     received: VecDeque<u8>,
@@ -32,17 +32,17 @@ struct Client {
 }
 
 impl Speakers {
-    /// None yet, of a server without jobs.
+    /// Returns an empty set of clients, of a server without jobs.
     pub fn new(seed: u64, silent: &'static [&'static str]) -> Speakers {
         let history = History::new(Found::default(), retries());
         Speakers { history, clients: Vec::new(), seed, life: 0, next_number: 0, silent, replies: 0 }
     }
 
-    /// Has so many clients begin with a server on which this was found, at this time in milliseconds. None is connected.
+    /// Starts this number of clients on a server with this state, at this time in milliseconds. None is connected.
     ///
     /// # Errors
     ///
-    /// When what was found is not what they were promised.
+    /// Describes the contradiction if the state breaks a promise to the clients.
     pub fn begin_life(&mut self, found: &Found, actors: usize, now: u64) -> Result<(), String> {
         self.life += 1;
         self.history.crashed(found.clone(), now)?;
@@ -53,12 +53,12 @@ impl Speakers {
         Ok(())
     }
 
-    /// Ends their part with a server, and returns their connections, with what was not heard to its end.
+    /// Disconnects all clients, and returns their connections, with the bytes of incomplete replies.
     pub fn dismiss(&mut self) -> Vec<(usize, VecDeque<u8>)> {
         self.clients.drain(..).map(|client| (client.conn, client.received)).collect()
     }
 
-    /// Returns how many there are.
+    /// Returns the number of clients.
     pub fn len(&self) -> usize {
         self.clients.len()
     }
@@ -68,7 +68,7 @@ impl Speakers {
         self.clients[n].conn
     }
 
-    /// A client has a new connection of this number, on which it says its greeting first.
+    /// Notes a client's new connection, on which it sends its greeting first.
     pub fn connected(&mut self, n: usize, conn: usize) {
         self.next_number += 1;
         let client = &mut self.clients[n];
@@ -78,17 +78,17 @@ impl Speakers {
         client.under_way.clear();
     }
 
-    /// Returns whether a client's connection may be lost: not if it may have been given a job, nobody knows which.
+    /// Returns whether a client's connection may be lost: not if an unknown job may have been reserved for it.
     pub fn may_lose(&self, n: usize) -> bool {
         !self.clients[n].under_way.iter().any(|(request, ..)| request.line.starts_with("reserve"))
     }
 
-    /// A client's connection is about to be lost.
+    /// Notes that a client's connection is about to be lost.
     pub fn lost(&mut self, n: usize) {
         self.history.lost(self.clients[n].number);
     }
 
-    /// Returns what a client says next; nothing if it waits.
+    /// Returns a client's next requests; nothing if it waits.
     pub fn speak(&mut self, n: usize, now: u64) -> Vec<u8> {
         let client = &mut self.clients[n];
         if client.under_way.len() > MOST_UNDER_WAY {
@@ -102,7 +102,7 @@ impl Speakers {
         bytes
     }
 
-    /// Has a client say a line, and returns it as it goes over the wire.
+    /// Notes a request of a client, and returns its bytes on the wire.
     pub fn say(&mut self, n: usize, line: String, now: u64) -> Vec<u8> {
         let bytes = format!("{line}\r\n").into_bytes();
         self.ask(n, vec![Request { line, body: None }], None, now);
@@ -119,14 +119,14 @@ impl Speakers {
         }
     }
 
-    /// A client hears what its server has sent.
+    /// Adds bytes that a client has received from its server.
     pub fn hear(&mut self, n: usize, bytes: Vec<u8>, now: u64) {
         let Speakers { clients, history, silent, replies, .. } = self;
         let client = &mut clients[n];
         client.received.extend(bytes);
         while let Some(reply) = take_reply(&mut client.received) {
             *replies += 1;
-            let told = Told::of(&reply);
+            let told = Response::of(&reply);
             let (request, asked, many) = client.under_way.pop_front().expect("it has asked");
             if silent.contains(&&*told.line) {
                 continue;

@@ -1,25 +1,25 @@
-//! Looks at everything that stands in a server, as a client: jobs by lists, settings by what they do.
+//! Survey of the state of a server by a client: jobs by lists, settings by their effects.
 
-use super::Told;
+use super::Response;
 use super::history::{Fixed, Found, FoundJob};
 use super::shape::{Place, Shape};
 use std::collections::BTreeMap;
 
 /// Sends a request, with its body if it has one, and returns the reply.
-pub type Ask<'a> = dyn FnMut(&str) -> Told + 'a;
+pub type Ask<'a> = dyn FnMut(&str) -> Response + 'a;
 
-/// More than are tried: a limit, or a number of attempts, beyond this is taken for none.
+/// Highest limit, or number of attempts, that is tried; higher ones count as none.
 const MOST: u32 = 3;
-/// Entries of one list.
+/// Number of entries of one list.
 const PAGE: usize = 1000;
 
-/// Looks at all jobs, and at the settings of so many clients. `now` is in milliseconds.
+/// Returns all jobs, and the settings of this number of clients. `now` is in milliseconds.
 pub fn survey(ask: &mut Ask<'_>, clients: usize, mut now: impl FnMut() -> u64) -> Found {
     let mut found = Found::default();
     let tubes: Vec<String> =
         lines(&ask("list-tubes")).iter().map(|line| line.trim_start_matches("- ").into()).collect();
     for tube in &tubes {
-        // What is delayed comes first, for it may be ready in the next moment.
+        // Delayed jobs come first, because they may become ready in the next moment.
         for state in ["delayed", "ready", "buried"] {
             list(ask, tube, state, &mut now, &mut found.jobs);
         }
@@ -32,7 +32,7 @@ pub fn survey(ask: &mut Ask<'_>, clients: usize, mut now: impl FnMut() -> u64) -
     found
 }
 
-/// The jobs of a tube in one state.
+/// Adds the jobs of a tube in one state.
 fn list(ask: &mut Ask<'_>, tube: &str, state: &str, now: &mut impl FnMut() -> u64, jobs: &mut Vec<FoundJob>) {
     let mut after = 0;
     loop {
@@ -73,10 +73,11 @@ fn look_at(
     let place = match stat("state").as_str() {
         "ready" => Place::Ready,
         "buried" => Place::Buried,
-        // It is ready within the second, or already: a server that begins with many such jobs gets round to them in slices.
+        // The job is ready within the second, or already: a server that starts with many such jobs works through them
+        // in slices.
         _ if number("time-left") == 0 => Place::Ready,
         _ => {
-            // Whole seconds, and it took a moment to ask.
+            // Whole seconds, and the request took a moment.
             let due = now + u64::from(number("time-left")) * 1000;
             Place::Delayed(due.saturating_sub(1000), due + 1000)
         }
@@ -90,7 +91,7 @@ fn look_at(
     FoundJob { id, shape, fixed: Fixed { body: body.body, ttr: number("ttr"), key, group } }
 }
 
-/// Finds out what the settings of a client do, by jobs that are gone afterwards.
+/// Determines the settings of a client by their effects, with jobs that are deleted afterwards.
 fn probe(ask: &mut Ask<'_>, client: usize, found: &mut Found) {
     let mut note = |name: String, value: String| found.registers.insert(name, value);
     let tube = format!("set/{client}");
@@ -108,7 +109,7 @@ fn probe(ask: &mut Ask<'_>, client: usize, found: &mut Found) {
     let id = put(ask, &tube);
     let attempts = attempts_of(ask, id);
     if attempts == 0 {
-        // Only for the next question.
+        // A temporary setting, for the query of the dead-letter tube.
         ask(&format!("retry {tube} 1 0 1 0"));
         attempts_of(ask, id);
         ask(&format!("retry {tube} 0 0 1 0"));
@@ -135,7 +136,7 @@ fn probe(ask: &mut Ask<'_>, client: usize, found: &mut Found) {
     note(root, newest.to_string());
 }
 
-/// Fails a job until it is given up, and tells after how many times; 0 if it is not.
+/// Fails a job until it is buried or moved, and returns the number of attempts; 0 if there is no limit.
 fn attempts_of(ask: &mut Ask<'_>, id: u64) -> u32 {
     for attempt in 1..=MOST {
         let given = ask(&format!("reserve-job {id}"));
@@ -154,8 +155,8 @@ fn delete(ask: &mut Ask<'_>, id: u64) {
     assert_eq!(ask(&format!("delete {id}")).line, "DELETED", "a probe is deleted");
 }
 
-/// The lines of a text behind its head.
-fn lines(told: &Told) -> Vec<String> {
+/// Returns the lines of a text behind its head.
+fn lines(told: &Response) -> Vec<String> {
     assert!(told.line.starts_with("OK "), "{}", told.line);
     String::from_utf8_lossy(&told.body).lines().skip(1).map(str::to_string).collect()
 }

@@ -1,36 +1,36 @@
-//! The counters as naively as can be: a vector of places and one of holdings, searched from end to end at every step. Written
+//! Naive model of the counters: a vector of places and one of holdings, searched from end to end at every step. Written
 //! from the description of the protocol, it shares no code with the daemon.
 
 use super::Limits;
 
-/// The time of day when the world begins: noon, in microseconds since 1970.
+/// Time of day at the start of the world: noon, in microseconds since 1970.
 const EPOCH_US: u64 = 1_788_177_600_000_000;
-/// What a counter and a holding are reckoned as, in bytes.
+/// Estimated memory of a counter and of a holding, in bytes.
 const COUNTER_BYTES: u64 = 64;
 const HOLDING_BYTES: u64 = 32;
 
-/// Everything that is held, and what was.
+/// All counters and holdings, with totals.
 pub struct Counters {
     limits: Limits,
-    /// In the order in which a Dump tells of them. Places that are left are taken again, the last one first.
+    /// Counters in the order of a Dump. Freed places are reused, the last one first.
     places: Vec<Option<Counter>>,
     left: Vec<usize>,
     holdings: Vec<Holding>,
-    /// The number of the interval that it is.
+    /// Number of the current interval.
     interval: u64,
     total: u64,
     sweeps: u64,
     freed: u64,
-    /// Well-formed requests by opcode.
+    /// Number of well-formed requests by opcode.
     requests: Vec<(u8, u64)>,
 }
 
 struct Counter {
     name: Vec<u8>,
-    /// The highest consumption, and of which interval.
+    /// Highest consumption, and its interval.
     peak: (u64, u64),
     used_in: u64,
-    /// How many counters had become free before this one did, if nothing is held of it.
+    /// Number of counters that had become free before this one did, if it is free.
     free_since: Option<u64>,
 }
 
@@ -40,14 +40,14 @@ struct Holding {
     resources: u64,
 }
 
-/// What a whole frame is answered with.
+/// Reply to a whole frame.
 pub enum Answer {
     Reply(Vec<u8>),
     /// Every counter, and then a reply without a body.
     Dump,
 }
 
-/// A reply to this frame.
+/// Returns a reply to this frame.
 pub fn reply(frame: &[u8], status: u8, body: &[u8]) -> Vec<u8> {
     let opcode = if status == 0x81 { 0x12 } else { frame[1] };
     let mut reply = vec![0x91, opcode, status, 0];
@@ -57,7 +57,7 @@ pub fn reply(frame: &[u8], status: u8, body: &[u8]) -> Vec<u8> {
     reply
 }
 
-/// The reply to a frame that makes no sense.
+/// Returns the reply to an invalid frame.
 pub fn invalid(frame: &[u8]) -> Vec<u8> {
     reply(frame, 0x04, b"Invalid arguments")
 }
@@ -81,13 +81,13 @@ impl Counters {
         self.places.iter().all(Option::is_none) && self.holdings.is_empty()
     }
 
-    /// When the interval ends, if there is a counter that might end with it.
+    /// Returns the end of the interval, if there is a counter that might end with it.
     pub fn deadline(&self, now: u64) -> Option<u64> {
         let us = self.limits.interval_us;
         self.places.iter().any(Option::is_some).then(|| ((EPOCH_US + now) / us + 1) * us - EPOCH_US)
     }
 
-    /// Comes to the present: in another interval, counters that nobody holds are gone.
+    /// Advances to the present: in another interval, free counters are dropped.
     pub fn turn(&mut self, now: u64) {
         let interval = (EPOCH_US + now) / self.limits.interval_us;
         if interval == self.interval {
@@ -100,8 +100,8 @@ impl Counters {
         }
     }
 
-    /// Another process goes on: the counters keep their places, and of those that are left the first is taken first. Those that are
-    /// free count as used in the order of their places.
+    /// Restores the state in another process: the counters keep their places, and the first free place is reused first.
+    /// Free counters count as used in the order of their places.
     pub fn hand_over(&mut self) {
         let used = self.places.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         self.places.truncate(used);
@@ -113,7 +113,7 @@ impl Counters {
         }
     }
 
-    /// Gives everything back that a client holds, in the order of the places.
+    /// Releases all units of a client, in the order of the places.
     pub fn leave(&mut self, client: usize, now: u64) {
         self.turn(now);
         for place in 0..self.places.len() {
@@ -127,7 +127,7 @@ impl Counters {
         }
     }
 
-    /// Answers a frame that is all there, except for bytes that do not matter.
+    /// Answers a frame that is complete, except for irrelevant bytes.
     pub fn answer(&mut self, client: usize, frame: &[u8], goes_on: bool, now: u64, traffic: [usize; 2]) -> Answer {
         let (opcode, body) = (frame[1], &frame[12..]);
         let invalid = || Answer::Reply(invalid(frame));
@@ -164,12 +164,12 @@ impl Counters {
         })
     }
 
-    /// How many places there are to tell of.
+    /// Returns the number of places that a Dump visits.
     pub fn places(&self) -> usize {
         if self.is_empty() { 0 } else { self.places.len() }
     }
 
-    /// One reply to a Dump.
+    /// Returns one reply to a Dump.
     pub fn record(&self, place: usize, frame: &[u8]) -> Option<Vec<u8>> {
         let counter = self.places[place].as_ref()?;
         let consumption = self.sum(&counter.name);
@@ -212,7 +212,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Forgets counters that nobody holds, the one longest free first, if that gives room for so many bytes.
+    /// Drops free counters, the one longest free first, if that gives room for this number of bytes.
     fn make_room(&mut self, bytes: u64, wanted: &[u8]) -> Result<(), u8> {
         let is_other = |place: &usize| self.places[*place].as_ref().is_some_and(|counter| counter.name != wanted);
         let free: Vec<usize> = self.free().into_iter().filter(is_other).collect();
@@ -228,7 +228,7 @@ impl Counters {
         Ok(())
     }
 
-    /// The places of counters that nobody holds, the one longest free first.
+    /// Returns the places of free counters, the one longest free first.
     fn free(&self) -> Vec<usize> {
         let since = |place: usize| self.places[place].as_ref().and_then(|counter| counter.free_since);
         let mut free: Vec<usize> = (0..self.places.len()).filter(|place| since(*place).is_some()).collect();
@@ -248,7 +248,7 @@ impl Counters {
         self.places.len() - 1
     }
 
-    /// Before it changes, and after.
+    /// Notes the consumption as a possible peak, before and after it changes.
     fn note_peak(&mut self, place: usize) {
         let interval = self.interval;
         let Some(name) = self.places[place].as_ref().map(|counter| counter.name.clone()) else { return };
@@ -326,7 +326,7 @@ impl Counters {
             ("objects", self.places.iter().flatten().count() as u64),
             ("total_objects", self.total),
             ("used_memory", self.memory()),
-            // This is a matter of chance.
+            // The daemon's number is random.
             ("conflicts", 0),
             ("gc_count", self.sweeps),
             // A sweep of so few takes no time.
@@ -352,7 +352,7 @@ impl Counters {
     }
 }
 
-/// So many numbers, and a name.
+/// Reads this number of numbers, and a name.
 fn read(body: &[u8], numbers: usize) -> Option<(Vec<u64>, &[u8])> {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum * 256 + u64::from(*byte));
     let len = number(body.get(4 * numbers..4 * numbers + 2)?) as usize;

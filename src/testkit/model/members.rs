@@ -1,28 +1,31 @@
-//! A naive model of the members service, line by line: plain vectors, every question answered by looking at everything. It was
-//! written from the protocol's page and shares no code with the daemon.
+//! Naive model of the members service, line by line: plain vectors, every question answered by looking at everything.
+//! It was written from the protocol's page and shares no code with the daemon.
 //!
-//! What the page leaves to chance is taken from what the daemon did, if it may do so: which of several equal providers is asked,
-//! which of several equal pools of a group serves, and when exactly a backoff ends. Lines that one step tells one client have
-//! no order, except within a reply of several lines, which is one piece here.
+//! The page leaves some choices open: which of several equal providers is asked, which of several equal pools of a
+//! group serves or starts, and when exactly a backoff ends. The model takes these from the daemon's behaviour, if they
+//! are allowed. Lines that one step sends to one client have no order, except within a reply of several lines, which is
+//! one piece here.
+//!
+//! At most one take waits for a group, for one member, while none waits for a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 const SECOND: u64 = 1_000_000;
 const FIRST_BACKOFF: u64 = SECOND;
 const LONGEST_BACKOFF: u64 = 60 * SECOND;
-/// A member that lives for so long shows that starts succeed.
+/// Age at which a member shows that starts succeed.
 const PROVEN_AGE: u64 = 10 * SECOND;
-/// Who has waited for so long counts as one of the most urgent.
+/// Wait after which a waiter counts as one of the most urgent.
 const AGED: u64 = 60 * SECOND;
 
-/// What the daemon was seen to do in the step that the model takes next.
+/// Observed choices of the daemon in the step that the model takes next.
 #[derive(Default)]
 pub struct Hints {
-    /// Who was asked for which start, in which pool.
+    /// Provider and pool of each start, by its number.
     pub starts: BTreeMap<u64, (usize, String)>,
-    /// Who were asked to clean which member of which pool.
+    /// Cleaners that were asked, by pool and member.
     pub cleans: BTreeMap<(String, String), BTreeSet<usize>>,
-    /// From which pools members were handed out.
+    /// Pools from which members were handed out.
     pub served: BTreeSet<String>,
 }
 
@@ -35,15 +38,21 @@ pub struct Members {
     waiters: Vec<Waiter>,
     leases: Vec<Lease>,
     starts: Vec<Start>,
-    /// The numbers that starts were given.
+    /// Numbers of all starts so far.
     numbers: BTreeSet<u64>,
     next_lease: u64,
     arrivals: u64,
-    /// The order in which members came free.
+    /// Counter for the order in which members came free.
     frees: u64,
     tokens: u64,
+    /// Sessions of providers that are lost and in their grace, by the names of the pool and of the session.
+    lost: BTreeMap<(String, String), Lost>,
+    /// Connections that others of the same session have replaced.
+    pub replaced: Vec<usize>,
+    /// True if it cannot be observed which of several equal pools was chosen.
+    pub is_ambiguous: bool,
     pub hints: Hints,
-    /// What was told, by client.
+    /// Replies, by client.
     pub out: Vec<(usize, String)>,
 }
 
@@ -80,7 +89,7 @@ struct Pool {
     members: Vec<Member>,
     is_leaving: bool,
     owed: u64,
-    /// More starts, for this step only.
+    /// Number of additional starts, for this step only.
     growth: u64,
     cull_at: Option<u64>,
 }
@@ -89,8 +98,8 @@ struct Pool {
 enum Owner {
     Fixed,
     Provider(usize),
-    /// Until then.
-    Orphan(u64),
+    /// Member of a lost provider, with the end of its grace and the session that has it again before.
+    Orphan(u64, Option<String>),
 }
 
 #[derive(Clone, PartialEq)]
@@ -99,7 +108,7 @@ enum State {
     Checking(u64),
     InUse,
     Stopping(u64),
-    /// Since when nobody can be asked, if nobody can.
+    /// Time since which there is no cleaner to ask.
     Unclean(u64),
     Cleaning(usize, u64),
     Quarantined(Option<u64>),
@@ -113,9 +122,9 @@ struct Member {
     owner: Owner,
     state: State,
     born: u64,
-    /// Idle since then.
+    /// Time since which it is idle.
     since: u64,
-    /// Known to be alive then.
+    /// Time at which it was last known to be alive.
     proved: u64,
     uses: u64,
     freed: u64,
@@ -123,29 +132,36 @@ struct Member {
     /// True when it was ever returned in good state.
     is_proven: bool,
     hold: Option<(u64, Out)>,
-    /// Why it is kept out, and since when.
+    /// Start and reason of its quarantine.
     out: Option<(u64, Out)>,
-    /// When its provider was lost, and its address.
+    /// Time at which its provider was lost, and that provider's address.
     lost: (u64, String),
 }
 
-/// Why a member is kept out, and by whom.
+/// Reason of a quarantine, and the client that caused it.
 type Out = (&'static str, String);
 
-/// For how long a provider is asked for no start after one has failed.
+/// Pause of the starts of a provider after one has failed.
 #[derive(Default)]
 struct Backoff {
-    /// Between these moments it ends.
+    /// Earliest and latest end.
     ends: Option<(u64, u64)>,
     /// Number of failures since a member has shown that starts succeed.
     doubled: u32,
-    /// When the last of these was.
+    /// Time of the last of these failures.
     failed: Option<u64>,
+}
+
+/// Rest of a provider in its grace.
+struct Lost {
+    cleans: bool,
+    backoff: Backoff,
 }
 
 #[derive(Default)]
 struct Conn {
     backoff: Backoff,
+    session: Option<String>,
     name: Option<String>,
     pool: Option<String>,
     provides: bool,
@@ -157,9 +173,12 @@ struct Conn {
 
 struct Waiter {
     conn: usize,
+    /// Group that it waits for, if any.
+    group: Option<String>,
+    /// Pool that it waits for, or that starts a member for it; empty if there is none.
     pool: String,
     members: u64,
-    /// Whether it said how many.
+    /// True if the request gave a number of members.
     counted: bool,
     named: Option<String>,
     priority: u64,
@@ -176,7 +195,7 @@ struct Lease {
     member: String,
     since: u64,
     holder: String,
-    /// Its number, how long it was, and when it runs out.
+    /// Number, length, and end of the lease by token.
     token: Option<(u64, u64, u64)>,
 }
 
@@ -187,7 +206,7 @@ struct Start {
     until: u64,
 }
 
-/// What happens by itself.
+/// Event that happens by itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     Wait,
@@ -266,7 +285,7 @@ impl Settings {
     }
 
     fn is_possible(&self) -> bool {
-        self.init <= self.max && self.max >= 1
+        self.init <= self.max && self.max >= 1 && self.clean_parallel >= 1
     }
 }
 
@@ -313,7 +332,7 @@ impl Members {
         self.starts.iter().filter(|start| start.pool == self.pools[pool].name).count() as u64
     }
 
-    /// How many members the waiters want for whom starts are asked.
+    /// Returns the number of members for waiters that starts can serve.
     fn need(&self, pool: usize) -> u64 {
         let name = &self.pools[pool].name;
         self.waiters
@@ -335,7 +354,7 @@ impl Members {
         self.conns.values().any(|conn| (conn.provides || conn.cleans) && conn.pool.as_ref() == Some(name))
     }
 
-    /// One line of a client.
+    /// Handles one line of a client.
     pub fn say(&mut self, conn: usize, line: &str) {
         self.conns.entry(conn).or_default();
         self.prove_by_age();
@@ -345,8 +364,12 @@ impl Members {
             "RECONFIGURE" => self.reconfigure(words[1], &words[2..]),
             "RMPOOL" => self.remove_pool(conn, words[1], words.len() > 2),
             "RMGROUP" => self.remove_group(conn, words[1], words.len() > 2),
-            "PROVIDE" => self.work(conn, words[1], true, words.get(2).map(|n| n.parse().expect("a number"))),
-            "CLEAN" => self.work(conn, words[1], false, None),
+            "PROVIDE" => {
+                let capacity = words[2..].iter().find_map(|word| word.parse().ok());
+                let session = words[2..].iter().find_map(|word| word.strip_prefix("session="));
+                self.work(conn, words[1], true, capacity, session)
+            }
+            "CLEAN" => self.work(conn, words[1], false, None, None),
             "STARTED" => self.started(conn, words[1].parse().expect("a number"), words[2]),
             "FAILED" => self.failed(conn, words[1].parse().expect("a number")),
             "STOPPED" => self.stopped(conn, words[1]),
@@ -433,7 +456,7 @@ impl Members {
         let mut waiting: Vec<(u64, usize)> = self
             .waiters
             .iter()
-            .filter(|waiter| waiter.pool == name)
+            .filter(|waiter| waiter.group.is_none() && waiter.pool == name)
             .map(|waiter| (waiter.arrival, waiter.conn))
             .collect();
         waiting.sort_unstable();
@@ -448,12 +471,18 @@ impl Members {
         let p = self.pool(name).ok_or("NO_POOL")?;
         self.tell(conn, "OK");
         self.pools[p].is_leaving = true;
-        for waiter in
-            self.waiters.iter().filter(|waiter| waiter.pool == name).map(|waiter| waiter.conn).collect::<Vec<_>>()
-        {
-            self.tell(waiter, "NO_MEMBERS removed");
+        for waiter in self.waiters.iter_mut().filter(|waiter| waiter.group.is_some() && waiter.pool == name) {
+            waiter.pool.clear();
         }
-        self.waiters.retain(|waiter| waiter.pool != name);
+        let lasting: BTreeSet<String> =
+            self.pools.iter().filter(|pool| !pool.is_leaving).map(|pool| pool.settings.group.clone()).collect();
+        let is_over = |waiter: &mut Waiter| match &waiter.group {
+            Some(group) => !lasting.contains(group),
+            None => waiter.pool == name,
+        };
+        for waiter in self.waiters.extract_if(.., is_over).collect::<Vec<_>>() {
+            self.tell(waiter.conn, "NO_MEMBERS removed");
+        }
         for start in self.starts.extract_if(.., |start| start.pool == name) {
             let conn = self.conns.get_mut(&start.conn).expect("it is known");
             conn.late_starts.insert(start.number, start.pool);
@@ -499,20 +528,96 @@ impl Members {
         self.pools[p].members.iter().map(|member| member.name.clone()).collect()
     }
 
-    fn work(&mut self, conn: usize, name: &str, provides: bool, capacity: Option<u64>) -> Answer {
-        if self.conns[&conn].pool.as_ref().is_some_and(|pool| pool != name) {
+    fn work(
+        &mut self,
+        conn: usize,
+        name: &str,
+        provides: bool,
+        capacity: Option<u64>,
+        session: Option<&str>,
+    ) -> Answer {
+        let known = &self.conns[&conn];
+        let has_another = known.provides && session.is_some() && session != known.session.as_deref();
+        if known.pool.as_ref().is_some_and(|pool| pool != name) || has_another {
             return Err("BAD_SYNTAX");
         }
-        let is_known = self.conns[&conn].pool.is_some();
+        let is_known = known.pool.is_some();
         let p = self.pool(name).filter(|p| is_known && !provides || !self.pools[*p].is_leaving).ok_or("NO_POOL")?;
         let name = self.pools[p].name.clone();
+        if let Some(session) = session.filter(|session| self.conns[&conn].session.as_deref() != Some(session)) {
+            self.resume(p, conn, session);
+        }
         let conn = self.conns.get_mut(&conn).expect("it is known");
+        conn.session = session.map(String::from).or(conn.session.take());
         conn.pool = Some(name);
         conn.cleans |= !provides;
         if provides {
             (conn.provides, conn.capacity) = (true, capacity);
         }
         Ok("OK")
+    }
+
+    /// Gives a connection the members of an earlier one of its session, if there is one.
+    fn resume(&mut self, p: usize, conn: usize, session: &str) {
+        let name = self.pools[p].name.clone();
+        let has_it = |of: &Conn| of.session.as_deref() == Some(session) && of.pool.as_ref() == Some(&name);
+        let before = self.conns.iter().find(|(_, of)| has_it(of)).map(|(id, _)| *id);
+        let lost = self.lost.remove(&(name.clone(), session.into()));
+        if let Some(before) = before {
+            self.starts.retain(|start| start.conn != before);
+            self.leave_wait(before);
+            self.end_leases(before);
+        } else if lost.is_none() {
+            return;
+        }
+        for member in &mut self.pools[p].members {
+            if matches!(member.state, State::Cleaning(by, _) if Some(by) == before || by == conn) {
+                member.state = State::Unclean(member.since);
+            }
+            let is_its = match &member.owner {
+                Owner::Provider(owner) => Some(*owner) == before,
+                Owner::Orphan(_, of) => of.as_deref() == Some(session),
+                Owner::Fixed => false,
+            };
+            if is_its {
+                member.owner = Owner::Provider(conn);
+            }
+        }
+        let old = before.and_then(|before| self.conns.remove(&before));
+        self.replaced.extend(before);
+        let new = self.conns.get_mut(&conn).expect("it is known");
+        if let Some(old) = old {
+            (new.cleans, new.backoff, new.late_stops) = (new.cleans || old.cleans, old.backoff, old.late_stops);
+        }
+        if let Some(lost) = lost {
+            (new.cleans, new.backoff) = (new.cleans || lost.cleans, lost.backoff);
+        }
+        for member in self.names_in(p) {
+            let m = self.pools[p].at(&member).expect("it is there");
+            if self.pools[p].members[m].owner == Owner::Provider(conn) {
+                self.resume_member(p, m);
+            }
+        }
+    }
+
+    fn resume_member(&mut self, p: usize, m: usize) {
+        let Settings { stop_timeout, check_timeout, .. } = self.pools[p].settings;
+        let (now, pool) = (self.now, self.pools[p].name.clone());
+        let member = &mut self.pools[p].members[m];
+        let Owner::Provider(conn) = member.owner else { return };
+        let name = member.name.clone();
+        match member.state {
+            State::Orphaned => self.release_member(p, m),
+            State::Stopping(_) => {
+                member.state = State::Stopping(now + stop_timeout);
+                self.tell(conn, format!("!STOP {pool} {name}"));
+            }
+            State::Checking(_) => {
+                member.state = State::Checking(now + check_timeout);
+                self.tell(conn, format!("!CHECK {pool} {name}"));
+            }
+            _ => {}
+        }
     }
 
     fn started(&mut self, conn: usize, number: u64, member: &str) -> Answer {
@@ -526,7 +631,7 @@ impl Members {
         let pool = self.starts.remove(at).pool;
         let p = self.pool(&pool).expect("it is known");
         if self.pools[p].at(member).is_some() {
-            self.back_off(conn);
+            self.back_off(p, &Owner::Provider(conn));
             return Err("MEMBER_EXISTS");
         }
         self.enter(p, member, Owner::Provider(conn));
@@ -539,14 +644,24 @@ impl Members {
         }
         let at =
             self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
-        self.starts.remove(at);
-        self.back_off(conn);
+        let pool = self.starts.remove(at).pool;
+        self.back_off(self.pool(&pool).expect("it is known"), &Owner::Provider(conn));
         Ok("OK")
     }
 
-    fn back_off(&mut self, conn: usize) {
+    fn backoff_of(&mut self, p: usize, owner: &Owner) -> Option<&mut Backoff> {
+        match owner {
+            Owner::Provider(conn) => Some(&mut self.conns.get_mut(conn).expect("it is known").backoff),
+            Owner::Orphan(_, Some(session)) => {
+                self.lost.get_mut(&(self.pools[p].name.clone(), session.clone())).map(|lost| &mut lost.backoff)
+            }
+            Owner::Orphan(_, None) | Owner::Fixed => None,
+        }
+    }
+
+    fn back_off(&mut self, p: usize, owner: &Owner) {
         let now = self.now;
-        let backoff = &mut self.conns.get_mut(&conn).expect("it is known").backoff;
+        let Some(backoff) = self.backoff_of(p, owner) else { return };
         if backoff.ends.is_some() {
             return;
         }
@@ -556,12 +671,11 @@ impl Members {
         (backoff.doubled, backoff.failed) = (6.min(backoff.doubled + 1), Some(now));
     }
 
-    /// A member shows that starts of its provider succeed, if it came after the last failure.
+    /// Notes that a member shows that starts of its provider succeed, if it came after the last failure.
     fn prove(&mut self, p: usize, m: usize) {
-        let member = &self.pools[p].members[m];
-        let Owner::Provider(conn) = member.owner else { return };
-        let backoff = &mut self.conns.get_mut(&conn).expect("it is known").backoff;
-        if backoff.failed.is_some_and(|failed| member.born > failed) {
+        let (owner, born) = (self.pools[p].members[m].owner.clone(), self.pools[p].members[m].born);
+        let Some(backoff) = self.backoff_of(p, &owner) else { return };
+        if backoff.failed.is_some_and(|failed| born > failed) {
             (backoff.doubled, backoff.failed) = (0, None);
         }
     }
@@ -576,14 +690,12 @@ impl Members {
         }
     }
 
-    /// A member has died: one that dies young counts as a failed start.
+    /// Removes a dead member: one that dies young counts as a failed start.
     fn die(&mut self, p: usize, m: usize) {
         let member = self.pools[p].members.remove(m);
         let is_young = !member.is_proven && !member.is_leaving && self.now - member.born < PROVEN_AGE;
-        if let Owner::Provider(conn) = member.owner
-            && is_young
-        {
-            self.back_off(conn);
+        if is_young {
+            self.back_off(p, &member.owner);
         }
         if !member.is_leaving {
             self.owe(p);
@@ -612,7 +724,7 @@ impl Members {
             lost,
         });
         let m = self.pools[p].members.len() - 1;
-        self.come_free(p, m);
+        self.release_member(p, m);
     }
 
     fn free(&mut self, p: usize, m: usize) {
@@ -640,7 +752,7 @@ impl Members {
             return Ok("OK");
         }
         let (p, m) = self.own_pool(conn).and_then(|p| Some((p, self.pools[p].at(member)?))).ok_or("NO_SUCH_MEMBER")?;
-        // Nobody has asked for it: it has stopped by itself, and so is dead.
+        // The stop was not requested: the member has stopped by itself, and so is dead.
         if self.pools[p].members[m].owner == Owner::Provider(conn) {
             self.dead(conn, member)
         } else {
@@ -659,7 +771,7 @@ impl Members {
             (known.state, known.proved) = (State::Free, now);
             if known.hold.is_some() {
                 let m = self.pools[p].at(member).expect("it is there");
-                self.come_free(p, m);
+                self.release_member(p, m);
             }
         }
         Ok("OK")
@@ -700,7 +812,7 @@ impl Members {
         if matches!(self.pools[p].members[m].state, State::Cleaning(by, _) if by == conn) {
             let now = self.now;
             self.pools[p].members[m].proved = now;
-            self.come_free(p, m);
+            self.release_member(p, m);
         }
         Ok("OK")
     }
@@ -711,11 +823,14 @@ impl Members {
         if !c.provides || c.pool.as_deref() != Some(name) {
             return Err("NOT_PROVIDER");
         }
-        let is_orphan = |m: &usize| matches!(self.pools[p].members[*m].owner, Owner::Orphan(_));
+        let is_orphan = |m: &usize| matches!(self.pools[p].members[*m].owner, Owner::Orphan(..));
         if let Some(m) = self.pools[p].at(member).filter(is_orphan) {
-            self.pools[p].members[m].owner = Owner::Provider(conn);
+            // It is the last one that the provider came by.
+            let adopted = self.pools[p].members.remove(m);
+            self.pools[p].members.push(Member { owner: Owner::Provider(conn), ..adopted });
+            let m = self.pools[p].members.len() - 1;
             if self.pools[p].members[m].state == State::Orphaned {
-                self.come_free(p, m);
+                self.release_member(p, m);
             }
             return Ok("OK");
         }
@@ -776,7 +891,7 @@ impl Members {
     fn repair(&mut self, pool: &str, member: &str) -> Answer {
         let (p, m) = self.find(pool, member)?;
         if matches!(self.pools[p].members[m].state, State::Quarantined(_)) {
-            self.come_free(p, m);
+            self.release_member(p, m);
         }
         Ok("OK")
     }
@@ -797,7 +912,7 @@ impl Members {
     fn unhold(&mut self, pool: &str, member: &str) -> Answer {
         let (p, m) = self.find(pool, member)?;
         if matches!(self.pools[p].members[m].state, State::Held(_)) {
-            self.come_free(p, m);
+            self.release_member(p, m);
         }
         Ok("OK")
     }
@@ -808,7 +923,7 @@ impl Members {
         Ok("OK")
     }
 
-    /// A lease ends as the loss of a consumer does, and its holder is told.
+    /// Ends a lease like the loss of a consumer, and notifies its holder.
     fn end_by(&mut self, l: usize, reason: &str, why: &'static str) {
         let (number, conn) = (self.leases[l].number, self.leases[l].conn);
         if let Some(conn) = conn {
@@ -857,13 +972,19 @@ impl Members {
             self.ask(p, &asked);
             return Ok(self.reason(p, asked.named.is_none()));
         }
-        if self.waiters.iter().filter(|waiter| waiter.pool == name).count() as u64 >= self.pools[p].settings.queue {
+        if self.queued(p) >= self.pools[p].settings.queue {
             return Ok("QUEUE_FULL");
         }
+        self.wait(conn, name.into(), None, asked);
+        Ok("")
+    }
+
+    fn wait(&mut self, conn: usize, pool: String, group: Option<String>, asked: Asked) {
         self.arrivals += 1;
         self.waiters.push(Waiter {
             conn,
-            pool: name.into(),
+            group,
+            pool,
             members: asked.members,
             counted: asked.counted,
             named: asked.named,
@@ -873,16 +994,30 @@ impl Members {
             until: self.now + asked.timeout,
             lease: asked.lease,
         });
-        Ok("")
     }
 
-    /// Asks for a start, and returns whether that was possible.
+    fn queued(&self, p: usize) -> u64 {
+        self.waiters.iter().filter(|waiter| self.waits_for(waiter, p)).count() as u64
+    }
+
+    fn waits_for(&self, waiter: &Waiter, p: usize) -> bool {
+        match &waiter.group {
+            Some(group) => self.pools[p].settings.group == *group,
+            None => waiter.pool == self.pools[p].name,
+        }
+    }
+
+    /// Returns whether any take waits, and whether one waits for a group.
+    pub fn waits(&self) -> (bool, bool) {
+        (!self.waiters.is_empty(), self.waiters.iter().any(|waiter| waiter.group.is_some()))
+    }
+
+    /// Requests a start, and returns whether that was possible.
     fn ask(&mut self, p: usize, asked: &Asked) -> bool {
         let surplus = self.starts_in(p) + self.pools[p].checking() > self.need(p).saturating_sub(self.pools[p].free());
         asked.named.is_none() && !surplus && self.launch(p)
     }
 
-    /// At once only, and nobody waits.
     fn take_from_group(&mut self, conn: usize, group: &str, words: &[&str]) -> Answer {
         let asked = Asked::read(words);
         if self.waiters.iter().any(|waiter| waiter.conn == conn) {
@@ -913,6 +1048,13 @@ impl Members {
             self.serve(p, conn, &asked);
             return Ok("");
         }
+        if asked.timeout > 0 {
+            if pools.iter().all(|p| self.queued(*p) >= self.pools[*p].settings.queue) {
+                return Ok("QUEUE_FULL");
+            }
+            self.wait(conn, String::new(), Some(group.into()), asked);
+            return Ok("");
+        }
         _ = pools.iter().any(|p| self.ask(*p, &asked));
         let reasons: Vec<&str> = pools.iter().map(|p| self.reason(*p, asked.named.is_none())).collect();
         let first = ["NO_MEMBERS starting", "NO_MEMBERS at_capacity", "NO_MEMBERS no_provider"];
@@ -929,14 +1071,14 @@ impl Members {
         (if self.now >= waiter.since + AGED { 0 } else { waiter.priority }, waiter.arrival)
     }
 
-    /// The first who waits for several, does not have them and could.
-    fn keeper(&self, p: usize) -> Option<(u64, u64)> {
+    /// Returns the rank of the first waiter for several that could be filled: it keeps members back.
+    fn reserving_waiter(&self, p: usize) -> Option<(u64, u64)> {
         let name = &self.pools[p].name;
         let several = self.waiters.iter().filter(|waiter| waiter.pool == *name && waiter.members > 1);
         several.filter(|waiter| self.could_fill(p, waiter.members)).map(|waiter| self.rank(waiter)).min()
     }
 
-    /// Returns whether there could be so many members, now or later.
+    /// Returns whether there could be this number of members, now or later.
     fn could_fill(&self, p: usize, members: u64) -> bool {
         let (pool, starts) = (&self.pools[p], self.starts_in(p));
         let is_out = |member: &Member| {
@@ -957,7 +1099,7 @@ impl Members {
 
     fn can_serve(&self, p: usize, asked: &Asked) -> bool {
         let pool = &self.pools[p];
-        if self.keeper(p).is_some_and(|rank| rank < (asked.priority, u64::MAX)) {
+        if self.reserving_waiter(p).is_some_and(|rank| rank < (asked.priority, u64::MAX)) {
             return false;
         }
         match &asked.named {
@@ -1063,21 +1205,21 @@ impl Members {
         self.come_back(p, m);
     }
 
-    /// A member comes back as it was.
+    /// Returns a member to its pool as it was.
     fn come_back(&mut self, p: usize, m: usize) {
-        let Some(m) = self.pass_gate(p, m) else { return };
+        let Some(m) = self.check_usable(p, m) else { return };
         if self.pools[p].settings.clean_timeout > 0 {
             let now = self.now;
             let member = &mut self.pools[p].members[m];
-            // One that was lost is back only after its delay, which is no part of the time that it may take to clean it.
+            // A lost member is back only after its delay, which is not part of its time for cleaning.
             (member.state, member.since) = (State::Unclean(now), now);
             return;
         }
-        self.come_free(p, m);
+        self.release_member(p, m);
     }
 
-    /// Whether a member may stay; otherwise it is stopped or gone.
-    fn pass_gate(&mut self, p: usize, m: usize) -> Option<usize> {
+    /// Returns the member if it may stay; otherwise it is stopped or removed.
+    fn check_usable(&mut self, p: usize, m: usize) -> Option<usize> {
         let pool = &self.pools[p];
         let member = &pool.members[m];
         let name = member.name.clone();
@@ -1106,11 +1248,11 @@ impl Members {
         Some(m)
     }
 
-    fn come_free(&mut self, p: usize, m: usize) {
-        let Some(m) = self.pass_gate(p, m) else { return };
+    fn release_member(&mut self, p: usize, m: usize) {
+        let Some(m) = self.check_usable(p, m) else { return };
         let now = self.now;
         let member = &mut self.pools[p].members[m];
-        if matches!(member.owner, Owner::Orphan(_)) {
+        if matches!(member.owner, Owner::Orphan(..)) {
             member.state = State::Orphaned;
         } else if let Some((span, out)) = member.hold.take() {
             (member.state, member.out) = (State::Held(now + span), Some((now, out)));
@@ -1140,20 +1282,20 @@ impl Members {
 
     fn lose_consumer(&mut self, number: u64, why: &'static str) {
         let (p, m, holder) = self.end_lease(number);
-        let is_orphan = matches!(self.pools[p].members[m].owner, Owner::Orphan(_));
+        let is_orphan = matches!(self.pools[p].members[m].owner, Owner::Orphan(..));
         if !self.pools[p].settings.is_loss_ok || is_orphan {
             return self.fail(p, m, (why, holder));
         }
         if self.pools[p].settings.loss_delay == 0 {
             return self.come_back(p, m);
         }
-        let Some(m) = self.pass_gate(p, m) else { return };
+        let Some(m) = self.check_usable(p, m) else { return };
         let until = self.now + self.pools[p].settings.loss_delay;
         let member = &mut self.pools[p].members[m];
         (member.state, member.out) = (State::Delayed(until), Some((self.now, (why, holder))));
     }
 
-    /// The holder of a member, if there is one, is told that it has it no longer.
+    /// Ends the lease of a member, if there is one, and notifies its holder. Returns the name of the holder.
     fn lose(&mut self, p: usize, m: usize, reason: &str) -> String {
         let (pool, member) = (self.pools[p].name.clone(), self.pools[p].members[m].name.clone());
         let at = self.leases.iter().position(|lease| lease.pool == pool && lease.member == member);
@@ -1167,7 +1309,7 @@ impl Members {
         String::new()
     }
 
-    /// Has a member stopped, or drops it if it is nobody's.
+    /// Stops a member, or removes it if it has no provider.
     fn stop(&mut self, p: usize, member: &str, is_replaced: bool) {
         let m = self.pools[p].at(member).expect("it is there");
         let until = self.now + self.pools[p].settings.stop_timeout;
@@ -1190,25 +1332,42 @@ impl Members {
         }
     }
 
-    /// A member is to be replaced, unless there are too many at this moment.
+    /// Counts a member to be replaced, unless there are too many at this moment.
     fn owe(&mut self, p: usize) {
         let slots = self.pools[p].members.len() as u64 + self.starts_in(p);
         self.pools[p].owed += u64::from(slots <= self.pools[p].settings.max);
     }
 
-    /// What was kept for its wait goes to others before what it held comes back.
+    /// Ends a wait. Members kept for it go to other waiters before those that the client held come back.
     fn leave_wait(&mut self, conn: usize) {
         self.waiters.retain(|waiter| waiter.conn != conn);
         (0..self.pools.len()).for_each(|p| self.serve_waiters(p));
     }
 
-    /// The connection is gone.
+    /// Handles the end of a connection.
     pub fn close(&mut self, conn: usize) {
         if !self.conns.contains_key(&conn) {
             return;
         }
         self.prove_by_age();
         self.leave_wait(conn);
+        self.end_leases(conn);
+        if let Some(p) = self.own_pool(conn) {
+            self.lose_agent(p, conn);
+        }
+        self.starts.retain(|start| start.conn != conn);
+        self.out.retain(|(told, _)| *told != conn);
+        self.conns.remove(&conn);
+        self.settle();
+        // Without a cleaner, a member's time for cleaning runs from its return, and so may be over already.
+        while self.deadlines().iter().any(|(at, kind)| *kind == Kind::Stage && *at < self.now) {
+            self.fire(Kind::Stage);
+            self.settle();
+        }
+    }
+
+    /// Ends the leases of a closed connection. Those with a token outlive it.
+    fn end_leases(&mut self, conn: usize) {
         for number in self.held_by(conn, true) {
             let lease = self.leases.iter_mut().find(|lease| lease.number == number).expect("it is held");
             if lease.token.is_some() {
@@ -1217,21 +1376,14 @@ impl Members {
                 self.lose_consumer(number, "lost");
             }
         }
-        if let Some(p) = self.own_pool(conn) {
-            self.lose_agent(p, conn);
-        }
-        self.starts.retain(|start| start.conn != conn);
-        self.out.retain(|(told, _)| *told != conn);
-        self.conns.remove(&conn);
-        self.settle();
-        // Without anybody to ask for its cleaning, a member's time runs from its return, and so may be over already.
-        while self.deadlines().iter().any(|(at, kind)| *kind == Kind::Stage && *at < self.now) {
-            self.fire(Kind::Stage);
-            self.settle();
-        }
     }
 
     fn lose_agent(&mut self, p: usize, conn: usize) {
+        let Conn { session, cleans, backoff, .. } = std::mem::take(self.conns.get_mut(&conn).expect("it is known"));
+        if let Some(session) = &session {
+            // It goes with the last of its members.
+            self.lost.insert((self.pools[p].name.clone(), session.clone()), Lost { cleans, backoff });
+        }
         self.starts.retain(|start| start.conn != conn);
         for member in &mut self.pools[p].members {
             if matches!(member.state, State::Cleaning(by, _) if by == conn) {
@@ -1247,7 +1399,7 @@ impl Members {
             }
             if grace > 0 && !matches!(member.state, State::Stopping(_)) && !self.pools[p].is_leaving {
                 let member = &mut self.pools[p].members[m];
-                member.owner = Owner::Orphan(self.now + grace);
+                member.owner = Owner::Orphan(self.now + grace, session.clone());
                 member.lost = (self.now, format!("client:{conn}"));
                 if matches!(member.state, State::Free | State::Checking(_)) {
                     member.state = State::Orphaned;
@@ -1259,9 +1411,9 @@ impl Members {
         }
     }
 
-    /// What is due next by itself, with its time.
+    /// Returns the due events, with their times.
     pub fn deadlines(&self) -> Vec<(u64, Kind)> {
-        let mut all = Vec::new();
+        let (mut all, mut graces) = (Vec::new(), BTreeSet::new());
         for waiter in &self.waiters {
             all.push((waiter.until, Kind::Wait));
             if waiter.priority > 0 && waiter.since + AGED > self.now {
@@ -1277,11 +1429,13 @@ impl Members {
                 if is_watched && member.state == State::Free {
                     all.push((member.born + pool.settings.max_lifetime, Kind::Life));
                 }
-                if let Owner::Orphan(until) = member.owner {
-                    all.push((until, Kind::Grace));
+                // A provider's members have one grace.
+                if let Owner::Orphan(until, _) = member.owner {
+                    graces.insert(until);
                 }
             }
         }
+        all.extend(graces.into_iter().map(|until| (until, Kind::Grace)));
         all.extend(self.leases.iter().filter_map(|lease| self.end_of(lease)).map(|(at, _)| (at, Kind::Lease)));
         all
     }
@@ -1313,12 +1467,26 @@ impl Members {
         }
     }
 
-    /// The moments between which a backoff ends.
+    /// Returns the earliest and latest end of each backoff.
     pub fn backoffs(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.conns.values().filter_map(|conn| conn.backoff.ends)
+        let lost = self.lost.values().map(|lost| &lost.backoff);
+        self.conns.values().map(|conn| &conn.backoff).chain(lost).filter_map(|backoff| backoff.ends)
     }
 
-    /// Goes on to a moment: everything happens that is due then.
+    /// Passes over to another process, which has the members of a provider in the order in which they are idle, then by
+    /// name.
+    pub fn upgrade(&mut self) {
+        for pool in &mut self.pools {
+            pool.members.sort_by_key(|member| match member.state {
+                State::Free | State::Checking(_) => (0, member.freed, String::new()),
+                State::Unclean(_) => (1, member.since, String::new()),
+                State::Cleaning(..) => (2, member.since, String::new()),
+                _ => (3, 0, member.name.clone()),
+            });
+        }
+    }
+
+    /// Advances to a time, and handles all due events.
     pub fn tick(&mut self, now: u64) {
         self.now = now;
         self.prove_by_age();
@@ -1328,6 +1496,9 @@ impl Members {
             if now >= high || is_seen && now >= low {
                 conn.backoff.ends = None;
             }
+        }
+        for lost in self.lost.values_mut() {
+            lost.backoff.ends = lost.backoff.ends.filter(|(_, high)| now < *high);
         }
         while let Some((_, kind)) = self.deadlines().into_iter().filter(|(at, _)| *at <= now).min() {
             if std::env::var_os("SIM_TRACE").is_some() {
@@ -1354,8 +1525,9 @@ impl Members {
             Kind::Start => {
                 let at = self.starts.iter().position(|start| start.until <= now).expect("one is due");
                 let start = self.starts.remove(at);
+                let p = self.pool(&start.pool).expect("it is known");
                 self.conns.get_mut(&start.conn).expect("it is known").late_starts.insert(start.number, start.pool);
-                self.back_off(start.conn);
+                self.back_off(p, &Owner::Provider(start.conn));
             }
             Kind::Stage => self.end_stage(),
             Kind::Life => {
@@ -1381,7 +1553,7 @@ impl Members {
                 self.fail(p, m, ("held for longer than max_hold", holder));
             }
             Kind::Grace => {
-                let (p, m) = self.first(|_, member| matches!(member.owner, Owner::Orphan(until) if until <= now));
+                let (p, m) = self.first(|_, member| matches!(member.owner, Owner::Orphan(until, _) if until <= now));
                 self.lose(p, m, "provider_lost");
                 self.pools[p].members.remove(m);
             }
@@ -1422,7 +1594,7 @@ impl Members {
             State::Unclean(_) => self.fail(p, m, ("no cleaner is there", "-".into())),
             State::Cleaning(..) => self.fail(p, m, ("not cleaned in time", "-".into())),
             State::Delayed(_) => self.come_back(p, m),
-            State::Quarantined(_) | State::Held(_) => self.come_free(p, m),
+            State::Quarantined(_) | State::Held(_) => self.release_member(p, m),
             State::InUse | State::Orphaned => unreachable!("they have no end"),
         }
     }
@@ -1449,7 +1621,7 @@ impl Members {
         }
     }
 
-    /// Has everything happen that follows at once.
+    /// Handles all immediate consequences.
     fn settle(&mut self) {
         for p in 0..self.pools.len() {
             self.stop_surplus(p);
@@ -1457,15 +1629,63 @@ impl Members {
             self.clean_next(p);
             self.meet_demand(p);
         }
+        self.place_group_waiter();
         let gone: Vec<String> = (self.pools.iter())
             .filter(|pool| pool.is_leaving && pool.members.is_empty())
             .map(|pool| pool.name.clone())
             .collect();
         for conn in self.conns.values_mut().filter(|conn| conn.pool.as_ref().is_some_and(|pool| gone.contains(pool))) {
             (conn.pool, conn.provides, conn.cleans) = (None, false, false);
-            conn.backoff = Backoff::default();
+            (conn.backoff, conn.session) = (Backoff::default(), None);
         }
         self.pools.retain(|pool| !gone.contains(&pool.name));
+        let pools = &self.pools;
+        self.lost.retain(|(pool, session), _| {
+            let members = pools.iter().filter(|of| of.name == *pool).flat_map(|of| &of.members);
+            let is_its =
+                |member: &Member| matches!(&member.owner, Owner::Orphan(_, of) if of.as_ref() == Some(session));
+            members.into_iter().any(is_its)
+        });
+    }
+
+    /// Places the take that waits for a group: in the pool where a start is under way that no other take needs, else
+    /// where the most can be made. It stays in a pool while a start is under way there.
+    fn place_group_waiter(&mut self) {
+        let Some(w) = self.waiters.iter().position(|waiter| waiter.group.is_some()) else { return };
+        let under_way = |of: &Members, p: usize| of.starts_in(p) + of.pools[p].checking();
+        if self.pool(&self.waiters[w].pool).is_some_and(|p| under_way(self, p) > 0) {
+            return;
+        }
+        self.waiters[w].pool.clear();
+        let prospects = |p: usize| (under_way(self, p) > self.need(p), self.launchable(p));
+        let is_open = |p: &usize| self.waits_for(&self.waiters[w], *p) && !self.pools[*p].is_leaving;
+        let open = (0..self.pools.len()).filter(is_open);
+        let open =
+            open.filter(|p| !self.is_limited(self.waiters[w].conn, *p, 1)).filter(|p| prospects(*p) != (false, 0));
+        let open: Vec<usize> = open.collect();
+        let Some(most) = open.iter().map(|p| prospects(*p)).max() else { return };
+        let best: Vec<usize> = open.into_iter().filter(|p| prospects(*p) == most).collect();
+        let asked: Vec<&String> = self
+            .hints
+            .starts
+            .iter()
+            .filter(|(number, _)| !self.numbers.contains(number))
+            .map(|(_, (_, of))| of)
+            .collect();
+        let seen: Vec<usize> = best.iter().copied().filter(|p| asked.contains(&&self.pools[*p].name)).collect();
+        self.is_ambiguous |= best.len() > 1 && seen.len() != 1;
+        let p = seen.first().copied().unwrap_or(best[0]);
+        self.waiters[w].pool = self.pools[p].name.clone();
+        self.meet_demand(p);
+    }
+
+    /// Returns the number of starts that a pool can make now.
+    fn launchable(&self, p: usize) -> u64 {
+        let slots = self.pools[p].members.len() as u64 + self.starts_in(p);
+        let is_able = |conn: &usize| self.conns[conn].backoff.ends.is_none();
+        let room: u64 =
+            self.providers(p).iter().filter(|conn| is_able(conn)).map(|conn| self.room_of(p, *conn).0).sum();
+        room.min(self.pools[p].settings.max.saturating_sub(slots))
     }
 
     fn stop_surplus(&mut self, p: usize) {
@@ -1483,8 +1703,11 @@ impl Members {
 
     fn serve_waiters(&mut self, p: usize) {
         'again: loop {
-            let name = self.pools[p].name.clone();
-            let mut order: Vec<usize> = (0..self.waiters.len()).filter(|w| self.waiters[*w].pool == name).collect();
+            let may_take = |waiter: &Waiter| {
+                let is_closed = self.pools[p].is_leaving || self.is_limited(waiter.conn, p, waiter.members);
+                self.waits_for(waiter, p) && (waiter.group.is_none() || !is_closed)
+            };
+            let mut order: Vec<usize> = (0..self.waiters.len()).filter(|w| may_take(&self.waiters[*w])).collect();
             order.sort_by_key(|w| self.rank(&self.waiters[*w]));
             for w in order {
                 let waiter = &self.waiters[w];
@@ -1511,7 +1734,7 @@ impl Members {
             let pool = &self.pools[p];
             let busy = pool.count(|member| matches!(member.state, State::Cleaning(..)));
             let unclean = (0..pool.members.len()).filter(|m| matches!(pool.members[*m].state, State::Unclean(_)));
-            // Of members that came back at once, as those of a lost consumer do, any may be the first.
+            // Any of the members that came back at once, as those of a lost consumer do, may be the first.
             let is_seen = |m: usize| self.hints.cleans.contains_key(&(pool.name.clone(), pool.members[m].name.clone()));
             let Some(m) = unclean.min_by_key(|m| (pool.members[*m].since, !is_seen(*m))) else { return };
             if busy >= pool.settings.clean_parallel {
@@ -1564,7 +1787,7 @@ impl Members {
         }
     }
 
-    /// How many starts are wanted.
+    /// Returns the number of starts that are missing.
     fn lacks(&self, p: usize, growth: u64) -> u64 {
         let (pool, starts) = (&self.pools[p], self.starts_in(p));
         let lacks = [
@@ -1608,7 +1831,7 @@ impl Members {
         true
     }
 
-    /// Number of members that a provider may still be asked to start, and its capacity.
+    /// Returns the number of members that a provider may still be asked to start, and its capacity.
     fn room_of(&self, p: usize, conn: usize) -> (u64, u64) {
         let pool = &self.pools[p];
         let capacity = self.conns[&conn].capacity.unwrap_or(pool.settings.max);
@@ -1617,12 +1840,12 @@ impl Members {
         (capacity.saturating_sub(own + starts), capacity)
     }
 
-    /// Whether starts were numbered from 1 on, without a gap.
+    /// Returns whether starts were numbered from 1 on, without a gap.
     pub fn has_all_numbers(&self) -> bool {
         self.numbers.last().is_none_or(|last| *last == self.numbers.len() as u64)
     }
 
-    /// What there is, as `POOLS` and `MEMBERS` tell it, without times of idleness.
+    /// Returns the state as in the replies to `POOLS` and `MEMBERS`, without times of idleness.
     pub fn picture(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let mut pools: Vec<&Pool> = self.pools.iter().collect();
@@ -1633,7 +1856,7 @@ impl Members {
             let quarantined = |member: &Member| {
                 matches!(member.state, State::Quarantined(_) | State::Held(_) | State::Delayed(_) | State::Orphaned)
             };
-            let queued = self.waiters.iter().filter(|waiter| waiter.pool == pool.name).count();
+            let queued = self.queued(p);
             lines.push(format!(
                 "{} {group} max {} in_use {} free {} starting {} stopping {} cleaning {} quarantined {} queued {queued} queue_max {}{}",
                 pool.name,
@@ -1694,7 +1917,7 @@ impl Members {
 /// Nothing, a reply, or the code of an error.
 type Answer = Result<&'static str, &'static str>;
 
-/// The options of a take.
+/// Options of a take.
 struct Asked {
     timeout: u64,
     members: u64,

@@ -1,9 +1,9 @@
-//! A naive model of the daemon above its sockets: which bytes each client receives in which order, and when its connection
-//! ends. Plain vectors, every question answered by looking at everything; no code is shared with the daemon.
+//! Naive model of the daemon above its sockets: the bytes that each client receives, their order, and the ends of
+//! connections. Plain vectors, every question answered by looking at everything; no code is shared with the daemon.
 //!
-//! Clients that sent something or left get a turn each, in the order in which they began to. Whoever is found to have left gives
-//! back in this very moment what it held, before the next has its turn. Then timers fire, output goes out, and connections
-//! end. This is a round, and rounds go on until nobody has anything to do.
+//! Clients that sent something or disconnected get a turn each, in the order in which they began to. A client that is
+//! found to have disconnected releases in this very moment what it held, before the next has its turn. Then timers
+//! fire, output goes out, and connections end. This is a round, and rounds go on until no client has anything to do.
 
 mod counters;
 pub mod jobs;
@@ -13,19 +13,21 @@ mod pools;
 use counters::{Answer, Counters};
 use pools::{Pools, Replies, Timer};
 
-/// With so much output that does not go out, a client's requests wait.
+/// Size of the unsent output above which a client's requests wait.
 const FULL_BYTES: usize = 64 * 1024;
-/// A turn is one read and so many requests, so that nobody waits long for the others.
+/// Length of the read of a turn. A turn is one read and a bounded number of requests, so that no client waits long for
+/// the others.
 const READ_BYTES: usize = 64 * 1024;
 const REQUESTS_PER_TURN: usize = 512;
-/// What of a frame can matter: its header, three numbers and the longest name. The rest of the body is not kept.
+/// Length of the relevant part of a frame: its header, three numbers and the longest name. The rest of the body is not
+/// kept.
 const KEPT_BYTES: usize = 12 + 10 + 65_535;
-/// A longer body ends the connection.
+/// Maximum length of a body; a longer one ends the connection.
 const MAX_BODY_BYTES: usize = 1 << 20;
-/// How long a client may take to read its last replies.
+/// Longest time for a client to read its last replies.
 const LINGER_US: u64 = 5_000_000;
 
-/// What the operator allows.
+/// Settings of the operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub max_locks: usize,
@@ -36,12 +38,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What they are unless the operator says otherwise.
+    /// Default settings.
     pub const USUAL: Limits =
         Limits { max_locks: 4, max_hold_us: None, max_line: 8192, interval_us: 86_400_000_000, max_memory: 1 << 30 };
 }
 
-/// Whose client somebody is.
+/// Service of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
     Pools,
@@ -55,42 +57,42 @@ pub struct Model {
     counters: Counters,
     clients: Vec<Client>,
     now: u64,
-    /// Who has a turn in the next round, in order.
+    /// Clients that have a turn in the next round, in order.
     ready: Vec<usize>,
-    /// Who has something to be sent in this round, in order.
+    /// Clients with output to be sent in this round, in order.
     dirty: Vec<usize>,
-    /// Who is looked at when the round ends, in order.
+    /// Clients that are checked at the end of the round, in order.
     closing: Vec<usize>,
     failed_sends: u64,
 }
 
 struct Client {
     service: Service,
-    /// Sent by the client, and not read.
+    /// Bytes sent by the client, and not read.
     sent: Vec<u8>,
     finished: bool,
     reset: bool,
-    /// Read, and not answered.
+    /// Bytes read, and not answered.
     input: Vec<u8>,
-    /// Of a long frame, what is kept, and how much is still to come.
+    /// Kept part of a long frame, and the number of bytes still to come.
     long: Option<(Vec<u8>, usize)>,
-    /// How far the Dump is that is being answered.
+    /// Next place of the Dump that is being answered.
     dumped: Option<usize>,
-    /// Its end was read.
+    /// True if its end was read.
     heard_out: bool,
     unsent: Vec<u8>,
-    /// Replies since the last time that nothing was unsent.
+    /// Number of replies since the output was last empty.
     replies: u64,
     received: Vec<u8>,
-    /// How many more bytes it takes.
+    /// Number of bytes that it still takes.
     room: usize,
-    /// It has no turn until its output drains.
+    /// True if it has no turn until its output drains.
     parked: bool,
-    /// It has left and does not read: then it is given up.
+    /// Timer after which the connection is dropped: the client has disconnected and does not read.
     given_up: Option<Timer>,
     failed: bool,
     phase: Phase,
-    /// No more will be sent to it.
+    /// True if no more will be sent to it.
     ended: bool,
 }
 
@@ -148,12 +150,12 @@ impl Model {
         self.touch(client);
     }
 
-    /// Whether it is left to chance what follows if another process goes on now.
+    /// Returns whether the order of events would be random after a handover now.
     pub fn is_order_lost(&self) -> bool {
         self.pools.is_order_lost()
     }
 
-    /// Another process goes on in its place.
+    /// Hands over to another process.
     pub fn upgrade(&mut self) {
         self.pools.rearm();
         self.counters.hand_over();
@@ -162,7 +164,7 @@ impl Model {
         }
     }
 
-    /// Lets everything happen that happens without time passing.
+    /// Handles all events that need no time to pass.
     pub fn settle(&mut self) {
         while !(self.ready.is_empty() && self.dirty.is_empty() && self.closing.is_empty()) {
             self.round();
@@ -180,7 +182,7 @@ impl Model {
         self.now = target;
     }
 
-    /// When the next thing happens that happens by itself.
+    /// Returns the time of the next event that happens by itself.
     pub fn deadline(&self) -> Option<u64> {
         let lingering = self.clients.iter().filter_map(|client| match client.phase {
             Phase::Lingering { until_ms } => Some(until_ms * 1_000),
@@ -231,7 +233,7 @@ impl Model {
         }
     }
 
-    /// Reads what a client sent, or that it has ended, and answers line by line.
+    /// Reads bytes of a client, or its end, and answers one request after the other.
     fn take_turn(&mut self, id: usize) {
         if self.clients[id].unsent.len() >= FULL_BYTES {
             let client = &mut self.clients[id];
@@ -279,7 +281,7 @@ impl Model {
         Progress::Answered
     }
 
-    /// Answers a frame, or takes away what of a long one need not be kept.
+    /// Answers a frame, or drops the irrelevant part of a long one.
     fn answer_frame(&mut self, id: usize) -> Progress {
         let Client { input, long, .. } = &mut self.clients[id];
         if let Some((kept, missing)) = long {
@@ -340,7 +342,7 @@ impl Model {
         }
     }
 
-    /// Tells of each counter, as long as the output is not full.
+    /// Writes a reply for each counter, as long as the output is not full.
     fn dump(&mut self, id: usize, frame: &[u8]) -> Progress {
         let first = self.clients[id].dumped.take().unwrap_or(0);
         for place in first..self.counters.places() {
@@ -356,7 +358,7 @@ impl Model {
         Progress::Answered
     }
 
-    /// What a client sends after its connection was given up is read up to its end.
+    /// Reads and drops the bytes of a client after its last request, up to its end.
     fn ignore(&mut self, id: usize) {
         if self.clients[id].reset {
             return self.break_off(id);
@@ -366,7 +368,7 @@ impl Model {
         self.await_more(id);
     }
 
-    /// What was sent is read as far as there is room; behind the last of it, that there is no more.
+    /// Reads the sent bytes as far as there is room, and the end behind the last of them.
     fn read(&mut self, client: usize) {
         let Client { service, sent, input, finished, heard_out, .. } = &mut self.clients[client];
         let longest = match service {
@@ -382,7 +384,7 @@ impl Model {
         }
     }
 
-    /// Everything that was read is dealt with.
+    /// Waits for more bytes after all requests were handled; handles the end after the last byte.
     fn await_more(&mut self, id: usize) {
         let client = &self.clients[id];
         if client.heard_out {
@@ -415,7 +417,7 @@ impl Model {
         }
     }
 
-    /// The millisecond in which a linger timer that is armed now fires.
+    /// Returns the millisecond in which a linger timer that is armed now fires.
     fn linger_until_ms(&self) -> u64 {
         (self.now + LINGER_US).div_ceil(1_000)
     }
@@ -445,7 +447,7 @@ impl Model {
         }
     }
 
-    /// Gives back what a client held, unless it has, and has it looked at when the round ends.
+    /// Releases what a client held, unless that is done, and schedules its check at the end of the round.
     fn part(&mut self, id: usize) {
         self.closing.push(id);
         self.clients[id].given_up = None;
@@ -504,7 +506,7 @@ impl Model {
         }
     }
 
-    /// Whoever has news last is written to last.
+    /// Moves a client to the end of the order in which output is sent.
     fn touch(&mut self, client: usize) {
         self.dirty.retain(|other| *other != client);
         if !self.clients[client].unsent.is_empty() && self.clients[client].phase != Phase::Gone {
@@ -537,12 +539,12 @@ impl Client {
     }
 }
 
-/// What came of an attempt to answer.
+/// Result of an attempt to answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     /// There may be more to answer.
     Answered,
-    /// The answer is longer than what can be said at once.
+    /// The answer is longer than the room for output.
     Amid,
     /// The rest is no whole request.
     Lacking,

@@ -1,25 +1,25 @@
-//! The pools as naively as can be: one vector of claims, searched from end to end at every step. Written from the
-//! description of the protocol, it shares no code with the daemon.
+//! Naive model of the pools: one vector of claims, searched from end to end at every step. Written from the description
+//! of the protocol, it shares no code with the daemon.
 
 use super::Limits;
 use std::collections::BTreeMap;
 
-/// Who is told what, in order.
+/// Replies with their clients, in order.
 pub type Replies = Vec<(usize, String)>;
 
-/// Everything that is held or waited for.
+/// All locks and waiters.
 pub struct Pools {
     limits: Limits,
-    /// In the order in which they were asked for.
+    /// Locks and waiters in the order of their requests.
     claims: Vec<Claim>,
     armed: u64,
     /// Microseconds and counts, by the names of `STATS FULL`.
     totals: BTreeMap<&'static str, u64>,
-    /// What happened to keys by their types, in the order of `STATS TYPES`.
+    /// Counts of events by types of keys, in the order of `STATS TYPES`.
     types: BTreeMap<Vec<u8>, [u64; 6]>,
 }
 
-/// What is counted by type.
+/// Count per type.
 #[derive(Clone, Copy)]
 enum OfType {
     Acquired,
@@ -35,17 +35,18 @@ struct Claim {
     client: usize,
     key: Vec<u8>,
     for_me: bool,
-    /// Whether it is held: else it is waited for.
+    /// True for a lock, false for a waiter.
     held: bool,
-    /// When the wait, or else the hold, began.
+    /// Start of the hold, or else of the wait.
     since: u64,
     hold_us: Option<u64>,
     timer: Option<Timer>,
-    /// Its keys with how many may hold a lock of each: the first one and, where there are some, the others.
+    /// Its keys with the number of locks that each allows: the first one and, for several, the others.
     keys: Vec<(Vec<u8>, u64)>,
 }
 
-/// Fires at the first whole millisecond at or after its deadline. Those of the same millisecond fire as they were armed.
+/// Timer that fires at the first whole millisecond at or after its deadline. Those of the same millisecond fire as they
+/// were armed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timer {
     ms: u64,
@@ -53,13 +54,13 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// When it fires, in microseconds.
+    /// Returns the time at which it fires, in microseconds.
     pub fn at(self) -> u64 {
         self.ms * 1_000
     }
 }
 
-/// A well-formed ACQ.
+/// Well-formed ACQ request.
 struct Wish {
     key: Vec<u8>,
     workers: u64,
@@ -79,7 +80,7 @@ impl Pools {
         self.claims.is_empty()
     }
 
-    /// Answers one line, which has lost its end.
+    /// Answers one line without its end.
     pub fn answer(&mut self, client: usize, line: &[u8], now: u64, failed_sends: u64) -> Replies {
         let (command, rest) = match line.iter().position(|byte| *byte == b' ') {
             Some(space) => line.split_at(space),
@@ -95,7 +96,7 @@ impl Pools {
         }
     }
 
-    /// A client is gone: it gives everything back, newest first.
+    /// Disconnects a client: its claims are released, newest first.
     pub fn leave(&mut self, client: usize, now: u64) -> Replies {
         let mut replies = Vec::new();
         while let Some(newest) = self.claims.iter().rposition(|claim| claim.client == client) {
@@ -106,12 +107,12 @@ impl Pools {
         replies
     }
 
-    /// The next timer of a claim.
+    /// Returns the next timer of a claim.
     pub fn next_timer(&self) -> Option<Timer> {
         self.claims.iter().filter_map(|claim| claim.timer).min()
     }
 
-    /// Fires a timer of a claim, the next one.
+    /// Fires the next timer of a claim.
     pub fn fire(&mut self, timer: Timer, now: u64) -> Replies {
         let mut replies = Vec::new();
         let claim = self.claims.iter().position(|claim| claim.timer == Some(timer)).expect("it is armed");
@@ -127,8 +128,8 @@ impl Pools {
         replies
     }
 
-    /// Whether two timers of different keys fire in one millisecond. In which order another process fires these is not said, and for
-    /// a client that wants both keys it matters.
+    /// Returns whether two timers of different keys fire in one millisecond. Their order in another process is
+    /// unspecified, and matters to a client that wants both keys.
     pub fn is_order_lost(&self) -> bool {
         let armed: Vec<&Claim> = self.claims.iter().filter(|claim| claim.timer.is_some()).collect();
         let ms = |claim: &Claim| claim.timer.map(|timer| timer.ms);
@@ -136,7 +137,7 @@ impl Pools {
         armed.iter().any(|one| armed.iter().any(|other| is_pair(one, other)))
     }
 
-    /// Another process goes on. It arms the timers of a key anew: those of the holders, of ACQ4ME, of ACQ4ANY.
+    /// Hands over to another process, which arms the timers of a key anew: those of the holders, of ACQ4ME, of ACQ4ANY.
     pub fn rearm(&mut self) {
         for rank in 0..3 {
             for claim in &mut self.claims {
@@ -204,7 +205,7 @@ impl Pools {
         replies
     }
 
-    /// The claims that are about a key, as their first or another.
+    /// Returns the claims with this key, as their first or another.
     fn on<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Claim> {
         self.claims.iter().filter(move |claim| claim.keys.iter().any(|(own, _)| own == key))
     }
@@ -218,7 +219,7 @@ impl Pools {
         keys.map(|(key, _)| (key.clone(), self.held_on(key))).collect()
     }
 
-    /// A claim is gone: one place of each of its keys is free, until another takes it.
+    /// Grants the slots of a released claim to the next waiters of each of its keys.
     fn grant_freed(&mut self, gone: &Claim, before: &BTreeMap<Vec<u8>, u64>, now: u64, replies: &mut Replies) {
         for (key, _) in &gone.keys {
             if self.held_on(key) < before[key] {
@@ -227,12 +228,12 @@ impl Pools {
         }
     }
 
-    /// Whether a waiter could have a place that came free: with all that it wants besides, if it wants several.
+    /// Returns whether a waiter could have a free slot: with all its other keys, if it wants several.
     fn could_have_all(&self, claim: &Claim) -> bool {
         claim.keys.len() == 1 || claim.keys.iter().all(|(key, workers)| self.held_on(key) < *workers)
     }
 
-    /// A claim of the key came free. Whoever has the key as one of several stands among those who work for themselves.
+    /// Grants a free slot of the key. A waiter with the key as a further one has the rank of ACQ4ME.
     fn grant_next(&mut self, key: &[u8], now: u64, replies: &mut Replies) {
         let waits = |claim: &&Claim| !claim.held && self.could_have_all(claim);
         let is_first = |claim: &Claim| claim.key == key;
@@ -290,10 +291,10 @@ impl Pools {
         self.types.entry(type_of(key)).or_default()[what as usize] += more;
     }
 
-    /// The lines of `STATS TYPES`.
+    /// Returns the lines of `STATS TYPES`.
     fn types(&self) -> String {
         let mut types: Vec<_> = self.types.iter().collect();
-        // Those of the same number stay in the order of their names.
+        // Types with the same number stay in the order of their names.
         types.sort_by_key(|(_, counts)| std::cmp::Reverse(counts[OfType::Acquired as usize]));
         let line = |(name, counts): &(&Vec<u8>, &[u64; 6])| {
             let [acquired, done, full, timeouts, waited, held] = **counts;
@@ -327,7 +328,7 @@ impl Pools {
         }
     }
 
-    /// The lines of `STATS FULL`.
+    /// Returns the lines of `STATS FULL`.
     fn figures(&self, now: u64, failed_sends: u64) -> Vec<(&'static str, String)> {
         let total = |name| self.totals.get(name).copied().unwrap_or(0);
         let span = |name| (name, duration(total(name)));
@@ -352,7 +353,7 @@ impl Pools {
             ("hashtable_entries", keys.len().to_string()),
             ("processing_workers", working.to_string()),
             ("waiting_workers", (self.claims.len() - working).to_string()),
-            // Nothing here stands between a client and its connection.
+            // No connection errors can happen here.
             ("connect_errors", "0".to_string()),
             ("failed_sends", failed_sends.to_string()),
             count("full_queues"),
@@ -387,7 +388,7 @@ fn read_wish(parameters: &[&[u8]]) -> Option<Wish> {
     if fields(b"who=").any(|who| who.len() > 64 || who.contains(&0)) {
         return None;
     }
-    // A hold of no time at all is one without limit.
+    // A hold of 0 is one without limit.
     let hold_us = holds.last().copied().filter(|us| *us > 0);
     let also: Vec<(Vec<u8>, u64, u64)> = fields(b"also=").map(read_also).collect::<Option<_>>()?;
     let mut names: Vec<&[u8]> = also.iter().map(|(key, ..)| &key[..]).chain([&key[..]]).collect();
@@ -397,7 +398,7 @@ fn read_wish(parameters: &[&[u8]]) -> Option<Wish> {
     is_fine.then_some(Wish { key, workers, max_queue, timeout_us, hold_us, also })
 }
 
-/// A key, a colon, and two numbers that are not zero with another between them.
+/// Reads a key, a colon, and two numbers that are not zero with another colon between them.
 fn read_also(word: &[u8]) -> Option<(Vec<u8>, u64, u64)> {
     let pieces: Vec<&[u8]> = word.split(|byte| *byte == b':').collect();
     let [key @ .., workers, max_queue] = &pieces[..] else { return None };
@@ -416,7 +417,7 @@ fn number(word: &[u8]) -> Option<u64> {
     }
 }
 
-/// Seconds, perhaps with decimals, of which those beyond the third count as one more millisecond unless they are zeros.
+/// Reads seconds, perhaps with decimals: those beyond the third count as one more millisecond unless they are zeros.
 fn microseconds(word: &[u8]) -> Option<u64> {
     let word = std::str::from_utf8(word).ok()?;
     let (seconds, decimals) = word.split_once('.').unwrap_or((word, ""));

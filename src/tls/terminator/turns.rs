@@ -1,4 +1,4 @@
-//! What becomes of connections: their turns, their phases, and what of their ends is logged.
+//! Life cycle of connections: turns, phase changes, and the logging of their ends.
 
 use super::{CONFIRMED_PER_TICK, Terminator, queue};
 use crate::connection::{Connection, End, Phase};
@@ -12,23 +12,24 @@ use poolcounter_server::Socket;
 use std::fmt::Display;
 use std::io::ErrorKind;
 
-/// How soon the server is asked again whose backlog was full.
+/// Pause before another attempt to connect to a server whose backlog was full.
 const CONNECT_PAUSE: Span = Span::from_millis(20);
-/// How long a client may take to read the rest and to close its side, once the server has closed its own; as in the daemon.
+/// Time that a client has for reading the rest and closing its side, once the server has closed its own; as in the
+/// daemon.
 const LINGER: Span = Span::from_secs(5);
-/// What the system keeps of what a client sends before it is read. A client that is gone is read to the end.
+/// Size of the system's buffer of unread bytes of a client. A client that has disconnected is read to the end.
 const RECEIVE_BUFFER: usize = 64 * 1024;
 
 impl Terminator {
-    /// Begins a connection, unless there are as many as there may be. Strangers have at most half of the places: beyond that, and when
-    /// there is no place, the oldest unfinished handshake gives way.
+    /// Opens a connection, within the limit. Clients in their handshake have at most half of the places: beyond that,
+    /// and if there is no place, the oldest unfinished handshake ends.
     pub(super) fn open(&mut self, socket: Socket, now: Time) {
         let most = self.settings.max_connections;
         if self.connections.len() >= most || self.handshakes.len() >= (most / 2).max(1) {
             self.end_oldest_handshake();
         }
         if self.connections.len() >= most {
-            return self.log_full(&"no more are allowed");
+            return self.log_full(&"the limit of connections is reached");
         }
         let session = match Session::new(self.credentials.config.clone()) {
             Ok(session) => session,
@@ -43,7 +44,7 @@ impl Terminator {
         let connection = entry.insert(Connection::new(socket, session, &self.credentials, deadline));
         self.handshakes.begin(id);
         let client = &mut connection.client().socket;
-        // Without it more is read of a client that has closed its side, and it is given up sooner.
+        // Without it more is read of a client that has closed its side, and the client is given up sooner.
         let _ = client.bound_receive_buffer(RECEIVE_BUFFER);
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(client, Token(2 * id.index()), interest) {
@@ -90,7 +91,7 @@ impl Terminator {
         }
     }
 
-    /// Lets a client in that has finished its handshake: connects to the server.
+    /// Admits a client that has finished its handshake: connects to the server.
     fn admit(&mut self, id: ConnId) -> Result<(), End> {
         let connection = &mut self.connections[id.index()];
         connection.confirm(&self.credentials)?;
@@ -101,7 +102,7 @@ impl Terminator {
         self.connections[id.index()].turn(&mut self.buffers)
     }
 
-    /// Connects to the server, or has that tried again later.
+    /// Connects to the server, or schedules another attempt.
     fn connect(&mut self, id: ConnId, until: Time) -> Result<(), End> {
         let mut wake_at = until;
         match Socket::connect(&self.settings.to) {
@@ -149,7 +150,7 @@ impl Terminator {
         }
     }
 
-    /// Has a connection go on in another phase.
+    /// Changes the phase of a connection.
     fn enter(&mut self, id: ConnId, phase: Phase) {
         let connection = &mut self.connections[id.index()];
         match std::mem::replace(&mut connection.phase, phase) {
@@ -164,13 +165,13 @@ impl Terminator {
         }
     }
 
-    /// Looks at the certificates of some connections again, and ends those that would not be let in now.
+    /// Verifies the certificates of some connections again, and ends those that would not be admitted now.
     pub(super) fn confirm_some(&mut self) {
         for _ in 0..CONFIRMED_PER_TICK {
             let Some(index) = self.unconfirmed else { return };
             self.unconfirmed = Some(index + 1).filter(|next| *next < self.connections.capacity());
             let Some(connection) = self.connections.get_mut(index) else { continue };
-            // The others are looked at when they have finished their handshake.
+            // The others are verified at the end of their handshake.
             let is_open = !matches!(connection.phase, Phase::Handshake { .. } | Phase::Over);
             if is_open && let Err(end) = connection.confirm(&self.credentials) {
                 let (id, peer) = (ConnId::from_index(index), connection.peer());
@@ -201,7 +202,7 @@ impl Terminator {
 
     fn log_refusal(&mut self, peer: &dyn Display, why: &dyn Display) {
         if let Some(more) = self.refusal_log.due(self.clock.now()) {
-            info!("{peer} is not let in: {why}{more}");
+            info!("{peer} is refused: {why}{more}");
         }
     }
 

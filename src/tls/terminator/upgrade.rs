@@ -1,5 +1,5 @@
-//! The upgrade of a terminator, as SIGUSR1 asks for. What was agreed with a client cannot be handed over, so the process divides: a copy
-//! of it goes on with the connections that there are, and ends with the last of them; the process itself becomes the program on disk,
+//! Upgrade of a terminator, for SIGUSR1. TLS sessions cannot be handed over, so the process divides: a copy of it goes
+//! on with the present connections, and ends with the last of them; the process itself becomes the program on disk,
 //! under the same pid and with the same listeners. Before that the program rehearses it, as with the daemon.
 
 use super::{Terminator, VERDICT};
@@ -17,19 +17,19 @@ use std::fs;
 use std::io::{self, PipeWriter, Read, Write};
 use std::process;
 
-/// How long the new program may take to read the handover and the certificates.
+/// Time that the new program has for reading the handover and the certificates.
 const REHEARSAL_TIME: Span = Span::from_secs(10);
 
-/// How far an upgrade is.
+/// Progress of an upgrade.
 #[derive(Default)]
 pub(super) struct Upgrade {
-    /// The program that would take over; None if it is the one that the system names.
+    /// Program that would take over; None for that of the running process.
     program: Option<Program>,
-    /// The child that rehearses, and its deadline.
+    /// Child that rehearses, and its deadline.
     rehearsal: Option<(Rehearsal, Time)>,
-    /// The child has written something or has exited.
+    /// True once the child has written something or has exited.
     pub is_readable: bool,
-    /// This process is the copy that goes on with the old connections.
+    /// True if this process is the copy that goes on with the old connections.
     is_retired: bool,
 }
 
@@ -37,16 +37,16 @@ pub(super) struct Upgrade {
 ///
 /// # Errors
 ///
-/// One sentence that says why it could not take over.
+/// One sentence with the reason for which it could not take over.
 pub fn check() -> Result<(), String> {
     check_listeners()
 }
 
-/// Returns the listeners that the process was before has left, and has the terminator remember the program.
+/// Returns the listeners of the previous process, and sets the program of the terminator.
 ///
 /// # Errors
 ///
-/// One sentence that says what is missing.
+/// One sentence with the missing part.
 pub fn inherited(handover: Handover, terminator: &mut Terminator) -> Result<Vec<Listener>, String> {
     let (listeners, program) = handover.into_listeners()?;
     terminator.upgrade.program = program;
@@ -54,7 +54,7 @@ pub fn inherited(handover: Handover, terminator: &mut Terminator) -> Result<Vec<
 }
 
 impl Upgrade {
-    /// Returns true if this process only goes on with the connections from before.
+    /// Returns true if this process only goes on with the old connections.
     pub fn is_retired(&self) -> bool {
         self.is_retired
     }
@@ -64,7 +64,7 @@ impl Upgrade {
         self.rehearsal.as_ref().map(|(_, deadline)| *deadline)
     }
 
-    /// Tells the copies that the certificates are to be read again. The child of a rehearsal has just read them.
+    /// Makes the copies read the certificates again. The child of a rehearsal has just read them.
     pub fn pass_on_reload(&self) {
         let rehearsing = self.rehearsal.as_ref().map(|(rehearsal, _)| rehearsal.child.id().to_string());
         // There is one thread, whose children are those of the process.
@@ -84,7 +84,7 @@ impl Upgrade {
         self.rehearsal.take().iter_mut().for_each(|(rehearsal, _)| rehearsal.end());
     }
 
-    /// Has the system forget children that have ended: copies from earlier upgrades, which are this process's children although another
+    /// Reaps children that have ended: copies from earlier upgrades, which are this process's children although another
     /// program began them. The child of a rehearsal is waited for by that.
     pub fn bury(&mut self) {
         if self.rehearsal.is_some() {
@@ -95,7 +95,7 @@ impl Upgrade {
 }
 
 impl Terminator {
-    /// Begins an upgrade: the program on disk rehearses it.
+    /// Starts an upgrade: the program on disk rehearses it.
     pub(super) fn begin_upgrade(&mut self) {
         if self.upgrade.rehearsal.is_some() {
             return;
@@ -119,7 +119,7 @@ impl Terminator {
         Ok(program.path().display().to_string())
     }
 
-    /// Goes on with the upgrade that is under way. When the program is ready this returns in the copy only, if all goes well.
+    /// Continues the upgrade under way. Once the program is ready, this returns in the copy only, unless it fails.
     pub(super) fn continue_upgrade(&mut self) {
         let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() else { return };
         let is_readable = std::mem::take(&mut self.upgrade.is_readable);
@@ -144,8 +144,8 @@ impl Terminator {
         self.upgrade.bury();
     }
 
-    /// Becomes the program that was tried out, and leaves the connections to a copy of this process, where it returns. A signal that
-    /// comes meanwhile is blocked until the new program handles it.
+    /// Becomes the rehearsed program, and leaves the connections to a copy of this process, in which it returns. A
+    /// signal that comes meanwhile is blocked until the new program handles it.
     fn divide(&mut self, rehearsal: Rehearsal) -> io::Result<()> {
         Signals::hold();
         self.is_stopping |= self.signals.as_mut().is_some_and(|caught| caught.usual.stop_asked());
@@ -157,7 +157,7 @@ impl Terminator {
     fn divide_unsignalled(&mut self, rehearsal: Rehearsal) -> io::Result<()> {
         let program = self.upgrade.program.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let (state, descriptors) = StateFile::of_listeners(self.ports.iter().map(|port| &port.listener), program)?;
-        // It is closed when the new program runs, and tells the copy of a failure.
+        // It is closed when the new program runs; a byte on it tells the copy of a failure.
         let (mut outcome, failure) = io::pipe()?;
         let first = getpid();
         match duplicate()? {
@@ -180,7 +180,7 @@ impl Terminator {
         }
     }
 
-    /// Goes on as a copy: nothing new is accepted, and the supervisor is told nothing.
+    /// Goes on as a copy: accepts no connections, and sends no notifications to the supervisor.
     fn retire(&mut self) {
         self.upgrade.is_retired = true;
         self.notifier = Notifier::default();
@@ -196,16 +196,16 @@ impl Terminator {
     }
 }
 
-/// Tells the copy that the new program cannot be run.
+/// Notifies the copy that the new program cannot be run.
 fn report(mut failure: PipeWriter) {
-    // It is there, and waits for this.
+    // The copy exists, and waits for this.
     let _ = failure.write_all(b"!");
 }
 
 /// Copies the process.
 #[allow(unsafe_code, reason = "the copy of a process that has threads may do very little")]
 fn duplicate() -> io::Result<ForkResult> {
-    // SAFETY: a terminator has a single thread: it starts none, and neither does what it uses. So the copy finds no lock taken by a
-    // thread that it does not have, and may do all that this process may.
+    // SAFETY: a terminator has a single thread: neither it nor its libraries start one. So the copy finds no lock taken
+    // by a thread that it does not have, and may do all that this process may.
     Ok(unsafe { fork() }?)
 }

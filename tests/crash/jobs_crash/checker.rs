@@ -1,17 +1,17 @@
-//! The judge of histories is judged: it lets pass what can be, and rejects each kind of loss.
+//! Tests of the check of histories: it accepts everything possible, and rejects each kind of loss.
 
-use poolcounter_testkit::crash::Told;
+use poolcounter_testkit::crash::Response;
 use poolcounter_testkit::crash::history::{Fixed, Found, FoundJob, History};
 use poolcounter_testkit::crash::shape::{Place, Retry, Shape};
 use std::collections::BTreeMap;
 
-/// How much time passes between two steps, in milliseconds.
+/// Time between two steps, in milliseconds.
 const STEP_MS: u64 = 10;
 
-/// What was said, what was found, and what of it is wrong; nothing if all is right. Requests have their body behind a colon
-/// and their reply behind an equals sign; without one, they have none. `!` is the loss of the connection, `N>` another client.
-/// A job that was found is its number, body, tube, priority, place and attempts, then its key, group and error. Its place is a
-/// word or the seconds until it is ready; behind a slash stands the delay that it was put with, if that is another.
+/// Requests, the state found, and the expected error; empty if all is right. Requests have their body behind a colon
+/// and their reply behind an equals sign; without one, they have none. `!` is the loss of the connection, `N>` another
+/// client. A job found is its number, body, tube, priority, place and attempts, then its key, group and error. Its
+/// place is a word or the seconds until it is ready; the delay of its put is behind a slash, if it differs.
 const HISTORIES: &[(&str, &str, &str)] = &[
     ("", "", ""),
     // Puts.
@@ -37,7 +37,7 @@ const HISTORIES: &[(&str, &str, &str)] = &[
     ("put-job 3 0 9 1 tube=t key=k group=g:a = INSERTED 1", "1 a t 3 ready 0 k g", ""),
     ("put-job 3 0 9 1 tube=t key=k group=g:a = INSERTED 1", "1 a t 3 ready 0 - g", "instead of"),
     ("put-job 3 0 9 1 tube=t key=k group=g:a = INSERTED 1", "1 a t 3 ready 0 k -", "instead of"),
-    // Who is kept out.
+    // Duplicates.
     ("put-job 3 0 9 1 key=k:a; 2> put-job 3 0 9 1 key=k:b = DUPLICATE 1", "1 a default 3 ready 0 k -", ""),
     ("put-job 3 0 9 1 key=k:a; 2> put-job 3 0 9 1 key=k:b = DUPLICATE 1", "", "keeps another out, and nobody put it"),
     (
@@ -55,14 +55,14 @@ const HISTORIES: &[(&str, &str, &str)] = &[
     ("put 3 0 9 1:a = INSERTED 1; clear default = CLEARED 1", "", ""),
     ("put 3 0 9 1:a = INSERTED 1; clear default = CLEARED 1", "1 a default 3 ready 0", "none of"),
     ("put 3 0 9 1:a = INSERTED 1; clear default buried = CLEARED 0", "", "lost"),
-    // What was cleared may be what nobody saw.
+    // The cleared job may be one with an unknown number.
     ("put 3 0 9 1:b; put 3 0 9 1:a = INSERTED 1; clear default = CLEARED 1", "1 a default 3 ready 0", ""),
     ("put 3 0 9 1:a = INSERTED 1; clear default", "", ""),
     ("put 3 0 9 1:a = INSERTED 1; clear default", "1 a default 3 ready 0", ""),
-    // A job that another was given was committed, whatever its putter heard.
+    // A job that was reserved for another client was committed, whatever reply the producer got.
     ("put 3 0 9 1:a; 2> reserve = RESERVED 1 1:a", "1 a default 3 ready 0", ""),
     ("put 3 0 9 1:a; 2> reserve = RESERVED 1 1:a", "", "job 1 is lost"),
-    // Changes, the last of which may or may not be there.
+    // Changes, the last of which may be missing.
     ("put 3 0 9 1:a = INSERTED 1; reserve = RESERVED 1 1:a; release 1 4 0 = RELEASED", "1 a default 4 ready 0", ""),
     (
         "put 3 0 9 1:a = INSERTED 1; reserve = RESERVED 1 1:a; release 1 4 0 = RELEASED",
@@ -142,7 +142,7 @@ const HISTORIES: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn possible_outcomes_are_told_from_impossible_ones() {
+fn possible_outcomes_are_distinguished_from_impossible_ones() {
     for (said, found, wrong) in HISTORIES {
         let mut told = Talk::new();
         told.say(said);
@@ -179,7 +179,7 @@ fn a_history_goes_on_after_a_crash() {
     assert!(verdict("", "1 a default 3 ready 0; 3 c default 3 ready 0; limit t is 2").contains("cannot be"));
 }
 
-/// What clients say to a server that is not there.
+/// Requests of clients to an imaginary server.
 struct Talk {
     history: History,
     now: u64,
@@ -206,7 +206,7 @@ impl Talk {
             let asked = self.history.begin(client as usize, line, body.as_bytes(), many, self.now);
             if let Some(reply) = reply {
                 let (line, body) = reply.split_once(':').unwrap_or((reply, ""));
-                self.history.told(asked, Told { line: line.into(), body: body.into() }, self.now);
+                self.history.told(asked, Response { line: line.into(), body: body.into() }, self.now);
             }
         }
     }

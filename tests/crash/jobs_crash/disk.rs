@@ -1,5 +1,5 @@
-//! A disk that keeps aside what was written and not synced, and loses or tears it when the power fails; and that fails when the
-//! test says so. What is synced is in files of the system. Names in directories are not a part of this: they change at once.
+//! Disk that buffers unsynced writes, and loses or tears them when the power fails; and that fails when the test says
+//! so. Synced bytes are in files of the system. Names in directories are not a part of this: they change at once.
 
 use poolcounter_testkit::random::Random;
 use std::collections::HashMap;
@@ -8,49 +8,55 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
 
-/// What a disk writes in one piece.
+/// Size of an atomic write, in bytes.
 const SECTOR: usize = 512;
 
-/// A handle of the disk.
+/// Handle of the disk.
 #[derive(Clone)]
 pub struct FaultyDisk(Arc<Mutex<Inner>>);
 
-/// Why something was not done.
+/// Reason of a failed operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// There is no room.
+    /// No space is left.
     Full,
-    /// The device says no, or there is no power.
+    /// The device reports an error.
     Device,
+    /// There is no power, and nothing is known of the operation.
+    Off,
 }
 
-/// How often what fails: once in so many times, or never if that is 0.
+/// Rates of faults: one failure in this number of operations, or none if it is 0.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Faults {
     pub read: usize,
     pub write: usize,
     pub full: usize,
     pub sync: usize,
-    /// A sync does nothing, and says that all is well.
+    /// True for a sync that does nothing, and succeeds.
     pub lies: bool,
+    /// Time that each sync takes.
+    pub sync_takes: Duration,
 }
 
 struct Inner {
     random: Random,
     files: HashMap<PathBuf, Content>,
     faults: Faults,
-    /// The power fails after so many more writes and syncs.
+    /// Number of writes and syncs before the power fails.
     cut_after: Option<usize>,
     is_off: bool,
-    /// How many syncs there were, and how many failures.
+    /// Number of syncs, and of failures.
     syncs: usize,
     failures: usize,
 }
 
 struct Content {
     file: File,
-    /// What a reader sees.
+    /// Content that a reader sees.
     seen: Vec<u8>,
     unsynced: Vec<Change>,
 }
@@ -62,7 +68,7 @@ enum Change {
 }
 
 impl FaultyDisk {
-    /// A disk that works.
+    /// Returns a disk that works.
     pub fn new(seed: u64) -> FaultyDisk {
         FaultyDisk(Arc::new(Mutex::new(Inner {
             random: Random::new(seed),
@@ -75,50 +81,56 @@ impl FaultyDisk {
         })))
     }
 
-    /// Has it fail so often from now on.
+    /// Sets the rates of faults from now on.
     pub fn fail(&self, faults: Faults) {
         self.inner().faults = faults;
     }
 
-    /// Has the power fail after so many more writes and syncs.
+    /// Cuts the power after this number of writes and syncs.
     pub fn cut_after(&self, actions: usize) {
         self.inner().cut_after = Some(actions);
     }
 
-    /// The power fails now, unless it has already.
+    /// Cuts the power now, unless it is off.
     pub fn cut(&self) {
         self.inner().cut();
     }
 
-    /// The power is back, and the disk works.
+    /// Restores the power, and ends all faults.
     pub fn power_on(&self) {
         let mut inner = self.inner();
         inner.files.clear();
         (inner.is_off, inner.cut_after, inner.faults) = (false, None, Faults::default());
     }
 
-    /// Whether there is power.
+    /// Returns whether there is power.
     pub fn is_on(&self) -> bool {
         !self.inner().is_off
     }
 
-    /// It works from now on.
+    /// Ends all faults.
     pub fn heal(&self) {
         let mut inner = self.inner();
         (inner.cut_after, inner.faults) = (None, Faults::default());
     }
 
-    /// How many syncs there were, and how many failures.
+    /// Returns the number of syncs, and of failures.
     pub fn counts(&self) -> (usize, usize) {
         let inner = self.inner();
         (inner.syncs, inner.failures)
+    }
+
+    /// Waits for as long as a sync takes.
+    pub fn delay_sync(&self) {
+        let takes = self.inner().faults.sync_takes;
+        thread::sleep(takes);
     }
 
     pub fn open(&self, path: &Path, may_create: bool) -> Result<(), Failure> {
         self.inner().open(path, may_create)
     }
 
-    /// Reads as much as there is.
+    /// Reads up to `bytes.len()` bytes, and returns their number.
     pub fn read(&self, path: &Path, at: usize, bytes: &mut [u8]) -> Result<usize, Failure> {
         let mut inner = self.inner();
         let once_in = inner.faults.read;
@@ -149,7 +161,7 @@ impl FaultyDisk {
         let once_in = inner.faults.sync;
         let met = inner.meet(once_in, Failure::Device);
         if met.is_err() {
-            // The system takes what it could not write for written, and a reader goes on to see it.
+            // The system marks pages that it could not write as written, and readers continue to see them.
             inner.lose_some(path);
         }
         met?;
@@ -178,7 +190,7 @@ impl FaultyDisk {
 impl Inner {
     fn open(&mut self, path: &Path, may_create: bool) -> Result<(), Failure> {
         if self.is_off {
-            return Err(Failure::Device);
+            return Err(Failure::Off);
         }
         let file = OpenOptions::new().read(true).write(true).create(may_create).truncate(false).open(path);
         let file = file.map_err(|_| Failure::Device)?;
@@ -192,7 +204,7 @@ impl Inner {
 
     fn content(&mut self, path: &Path) -> Result<&mut Content, Failure> {
         if self.is_off {
-            return Err(Failure::Device);
+            return Err(Failure::Off);
         }
         self.files.get_mut(path).ok_or(Failure::Device)
     }
@@ -204,17 +216,18 @@ impl Inner {
         self.act()
     }
 
-    /// One more write or sync, at which the power may fail.
+    /// Counts one more write or sync, at which the power may fail.
     fn act(&mut self) -> Result<(), Failure> {
         match &mut self.cut_after {
             Some(0) => self.cut(),
             Some(actions) => *actions -= 1,
             None => {}
         }
-        if self.is_off { Err(Failure::Device) } else { Ok(()) }
+        if self.is_off { Err(Failure::Off) } else { Ok(()) }
     }
 
     fn meet(&mut self, once_in: usize, failure: Failure) -> Result<(), Failure> {
+        let failure = if self.is_off { Failure::Off } else { failure };
         let fails = self.is_off || once_in > 0 && self.random.once_in(once_in);
         self.failures += usize::from(fails);
         if fails { Err(failure) } else { Ok(()) }
@@ -228,7 +241,7 @@ impl Inner {
         paths.iter().for_each(|path| self.lose_some(path));
     }
 
-    /// Of what was not synced the disk has all, nothing, the beginning, or any part; and some of that in part.
+    /// Applies all unsynced changes, none, the first ones, or any of them, or parts of some.
     fn lose_some(&mut self, path: &Path) {
         let Some(content) = self.files.get_mut(path) else { return };
         let changes = std::mem::take(&mut content.unsynced);
@@ -237,7 +250,7 @@ impl Inner {
         }
         let kind = self.random.below(5);
         let kept = self.random.below(changes.len() + 1);
-        // Not by its name, which another file may have by now.
+        // The file is not opened by its name, which another file may have by now.
         let mut file = content.read_whole().expect("the system's own disk works");
         for (n, change) in changes.iter().enumerate() {
             match kind {
@@ -245,7 +258,7 @@ impl Inner {
                 2 => apply(&mut file, change),
                 3 if self.random.once_in(2) => apply(&mut file, change),
                 4 => tear(&mut file, change, &mut self.random),
-                // Nothing of it is there.
+                // The change is lost.
                 _ => {}
             }
         }
@@ -286,7 +299,7 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// Each sector of a write is there or not.
+/// Applies some sectors of a write.
 fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     match change {
         Change::Write(at, written) => {

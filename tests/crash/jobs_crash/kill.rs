@@ -13,12 +13,12 @@ use std::time::Duration;
 
 const ACTORS: usize = 4;
 const ROUNDS: u64 = 20;
-/// The longest life, in milliseconds.
+/// Longest life of the daemon, in milliseconds.
 const LONGEST_MS: usize = 250;
 
-/// Without a crash, what is found is what was done: the judge does not take right for wrong.
+/// Without a crash, the state found equals the replies: the check raises no false alarm.
 #[test]
-fn all_is_as_it_was_told_when_nothing_happens() {
+fn jobs_are_as_replied_without_a_crash() {
     let seed = setting("SIM_SEED", 1);
     let log = Log::new(History::new(Found::default(), retries()));
     let daemon = Daemon::start_with_jobs(&["--jobs-store", "memory"]);
@@ -40,7 +40,7 @@ fn all_is_as_it_was_told_when_nothing_happens() {
 }
 
 #[test]
-fn nothing_is_lost_however_often_it_is_killed() {
+fn no_job_is_lost_in_repeated_kills() {
     play(ROUNDS);
 }
 
@@ -50,7 +50,7 @@ fn nothing_is_lost_in_many_rounds() {
     play(setting("SOAK_ROUNDS", 200));
 }
 
-/// `SIM_SEED` says when it is killed, and what clients say.
+/// Plays this number of lives. `SIM_SEED` determines the times of the kills, and the requests of the clients.
 fn play(rounds: u64) {
     let seed = setting("SIM_SEED", 1);
     let mut random = Random::new(seed);

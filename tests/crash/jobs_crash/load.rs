@@ -1,6 +1,6 @@
 //! Clients on connections of their own, whose requests and replies go into one history.
 
-use poolcounter_testkit::crash::Told;
+use poolcounter_testkit::crash::Response;
 use poolcounter_testkit::crash::actor::{Actor, Group, greeting};
 use poolcounter_testkit::crash::history::{Found, History};
 use poolcounter_testkit::crash::survey::survey;
@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 
 /// Longer than any commit takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A client leaves without a word once in so many times.
+/// Rate at which a client drops its connection: one in this number of groups.
 const LEAVES_ONCE_IN: usize = 40;
 
-/// What happened to a server over all its lives.
+/// History of a server over all its lives.
 pub struct Log {
     history: Mutex<History>,
     origin: Instant,
-    /// No two connections have the same number, nor two put-many.
+    /// Next number of a connection or a put-many; each is unique.
     next_number: AtomicUsize,
     replies: AtomicUsize,
 }
 
-/// Ends the load when the test goes on, or fails.
+/// Guard that ends the load when the test continues, or fails.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -39,30 +39,30 @@ impl Drop for Over<'_> {
 struct Line(BufReader<TcpStream>);
 
 impl Log {
-    /// A log that begins with this history.
+    /// Returns a log that begins with this history.
     pub fn new(history: History) -> Log {
         let (origin, zero) = (Instant::now(), AtomicUsize::new(0));
         Log { history: Mutex::new(history), origin, next_number: AtomicUsize::new(0), replies: zero }
     }
 
-    /// Milliseconds since the beginning.
+    /// Returns the milliseconds since the beginning.
     pub fn now(&self) -> u64 {
         self.origin.elapsed().as_millis() as u64
     }
 
-    /// How many replies were heard.
+    /// Returns the number of replies received.
     pub fn replies(&self) -> usize {
         self.replies.load(Ordering::Relaxed)
     }
 
-    /// Looks at everything in a server that has no clients, and compares it with what its clients were told.
+    /// Surveys a server that has no clients, and compares the result with the replies to its clients.
     pub fn check(&self, address: SocketAddr, clients: usize, setup: &[&str]) -> Found {
         let mut line = Line::to(address).expect("the server listens");
         let mut ask = |request: &str| line.ask(request).unwrap_or_else(|error| panic!("{request}: {error}"));
         for request in setup {
             ask(request);
         }
-        // Connections that have just ended may hold jobs yet.
+        // Connections that have just ended may still have jobs reserved.
         while !is_without_holders(&ask("stats")) {
             thread::sleep(Duration::from_millis(1));
         }
@@ -72,7 +72,7 @@ impl Log {
         found
     }
 
-    /// Has a client do things at random until the server is gone, or the test is over.
+    /// Plays a random client until the server is gone, or the test is over.
     pub fn play<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -91,7 +91,7 @@ impl Log {
         });
     }
 
-    /// One connection of a client, to its end.
+    /// Plays one connection of a client, to its end.
     fn live(
         &self,
         address: SocketAddr,
@@ -130,10 +130,10 @@ impl Log {
     }
 
     fn hear(&self, line: &mut Line, actor: &mut Actor, group: &Group, asked: &[usize]) -> io::Result<()> {
-        let mut heard: Option<Told> = None;
+        let mut heard: Option<Response> = None;
         for (request, asked) in group.requests.iter().zip(asked) {
             let told = match heard {
-                // All of them are refused at once.
+                // All jobs of the put-many are refused at once.
                 Some(told) if group.is_many && told.line == "OUT_OF_MEMORY" => told,
                 _ => line.hear()?,
             };
@@ -146,7 +146,7 @@ impl Log {
     }
 }
 
-fn is_without_holders(stats: &Told) -> bool {
+fn is_without_holders(stats: &Response) -> bool {
     String::from_utf8_lossy(&stats.body).contains("current-jobs-reserved: 0\n")
 }
 
@@ -158,22 +158,22 @@ impl Line {
         Ok(Line(BufReader::new(stream)))
     }
 
-    fn ask(&mut self, request: &str) -> io::Result<Told> {
-        // What has a body has its end in it.
+    fn ask(&mut self, request: &str) -> io::Result<Response> {
+        // A request with a body contains it.
         self.0.get_mut().write_all(format!("{request}\r\n").as_bytes())?;
         self.hear()
     }
 
-    fn hear(&mut self) -> io::Result<Told> {
+    fn hear(&mut self) -> io::Result<Response> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
         let Some(line) = line.strip_suffix("\r\n") else { return Err(ErrorKind::UnexpectedEof.into()) };
         let mut body = Vec::new();
-        if let Some(len) = Told::body_len(line) {
+        if let Some(len) = Response::body_len(line) {
             body.resize(len + 2, 0);
             self.0.read_exact(&mut body)?;
             body.truncate(len);
         }
-        Ok(Told { line: line.into(), body })
+        Ok(Response { line: line.into(), body })
     }
 }

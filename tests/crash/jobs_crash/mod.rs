@@ -1,9 +1,10 @@
-//! Jobs that are never lost: what stands after a crash, of the process, the disk or the power, is what clients were promised.
+//! Jobs that are never lost: the state after a crash, of the process, the disk or the power, keeps the promises to
+//! clients.
 
 mod checker;
-mod disk;
+pub mod disk;
 mod full;
 mod kill;
 mod load;
 mod power;
-mod vfs;
+pub mod vfs;

@@ -1,8 +1,9 @@
-//! The power fails at any moment, or the disk does: SQLite's own code and the store's, on a disk that keeps aside what is not
-//! synced.
+//! Failures of the power, or of the disk, at any moment: SQLite's own code and the store's, on a disk that buffers
+//! unsynced writes.
 
 use crate::jobs_crash::disk::{Faults, FaultyDisk};
 use crate::jobs_crash::vfs;
+use crate::jobs_store::kept::{Change, commit, load};
 use poolcounter_core::time::Span;
 use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
@@ -22,11 +23,11 @@ const SEEDS: u64 = 12;
 const LIVES: usize = 5;
 const STEPS: usize = 150;
 const ACTORS: usize = 3;
-/// How long the store's thread gets when somebody waits for it.
+/// Time that the store's thread gets before the next check.
 const MOMENT: Duration = Duration::from_micros(100);
 
 thread_local! {
-    /// Where the services that are made on this thread keep their jobs: a line of the registry has no room for that.
+    /// File of the services that are made on this thread: an entry of the registry has no room for it.
     static CURRENT: RefCell<Option<DatabaseFile>> = const { RefCell::new(None) };
 }
 
@@ -85,7 +86,7 @@ fn nothing_is_lost_with_the_disk() {
                 write: random.pick(&[0, 30]),
                 full: random.pick(&[0, 20]),
                 sync: random.pick(&[0, 4]),
-                lies: false,
+                ..Faults::default()
             });
         } else if random.once_in(4) {
             sim.disk.0.fail(Faults::default());
@@ -93,7 +94,7 @@ fn nothing_is_lost_with_the_disk() {
     });
 }
 
-/// The judge is judged: on a disk that only says that it syncs, jobs are lost, and that is noticed.
+/// Test of the check: on a disk that only pretends to sync, jobs are lost, and the check notices it.
 #[test]
 fn a_disk_that_lies_is_found_out() {
     let disk = FaultyDisk::new(setting("SIM_SEED", 1));
@@ -102,15 +103,37 @@ fn a_disk_that_lies_is_found_out() {
         let scratch = Scratch::new();
         CURRENT.set(Some(DatabaseFile { path: scratch.file("jobs.db"), vfs: Some("lies".into()) }));
         let lie = |sim: &mut Sim<OnDisk>, _: &mut Random| sim.disk.0.fail(Faults { lies: true, ..Faults::default() });
-        // A file of which too much is lost cannot even be opened, which is found out, too.
+        // If too much of a file is lost, it cannot even be opened, which counts as noticed, too.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play_one(&disk, seed, &lie)));
         !matches!(result, Ok(Ok(_)))
     });
     assert!(is_found_out, "nothing was lost, though nothing was synced");
 }
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it. The threads of the store have their own pace, so that a
-/// seed repeats what is asked, and not when it is committed.
+/// At the end of the daemon, a slow disk gets no more syncs than needed: the log stays beside the file.
+#[test]
+fn a_slow_disk_gets_no_checkpoint_at_the_end() {
+    let disk = FaultyDisk::new(1);
+    vfs::register("slow", &disk);
+    for (sync_takes, has_log) in [(Duration::ZERO, false), (Duration::from_millis(1100), true)] {
+        let scratch = Scratch::new();
+        let place = DatabaseFile { path: scratch.file("jobs.db"), vfs: Some("slow".into()) };
+        let open = || Box::new(Sqlite::new(place.clone()));
+        let mut store = open();
+        let mut kept = load(&mut *store, Span::ZERO).expect("is new");
+        disk.fail(Faults { sync_takes, ..Faults::default() });
+        kept.add(&mut *store, Change::Put(1, b"a".to_vec()));
+        commit(&mut *store, &mut kept, 1);
+        let syncs = disk.counts().0;
+        drop(store);
+        assert_eq!((scratch.file("jobs.db-wal").exists(), disk.counts().0 == syncs), (has_log, has_log));
+        disk.heal();
+        assert_eq!(load(&mut *open(), Span::ZERO), Ok(kept));
+    }
+}
+
+/// Plays seeds: `SIM_SEED` is the first one, `SIM_SEEDS` their number. The threads of the store have their own pace, so
+/// that a seed repeats the requests, and not the times of their commits.
 fn play(vfs: &str, disturb: impl Fn(&mut Sim<OnDisk>, &mut Random)) {
     let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
     let disk = FaultyDisk::new(first);

@@ -1,20 +1,20 @@
-//! A VFS of SQLite over a disk that fails: what SQLite calls, and nothing else. Files have no shared memory, for a database that
-//! is locked exclusively needs none, and no locks, for the store has its own.
+//! VFS of SQLite over a disk that fails, with the functions that SQLite calls, and no others. Files have no shared
+//! memory, because an exclusively locked database needs none, and no locks, because the store has its own.
 
 #![allow(unsafe_code, reason = "SQLite calls a VFS through pointers")]
 
 use crate::jobs_crash::disk::{Failure, FaultyDisk};
 use rusqlite::ffi::{
-    SQLITE_CANTOPEN, SQLITE_FULL, SQLITE_IOERR_DELETE, SQLITE_IOERR_FSYNC, SQLITE_IOERR_READ, SQLITE_IOERR_SHORT_READ,
-    SQLITE_IOERR_WRITE, SQLITE_NOTFOUND, SQLITE_OK, SQLITE_OPEN_CREATE, sqlite3_file, sqlite3_io_methods, sqlite3_vfs,
-    sqlite3_vfs_find, sqlite3_vfs_register,
+    SQLITE_CANTOPEN, SQLITE_FULL, SQLITE_IOCAP_POWERSAFE_OVERWRITE, SQLITE_IOERR, SQLITE_IOERR_DELETE,
+    SQLITE_IOERR_FSYNC, SQLITE_IOERR_READ, SQLITE_IOERR_SHORT_READ, SQLITE_IOERR_WRITE, SQLITE_NOTFOUND, SQLITE_OK,
+    SQLITE_OPEN_CREATE, sqlite3_file, sqlite3_io_methods, sqlite3_vfs, sqlite3_vfs_find, sqlite3_vfs_register,
 };
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-/// An open file, as SQLite allocates it.
+/// Open file, as SQLite allocates it.
 #[repr(C)]
 struct Handle {
     base: sqlite3_file,
@@ -27,7 +27,7 @@ struct Own {
     path: PathBuf,
 }
 
-/// The functions of an open file.
+/// Functions of an open file.
 static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     iVersion: 1,
     xClose: Some(close),
@@ -41,7 +41,7 @@ static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xCheckReservedLock: Some(check_reserved_lock),
     xFileControl: Some(file_control),
     xSectorSize: Some(nothing),
-    xDeviceCharacteristics: Some(nothing),
+    xDeviceCharacteristics: Some(characteristics),
     xShmMap: None,
     xShmLock: None,
     xShmBarrier: None,
@@ -50,7 +50,7 @@ static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xUnfetch: None,
 };
 
-/// Makes a disk known to SQLite by this name, for as long as the process runs.
+/// Registers a disk with SQLite by this name, for as long as the process runs.
 pub fn register(name: &str, disk: &FaultyDisk) {
     let name = CString::new(name).expect("the tests choose names without zeros").into_raw();
     // SAFETY: the default VFS is there for as long as the process runs, and is only read.
@@ -72,7 +72,7 @@ pub fn register(name: &str, disk: &FaultyDisk) {
     assert_eq!(result, SQLITE_OK, "SQLite takes another VFS");
 }
 
-/// The disk and the path of an open file.
+/// Returns the disk and the path of an open file.
 ///
 /// # Safety
 ///
@@ -96,6 +96,7 @@ fn code(result: Result<(), Failure>, device: c_int) -> c_int {
         Ok(()) => SQLITE_OK,
         Err(Failure::Full) => SQLITE_FULL,
         Err(Failure::Device) => device,
+        Err(Failure::Off) => SQLITE_IOERR,
     }
 }
 
@@ -135,7 +136,7 @@ unsafe extern "C" fn read(file: *mut sqlite3_file, into: *mut c_void, len: c_int
     match own.disk.read(&own.path, at as usize, bytes) {
         Ok(read) if read == bytes.len() => SQLITE_OK,
         Ok(read) => {
-            // SQLite wants to find zeros where there is nothing.
+            // SQLite expects zeros behind the end of the file.
             bytes[read..].fill(0);
             SQLITE_IOERR_SHORT_READ
         }
@@ -158,6 +159,7 @@ unsafe extern "C" fn truncate(file: *mut sqlite3_file, len: i64) -> c_int {
 unsafe extern "C" fn sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
     // SAFETY: the file is open.
     let own = unsafe { own(file) };
+    own.disk.delay_sync();
     code(own.disk.sync(&own.path), SQLITE_IOERR_FSYNC)
 }
 
@@ -187,7 +189,12 @@ unsafe extern "C" fn file_control(_file: *mut sqlite3_file, _what: c_int, _argum
     SQLITE_NOTFOUND
 }
 
-/// No sector size, no characteristics: SQLite takes the worst for granted.
+/// Returns what the system's own VFS says: a write changes no bytes beside its own, so that none follows a commit.
+unsafe extern "C" fn characteristics(_file: *mut sqlite3_file) -> c_int {
+    SQLITE_IOCAP_POWERSAFE_OVERWRITE
+}
+
+/// Returns no sector size: SQLite assumes the worst.
 unsafe extern "C" fn nothing(_file: *mut sqlite3_file) -> c_int {
     0
 }

@@ -1,10 +1,10 @@
-//! A database that several daemons share, as far as its tables go, in virtual time. It loses answers and requests, is slow, has
-//! faults, and forgets what it has committed last, as one does that takes over from another without having all. It has a replica
-//! for which commits wait: what others see is on the replica unless that wait was interrupted.
+//! Model of a database that several daemons share, with its tables alone, in virtual time. It loses requests and
+//! answers, is slow, fails, and loses its last commits, as after a failover to a server that lacks them. Commits wait
+//! for its replica: changes that others see are on the replica, unless that wait was interrupted.
 
 use poolcounter_core::time::{Span, Time};
 use poolcounter_jobs::postgres::owner::{
-    Answer, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Reach, StoreEvent, StoreRequest,
+    Answer, Cursor, Fence, LEASE_SECONDS, NOBODY, Next, Order, Owner, OwnerRow, Reach, StoreRequest,
 };
 use poolcounter_jobs::postgres::{Backend, Ends, Postgres};
 use poolcounter_jobs::state::{Body, Saved, Stored};
@@ -23,20 +23,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 thread_local! {
-    /// The database of the services that are made on this thread: a line of the registry has no room for one.
+    /// Database of the services that are made on this thread: an entry of the registry has no room for it.
     static CURRENT: RefCell<Option<Database>> = const { RefCell::new(None) };
 }
 
-/// The line of the registry: the jobs, with this database.
+/// Entry of the registry: the jobs, with this database.
 pub static INFO: Info = Info { settings: settings::defaults::<SharedSettings>, ..jobs::INFO };
 
-/// How many jobs are in a page.
+/// Number of jobs in a page.
 const PAGE: usize = 7;
-/// How long a daemon waits for an answer.
+/// Time for which a daemon waits for an answer.
 const PATIENCE: u64 = 10_000_000;
 const LEASE: u64 = LEASE_SECONDS * 1_000_000;
 
-/// The settings of jobs that are in the database of this thread.
+/// Settings of jobs that are in the database of this thread.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SharedSettings(pub JobsSettings);
 
@@ -49,16 +49,16 @@ impl Configure for SharedSettings {
     }
 }
 
-/// The database, and the parts of its daemons that ask it.
+/// Handle of the database and of the database threads of its daemons.
 #[derive(Clone)]
 pub struct Database(Arc<Mutex<Desk>>);
 
-/// What the test wants to know of what has happened.
+/// Take-over of the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Takeover {
-    /// The daemon.
+    /// Number of the daemon.
     pub daemon: usize,
-    /// Whether it began with what there was, and not with what it had.
+    /// True if the daemon reads the jobs; false if it goes on with those that it had.
     pub is_fresh: bool,
 }
 
@@ -69,12 +69,12 @@ struct Desk {
     until: u64,
     next_id: u64,
     content: Vec<Arc<Batch>>,
-    /// Who has the row for a commit that is under way.
+    /// Owner of the row lock of a commit in progress.
     locked: Option<usize>,
     versions: Vec<Version>,
-    /// What the replica has.
+    /// Contents of the replica.
     replicated: Version,
-    /// The replica takes nothing before.
+    /// Time until which the replica receives nothing.
     hangs_until: u64,
     requests: Vec<Request>,
     numbers: usize,
@@ -84,7 +84,7 @@ struct Desk {
     takeovers: Vec<Takeover>,
 }
 
-/// What there was at some time.
+/// Contents at one time.
 #[derive(Clone)]
 struct Version {
     at: u64,
@@ -94,35 +94,35 @@ struct Version {
     content: Vec<Arc<Batch>>,
 }
 
-/// The part of a daemon that asks.
+/// Database thread of a daemon.
 struct Asker {
     ends: Ends,
     owner: Owner,
-    /// How fast its clock goes, in thousandths of the true one.
+    /// Speed of its clock, in thousandths of the true one.
     rate: u64,
-    /// It does nothing, or is gone.
+    /// True while the daemon is suspended.
     is_stopped: bool,
     is_gone: bool,
-    /// Which of its connections this is.
+    /// Number of the connection.
     connection: usize,
     rewrite: Vec<Arc<Batch>>,
-    /// What it waits for, and until when at most.
+    /// Number of the request whose answer it awaits, 0 for a lost connection, and the end of that wait.
     waits: Option<(usize, u64)>,
-    /// What it is told, and when.
+    /// Answer on its way to the daemon, with the time of its arrival.
     answer: Option<(u64, Answer)>,
 }
 
-/// Something that was asked.
+/// Request of a daemon.
 struct Request {
     number: usize,
     asker: usize,
     connection: usize,
     address: String,
     what: What,
-    /// When the database comes to it, or ends it if that has begun.
+    /// Time at which the request arrives, or ends if it has begun.
     at: u64,
     has_begun: bool,
-    /// Its wait for the replica has ended too early.
+    /// Early end of its wait for the replica.
     interrupted: Option<Interrupted>,
     until: u64,
     takes: u64,
@@ -130,12 +130,12 @@ struct Request {
     returns: u64,
 }
 
-/// How a wait for the replica ends too early. Either way the commit is there.
+/// Early end of a wait for the replica. Either way the commit exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interrupted {
     /// The answer has a warning.
     Cancelled,
-    /// There is no answer, and the connection is lost.
+    /// The connection ends without an answer.
     Terminated,
 }
 
@@ -155,7 +155,7 @@ enum What {
 }
 
 impl Database {
-    /// Returns an empty one, which services that are made on this thread from now on share.
+    /// Returns an empty database, which services that are made on this thread from now on share.
     pub fn install(seed: u64) -> Database {
         let row = OwnerRow { queue: 5, epoch: 7 << 20, next_id: 1, address: NOBODY.into(), ..OwnerRow::default() };
         let replicated = Version { at: 0, row: row.clone(), until: 0, next_id: 1, content: Vec::new() };
@@ -216,29 +216,29 @@ impl Database {
         Postgres::with("a test".into(), Backend { clock, start, patience: Duration::ZERO })
     }
 
-    /// Returns how many daemons there ever were. The newest has the highest number.
+    /// Returns the number of daemons since the start. The newest has the highest number.
     pub fn daemons(&self) -> usize {
         self.desk().askers.len()
     }
 
-    /// The true time, in microseconds.
+    /// Returns the true time, in microseconds.
     pub fn now(&self) -> u64 {
         self.desk().now.load(Ordering::Relaxed)
     }
 
-    /// No fault happens for now, or some may again.
+    /// Ends or allows random faults.
     pub fn set_calm(&self, is_calm: bool) {
         self.desk().is_calm = is_calm;
     }
 
-    /// It takes no connections for so long, and has none.
+    /// Ends all connections, and accepts none for `micros`.
     pub fn go_down(&self, micros: u64) {
         let mut desk = self.desk();
         desk.down_until = desk.now() + micros;
         desk.break_all();
     }
 
-    /// Another takes its place, which does not have what was committed last.
+    /// Replaces the database by its state of `lost_micros` ago: later commits are lost.
     pub fn fail_over(&self, lost_micros: u64) {
         let mut desk = self.desk();
         let at = desk.now().saturating_sub(lost_micros);
@@ -251,7 +251,7 @@ impl Database {
         desk.set_to(version);
     }
 
-    /// The replica takes nothing for so long, and commits wait for it.
+    /// Stops the replica for `micros`, during which commits wait.
     pub fn hang(&self, micros: u64) {
         let mut desk = self.desk();
         desk.hangs_until = desk.now() + micros;
@@ -270,7 +270,7 @@ impl Database {
         }
     }
 
-    /// The replica takes its place.
+    /// Replaces the database by its replica.
     pub fn promote(&self) {
         let mut desk = self.desk();
         desk.break_all();
@@ -281,18 +281,18 @@ impl Database {
         desk.set_to(version);
     }
 
-    /// A daemon does nothing for now, or goes on.
+    /// Suspends a daemon, or resumes it.
     pub fn stop(&self, daemon: usize, is_stopped: bool) {
         self.desk().askers[daemon].is_stopped = is_stopped;
     }
 
-    /// A daemon is gone.
+    /// Ends a daemon.
     pub fn kill(&self, daemon: usize) {
         let mut desk = self.desk();
         desk.askers[daemon].is_gone = true;
     }
 
-    /// Returns what a daemon believes.
+    /// Returns the state of a daemon, for messages.
     pub fn describe(&self, daemon: usize) -> String {
         let desk = self.desk();
         let asker = &desk.askers[daemon];
@@ -306,19 +306,19 @@ impl Database {
         )
     }
 
-    /// Returns which daemon believes that it may give out jobs, and the last that has taken over.
+    /// Returns the daemon that is the owner by the row of the database.
     pub fn owner(&self) -> Option<usize> {
         let desk = self.desk();
         let name = |asker: &Asker| asker.owner.address() == desk.row.address;
         desk.askers.iter().position(name)
     }
 
-    /// Returns what was taken over since the last call.
+    /// Returns the take-overs since the last call.
     pub fn take_takeovers(&self) -> Vec<Takeover> {
         std::mem::take(&mut self.desk().takeovers)
     }
 
-    /// Lets time pass, and everything happen that does.
+    /// Advances the time, and performs everything that becomes due.
     pub fn advance(&self, micros: u64) {
         let mut desk = self.desk();
         let end = desk.now() + micros;
@@ -356,7 +356,7 @@ impl Desk {
         (self.row, self.until, self.next_id, self.content) = (row, until, next_id, content);
     }
 
-    /// Every connection is lost, and what was asked on it is not answered.
+    /// Ends every connection. Its requests are not answered.
     fn break_all(&mut self) {
         (0..self.askers.len()).for_each(|index| self.break_one(index));
     }
@@ -368,11 +368,11 @@ impl Desk {
             let lost = Answer::Failed { sentence: "the connection is lost".into(), is_connected: false };
             asker.answer = Some((now + 1000, lost));
         }
-        // What comes on a connection that was lost while nothing was asked fails.
+        // A request fails on a connection that was lost while it was idle.
         asker.connection = 0;
     }
 
-    /// Has every daemon do what it can now.
+    /// Starts the next request of every daemon.
     fn pump(&mut self) {
         let now = self.now();
         for index in 0..self.askers.len() {
@@ -408,7 +408,7 @@ impl Desk {
         }
     }
 
-    /// Sends a request on its way, with what becomes of it.
+    /// Sends a request, and draws its faults.
     fn ask(&mut self, index: usize, what: What) {
         let now = self.now();
         self.numbers += 1;
@@ -439,7 +439,7 @@ impl Desk {
             return;
         }
         if is_lost {
-            // The connection is found to be lost, or nothing is heard.
+            // The daemon finds its connection lost at once, or waits for its whole patience.
             let until = now + self.random.pick(&[1000, PATIENCE]);
             asker.waits = Some((0, until));
             return;
@@ -465,13 +465,13 @@ impl Desk {
         });
     }
 
-    /// Does what is due in the database.
+    /// Performs the due work of the database.
     fn work(&mut self) {
         let now = self.now();
         while let Some(place) = self.requests.iter().position(|request| request.at <= now) {
             let mut request = self.requests.swap_remove(place);
             match self.serve(&mut request) {
-                // It waits for another, or for itself.
+                // It waits for the row lock, or for its own end.
                 None => self.requests.push(request),
                 Some(answer) => {
                     let asker = &mut self.askers[request.asker];
@@ -530,7 +530,7 @@ impl Desk {
     }
 
     fn take(&mut self, request: &mut Request, may: bool, epoch: u64) -> Option<Answer> {
-        // Time passes while it waits for the replica, and nothing else changes.
+        // A daemon that may not take over only reads the row.
         if !may && !request.has_begun {
             return Some(Answer::Seen(self.seen()));
         }
@@ -542,7 +542,7 @@ impl Desk {
         Some(Answer::Took(self.seen(), reach))
     }
 
-    /// Has a change wait until the replica has it, with the row locked; returns how far it has come once it is over.
+    /// Keeps the row locked until the replica has the change. Returns its durability, or None while it waits.
     fn commit_when_kept(&mut self, request: &mut Request) -> Option<Reach> {
         let now = self.now();
         if !request.has_begun {
@@ -558,7 +558,7 @@ impl Desk {
         Some(request.interrupted.map_or(Reach::Kept, |_| warning()))
     }
 
-    /// Begins a commit, which has the row from then on, or ends it.
+    /// Begins a commit, which locks the row, or ends it.
     fn commit(
         &mut self,
         request: &mut Request,
@@ -588,7 +588,7 @@ impl Desk {
         Some(Answer::Committed(true, reach))
     }
 
-    /// Notes what there is now. With what the replica has it has all that was committed before.
+    /// Notes the present version. A change on the replica brings all earlier ones there.
     fn note(&mut self, reach: &Reach) {
         let (row, content) = (self.row.clone(), self.content.clone());
         let version = Version { at: self.now(), row, until: self.until, next_id: self.next_id, content };
@@ -653,9 +653,8 @@ impl Asker {
 
     fn tell(&mut self) {
         self.ends.trusted_until.store(self.owner.trusted_until().as_micros(), Ordering::Relaxed);
-        while let Some(told) = self.owner.told() {
-            let told: StoreEvent = told;
-            if self.ends.told.send(told).is_err() {
+        while let Some(event) = self.owner.next_event() {
+            if self.ends.events.send(event).is_err() {
                 self.is_gone = true;
             }
             self.ends.wake.wake();

@@ -1,12 +1,12 @@
-//! Two daemons at a database, and clients that ask whichever serves. They are the clients of a simulated crash: a take-over is a
-//! crash for them, but for the daemon that was taken over from, which may be alive.
+//! Two daemons that share a database, and clients of the one that serves. To the clients a take-over is a simulated
+//! crash, except that the former owner may still be alive.
 
 use crate::jobs_owners::database::{self, Database, Interrupted, SharedSettings};
 use poolcounter_core::time::Span;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Info;
-use poolcounter_testkit::crash::Told;
+use poolcounter_testkit::crash::Response;
 use poolcounter_testkit::crash::actor::{SETUP, greeting};
 use poolcounter_testkit::crash::speakers::Speakers;
 use poolcounter_testkit::crash::survey::survey;
@@ -15,20 +15,20 @@ use poolcounter_testkit::world::{EPOCH, World};
 use std::collections::VecDeque;
 
 const SERVICES: &[&Info] = &[&database::INFO];
-/// Between two looks at everything, in microseconds.
+/// Interval between two rounds, in microseconds.
 const BEAT: u64 = 50_000;
-/// No daemon takes so long to take over, in microseconds.
+/// Upper bound of the time of a take-over, in microseconds.
 const LONGEST: u64 = 120_000_000;
-/// No fault takes so long, in microseconds.
+/// Upper bound of the time of a fault, in microseconds.
 const LONGEST_FAULT: u64 = 16_000_000;
-/// The replica takes nothing for so long, in microseconds.
+/// Time for which the replica hangs, in microseconds.
 const LONGEST_HANG: u64 = 12_000_000;
-/// After so long a batch waits for the replica, unless something else has made it slow, in microseconds.
+/// Time after which a batch of the clients waits for the replica, in microseconds.
 const WAIT_BEGINS: u64 = 5_000;
-/// What a daemon that was taken over from may say.
+/// Replies that a former owner may still give.
 const HARMLESS: [&str; 2] = ["INTERNAL_ERROR", "OUT_OF_MEMORY"];
 
-/// What happened.
+/// Counts of events of a fleet.
 #[derive(Default)]
 pub struct Seen {
     pub replies: usize,
@@ -37,38 +37,38 @@ pub struct Seen {
     pub promotions: usize,
 }
 
-/// A daemon.
+/// A daemon of the fleet.
 struct Host {
     world: World,
-    /// The number of its part that asks the database.
+    /// Number of its database thread.
     number: usize,
-    /// The true time at its start, in microseconds.
+    /// True time at its start, in microseconds.
     begun: u64,
     is_stopped: bool,
-    /// It was taken over from, and these were its clients.
+    /// Clients of this daemon when another took over, with their unread replies.
     outdone: Vec<(usize, VecDeque<u8>)>,
 }
 
-/// The daemons, their clients, and what these were told.
+/// The daemons, their clients, and the history of these.
 pub struct Fleet {
     database: Database,
     hosts: Vec<Host>,
-    /// Which of them serves, as far as the clients know.
+    /// Owner, as far as the clients know.
     active: usize,
     speakers: Speakers,
     actors: usize,
-    /// No fault happens before, in microseconds.
+    /// Time until which no fault is started, in microseconds.
     calm_until: u64,
     seen: Seen,
 }
 
 impl Fleet {
-    /// Two daemons at a database without jobs, and so many clients.
+    /// Returns two daemons of a database without jobs, with this number of clients.
     pub fn new(database: Database, actors: usize, seed: u64) -> Result<Fleet, String> {
         let mut fleet = Fleet {
             hosts: Vec::new(),
             active: usize::MAX,
-            // Nobody knows what became of a request that has this reply.
+            // The fate of a request with this reply is unknown.
             speakers: Speakers::new(seed, &["INTERNAL_ERROR"]),
             actors,
             calm_until: 0,
@@ -103,7 +103,7 @@ impl Fleet {
         self.database.now() < self.calm_until || self.hosts.iter().any(|host| host.is_stopped)
     }
 
-    /// The daemon that serves dies, and another is started.
+    /// Kills the daemon that serves, and starts another.
     pub fn kill(&mut self) -> Result<(), String> {
         if self.is_calm() {
             return Ok(());
@@ -119,7 +119,7 @@ impl Fleet {
         self.take_over()
     }
 
-    /// The daemon that serves does nothing for a while.
+    /// Suspends the daemon that serves for `micros`.
     pub fn stop(&mut self, micros: u64) -> Result<(), String> {
         if self.is_calm() {
             return Ok(());
@@ -139,9 +139,9 @@ impl Fleet {
         host.expect("it is not gone").is_stopped = is_stopped;
     }
 
-    /// Another database takes the place of this one, and the daemon that serves is there to tell it what it does not know.
+    /// Fails over to a database that lacks the last commits. The daemon that serves writes them again.
     pub fn fail_over(&mut self, lost_micros: u64) -> Result<(), String> {
-        // Who has just taken over has not said anything that could be lost, but the database may not know that it has.
+        // A new owner has given no reply that could be lost, but the database may not know its take-over.
         if self.is_calm() || self.database.owner() != Some(self.hosts[self.active].number) {
             return Ok(());
         }
@@ -152,8 +152,8 @@ impl Fleet {
         self.pass(BEAT)
     }
 
-    /// The server and the daemon that serves are lost after the replica has taken nothing for a while and a wait for it was
-    /// interrupted. The replica takes the server's place.
+    /// Ends the server and the daemon that serves, after the replica has hung for a while and a wait for it was
+    /// interrupted. The replica is the next server.
     pub fn lose_server(&mut self, how: Interrupted, micros: u64) -> Result<(), String> {
         if self.is_calm() {
             return Ok(());
@@ -177,7 +177,7 @@ impl Fleet {
         self.take_over()
     }
 
-    /// The database is gone for a while.
+    /// Takes the database down for `micros`.
     pub fn go_down(&mut self, micros: u64) -> Result<(), String> {
         if self.is_calm() {
             return Ok(());
@@ -187,7 +187,7 @@ impl Fleet {
         self.pass(BEAT)
     }
 
-    /// Time passes, for as long as that.
+    /// Advances the time by `micros`, in rounds.
     pub fn pass(&mut self, micros: u64) -> Result<(), String> {
         let end = self.database.now() + micros;
         self.hear();
@@ -203,14 +203,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// Has every daemon come to the present, and the clients hear what they are told.
+    /// Brings every daemon to the present, and passes the replies to the clients.
     fn settle(&mut self) -> Result<(), String> {
         let now = self.database.now();
         for host in self.hosts.iter_mut().filter(|host| !host.is_stopped) {
             let behind = now - host.begun - host.world.now().as_micros();
             host.world.advance(Span::from_micros(behind));
         }
-        // What the database says to what they have said now comes later.
+        // Answers of the database to the present requests come later.
         let takeovers = self.database.take_takeovers();
         let active = self.hosts.get(self.active).map(|host| host.number);
         self.seen.takeovers += takeovers.len();
@@ -232,8 +232,8 @@ impl Fleet {
         host.is_some_and(|host| (0..self.speakers.len()).any(|n| host.world.is_closed(self.speakers.conn(n))))
     }
 
-    /// The clients go on with whichever daemon serves next, the same one among them. Their reservations have ended with their
-    /// connections.
+    /// Connects all clients to the daemon that serves next, which may be the same one. Their reservations have ended
+    /// with their connections.
     fn begin_again(&mut self) -> Result<(), String> {
         println!("{}: {} sends its clients away", self.database.now(), self.hosts[self.active].number);
         self.speakers.dismiss();
@@ -241,7 +241,8 @@ impl Fleet {
         self.take_over()
     }
 
-    /// Another daemon has taken over. What the one before has said until then counts, and was heard but for what it says late.
+    /// Handles the take-over by another daemon. Replies of the former owner count up to this time; later ones must be
+    /// harmless.
     fn outdo(&mut self) -> Result<(), String> {
         let host = &mut self.hosts[self.active];
         host.outdone = self.speakers.dismiss();
@@ -250,13 +251,13 @@ impl Fleet {
         self.take_over()
     }
 
-    /// A daemon that was taken over from promises nothing and gives out nothing.
+    /// Checks that a former owner promises nothing and gives out nothing.
     fn check_outdone(&mut self) -> Result<(), String> {
         for host in &mut self.hosts {
             for (conn, received) in &mut host.outdone {
                 received.extend(host.world.take_received(*conn));
                 while let Some(reply) = take_reply(received) {
-                    let told = Told::of(&reply);
+                    let told = Response::of(&reply);
                     if !HARMLESS.contains(&&*told.line) {
                         let (number, now) = (host.number, self.database.now());
                         let line = told.line;
@@ -269,7 +270,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until a daemon serves, and compares what it has with what was promised.
+    /// Waits until a daemon serves, and compares its jobs with the promises.
     fn take_over(&mut self) -> Result<(), String> {
         self.await_owner()?;
         self.begin_life()
@@ -283,7 +284,7 @@ impl Fleet {
             if self.serving().is_none() {
                 continue;
             }
-            // Faults that are under way come to their end before everything is looked at.
+            // Faults under way end before the comparison.
             self.database.set_calm(true);
             for _ in 0..LONGEST_FAULT / BEAT {
                 self.database.advance(BEAT);
@@ -298,7 +299,7 @@ impl Fleet {
         Err(format!("no daemon takes over: {all:#?}"))
     }
 
-    /// Returns which daemon serves jobs.
+    /// Returns the index of the daemon that serves jobs.
     fn serving(&mut self) -> Option<usize> {
         let owner = self.database.owner()?;
         let index = self.hosts.iter().position(|host| host.number == owner && !host.is_stopped)?;
@@ -322,7 +323,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// One client says something, if it may say more.
+    /// Sends the next request of a client, if it may send one.
     pub fn speak(&mut self, n: usize) {
         let bytes = self.speakers.speak(n, self.now());
         if !bytes.is_empty() {
@@ -338,7 +339,7 @@ impl Fleet {
         }
     }
 
-    /// A client's connection is lost, and it comes again; unless it may have been given a job, nobody knows which.
+    /// Ends a client's connection and makes a new one, unless a reply under way may give it a job.
     pub fn lose(&mut self, n: usize) {
         if !self.speakers.may_lose(n) {
             return;
@@ -366,7 +367,7 @@ impl Fleet {
         }
     }
 
-    /// Has everything answered, and compares for the last time.
+    /// Waits for all replies, and compares for the last time.
     pub fn end(mut self) -> Result<Seen, String> {
         self.database.set_calm(true);
         self.calm_until = u64::MAX;
@@ -385,7 +386,7 @@ impl Fleet {
         Ok(self.seen)
     }
 
-    fn ask(&mut self, conn: usize, request: &str) -> Told {
+    fn ask(&mut self, conn: usize, request: &str) -> Response {
         self.hosts[self.active].world.send(conn, format!("{request}\r\n").as_bytes());
         let mut received = VecDeque::new();
         for _ in 0..100_000 {
@@ -393,7 +394,7 @@ impl Fleet {
             host.world.settle();
             received.extend(host.world.take_received(conn));
             if let Some(reply) = take_reply(&mut received) {
-                return Told::of(&reply);
+                return Response::of(&reply);
             }
             self.database.advance(1000);
             let now = self.database.now();

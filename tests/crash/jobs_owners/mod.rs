@@ -1,5 +1,5 @@
-//! Daemons that share a database: one serves the jobs, and another takes over when it dies, stops for a while, or is cut off. What
-//! clients were promised by one holds at the next, and nobody is given a job by two.
+//! Daemons that share a database: one serves the jobs, and another takes over when it dies, stops for a while, or is
+//! cut off. Promises of one are kept by the next, and no job is given out by two.
 
 mod database;
 mod fleet;
@@ -12,7 +12,7 @@ const SEEDS: u64 = 40;
 const STEPS: usize = 500;
 const ACTORS: usize = 3;
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
 fn promises_of_one_daemon_hold_at_the_next() {
     let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
@@ -38,7 +38,7 @@ fn promises_of_one_daemon_hold_at_the_next() {
     assert!(seeds < SEEDS || promotions > seeds as usize / 4, "hardly a server was lost");
 }
 
-/// Plays one life of a fleet, and returns what was seen.
+/// Plays one life of a fleet, and returns its counts of events.
 fn play(seed: u64) -> Result<fleet::Seen, String> {
     let mut random = Random::new(seed);
     let mut fleet = Fleet::new(Database::install(seed), ACTORS, seed)?;

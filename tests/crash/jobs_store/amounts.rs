@@ -1,5 +1,5 @@
-//! Very many changes at a time: how many wait for their commit, how large a batch is, and that no step of the loop is long, which the
-//! meter of each step sees.
+//! Very many changes at a time: the number that waits for a commit, the size of a batch, and the time of each step of
+//! the loop, by the meter of each step.
 
 use crate::jobs_store::Stage;
 use crate::jobs_store::store::plain;
@@ -11,11 +11,11 @@ use poolcounter_jobs::store::page::Page;
 
 /// Largest number of changes of a batch, beside the number of the next job.
 const BATCH: usize = 16_384;
-/// Most changes that may wait, and those of a slice.
+/// Largest number of waiting changes, and of those of a slice.
 const QUEUE: usize = 20_000;
 const SLICE: usize = 1_024;
 
-/// Returns a stage with so many jobs, which client 0 has reserved for so many seconds.
+/// Returns a stage with this number of jobs, which client 0 has reserved for `ttr` seconds.
 fn holding(jobs: u64, ttr: u32) -> (Stage, usize) {
     let queue = Queue { changes: QUEUE, bytes: usize::MAX };
     let mut stage = Stage::with(JobsSettings { store_timeout: Span::FOREVER, queue, ..JobsSettings::default() });
@@ -31,7 +31,7 @@ fn holding(jobs: u64, ttr: u32) -> (Stage, usize) {
     let holder = stage.connect();
     stage.store.read_one();
     ticks_until(&mut stage, |stage| !stage.world.is_woken());
-    // A setting for what a lost job changes.
+    // The setting makes a lost job change.
     assert_eq!(stage.ask(holder, "retry default 0 0 1 0|"), "RETRY|");
     for _ in 0..jobs.div_ceil(1000) {
         stage.world.send(holder, b"reserve-many 1000 0\r\n");
@@ -43,7 +43,7 @@ fn holding(jobs: u64, ttr: u32) -> (Stage, usize) {
     (stage, holder)
 }
 
-/// Ticks until this is so. Nothing is compared: that looks at every job.
+/// Ticks until the condition is true. Nothing is compared, because a comparison looks at every job.
 fn ticks_until(stage: &mut Stage, mut is_so: impl FnMut(&mut Stage) -> bool) {
     for _ in 0..100_000 {
         if is_so(stage) {
@@ -54,7 +54,7 @@ fn ticks_until(stage: &mut Stage, mut is_so: impl FnMut(&mut Stage) -> bool) {
     panic!("it does not come");
 }
 
-/// Commits everything, and returns how many changes the batches had and how many waited at most.
+/// Commits everything, and returns the numbers of changes of the batches and the largest number that waited.
 fn commit_everything(stage: &mut Stage, asker: usize) -> (Vec<usize>, usize) {
     let (before, mut most, mut idle) = (stage.store.batches().len(), 0, 0);
     while idle < 50 {
@@ -128,9 +128,9 @@ fn commit_everything_of(stage: &mut Stage, client: usize) {
     stage.world.take_received(client);
 }
 
-/// A batch of many puts: its jobs are shown bit by bit, and its clients told after that.
+/// The jobs of a large batch become visible in slices, and its replies are sent after that.
 #[test]
-fn many_puts_of_a_batch_are_shown_before_they_are_told() {
+fn many_puts_of_a_batch_are_visible_before_their_replies() {
     let (mut stage, _) = holding(1, 60);
     let producers: Vec<usize> = (0..12).map(|_| stage.connect()).collect();
     let asker = stage.connect();

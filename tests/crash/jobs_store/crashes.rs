@@ -1,5 +1,5 @@
-//! Servers that crash at any step, on a disk that loses what it has not synced, has no room for a while, or fails to sync: what
-//! the next server has is what clients were promised.
+//! Servers that crash at any step, on a disk that loses unsynced writes, is full for a while, or fails to sync: the
+//! next server has everything that was promised to clients.
 
 use crate::jobs_store::losing::{self, Fate, LosingSettings, LosingStore};
 use poolcounter_core::time::Span;
@@ -29,7 +29,7 @@ impl Disk for LosingStore {
     }
 }
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
 fn promises_outlive_every_crash() {
     let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
@@ -46,7 +46,7 @@ fn promises_outlive_every_crash() {
     assert!(replies > 100 * seeds as usize, "there was no load: {replies} replies");
 }
 
-/// Returns how many replies there were.
+/// Plays one seed, and returns the number of replies.
 fn play(seed: u64) -> Result<usize, String> {
     let mut random = Random::new(seed);
     let mut sim = Sim::new(LosingStore::install(), ACTORS, seed);

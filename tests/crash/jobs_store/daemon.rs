@@ -1,4 +1,4 @@
-//! Jobs in a file, with the real daemon: restarts, upgrades, refusals, copies; and a store that is slow, beside other services.
+//! Jobs in a file, with the real daemon: restarts, upgrades, refusals, copies; and a slow store, beside other services.
 
 use crate::jobs_store::store::{self, SlowStore};
 use ::{poolcounter_counters as counters, poolcounter_members as members, poolcounter_pools as pools};
@@ -8,16 +8,17 @@ use poolcounter_service::container::{AllSettings, Services};
 use poolcounter_service::contract::Info;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
 use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::web;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A client of the jobs that says lines, and reads as many.
+/// Client of the jobs that sends lines and reads replies.
 pub struct Speaker(pub BufReader<TcpStream>);
 
 impl Speaker {
@@ -43,7 +44,7 @@ impl Speaker {
     }
 }
 
-/// Returns one of the figures of `stats`.
+/// Returns one of the values of `stats`.
 pub fn count_of(client: &mut Speaker, name: &str) -> u64 {
     let head = client.ask("stats|");
     let len: usize = head.strip_prefix("OK ").and_then(|len| len.parse().ok()).expect("has a length");
@@ -71,7 +72,7 @@ fn promises_hold_after_a_crash_and_after_an_upgrade() {
     assert_eq!((one.ask("reserve|"), one.line()), ("RESERVED 2 3".into(), "two".into()));
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for_log("has taken over");
-    // It holds its job, and the file goes on with what the process before left there.
+    // The client still has its job reserved, and the file continues with the changes of the process before.
     assert_eq!(one.ask("put 0 0 99 5|three|"), "INSERTED 3");
     assert_eq!((one.ask("delete 2|"), one.ask("bury 3 5|")), ("DELETED".into(), "NOT_FOUND".into()));
     daemon.signal(Signal::SIGKILL);
@@ -83,14 +84,43 @@ fn promises_hold_after_a_crash_and_after_an_upgrade() {
         ("NOT_FOUND".into(), "FOUND 3 5".into(), "three".into())
     );
     assert_eq!(one.ask("put-job 7 0 99 3 key=k|one|"), "DUPLICATE 1");
-    // A number never comes again.
+    // A number is never used again.
     assert_eq!((one.ask("delete 1|"), one.ask("delete 3|")), ("DELETED".into(), "DELETED".into()));
     drop(daemon);
     let daemon = start(&path, &[]);
     assert_eq!(Speaker::connect(daemon.jobs()).ask("put 0 0 99 3|new|"), "INSERTED 4");
 }
 
-/// The log of the file is lost while the daemon runs: it writes everything anew, and serves meanwhile.
+#[test]
+fn since_when_a_job_is_buried_is_known_after_a_crash() {
+    let scratch = Scratch::new();
+    let path = scratch.file("jobs.db");
+    let buried_for = |daemon: &Daemon| {
+        // It is answered once the file is read.
+        assert_eq!(Speaker::connect(daemon.jobs()).ask("peek 1|"), "FOUND 1 1");
+        let line = daemon.lines.iter().find(|line| line.contains("the status page are at ")).expect("it is said");
+        let address = line.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("an address");
+        let status = web::fetch(address, "/status.json");
+        let status: serde_json::Value = serde_json::from_str(status.text()).expect("is JSON");
+        status["jobs"]["buried"][0]["buried"].as_f64().expect("a job is buried")
+    };
+    let daemon = start(&path, &["--http", "127.0.0.1:0"]);
+    let mut one = Speaker::connect(daemon.jobs());
+    assert_eq!(one.ask("put 0 0 99 1|a|"), "INSERTED 1");
+    assert_eq!(
+        (one.ask("reserve|"), one.line(), one.ask("bury 1 0|")),
+        ("RESERVED 1 1".into(), "a".into(), "BURIED".into())
+    );
+    thread::sleep(Duration::from_millis(1200));
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let mut daemon = start(&path, &["--http", "127.0.0.1:0"]);
+    assert!(buried_for(&daemon) >= 1.2, "after a crash");
+    daemon.upgrade();
+    assert!(buried_for(&daemon) >= 1.2, "after an upgrade");
+}
+
+/// The log of the file is lost while the daemon runs: it writes all jobs anew, and serves meanwhile.
 #[test]
 fn changes_that_the_disk_lost_are_written_from_memory() {
     let scratch = Scratch::new();
@@ -107,7 +137,7 @@ fn changes_that_the_disk_lost_are_written_from_memory() {
     let mut puts = 0;
     while count_of(&mut client, "store-rewrites") == 0 {
         puts += 1;
-        // If the log was in the file already when it was cut, nothing was lost.
+        // If the log was checkpointed before it was cut, nothing was lost.
         assert!(puts < 100, "it is never found out");
         assert_eq!(client.ask("put 0 0 99 1|y|"), format!("INSERTED {}", 3001 + puts));
         let log = fs::File::options().write(true).open(scratch.file("jobs.db-wal")).expect("is there");
@@ -116,7 +146,7 @@ fn changes_that_the_disk_lost_are_written_from_memory() {
     }
     daemon.wait_for_log("all jobs are written anew");
     let last = format!("{}", 3002 + puts);
-    // Whether the new file is there already or not.
+    // The new file may be complete already or not.
     let mut told = client.ask("put 0 0 99 1|w|");
     while told == "OUT_OF_MEMORY" {
         thread::sleep(Duration::from_millis(10));
@@ -136,7 +166,7 @@ fn changes_that_the_disk_lost_are_written_from_memory() {
     assert_eq!(client.ask("put 0 0 99 1|z|"), format!("INSERTED {}", 3003 + puts));
 }
 
-/// The settings have another place from the next reload on: what was in memory is written there, and what was there is kept.
+/// A reload changes the place of the jobs: those in memory are written there, and those that were there are kept.
 #[test]
 fn a_reload_takes_the_jobs_to_another_place() {
     let scratch = Scratch::new();
@@ -171,7 +201,7 @@ fn a_reload_takes_the_jobs_to_another_place() {
     assert!(names.iter().any(|name| name.starts_with("jobs.db-2-")), "{names:?}");
 }
 
-/// The jobs are in one file, and the settings have another from the next reload on: a process that looks there gets them all.
+/// A reload changes the file of the jobs: the new process gets them all.
 #[test]
 fn a_reload_takes_the_jobs_from_one_file_to_another() {
     let scratch = Scratch::new();
@@ -200,45 +230,89 @@ fn a_reload_takes_the_jobs_from_one_file_to_another() {
     assert_eq!(client.ask("peek 2|"), "NOT_FOUND");
 }
 
+/// Makes files that hold no jobs that can be read, and returns each with the reason.
+fn unusable_files(scratch: &Scratch) -> [(PathBuf, &'static str); 5] {
+    let text = scratch.file("text");
+    fs::write(&text, "x".repeat(9000)).expect("can be written");
+    let newer = scratch.file("newer");
+    drop(start(&newer, &[]));
+    let set = |path: &Path, sql: &str| rusqlite::Connection::open(path).and_then(|file| file.execute_batch(sql));
+    set(&newer, "UPDATE meta SET format = 99").expect("can be written");
+    fs::copy(&newer, scratch.file("damaged")).expect("can be copied");
+    let damaged = scratch.file("damaged");
+    set(&damaged, "PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE name = 'meta'").expect("can be done");
+    let foreign = scratch.file("foreign");
+    set(&foreign, "CREATE TABLE t (x)").expect("can be made");
+    let cut = scratch.file("cut");
+    let whole = fs::read(&newer).expect("is readable");
+    fs::write(&cut, &whole[..whole.len() / 2]).expect("can be written");
+    [
+        (text, "file is not a database"),
+        (newer, "its format is 99, and this program knows formats up to 2"),
+        (damaged, "no such table: meta"),
+        (foreign, "it is the file of another program"),
+        (cut, "database disk image is malformed"),
+    ]
+}
+
 #[test]
-fn a_file_that_cannot_be_used_is_refused_with_a_sentence() {
+fn a_file_that_cannot_be_read_closes_the_jobs_alone_and_stays_as_it_is() {
     let scratch = Scratch::new();
-    let refusal = |path: &Path| {
+    for (path, reason) in unusable_files(&scratch) {
+        println!("{}", path.display());
+        let before = fs::read(&path).expect("is readable");
+        let mut daemon = start(&path, &["--http", "127.0.0.1:0"]);
+        let said = format!("the jobs in {} cannot be read, and are not served: {reason}", path.display());
+        assert!(daemon.lines.iter().any(|line| line.ends_with(&said)), "{said:?} is not in {:#?}", daemon.lines);
+        let line = daemon.lines.iter().find(|line| line.contains("the status page are at ")).expect("it is said");
+        let http = line.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("an address");
+        let mut holder = daemon.connect();
+        assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+        for request in ["put 0 0 9 1|x|", "reserve-with-timeout 0|", "list-tube-used|"] {
+            assert_eq!(Speaker::connect(daemon.jobs()).ask(request), "INTERNAL_ERROR", "{request}");
+        }
+        for query in ["", "?service=jobs"] {
+            let health = web::fetch(http, &format!("/healthz{query}"));
+            assert_eq!((health.status, health.text().trim()), (503, "the jobs cannot be read"), "{query}");
+        }
+        assert_eq!(web::fetch(http, "/healthz?service=pools").status, 200);
+        assert!(web::fetch(http, "/status.json").text().contains(reason), "{reason}");
+        daemon.upgrade();
+        assert_eq!(Speaker::connect(daemon.jobs()).ask("put 0 0 9 1|x|"), "INTERNAL_ERROR");
+        assert_eq!(holder.ask("RELEASE"), "RELEASED");
+        daemon.signal(Signal::SIGTERM);
+        daemon.wait();
+        assert!(fs::read(&path).expect("is readable") == before, "{} has changed", path.display());
+    }
+}
+
+#[test]
+fn a_daemon_does_not_start_without_a_place_for_its_jobs_or_without_jobs_that_are_required() {
+    let scratch = Scratch::new();
+    let refusal = |path: &Path, more: &[&str]| {
         let store = format!("sqlite:{}", path.display());
         let arguments = ["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &store];
-        let output = Command::new(Daemon::program()).args(arguments).output().expect("it runs");
+        let output = Command::new(Daemon::program()).args(arguments).args(more).output().expect("it runs");
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_string()
     };
-    let text = scratch.file("text");
-    fs::write(&text, "x".repeat(9000)).expect("can be written");
-    assert!(refusal(&text).ends_with("file is not a database"), "{}", refusal(&text));
     let missing = scratch.file("no/such/place");
-    assert!(refusal(&missing).contains("cannot be opened: No such file or directory"), "{}", refusal(&missing));
-    let newer = scratch.file("newer");
-    drop(start(&newer, &[]));
-    let connection = rusqlite::Connection::open(&newer).expect("is a file of SQLite");
-    connection.execute("UPDATE meta SET format = 99", []).expect("can be written");
-    drop(connection);
-    assert!(
-        refusal(&newer).ends_with("its format is 99, and this program knows formats up to 2"),
-        "{}",
-        refusal(&newer)
-    );
-    let foreign = scratch.file("foreign");
-    rusqlite::Connection::open(&foreign)
-        .and_then(|other| other.execute("CREATE TABLE t (x)", []))
-        .expect("can be made");
-    assert!(refusal(&foreign).ends_with("it is the file of another program"), "{}", refusal(&foreign));
+    assert!(refusal(&missing, &[]).contains("cannot be opened: No such file or directory"));
+    for (path, reason) in unusable_files(&scratch) {
+        let before = fs::read(&path).expect("is readable");
+        let refusal = refusal(&path, &["--jobs-required"]);
+        assert!(refusal.contains("are required") && refusal.ends_with(reason), "{refusal}");
+        assert!(fs::read(&path).expect("is readable") == before, "{} has changed", path.display());
+    }
 }
 
-/// Returns the id of the queue in a file that no daemon has.
+/// Returns the id of the queue in a file that no daemon has open.
 fn queue_of(path: &Path) -> String {
     let file = rusqlite::Connection::open(path).expect("is a file of SQLite");
     file.query_row("SELECT queue FROM meta", [], |row| row.get(0)).expect("it has one")
 }
 
-/// A store of each released format, as SQL: it is read, and brought to the present format.
+/// A store of each released format, as SQL: it is read, and converted to the present format.
 #[test]
 fn every_format_that_was_released_is_read() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stores");
@@ -262,7 +336,7 @@ fn every_format_that_was_released_is_read() {
     }
 }
 
-/// While a commit takes seconds, whoever does not wait for it is served as ever.
+/// While a commit takes seconds, requests that do not wait for it are served as usual.
 #[test]
 fn a_slow_commit_slows_nothing_else_down() {
     const LIST: &[&Info] = &[&pools::INFO, &counters::INFO, &members::INFO, &store::INFO];
@@ -294,7 +368,7 @@ fn a_slow_commit_slows_nothing_else_down() {
             members.line();
         }
         assert_eq!(others.ask("reserve-with-timeout 0|"), "TIMED_OUT");
-        // A no-op of the counters' protocol: a header without a body.
+        // Noop of the counters' protocol: a header without a body.
         counters.write_all(&[0x90, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]).expect("is sent");
         counters.read_exact(&mut [0; 12]).expect("is answered");
         slowest = slowest.max(begun.elapsed());
@@ -306,7 +380,54 @@ fn a_slow_commit_slows_nothing_else_down() {
     serving.join().expect("it does not panic").expect("it can wait");
 }
 
-/// Only those who administer may copy, and a copy is a store.
+/// Stops a server while a put is being committed, and returns its store, that client, one of the pools, and its thread.
+fn stop_in_a_commit() -> (SlowStore, [Speaker; 2], JoinHandle<std::io::Result<()>>) {
+    const LIST: &[&Info] = &[&pools::INFO, &store::INFO];
+    let slow = SlowStore::install();
+    let services = Services::of(LIST, &AllSettings::defaults(LIST));
+    let ids = ["pools", "jobs"].map(|name| services.named(name).expect("is there"));
+    let mut server = Server::new(services, Policy::of(LIST)).expect("the system has an event queue");
+    for id in ids {
+        let address = Address::parse("127.0.0.1:0", 0).expect("is an address");
+        server.listen(Listener::bind(&address, &Options::default()).expect("is free"), id).expect("can be polled");
+    }
+    let at = |name: &str| server.addresses(name)[0].to_string().parse::<SocketAddr>().expect("is an address");
+    let mut clients = [at("jobs"), at("pools")].map(Speaker::connect);
+    let stopper = server.stopper();
+    let serving = thread::spawn(move || server.run());
+    clients[0].send("put 0 0 9 1|a|");
+    while slow.take_happened().is_empty() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    stopper.stop().expect("it can be woken");
+    assert_eq!(clients[1].ask("ACQ4ME k 1 5 5\n"), "LOCKED");
+    clients[0].send("put 0 0 9 1|b|");
+    (slow, clients, serving)
+}
+
+#[test]
+fn a_stop_awaits_the_commit_under_way_and_reads_nothing_more() {
+    let (slow, [mut waits, mut pools], serving) = stop_in_a_commit();
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(pools.ask("RELEASE\n"), "RELEASED");
+    assert!(slow.commit_one());
+    assert_eq!(waits.line(), "INSERTED 1");
+    serving.join().expect("it does not panic").expect("it can wait");
+    assert_eq!(slow.batches().len(), 1);
+    assert!(slow.take_happened().len() == 1, "nothing was handed over after the stop");
+}
+
+#[test]
+fn a_stop_awaits_no_commit_for_more_than_five_seconds() {
+    let begun = Instant::now();
+    let (_slow, [_waits, mut pools], serving) = stop_in_a_commit();
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!(pools.ask("RELEASE\n"), "RELEASED");
+    serving.join().expect("it does not panic").expect("it can wait");
+    assert!(begun.elapsed() < Duration::from_secs(8), "it took {:?}", begun.elapsed());
+}
+
+/// Only administrators may copy, and a copy is a store.
 #[test]
 fn a_copy_is_made_while_others_are_served() {
     let scratch = Scratch::new();
@@ -325,11 +446,11 @@ fn a_copy_is_made_while_others_are_served() {
     assert!((4999..=5000).contains(&count), "{count}");
     assert_eq!(one.ask("store-copy copy.db|"), "INTERNAL_ERROR");
     for name in [".", "..", ".hidden", "/tmp/copy.db", "sub/copy.db", "../copy.db", "jobs.db", "jobs.db-whole", ""] {
-        assert_eq!(one.ask(&format!("store-copy {name}|")), "BAD_FORMAT", "{name}");
+        assert_eq!(one.ask(&format!("store-copy {name}|")), "BAD_FORMAT store-copy <name>", "{name}");
     }
 }
 
-/// A change that the file can never take is its client's own trouble.
+/// A change that the file can never take fails for its client alone.
 #[test]
 fn a_put_that_can_never_be_kept_is_refused_alone_and_at_once() {
     let scratch = Scratch::new();
@@ -352,7 +473,7 @@ fn a_put_that_can_never_be_kept_is_refused_alone_and_at_once() {
         ("NOT_FOUND".into(), Some("INSERTED"))
     );
     assert_eq!((count_of(&mut other, "store-fault"), count_of(&mut other, "store-uncommitted")), (0, 0));
-    // Its key is free, and the batch of a put-many loses no more than that.
+    // Its key is free, and the batch of a put-many loses only that job.
     other.send("put-many 3|put-job 1 0 9 1 key=k|f|put 4242 0 9 1|g|put 1 0 9 1|h|");
     let told =
         [other.line(), other.line(), other.line()].map(|line| line.split(' ').next().unwrap_or_default().to_string());
@@ -363,7 +484,7 @@ fn a_put_that_can_never_be_kept_is_refused_alone_and_at_once() {
     assert_eq!(count_of(&mut Speaker::connect(daemon.jobs()), "current-jobs-ready"), 5);
 }
 
-/// The bound is for what is asked for: more tubes than it allows are taken over and loaded, and only new ones are refused.
+/// The bound applies to requests: more tubes than it allows are taken over and loaded, and only new ones are refused.
 #[test]
 fn fewer_tubes_than_there_are_may_be_allowed_at_an_upgrade_and_at_a_start() {
     let scratch = Scratch::new();
@@ -379,7 +500,7 @@ fn fewer_tubes_than_there_are_may_be_allowed_at_an_upgrade_and_at_a_start() {
     fs::write(&config, "jobs.max_tubes = 5\n").expect("can be written");
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for_log("an upgrade begins");
-    // Of these the rehearsal knows nothing.
+    // The rehearsal cannot know of these.
     (0..100).for_each(|tube| client.send(&format!("watch w{tube}|")));
     daemon.wait_for_log("has taken over");
     (0..100).for_each(|_| drop(client.line()));
@@ -395,9 +516,9 @@ fn fewer_tubes_than_there_are_may_be_allowed_at_an_upgrade_and_at_a_start() {
     assert_eq!((client.ask("peek 6|"), client.line()), ("FOUND 6 1".into(), "x".into()));
 }
 
-/// Jobs that are kept are not given out while the daemon drains, so whoever reserves waits for jobs that are there.
+/// Stored jobs are not given out while the daemon drains, so a reserve waits although there are jobs.
 #[test]
-fn an_upgrade_takes_a_drain_over_whoever_waits() {
+fn an_upgrade_hands_a_drain_over_while_clients_wait() {
     let scratch = Scratch::new();
     let admin = scratch.file("admin");
     let mut daemon = start(&scratch.file("jobs.db"), &["--admin", &format!("unix:{}", admin.display())]);

@@ -1,4 +1,4 @@
-//! Files in which others have written numbers that no daemon writes.
+//! Files with foreign numbers that no daemon writes.
 
 use poolcounter_core::time::Span;
 use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The line of the registry: the jobs, in a file.
+/// Entry of the registry: the jobs, in a file.
 static INFO: Info = Info { settings: settings::defaults::<FileSettings>, ..jobs::INFO };
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -30,7 +30,7 @@ impl Configure for FileSettings {
     }
 }
 
-/// What is written in the place of each number.
+/// Values that replace each number.
 const NUMBERS: [i64; 7] = [i64::MIN, -1, u32::MAX as i64, u32::MAX as i64 + 1, 1 << 62, i64::MAX - 1, i64::MAX];
 
 /// Returns each column of numbers, with its table.
@@ -42,7 +42,7 @@ fn columns(file: &Connection) -> Vec<(String, String)> {
     columns.map(|column| column.expect("is text")).collect()
 }
 
-/// Starts a daemon with the file, and has it do what depends on numbers.
+/// Starts a daemon with the file, and sends requests that depend on numbers.
 fn use_file(path: &Path) -> Result<(), String> {
     let list: &[&Info] = &[&INFO];
     let mut world = World::of(list, AllSettings::defaults(list).with(FileSettings(path.into())));
@@ -50,7 +50,7 @@ fn use_file(path: &Path) -> Result<(), String> {
     let client = world.connect_to("jobs");
     world.send(client, b"put 0 0 9 1\r\na\r\nput 5 1 9 1\r\nb\r\n");
     let mut heard = String::new();
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while heard.lines().count() < 2 {
         assert!(Instant::now() < deadline, "nothing is committed: {heard}");
         thread::sleep(Duration::from_millis(1));
@@ -111,7 +111,7 @@ fn a_number_that_no_daemon_writes_is_taken_or_refused_with_a_sentence() {
     assert_eq!(refused, ["meta.format", "meta.epoch", "meta.batch", "meta.next_id", "job.id"]);
 }
 
-/// A file whose numbers are used up serves what it has.
+/// A file whose numbers are used up still serves its jobs.
 #[test]
 fn after_the_last_number_no_job_is_taken() {
     let sql = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stores/1.sql");

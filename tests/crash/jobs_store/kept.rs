@@ -1,4 +1,4 @@
-//! What a store should have, kept in the simplest way, and how it is compared with what the store visits.
+//! Expected contents of a store, kept in the simplest way, and their comparison with those that the store visits.
 
 use crate::jobs_store::store::plain;
 use poolcounter_core::count::SmallCount;
@@ -10,25 +10,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time of day at the start.
+/// Time of day at the start.
 pub const EPOCH: Span = Span::from_secs(1_788_177_600);
 /// Longer than any commit takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const SIGNATURE: &[u8] = b"sig\xff";
 
-/// All that a store should have.
+/// Expected contents of a store.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Kept {
     pub next_id: u64,
     pub batch: u64,
-    /// Each job as its record was written, and its body.
+    /// Record of each job as written, and its body.
     jobs: BTreeMap<u64, (Vec<u8>, Vec<u8>)>,
     roots: BTreeMap<Vec<u8>, (u64, i64)>,
     settings: BTreeSet<String>,
 }
 
-/// A change of what is kept.
+/// Change of the expected contents.
 pub enum Change {
     Put(u64, Vec<u8>),
     Delayed(u64, Time),
@@ -36,7 +36,7 @@ pub enum Change {
     Delete(u64),
     Root(Vec<u8>, u64),
     RootGone(Vec<u8>),
-    /// Of this kind, and whether it is set.
+    /// Kind of the setting, and whether it is set.
     Setting(usize, bool),
     NextId(u64),
 }
@@ -54,7 +54,7 @@ impl Kept {
         (postcard::from_bytes(record).expect("was written so"), body)
     }
 
-    /// Gives a change to the store, and notes it.
+    /// Passes a change to the store, and notes it.
     pub fn add(&mut self, store: &mut dyn Store, change: Change) {
         match change {
             Change::Put(id, bytes) => self.put(store, plain(id), bytes),
@@ -101,7 +101,7 @@ impl Kept {
         store.add(Stored::Update(record));
     }
 
-    /// Makes some change or other.
+    /// Makes a random change.
     pub fn add_any(&mut self, store: &mut dyn Store, random: &mut Random, next: &mut u64) {
         let id = 1 + random.next() % *next;
         match random.below(10) {
@@ -122,9 +122,16 @@ impl Kept {
             _ => self.add(store, Change::Setting(random.below(5), random.once_in(2))),
         }
     }
+
+    fn insert(&mut self, record: &Record<'_>, body: &[u8]) {
+        let last = self.jobs.last_key_value().map_or(0, |(id, _)| *id);
+        assert!(last < record.id.0, "jobs come in the order of their numbers");
+        let written = postcard::to_allocvec(record).expect("fits");
+        self.jobs.insert(record.id.0, (written, body.to_vec()));
+    }
 }
 
-/// A job that has all that a job can have.
+/// Returns a job with every property set.
 fn full(id: u64) -> Record<'static> {
     Record {
         pri: u32::MAX,
@@ -158,7 +165,7 @@ fn setting_of(kind: usize) -> (Setting<'static>, Setting<'static>) {
     }
 }
 
-/// Returns all that a store has.
+/// Returns the contents of a store.
 pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
     let mut kept = Kept::default();
     let mut visit = |saved: Saved<'_>| {
@@ -166,18 +173,14 @@ pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
             Saved::Meta { next_id, committed, .. } => (kept.next_id, kept.batch) = (next_id, committed.0),
             Saved::Setting(setting) => drop(kept.settings.insert(format!("{setting:?}"))),
             Saved::Root(tube, SIGNATURE, newest, changed) => drop(kept.roots.insert(tube.to_vec(), (newest, changed))),
-            Saved::Job(record, body, None, None) => {
-                let last = kept.jobs.last_key_value().map_or(0, |(id, _)| *id);
-                assert!(last < record.id.0, "jobs come in the order of their numbers");
-                let written = postcard::to_allocvec(&record).expect("fits");
-                kept.jobs.insert(record.id.0, (written, body.to_vec()));
-            }
+            Saved::Job(record, body, None, None) => kept.insert(&record, body),
+            Saved::Given(record, body) => kept.insert(&record, &body),
             other => panic!("{other:?} is not of a store"),
         }
         Ok(())
     };
     store.load(epoch)?;
-    // One that several daemons share tells it if it is free.
+    // A store that several daemons share reports whether it is free.
     let deadline = Instant::now() + PATIENCE;
     while matches!(store.ownership(), Ownership::StandsBy | Ownership::Reads) && Instant::now() < deadline {
         match verdict_within(store, Duration::from_millis(300)) {
@@ -193,18 +196,20 @@ pub fn load(store: &mut dyn Store, epoch: Span) -> Result<Kept, String> {
             }
         }
     }
-    if store.ownership() == Ownership::Owns {
-        settle(store);
+    match store.ownership() {
+        Ownership::Owns => settle(store),
+        Ownership::Damaged => return Err(store.health().and_then(|health| health.fault).unwrap_or_default()),
+        _ => {}
     }
     Ok(kept)
 }
 
-/// Waits for what the store has to say.
+/// Waits for the next verdict of the store.
 pub fn verdict_of(store: &mut dyn Store) -> Verdict {
     verdict_within(store, PATIENCE).expect("the store has something to say")
 }
 
-/// Waits for what the store has to say, for so long.
+/// Waits for the next verdict of the store; None after `patience`.
 pub fn verdict_within(store: &mut dyn Store, patience: Duration) -> Option<Verdict> {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline {
@@ -216,7 +221,7 @@ pub fn verdict_within(store: &mut dyn Store, patience: Duration) -> Option<Verdi
     None
 }
 
-/// Waits until the store has nothing under way, and has nothing to say that the service must know.
+/// Waits until the store has nothing under way, and checks that it has no verdict.
 pub fn settle(store: &mut dyn Store) {
     let deadline = Instant::now() + PATIENCE;
     while store.is_busy() {
@@ -226,7 +231,7 @@ pub fn settle(store: &mut dyn Store) {
     }
 }
 
-/// Commits what was added, as the batch of this number, and waits for that.
+/// Commits the added changes, as the batch of this number, and waits for that.
 pub fn commit(store: &mut dyn Store, kept: &mut Kept, batch: u64) {
     store.commit(Commit(batch));
     assert_eq!(verdict_of(store), Verdict::Committed(Commit(batch)));

@@ -1,5 +1,5 @@
-//! A store of jobs on a disk that can lose what it has not synced: each batch is whole on it, or not there. It does what the test
-//! says, and when: commits, has no room, fails to sync and asks for everything anew.
+//! Store of jobs on a disk that can lose unsynced writes: each batch is on it as a whole, or not at all. On command of
+//! the test it commits, is full, or fails to sync and asks for a rewrite.
 
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, Stored};
@@ -16,14 +16,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 thread_local! {
-    /// The disk of the services that are made on this thread: a line of the registry has no room for one.
+    /// Disk of the services that are made on this thread: an entry of the registry has no room for one.
     static CURRENT: RefCell<LosingStore> = RefCell::default();
 }
 
-/// The line of the registry: the jobs, with this store.
+/// Entry of the registry: the jobs, with this store.
 pub static INFO: Info = Info { settings: settings::defaults::<LosingSettings>, ..jobs::INFO };
 
-/// The settings of jobs that go to the store of this thread.
+/// Settings of jobs that go to the store of this thread.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct LosingSettings(pub JobsSettings);
 
@@ -35,18 +35,18 @@ impl Configure for LosingSettings {
     }
 }
 
-/// A handle of the store.
+/// Handle of the store.
 #[derive(Clone, Default)]
 pub struct LosingStore(Arc<Mutex<Desk>>);
 
-/// What the disk does with what is under way.
+/// Fate of the work that is under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It takes it.
+    /// The work succeeds.
     Succeed,
-    /// It has no room for now.
+    /// The disk is full for now.
     Full,
-    /// The sync fails: what was written before may be lost.
+    /// The sync fails: earlier writes may be lost.
     FailToSync,
 }
 
@@ -54,14 +54,14 @@ pub enum Fate {
 struct Desk {
     epoch: Span,
     wake: Option<Wake>,
-    /// What a new server begins with.
+    /// Batches with which a new server starts.
     disk: Vec<Arc<Batch>>,
-    /// The part of it that is not taken in yet.
+    /// Rest of these that the service has not visited yet.
     page: Option<Page>,
     collected: Batch,
-    /// The batch whose verdict is owed.
+    /// Batch whose verdict is pending.
     under_way: Option<(Commit, Arc<Batch>)>,
-    /// All that there is, as far as it was written anew.
+    /// State of a rewrite.
     anew: Option<Anew>,
     verdicts: VecDeque<Verdict>,
     is_full: bool,
@@ -70,7 +70,7 @@ struct Desk {
 #[derive(Default)]
 struct Anew {
     slices: Vec<Arc<Batch>>,
-    /// A slice has come that was not answered yet, and it is the last.
+    /// A slice has come that was not answered yet; true for the last one.
     has_come: Option<bool>,
 }
 
@@ -82,7 +82,7 @@ impl LosingStore {
         store
     }
 
-    /// Has what is under way meet this fate, and tells whether there was anything.
+    /// Ends the work under way with this fate, and returns whether there was any.
     pub fn meet(&self, fate: Fate) -> bool {
         let mut desk = self.desk();
         let is_anything = desk.meet(fate);
@@ -92,10 +92,10 @@ impl LosingStore {
         is_anything
     }
 
-    /// The process and its disk's memory are gone. What was under way is on the disk or not.
+    /// Crashes the process: a batch under way is written or lost.
     pub fn crash(&self, is_written: bool) {
         let mut desk = self.desk();
-        // A new file counts for nothing before it is whole, and then it was told.
+        // A new file is valid only once it is whole, and then it was reported.
         if let Some((_, batch)) = desk.under_way.take().filter(|_| is_written && desk.anew.is_none()) {
             desk.disk.push(batch);
         }
@@ -119,7 +119,7 @@ impl Desk {
                 self.verdicts.push_back(Verdict::Committed(commit));
             }
             (_, Fate::FailToSync) => {
-                // Nothing of an earlier attempt is asked for any more.
+                // Requests for slices of an earlier attempt are dropped.
                 self.verdicts.retain(|verdict| *verdict != Verdict::NextSlice);
                 self.verdicts.push_back(Verdict::Rewrite);
                 self.anew = Some(Anew::default());

@@ -1,5 +1,5 @@
-//! Files of the store are removed, renamed, replaced or cut while the daemon runs: nothing that was answered is lost,
-//! and nothing that others have put there.
+//! Files of the store are removed, renamed, replaced or cut while the daemon runs: no promised change is lost, and no
+//! file of others.
 
 use crate::jobs_store::daemon::{Speaker, count_of, start};
 use nix::sys::signal::Signal;
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// What is done in the directory of the store.
+/// Action in the directory of the store.
 type Deed = fn(&Path);
 
-/// What is done, what the log says of it, and what is to be found aside then, if anything.
+/// Name of the action, the action, its line in the log, and the file that is put aside then, if any.
 const DEEDS: &[(&str, Deed, &str, Option<&str>)] = &[
     ("rm jobs.db", |place| remove(place, "jobs.db"), "jobs.db was removed or renamed", None),
     ("mv jobs.db other.db", |place| rename(place, "jobs.db", "other.db"), "jobs.db was removed or renamed", None),
@@ -50,7 +50,7 @@ fn replace_directory(place: &Path) {
     fs::create_dir(place).expect("is free");
 }
 
-/// A daemon whose directory has an older copy of its file, with one job, and a file of others.
+/// Starts a daemon whose directory has an older copy of its file, with one job, and a file of others.
 fn prepare(place: &Path, options: &[&str]) -> Daemon {
     fs::create_dir(place).expect("is free");
     let path = place.join("jobs.db");
@@ -63,7 +63,7 @@ fn prepare(place: &Path, options: &[&str]) -> Daemon {
     start(&path, options)
 }
 
-/// Puts jobs. As long as all is written anew, they are refused, and put again.
+/// Puts jobs. During a rewrite they are refused, and put again.
 fn put(client: &mut Speaker, ids: std::ops::RangeInclusive<u64>) {
     for id in ids {
         let mut told = client.ask("put-job 7 0 99 4 group=g|body|");
@@ -75,7 +75,7 @@ fn put(client: &mut Speaker, ids: std::ops::RangeInclusive<u64>) {
     }
 }
 
-/// Asserts that a daemon that begins with what is there has these jobs.
+/// Asserts that a daemon that starts with the files has these jobs.
 fn assert_kept(place: &Path, ids: std::ops::RangeInclusive<u64>, what: &str) {
     let daemon = start(&place.join("jobs.db"), &[]);
     let mut client = Speaker::connect(daemon.jobs());
@@ -124,7 +124,7 @@ fn an_orderly_stop_after_the_files_are_gone_loses_nothing() {
     }
 }
 
-/// An upgrade waits until the daemon has found out what it would leave to its successor.
+/// An upgrade waits until the daemon has checked the files for its successor.
 #[test]
 fn an_upgrade_after_the_files_are_gone_loses_nothing() {
     for (what, deed, ..) in DEEDS {
@@ -143,7 +143,7 @@ fn an_upgrade_after_the_files_are_gone_loses_nothing() {
     }
 }
 
-/// The daemon looks, too, while nobody asks for anything.
+/// The daemon checks the files without requests, too.
 #[test]
 fn files_that_are_gone_are_missed_while_nothing_is_put() {
     let scratch = Scratch::new();
@@ -174,7 +174,7 @@ fn a_place_without_its_lock_file_is_locked_again() {
     assert_eq!(count_of(&mut client, "store-rewrites"), 0);
 }
 
-/// The path is a link's: what counts is the file that it stands for.
+/// A symbolic link is followed: the check applies to its target.
 #[test]
 fn a_link_to_the_file_is_followed() {
     let scratch = Scratch::new();

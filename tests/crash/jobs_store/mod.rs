@@ -1,15 +1,19 @@
-//! The jobs service over a store whose commits take their time: which replies wait for one and which do not, in which order
-//! they come, what is seen when, and what becomes of connections and upgrades meanwhile.
+//! The jobs service over a store with slow commits: which replies wait for a commit, their order, the visibility of
+//! changes, and connections and upgrades meanwhile.
 
 mod amounts;
+mod clock;
 mod crashes;
 mod daemon;
 mod figures;
-mod kept;
+mod full;
+pub mod kept;
 mod losing;
 mod meddling;
+mod memory;
 mod random;
 mod reading;
+mod shrinking;
 mod speed;
 mod store;
 mod suite;
@@ -25,7 +29,7 @@ use poolcounter_testkit::world::World;
 use std::collections::VecDeque;
 use store::{SlowSettings, SlowStore};
 
-/// Pools are there to see that they go on.
+/// Pools are included to check that they are served meanwhile.
 const SERVICES: &[&Info] = &[&pools::INFO, &store::INFO];
 
 /// A server with the jobs, and their store.
@@ -35,7 +39,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A store that may take its time.
+    /// Returns a stage with a store without a timeout.
     fn new() -> Stage {
         Stage::with(JobsSettings { store_timeout: Span::FOREVER, ..JobsSettings::default() })
     }
@@ -46,7 +50,7 @@ impl Stage {
         Stage { world: World::of(SERVICES, AllSettings::defaults(SERVICES).with(settings)), store }
     }
 
-    /// One whose store is read by processes that take over, so many jobs at a time.
+    /// Returns a stage in which new processes read the store after an upgrade, `page_jobs` jobs at a time.
     fn reading_after_upgrades(page_jobs: usize) -> Stage {
         let mut stage = Stage::new();
         stage.store.read_after_upgrades(page_jobs);
@@ -54,7 +58,7 @@ impl Stage {
         stage
     }
 
-    /// Another process takes over, which has nothing of the store but its settings until more is read.
+    /// Hands over to another process, which has only the settings of the store until more is read.
     fn upgrade(&mut self) {
         self.world.upgrade();
         self.world.begin().expect("can be opened");
@@ -65,13 +69,13 @@ impl Stage {
         self.world.connect_to("jobs")
     }
 
-    /// Has a client say something, and everything done that can be done at once.
+    /// Sends a text of a client, and does everything that can be done at once.
     fn send(&mut self, client: usize, text: &str) {
         self.world.send(client, text.replace('|', "\r\n").as_bytes());
         self.world.settle();
     }
 
-    /// Has the store commit the batch that is under way, and the service told.
+    /// Commits the batch that is under way, and notifies the service.
     fn commit(&mut self) {
         assert!(self.store.commit_one(), "nothing is under way");
         self.world.settle();
@@ -83,13 +87,13 @@ impl Stage {
         }
     }
 
-    /// What a client has received since the last call, with a bar in place of each end of a line.
+    /// Returns the output to a client since the last call, with a bar in place of each end of a line.
     fn heard(&mut self, client: usize) -> String {
         let text = String::from_utf8(self.world.take_received(client)).expect("the replies are text");
         text.replace("\r\n", "|")
     }
 
-    /// Has a client ask, and returns all that it is told once everything is committed.
+    /// Sends a text of a client, and returns the output once everything is committed.
     fn ask(&mut self, client: usize, text: &str) -> String {
         self.send(client, text);
         self.commit_all();
@@ -97,7 +101,7 @@ impl Stage {
     }
 }
 
-/// What was done before, what is asked then, the reply, and whether it waits for a commit.
+/// Earlier requests, the request, its reply, and whether that waits for a commit.
 const REPLIES: &[(&str, &str, &str, bool)] = &[
     ("", "put 0 0 9 1|a|", "INSERTED 1|", true),
     ("", "put-many 2|put 0 0 9 1|a|put 0 0 9 1|b|", "INSERTED 1|INSERTED 2|", true),
@@ -123,7 +127,7 @@ const REPLIES: &[(&str, &str, &str, bool)] = &[
     ("", "retry * 1 1 1 1|", "RETRY|", true),
     ("", "dead-letter * dead|", "DEAD_LETTER dead|", true),
     ("", "dead-letter *|", "DEAD_LETTER|", true),
-    // What changes nothing has nothing to wait for.
+    // Requests that change nothing have no commit to wait for.
     ("", "kick 1|", "KICKED 0|", false),
     ("", "kick-all *|", "KICKED 0|", false),
     ("", "clear *|", "CLEARED 0|", false),
@@ -165,7 +169,7 @@ fn replies_that_promise_something_wait_for_their_commit_and_no_others_do() {
     }
 }
 
-/// Cuts what is asked into requests, each with its body.
+/// Splits a text into requests, each with its body.
 fn lines_of(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for piece in text.split_inclusive('|') {
@@ -183,7 +187,7 @@ fn replies_keep_their_order_and_what_is_pipelined_shares_a_batch() {
     let client = stage.connect();
     stage.send(client, "list-tube-used|put 0 0 9 1|a|list-tube-used|put 0 0 9 1|b|touch 1|");
     assert_eq!(stage.heard(client), "USING default|");
-    // Nor do later ones wait before they are served: they are the next batch, all of them.
+    // Later requests are served without waiting, too: all of them are the next batch.
     stage.send(client, "put 0 0 9 1|c|");
     stage.send(client, "put 0 0 9 1|d|list-tube-used|");
     stage.commit();
@@ -232,7 +236,7 @@ fn a_job_is_seen_once_it_is_committed() {
     assert_eq!(stage.heard(looks), "FOUND 2 1|b|");
 }
 
-/// Requests that see a job of their own connection, and what each is told once that is committed.
+/// Requests that see a job of their own connection, and the reply to each once that is committed.
 const SEEN: &[(&str, &str)] = &[
     ("peek 1|", "FOUND 1 1|a|"),
     ("peek-ready|", "FOUND 1 1|a|"),
@@ -294,7 +298,7 @@ fn own_job_is_waited_for_no_longer_than_its_put() {
 }
 
 #[test]
-fn upgrade_takes_over_what_waits_for_an_own_job() {
+fn upgrade_keeps_requests_that_wait_for_an_own_job() {
     let mut stage = Stage::new();
     let client = stage.connect();
     stage.send(client, "put 0 0 9 1|a|peek 1|list-tube-used|");
@@ -306,7 +310,8 @@ fn upgrade_takes_over_what_waits_for_an_own_job() {
     assert_eq!(stage.heard(client), "INSERTED 1|FOUND 1 1|a|USING default|");
 }
 
-/// What a request of the same connection does before the commit is seen by the next, as far as the job was there before.
+/// The effect of a request before the commit is seen by the next of the same connection, as far as the job existed
+/// before.
 #[test]
 fn older_jobs_are_served_before_the_commit() {
     let mut stage = Stage::new();
@@ -354,7 +359,7 @@ fn a_job_is_kept_whose_producer_is_lost_before_the_commit() {
     stage.world.reset(lost);
     stage.world.settle();
     assert!(stage.world.is_closed(lost));
-    // Another gets its number, and none of its replies.
+    // Another connection gets its number, and none of its replies.
     let next = stage.connect();
     assert_eq!(stage.world.id_of(next), stage.world.id_of(lost));
     stage.send(next, "use t|");
@@ -414,8 +419,7 @@ fn an_upgrade_waits_for_the_commit() {
     assert_eq!(stage.heard(holds), "DELETED|");
 }
 
-/// An upgrade that fails, or that is given up: all goes on.
-/// Clients of the jobs wait for an upgrade that waits for a commit, and those of the pools wait for neither.
+/// Clients of the jobs wait for an upgrade that waits for a commit, and those of the pools do not wait.
 #[test]
 fn only_the_jobs_wait_while_an_upgrade_waits_for_a_commit() {
     let mut stage = Stage::new();
@@ -496,7 +500,7 @@ fn while_the_store_fails_no_job_is_taken_and_the_rest_goes_on() {
     assert_eq!(stage.ask(other, "put 0 0 9 1|g|"), "INSERTED 4|");
 }
 
-/// What waits for a store that fails is told after half a minute that nobody knows what became of it: each reply after its own.
+/// Each reply that waits for a failing store for half a minute becomes INTERNAL_ERROR, because the outcome is unknown.
 #[test]
 fn replies_wait_for_a_failing_store_for_so_long_and_no_longer() {
     let mut stage = Stage::with(JobsSettings::default());
@@ -521,11 +525,11 @@ fn replies_wait_for_a_failing_store_for_so_long_and_no_longer() {
     stage.store.fail(false);
     stage.commit_all();
     assert_eq!(stage.heard(late), "DELETED|");
-    // What nobody knew is done, and nothing is told twice.
+    // The changes with unknown outcome are done, and no reply is sent twice.
     assert_eq!(stage.ask(one, "peek 1|peek 2|peek 10|"), "NOT_FOUND|NOT_FOUND|FOUND 10 1|b|");
 }
 
-/// A store that does not even say that it fails.
+/// The store never reports its failure.
 #[test]
 fn a_commit_that_never_ends_counts_as_a_failure() {
     let mut stage = Stage::with(JobsSettings { store_timeout: Span::from_secs(2), ..JobsSettings::default() });
@@ -539,9 +543,9 @@ fn a_commit_that_never_ends_counts_as_a_failure() {
     assert_eq!(stage.ask(client, "put 0 0 9 1|b|"), "INSERTED 2|");
 }
 
-/// Beyond the bound, who would change more is not read; who only asks is served, and nothing is lost.
+/// Beyond the bound, connections that send changes are not read; queries are served, and nothing is lost.
 #[test]
-fn changes_beyond_what_the_store_takes_wait() {
+fn changes_beyond_the_queue_of_the_store_wait() {
     let queue = Queue { changes: 10, bytes: 1 << 20 };
     let mut stage = Stage::with(JobsSettings { queue, ..JobsSettings::default() });
     let [puts, asks, lost, ends] = [stage.connect(), stage.connect(), stage.connect(), stage.connect()];
@@ -564,12 +568,13 @@ fn changes_beyond_what_the_store_takes_wait() {
     assert_eq!(stage.heard(asks), "DELETED|");
     assert!(stage.world.is_closed(ends));
     assert!(sizes(&stage).iter().all(|size| *size <= 15), "{:?}", sizes(&stage));
-    // A long command waits, too, and comes to its end.
+    // A long command waits, too, and completes.
     stage.ask(puts, "clear default|");
     assert_eq!(stage.ask(asks, "peek-ready|"), "NOT_FOUND|");
 }
 
-/// The store fails while so much waits that others are not read: each request is answered when it has waited long enough.
+/// The store fails with so many waiting changes that other connections are not read: each request is answered when it
+/// has waited long enough.
 #[test]
 fn requests_held_back_while_the_store_fails_are_answered_in_time() {
     let queue = Queue { changes: 10, bytes: 1 << 20 };
@@ -599,7 +604,7 @@ fn requests_held_back_while_the_store_fails_are_answered_in_time() {
     assert_eq!(stage.heard(late), "");
     stage.world.advance(Span::from_millis(1_600));
     assert_eq!(stage.heard(late), "INTERNAL_ERROR|OUT_OF_MEMORY|");
-    // Who asks again waits again, and what nobody has answered for is done or not.
+    // A new request waits again, and requests with unknown outcome are done or not.
     stage.send(late, "delete 252|");
     assert_eq!(stage.heard(late), "");
     stage.store.fail(false);
@@ -633,9 +638,9 @@ fn a_long_command_is_answered_in_time_while_the_store_fails() {
     assert_eq!(stage.ask(client, "peek-ready|"), "NOT_FOUND|", "it has come to its end");
 }
 
-/// A commit of half a minute: locks, and whatever promises nothing, are as quick as ever.
+/// During a commit of half a minute, locks and all requests without a promise are as quick as ever.
 #[test]
-fn a_slow_commit_holds_nobody_else_up() {
+fn a_slow_commit_delays_no_other_client() {
     let mut stage = Stage::new();
     let [puts, runs, locks] = [stage.connect(), stage.connect(), stage.world.connect()];
     stage.ask(puts, &"put 0 0 99 1|a|".repeat(100));
@@ -653,7 +658,7 @@ fn a_slow_commit_holds_nobody_else_up() {
     assert_eq!(stage.heard(puts), "INSERTED 101|");
 }
 
-/// Replies as the twin of the model has them: one each, with a space before its body.
+/// Returns replies in the format of the model: one each, with a space before its body.
 fn replies_of(received: &mut VecDeque<u8>) -> Vec<String> {
     std::iter::from_fn(|| take_reply(received))
         .map(|reply| String::from_utf8_lossy(&reply).replacen("\r\n", " ", 1).trim_end().into())

@@ -1,5 +1,5 @@
-//! Clients of the jobs at random over a store that commits at random, through the loop, beside the naive model of the jobs:
-//! every reply comes as the model says, after the commit that it waits for and not before.
+//! Random clients of the jobs over a store with random commits, through the loop, beside the naive model of the jobs:
+//! every reply equals that of the model, and comes right after the commit for which it waits.
 
 use crate::jobs_store::store::Happened;
 use crate::jobs_store::{Stage, replies_of};
@@ -16,13 +16,13 @@ const STEPS: usize = 150;
 const SLOTS: usize = 5;
 const SPANS: [u64; 8] = [0, 0, 1, 1, 2, 3, 5, 70];
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
 fn the_service_and_the_model_agree_whenever_the_store_commits() {
     play_all(false);
 }
 
-/// Processes that take over read the jobs from the store, and are replaced while they do.
+/// New processes read the jobs from the store, and are replaced while they read.
 #[test]
 fn the_service_and_the_model_agree_when_jobs_are_read_after_an_upgrade() {
     play_all(true);
@@ -30,7 +30,7 @@ fn the_service_and_the_model_agree_when_jobs_are_read_after_an_upgrade() {
 
 fn play_all(reads: bool) {
     let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
-    let (mut commits, mut tied) = (0, 0);
+    let (mut commits, mut rollbacks, mut tied) = (0, 0, 0);
     for seed in first..first + seeds {
         let mut twin = Twin::new(seed, reads);
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -40,25 +40,28 @@ fn play_all(reads: bool) {
         }));
         assert!(result.is_ok(), "{}\nSIM_SEED={seed} SIM_SEEDS=1 replays this", twin.done.join("\n"));
         commits += twin.commits;
+        rollbacks += twin.rollbacks;
         tied += u64::from(twin.model.is_tied);
     }
-    println!("{seeds} seeds, {commits} commits, {tied} cut short");
-    assert!(seeds < 100 || commits > 5 * seeds && tied < seeds / 2, "{commits} commits, {tied} cut short");
+    let done = format!("{commits} commits, {rollbacks} without room, {tied} cut short");
+    println!("{seeds} seeds, {done}");
+    assert!(seeds < 100 || commits > 5 * seeds && rollbacks > seeds && tied < seeds / 2, "{done}");
 }
 
 struct Twin {
     random: Random,
     stage: Stage,
     model: Jobs,
-    /// The client of each slot, what it received, and the job that it was given last.
+    /// Client of each slot, its output, and the last job reserved for it.
     clients: Vec<(usize, VecDeque<u8>, u64)>,
-    /// Requests that wait for a job which their connection has put: its commit, the slot, and what is asked.
+    /// Requests that wait for a job which their connection has put: its commit, the slot, and the line.
     held: Vec<(u64, usize, String)>,
     servers: u64,
     commits: u64,
-    /// Nothing is served before another process has taken over.
+    rollbacks: u64,
+    /// True if nothing is served before another process has taken over.
     is_paused: bool,
-    /// It reads the jobs that nobody holds.
+    /// True if that process reads the jobs that are not reserved.
     reads: bool,
     done: Vec<String>,
 }
@@ -77,6 +80,7 @@ impl Twin {
             held: Vec::new(),
             servers: 1,
             commits: 0,
+            rollbacks: 0,
             is_paused: false,
             reads,
             done: Vec::new(),
@@ -99,12 +103,13 @@ impl Twin {
             }
             5..=8 => self.commit(),
             9 => self.upgrade(),
+            10 => self.roll_back(),
             _ if self.is_waiting(slot) => {}
             _ => {
                 let bytes: Vec<u8> = (0..40).map(|_| self.random.below(256) as u8).collect();
                 let line = jobs_model::any_line(&bytes, self.clients[slot].2);
                 let words: Vec<&str> = line.split(' ').collect();
-                // Whose turn it is cannot be seen from here, nor what takes a random number of the service's own.
+                // The order of turns cannot be observed from here, nor the service's own random numbers.
                 let is_fair = words[0] == "watch" && (words[1].contains('*') || words.len() > 2);
                 let is_clear = !matches!(words[0], "pause-all" | "limit" | "kick-all")
                     || !self.model.somebody_waits()
@@ -135,7 +140,7 @@ impl Twin {
         self.model.is_waiting(slot) || self.held.iter().any(|(_, held, _)| *held == slot)
     }
 
-    /// Has the model take the requests whose wait is over, in the order in which connections are served.
+    /// Applies the requests whose wait is over to the model, in the order in which connections are served.
     fn release(&mut self, commit: u64) {
         let mut due: Vec<_> = self.held.extract_if(.., |(put, ..)| *put <= commit).collect();
         if self.is_paused {
@@ -144,7 +149,7 @@ impl Twin {
         due.iter().for_each(|(_, slot, line)| self.model.request(*slot, line));
     }
 
-    /// A client is lost, or sends no more; another comes in its place once it is gone.
+    /// Resets or half-closes a client; another replaces it once it is closed.
     fn replace(&mut self, slot: usize, is_lost: bool) {
         self.pass(0);
         self.done.push(format!("{slot}{}", if is_lost { "!" } else { "x" }));
@@ -161,13 +166,13 @@ impl Twin {
         self.say(slot, "list-tube-used");
     }
 
-    /// A client that sends no more is gone once it has what it is owed.
+    /// Waits until a client that sends no more has its replies, and is closed.
     fn see_off(&mut self, slot: usize, client: usize) {
         while !self.model.is_tied {
             self.stage.world.settle();
             self.hear_of_batches();
             if self.stage.world.is_closed(client) {
-                // What others are told now is because of its end.
+                // Replies to others at this time follow from its end.
                 self.compare(slot);
                 return self.follow(|model| model.close(slot));
             }
@@ -197,7 +202,21 @@ impl Twin {
         self.follow(|_| {});
     }
 
-    /// Another process takes over once everything is quiet. Nothing is served until then.
+    /// Leaves no room for the batch that is under way.
+    fn roll_back(&mut self) {
+        self.pass(0);
+        self.done.push("full".into());
+        if self.model.is_tied || !self.stage.store.roll_back() {
+            return;
+        }
+        self.stage.world.settle();
+        self.model.roll_back();
+        self.release(u64::MAX);
+        self.follow(|_| {});
+        self.rollbacks += 1;
+    }
+
+    /// Hands over to another process once everything is quiet. Nothing is served until then.
     fn upgrade(&mut self) {
         self.pass(0);
         self.done.push("upgrade".into());
@@ -257,7 +276,7 @@ impl Twin {
         }
     }
 
-    /// The service does what there is to do, then the model; both must have told everybody the same.
+    /// Applies pending work to the service, then to the model; both must send the same replies to all.
     fn follow(&mut self, follow: impl FnOnce(&mut Jobs)) {
         if self.model.is_tied {
             return;

@@ -1,4 +1,4 @@
-//! A store that is read while its clients are there: who waits for that, in which order, and who does not.
+//! A store that is read while clients are connected: which requests wait for that, in which order, and which do not.
 
 use crate::jobs_store::Stage;
 use crate::jobs_store::daemon::{Speaker, count_of, start};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const TUBE: &str = "enwiki/refreshLinks";
 
-/// Returns a first page with a limit, and pages of so many jobs each.
+/// Returns a first page with a limit, and `count` pages of `jobs` jobs each.
 fn pages(count: usize, jobs: u64) -> Vec<Page> {
     let mut pages = vec![Page::first(Commit(7), 1)];
     pages[0].rows.add(Stored::Setting(Setting::Limit(TUBE.as_bytes(), Some((1, false)))), Span::ZERO);
@@ -106,7 +106,7 @@ fn client_that_leaves_while_jobs_are_read_leaves_nothing() {
     assert_eq!(stage.ask(three, "peek 1|peek 2|"), "FOUND 1 1|x|NOT_FOUND|");
 }
 
-/// Jobs that contradict each other are closed, and the others are served.
+/// Jobs that contradict each other close the jobs' connections, and others are served.
 #[test]
 fn jobs_that_cannot_be_read_are_closed() {
     let mut contradiction = pages(1, 3);
@@ -149,12 +149,13 @@ fn pools_are_served_while_a_file_is_read() {
     assert!(longest < Duration::from_secs(1), "{longest:?}");
 }
 
-/// Returns how many bytes wait to be read.
+/// Returns the number of bytes that can be read.
 fn peeked(stream: &TcpStream) -> usize {
     stream.peek(&mut [0; 64]).unwrap_or(0)
 }
 
-/// Returns a stage whose processes read what the one before has left, and clients: one holds the jobs 1 and 2, one waits, one asks.
+/// Returns a stage whose processes read the state of the one before, and clients: one has reserved the jobs 1 and 2,
+/// one waits, one sends queries.
 fn upgraded() -> (Stage, [usize; 3]) {
     let mut stage = Stage::reading_after_upgrades(2);
     let [holds, waits, asks] = std::array::from_fn(|_| stage.connect());
@@ -193,7 +194,7 @@ fn holders_go_on_while_the_other_jobs_are_read_after_an_upgrade() {
     assert_eq!(stage.ask(asks, "put-job 0 0 9 1 tube=t root=S root-ts=4|x|put 0 0 9 1|g|"), "SUPERSEDED|INSERTED 7|");
 }
 
-/// What is deleted, released and put aside before it is read is not there again, and is as it was left.
+/// Jobs that are deleted, released or put aside before they are read keep their new state.
 #[test]
 fn jobs_that_change_before_they_are_read_stay_as_they_are() {
     let (mut stage, [holds, _, asks]) = upgraded();
@@ -227,7 +228,7 @@ fn reservations_end_before_they_are_read() {
     assert_eq!(stage.ask(asks, "peek-buried|"), "FOUND 6 1|f|");
 }
 
-/// A job that was handed over is not in the store: it is none.
+/// A job that was handed over and is not in the store is dropped.
 #[test]
 fn jobs_that_the_store_has_not_are_gone() {
     let (mut stage, [holds, ..]) = upgraded();
@@ -237,7 +238,7 @@ fn jobs_that_the_store_has_not_are_gone() {
     assert_eq!(stage.ask(holds, "touch 2|delete 1|peek 2|"), "NOT_FOUND|DELETED|NOT_FOUND|");
 }
 
-/// Makes the file of a store with so many jobs.
+/// Makes the file of a store with this number of jobs.
 fn fill(path: &Path, jobs: u32) {
     drop(start(path, &[]));
     let file = Connection::open(path).expect("is a file of SQLite");
@@ -248,7 +249,8 @@ fn fill(path: &Path, jobs: u32) {
     file.execute("UPDATE meta SET next_id = ?1", [jobs + 1]).expect("can be written");
 }
 
-/// Upgrades in the midst of reading what the one before has left, and then a crash: nothing is lost, nothing comes back.
+/// Upgrades while a process still reads the jobs of the one before, and then a crash: nothing is lost, nothing comes
+/// back.
 #[test]
 fn jobs_survive_upgrades_and_a_crash_while_they_are_read() {
     const JOBS: u32 = 50_000;
@@ -260,7 +262,7 @@ fn jobs_survive_upgrades_and_a_crash_while_they_are_read() {
         daemon.signal(Signal::SIGUSR1);
         daemon.wait_for_log("has taken over");
     };
-    // It has read some of them at most.
+    // The process has read some of them at most.
     upgrade(&mut daemon);
     let mut client = Speaker::connect(daemon.jobs());
     assert_eq!((client.ask("reserve-many 3 9|"), client.line()), ("RESERVED 1 1".into(), "a".into()));

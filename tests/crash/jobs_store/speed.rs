@@ -1,4 +1,4 @@
-//! How fast the store is, on this machine: figures for people, from a release build.
+//! Speed of the store on this machine: figures for people, from a release build.
 
 use crate::jobs_store::kept::{EPOCH, load};
 use crate::jobs_store::store::plain;
@@ -15,7 +15,7 @@ fn put(store: &mut dyn Store, id: u64) {
     store.add(Stored::Put(plain(id), &mut Body::Own(BODY.into())));
 }
 
-/// Commits batches of puts, or of deletes, and prints how long that took.
+/// Commits batches of puts, or of deletes, and prints the time that took.
 fn run(store: &mut dyn Store, what: &str, batches: u64, size: u64, first: u64, add: fn(&mut dyn Store, u64)) {
     let begun = Instant::now();
     let mut times = Vec::new();
@@ -41,7 +41,7 @@ fn run(store: &mut dyn Store, what: &str, batches: u64, size: u64, first: u64, a
     );
 }
 
-/// The processor time of the threads of this process that are called so, in seconds.
+/// Returns the processor time of the threads of this process with this name, in seconds.
 fn thread_time(name: &str) -> f64 {
     let tasks = fs::read_dir("/proc/self/task").expect("is there");
     let time = |task: std::io::Result<fs::DirEntry>| {

@@ -1,10 +1,10 @@
-//! A store of jobs that commits when the test says so. It outlives the servers of an upgrade, as a disk would.
+//! Store of jobs that commits when the test says so. It outlives the servers of an upgrade, as a disk would.
 
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Commit, History, JobId, Record, Stored, Until};
 use poolcounter_jobs::store::batch::Batch;
 use poolcounter_jobs::store::page::Page;
-use poolcounter_jobs::store::{HandedOver, Ownership, Store, Verdict, Visit};
+use poolcounter_jobs::store::{Copying, HandedOver, Ownership, Store, Verdict, Visit};
 use poolcounter_jobs::{self as jobs, JobQueue, JobsSettings};
 use poolcounter_service::contract::{Info, Service, Wake};
 use poolcounter_service::options::Opt;
@@ -15,14 +15,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 thread_local! {
-    /// The store of the services that are made on this thread: a line of the registry has no room for one.
+    /// Store of the services that are made on this thread: an entry of the registry has no room for one.
     static CURRENT: RefCell<SlowStore> = RefCell::default();
 }
 
-/// The line of the registry: the jobs, with this store.
+/// Entry of the registry: the jobs, with this store.
 pub static INFO: Info = Info { settings: settings::defaults::<SlowSettings>, ..jobs::INFO };
 
-/// The settings of jobs that go to the store of this thread.
+/// Settings of jobs that go to the store of this thread.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SlowSettings(pub JobsSettings);
 
@@ -34,16 +34,16 @@ impl Configure for SlowSettings {
     }
 }
 
-/// A handle of the store.
+/// Handle of the store.
 #[derive(Clone, Default)]
 pub struct SlowStore(Arc<Mutex<Desk>>);
 
-/// What a batch went through.
+/// Event of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Happened {
-    /// It was handed over.
+    /// The batch was handed over.
     Taken(u64),
-    /// The service was told that it is committed.
+    /// The service was notified of the commit.
     Committed(u64),
 }
 
@@ -53,19 +53,27 @@ struct Desk {
     collected: Vec<String>,
     under_way: Option<(Commit, Vec<String>)>,
     finished: Option<Commit>,
-    /// What is on the disk, by batch.
+    /// Changes on the disk, by batch.
     batches: Vec<Vec<String>>,
     happened: Vec<Happened>,
     is_failing: bool,
+    /// True from the moment at which there is no room for the batch under way until it is committed, and whether the
+    /// service is to be notified of that.
+    is_full: bool,
+    is_rolled_back: bool,
     epoch: Span,
-    /// What is collected, and all that is on the disk, as rows.
+    /// Collected changes, and everything on the disk, as rows.
     rows: Batch,
     disk: Vec<Arc<Batch>>,
-    /// Number of jobs in each page that a process reads which takes over; None if that gets all from the process before.
+    /// Number of jobs in each page that a new process reads after an upgrade; None if it gets all from the process
+    /// before.
     page_jobs: Option<usize>,
-    /// What was there at the start and is not taken in, and whether the first of it is read.
+    /// Pages that the service has not visited yet; true if the first of them is read.
     pages: VecDeque<Page>,
     is_read: bool,
+    /// True if times are stored by the clock of the machine, with the times of day at the start after each step of it.
+    keeps_times: bool,
+    epochs: Vec<Span>,
 }
 
 impl SlowStore {
@@ -80,28 +88,51 @@ impl SlowStore {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Commits the batch that is under way, and tells whether there was one.
+    /// Commits the batch that is under way, and returns whether there was one.
     pub fn commit_one(&self) -> bool {
         let mut desk = self.desk();
         let Some((commit, changes)) = desk.under_way.take() else { return false };
         desk.batches.push(changes);
         let rows = std::mem::take(&mut desk.rows);
         desk.disk.push(Arc::new(rows));
-        desk.finished = Some(commit);
+        (desk.finished, desk.is_full) = (Some(commit), false);
         let wake = desk.wake.clone();
         drop(desk);
         wake.into_iter().for_each(|wake| wake.wake());
         true
     }
 
-    /// Makes these pages all that is there, for a service that is about to begin.
+    /// Fails to commit the batch that is under way, for lack of room, and returns whether there was one.
+    pub fn roll_back(&self) -> bool {
+        let mut desk = self.desk();
+        let Some((_, changes)) = &mut desk.under_way else { return false };
+        changes.retain(|change| !change.starts_with("put "));
+        desk.rows.drop_puts();
+        (desk.is_full, desk.is_rolled_back) = (true, true);
+        let wake = desk.wake.clone();
+        drop(desk);
+        wake.into_iter().for_each(|wake| wake.wake());
+        true
+    }
+
+    /// Replaces the contents by these pages, for a service that is about to start.
     pub fn fill(&self, pages: Vec<Page>) {
         self.desk().pages = pages.into();
     }
 
-    /// Has processes that take over read the jobs, so many in a page.
+    /// Lets new processes read the jobs after an upgrade, `page_jobs` in a page.
     pub fn read_after_upgrades(&self, page_jobs: usize) {
         self.desk().page_jobs = Some(page_jobs);
+    }
+
+    /// Lets the store keep times by the clock of the machine.
+    pub fn keep_times(&self) {
+        self.desk().keeps_times = true;
+    }
+
+    /// Returns the times of day at the start that the clock had after each step.
+    pub fn epochs(&self) -> Vec<Span> {
+        self.desk().epochs.clone()
     }
 
     /// Returns whether there is more to read.
@@ -118,17 +149,17 @@ impl SlowStore {
         wake.into_iter().for_each(|wake| wake.wake());
     }
 
-    /// Has it fail for now, or not any more.
+    /// Lets the store fail for now, or work again.
     pub fn fail(&self, is_failing: bool) {
         self.desk().is_failing = is_failing;
     }
 
-    /// What is on the disk, by batch.
+    /// Returns the changes on the disk, by batch.
     pub fn batches(&self) -> Vec<Vec<String>> {
         self.desk().batches.clone()
     }
 
-    /// What happened since the last call, in order.
+    /// Returns the events since the last call, in order.
     pub fn take_happened(&self) -> Vec<Happened> {
         std::mem::take(&mut self.desk().happened)
     }
@@ -152,6 +183,14 @@ impl Store for SlowStore {
         Ok(())
     }
 
+    fn keeps_times(&self) -> bool {
+        self.desk().keeps_times
+    }
+
+    fn set_epoch(&mut self, epoch: Span) {
+        self.desk().epochs.push(epoch);
+    }
+
     fn ownership(&self) -> Ownership {
         if self.desk().pages.is_empty() { Ownership::Owns } else { Ownership::Reads }
     }
@@ -173,7 +212,7 @@ impl Store for SlowStore {
         let mut desk = self.desk();
         let jobs = desk.page_jobs.expect("it was asked for");
         desk.pages = KeptRows::of(&desk.disk).pages(jobs).into();
-        // So its rows were added.
+        // The rows were added with this epoch.
         desk.epoch = Span::ZERO;
     }
 
@@ -192,7 +231,8 @@ impl Store for SlowStore {
     }
 
     fn is_failing(&self) -> bool {
-        self.desk().is_failing
+        let desk = self.desk();
+        desk.is_failing || desk.is_full
     }
 
     fn add(&mut self, change: Stored<'_>) {
@@ -222,10 +262,18 @@ impl Store for SlowStore {
         desk.under_way = Some((commit, changes));
     }
 
+    /// Begins a copy that never ends.
+    fn copy(&mut self, _: &[u8]) -> Copying {
+        Copying::Begun
+    }
+
     fn verdict(&mut self) -> Option<Verdict> {
         let mut desk = self.desk();
         if std::mem::take(&mut desk.is_read) {
             return desk.pages.front().map(|page| Verdict::Page(page.order()));
+        }
+        if std::mem::take(&mut desk.is_rolled_back) {
+            return Some(Verdict::RolledBack);
         }
         let commit = desk.finished.take()?;
         desk.happened.push(Happened::Committed(commit.0));
@@ -233,7 +281,7 @@ impl Store for SlowStore {
     }
 }
 
-/// A job to which nothing has happened.
+/// Returns a new job.
 pub fn plain(id: u64) -> Record<'static> {
     Record {
         id: JobId(id),

@@ -1,4 +1,4 @@
-//! What every store does that keeps jobs beyond the process, whatever it is: each test runs on each of them.
+//! Behaviour of every store that keeps jobs beyond the process: each test runs on each of them.
 
 use crate::jobs_store::kept::{Change, EPOCH, Kept, commit, load, settle, verdict_of, verdict_within};
 use poolcounter_core::time::{Span, Time};
@@ -11,10 +11,10 @@ use poolcounter_testkit::random::{Random, setting};
 use poolcounter_testkit::scratch::Scratch;
 use std::time::Duration;
 
-/// A store whose place is in a directory. The same directory is the same place.
+/// Function that opens a store in a directory. The same directory is the same place.
 type Open = fn(&Scratch) -> Box<dyn Store>;
 
-/// The stores that keep jobs beyond the process.
+/// Stores that keep jobs beyond the process.
 const STORES: &[(&str, Open)] = &[("sqlite", sqlite), ("postgres", postgres)];
 
 const SEEDS: u64 = 20;
@@ -24,12 +24,12 @@ pub fn sqlite(scratch: &Scratch) -> Box<dyn Store> {
     Box::new(Sqlite::new(DatabaseFile { path: scratch.file("jobs.db"), vfs: None }))
 }
 
-/// The directory's name is that of its schema.
+/// Opens a schema that is named after the directory.
 fn postgres(scratch: &Scratch) -> Box<dyn Store> {
     let cluster = shared().expect("it is there, or this store is left out");
     let name =
         scratch.file("").components().next_back().map(|name| name.as_os_str().to_string_lossy().replace('-', "_"));
-    Box::new(Postgres::new(place_of(&cluster.url(&name.expect("it has a name")))))
+    Box::new(Postgres::new(place_of(&cluster.url(&name.expect("it has a name"))), None))
 }
 
 fn on_each(test: impl Fn(Open, Scratch)) {
@@ -42,7 +42,7 @@ fn on_each(test: impl Fn(Open, Scratch)) {
     }
 }
 
-/// Whether a store that has told everything is not busy, or is not after two looks more.
+/// Returns whether a store without pending verdicts is not busy, at the latest after two more checks.
 fn comes_to_rest(store: &mut dyn Store) -> bool {
     let is_silent = (0..2).all(|_| !store.is_busy() || store.verdict().is_none());
     is_silent && !store.is_busy() && store.verdict().is_none()
@@ -66,7 +66,7 @@ fn every_batch_has_one_verdict() {
 }
 
 #[test]
-fn a_store_that_keeps_nothing_is_told_nothing() {
+fn a_store_in_memory_gets_no_commits() {
     let mut store = Memory;
     assert_eq!(load(&mut store, EPOCH).expect("is always new"), Kept::default());
     assert!(store.is_immediate() && !store.is_busy() && !store.is_failing());
@@ -74,7 +74,7 @@ fn a_store_that_keeps_nothing_is_told_nothing() {
 }
 
 #[test]
-fn a_store_has_what_was_committed_and_nothing_else() {
+fn a_store_has_exactly_the_committed_changes() {
     on_each(|open, scratch| {
         let mut kept = Kept::default();
         let mut store = open(&scratch);
@@ -102,7 +102,7 @@ fn a_store_has_what_was_committed_and_nothing_else() {
     });
 }
 
-/// Delays and ages are those of the day: a daemon that starts later finds less of them left.
+/// Delays and ages count in time of day: a daemon that starts later finds shorter delays left.
 #[test]
 fn times_mean_the_same_to_a_later_process() {
     on_each(|open, scratch| {
@@ -120,14 +120,14 @@ fn times_mean_the_same_to_a_later_process() {
     });
 }
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it.
+/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
 fn a_store_and_a_naive_one_agree_after_any_batches_and_openings() {
     let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
     for seed in first..first + seeds {
         on_each(|open, scratch| {
             println!("SIM_SEED={seed} SIM_SEEDS=1 replays this");
-            // Connections take long to make.
+            // Connections take long to make, so PostgreSQL gets fewer seeds.
             if open as usize == postgres as fn(&Scratch) -> Box<dyn Store> as usize && seed >= first + SEEDS / 8 {
                 return;
             }
@@ -170,12 +170,12 @@ fn an_open_store_cannot_be_opened_again() {
     });
 }
 
-/// Returns which of the openings of its place a store has.
+/// Returns the number of the opening of a store.
 fn opening_of(store: &dyn Store) -> u64 {
     store.hand_over(0, 1).mark.opening
 }
 
-/// Ends a store as a program does that is replaced by another: what several daemons share is not let go.
+/// Ends a store like a program that is replaced by another: a shared store is not released.
 fn leave(store: Box<dyn Store>) {
     if store.health().is_some_and(|health| health.owner.is_some()) {
         std::mem::forget(store);
@@ -204,7 +204,7 @@ fn a_process_that_has_everything_goes_on_where_the_other_stopped() {
     });
 }
 
-/// A process of an earlier version does not say which queue it had.
+/// A process of an earlier version does not hand over the id of its queue.
 #[test]
 fn handover_without_an_id_goes_on_by_the_mark() {
     let scratch = Scratch::new();
@@ -223,7 +223,7 @@ fn handover_without_an_id_goes_on_by_the_mark() {
     assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), kept);
 }
 
-/// Two daemons have served a copy each of one file, and have done as much: the marks of the files are the same.
+/// Two daemons have served copies of one file, with equal numbers of changes: the marks of the files are the same.
 #[test]
 fn copy_that_another_has_served_is_put_aside() {
     let (own, other) = (Scratch::new(), Scratch::new());
@@ -260,7 +260,7 @@ fn copy_that_another_has_served_is_put_aside() {
     assert_eq!(load(&mut *sqlite(&own), EPOCH).expect("is readable"), theirs);
 }
 
-/// What the place has is something else than what the process has: it is written anew, and nothing is lost of either.
+/// The contents of the place differ from those of the process: they are written anew, and nothing is lost of either.
 #[test]
 fn a_place_that_has_something_else_is_written_anew() {
     on_each(|open, scratch| {
@@ -277,7 +277,7 @@ fn a_place_that_has_something_else_is_written_anew() {
         store.go_on(EPOCH, handed_over.clone());
         let mut scratch = scratch;
         if has_no_room {
-            // What is there is left alone, and nothing is told before somebody decides.
+            // The contents are left alone, and no verdict comes before an operator decides.
             assert_eq!(verdict_within(&mut *store, Duration::from_millis(1500)), None);
             assert!(store.is_failing() && store.is_busy() && store.ownership() == Ownership::GoesOn);
             drop(store);
@@ -306,9 +306,9 @@ fn a_place_that_has_something_else_is_written_anew() {
     });
 }
 
-/// The log is gone from under it, as after a failed sync: nothing of the file can be relied on any more.
+/// The log is lost, as after a failed sync: no part of the file can be trusted.
 #[test]
-fn a_file_that_has_lost_something_is_written_anew_and_nothing_is_told_before_that() {
+fn a_damaged_file_is_rewritten_before_any_reply() {
     let scratch = Scratch::new();
     let mut store = sqlite(&scratch);
     let mut kept = Kept::default();
@@ -321,7 +321,7 @@ fn a_file_that_has_lost_something_is_written_anew_and_nothing_is_told_before_tha
         commit(&mut *store, &mut kept, batch);
         let log = std::fs::File::options().write(true).open(scratch.file("jobs.db-wal")).expect("is there");
         log.set_len(0).expect("can be cut");
-        // It finds out when it brings the log into the file, unless that was done before the log was cut.
+        // The store notices the loss at a checkpoint, unless there was one before the log was cut.
         if verdict_within(&mut *store, Duration::from_millis(400)) == Some(Verdict::Rewrite) {
             break;
         }
@@ -354,7 +354,7 @@ fn a_replacement_that_was_interrupted_is_brought_to_its_end() {
     let whole = old.clone();
     old.add(&mut *store, Change::Delete(1));
     commit(&mut *store, &mut old, 2);
-    // As after a crash: the log is there, and half of another new file.
+    // The state after a crash: the log is there, and half of another new file.
     for name in ["jobs.db", "jobs.db-wal"] {
         std::fs::copy(scratch.file(name), scratch.file(&format!("{name}.kept"))).expect("can be copied");
     }
@@ -363,11 +363,12 @@ fn a_replacement_that_was_interrupted_is_brought_to_its_end() {
         std::fs::rename(scratch.file(&format!("{name}.kept")), scratch.file(name)).expect("can be renamed");
     }
     std::fs::write(scratch.file("jobs.db-new"), "half").expect("can be written");
-    // A copy is as old as the file, and takes no place.
+    // A copy is as old as the file, and does not replace it.
     std::fs::copy(&copy, scratch.file("jobs.db-whole")).expect("can be copied");
     assert_eq!(load(&mut *sqlite(&scratch), EPOCH).expect("is readable"), old);
     assert!(!scratch.file("jobs.db-whole").exists() && scratch.file("jobs.db-found").exists());
-    // What was written anew is newer. The log of the other is there still.
+    assert!(!scratch.file("jobs.db-whole-wal").exists());
+    // A rewritten file is newer. The log of the other still exists.
     std::fs::write(scratch.file("jobs.db-wal"), "old").expect("can be written");
     let file = rusqlite::Connection::open(&copy).expect("is a file of SQLite");
     file.execute("UPDATE meta SET epoch = epoch + 2", []).expect("can be written");
@@ -413,7 +414,7 @@ fn a_row_that_can_never_be_kept_is_dropped_alone() {
 }
 
 #[test]
-fn a_copy_has_what_is_committed_and_takes_the_place_of_nothing() {
+fn a_copy_has_all_commits_and_replaces_no_file() {
     on_each(|open, scratch| {
         let mut kept = Kept::default();
         let mut store = open(&scratch);
@@ -422,7 +423,7 @@ fn a_copy_has_what_is_committed_and_takes_the_place_of_nothing() {
         commit(&mut *store, &mut kept, 1);
         let path = scratch.file("copy.db");
         if store.copy(b"copy.db") == Copying::Impossible {
-            // It has means of its own for that.
+            // PostgreSQL has means of its own for that.
             return assert!(store.health().is_some_and(|health| health.owner.is_some()));
         }
         let Verdict::Copied(Ok(bytes)) = verdict_of(&mut *store) else { panic!("it is not copied") };
@@ -435,7 +436,7 @@ fn a_copy_has_what_is_committed_and_takes_the_place_of_nothing() {
         let copies = Scratch::new();
         std::fs::rename(&path, copies.file("jobs.db")).expect("can be renamed");
         assert_eq!(load(&mut *open(&copies), EPOCH).expect("is readable"), kept);
-        // The store goes on, and so does the copy, as a store of its own.
+        // The store continues, and so does the copy, as a store of its own.
         kept.add(&mut *store, Change::Delete(1));
         commit(&mut *store, &mut kept, 2);
     });

@@ -13,7 +13,7 @@ fn crowd(stage: &mut Stage, text: &str) -> Vec<usize> {
     clients
 }
 
-/// Ticks until the loop would sleep, and returns how often and, of each budget, how often it was spent.
+/// Runs ticks until the loop would sleep. Returns their number, and how often each budget was spent.
 fn ticks(stage: &mut Stage) -> (usize, [u64; 3]) {
     let spent = |stage: &mut Stage| {
         [Budget::Timers, Budget::Writes, Budget::Ends].map(|budget| stage.world.pulse().spent(budget))
@@ -37,7 +37,7 @@ fn timers_of_two_kinds_that_are_due_together() {
         stage.send(client, &"LATER 1000 x\n".repeat(500));
     }
     let waits = crowd(&mut stage, "WAIT 100000 100\nGET 1\n");
-    // Past the end of all waits, with the loop asleep until now.
+    // The time is past the end of all waits, with the loop asleep until now.
     stage.world.upgrade_within(Span::from_secs(2));
     let (ticks, [timers, writes, _]) = ticks(&mut stage);
     assert!((5..1_000).contains(&ticks), "{ticks} ticks");
@@ -69,7 +69,7 @@ fn replies_that_one_commit_lets_go() {
     stage.end(CROWD);
 }
 
-/// The numbers of connections that are gone are used again at once, while others still wait for their end.
+/// The numbers of closed connections are used again at once, while others still wait for their end.
 #[test]
 fn ends_that_come_together() {
     let mut stage = Stage::new();

@@ -13,7 +13,7 @@ fn a_reply_leaves_after_its_commit_and_those_behind_it_keep_their_order() {
     let (one, other) = (stage.connect(), stage.connect());
     stage.send(one, "GET 1\nPUT a\nGET 1\nPUT b\nGET 7\n");
     assert_eq!(stage.heard(one), "NONE\n");
-    // Others are served meanwhile, and commits go on behind this one.
+    // Others are served meanwhile, and later commits queue behind this one.
     stage.send(other, "GET 1\n");
     assert_eq!(stage.heard(other), "NONE\n");
     stage.send(one, "PUT c\nGET 1\n");
@@ -54,7 +54,7 @@ fn a_lost_commit_is_reported_in_place_of_its_replies() {
     stage.settle();
     assert_eq!(stage.heard(one), "STORED 1 a\nNONE\nLOST\nNONE\n");
     assert_eq!(stage.heard(other), "LOST\nLOST\nNONE\n");
-    // The numbers of what is lost are given again.
+    // The numbers of lost texts are used again.
     stage.send(other, "PUT e\n");
     stage.commit();
     assert_eq!(stage.heard(other), "STORED 2 e\n");
@@ -103,7 +103,7 @@ fn a_completion_for_a_connection_that_is_gone_is_dropped() {
     stage.world.reset(first);
     stage.settle();
     assert!(stage.world.is_closed(first), "nobody waits for a commit to close what is lost");
-    // Another gets its number, and is told nothing of what the first was owed.
+    // Another connection gets its number, and none of its replies.
     let second = stage.connect();
     assert_eq!(stage.world.id_of(second), stage.world.id_of(first));
     stage.send(second, "PUT b\n");
@@ -160,7 +160,7 @@ fn held_output_presses_back() {
     stage.end(1);
 }
 
-/// Whoever waits for the store is not taken for somebody who does not read.
+/// A client that waits for the store does not count as one that does not read.
 #[test]
 fn a_store_that_takes_long_does_not_cost_a_client_its_replies() {
     let mut stage = Stage::new();
@@ -175,7 +175,7 @@ fn a_store_that_takes_long_does_not_cost_a_client_its_replies() {
     }
     assert_eq!(stage.heard(client).lines().filter(|reply| reply.starts_with("STORED")).count(), 100);
     assert!(stage.world.is_closed(client));
-    // One that does not read what it may is given up as ever.
+    // A client that does not read its replies is closed as usual.
     let client = stage.connect();
     stage.world.set_room(client, 10);
     stage.world.send(client, format!("PUT {}\n", "x".repeat(1_000)).repeat(100).as_bytes());
@@ -197,7 +197,7 @@ fn each_service_has_its_own_output_cap() {
     assert!(!stage.world.is_closed(clients[0]));
     stage.send(clients[1], &format!("FILL {}\n", OUTPUT_BYTES + 1));
     assert!(stage.world.is_closed(clients[1]));
-    // What is held counts.
+    // Held output counts.
     stage.send(clients[2], &format!("PUT a\nFILL {OUTPUT_BYTES}\n"));
     assert!(stage.world.is_closed(clients[2]));
     stage.commit();

@@ -1,5 +1,5 @@
-//! Effects: operations with results that come later, snapshots of other services, and the lines that a service needs outside of its
-//! directory.
+//! Effects: operations with later results, snapshots of other services, and the lines that a service needs outside of
+//! its directory.
 
 use crate::contract::Stage;
 use crate::contract::services::SERVICES;
@@ -49,7 +49,7 @@ fn a_page_and_a_command_get_the_result_after_the_commit() {
 }
 
 #[test]
-fn a_failed_store_is_told_on_each_way() {
+fn a_failed_store_is_reported_on_page_and_socket() {
     let mut stage = stage();
     let (page, operator) = (post(&mut stage, "/toy/store/a"), command(&mut stage, "STORE c"));
     stage.store.crash();
@@ -58,7 +58,7 @@ fn a_failed_store_is_told_on_each_way() {
     assert_eq!(stage.heard(operator), "ERROR the store has crashed\n");
 }
 
-/// The number of a connection that is gone may be another's by the time of the result.
+/// The number of a closed connection may be another's by the time of the result.
 #[test]
 fn a_result_for_a_closed_connection_is_dropped() {
     let mut stage = stage();
@@ -73,22 +73,22 @@ fn a_result_for_a_closed_connection_is_dropped() {
 }
 
 #[test]
-fn only_what_the_tables_offer_is_done() {
+fn only_operations_of_the_tables_are_run() {
     let mut stage = stage();
     for (path, status, body) in [
-        ("/toy/burn/a", "400", "there is no action burn\n"),
-        ("/toy/count/", "400", "there is no action count\n"),
-        ("/admin/drain/", "400", "there is no action drain\n"),
+        ("/toy/burn/a", "400", "unknown action burn\n"),
+        ("/toy/count/", "400", "unknown action count\n"),
+        ("/admin/drain/", "400", "unknown action drain\n"),
         ("/nothing/store/a", "404", "404 Not Found\n"),
     ] {
         let client = post(&mut stage, path);
         assert_eq!(response(&mut stage, client), (status.into(), body.into()), "{path}");
     }
     for (line, answer) in [
-        ("KICK 1", "ERROR there is no such command\n"),
-        ("COUNTS", "ERROR there is no such command; did you mean COUNT?\n"),
-        ("STORE", "ERROR this is STORE TEXT\n"),
-        ("COUNT x", "ERROR this is COUNT\n"),
+        ("KICK 1", "ERROR unknown command\n"),
+        ("COUNTS", "ERROR unknown command; did you mean COUNT?\n"),
+        ("STORE", "ERROR usage: STORE TEXT\n"),
+        ("COUNT x", "ERROR usage: COUNT\n"),
     ] {
         let client = command(&mut stage, line);
         assert_eq!(stage.heard(client), answer, "{line}");

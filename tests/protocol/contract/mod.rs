@@ -1,6 +1,6 @@
-//! The contract between the loop and a service, proved with a toy service over a fake store: replies that come later, waits,
-//! half-closes, crashes of the store, an upgrade during a commit, caps and budgets. In the simulator, where the store
-//! commits when the test says so, and over sockets, where it has a thread.
+//! The contract between the loop and a service, proved with a toy service over a fake store: replies that come later,
+//! waits, half-closes, crashes of the store, an upgrade during a commit, caps and budgets. In the simulator, where the
+//! store commits when the test says so, and over sockets, where it has a thread.
 
 mod browsers;
 mod budgets;
@@ -38,35 +38,35 @@ impl Stage {
         self.world.connect_to("toy")
     }
 
-    /// Has a client say something, and everything done that can be done at once.
+    /// Sends a text of a client, and does everything that can be done at once.
     fn send(&mut self, client: usize, text: &str) {
         self.world.send(client, text.as_bytes());
         self.settle();
     }
 
-    /// Has everything done that can be done at once.
+    /// Finishes all work that can be done at once.
     fn settle(&mut self) {
         self.world.settle();
         assert!(self.is_asleep(), "the loop spins");
     }
 
-    /// Has the store commit its oldest batch, and the service told.
+    /// Commits the oldest batch of the store, and notifies the service.
     fn commit(&mut self) {
         assert!(self.store.commit_one(), "there is something to commit");
         self.settle();
     }
 
-    /// What a client has received since the last call.
+    /// Returns the output to a client since the last call.
     fn heard(&mut self, client: usize) -> String {
         String::from_utf8(self.world.take_received(client)).expect("the toy speaks plain text")
     }
 
-    /// Whether the loop would sleep now.
+    /// Returns whether the loop would sleep now.
     fn is_asleep(&self) -> bool {
         self.world.next_work().is_none_or(|at| at > self.world.now())
     }
 
-    /// Whoever is still there leaves; nothing must be left, and each connection have been closed once.
+    /// Resets all clients, and checks that nothing is left, and that each connection was closed once.
     fn end(&mut self, clients: usize) {
         for client in 0..clients {
             self.world.reset(client);

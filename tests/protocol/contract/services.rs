@@ -1,4 +1,4 @@
-//! The services of the daemon, and the toy. All that the loop, the options and the pages know of services, they know from this list.
+//! The services of the daemon, and the toy. The loop, the options and the pages know all services from this list alone.
 
 use poolcounter_service::contract::Info;
 

@@ -1,7 +1,7 @@
-//! Many clients of the toy in random order, with commits and crashes whenever the seed says so, against a naive model. The two
-//! must agree about every byte and every end of a connection after every step.
+//! Many clients of the toy in random order, with commits and crashes whenever the seed says so, against a naive model.
+//! The two must agree about every byte and every end of a connection after every step.
 //!
-//! `SIM_SEED` is the first seed, `SIM_SEEDS` how many follow from it, `SIM_STEPS` how long each is. A failure names its seed.
+//! `SIM_SEED` is the first seed, `SIM_SEEDS` their number, `SIM_STEPS` the length of each. A failure prints its seed.
 
 use crate::contract::Stage;
 use crate::contract::toy::model::Model;
@@ -14,10 +14,10 @@ const SEED: u64 = 0x746f_7973;
 const SEEDS: u64 = 400;
 const STEPS: u64 = 200;
 
-/// So many bytes may be sent and not served; the model does not know that the loop reads no more than a request ahead.
+/// Bound of the bytes sent and not served; the model does not know that the loop reads no more than a request ahead.
 const BACKLOG: usize = 2_000;
 
-/// How much of what was done is shown.
+/// Number of recent actions that a failure shows.
 const SHOWN: usize = 40;
 
 const REPLIES: [&str; 11] =
@@ -56,20 +56,20 @@ struct Simulation {
     model: Model,
     moves: Vec<(Move, usize)>,
     most_clients: usize,
-    /// Those who may still say something.
+    /// Clients that may still send something.
     speakers: Vec<usize>,
-    /// What each has still to say of what it began to.
+    /// Rest of the started line of each client.
     pending: Vec<String>,
-    /// What each has received, and whether it was reset: then nobody knows what it got.
+    /// Output to each client, and whether it was reset: then its output is unknown.
     received: Vec<(String, bool)>,
     is_paused: bool,
-    /// What was done, for whoever looks for the fault.
+    /// Recent actions, for the search of the fault.
     done: Vec<String>,
     replay: String,
     tally: Tally,
 }
 
-/// How often each reply was seen, and each upgrade.
+/// Number of each reply, and of upgrades.
 type Tally = BTreeMap<&'static str, u64>;
 
 #[test]
@@ -111,7 +111,7 @@ impl Simulation {
         }
     }
 
-    /// Some things happen at once: nothing is compared in between.
+    /// Takes several actions at once, without a comparison in between.
     fn step(&mut self) {
         for _ in 0..self.random.pick(&[1, 1, 2, 5]) {
             if self.speakers.is_empty() {
@@ -163,7 +163,7 @@ impl Simulation {
         for _ in 0..self.random.pick(&[1, 1, 2, 4]) {
             words += &self.line();
         }
-        // Some stop in the middle of a line, and go on later.
+        // Some clients stop in the middle of a line, and continue later.
         if self.random.once_in(4) {
             self.pending[client] = words.split_off(self.random.below(words.len()));
         }
@@ -227,7 +227,7 @@ impl Simulation {
         self.model.pause(is_paused);
     }
 
-    /// Another process takes over as soon as everything is quiet; nothing more is served until then.
+    /// Hands over to another process as soon as everything is quiet; nothing more is served until then.
     fn upgrade(&mut self) {
         self.settle();
         self.pause(true);
@@ -266,7 +266,7 @@ impl Simulation {
         }
     }
 
-    /// Everybody leaves in some way, and the store finishes what it has.
+    /// Closes all connections in some way, and lets the store finish its work.
     fn end(&mut self) -> Tally {
         self.pause(false);
         self.settle();

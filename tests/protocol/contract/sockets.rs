@@ -1,4 +1,4 @@
-//! The same over sockets, with a store that has a thread and wakes the loop.
+//! The contract over sockets, with a store that has a thread and wakes the loop.
 
 use crate::contract::SERVICES;
 use crate::contract::toy::store::{Store, Worker};
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Nothing takes so long.
+/// Longest wait, longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server, its store and the store's thread, which end in this order.
@@ -33,7 +33,7 @@ impl Stage {
         Client(BufReader::new(stream))
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition is true.
     fn until(&self, what: &str, is_so: impl Fn(&Store) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(&self.store) {
@@ -58,7 +58,7 @@ impl Client {
         self.0.get_ref().shutdown(Shutdown::Write).expect("is connected");
     }
 
-    /// Everything up to the end.
+    /// Returns everything up to the end.
     fn rest(&mut self) -> String {
         let mut rest = String::new();
         self.0.read_to_string(&mut rest).expect("ends");
@@ -80,7 +80,7 @@ fn replies_come_when_the_thread_has_committed() {
         assert_eq!([puts.line(), puts.line()], [format!("STORED {n} text\n"), "NONE\n".into()]);
     }
     assert_eq!([waits.line(), waits.line()], ["TEXT 200 text\n", "TEXT 200 text\n"]);
-    // Very many at once, more than may be unsent.
+    // Very many requests at once, more than may be unsent.
     puts.send(&format!("PUT {}\n", "x".repeat(1_000)).repeat(1_000));
     for n in 201..=1_200 {
         assert!(puts.line().starts_with(&format!("STORED {n} x")));
@@ -105,7 +105,7 @@ fn while_the_store_is_stuck_others_are_served_and_a_half_close_waits() {
     asks.send("GET 1\n");
     assert_eq!([asks.line(), goes.rest()], ["NONE\n", "GONE\nNONE\n"]);
     assert_eq!(stage.store.calls().closes, 1, "only who would not wait is closed");
-    // The loop sleeps meanwhile: it is not called for anything.
+    // The loop sleeps meanwhile, and makes no calls.
     let calls = stage.store.calls();
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(stage.store.calls(), calls);
@@ -144,13 +144,13 @@ fn resets_while_the_store_is_stuck_end_connections_at_once() {
 }
 
 #[test]
-fn a_crash_of_the_store_is_told_to_all_who_wait_for_it() {
+fn a_crash_of_the_store_is_reported_to_all_waiters() {
     let stage = Stage::new();
     for round in 0..50 {
         stage.store.stick(true);
         let mut clients = [(); 4].map(|()| stage.connect());
         clients.iter_mut().for_each(|client| client.send("PUT a\nGET 1\n"));
-        // Some of them before, some after the crash, and some in the middle of it.
+        // Some of them come before the crash, some after it, and some in the middle of it.
         stage.until("some are served", |store| store.queued() > 0);
         stage.store.crash();
         stage.store.stick(false);

@@ -26,7 +26,7 @@ fn an_upgrade_waits_for_the_commit_and_nothing_is_served_meanwhile() {
     assert_eq!(stage.heard(asks), "TEXT 1 a\n");
     stage.commit();
     assert_eq!(stage.heard(puts), "STORED 3 c\n");
-    // What quits is over in the new process, too, as soon as it has read.
+    // A connection that quits is closed in the new process, too, as soon as it has read.
     stage.world.send(quits, b"GET 1\n");
     stage.world.set_room(quits, 1_000);
     stage.settle();

@@ -12,7 +12,7 @@ fn nothing_is_served_or_read_before_the_wait_is_over() {
     let serves = stage.store.calls().serves;
     stage.send(waits, "GET 2\n");
     assert_eq!((stage.world.unread(waits), stage.store.calls().serves), (6, serves));
-    // The loop sleeps until the wait is too long.
+    // The loop sleeps until the timeout of the wait.
     let next = stage.world.next_work().expect("the wait has a timer");
     assert!(next > stage.world.now(), "it spins");
     stage.send(other, "PUT a\nGET 1\n");
@@ -64,10 +64,10 @@ fn the_service_decides_what_a_half_close_does_to_a_wait() {
     stage.send(putter, "PUT a\n");
     assert_eq!(stage.heard(stays), "");
     stage.commit();
-    // The next wait of one that has left is told so, too.
+    // The next wait of a half-closed connection ends with GONE, too.
     assert_eq!(stage.heard(stays), "TEXT 1 a\nTEXT 1 a\nGONE\nNONE\n");
     assert!(stage.world.is_closed(stays));
-    // Those who have left when they begin to wait, with what they are owed.
+    // Connections that are half-closed when they begin to wait get their pending replies.
     let [goes, stays] = [stage.connect(), stage.connect()];
     for (client, line) in [(goes, "PUT b\nWAIT 3 60000\nGET 1\n"), (stays, "PUT c\nSTAY 3 60000\nGET 3\n")] {
         stage.world.send(client, line.as_bytes());
@@ -104,7 +104,7 @@ fn a_reset_ends_a_wait_at_once() {
     stage.end(4);
 }
 
-/// A commit that is done, a time that is over and a reset, all within one tick.
+/// A commit, a timeout and a reset, all within one tick.
 #[test]
 fn a_wait_ends_once() {
     let mut stage = Stage::new();
@@ -127,7 +127,7 @@ fn a_wait_ends_once() {
     stage.end(2);
 }
 
-/// The last phase that calls a service is the flush: a connection turns out to be gone when it is written to.
+/// The last phase that calls a service is the flush: a connection is found to be gone when it is written to.
 #[test]
 fn a_wait_that_ends_late_in_a_tick_goes_on_in_the_next() {
     let mut stage = Stage::new();

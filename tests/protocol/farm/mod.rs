@@ -1,5 +1,5 @@
-//! What the product is for, in figures: a model of a farm whose most wanted page is edited, without locks, with those of the C
-//! daemon, and with ours. `make farm` prints the table, which benches/README.md shows.
+//! The purpose of the product in figures: a model of a farm whose most wanted page is edited, without locks, with those
+//! of the C daemon, and with ours. `make farm` prints the table, which benches/README.md shows.
 
 mod modelled;
 mod pool_server;
@@ -23,12 +23,12 @@ use servers::{Farm, Page, SECOND};
 use std::time::Duration;
 use tally::{FIGURES, NEVER, Tally};
 
-/// The seed of the table in benches/README.md.
+/// Seed of the table in benches/README.md.
 const SEED: u64 = 2_009;
-/// How long the C daemon may take to answer.
+/// Longest time until the C daemon answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A farm with or without a server of locks.
+/// Farm with or without a server of locks.
 struct Column {
     name: &'static str,
     pool: fn() -> Option<Box<dyn PoolServer>>,
@@ -41,24 +41,25 @@ const COLUMNS: [Column; 4] = [
     Column { name: "shedding", pool: || Some(Box::new(Ours::new(shedding()))) },
 ];
 
-/// Longer than a rendering takes.
+/// Returns settings with a limit of holds that is longer than a rendering.
 fn settings() -> PoolsSettings {
     PoolsSettings { max_hold: Span::from_secs(20), ..PoolsSettings::default() }
 }
 
-/// The same, and new requests are refused once the oldest waiter has waited for more than a second during a second.
+/// Returns such settings with shedding: new requests are refused once the oldest waiter has waited for more than a
+/// second during a second.
 fn shedding() -> PoolsSettings {
     let second = Span::from_secs(1);
     let shedding = Shedding { after: second, interval: second, is_shadow: false };
     PoolsSettings { ceilings: vec![Ceiling { shedding: Some(shedding), ..Ceiling::new(b"*") }], ..settings() }
 }
 
-/// What becomes of each farm.
+/// Returns the results of each farm.
 fn play_farms(loses_power: bool, seed: u64) -> Vec<Tally> {
     COLUMNS.iter().map(|column| Farm::new((column.pool)(), loses_power, seed).run()).collect()
 }
 
-/// The first rows of one half of the table, under its title.
+/// Returns the first rows of one half of the table, under its title.
 fn rows(count: usize, title: &str, tallies: &[Tally]) -> String {
     let figures: Vec<_> = tallies.iter().map(Tally::figures).collect();
     let row = |n: usize| {
@@ -76,7 +77,7 @@ fn the_documented_table_is_that_of_the_model() {
         "| | {names} |\n{}|\n{}{}",
         "|---".repeat(COLUMNS.len() + 1),
         rows(FIGURES, "**edited**", &play_farms(false, SEED)),
-        // Of the rest, the first half has said what there is to say.
+        // The first rows of the second half are enough.
         rows(3, "**and the renderer dies**", &play_farms(true, SEED)),
     );
     println!("{table}");
@@ -93,8 +94,8 @@ fn every_farm_fares_alike() {
     }
 }
 
-/// Without locks every worker renders the page until the whole farm is busy with nothing else. With locks one does, and nobody who
-/// wants another page notices.
+/// Checks the edit. Without locks every worker renders the page, until the whole farm is busy with it. With locks one
+/// worker renders it, and readers of other pages notice nothing.
 fn check_edit(tallies: &[Tally]) {
     let [without, original, ours, shedding] = tallies else { panic!("a farm for each column") };
     check_stampede(without);
@@ -107,7 +108,8 @@ fn check_edit(tallies: &[Tally]) {
     check_shedding(shedding, ours);
 }
 
-/// The lock of a machine without power stays with it for good at the C daemon: the page is stale until that is restarted.
+/// Checks the loss of power. With the C daemon, the lock of a machine without power is never released, and the page
+/// stays stale.
 fn check_power_loss(tallies: &[Tally]) {
     let [without, original, ours, shedding] = tallies else { panic!("a farm for each column") };
     check_stampede(without);
@@ -121,7 +123,7 @@ fn check_power_loss(tallies: &[Tally]) {
     check_shedding(shedding, ours);
 }
 
-/// Fewer workers wait, and nothing else is worse than that more get a stale copy.
+/// Checks that fewer workers wait with shedding, and that its only cost is more stale copies.
 fn check_shedding(shedding: &Tally, ours: &Tally) {
     assert!(4 * shedding.most_waiting < 3 * ours.most_waiting, "{:?}", shedding.figures());
     assert!(shedding.needless_renderings() <= 6, "{:?}", shedding.figures());
@@ -137,7 +139,7 @@ fn check_stampede(without: &Tally) {
 }
 
 #[test]
-fn the_model_of_the_c_daemon_says_what_that_says() {
+fn the_model_of_the_c_daemon_replies_like_it() {
     let script = Script::parse("tests/protocol/farm/locks.txt", Protocol::Pools, include_str!("locks.txt"))
         .unwrap_or_else(|wrong| panic!("{wrong}"));
     for scenario in &script.scenarios {

@@ -6,7 +6,7 @@ use poolcounter_testkit::script::Then;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A model, and what its clients have received.
+/// A model, and the output to its clients.
 #[derive(Default)]
 pub struct Modelled {
     server: CDaemon,

@@ -1,35 +1,36 @@
-//! The servers that the farm asks for locks: ours, which is the daemon's own code in virtual time, and a model of the C daemon.
+//! The servers of locks for the farm: ours, which is the daemon's own code in virtual time, and a model of the C
+//! daemon.
 
 use poolcounter_core::time::{Span, Time};
 use poolcounter_pools::PoolsSettings;
 use poolcounter_testkit::world::World;
 use std::collections::VecDeque;
 
-/// A server of pools, in which time passes when the caller says so. Times are in microseconds.
+/// Server of pools, in which time passes when the caller says so. Times are in microseconds.
 pub trait PoolServer {
     /// Connects a client, and returns its number. Numbers are not used again.
     fn connect(&mut self) -> usize;
 
-    /// The client sends a line, which the server answers if it can.
+    /// Sends a line of the client, which the server answers if it can.
     fn send(&mut self, client: usize, line: &str);
 
-    /// The client closes the connection. One whose machine has lost its power never does.
+    /// Closes the client's connection. A client whose machine has lost its power never does that.
     fn close(&mut self, client: usize);
 
-    /// Returns what clients have received since the last call: these, and perhaps others.
+    /// Returns the output to clients since the last call: to these, and perhaps others.
     fn take_received(&mut self, clients: &mut dyn Iterator<Item = usize>) -> Vec<(usize, Vec<u8>)>;
 
-    /// When the server does something by itself.
+    /// Returns the time at which the server does something by itself.
     fn next_work(&self) -> Option<u64>;
 
-    /// It is that late now. Nothing was to be done before.
+    /// Advances the time. The server had nothing to do before.
     fn pass_until(&mut self, now: u64);
 
-    /// Returns true when nothing is held or waited for.
+    /// Returns true if there are no locks and no waiters.
     fn is_empty(&self) -> bool;
 }
 
-/// Our server: what clients send are bytes, which the daemon's own loop reads, serves and answers.
+/// Our server: the daemon's own loop reads, serves and answers the bytes of the clients.
 pub struct Ours(World);
 
 impl Ours {
@@ -81,13 +82,13 @@ impl PoolServer for Ours {
     }
 }
 
-/// What the C daemon does with `ACQ4ANY` and `RELEASE` on one key. Of the holders it forgets none whose connection it still has: it
-/// knows no longest time to hold a lock, and does not ask the network whether a silent client is still there.
+/// Model of `ACQ4ANY` and `RELEASE` of the C daemon on one key. It keeps every holder whose connection is open: it has
+/// no `max_hold`, and no keepalive for silent clients.
 #[derive(Default)]
 pub struct CDaemon {
     now: u64,
     holders: Vec<usize>,
-    /// Oldest first. All wait equally long.
+    /// Waiters, oldest first. All wait equally long.
     waiters: VecDeque<Waiter>,
     received: Vec<(usize, Vec<u8>)>,
     connected: usize,
@@ -114,7 +115,7 @@ impl CDaemon {
         }
     }
 
-    /// The work is done: nobody who waits needs to do it.
+    /// Releases the lock after the work is done: all waiters get DONE.
     fn release(&mut self, client: usize) {
         if !self.forget(client) {
             return self.say(client, "NOT_LOCKED");
@@ -143,7 +144,7 @@ impl PoolServer for CDaemon {
     fn send(&mut self, client: usize, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            // Whatever stands behind the timeout is nothing to it.
+            // The C daemon ignores everything behind the timeout.
             ["ACQ4ANY", _, workers, max_queue, timeout, ..] => {
                 let number = |word: &str| word.parse().expect("a number");
                 self.acquire(client, [workers, max_queue, timeout].map(number));
@@ -153,7 +154,7 @@ impl PoolServer for CDaemon {
         }
     }
 
-    /// The work was not done: the oldest waiter is to do it.
+    /// Closes a connection. The work of a holder was not done: the oldest waiter gets the lock.
     fn close(&mut self, client: usize) {
         if self.forget(client)
             && let Some(waiter) = self.waiters.pop_front()

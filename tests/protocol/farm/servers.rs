@@ -1,7 +1,8 @@
-//! A farm of web servers in virtual time: readers ask for pages, workers look them up and render what is not in the cache. One page
-//! goes viral and is then edited, so that its copy in the cache is stale while very many want it. Times are in microseconds.
+//! A farm of web servers in virtual time: readers request pages, workers look them up and render those that are not in
+//! the cache. One page goes viral and is then edited, so that its copy in the cache is stale while very many want it.
+//! Times are in microseconds.
 //!
-//! It knows the servers of locks only by what they tell its clients.
+//! The farm knows the servers of locks only by their replies to its clients.
 
 use crate::farm::pool_server::PoolServer;
 use crate::farm::processors::{Processors, Running};
@@ -14,35 +15,35 @@ pub const MS: u64 = 1_000;
 pub const SECOND: u64 = 1_000 * MS;
 
 const SERVERS: usize = 8;
-/// Of each server. A worker has one request at a time, from its beginning to its end.
+/// Number of workers of each server. A worker has one request at a time, from its beginning to its end.
 const WORKERS: usize = 250;
-/// How many requests wait at a server for a worker. More are refused.
+/// Number of requests that wait at a server for a worker. More are refused.
 const BACKLOG: usize = 250;
-/// A worker that has not finished by then is killed.
+/// Time after which an unfinished worker is killed.
 const LONGEST: u64 = 60 * SECOND;
 
 /// Requests a second for the page that goes viral, and for all others.
 const PAGE_RATE: u64 = 300;
 const OTHER_RATE: u64 = 1_000;
-/// What they need of a processor: to look up the page and send it, to render it, and for another page at least and at most.
+/// Processor time: to look up the page and send it, to render it, and for another page at least and at most.
 const LOOKUP: u64 = 2 * MS;
 pub const RENDERING: u64 = 4 * SECOND;
 const OTHER: (u64, u64) = (5 * MS, 45 * MS);
 
-/// After so long without an answer, a reader has gone. The worker does not notice.
+/// Time without an answer after which a reader leaves. The worker does not notice.
 const PATIENCE: u64 = 10 * SECOND;
-/// One who was given no answer comes again after at least and at most so long, this many times.
+/// Shortest and longest time until a reader without an answer tries again, and the number of tries.
 const COME_AGAIN: (u64, u64) = (2 * SECOND, 5 * SECOND);
 const ATTEMPTS: u32 = 3;
 
-/// When the page is edited, and how long what follows is watched.
+/// Time of the edit, and the time for which the farm is watched after it.
 pub const EDIT: u64 = 10 * SECOND;
 pub const WATCHED: u64 = 120 * SECOND;
-/// When the server that renders the page loses its power, if it does, and is up again.
+/// Time at which the server that renders the page loses its power, if it does, and at which it is up again.
 const POWER_LOSS: u64 = EDIT + SECOND;
 const POWER_BACK: u64 = POWER_LOSS + 60 * SECOND;
 
-/// One renders, as many as half of the workers may wait, and for this many seconds.
+/// Request for the lock: one worker renders, as many as half of the workers may wait, for 15 seconds.
 const ACQUIRE: &str = "ACQ4ANY page 1 1000 15";
 
 /// The farm.
@@ -53,19 +54,19 @@ pub struct Farm {
     servers: Vec<WebServer>,
     pool: Option<Box<dyn PoolServer>>,
     visits: BTreeMap<u64, Visit>,
-    /// The visits that wait for a lock, by their connection.
+    /// Visits that wait for a lock, by their connection.
     waiting: BTreeMap<usize, u64>,
-    /// The connections of machines that have lost their power.
+    /// Connections of machines that have lost their power.
     silent: Vec<usize>,
-    /// Events and visits have numbers, each its own.
+    /// Counters for the numbers of events and of visits.
     numbers: u64,
     is_cached: bool,
-    /// Where the page was first rendered.
+    /// Server that rendered the page first.
     first_renderer: Option<usize>,
     tally: Tally,
 }
 
-/// What happens at a given time.
+/// Event at a given time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Arrive(Page),
@@ -77,12 +78,12 @@ enum Event {
     PowerBack,
 }
 
-/// What is asked for.
+/// Requested page.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Page {
     /// The page that goes viral.
     Viral,
-    /// Any other.
+    /// Any other page.
     Other,
 }
 
@@ -94,32 +95,32 @@ struct WebServer {
     queue: VecDeque<u64>,
 }
 
-/// A request, until the worker has done with it.
+/// Request, until its worker is done with it.
 struct Visit {
     page: Page,
-    /// How often the reader has asked, this time included.
+    /// Number of the reader's tries, including this one.
     attempts: u32,
     begun: u64,
     server: usize,
-    /// The reader is still there.
+    /// True if the reader still waits.
     is_awaited: bool,
     phase: Phase,
 }
 
-/// What a visit does.
+/// State of a visit.
 enum Phase {
-    /// It waits for a worker.
+    /// Waiting for a worker.
     Queued,
-    /// It looks in the cache, or does all that another page needs.
+    /// Looking in the cache, or doing all work for another page.
     LookingUp(Running),
-    /// It waits for a lock on this connection.
+    /// Waiting for a lock on this connection.
     Waiting(usize),
-    /// It renders, with a lock on this connection if there is one.
+    /// Rendering, with a lock on this connection if there is one.
     Rendering(Running, Option<usize>),
 }
 
 impl Visit {
-    /// Its connection to the server of locks.
+    /// Returns its connection to the server of locks.
     fn connection(&self) -> Option<usize> {
         match self.phase {
             Phase::Waiting(connection) | Phase::Rendering(_, Some(connection)) => Some(connection),
@@ -129,7 +130,7 @@ impl Visit {
 }
 
 impl Farm {
-    /// A farm with or without a server of locks, in which a server may lose its power.
+    /// Returns a farm with or without a server of locks, in which a server may lose its power.
     pub fn new(pool: Option<Box<dyn PoolServer>>, loses_power: bool, seed: u64) -> Farm {
         let mut farm = Farm {
             now: 0,
@@ -155,7 +156,7 @@ impl Farm {
         farm
     }
 
-    /// Runs it, and returns what came of it.
+    /// Runs the farm, and returns the results.
     pub fn run(mut self) -> Tally {
         while self.now < EDIT + WATCHED {
             let pool = self.pool.as_ref().and_then(|pool| pool.next_work()).unwrap_or(u64::MAX);
@@ -175,7 +176,7 @@ impl Farm {
         self.tally
     }
 
-    /// All machines are off, and the server of locks has noticed.
+    /// Switches all machines off, and lets the server of locks notice that.
     fn shut_down(&mut self) {
         for visit in std::mem::take(&mut self.visits).into_values() {
             self.count_rendering(&visit);
@@ -214,7 +215,7 @@ impl Farm {
         least + self.random.below((most - least) as usize) as u64
     }
 
-    /// A reader asks for a page, and is sent to any server that is up.
+    /// Sends a reader's request for a page to any server that is up.
     fn arrive(&mut self, page: Page, attempts: u32) {
         let up: Vec<usize> = (0..SERVERS).filter(|server| !self.servers[*server].is_down).collect();
         let server = self.random.pick(&up);
@@ -230,7 +231,7 @@ impl Farm {
         self.employ(server);
     }
 
-    /// Gives the workers that are free what waits for them. Whoever has gone is not missed.
+    /// Assigns waiting requests to free workers, also those whose reader has left.
     fn employ(&mut self, server: usize) {
         while self.servers[server].busy < WORKERS
             && let Some(number) = self.servers[server].queue.pop_front()
@@ -252,7 +253,7 @@ impl Farm {
         self.visits.get_mut(&number).expect("a visit is there until its worker has done with it")
     }
 
-    /// A processor has done what it did.
+    /// Handles the end of a processor's job.
     fn end_work(&mut self, server: usize) {
         let Some(number) = self.servers[server].processors.take_ended(self.now) else { return };
         match (&self.visits[&number].phase, self.visits[&number].page) {
@@ -282,7 +283,7 @@ impl Farm {
         self.ask_pool(|pool| pool.send(connection, ACQUIRE));
     }
 
-    /// Has the server of locks do something now, and those that wait hear what it says.
+    /// Calls the server of locks, and passes its output to the waiting visits.
     fn ask_pool(&mut self, ask: impl FnOnce(&mut dyn PoolServer)) {
         let Some(pool) = &mut self.pool else { return };
         pool.pass_until(self.now);
@@ -300,7 +301,7 @@ impl Farm {
         }
     }
 
-    /// The worker is done: it says a last word to the server of locks, if there is one to say, and closes.
+    /// Ends a visit: its worker sends a last request to the server of locks, if there is one to send, and closes.
     fn end(&mut self, number: u64, answer: Answer, last_word: Option<&str>) {
         let visit = self.visits.remove(&number).expect("a visit is there until its worker has done with it");
         self.answer(&visit, answer);
@@ -316,7 +317,7 @@ impl Farm {
         }
     }
 
-    /// Notes what the reader is told, who comes again if that is nothing.
+    /// Notes the answer to a reader; a reader without one tries again.
     fn answer(&mut self, visit: &Visit, answer: Answer) {
         if !visit.is_awaited {
             return;
@@ -344,7 +345,8 @@ impl Farm {
         self.end(number, Answer::None, None);
     }
 
-    /// The server that renders the page is gone without a word. All others are told so at once, except the server of locks.
+    /// Cuts the power of the server that renders the page. All other machines are notified at once, except the server
+    /// of locks.
     fn lose_power(&mut self) {
         let lost = self.first_renderer.expect("the page is asked for all the time");
         let all = std::mem::take(&mut self.visits).into_iter();
@@ -359,7 +361,7 @@ impl Farm {
         self.servers[lost] = WebServer { is_down: true, processors: Processors::new(self.now), ..WebServer::default() };
     }
 
-    /// Counts what the rendering has had of a processor until now.
+    /// Counts the processor time of the rendering until now.
     fn count_rendering(&mut self, visit: &Visit) {
         if let Phase::Rendering(running, _) = visit.phase {
             self.tally.rendering_us += RENDERING - self.servers[visit.server].processors.left_us(running, self.now);

@@ -1,50 +1,50 @@
-//! What came of a run of the farm.
+//! Results of a run of the farm.
 
 use crate::farm::servers::{EDIT, MS, Page, RENDERING, SECOND, WATCHED};
 
-/// An answer that comes later, of any page, is a bad one.
+/// Longest time of a good answer, of any page.
 const PROMPT: u64 = SECOND;
 
-/// A time that does not come.
+/// Time that is never reached.
 pub const NEVER: u64 = u64::MAX;
-/// A farm that was well for so long at the end has recovered.
+/// Time without bad answers at the end after which a farm counts as recovered.
 const QUIET: u64 = 10 * SECOND;
 
-/// How many figures are shown of a run.
+/// Number of figures of a run.
 pub const FIGURES: usize = 7;
 
-/// What happened from the edit on.
+/// Results from the edit on.
 #[derive(Default)]
 pub struct Tally {
-    /// How often the page was begun to be rendered.
+    /// Number of renderings of the page that were started.
     pub renderings: u64,
-    /// What they had of processors.
+    /// Processor time of the renderings, in microseconds.
     pub rendering_us: u64,
-    /// How many workers waited for a lock at a time, at most.
+    /// Largest number of workers that waited for a lock at a time.
     pub most_waiting: usize,
-    /// When a reader was last answered badly.
+    /// Time of the last bad answer to a reader.
     last_bad: u64,
-    /// How many readers got no answer.
+    /// Number of readers without an answer.
     pub failed: u64,
-    /// How many got a stale copy.
+    /// Number of readers with a stale copy.
     pub stale: u64,
-    /// How long each reader of the viral page and of the others waited; [`NEVER`] for those who got no answer.
+    /// Waits of the readers of the viral page and of the others; [`NEVER`] for those without an answer.
     waits: [Vec<u64>; 2],
 }
 
-/// What a reader gets.
+/// Answer to a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// The page as it is now.
     Current,
     /// The page as it was before the edit.
     Stale,
-    /// Nothing in time.
+    /// No answer in time.
     None,
 }
 
 impl Tally {
-    /// Notes what a reader got who has asked at `begun`.
+    /// Notes the answer to a reader whose request began at `begun`.
     pub fn note(&mut self, page: Page, answer: Answer, begun: u64, now: u64) {
         if now < EDIT {
             return;
@@ -58,30 +58,30 @@ impl Tally {
         self.waits[page as usize].push(wait);
     }
 
-    /// Returns how long after the edit a reader was last answered badly; [`NEVER`] if that has not ended.
+    /// Returns the time from the edit to the last bad answer; [`NEVER`] if these have not ended.
     pub fn recovery(&self) -> u64 {
         let has_ended = self.last_bad + QUIET < EDIT + WATCHED;
         if has_ended { self.last_bad.saturating_sub(EDIT) } else { NEVER }
     }
 
-    /// Returns how often the page was rendered that did not have to be.
+    /// Returns the number of renderings that were not needed.
     pub fn needless_renderings(&self) -> u64 {
         self.renderings.saturating_sub(1)
     }
 
-    /// Returns what processors did for nothing: one rendering would have been enough.
+    /// Returns the wasted processor time: one rendering would have been enough.
     pub fn wasted(&self) -> u64 {
         self.rendering_us.saturating_sub(RENDERING)
     }
 
-    /// Returns within which time 99 % of the readers of a page were answered; [`NEVER`] if fewer were.
+    /// Returns the 99th percentile of the waits of the readers of a page; [`NEVER`] if fewer got an answer.
     pub fn p99(&self, page: Page) -> u64 {
         let mut waits = self.waits[page as usize].clone();
         waits.sort_unstable();
         waits[waits.len() * 99 / 100]
     }
 
-    /// Returns what is shown of it, each with its name.
+    /// Returns the figures of the table, each with its name.
     pub fn figures(&self) -> [(&'static str, String); FIGURES] {
         [
             ("time to recover, s", seconds(self.recovery())),
@@ -95,7 +95,7 @@ impl Tally {
     }
 }
 
-/// Seconds with two decimals.
+/// Returns seconds with two decimals.
 fn seconds(us: u64) -> String {
     match us {
         NEVER => "never".into(),
@@ -103,7 +103,7 @@ fn seconds(us: u64) -> String {
     }
 }
 
-/// A number with commas between thousands.
+/// Returns a number with commas between thousands.
 fn grouped(number: u64) -> String {
     match number / 1_000 {
         0 => number.to_string(),

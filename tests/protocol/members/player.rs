@@ -2,10 +2,12 @@
 
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::random::Random;
+use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::slices::PER_TICK;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
-use poolcounter_members::state::{Event, Limits, Notice, Record, State, Step, Timer, Utilization, WaiterOrder, What};
+use poolcounter_members::state::{Event, Limits, Notice, State, Step, Timer, Utilization, WaiterOrder, What};
+use poolcounter_members::stats::MemberStat;
 use poolcounter_members::wire::{self, Line, Query};
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
@@ -16,7 +18,19 @@ const LIMITS: Limits = Limits { most: 60 };
 
 const OWNER: Owner = Owner(3);
 
-/// A state and all that it needs.
+/// Reasons for which members end.
+const ENDS: [MemberStat; 8] = [
+    MemberStat::MaxAge,
+    MemberStat::MaxLifetime,
+    MemberStat::MaxUses,
+    MemberStat::Died,
+    MemberStat::Failed,
+    MemberStat::Reconfigured,
+    MemberStat::HeldTooLong,
+    MemberStat::ProviderLost,
+];
+
+/// A state and its surroundings.
 pub struct Player {
     state: State,
     /// Budget of the background work of a tick.
@@ -24,24 +38,24 @@ pub struct Player {
     wheel: Wheel,
     now: Time,
     random: Random,
-    /// Of the test, beside those of the state.
+    /// Random choices of the test, besides those of the state.
     choices: Random,
-    /// What each connection was told and did not look at yet.
+    /// Unread output to each connection.
     told: BTreeMap<usize, VecDeque<String>>,
-    /// What providers and cleaners were asked, by connection, and did not answer.
+    /// Unanswered requests to providers and cleaners, by connection.
     asked: BTreeMap<usize, Vec<String>>,
     leases: Vec<(usize, u64)>,
     tokens: Vec<String>,
     notices: Vec<Notice>,
     is_traced: bool,
-    /// Whether tables are compared after each step.
+    /// True if tables are compared after each step.
     is_checked: bool,
-    /// How often what was told.
+    /// Number of replies of each kind.
     pub tally: BTreeMap<String, u64>,
 }
 
 impl Player {
-    /// `budget` is that of the background work of a tick: two for each member.
+    /// Returns a player. `budget` is that of the background work of a tick: two for each member.
     pub fn new(seed: u64, budget: u32) -> Self {
         Player {
             state: State::new(LIMITS, 1),
@@ -90,6 +104,9 @@ impl Player {
         if self.is_checked {
             self.state.check();
             self.wheel.check();
+            let [free, in_use] = self.killed();
+            let ended = ENDS.iter().map(|stat| self.state.counted_in_all().of(*stat)).sum::<u64>();
+            assert_eq!(free + in_use, ended, "each member that ended was in use or not");
             for (pool, (places, max)) in self.taken_places() {
                 let had = before.get(&pool).map_or(u32::MAX, |(places, _)| *places);
                 assert!(places <= max.max(had), "{pool} grows beyond its max");
@@ -99,7 +116,13 @@ impl Player {
         done
     }
 
-    /// How many members, starts and stops each pool has, and how many it may have.
+    /// Returns the number of members that have ended while they were not in use, and while they were.
+    pub fn killed(&self) -> [u64; 2] {
+        let counted = self.state.counted_in_all();
+        [MemberStat::KilledFree, MemberStat::KilledInUse].map(|stat| counted.of(stat))
+    }
+
+    /// Returns the number of members, starts and stops of each pool, and its maximum.
     fn taken_places(&self) -> BTreeMap<String, (u32, u32)> {
         let pools = self.state.pools_after(None);
         let places =
@@ -107,7 +130,7 @@ impl Player {
         pools.map(|row| (String::from_utf8_lossy(row.name).into(), (places(&row.figures), row.figures.max))).collect()
     }
 
-    /// Everything that can be asked.
+    /// Returns the replies to all queries.
     fn picture(&self) -> Vec<String> {
         let mut bytes = Vec::new();
         for pool in self.state.pools_after(None) {
@@ -118,7 +141,7 @@ impl Player {
         String::from_utf8_lossy(&bytes).lines().map(String::from).collect()
     }
 
-    /// With `SIM_TRACE` set, histories are printed as conversations.
+    /// Prints histories as conversations if `SIM_TRACE` is set.
     fn trace(&self, line: &str) {
         if self.is_traced {
             println!("{line}");
@@ -154,7 +177,7 @@ impl Player {
         }
     }
 
-    /// Has a connection send a line.
+    /// Sends a line of a connection.
     pub fn say(&mut self, conn: usize, line: &str, is_admin: bool) {
         self.trace(&format!("{conn}> {line}"));
         let id = ConnId::from_index(conn);
@@ -229,7 +252,7 @@ impl Player {
         self.state.check_waits(self.now);
     }
 
-    /// Fires the timers that are due; background work has one slice.
+    /// Fires the due timers; background work has one slice.
     fn fire(&mut self) {
         while let Some(due) = self.wheel.expire(self.now) {
             let timer: Timer = due.key();
@@ -237,29 +260,48 @@ impl Player {
         }
     }
 
-    /// Saves everything, and goes on in another state with another wheel.
+    /// Saves everything, and restores it in another state with another wheel.
     pub fn upgrade(&mut self) {
         self.fire();
         let (picture, armed) = (self.picture(), self.wheel.len());
-        let saved: Vec<Vec<u8>> = {
-            let timers = self.wheel.of::<Timer>(OWNER);
-            let records = self.state.save(self.now, &timers);
-            records.map(|record| postcard::to_allocvec(&record).expect("a vector takes every byte")).collect()
-        };
+        let mut saved = Vec::new();
+        let timers = self.wheel.of::<Timer>(OWNER);
+        self.state.save(&mut Writer::new(&mut saved), self.now, &timers).expect("a vector takes every byte");
         self.state = State::new(LIMITS, 1);
         self.wheel = Wheel::with_budget(self.budget);
-        let records = saved.iter().map(|bytes| postcard::from_bytes::<Record>(bytes).expect("was just written"));
         let told: usize = self.told.values().map(VecDeque::len).sum();
-        self.step(true, |state, step| state.restore(records, step)).expect("what was saved agrees with itself");
+        self.restore_damaged(saved.clone());
+        let mut saved = &saved[..];
+        let mut saved = Reader::new(&mut saved);
+        self.step(true, |state, step| state.restore(&mut saved, true, step))
+            .expect("what was saved agrees with itself");
         self.wheel.end_tick();
         assert_eq!(told, self.told.values().map(VecDeque::len).sum::<usize>(), "an upgrade tells nobody anything");
         assert_eq!(picture, self.picture(), "an upgrade changes nothing");
-        // Timers that are armed anew bit by bit may be so at once.
+        // Timers that are armed anew in slices may be so at once.
         let is_whole = self.budget == PER_TICK;
         assert!(!is_whole || armed == self.wheel.len(), "an upgrade keeps every timer");
     }
 
-    /// What a connection was told since the last look, leases as the state numbers them.
+    /// Restores a handover with a wrong byte in another state, which refuses it or goes on.
+    fn restore_damaged(&mut self, mut saved: Vec<u8>) {
+        let at = self.choices.below(saved.len() as u64) as usize;
+        saved[at] ^= 1 << self.choices.below(8);
+        let (mut saved, mut wheel) = (&saved[..], Wheel::default());
+        let mut step = Step {
+            now: self.now,
+            timers: &mut wheel.of::<Timer>(OWNER),
+            random: &mut Random::from_seed(1),
+            events: &mut Vec::new(),
+            notices: &mut Vec::new(),
+            is_admin: true,
+            peer: &address,
+        };
+        // Either result is right, and a panic is not.
+        let _ = State::new(LIMITS, 1).restore(&mut Reader::new(&mut saved), true, &mut step);
+    }
+
+    /// Returns the output to a connection since the last call, with leases as the state numbers them.
     pub fn heard(&mut self, conn: usize) -> Vec<String> {
         self.told.remove(&conn).map(Vec::from).unwrap_or_default()
     }
@@ -268,7 +310,7 @@ impl Player {
         self.told.clear();
     }
 
-    /// Mostly, one that the connection was given.
+    /// Returns the number of a lease, mostly one of the connection.
     pub fn some_lease(&mut self, conn: usize) -> u64 {
         let is_own = self.choices.below(8) > 0;
         let known: Vec<u64> = self
@@ -287,7 +329,7 @@ impl Player {
         self.tokens[self.tokens.len() - 1 - back].clone()
     }
 
-    /// Mostly, an answer to something that the connection was asked.
+    /// Returns an answer, mostly to a request that the connection got.
     pub fn some_answer(&mut self, conn: usize, member: &str, attributes: &str) -> Option<String> {
         if self.choices.below(4) == 0 {
             return None;
@@ -307,7 +349,7 @@ impl Player {
         })
     }
 
-    /// Closes everything, removes every pool, and sees that nothing is left.
+    /// Closes everything, removes every pool, and checks that nothing is left.
     pub fn end(mut self) {
         for conn in 0..=9 {
             self.close(conn);

@@ -1,21 +1,21 @@
-//! The provider's members compared with those that the server lists: after a connection was made, and while they are drained.
+//! Comparison of the provider's members with the server's list: after a new connection, and during a drain.
 
 use super::Work;
 use poolcounter_client::{Error, Offered, Provider};
 use std::time::{Duration, Instant};
 
-/// Pause between two looks of a provider that drains: the server does not tell that a member has come back.
+/// Pause between two comparisons during a drain, because the server does not notify about returned members.
 const DRAIN_LOOKS: Duration = Duration::from_secs(1);
-/// Pause between two looks of a provider whose session the server does not know, until its former connection is given up there.
+/// Pause between two comparisons if the server does not know the session, until it gives up the former connection.
 const OTHER_LOOKS: Duration = Duration::from_secs(5);
 
 impl Work<'_> {
-    /// A connection was made. Its session brings the members along; a server that knows no sessions is offered them, once it has
-    /// noticed that their connection is lost.
+    /// Handles a new connection. Its session brings the members along; to a server without sessions they are offered,
+    /// once it has noticed the loss of the old connection.
     ///
     /// # Errors
     ///
-    /// When the connection is lost.
+    /// Fails if the connection is lost.
     pub fn connect(&mut self, provider: &mut Provider) -> Result<(), Error> {
         self.connection += 1;
         for own in self.members.values_mut() {
@@ -25,17 +25,18 @@ impl Work<'_> {
         if is_new && !self.is_draining { Ok(()) } else { self.look(provider) }
     }
 
-    /// Begins no start any more, and has each member stopped as soon as nobody has it.
+    /// Starts a drain: starts no more members, and stops each one once it is free.
     pub fn drain(&mut self) {
         self.is_draining = true;
         self.next_look = Some(Instant::now());
     }
 
-    /// Stops members that the server does not list: they have left the pool. The others are kept, whatever the server answers.
+    /// Stops members that the server does not list, because they have left the pool. Keeps the others, whatever the
+    /// server replies.
     ///
     /// # Errors
     ///
-    /// When the connection is lost.
+    /// Fails if the connection is lost.
     pub(super) fn look(&mut self, provider: &mut Provider) -> Result<(), Error> {
         if self.is_draining {
             unless_lost(provider.set_capacity(Some(0)))?;
@@ -72,7 +73,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Tells the server that a member has died, or has that told once there is a connection again.
+    /// Reports the death of a member to the server, or queues the report for the next connection.
     pub(super) fn report_death(&mut self, name: &[u8], link: Option<&mut Provider>) -> Result<(), Error> {
         let told = link.map_or(Err(Error::Lost), |provider| unless_lost(provider.died(name)));
         if told.is_err() {
@@ -82,7 +83,7 @@ impl Work<'_> {
     }
 }
 
-/// Returns whether a request was done. The error is that the connection is lost.
+/// Returns true if a request succeeded. The error means that the connection is lost.
 fn unless_lost(answer: Result<(), Error>) -> Result<bool, Error> {
     match answer {
         Err(Error::Lost) => Err(Error::Lost),

@@ -1,21 +1,21 @@
-//! The starts of a provider, and the processes that are left of them.
+//! Starts of members, and the processes that they leave running.
 
-use super::{Job, Link, Own, Work, is_process_of};
+use super::{Job, OpenLink, Own, Work, is_process_of};
 use crate::process::FirstLine;
 use crate::terminal::printable;
 use poolcounter_client::{Error, Offered, Task, TaskResult};
 use poolcounter_protocol::members::wire::client::{describe_refusal, parse_named_member};
 
-/// So many characters of a line are shown that is wrong.
+/// Limit of characters shown of a faulty line.
 const LINE_SHOWN: usize = 200;
 
 impl Work<'_> {
-    /// Goes on with a start whose first line is here. With a status it has ended.
-    pub(super) fn look_at_line(&mut self, index: usize, status: Option<u8>, link: Link<'_>) -> Result<(), Error> {
+    /// Continues a start once its first line is complete. `status` is set if the process has ended.
+    pub(super) fn look_at_line(&mut self, index: usize, status: Option<u8>, link: OpenLink<'_>) -> Result<(), Error> {
         let command = &mut self.commands[index];
         let Job::Task(task @ Task::Start(_)) = command.job.clone() else { return Ok(()) };
         let line = match (command.process.first_line(), status) {
-            // What fails at once has started nothing, whatever it printed.
+            // A command that fails has started nothing, whatever it printed.
             (_, Some(1..)) | (FirstLine::Open, _) => return Ok(()),
             (FirstLine::Whole(line), _) => line,
             (FirstLine::TooLong, _) => return self.give_up(index, "its first line has more than 8192 bytes", link),
@@ -24,8 +24,7 @@ impl Work<'_> {
         let (name, pairs) = match parse_named_member(&line) {
             Ok(named) => named,
             Err(rule) => {
-                let sentence =
-                    format!("its first line is not a member's name and attributes, as {rule}: {}", shown(&line));
+                let sentence = format!("its first line, {}, is not NAME [ATTRIBUTE=VALUE ...]: {rule}", shown(&line));
                 return self.give_up(index, &sentence, link);
             }
         };
@@ -39,7 +38,7 @@ impl Work<'_> {
         if let Err(Error::Refused(words)) = &answered
             && !words.starts_with("TOO_LATE")
         {
-            // Whoever has a member of that name keeps it: the command to stop it is not for this one.
+            // The other member of this name stays: the stop command must not run for it.
             let reason = describe_refusal(words).unwrap_or_else(|| words.clone());
             return self.give_up(index, &format!("the server refuses it, as {reason}: {}", shown(&line)), None);
         }
@@ -53,8 +52,8 @@ impl Work<'_> {
         answered.or_else(|error| if error == Error::Lost { Err(error) } else { Ok(()) })
     }
 
-    /// Ends a start that has failed while its command may still run.
-    pub(super) fn give_up(&mut self, index: usize, reason: &str, link: Link<'_>) -> Result<(), Error> {
+    /// Fails a start whose command may still run.
+    pub(super) fn give_up(&mut self, index: usize, reason: &str, link: OpenLink<'_>) -> Result<(), Error> {
         let command = &mut self.commands[index];
         let Job::Task(task) = std::mem::replace(&mut command.job, Job::Nothing) else { return Ok(()) };
         command.process.terminate();
@@ -63,8 +62,8 @@ impl Work<'_> {
         self.fail(&task, reason, asked_by, link)
     }
 
-    /// The process that has started a member has ended. It has failed, or has left the member running.
-    pub(super) fn member_ended(&mut self, name: &[u8], status: u8, link: Link<'_>) -> Result<(), Error> {
+    /// Handles the end of a process that has started a member. The member has failed, or runs in another process.
+    pub(super) fn member_ended(&mut self, name: &[u8], status: u8, link: OpenLink<'_>) -> Result<(), Error> {
         let Some(own) = self.members.get(name) else { return Ok(()) };
         let (is_stopping, is_at_stop) = (own.is_stopping, self.is_at_stop(name));
         if is_stopping && !is_at_stop {
@@ -85,7 +84,7 @@ impl Work<'_> {
     }
 }
 
-/// Returns the beginning of a line for the standard error.
+/// Returns the start of a line for the standard error.
 fn shown(line: &[u8]) -> String {
     let text = printable(line);
     let shown: String = text.chars().take(LINE_SHOWN).collect();

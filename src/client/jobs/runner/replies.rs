@@ -1,6 +1,6 @@
 //! Replies to a runner, read from the connection.
 
-use super::{MANY, Told};
+use super::{MANY, NumberAndBody};
 use crate::Said;
 use crate::connection::ClientConnection;
 use crate::error::{Error, Fault};
@@ -8,7 +8,7 @@ use crate::jobs::session::{body, line, refused, text};
 use crate::jobs::{JobStatus, Reservation};
 use poolcounter_protocol::jobs::wire::client as wire;
 
-pub fn read_reserved(connection: &mut ClientConnection, line: &[u8]) -> Said<Reservation<Told>> {
+pub fn read_reserved(connection: &mut ClientConnection, line: &[u8]) -> Said<Reservation<NumberAndBody>> {
     Ok(match line {
         b"TIMED_OUT" => Ok(Reservation::TimedOut),
         b"DEADLINE_SOON" => Ok(Reservation::DeadlineSoon),
@@ -16,7 +16,7 @@ pub fn read_reserved(connection: &mut ClientConnection, line: &[u8]) -> Said<Res
     })
 }
 
-pub fn read_one(connection: &mut ClientConnection, line: &[u8]) -> Said<Told> {
+pub fn read_one(connection: &mut ClientConnection, line: &[u8]) -> Said<NumberAndBody> {
     match wire::split(line) {
         ("RESERVED", rest) => {
             let (id, len) = wire::job_and_bytes(rest).ok_or(Fault::Garbled)?;
@@ -27,7 +27,7 @@ pub fn read_one(connection: &mut ClientConnection, line: &[u8]) -> Said<Told> {
     }
 }
 
-pub fn read_many(connection: &mut ClientConnection, first: &[u8]) -> Said<Reservation<Vec<Told>>> {
+pub fn read_many(connection: &mut ClientConnection, first: &[u8]) -> Said<Reservation<Vec<NumberAndBody>>> {
     let mut jobs = match read_reserved(connection, first)? {
         Ok(Reservation::Reserved(told)) => vec![told],
         Ok(Reservation::TimedOut) => return Ok(Ok(Reservation::TimedOut)),

@@ -1,12 +1,13 @@
-//! What follows from the row: who has the queue, what became of something that was not answered, and what the database has lost.
+//! Consequences of the row: the owner of the queue, the outcome of an unanswered request, and commits that the database
+//! has lost.
 
 use super::{BEAT, FIRST_PAUSE, FIRST_SILENT_PAUSE, LONGEST_PAUSE, NOBODY, Owner, OwnerRow, Phase, Stage};
 use crate::postgres::messages::{Answer, Cursor, Fence, Reach, StoreEvent};
 use crate::store::{HandedOver, RefusedRow};
 use poolcounter_core::time::{Span, Time};
 
-/// Epochs of one database differ in no more than these bits: each begins at the time when it was made. By that those of two
-/// databases are told apart when a daemon of an earlier version did not say which queue it had.
+/// Number of low bits in which epochs of one database differ: each database begins with a number from the time at which
+/// it was made. They tell two databases apart when a daemon of an earlier version did not name its queue.
 const EPOCHS_OF_A_DATABASE: u32 = 20;
 
 impl Owner {
@@ -18,13 +19,13 @@ impl Owner {
                 self.trust(now);
                 self.batch = row.batch;
                 self.phase = Phase::Reads(Cursor::Start, 0);
-                return self.told.push_back(StoreEvent::Owns(self.holder()));
+                return self.events.push_back(StoreEvent::Owns(self.holder()));
             }
             Phase::GoesOn(handed_over) => {
                 let HandedOver { mark, is_whole, .. } = **handed_over;
                 is_same && is_whole && row.batch == mark.batch
             }
-            // Nobody else has written since, but something is missing.
+            // No other daemon has written since, but something is missing.
             _ => false,
         };
         self.trust(now);
@@ -36,36 +37,42 @@ impl Owner {
         }
     }
 
-    /// The row is this, and nothing was taken.
+    /// Processes the row when nothing was taken.
     pub(super) fn saw(&mut self, row: &OwnerRow, now: Time) {
         let is_mine = row.address == self.address;
         match self.phase.clone() {
             Phase::GoesOn(_) if is_mine => self.took(row, now),
             Phase::GoesOn(_) | Phase::Doubts(_) | Phase::Retakes if !self.is_same_queue(row) => self.refuse(now),
-            // Of a copy of the queue that others have, the same take-over is theirs.
+            // The same take-over in a copy of the queue belongs to the others that have the copy.
             Phase::GoesOn(_) if row.epoch <= self.epoch => self.refuse(now),
             Phase::Doubts(before) => self.resolve(*before, row, now),
             Phase::Retakes if is_mine && row.epoch > self.epoch => self.took(row, now),
-            // Its owner was not heard of for long when it was taken for dead, and counts as dead soon.
+            // Its owner was silent for long before it was taken for dead, and counts as dead soon.
             Phase::Retakes if row.epoch < self.epoch => self.not_before = now + BEAT.min(row.rest + FIRST_PAUSE),
             Phase::Retakes | Phase::GoesOn(_) => self.lose(&taken_by(row), now),
-            // A statement that was given up has taken the queue, or its answer was lost. When is not known: it is renewed first.
+            // A statement that was given up has taken the queue, or its answer was lost. The time is unknown, so the
+            // lease is renewed first.
             Phase::StandsBy if is_mine => {
                 (self.queue, self.epoch, self.since) = (Some(row.queue), row.epoch, row.since);
                 (self.batch, self.renewed) = (row.batch, Time::START);
                 self.phase = Phase::Reads(Cursor::Start, 0);
-                self.told.push_back(StoreEvent::Owns(self.holder()));
+                self.events.push_back(StoreEvent::Owns(self.holder()));
             }
             _ if row.address == NOBODY && now < self.takes_from => self.takes_from = now,
             _ => {
                 let rest = row.rest.max(self.takes_from.since(now));
                 self.not_before = now + BEAT.min(rest + FIRST_PAUSE);
-                self.told.push_back(StoreEvent::StandsBy(row.holder()));
+                self.events.push_back(StoreEvent::StandsBy(row.holder()));
             }
         }
     }
 
-    /// Decides by the row what became of something that was not answered.
+    /// Returns whether another daemon owns the queue, as far as the row that was read last says.
+    pub fn stands_by(&self) -> bool {
+        self.is_connected && matches!(self.phase, Phase::StandsBy)
+    }
+
+    /// Decides by the row if an unanswered request was executed.
     pub(super) fn resolve(&mut self, before: Phase, row: &OwnerRow, now: Time) {
         if row.epoch < self.epoch {
             log::error!(
@@ -109,21 +116,21 @@ impl Owner {
         self.attempt = self.attempt.max(row.attempt);
         let left = Fence { epoch: self.epoch, from: row.batch, to: row.batch, attempt: row.attempt };
         self.phase = Phase::Rewrites(left, Stage::Begins);
-        self.told.push_back(StoreEvent::Rewrite(self.rewrites, self.holder()));
+        self.events.push_back(StoreEvent::Rewrite(self.rewrites, self.holder()));
     }
 
-    /// Goes on without rows that the database can never take. Nothing of their batch was sent to be committed.
+    /// Goes on without rows that the database can never take. No row of their batch was sent for a commit.
     pub(super) fn leave_out(&mut self, rows: Vec<RefusedRow>) {
         self.under_way.iter_mut().for_each(|under_way| under_way.batch.leave_out(&rows));
-        self.told.push_back(StoreEvent::Unfit(rows));
+        self.events.push_back(StoreEvent::Unfit(rows));
     }
 
-    /// Returns whether a row is of the queue whose jobs the loop has.
+    /// Returns true if a row is of the queue whose jobs the loop has.
     fn is_same_queue(&self, row: &OwnerRow) -> bool {
         self.queue.map_or(is_same_database(self.epoch, row.epoch), |queue| queue == row.queue)
     }
 
-    /// Notes whether an answer proves that what the database has is kept.
+    /// Notes if an answer proves that the data in the database is durable.
     pub(super) fn weigh(&mut self, answer: &Answer, now: Time) {
         let reach = match answer {
             Answer::Took(_, reach) | Answer::Renewed(Some(_), reach) | Answer::Committed(true, reach) => reach,
@@ -148,7 +155,7 @@ impl Owner {
         (self.pause, self.silent_pause) = (FIRST_PAUSE, FIRST_SILENT_PAUSE);
     }
 
-    /// Asks nothing for a while, the longer the more often.
+    /// Pauses the requests, each time for longer.
     pub(super) fn rest(&mut self, now: Time) {
         self.not_before = now + self.pause;
         self.pause = Span::from_micros(self.pause.as_micros() * 2).min(LONGEST_PAUSE);
@@ -156,22 +163,23 @@ impl Owner {
 
     pub(super) fn fail(&mut self, sentence: String) {
         self.is_failing = true;
-        self.told.push_back(StoreEvent::Fails(sentence));
+        self.events.push_back(StoreEvent::Fails(sentence));
     }
 
     pub(super) fn works(&mut self) {
         self.is_failing = false;
-        self.told.push_back(StoreEvent::Works(self.holder()));
+        self.events.push_back(StoreEvent::Works(self.holder()));
     }
 
-    /// The database has other jobs than the loop. Another place may be behind the same name by the time of the next connection.
+    /// Refuses a database that has other jobs than the loop. Another database may be behind the same name at the next
+    /// connection.
     fn refuse(&mut self, now: Time) {
         self.is_connected = false;
         self.not_before = now + BEAT;
         self.fail("the database has other jobs than this daemon, and neither are given up".into());
     }
 
-    /// Another has the queue. What the loop has counts for nothing any more.
+    /// Stands by, because another daemon owns the queue: discards the loop's orders.
     pub(super) fn lose(&mut self, why: &str, now: Time) {
         self.phase = Phase::StandsBy;
         self.queue = None;
@@ -179,7 +187,7 @@ impl Owner {
         (self.under_way, self.unsaid, self.slice) = (None, None, None);
         self.term += 1;
         self.not_before = now;
-        self.told.push_back(StoreEvent::Lost(why.into()));
+        self.events.push_back(StoreEvent::Lost(why.into()));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Opening of a file that another process had.
+//! Opening of the file of the previous process.
 
 use super::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
 use crate::sqlite::file::{DatabaseFile, FileTrouble, Lock, Opened};
@@ -6,20 +6,37 @@ use crate::store::{HandedOver, Mark};
 use log::warn;
 use rusqlite::Connection;
 
+impl DatabaseFile {
+    /// Locks the place, and opens the file to be read.
+    ///
+    /// # Errors
+    ///
+    /// One sentence with the reason.
+    pub fn open_locked(&self) -> Result<(Lock, Opened), String> {
+        let lock = self.lock()?;
+        let opened = self.open_to_read(&lock).map_err(FileTrouble::sentence)?;
+        Ok((lock, opened))
+    }
+}
+
 impl Worker {
-    /// Opens the file of a service that has everything. If the file has something else, it is kept elsewhere.
-    pub(super) fn go_on(&mut self, handed_over: &HandedOver) -> Result<(HeldFile, Connection), Stop> {
+    /// Opens the file of a service that has all jobs. If the file has other jobs, it is put aside.
+    pub(super) fn go_on(
+        &mut self,
+        handed_over: &HandedOver,
+        mut early: Option<(Lock, Opened)>,
+    ) -> Result<(HeldFile, Connection), Stop> {
         let HandedOver { mark, is_whole, queue, .. } = *handed_over;
         let mut pause = FIRST_PAUSE;
         loop {
-            let (mut held, opened) = self.open_in_time(DatabaseFile::open)?;
+            let (mut held, opened) = self.open_in_time(early.take(), DatabaseFile::count)?;
             let Opened { connection, mark: found, queue: found_queue, .. } = opened;
             if is_whole && found.is_after(mark) && queue.is_none_or(|queue| queue == found_queue) {
                 (self.mark, self.queue) = (found, Some(found_queue));
-                self.tell_works(&held);
+                self.report_works(&held);
                 return Ok((held, connection));
             }
-            // What is written anew is what the service has, up to its last batch.
+            // The new file has the service's jobs, up to its last batch.
             self.mark = Mark { opening: found.opening.max(mark.opening), ..mark };
             self.queue = queue;
             match self.make_room(connection, found, found_queue) {
@@ -28,35 +45,37 @@ impl Worker {
                     return Ok((held, connection));
                 }
                 Err(trouble) => {
-                    self.tell(WorkerEvent::Fails(trouble.sentence()));
+                    self.report(WorkerEvent::Fails(trouble.sentence()));
                     self.rest(&mut pause)?;
                 }
             }
         }
     }
 
-    /// Takes the right to the file and opens it, however long that takes.
+    /// Locks the file and opens it, unless it is open already, and begins with it. Faults are tried again until it
+    /// succeeds.
     pub(in crate::sqlite) fn open_in_time(
         &mut self,
-        open: fn(&DatabaseFile, &Lock) -> Result<Opened, FileTrouble>,
+        mut early: Option<(Lock, Opened)>,
+        begin: fn(&DatabaseFile, Opened) -> Result<Opened, FileTrouble>,
     ) -> Result<(HeldFile, Opened), Stop> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let opened = self.place.lock().and_then(|lock| match open(&self.place, &lock) {
-                Ok(opened) => Ok((HeldFile { lock, look: opened.look }, opened)),
-                Err(trouble) => Err(trouble.sentence()),
+            let opened = early.take().map_or_else(|| self.place.open_locked(), Ok).and_then(|(lock, opened)| {
+                let opened = begin(&self.place, opened).map_err(FileTrouble::sentence)?;
+                Ok((HeldFile { lock, look: opened.look }, opened))
             });
             match opened {
                 Ok(opened) => return Ok(opened),
                 Err(sentence) => {
-                    self.tell(WorkerEvent::Fails(sentence));
+                    self.report(WorkerEvent::Fails(sentence));
                     self.rest(&mut pause)?;
                 }
             }
         }
     }
 
-    /// Sees to it that nothing is lost of a file that is not what it should be.
+    /// Puts aside a file that is not the expected one, so that its jobs are not lost.
     fn make_room(&self, connection: Connection, found: Mark, queue: u128) -> Result<Option<Connection>, FileTrouble> {
         if found.is_of_new_file() {
             return Ok(Some(connection));

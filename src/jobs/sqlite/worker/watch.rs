@@ -1,11 +1,11 @@
-//! The worker's watch over its files: what stands at their paths is what is open.
+//! The worker's watch over its files: the files at their paths must be the open ones.
 
 use super::{FIRST_PAUSE, HeldFile, Stop, Worker, WorkerEvent};
 use crate::sqlite::look::Look;
 use log::warn;
 
 impl Worker {
-    /// Compares what stands at the paths with what is open, before that is changed: nobody else has changed it.
+    /// Compares the files at the paths with the open ones before a change: no other program may have changed them.
     pub(in crate::sqlite) fn look_before(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         let now = self.look(held)?;
         if let Some(which) = held.look.resized(&now) {
@@ -14,7 +14,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Compares what stands at the paths with what is open, after that was changed.
+    /// Compares the files at the paths with the open ones after a change.
     pub(in crate::sqlite) fn look_after(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         held.look = self.look(held)?;
         Ok(())
@@ -29,8 +29,8 @@ impl Worker {
         }
     }
 
-    /// Takes the right to the file anew if what gives it is not there any more. Another daemon may have got it meanwhile: then
-    /// nothing is written as long as that has it.
+    /// Takes the lock of the file anew if the file of the lock was removed. Another daemon may have taken it meanwhile:
+    /// then nothing is written as long as that daemon holds it.
     fn keep_lock(&mut self, held: &mut HeldFile) -> Result<(), Stop> {
         let mut pause = FIRST_PAUSE;
         while !self.place.is_kept_by(&held.lock) {
@@ -39,10 +39,10 @@ impl Worker {
                     warn!("{} was removed or replaced, and is there again", self.place.beside("-lock").display());
                     held.lock = lock;
                 }
-                // The file is written anew, and its directory before it.
+                // The file is written anew, and its directory is created before.
                 Err(_) if !self.place.path.exists() => return Ok(()),
                 Err(sentence) => {
-                    self.tell(WorkerEvent::Fails(sentence));
+                    self.report(WorkerEvent::Fails(sentence));
                     self.rest(&mut pause)?;
                 }
             }

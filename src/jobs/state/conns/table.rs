@@ -1,31 +1,63 @@
-//! Table of the connections, and of the jobs that those held that are gone.
+//! Table of the connections, and of the jobs of connections that have ended.
 
-use super::super::ids::TubeId;
+use super::super::ids::{SetId, TubeId};
 use super::super::job::JobId;
 use super::super::tally::Rates;
 use super::super::watches::Watches;
 use super::{Conn, Held};
 use poolcounter_core::count::{Count, first_before};
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::meter::Metered as _;
+use poolcounter_core::time::Time;
 use poolcounter_core::wheel::TimerId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::ops::{Index, IndexMut};
 
-/// Every connection, and what those held that are gone.
+/// Number of jobs of a lost connection that are sorted at the cost of one return: fewer than that would allow, because
+/// the step that ends a connection visits its watches as well.
+const SORTED_AT_ONCE: usize = super::super::background::COST as usize / 2;
+
+/// Table of every connection, and of the jobs of those that have ended.
 pub(in crate::state) struct Conns {
     all: Vec<Option<Box<Conn>>>,
     last_serial: u32,
-    /// Number of those that have put a job, and of those that have reserved one.
+    /// Number of connections that have put a job, and of those that have reserved one.
     roles: (usize, usize),
-    /// Jobs that connections held that are gone, by their serials.
+    /// Jobs of connections that have ended, by their serials.
     orphans: BTreeMap<u32, Orphans>,
+    /// Connections without a set of watches.
+    loose: BTreeSet<ConnId>,
+    /// Bytes of the watches of connections.
+    watch_bytes: usize,
 }
 
-/// Jobs that a connection held that is gone.
+/// Jobs of a connection that has ended.
 struct Orphans {
     held: Held,
-    /// True when the connection had said who it was.
+    /// True if they were reserved in the order of `held`. Otherwise they have to be put in order.
+    is_in_order: bool,
+    /// Jobs already sorted by reservation, and the last entry of `held` that has been sorted in.
+    order: BTreeSet<(Time, JobId)>,
+    ordered: Option<(Time, JobId)>,
+    /// True if the connection had identified itself.
     is_identified: bool,
+}
+
+impl Orphans {
+    /// Returns the job that was reserved first, once all are in order; before that, puts a few more in order.
+    fn next(&mut self) -> Option<JobId> {
+        if self.is_in_order {
+            return self.held.first_key_value().map(|((_, job), _)| *job);
+        }
+        let behind = self.ordered.map_or(Unbounded, Excluded);
+        let ordered = self.order.len();
+        for (held, since) in self.held.range((behind, Unbounded)).take(SORTED_AT_ONCE).metered() {
+            self.order.insert((*since, held.1));
+            self.ordered = Some(*held);
+        }
+        if self.order.len() > ordered { None } else { self.order.pop_first().map(|(_, job)| job) }
+    }
 }
 
 impl Default for Conns {
@@ -36,17 +68,19 @@ impl Default for Conns {
             last_serial: first_before(u32::MAX.into()) as u32,
             roles: (0, 0),
             orphans: BTreeMap::new(),
+            loose: BTreeSet::new(),
+            watch_bytes: 0,
         }
     }
 }
 
 impl Conns {
-    /// Returns a connection, if it has begun and is not gone.
+    /// Returns a connection, if it was added and has not ended.
     pub fn get(&self, id: ConnId) -> Option<&Conn> {
         self.all.get(id.index())?.as_deref()
     }
 
-    /// Returns the same to be changed.
+    /// Returns a connection for changes.
     pub fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
         self.all.get_mut(id.index())?.as_deref_mut()
     }
@@ -57,7 +91,7 @@ impl Conns {
         conns.filter_map(|(index, conn)| Some((ConnId::from_index(index), conn.as_deref()?)))
     }
 
-    /// Returns the connections in so many places at most from this one on, and the place of those behind them.
+    /// Returns the connections at the `most` positions from `first` on, and the next position.
     pub fn slice(&self, first: usize, most: usize) -> (impl Iterator<Item = (ConnId, &Conn)>, Option<usize>) {
         let end = first.saturating_add(most);
         let conns = self.all.iter().enumerate().take(end).skip(first);
@@ -65,17 +99,19 @@ impl Conns {
         (conns, (end < self.all.len()).then_some(end))
     }
 
-    /// Returns how many places the table has.
+    /// Returns the number of positions in the table.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Adds a connection that holds nothing.
+    /// Adds a connection without jobs.
     pub fn insert(&mut self, id: ConnId, used: TubeId, watches: Watches) -> &mut Conn {
         if self.all.len() <= id.index() {
             self.all.resize_with(id.index() + 1, || None);
         }
         self.last_serial = self.last_serial.wrapping_add(1);
+        self.loose.insert(id);
+        self.watch_bytes += watches.bytes();
         self.all[id.index()].insert(Box::new(Conn {
             serial: self.last_serial,
             used,
@@ -84,6 +120,8 @@ impl Conns {
             held: Held::new(),
             wait: None,
             timer: None,
+            last_reserved: Time::START,
+            is_in_order: true,
             sweep: None,
             name: Box::default(),
             is_producer: false,
@@ -93,7 +131,7 @@ impl Conns {
         }))
     }
 
-    /// Removes a connection that has begun.
+    /// Removes a connection.
     pub fn remove(&mut self, id: ConnId) -> Box<Conn> {
         let conn = self.all[id.index()].take().expect("only a connection that has begun is removed");
         while self.all.last().is_some_and(Option::is_none) {
@@ -101,7 +139,34 @@ impl Conns {
         }
         self.roles.0 -= usize::from(conn.is_producer);
         self.roles.1 -= usize::from(conn.is_worker);
+        self.loose.remove(&id);
+        self.watch_bytes -= conn.watches.bytes();
         conn
+    }
+
+    /// Returns the bytes that the watches of all connections take.
+    pub fn watch_bytes(&self) -> usize {
+        self.watch_bytes
+    }
+
+    /// Changes the watches of a connection.
+    pub fn change_watches(&mut self, id: ConnId, change: impl FnOnce(&mut Watches)) {
+        let watches = &mut self[id].watches;
+        let before = watches.bytes();
+        change(watches);
+        let after = watches.bytes();
+        self.watch_bytes = self.watch_bytes - before + after;
+    }
+
+    /// Gives a connection a set of watches, or takes it.
+    pub fn set_set(&mut self, id: ConnId, set: Option<SetId>) -> Option<SetId> {
+        let _ = if set.is_none() { self.loose.insert(id) } else { self.loose.remove(&id) };
+        std::mem::replace(&mut self[id].set, set)
+    }
+
+    /// Returns the first connection from this place on that has no set of watches.
+    pub fn next_loose(&self, first: usize) -> Option<ConnId> {
+        self.loose.range(ConnId::from_index(first)..).next().copied()
     }
 
     /// Notes that a connection has put a job.
@@ -119,40 +184,46 @@ impl Conns {
         self.roles
     }
 
-    /// Takes the jobs of a connection that is about to be removed. Returns whether there are any.
+    /// Keeps the jobs of a connection that will be removed as orphans. Returns whether there are any.
     pub fn orphan(&mut self, id: ConnId) -> bool {
         let conn = &mut self[id];
-        let (serial, is_identified, held) = (conn.serial, conn.is_identified(), std::mem::take(&mut conn.held));
+        let (serial, is_identified, is_in_order) = (conn.serial, conn.is_identified(), conn.is_in_order);
+        let held = std::mem::take(&mut conn.held);
         let has_some = !held.is_empty();
         if has_some {
-            self.orphans.insert(serial, Orphans { held, is_identified });
+            let (order, ordered) = (BTreeSet::new(), None);
+            self.orphans.insert(serial, Orphans { held, is_in_order, order, ordered, is_identified });
         }
         has_some
     }
 
-    /// Returns whether connections that are gone held jobs which were not given back yet.
+    /// Returns whether connections that have ended held jobs which are not given back yet.
     pub fn has_orphans(&self) -> bool {
         !self.orphans.is_empty()
     }
 
-    /// Returns the job that is given back next, of the connection that has been gone for longest.
+    /// Returns the next job to give back, of the connection that ended first; None while its jobs are being sorted, a
+    /// few with each call.
     pub(super) fn next_orphan(&mut self) -> Option<JobId> {
-        while let Some(first) = self.orphans.first_entry() {
-            match first.get().held.first_key_value() {
-                Some(((_, job), _)) => return Some(*job),
-                None => drop(first.remove()),
-            }
-        }
-        None
+        self.orphans.first_entry()?.get_mut().next()
     }
 
-    /// Returns the jobs that this connection holds, or held if it is gone.
+    /// Forgets the connection that has been gone for longest if it holds nothing any more.
+    pub(super) fn forget_orphans(&mut self) {
+        while let Some(first) = self.orphans.first_entry()
+            && first.get().held.is_empty()
+        {
+            first.remove();
+        }
+    }
+
+    /// Returns the jobs that a connection holds, or held before its end.
     pub fn held(&self, id: ConnId, serial: u32) -> Option<&Held> {
         let orphaned = self.orphans.get(&serial).map(|orphans| &orphans.held);
         orphaned.or_else(|| self.get(id).filter(|conn| conn.serial == serial).map(|conn| &conn.held))
     }
 
-    /// Returns the same to be changed.
+    /// Returns the same for changes.
     pub fn held_of(&mut self, (id, serial): (ConnId, u32)) -> &mut Held {
         match self.all.get_mut(id.index()) {
             Some(Some(conn)) if conn.serial == serial && !self.orphans.contains_key(&serial) => &mut conn.held,
@@ -160,7 +231,7 @@ impl Conns {
         }
     }
 
-    /// Returns whether a holder of jobs has said who it is, or had before it was gone.
+    /// Returns whether a holder of jobs has identified itself, even if it has ended.
     pub fn is_identified(&self, (id, serial): (ConnId, u32)) -> bool {
         match self.orphans.get(&serial) {
             Some(orphans) => orphans.is_identified,
@@ -168,12 +239,12 @@ impl Conns {
         }
     }
 
-    /// Returns everything that connections hold, or held if they are gone.
+    /// Returns the jobs of all connections, including those that have ended.
     pub fn all_held(&self) -> impl Iterator<Item = &Held> {
         self.iter().map(|(_, conn)| &conn.held).chain(self.orphans.values().map(|orphans| &orphans.held))
     }
 
-    /// Returns the timers of connections, which are taken out.
+    /// Takes out and returns the timers of connections.
     pub fn take_timers(&mut self) -> impl Iterator<Item = TimerId> {
         self.all.iter_mut().flatten().filter_map(|conn| conn.timer.take())
     }
@@ -182,12 +253,16 @@ impl Conns {
     ///
     /// # Panics
     ///
-    /// When they contradict each other.
+    /// Panics if they contradict each other.
     pub fn check(&self) {
         assert!(self.all.last().is_none_or(Option::is_some), "the table ends with a connection");
         let number = |has: fn(&Conn) -> bool| self.iter().filter(|(_, conn)| has(conn)).count();
         let roles = (number(|conn| conn.is_producer), number(|conn| conn.is_worker));
         assert_eq!(self.roles, roles, "producers and workers");
+        let loose = self.iter().filter(|(_, conn)| conn.set.is_none()).map(|(id, _)| id);
+        assert!(loose.eq(self.loose.iter().copied()), "connections without a set");
+        let watch_bytes: usize = self.iter().map(|(_, conn)| conn.watches.bytes()).sum();
+        assert_eq!(self.watch_bytes, watch_bytes, "what watches take");
         for (_, conn) in self.iter() {
             assert!(!self.orphans.contains_key(&conn.serial), "a connection that is there holds its own jobs");
             assert!(conn.held.is_empty() || conn.timer.is_some(), "a TTR has no timer");

@@ -1,19 +1,19 @@
-//! Connections that wait for a job: each is served when one is there, the one that has waited longest first.
+//! Connections that wait for a job. The one that has waited longest is served first.
 
 use super::*;
 
-/// Number of buckets and feeds that a request looks at again because a limit is not reached any more. The rest follows in slices.
+/// Number of buckets and feeds that one request examines after a limit has opened. The rest follows in slices.
 const FREED_AT_ONCE: u32 = 64;
 
 impl State {
-    /// Gives jobs to those who wait, who has waited longest first, as long as there are any for them.
+    /// Gives jobs to waiting connections, those that have waited longest first, as long as there are any.
     pub(in crate::state) fn serve_waiting(&mut self, step: &mut Step<'_, '_>) {
         if self.has_news() {
             self.serve_more(&mut SLICE.clone(), FREED_AT_ONCE, step);
         }
     }
 
-    /// The same, in a slice.
+    /// Serves waiting connections in a slice of background work.
     pub(in crate::state) fn go_on_serving(&mut self, step: &mut Step<'_, '_>) {
         let whole = step.timers.budget().min(SLICE);
         let mut left = whole;
@@ -21,7 +21,8 @@ impl State {
         step.timers.spend(whole - left);
     }
 
-    /// Serves as far as the budget reaches, and looks at so much again that limits held back.
+    /// Serves waiting connections within the budget, and examines at most `freed` buckets and feeds that limits held
+    /// back.
     fn serve_more(&mut self, budget: &mut u32, mut freed: u32, step: &mut Step<'_, '_>) {
         if self.is_shut {
             return;
@@ -40,7 +41,7 @@ impl State {
         }
     }
 
-    /// Looks again at what limits held back that are not reached any more.
+    /// Examines the buckets and feeds of opened limits.
     fn free(&mut self, budget: &mut u32) {
         while *budget > 0
             && let Some(id) = self.limits.opened.first().copied()
@@ -61,7 +62,8 @@ impl State {
         }
     }
 
-    /// Serves the connection that has waited longest for a feed, if the feed has a job. Returns false if the rest must wait.
+    /// Serves the connection that has waited longest for a feed, if the feed has a job. Returns false if the rest must
+    /// wait.
     fn serve_feed(&mut self, id: FeedId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
         let Some((ticket, set)) = self.feeds[id].waiters.first().copied().filter(|_| self.has_some(id)) else {
             self.feeds.settle(id);
@@ -91,7 +93,7 @@ impl State {
         true
     }
 
-    /// Brings a set to its place among those that wait for a feed, or takes it out.
+    /// Moves a set to its position among the waiters of a feed, or removes it.
     fn move_waiter(&mut self, id: FeedId, old: (u64, SetId), ticket: Option<u64>) {
         let set = old.1;
         let waiters = &mut self.feeds[id].waiters;
@@ -100,7 +102,7 @@ impl State {
         self.sets[set].set_ticket(id, ticket.unwrap_or(0));
     }
 
-    /// Serves those who wait in a set of which it was not known whether it has a job. Returns false if the rest must wait.
+    /// Serves the waiting connections of a set whose search was unfinished. Returns false if the rest must wait.
     fn serve_awake(&mut self, set: SetId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
         *budget -= 1;
         meter::visit();
@@ -127,7 +129,7 @@ impl State {
         true
     }
 
-    /// Wakes the next set with connections that wait, when all are to be woken. Returns false if there is none.
+    /// Wakes the next set with waiting connections, while all are to be woken. Returns false if there is none.
     fn wake_more(&mut self, budget: &mut u32) -> bool {
         let Some(place) = self.sets.waking else { return false };
         *budget -= 1;
@@ -143,7 +145,7 @@ impl State {
         true
     }
 
-    /// Goes on in the next round of timers.
+    /// Arms the next slice of serving.
     pub(in crate::state) fn arm_serve(&mut self, step: &mut Step<'_, '_>) {
         self.go_on(Task::Serve, step);
     }

@@ -1,4 +1,4 @@
-//! Backoff of a provider: for how long it is asked for no start after one has failed.
+//! Backoff of a provider: the time without requests for starts after one has failed.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -6,18 +6,18 @@ use std::collections::BTreeSet;
 /// Backoff after a first failure, before its jitter; it doubles with each further one.
 const FIRST: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(60);
-/// Age at which a member shows that starts succeed.
+/// Age at which a member proves that starts succeed.
 pub(in crate::state) const PROVEN_AGE: Span = Span::from_secs(10);
 
-/// The backoff of a provider, and the members that may end its growth.
+/// Backoff of a provider, and the members that may end its growth.
 pub(in crate::state) struct Backoff {
-    /// Armed while the provider is asked for no start.
+    /// Timer of the end of the backoff; None while the provider may be asked for starts.
     timer: Option<TimerId>,
-    /// The next backoff, before its jitter.
+    /// Next backoff, before its jitter.
     next: Span,
-    /// Time of the failure that began the last backoff; None when a member that came after it has shown that starts succeed.
+    /// Time of the failure that began the last backoff; None once a later member has proved that starts succeed.
     failed: Option<Time>,
-    /// Members that came after that failure, oldest first.
+    /// Members since that failure, oldest first.
     young: BTreeSet<(Time, MemberId)>,
 }
 
@@ -28,7 +28,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Returns a backoff that another process saved, with its timer.
+    /// Returns the backoff of a handover, with its timer.
     pub fn restored(timer: Option<TimerId>, next: Span, failed: Option<Time>) -> Self {
         Backoff { timer, next: next.clamp(FIRST, LONGEST), failed, young: BTreeSet::new() }
     }
@@ -37,13 +37,13 @@ impl Backoff {
         self.timer.is_some()
     }
 
-    /// Returns what is saved of it: its deadline, the next one, and the last failure. None when there was no failure.
+    /// Returns the values for a handover: its deadline, the next backoff, and the last failure. None without a failure.
     pub fn to_save(&self, timers: &Timers<'_, Timer>) -> Option<(Option<Time>, Span, Option<Time>)> {
         let until = self.timer.as_ref().map(|timer| timers.deadline(timer));
         (until.is_some() || self.failed.is_some()).then_some((until, self.next, self.failed))
     }
 
-    /// Begins a backoff after a failure. Failures while one runs change nothing.
+    /// Starts a backoff after a failure. Failures during one change nothing.
     pub fn begin(&mut self, id: AgentId, step: &mut Step<'_, '_>) {
         if self.timer.is_some() {
             return;
@@ -72,7 +72,7 @@ impl Backoff {
         }
     }
 
-    /// Notes that a member of the provider ends. Returns whether it has shown that starts succeed again.
+    /// Notes that a member of the provider ends. Returns whether it has proved that starts succeed again.
     pub fn remove(&mut self, member: MemberId, born: Time, now: Time) -> bool {
         // Most providers have never failed.
         if self.young.is_empty() {
@@ -83,7 +83,7 @@ impl Backoff {
         is_proven
     }
 
-    /// Notes that a member was returned in good state. Returns whether it has shown that starts succeed again.
+    /// Notes that a member was returned in good state. Returns whether it has proved that starts succeed again.
     pub fn note_returned(&mut self, member: MemberId, born: Time) -> bool {
         let is_proven = !self.young.is_empty() && self.young.contains(&(born, member));
         if is_proven {
@@ -92,7 +92,7 @@ impl Backoff {
         is_proven
     }
 
-    /// Notes that a member has lived for [`PROVEN_AGE`], if one has. Returns whether it has.
+    /// Returns whether a member has lived for [`PROVEN_AGE`], and resets the backoff then.
     fn note_age(&mut self, now: Time) -> bool {
         let is_proven = self.young.first().is_some_and(|(born, _)| now.since(*born) >= PROVEN_AGE);
         if is_proven {
@@ -106,7 +106,7 @@ impl Backoff {
         self.young.clear();
     }
 
-    /// Compares the young members with all of the provider; `born_of` returns when one of its members was born.
+    /// Compares the young members with all of the provider; `born_of` returns the time of birth of one of its members.
     pub fn check(&self, born_of: impl Fn(MemberId) -> Option<Time>) {
         assert!(self.failed.is_some() || self.young.is_empty(), "members are noted after a failure");
         assert!(self.young.iter().all(|(born, id)| born_of(*id) == Some(*born)), "they are the provider's");

@@ -5,7 +5,7 @@ use super::*;
 impl Leases {
     /// Compares the indexes, the holdings and the numbers by rule with the leases.
     ///
-    /// `pool_of` is the pool of a member.
+    /// `pool_of` returns the pool of a member.
     pub fn check(&self, pool_of: impl Fn(MemberId) -> PoolId) {
         assert_eq!(self.by_number.len(), self.leases.len(), "each lease has one number");
         let (mut by_rule, mut tokens, mut attached) = (BTreeMap::new(), 0, 0);

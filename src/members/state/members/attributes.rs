@@ -1,25 +1,28 @@
-//! Members by attribute. For each attribute of a pool there is a queue of its idle members, and a set of all that have it.
+//! Index of members by attribute. For each attribute of a pool there is a queue of its idle members, and a set of all
+//! that have it.
 //!
-//! A search goes through the shortest queue, in the order in which members are handed out. If it is long and few of it match, the
-//! sets answer, 64 members at a time; then the order is that of the matches that were looked at.
+//! A search goes through the shortest queue, in the order in which members are handed out. If the queue is long and few
+//! of its members match, the search continues in the sets, 64 members at a time; then the order is that of the matches
+//! examined.
 
 use super::*;
 use poolcounter_core::meter;
 use std::cmp::Reverse;
 
-/// Number of members of the shortest queue that a search looks at, besides those that it returns, before it asks the sets.
+/// Most members of the shortest queue that a search examines, besides those that it returns, before it uses the sets.
 const MOST_WALKED: usize = 256;
-/// Number of matches in the sets that a search looks at: more than may be reserved for a waiter and asked for by a take together.
+/// Most matches in the sets that a search examines: more than may be reserved for a waiter and asked for by a take
+/// together.
 const MOST_MATCHES: usize = 2 * MOST_AT_ONCE as usize;
-/// Number of words of a set that take as long as a look at a member.
+/// Number of words of a set that take as long as a visit of a member.
 const WORDS_OF_A_VISIT: usize = 8;
 
 id! {
-    /// A member in the queue of an attribute.
+    /// Id of a member in the queue of an attribute.
     PostingId
 }
 
-/// The attributes of the members that have some.
+/// Attributes of the members that have some.
 #[derive(Default)]
 pub(super) struct MemberAttributes {
     of_members: Vec<Option<OfMember>>,
@@ -34,7 +37,7 @@ pub(super) struct MemberAttributes {
 
 struct OfMember {
     attributes: Arc<Attributes>,
-    /// One for each attribute.
+    /// Entry for each attribute.
     postings: Box<[PostingId]>,
 }
 
@@ -46,27 +49,27 @@ struct Posting {
 /// The members of a pool that have an attribute.
 #[derive(Default)]
 struct Having {
-    /// Those that are free or checked, longest idle first.
+    /// Free or checked members, longest idle first.
     idle: List<PostingId>,
     all: MemberSet,
 }
 
-/// A set of members, 64 in a word, without words that are empty.
+/// Set of members, 64 in a word, without empty words.
 #[derive(Default)]
 struct MemberSet {
     words: Vec<(u32, u64)>,
 }
 
-/// The request of a search.
+/// Request of a search.
 pub(in crate::state) struct Wanted<'a> {
     pub attributes: &'a Attributes,
     pub members: usize,
-    /// True when the longest idle come last.
+    /// True if the longest idle come last.
     pub is_back: bool,
 }
 
 impl MemberTable {
-    /// Returns the attributes of a member; None when it has none.
+    /// Returns the attributes of a member; None without any.
     pub fn attributes(&self, id: MemberId) -> Option<&Arc<Attributes>> {
         self.attributes.of(id)
     }
@@ -80,11 +83,11 @@ impl MemberTable {
         self.attributes.has_any(pool, attributes)
     }
 
-    /// Returns free members of a pool that have the wanted attributes and about which `is_meant` is true, in the order in which they
-    /// are handed out: as many as are wanted, or all that there are.
+    /// Returns free members of a pool that have the wanted attributes and for which `is_meant` is true, in the order in
+    /// which they are handed out: as many as are wanted, or all that there are.
     pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
         let mut found = self.attributes.find_free(pool, wanted, is_meant);
-        // Members that came free together stay in order.
+        // Members that became free together stay in order.
         match wanted.is_back {
             true => found.sort_by_key(|id| Reverse(self.get(*id).since)),
             false => found.sort_by_key(|id| self.get(*id).since),
@@ -111,7 +114,7 @@ impl MemberTable {
 }
 
 impl MemberAttributes {
-    /// Returns the attributes of a member; None when it has none.
+    /// Returns the attributes of a member; None without any.
     pub fn of(&self, id: MemberId) -> Option<&Arc<Attributes>> {
         Some(&self.of_members.get(id.index())?.as_ref()?.attributes)
     }
@@ -149,7 +152,7 @@ impl MemberAttributes {
         }
     }
 
-    /// Puts a member last into the queues of its attributes.
+    /// Appends a member to the queues of its attributes.
     #[inline]
     pub fn enter_idle(&mut self, id: MemberId) {
         let Some(Some(of_member)) = self.of_members.get(id.index()) else { return };
@@ -159,7 +162,7 @@ impl MemberAttributes {
         }
     }
 
-    /// Takes a member out of the queues of its attributes.
+    /// Removes a member from the queues of its attributes.
     #[inline]
     pub fn leave_idle(&mut self, id: MemberId) {
         let Some(Some(of_member)) = self.of_members.get(id.index()) else { return };
@@ -169,7 +172,7 @@ impl MemberAttributes {
         }
     }
 
-    /// Notes whether a member is free.
+    /// Sets whether a member is free.
     #[inline]
     pub fn set_free(&mut self, id: MemberId, is_free: bool) {
         if let Some(Some(_)) = self.of_members.get(id.index()) {
@@ -178,7 +181,7 @@ impl MemberAttributes {
         }
     }
 
-    /// Notes whether a member is neither stopped nor kept out.
+    /// Sets whether a member is neither stopped nor kept out.
     #[inline]
     pub fn set_usable(&mut self, id: MemberId, is_usable: bool) {
         if let Some(Some(_)) = self.of_members.get(id.index()) {
@@ -187,7 +190,7 @@ impl MemberAttributes {
         }
     }
 
-    /// Returns the number of usable members of a pool that have all of some attributes, but no more than `most`.
+    /// Returns the number of usable members of a pool that have all of some attributes, but at most `most`.
     pub fn count_usable(&self, pool: PoolId, attributes: &Attributes, most: u64) -> u64 {
         let Some(having) = self.having(pool, attributes) else { return 0 };
         let mut count = 0;
@@ -205,8 +208,8 @@ impl MemberAttributes {
         self.having(pool, attributes).is_some_and(|having| common(&having).any(|(_, bits)| bits != 0))
     }
 
-    /// Returns the free members of a pool that have the wanted attributes and about which `is_meant` is true: as many as are wanted,
-    /// or all that there are, in the order in which they are handed out.
+    /// Returns the free members of a pool that have the wanted attributes and for which `is_meant` is true: as many as
+    /// are wanted, or all that there are, in the order in which they are handed out.
     pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
         let Some(having) = self.having(pool, wanted.attributes) else { return Vec::new() };
         let Some(Having { idle, .. }) = having.iter().min_by_key(|having| having.idle.len()) else { return Vec::new() };
@@ -236,7 +239,7 @@ impl MemberAttributes {
         self.free[id.index() / 64] & 1 << (id.index() % 64) != 0
     }
 
-    /// Returns the members that have each attribute, fewest words first; None when there are none that have one of them.
+    /// Returns the members that have each attribute, fewest words first; None if no member has one of them.
     fn having(&self, pool: PoolId, attributes: &Attributes) -> Option<Vec<&Having>> {
         let find = |(name, value): &(Box<[u8]>, Box<[u8]>)| {
             Some(self.pairs.get(self.pairs.find(owner_of(pool), name, value)?))
@@ -246,7 +249,7 @@ impl MemberAttributes {
         Some(having)
     }
 
-    /// Compares the queues and sets with the members; `kind_of` returns the pool and phase of one.
+    /// Compares the queues and sets with the members; `state_of` returns the pool and phase of one.
     pub fn check(&self, state_of: impl Fn(MemberId) -> (PoolId, PhaseKind)) {
         let (mut having, mut queued) = (0, 0);
         for (index, of_member) in self.of_members.iter().enumerate() {
@@ -312,7 +315,7 @@ fn owner_of(pool: PoolId) -> u64 {
 
 /// Returns the number of the word of a member, and its bit.
 fn word_of(id: MemberId) -> (u32, u64) {
-    // Lossless: an id is an u32.
+    // Lossless: an id is a u32.
     ((id.index() / 64) as u32, 1 << (id.index() % 64))
 }
 
@@ -338,7 +341,7 @@ fn common<'a>(having: &'a [&'a Having]) -> impl Iterator<Item = (u32, u64)> + 'a
         let mut bits = *bits;
         for (having, place) in having.iter().zip(&mut places).skip(1) {
             let words = &having.all.words[*place..];
-            // The next word, where most members have the attribute.
+            // The next word, if most members have the attribute.
             *place += match words.first() {
                 Some((first, _)) if first >= n => 0,
                 _ => words.partition_point(|(other, _)| other < n),
@@ -357,9 +360,9 @@ mod tests {
         all.iter().map(|(name, value)| (name.as_bytes().into(), value.to_string().into_bytes().into())).collect()
     }
 
-    /// A search finds what a look at each member finds, whether it is the queue or the sets that answer.
+    /// A search gives the same result as a look at each member, with queues as with sets.
     #[test]
-    fn search_finds_what_there_is() {
+    fn search_finds_members_by_attributes() {
         let (pool, mut table) = (PoolId::from_index(0), MemberAttributes::default());
         let ids = || (0..5_000).map(MemberId::from_index);
         let attributes_of =

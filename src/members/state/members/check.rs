@@ -1,6 +1,7 @@
 //! Comparison of the tables of members with each other.
 
 use super::*;
+use std::collections::BTreeSet;
 
 impl MemberTable {
     /// Compares the queues, counts and indexes with the members.
@@ -25,7 +26,8 @@ impl MemberTable {
             assert_eq!(self.get(used).phase.kind(), PhaseKind::InUse, "a member that is awaited is in use");
         }
         let awaiting = self.members.iter().filter(|(_, member)| matches!(member.phase, MemberPhase::Held(None)));
-        assert_eq!(awaiting.count(), self.awaited.iter().count(), "each has one that it is held for");
+        let held: BTreeSet<MemberId> = self.awaited.iter().map(|(held, _)| held).collect();
+        assert_eq!(awaiting.count(), held.len(), "each has one that it is held for");
         assert!(self.reasons.keys().all(is_out), "a reason is of a member that is kept out");
         self.check_agents();
     }

@@ -13,23 +13,22 @@ impl MemberTable {
         self.in_pool(pool).free.iter_back(&self.free_links)
     }
 
-    /// Returns the members of a pool: those in queues in the order of these, then the others by name.
-    pub fn in_order_of_queues(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
+    /// Returns the members of a pool that are in queues, in the order of these.
+    pub fn queued(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
         let of_pool = self.in_pool(pool);
-        let queues = [&of_pool.idle, &of_pool.unclean, &of_pool.cleaning].into_iter();
-        let queued = queues.flat_map(|queue| queue.iter(&self.phase_links));
-        queued.chain(of_pool.all().filter(|id| !self.phase_links.is_linked(*id)))
+        let queues = [&of_pool.idle, &of_pool.unclean, &of_pool.cleaning];
+        queues.into_iter().flat_map(|queue| queue.iter(&self.phase_links))
     }
 
-    /// Takes a member out of the queues of its phase, and cancels the timer of that. It is in no queue until it enters a phase.
-    /// Returns the phase that it has left.
+    /// Removes a member from the queues of its phase, and cancels the timer of that. It is in no queue until it enters
+    /// a phase. Returns the phase that it has left.
     pub fn leave_state(&mut self, id: MemberId, step: &mut Step<'_, '_>) -> PhaseKind {
         let (kind, timer) = self.unlink_state(id);
         timer.into_iter().for_each(|timer| step.timers.cancel(timer));
         kind
     }
 
-    /// Takes a member out of the queues of its phase, whose timer has fired. Returns the phase that it has left.
+    /// Removes a member from the queues of its phase, whose timer has fired. Returns the phase that it has left.
     pub fn leave_state_after_timer(&mut self, id: MemberId) -> PhaseKind {
         let (kind, timer) = self.unlink_state(id);
         timer.into_iter().for_each(TimerId::fired);
@@ -72,18 +71,32 @@ impl MemberTable {
         (phase.kind(), phase.into_timer())
     }
 
-    /// Puts a member that is in no queue into a phase, last in the queues of that.
+    /// Puts a member that is in no queue into a phase, at the end of its queues.
     pub fn enter_state(&mut self, id: MemberId, phase: MemberPhase) {
+        self.set_phase(id, phase);
+        self.queue(id);
+    }
+
+    /// Puts a member that is in no phase into one, but not into its queues.
+    #[inline]
+    pub fn set_phase(&mut self, id: MemberId, phase: MemberPhase) {
         let member = &mut self.members[id.index()];
-        let of_pool = self.by_pool.get_mut(member.pool);
-        of_pool.move_count(PhaseKind::Orphaned, phase.kind());
+        self.by_pool.get_mut(member.pool).move_count(PhaseKind::Orphaned, phase.kind());
         self.attributes.set_usable(id, phase.kind().is_usable());
-        match &phase {
-            MemberPhase::Stopping(_) => {
-                if let MemberOwner::Agent(agent) = member.owner {
-                    self.by_agent.get_mut(agent).stopping += 1;
-                }
-            }
+        match (&phase, member.owner) {
+            (MemberPhase::Stopping(_), MemberOwner::Agent(agent)) => self.by_agent.get_mut(agent).stopping += 1,
+            (MemberPhase::Cleaning { agent, .. }, _) => self.by_agent.get_mut(*agent).cleaning += 1,
+            _ => {}
+        }
+        member.phase = phase;
+    }
+
+    /// Appends a member to the queues of its phase.
+    #[inline]
+    fn queue(&mut self, id: MemberId) {
+        let member = &self.members[id.index()];
+        let of_pool = self.by_pool.get_mut(member.pool);
+        match member.phase {
             MemberPhase::Free(_) => {
                 of_pool.free.push_back(&mut self.free_links, id);
                 of_pool.idle.push_back(&mut self.phase_links, id);
@@ -95,13 +108,26 @@ impl MemberTable {
                 self.attributes.enter_idle(id);
             }
             MemberPhase::Unclean => of_pool.unclean.push_back(&mut self.phase_links, id),
-            MemberPhase::Cleaning { agent, .. } => {
-                of_pool.cleaning.push_back(&mut self.phase_links, id);
-                self.by_agent.get_mut(*agent).cleaning += 1;
-            }
+            MemberPhase::Cleaning { .. } => of_pool.cleaning.push_back(&mut self.phase_links, id),
             _ => {}
         }
-        member.phase = phase;
+    }
+
+    /// Returns the number of members of a pool whose phase has a queue.
+    pub fn to_queue(&self, pool: PoolId) -> u32 {
+        let of_pool = self.in_pool(pool);
+        of_pool.idle() + of_pool.count(PhaseKind::Unclean) + of_pool.count(PhaseKind::Cleaning)
+    }
+
+    /// Appends a restored member of a pool to the queues of its phase. Returns false if it is not of that pool, or in
+    /// its queues already, or its phase has none.
+    pub fn restore_queue(&mut self, pool: PoolId, id: MemberId) -> bool {
+        let is_of_pool = self.find(id).is_some_and(|member| member.pool == pool);
+        if !is_of_pool || self.phase_links.is_linked(id) {
+            return false;
+        }
+        self.queue(id);
+        self.phase_links.is_linked(id)
     }
 
     /// Puts a member that is in no queue into a phase in which it is kept out.
@@ -110,7 +136,7 @@ impl MemberTable {
         self.set_reason(id, now, reason);
     }
 
-    /// Makes a member free that is in no queue, and arms its next check.
+    /// Makes a member that is in no queue free, and arms its next check.
     pub fn push_free(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
         let timer = self.check_timer(id, settings, step);
         self.enter_state(id, MemberPhase::Free(timer));
@@ -138,7 +164,7 @@ impl MemberTable {
         }
     }
 
-    /// Makes a free member checked. It keeps its place among the idle.
+    /// Starts the check of a free member. It keeps its position among the idle.
     pub fn begin_check(&mut self, id: MemberId, timeout: Span, step: &mut Step<'_, '_>) {
         let timer = step.timers.arm(step.now + timeout, Timer::Phase(id));
         let member = &mut self.members[id.index()];
@@ -150,7 +176,7 @@ impl MemberTable {
         self.attributes.set_free(id, false);
     }
 
-    /// Makes a checked member free again. It keeps its place among the idle.
+    /// Makes a checked member free again. It keeps its position among the idle.
     pub fn end_check(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
         let next = self.next_free(id);
         let timer = self.check_timer(id, settings, step);
@@ -166,8 +192,8 @@ impl MemberTable {
         self.attributes.set_free(id, true);
     }
 
-    /// Returns the free member behind a checked one among the idle; None when there is none. It is searched in both directions at
-    /// once, so that many checks together cost little each.
+    /// Returns the free member behind a checked one among the idle; None without one. The search goes in both
+    /// directions at once, so that many checks together cost little each.
     fn next_free(&self, id: MemberId) -> Option<MemberId> {
         let is_free = |id: MemberId| self.get(id).phase.kind() == PhaseKind::Free;
         let (mut before, mut after) = (id, id);
@@ -186,8 +212,8 @@ impl MemberTable {
         }
     }
 
-    /// Puts the members of a pool that an agent cleans back among those that wait to be cleaned, in the order of their return.
-    /// Returns whether there were some.
+    /// Puts the members of a pool that an agent cleans back among those that wait to be cleaned, in the order of their
+    /// return. Returns whether there were some.
     pub fn take_from_cleaner(&mut self, pool: PoolId, agent: AgentId, step: &mut Step<'_, '_>) -> bool {
         let is_its =
             |id: &MemberId| matches!(self.get(*id).phase, MemberPhase::Cleaning { agent: of, .. } if of == agent);

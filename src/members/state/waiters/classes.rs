@@ -1,11 +1,12 @@
-//! Waiters by what they ask for. A class has those of one pool or group with the same filter, number and priority, and stands under one
-//! of the attributes that it asks for: a member finds the classes that it suits by its own, without a look at the others.
+//! Waiters by request. A class has those of one pool or group with the same filter, number and priority, and is indexed
+//! by one of the attributes that it asks for: a member finds the classes that it suits by its own attributes, without a
+//! look at the others.
 
 use super::*;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-/// The pool or group for whose members a waiter waits.
+/// Pool or group for whose members a waiter waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::state) enum Place {
     Pool(PoolId),
@@ -18,9 +19,9 @@ pub(in crate::state) type Cursor = (Place, ClassId);
 struct Class {
     place: Place,
     hash: Hash,
-    /// The attribute under which it stands, or the name of the only member that will do.
+    /// Attribute by which it is indexed, or name of the only member that matches.
     pair: PairId,
-    /// First come first.
+    /// Waiters, first come first.
     waiters: List<WaiterId>,
 }
 
@@ -35,7 +36,7 @@ pub(super) struct Classes {
     waiter_links: Links,
 }
 
-/// The option of a take that names a member. No attribute has its name.
+/// Option of a take that names a member. No attribute has this name.
 const MEMBER: &[u8] = b"member";
 
 impl Place {
@@ -48,7 +49,7 @@ impl Place {
 }
 
 impl Classes {
-    /// Adds a waiter behind those of its class, and returns that.
+    /// Adds a waiter to the end of its class, and returns the class.
     pub fn insert(&mut self, id: WaiterId, waiter: &Waiter, waiters: &Slab<Waiter>) -> ClassId {
         let (place, hash) = (waiter.place(), self.hash(waiter));
         let is_same = |class: ClassId| {
@@ -69,7 +70,7 @@ impl Classes {
         class
     }
 
-    /// Removes a waiter from its class, and the class with its last waiter.
+    /// Removes a waiter from its class, and with the last waiter the class.
     pub fn remove(&mut self, id: ClassId, waiter: WaiterId) {
         let class = &mut self.classes[id.index()];
         class.waiters.remove(&mut self.waiter_links, waiter);
@@ -85,7 +86,7 @@ impl Classes {
         }
     }
 
-    /// Returns the attribute under which the fewest classes stand.
+    /// Returns the attribute with the fewest classes.
     fn pair_for(&mut self, place: Place, filter: Option<&Filter>) -> PairId {
         let (owner, pairs) = (place.number(), &self.pairs);
         let classes = |(name, value): &(&[u8], &[u8])| pairs.find(owner, name, value).map(|id| pairs.get(id).len());
@@ -115,7 +116,8 @@ impl Classes {
         self.classes[id.index()].waiters.iter(&self.waiter_links)
     }
 
-    /// Returns the classes that stand under the name or an attribute of a member, or under none: all that it suits are among them.
+    /// Returns the classes indexed by the name or an attribute of a member, or by none, including all that it does
+    /// suit.
     pub fn under<'a>(
         &'a self,
         place: Place,

@@ -6,11 +6,11 @@ use super::*;
 #[derive(Default)]
 pub(super) struct PlacedWaiters {
     pub waiters: List<WaiterId>,
-    /// Number of starts that they may have under way.
+    /// Number of starts that the waiters may have under way.
     pub need: u64,
-    /// Number of starts and checks under way that bind them.
+    /// Number of starts and checks under way to which waiters are bound.
     bound: u64,
-    /// Number of starts and checks that were under way when the pool was settled last.
+    /// Number of starts and checks that were under way when the pool was last settled.
     covered: u64,
 }
 
@@ -20,7 +20,7 @@ impl Waiters {
         !self.by_group.get(group).unplaced.is_empty()
     }
 
-    /// Returns the waiters for a group that need starts and cause them in no pool, in the order in which they are placed.
+    /// Returns the waiters for a group that need starts and cause them in no pool, in the order of their placing.
     pub fn unplaced(&self, group: GroupId) -> impl Iterator<Item = WaiterId> {
         self.by_group.get(group).unplaced.iter(&self.place_links)
     }
@@ -31,14 +31,15 @@ impl Waiters {
         queue.len == 0 && needy.is_empty() && placed.waiters.is_empty() && no_wait.is_empty()
     }
 
-    /// Returns the first waiter that causes starts in a pool which is not in its group, now that the pool is in `group`.
+    /// Returns the first waiter that causes starts in a pool which is not in its group, now that the pool is in
+    /// `group`.
     pub fn first_misplaced(&self, pool: PoolId, group: Option<GroupId>) -> Option<WaiterId> {
         let first = self.by_pool.get(pool).placed.waiters.front()?;
         (group.map(Place::Group) != Some(self.get(first).place())).then_some(first)
     }
 
-    /// Takes the starts and checks that are no longer under way, of the `under_way` that are left, from the waiters for groups that they bind:
-    /// from these first, since those for the pool alone cannot go elsewhere.
+    /// Unbinds waiters for groups from starts and checks that have ended; `under_way` are left. These waiters are
+    /// unbound first, since those for the pool alone cannot go elsewhere.
     pub fn unbind(&mut self, pool: PoolId, under_way: u64) {
         if self.by_pool.get(pool).placed.waiters.is_empty() {
             return;
@@ -49,8 +50,8 @@ impl Waiters {
         placed.bound = (placed.bound - short.min(ended).min(placed.bound)).min(placed.need).min(under_way);
     }
 
-    /// Binds waiters for groups to those of the starts and checks under way that no waiter for the pool alone needs. Returns the last one
-    /// of these waiters if none is left for it.
+    /// Binds waiters for groups to the starts and checks under way that no waiter for the pool alone needs. Returns the
+    /// last of these waiters if none is left for it.
     pub fn bind(&mut self, pool: PoolId, under_way: u64) -> Option<WaiterId> {
         if self.by_pool.get(pool).placed.waiters.is_empty() {
             return None;

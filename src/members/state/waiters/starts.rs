@@ -1,4 +1,4 @@
-//! The starts that waiters need, and the checks that they wait for.
+//! Starts that waiters need, and checks that they wait for.
 
 use super::*;
 
@@ -19,7 +19,8 @@ impl Waiters {
         self.by_pool.get(pool).no_wait.front()
     }
 
-    /// Sets the number of starts that a waiter may have under way. Returns the pool of its starts if the number has changed.
+    /// Sets the number of starts that a waiter may have under way. Returns the pool of its starts if the number has
+    /// changed.
     pub fn set_want(&mut self, id: WaiterId, want: u32) -> Option<PoolId> {
         let Waiter { want: before, source, no_wait, .. } = *self.get(id);
         if before == want {
@@ -39,7 +40,7 @@ impl Waiters {
         self.set_want(id, want);
     }
 
-    /// Makes a waiter for a group cause its starts in another pool, or in none. Returns the pool before.
+    /// Moves the starts of a waiter for a group to another pool, or to none. Returns the previous pool.
     pub fn move_want(&mut self, id: WaiterId, pool: Option<PoolId>) -> Option<PoolId> {
         let Waiter { want, source, no_wait, .. } = *self.get(id);
         let WaitSource::Group(group, before) = source else { return None };

@@ -6,36 +6,36 @@ use crate::counters::request::{AcquireUnits, CounterRecord, CounterRefusal, Rele
 use crate::counters::stats::CounterStat as Stat;
 use poolcounter_core::stats::{Figures, Stat as _};
 
-/// The opaque bytes of requests. A client makes one request at a time, so it need not tell replies apart.
+/// Opaque bytes of requests. A client makes one request at a time, so it need not tell replies apart.
 const OPAQUE: [u8; 4] = [0; 4];
 
 const REFUSALS: [CounterRefusal; 4] =
     [CounterRefusal::NotFound, CounterRefusal::NotAvailable, CounterRefusal::NotAcquired, CounterRefusal::OutOfMemory];
 
-/// The header of a reply.
+/// Header of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplyHeader {
-    /// The length of the body.
+    /// Length of the body in bytes.
     pub body_bytes: usize,
     status: u8,
 }
 
-/// What a reply says.
+/// Content of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CounterReply<'a> {
     /// The request succeeded; with the body, whose content depends on the request.
     Success(&'a [u8]),
-    /// The request was understood and does not succeed.
+    /// The request was understood and fails.
     Refusal(CounterRefusal),
-    /// It was not understood, with this status and these words.
+    /// The request was not understood, with this status and these words.
     Malformed(u8, &'a [u8]),
 }
 
-/// Writes a request. Its name has 1 to 65535 bytes.
+/// Writes a request, whose name must have 1 to 65535 bytes.
 ///
 /// # Panics
 ///
-/// When its name is longer.
+/// Panics if its name is longer.
 pub fn write_request(bytes: &mut Vec<u8>, request: &CounterRequest<'_>) {
     let start = bytes.len();
     bytes.extend_from_slice(&[REQUEST_MAGIC, opcode_of(request).byte(), 0, 0, 0, 0, 0, 0]);
@@ -69,7 +69,7 @@ fn opcode_of(request: &CounterRequest<'_>) -> Opcode {
 }
 
 impl ReplyHeader {
-    /// Returns the header of the reply to `request`; None if this is none, or its body is longer than any.
+    /// Returns the header of the reply to `request`; None if it is no reply, or its body is too long.
     pub fn parse(header: &[u8; HEADER_BYTES], request: &CounterRequest<'_>) -> Option<ReplyHeader> {
         let [magic, opcode, status, _reserved, a, b, c, d, opaque @ ..] = *header;
         let body_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -78,7 +78,7 @@ impl ReplyHeader {
         is_reply.then_some(ReplyHeader { body_bytes, status })
     }
 
-    /// Returns what the reply with this header and this body says.
+    /// Returns the reply with this header and this body.
     pub fn answer<'a>(&self, body: &'a [u8]) -> CounterReply<'a> {
         if self.status == OK {
             return CounterReply::Success(body);
@@ -94,7 +94,7 @@ pub fn describe(refusal: CounterRefusal) -> String {
     describe_status(status, words.as_bytes())
 }
 
-/// Returns the text of a status and its words, in the same way.
+/// Returns the text of a status and its words, in the same form.
 pub fn describe_status(status: u8, words: &[u8]) -> String {
     format!("{status:02x} {}", String::from_utf8_lossy(words))
 }
@@ -110,7 +110,7 @@ pub fn parse_record(body: &[u8]) -> Option<CounterRecord<'_>> {
     Some(CounterRecord { consumption: fields.u32()?, peak: fields.u32()?, name: fields.name()? })
 }
 
-/// Returns the statistics in the body of a reply to Stats. One that this version does not know is skipped.
+/// Returns the statistics in the body of a reply to Stats. Unknown ones are skipped.
 pub fn parse_stats(body: &[u8]) -> Option<Figures<Stat>> {
     let mut figures = Figures::default();
     let mut fields = super::BodyFields(body);
@@ -140,14 +140,14 @@ mod tests {
         CounterRequest::Dump,
     ];
 
-    /// A request's header as the server reads it.
+    /// Returns the header of a request, as the server reads it, and its body.
     fn asked(request: &CounterRequest<'_>) -> (Header, Vec<u8>) {
         let mut bytes = Vec::new();
         write_request(&mut bytes, request);
         (Header::parse(&bytes).expect("is a header"), bytes.split_off(HEADER_BYTES))
     }
 
-    /// What the client reads of a reply, with its body.
+    /// Returns the header of a reply, as the client reads it, and its body.
     fn read(request: &CounterRequest<'_>, write: impl FnOnce(&mut Vec<u8>, &Header)) -> (ReplyHeader, Vec<u8>) {
         let mut bytes = Vec::new();
         write(&mut bytes, &asked(request).0);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn other_replies_are_told_apart() {
+    fn other_replies_are_distinguished() {
         let reply = *b"\x91\x01\0\0\0\0\0\x04\0\0\0\0";
         assert!(ReplyHeader::parse(&reply, &REQUESTS[1]).is_some());
         assert!(ReplyHeader::parse(&reply, &REQUESTS[2]).is_none(), "it answers something else");

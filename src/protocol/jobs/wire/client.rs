@@ -1,15 +1,15 @@
-//! The protocol as its clients need it: names that can be sent, the line of a put, replies, and the YAML of statistics and
-//! lists, as far as beanstalkd and its extensions write it.
+//! The client's side of the protocol: names that can be sent, the line of a put, replies, and the YAML of statistics
+//! and lists, in the form in which beanstalkd and its extensions write it.
 
 use crate::jobs::name::{Pattern, TubeName};
 use crate::jobs::request::{JobId, Until};
 use std::io::Write;
 
-/// The longest key, and the longest signature of a root job.
+/// Longest key, and longest signature of a root job, in bytes.
 const MAX_KEY: usize = 200;
-/// The longest name of a group or runner.
+/// Longest name of a group or runner, in bytes.
 const MAX_GROUP: usize = 64;
-/// The words with which a server refuses a request as it is.
+/// Words with which a server refuses a request.
 const REFUSALS: [&str; 9] = [
     "OUT_OF_MEMORY",
     "INTERNAL_ERROR",
@@ -22,36 +22,36 @@ const REFUSALS: [&str; 9] = [
     "NOT_ALLOWED",
 ];
 
-/// A map of names to values, in the order of the text.
+/// Map of names to values, in the order of the text.
 pub type YamlMap = Vec<(String, String)>;
 
-/// What stands in the line of a put or put-job, in whole seconds.
+/// Values in the line of a put or put-job; times in whole seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PutLine<'a> {
-    /// Lower is reserved first.
+    /// Priority; lower is reserved first.
     pub pri: u32,
-    /// How long nobody can reserve it.
+    /// Delay in seconds, before which it cannot be reserved.
     pub delay: u32,
-    /// How long a runner has for it.
+    /// Seconds for which a runner may hold it.
     pub ttr: u32,
-    /// How many bytes its body has.
+    /// Length of its body in bytes.
     pub body_bytes: usize,
-    /// The options of put-job.
+    /// Options of put-job.
     pub options: Option<PutWords<'a>>,
 }
 
-/// The options of put-job, which can be sent; an empty one is none.
+/// Options of put-job, which must be valid; an empty one is a missing one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PutWords<'a> {
-    /// The tube.
+    /// Tube.
     pub tube: &'a [u8],
-    /// The key.
+    /// Key.
     pub key: &'a [u8],
-    /// How long the key counts.
+    /// End of the time in which it keeps others with its key out.
     pub until: Until,
-    /// The signature and timestamp of its root job.
+    /// Signature and timestamp of its root job.
     pub root: Option<(&'a [u8], u64)>,
-    /// The group.
+    /// Group.
     pub group: &'a [u8],
 }
 
@@ -109,33 +109,33 @@ pub fn write_put(bytes: &mut Vec<u8>, put: &PutLine<'_>) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// Returns the word of a reply and what stands behind it.
+/// Returns the word of a reply and the text behind it.
 pub fn split(line: &[u8]) -> (&str, &[u8]) {
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
     let rest = line.get(end + 1..).unwrap_or_default();
-    // A word that is no text is none that anybody knows.
+    // A word that is no text is an unknown one.
     (std::str::from_utf8(&line[..end]).unwrap_or_default(), rest)
 }
 
-/// Returns whether a server says with this line that it does not do what was asked for.
+/// Returns whether a server refuses a request with this line.
 pub fn is_refusal(line: &[u8]) -> bool {
-    REFUSALS.iter().any(|word| word.as_bytes() == line)
+    REFUSALS.contains(&split(line).0)
 }
 
-/// Returns a number that is nothing but digits.
+/// Returns a number that consists of digits alone; None for other text.
 pub fn number(digits: &[u8]) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     is_number.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
 }
 
-/// Returns the number of the job and the length of its body, as `RESERVED` and `FOUND` tell them.
+/// Returns the number of the job and the length of its body in `RESERVED` and `FOUND`.
 pub fn job_and_bytes(rest: &[u8]) -> Option<(JobId, usize)> {
     let space = rest.iter().position(|byte| *byte == b' ')?;
     let (id, bytes) = (number(&rest[..space])?, number(&rest[space + 1..])?);
     Some((JobId(id), usize::try_from(bytes).ok()?))
 }
 
-/// Returns the items of a list.
+/// Returns the items of a list in YAML.
 pub fn parse_list(text: &[u8]) -> Option<Vec<String>> {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.lines();
@@ -143,7 +143,7 @@ pub fn parse_list(text: &[u8]) -> Option<Vec<String>> {
     lines.map(|line| line.strip_prefix("- ").map(value_of)).collect()
 }
 
-/// Returns a map.
+/// Returns a map in YAML.
 pub fn parse_map(text: &[u8]) -> Option<YamlMap> {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.lines();
@@ -151,7 +151,7 @@ pub fn parse_map(text: &[u8]) -> Option<YamlMap> {
     lines.map(pair_of).collect()
 }
 
-/// Returns a list of maps.
+/// Returns a list of maps in YAML.
 pub fn parse_maps(text: &[u8]) -> Option<Vec<YamlMap>> {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.lines();
@@ -172,7 +172,7 @@ fn pair_of(line: &str) -> Option<(String, String)> {
     Some((name.into(), value_of(value.trim_start_matches(' '))))
 }
 
-/// Returns the value of a scalar: what stands between double quotes with its escapes undone, or the text as it is.
+/// Returns the value of a scalar: the text between double quotes without its escapes, or the text as it is.
 fn value_of(scalar: &str) -> String {
     let Some(quoted) = scalar.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return scalar.into() };
     let (mut value, mut characters) = (String::with_capacity(quoted.len()), quoted.chars());
@@ -232,5 +232,6 @@ mod tests {
             assert_eq!(job_and_bytes(wrong), None, "{}", wrong.escape_ascii());
         }
         assert!(is_refusal(b"DRAINING") && !is_refusal(b"NOT_FOUND"));
+        assert!(is_refusal(b"BAD_FORMAT put-many <number>"));
     }
 }

@@ -1,13 +1,15 @@
 //! Replies as bytes.
 
+use crate::command::Command;
 use crate::jobs::request::JobId;
 use crate::jobs::values::{Refusal, Reply};
+use poolcounter_core::decimal::{MOST_DIGITS, write_number};
 
-/// Room for two numbers, each of which has 20 digits at most, and the end of the line.
-const LONGEST_LINE: usize = 2 * 21 + 2;
+/// Longest line with two numbers, without its word: each with its space, and the end of the line.
+const LONGEST_LINE: usize = 2 * (1 + MOST_DIGITS) + 2;
 
 /// Writes a reply of one line; of one with a body, the line and not the body. `used` is the name of the tube that the
-/// connection uses, `body_bytes` how long the body is.
+/// connection uses, `body_bytes` the length of the body.
 pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize) {
     match reply {
         Reply::Inserted(id) => with_number(bytes, "INSERTED", id.0),
@@ -16,6 +18,7 @@ pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize)
         Reply::Kicked(count) => with_number(bytes, "KICKED", *count),
         Reply::Cleared(count) => with_number(bytes, "CLEARED", *count),
         Reply::Root(newest) => with_number(bytes, "ROOT", *newest),
+        Reply::Dropped(count) => with_number(bytes, "DROPPED", *count),
         Reply::Limit(most) => with_number(bytes, "LIMIT", u64::from(*most)),
         Reply::Using => with_name(bytes, "USING", used),
         Reply::DeadLetter(name) => with_name(bytes, "DEAD_LETTER", name),
@@ -39,38 +42,42 @@ pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize)
         Reply::Paused => line(bytes, "PAUSED"),
         Reply::Retry => line(bytes, "RETRY"),
         Reply::Refused(Refusal::BadFormat) => line(bytes, "BAD_FORMAT"),
+        Reply::Refused(Refusal::WrongForm(command)) => {
+            let Command { word, arguments, .. } = command.row();
+            with_name(bytes, "BAD_FORMAT", format!("{word} {arguments}").trim_end().as_bytes());
+        }
         Reply::Refused(Refusal::UnknownCommand) => line(bytes, "UNKNOWN_COMMAND"),
         Reply::Refused(Refusal::JobTooBig) => line(bytes, "JOB_TOO_BIG"),
         Reply::Refused(Refusal::ExpectedCrlf) => line(bytes, "EXPECTED_CRLF"),
     }
 }
 
-/// Writes the line before the body of a job that was looked at.
+/// Writes the line before the body of a job of a peek.
 pub fn write_found(bytes: &mut Vec<u8>, id: JobId, body_bytes: usize) {
     with_body(bytes, "FOUND", id, body_bytes);
 }
 
-/// Writes the line before a text of so many bytes.
+/// Writes the line before a text of `text_bytes`.
 pub fn write_ok(bytes: &mut Vec<u8>, text_bytes: usize) {
     with_number(bytes, "OK", text_bytes as u64);
 }
 
-/// Writes that so many bytes were copied.
+/// Writes the number of copied bytes.
 pub fn write_copied(bytes: &mut Vec<u8>, copied: u64) {
     with_number(bytes, "COPIED", copied);
 }
 
-/// Writes that nobody knows whether what was asked for is done.
+/// Writes that it is unknown if the request was executed.
 pub fn write_internal_error(bytes: &mut Vec<u8>) {
     line(bytes, "INTERNAL_ERROR");
 }
 
-/// Writes that a rule of access allows this, but not as much of it: what clients know how to go on after.
+/// Writes that a rule of access allows less than this; clients know how to go on after `OUT_OF_MEMORY`.
 pub fn write_too_much(bytes: &mut Vec<u8>) {
     line(bytes, "OUT_OF_MEMORY");
 }
 
-/// Writes that only administrators may do this, or others whom a rule of access allows it.
+/// Writes that only administrators may send this request, or clients with a rule of access that allows it.
 pub fn write_not_allowed(bytes: &mut Vec<u8>) {
     line(bytes, "NOT_ALLOWED");
 }
@@ -80,21 +87,13 @@ fn line(bytes: &mut Vec<u8>, word: &str) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// Writes a word and numbers behind spaces. The line is made from its end on, in one piece: by the standard library's formatting,
-/// that of a reserve took 730 instructions.
+/// Writes a word and numbers behind spaces. The line is made from its end on, in one piece: with the standard library's
+/// formatting, that of a reserve took 730 instructions.
 fn with_numbers<const N: usize>(bytes: &mut Vec<u8>, word: &str, numbers: [u64; N]) {
     let (mut line, mut first) = ([b' '; LONGEST_LINE], LONGEST_LINE - 2);
     line[first..].copy_from_slice(b"\r\n");
-    for mut number in numbers.into_iter().rev() {
-        loop {
-            first -= 1;
-            line[first] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                break;
-            }
-        }
-        first -= 1;
+    for number in numbers.into_iter().rev() {
+        first = write_number(&mut line[..first], number) - 1;
     }
     bytes.extend_from_slice(word.as_bytes());
     bytes.extend_from_slice(&line[first..]);
@@ -104,7 +103,7 @@ fn with_number(bytes: &mut Vec<u8>, word: &str, number: u64) {
     with_numbers(bytes, word, [number]);
 }
 
-/// A name that is empty is left out.
+/// Writes a word and a name; an empty name is left out.
 fn with_name(bytes: &mut Vec<u8>, word: &str, name: &[u8]) {
     bytes.extend_from_slice(word.as_bytes());
     if !name.is_empty() {

@@ -1,8 +1,8 @@
-//! What a connection sends, cut into requests. It keeps what came of a body until all of it is there, so that nothing of
-//! it stays in the buffer that connections share.
+//! Parser of a connection's input into requests. It keeps incomplete bodies, so that they do not stay in the buffer
+//! that connections share.
 
 use super::{Line, MANY_BYTES, MAX_ERROR_BYTES, MAX_EXTENSION_LINE, MAX_LINE, Request, parse};
-use crate::jobs::commands::is_extension;
+use crate::jobs::commands::{JobCommand, extension_of};
 use crate::jobs::request::JobId;
 use crate::jobs::values::{Body, Failure, ManyEntry, Put, Refusal};
 use memchr::memchr_iter;
@@ -11,9 +11,9 @@ use poolcounter_core::record::{Reader, Unreadable, Writer};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// A request, all of it.
+/// A complete request.
 pub enum Item<'a> {
-    /// One without a body.
+    /// A request without a body.
     Request(Request<'a>),
     /// A put.
     Put(Put, Body),
@@ -21,16 +21,16 @@ pub enum Item<'a> {
     PutMany(Vec<ManyEntry>),
     /// `fail` with its text.
     Fail(Failure, Box<[u8]>),
-    /// Something that makes no sense, or is too long.
+    /// A malformed or too long request.
     Refused(Refusal),
 }
 
-/// The end of a body.
+/// End of a body.
 const CRLF: &[u8] = b"\r\n";
-/// A body is given so much room at first, whatever it says of its length.
+/// First room for a body, whatever length its line names.
 const FIRST_ROOM: usize = 64 << 10;
 
-/// What is known of a connection between two reads.
+/// State of a connection's input between two reads.
 #[derive(Default)]
 pub struct Stream {
     phase: Phase,
@@ -41,44 +41,43 @@ pub struct Stream {
 enum Phase {
     #[default]
     Line,
-    /// The rest of a line that was too long is to be skipped.
+    /// The rest of a line that was too long is skipped.
     RestOfLine,
-    Body(What, Vec<u8>, usize),
-    /// So many bytes are to be skipped, and then something is refused.
+    Body(BodyOwner, Vec<u8>, usize),
+    /// This many bytes are skipped, and then the request is refused.
     Skip(u64, Refusal),
 }
 
-/// What a body belongs to.
+/// Request that a body belongs to.
 #[derive(Clone, Serialize, Deserialize)]
-enum What {
+enum BodyOwner {
     Put(Put),
     Fail(JobId, u32, u32),
-    /// The same with `bury`. A process that does not know it refuses the handover.
+    /// A fail with `bury`. A process that does not know it refuses the handover.
     FailAndBury(JobId, u32, u32),
 }
 
-/// A put-many of which not all is there.
+/// An incomplete put-many.
 struct Many {
     left: u32,
     entries: Vec<ManyEntry>,
-    /// The bytes of the bodies, of which one may have to come.
+    /// Bytes of the bodies, including one that is incomplete.
     bytes: usize,
     /// Size of the entries in bytes.
     kept: usize,
-    /// Why none of them is put, if that is so: then nothing is kept.
+    /// Reason for which none of them is put, if there is one: then no entry is kept.
     lost: Option<Refusal>,
 }
 
-/// How many bytes of the input are done with, and what they make.
+/// Result of a cut: the consumed bytes, and the item that they make.
 pub struct Cut<'a> {
-    /// They are not wanted again.
+    /// Number of bytes that are not passed again.
     pub consumed: usize,
-    /// None when more must come first, unless something was consumed: then call again.
+    /// None if more bytes must come first, unless some were consumed: then call again.
     pub item: Option<Item<'a>>,
 }
 
-/// A stream as another process gets it, without its bodies. They follow as bytes: the one of which not all is there, then
-/// those of the puts.
+/// Handover of a stream, without its bodies. They follow as bytes: the incomplete one, then those of the puts.
 #[derive(Serialize, Deserialize)]
 struct SavedStream {
     phase: SavedPhase,
@@ -89,7 +88,7 @@ struct SavedStream {
 enum SavedPhase {
     Line,
     RestOfLine,
-    Body(What, usize),
+    Body(BodyOwner, usize),
     Skip(u64, Refusal),
 }
 
@@ -102,22 +101,22 @@ struct SavedMany {
 }
 
 impl Stream {
-    /// Returns whether nothing is kept of a request that is not all there.
+    /// Returns whether the input is between two requests.
     pub fn is_between(&self) -> bool {
         matches!((&self.phase, &self.many), (Phase::Line, None))
     }
 
-    /// Returns how many bytes are kept of a request that is not all there.
+    /// Returns the number of bytes kept of an incomplete request.
     pub fn kept_bytes(&self) -> usize {
         let body = if let Phase::Body(_, body, _) = &self.phase { body.capacity() } else { 0 };
         body + self.many.as_ref().filter(|many| many.lost.is_none()).map_or(0, |many| many.kept)
     }
 
-    /// Writes what is kept of a request, for a process that takes over.
+    /// Writes the kept part of a request, for a successor.
     ///
     /// # Errors
     ///
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn save(&self, out: &mut Writer<'_>) -> io::Result<()> {
         let (phase, body) = match &self.phase {
             Phase::Line => (SavedPhase::Line, None),
@@ -150,7 +149,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// When it is something else.
+    /// Fails if it is anything else.
     pub fn restore(saved: &mut Reader<'_>) -> Result<Stream, Unreadable> {
         let SavedStream { phase, many } = saved.take()?;
         let phase = match phase {
@@ -177,7 +176,7 @@ impl Stream {
         Ok(Stream { phase, many: Some(Many { left, entries: all, bytes, kept, lost }) })
     }
 
-    /// Reads the next request at the front of the input. No body may be longer than `max_size`.
+    /// Returns the next request at the front of the input. Bodies are limited to `max_size` bytes.
     pub fn cut<'a>(&mut self, input: &'a [u8], max_size: u32) -> Cut<'a> {
         if let Phase::Line = self.phase {
             return self.cut_line(input, max_size);
@@ -200,8 +199,9 @@ impl Stream {
     fn cut_line<'a>(&mut self, input: &'a [u8], max_size: u32) -> Cut<'a> {
         let mut window = &input[..input.len().min(MAX_LINE)];
         let mut found = end_of_line(window);
-        // Which words may have longer lines matters for those alone that are longer.
-        let most = if found.is_none() && is_extension(window) { MAX_EXTENSION_LINE } else { MAX_LINE };
+        // The longer limit of some words matters only for long lines.
+        let extension = if found.is_none() { extension_of(window) } else { None };
+        let most = if extension.is_some() { MAX_EXTENSION_LINE } else { MAX_LINE };
         if most > MAX_LINE {
             window = &input[..input.len().min(most)];
             found = end_of_line(window);
@@ -213,28 +213,30 @@ impl Stream {
             if is_from_browser(window) {
                 return turn_browser_away(input);
             }
-            // The last byte may be the first half of an end.
+            // The last byte may be the first half of a line's end.
             self.phase = Phase::RestOfLine;
-            let item = self.refuse_line(Refusal::BadFormat);
+            let item = self.refuse_line(extension.map_or(Refusal::BadFormat, JobCommand::wrong_form));
             return Cut { consumed: most - 1, item };
         };
         let consumed = end + CRLF.len();
         let item = match parse(&input[..end]) {
-            // Of all commands, a request of HTTP can be this one alone.
+            // `dead-letter` is the only command that can look like a request of HTTP.
             Line::Refused(_) | Line::Request(Request::DeadLetter(..)) if is_from_browser(&input[..end]) => {
                 return turn_browser_away(input);
             }
             Line::Put(_, bytes) if bytes > max_size => self.skip(bytes, Refusal::JobTooBig),
-            Line::Put(put, bytes) => self.begin_body(What::Put(put), bytes),
-            Line::RefusedBody(bytes) => self.skip(bytes, Refusal::BadFormat),
-            Line::Refused(_) if self.many.is_some() && is_put(&input[..end]) => self.refuse(Refusal::BadFormat),
-            _ if self.many.is_some() => self.refuse_line(Refusal::BadFormat),
-            Line::Fail(_, bytes) if bytes > MAX_ERROR_BYTES => self.skip(bytes, Refusal::BadFormat),
+            Line::Put(put, bytes) => self.begin_body(BodyOwner::Put(put), bytes),
+            Line::RefusedBody(bytes) => self.skip(bytes, JobCommand::PutJob.wrong_form()),
+            Line::Refused(_) if self.many.is_some() && is_put(&input[..end]) => {
+                self.refuse(extension_of(&input[..end]).map_or(Refusal::BadFormat, JobCommand::wrong_form))
+            }
+            _ if self.many.is_some() => self.refuse_line(JobCommand::PutMany.wrong_form()),
+            Line::Fail(_, bytes) if bytes > MAX_ERROR_BYTES => self.skip(bytes, JobCommand::Fail.wrong_form()),
             Line::Fail(Failure { id, pri, delay, buries: false }, bytes) => {
-                self.begin_body(What::Fail(id, pri, delay), bytes)
+                self.begin_body(BodyOwner::Fail(id, pri, delay), bytes)
             }
             Line::Fail(Failure { id, pri, delay, buries: true }, bytes) => {
-                self.begin_body(What::FailAndBury(id, pri, delay), bytes)
+                self.begin_body(BodyOwner::FailAndBury(id, pri, delay), bytes)
             }
             Line::PutMany(left) => {
                 self.many = Some(Many { left, entries: Vec::new(), bytes: 0, kept: 0, lost: None });
@@ -245,7 +247,7 @@ impl Stream {
         };
         let rest = &input[consumed..];
         match &self.phase {
-            // Nothing of it need be kept until more comes.
+            // If the whole body is there, it is cut at once and need not be kept.
             Phase::Body(_, _, len) if rest.len() >= len + CRLF.len() => {
                 let body = self.cut(rest, max_size);
                 Cut { consumed: consumed + body.consumed, ..body }
@@ -264,7 +266,7 @@ impl Stream {
         }
     }
 
-    fn begin_body(&mut self, what: What, bytes: u32) -> Option<Item<'static>> {
+    fn begin_body(&mut self, what: BodyOwner, bytes: u32) -> Option<Item<'static>> {
         let len = bytes as usize;
         if let Some(many) = &mut self.many {
             many.bytes += len;
@@ -284,7 +286,7 @@ impl Stream {
         None
     }
 
-    fn cut_body(&mut self, what: What, mut body: Vec<u8>, len: usize, input: &[u8]) -> Cut<'static> {
+    fn cut_body(&mut self, what: BodyOwner, mut body: Vec<u8>, len: usize, input: &[u8]) -> Cut<'static> {
         let taken = (len - body.len()).min(input.len());
         make_room(&mut body, taken, len);
         body.extend_from_slice(&input[..taken]);
@@ -298,11 +300,11 @@ impl Stream {
             return Cut { consumed, item: self.refuse(Refusal::ExpectedCrlf) };
         }
         let item = match what {
-            What::Fail(id, pri, delay) => Some(Item::Fail(Failure { id, pri, delay, buries: false }, body.into())),
-            What::FailAndBury(id, pri, delay) => {
+            BodyOwner::Fail(id, pri, delay) => Some(Item::Fail(Failure { id, pri, delay, buries: false }, body.into())),
+            BodyOwner::FailAndBury(id, pri, delay) => {
                 Some(Item::Fail(Failure { id, pri, delay, buries: true }, body.into()))
             }
-            What::Put(put) => self.put(put, Body::Own(body.into())),
+            BodyOwner::Put(put) => self.put(put, Body::Own(body.into())),
         };
         Cut { consumed, item }
     }
@@ -314,12 +316,12 @@ impl Stream {
         self.add(ManyEntry::Put(put, body))
     }
 
-    /// A put is refused; if it is one of many, with its own reply.
+    /// Refuses a put; a put of a put-many has a reply of its own.
     fn refuse(&mut self, refusal: Refusal) -> Option<Item<'static>> {
         if self.many.is_none() { Some(Item::Refused(refusal)) } else { self.add(ManyEntry::Refused(refusal)) }
     }
 
-    /// A line makes no sense: that ends a put-many, too.
+    /// Refuses a malformed line, which ends a put-many, too.
     fn refuse_line(&mut self, refusal: Refusal) -> Option<Item<'static>> {
         self.many = None;
         Some(Item::Refused(refusal))
@@ -339,7 +341,7 @@ impl Stream {
         Some(many.lost.map_or_else(|| Item::PutMany(many.entries), Item::Refused))
     }
 
-    /// There is no memory for what is kept: forgets it, and has the rest skipped and refused.
+    /// Drops the kept bytes for lack of memory; the rest is skipped and refused.
     pub fn give_up(&mut self) {
         if let Some(many) = &mut self.many {
             many.lose(Refusal::OutOfMemory);
@@ -352,31 +354,31 @@ impl Stream {
 }
 
 impl Many {
-    /// Nothing of it will be put, so nothing is kept.
+    /// Drops the entries: none of them will be put.
     fn lose(&mut self, why: Refusal) {
         self.lost.get_or_insert(why);
         self.entries = Vec::new();
     }
 }
 
-/// A browser gets no reply, and nothing of what it sends is served.
+/// Ends the connection of a browser, without a reply and without serving its input.
 fn turn_browser_away(input: &[u8]) -> Cut<'static> {
     Cut { consumed: input.len(), item: Some(Item::Request(Request::Quit)) }
 }
 
-/// Returns where the first line ends. A line feed alone is a part of it.
+/// Returns the position of the end of the first line. A line feed alone does not end it.
 fn end_of_line(bytes: &[u8]) -> Option<usize> {
     let mut ends = memchr_iter(b'\n', bytes).filter_map(|feed| feed.checked_sub(1));
     ends.find(|end| bytes[*end] == b'\r')
 }
 
-/// Returns true when a line is meant as a put, whatever is wrong with it.
+/// Returns true if a line begins with the word of a put, even if it is malformed.
 fn is_put(line: &[u8]) -> bool {
     let word = line.split(|byte| *byte == b' ').next();
     matches!(word, Some(b"put" | b"put-job"))
 }
 
-/// Makes room for so many bytes more of a body, doubling it at most: its length may be a lie.
+/// Makes room for `more` bytes of a body, at most doubling it: its length may be a lie.
 fn make_room(body: &mut Vec<u8>, more: usize, len: usize) {
     if body.capacity() - body.len() < more {
         let wanted = if more == len { len } else { (2 * body.capacity()).max(FIRST_ROOM) };
@@ -388,7 +390,7 @@ fn make_room(body: &mut Vec<u8>, more: usize, len: usize) {
 mod tests {
     use super::*;
 
-    /// Returns what the bytes make, cut in pieces of this length.
+    /// Returns the items of the bytes, passed in pieces of this length.
     fn items(bytes: &[u8], piece: usize) -> Vec<String> {
         let mut stream = Stream::default();
         let (mut buffer, mut items) = (Vec::new(), Vec::new());
@@ -449,16 +451,19 @@ mod tests {
             ("put 1 1 1 3\r\nabcdestats\r\n", "ExpectedCrlf|Stats"),
             ("put 1 1 1 11\r\nabcdefghijk\r\nstats\r\n", "JobTooBig|Stats"),
             ("put 1 1 1 x\r\nstats\r\n", "BadFormat|Stats"),
-            ("put-job 1 1 1 3 x=y\r\nabc\r\nstats\r\n", "BadFormat|Stats"),
+            ("put-job 1 1 1 3 x=y\r\nabc\r\nstats\r\n", "WrongForm(PutJob)|Stats"),
             ("fail 7 1 1 2\r\nno\r\nfail 7 1 1 5000\r\n", "fail 7 no"),
-            ("fail 7 1 1 2 bury\r\nno\r\nfail 7 1 1 2 x\r\nstats\r\n", "fail 7 bury no|BadFormat|Stats"),
+            ("fail 7 1 1 2 bury\r\nno\r\nfail 7 1 1 2 x\r\nstats\r\n", "fail 7 bury no|WrongForm(Fail)|Stats"),
             ("put-many 2\r\nput 1 1 1 1\r\na\r\nput-job 1 1 1 2 key=a\r\nbc\r\nstats\r\n", "many a,bc|Stats"),
-            ("put-many 3\r\nput x\r\nput-job 1 1 1 1 x\r\nb\r\nput 1 1 1 1\r\nc\r\n", "many BadFormat,BadFormat,c"),
-            ("put-many 2\r\nput 1 1 1 1\r\na\r\nstats\r\nstats\r\n", "BadFormat|Stats"),
+            (
+                "put-many 3\r\nput x\r\nput-job 1 1 1 1 x\r\nb\r\nput 1 1 1 1\r\nc\r\n",
+                "many BadFormat,WrongForm(PutJob),c",
+            ),
+            ("put-many 2\r\nput 1 1 1 1\r\na\r\nstats\r\nstats\r\n", "WrongForm(PutMany)|Stats"),
             ("put-many 2\r\nput 1 1 1 1\r\naXXput 1 1 1 11\r\n01234567890\r\n", "many ExpectedCrlf,JobTooBig"),
             (&long, "BadFormat|Stats"),
             (&extension, "put ab|Stats"),
-            (&too_long, "BadFormat|Stats"),
+            (&too_long, "WrongForm(Identify)|Stats"),
         ];
         for (bytes, wanted) in cases {
             for piece in [1, 2, 3, 7, 223, 224, 225, 10_000] {

@@ -1,15 +1,15 @@
-//! The words of a line after the command. One space stands before each; before a number there may be more.
+//! Arguments of a line. One space precedes each; before a number there may be more.
 
 use crate::jobs::name::{Pattern, TubeName};
 use crate::jobs::request::JobId;
 use crate::jobs::request::{ALL_STATES, JobState, SummaryBy};
 use crate::jobs::values::MOST_LISTED;
 
-/// The line makes no sense.
+/// Error of a malformed line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wrong;
 
-/// What is left of a line, beginning with the space before the next word. None if there was no space at all.
+/// Rest of a line, beginning with the space before the next word.
 pub(super) struct Words<'a>(&'a [u8]);
 
 /// Returns true for 1 to `most` bytes without spaces and control bytes.
@@ -17,17 +17,29 @@ pub(super) fn is_text(bytes: &[u8], most: usize) -> bool {
     (1..=most).contains(&bytes.len()) && !bytes.iter().any(|byte| *byte == b' ' || byte.is_ascii_control())
 }
 
-/// Reads a number that is nothing but digits.
+/// Reads a number that consists of digits alone.
 pub(super) fn number(digits: &[u8], least: u64, most: u64) -> Result<u64, Wrong> {
-    let mut number = 0_u64;
-    for byte in digits {
+    match first_number(digits, least, most)? {
+        (number, []) => Ok(number),
+        _ => Err(Wrong),
+    }
+}
+
+/// Reads the number before the first space, and returns it with the bytes from there on.
+fn first_number(bytes: &[u8], least: u64, most: u64) -> Result<(u64, &[u8]), Wrong> {
+    let (mut number, mut digits) = (0_u64, 0);
+    for byte in bytes {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
+            if *byte == b' ' {
+                break;
+            }
             return Err(Wrong);
         }
         number = number.checked_mul(10).and_then(|tens| tens.checked_add(u64::from(digit))).ok_or(Wrong)?;
+        digits += 1;
     }
-    if !digits.is_empty() && (least..=most).contains(&number) { Ok(number) } else { Err(Wrong) }
+    if digits > 0 && (least..=most).contains(&number) { Ok((number, &bytes[digits..])) } else { Err(Wrong) }
 }
 
 impl<'a> Words<'a> {
@@ -39,12 +51,12 @@ impl<'a> Words<'a> {
         self.0.is_empty()
     }
 
-    /// Returns the value if nothing is left.
+    /// Returns the value if no text is left.
     pub fn end<T>(&self, value: T) -> Result<T, Wrong> {
         if self.0.is_empty() { Ok(value) } else { Err(Wrong) }
     }
 
-    /// Reads what may be left out.
+    /// Reads an optional argument.
     pub fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<Option<T>, Wrong> {
         if self.is_empty() { Ok(None) } else { read(self).map(Some) }
     }
@@ -57,26 +69,29 @@ impl<'a> Words<'a> {
         if word.is_empty() { Err(Wrong) } else { Ok(word) }
     }
 
-    /// The name of a file that is made beside others: without a slash, and no hidden one.
+    /// Reads the name of a file beside others: without a slash, and not a hidden one.
     pub fn file_name(&mut self) -> Result<&'a [u8], Wrong> {
         let is_plain = |name: &&[u8]| !name.starts_with(b".") && !name.iter().any(|byte| *byte == b'/' || *byte < b' ');
         self.word().ok().filter(is_plain).ok_or(Wrong)
     }
 
-    /// Leaves one space before the next word.
+    /// Skips all but one space before the next word.
     pub fn skip_spaces(&mut self) {
         while self.0.starts_with(b"  ") {
             self.0 = &self.0[1..];
         }
     }
 
+    /// Reads a number, in one pass.
     pub fn number(&mut self, least: u64, most: u64) -> Result<u64, Wrong> {
         self.skip_spaces();
-        number(self.word()?, least, most)
+        let (number, rest) = first_number(self.0.strip_prefix(b" ").ok_or(Wrong)?, least, most)?;
+        self.0 = rest;
+        Ok(number)
     }
 
     pub fn u32(&mut self) -> Result<u32, Wrong> {
-        // Lossless: it is within the bounds.
+        // Lossless: it is within the limits.
         self.number(0, u64::from(u32::MAX)).map(|number| number as u32)
     }
 
@@ -84,7 +99,7 @@ impl<'a> Words<'a> {
         self.number(0, super::MAX_TIMEOUT).map(|number| number as u32)
     }
 
-    /// Reads how many jobs a command is for.
+    /// Reads the number of jobs of a command.
     pub fn count(&mut self) -> Result<u32, Wrong> {
         self.number(1, u64::from(super::MANY)).map(|number| number as u32)
     }
@@ -110,19 +125,27 @@ impl<'a> Words<'a> {
         ALL_STATES.into_iter().find(|state| state.word().as_bytes() == word).ok_or(Wrong)
     }
 
+    /// Reads the state of jobs that are kicked.
+    pub fn kicked(&mut self) -> Result<JobState, Wrong> {
+        self.state().and_then(|state| match state {
+            JobState::Delayed | JobState::Buried => Ok(state),
+            JobState::Ready | JobState::Reserved => Err(Wrong),
+        })
+    }
+
     /// Reads the weight of a watch.
     pub fn weight(&mut self) -> Result<u16, Wrong> {
-        // Lossless: it is within the bounds.
+        // Lossless: it is within the limits.
         self.number(1, super::MAX_WEIGHT).map(|number| number as u16)
     }
 
-    /// Reads how many jobs are listed at most.
+    /// Reads the most jobs of a list.
     pub fn listed(&mut self) -> Result<u32, Wrong> {
-        // Lossless: it is within the bounds.
+        // Lossless: it is within the limits.
         self.number(1, u64::from(MOST_LISTED)).map(|number| number as u32)
     }
 
-    /// Reads what a summary is by.
+    /// Reads the kind of a summary.
     pub fn summary_by(&mut self) -> Result<SummaryBy, Wrong> {
         let word = self.word()?;
         SummaryBy::ALL.into_iter().find(|by| by.word().as_bytes() == word).ok_or(Wrong)

@@ -1,4 +1,4 @@
-//! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are the server's own.
+//! The client's side of the protocol: requests to lines, lines to replies. The texts of replies are the server's own.
 
 pub use super::listed::{
     Figures, KeptOut, ListedMember, ListedPool, ListedWaiter, parse_member, parse_pool, parse_utilization, parse_waiter,
@@ -14,9 +14,9 @@ use crate::members::request::{
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What every line begins with that tells of a failure.
+/// First bytes of every line that reports a failure.
 const ERROR: &[u8] = b"ERROR ";
-/// What the last parameter of a member begins with whose lease outlives its connection.
+/// First bytes of the last parameter of a member whose lease outlives its connection.
 const TOKEN: &[u8] = b"token=";
 
 const REASONS: [NoMembers; 6] = [
@@ -45,60 +45,61 @@ const REFUSALS: [(&str, &str); 11] = [
     ("LIMITED", "the rules of access allow no more of this now"),
 ];
 
-/// A reply to a request.
+/// Reply to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
-    /// It is done.
+    /// The request is done.
     Ok,
-    /// It is refused, in these words.
+    /// The request is refused, with this text.
     Error(&'a [u8]),
-    /// The member that a take asked for.
+    /// Member of a take.
     Member(Taken),
-    /// So many members follow, a line each.
+    /// Number of members that follow, a line each.
     Members(u32),
-    /// A take has none.
+    /// The take has failed.
     NoMembers(NoMembers),
-    /// Too many wait.
+    /// The queue of waiters is full.
     QueueFull,
-    /// The connection holds as many members as it may hold.
+    /// The connection has reached its limit of members.
     Limit,
-    /// The member is given back.
+    /// The member is returned.
     Returned,
-    /// The lease lasts longer.
+    /// The lease is renewed.
     Renewed,
     /// There is no such lease, or another connection holds it.
     NotTaken,
 }
 
-/// What a server sends without being asked.
+/// Message that a server sends without a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// To a provider or cleaner.
+    /// Task for a provider or cleaner.
     Task(Task),
-    /// To a holder: it no longer has the member of this lease.
+    /// Notice to a holder: it has lost the member of this lease.
     Lost(u64, Lost),
 }
 
-/// What a provider is to do.
+/// Task of a provider.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Task {
-    /// Start a member; the number names the start in the answer.
+    /// Start a member; the number identifies the start in the answer.
     Start(u64),
     /// Stop this member.
     Stop(Box<[u8]>),
-    /// Find out whether this member is alive.
+    /// Check if this member is alive.
     Check(Box<[u8]>),
     /// Clean this member, which was in use.
     Clean(Box<[u8]>),
 }
 
-/// Returns a name as it goes over the wire: a space becomes `%20`, and nothing else is changed. None: no request can carry it.
+/// Returns the form of a name on the wire: a space becomes `%20`, and other bytes are unchanged. None: no request can
+/// carry it.
 pub fn escape_name(name: &[u8]) -> Option<Cow<'_, [u8]>> {
     let escaped = escape_key(name)?;
     check_name(&escaped).is_ok().then_some(escaped)
 }
 
-/// Returns the name of a member as it goes over the wire, like [`escape_name`].
+/// Returns the form of a member's name on the wire, like [`escape_name`].
 pub fn escape_member(name: &[u8]) -> Option<Cow<'_, [u8]>> {
     escape_name(name).filter(|escaped| check_member(escaped).is_ok())
 }
@@ -108,7 +109,7 @@ pub fn read_token(text: &[u8]) -> Option<Token> {
     parse_token(text).ok()
 }
 
-/// Reads a member's name and what is behind it in the same line: its attributes as `name=value`.
+/// Reads a member's name and the rest of the line: its attributes as `name=value`.
 ///
 /// # Errors
 ///
@@ -119,7 +120,7 @@ pub fn parse_named_member(line: &[u8]) -> Result<(&[u8], Attributes), &'static s
     Ok((member, parse_attributes(&mut words).map_err(rule_of)?))
 }
 
-/// Checks an attribute that a member is to have.
+/// Checks an attribute of a member.
 ///
 /// # Errors
 ///
@@ -137,8 +138,8 @@ fn rule_of(refusal: Refusal) -> &'static str {
     }
 }
 
-/// Returns a refusal as a sentence, with the words of the server behind it: `there is no such pool (NO_POOL)`. None: it is none of
-/// those that a user can cause.
+/// Returns a refusal as a sentence, with the words of the server behind it: `there is no such pool (NO_POOL)`. None for
+/// refusals that no user can cause.
 pub fn describe_refusal(words: &str) -> Option<String> {
     let code = words.split(' ').next()?;
     let (_, sentence) = REFUSALS.iter().find(|(known, _)| *known == code)?;
@@ -150,8 +151,8 @@ pub fn parse_attribute_list(text: &[u8]) -> Option<Attributes> {
     parse_attributes(&mut LineWords(text)).ok()
 }
 
-/// Writes a request whose names went through [`escape_name`] and [`escape_member`]. Those with settings have functions of their
-/// own, and `CANCEL` and `BYE` are for clients that do several things at a time.
+/// Writes a request whose names went through [`escape_name`] and [`escape_member`]. Requests with settings have
+/// functions of their own, and `CANCEL` and `BYE` are for clients with several requests at a time.
 pub fn write_request(bytes: &mut Vec<u8>, request: &Request<'_>) {
     match request {
         Request::Take(take) => write_take(bytes, take),
@@ -243,14 +244,6 @@ fn write_named(bytes: &mut Vec<u8>, command: &[u8], named: &Named<'_>) {
     write_words(bytes, &[command, named.pool, named.member]);
 }
 
-/// Writes `PROVIDE pool` with a session, which is 1 to 255 bytes without spaces.
-pub fn write_provide(bytes: &mut Vec<u8>, pool: &[u8], capacity: Option<u32>, session: &str) {
-    write_words(bytes, &[b"PROVIDE", pool]);
-    capacity.iter().for_each(|capacity| write(bytes, format_args!(" {capacity}")));
-    write(bytes, format_args!(" session={session}"));
-    bytes.push(b'\n');
-}
-
 /// Writes `POOL name init max` with its settings, which went through [`escape_settings`].
 pub fn write_declaration(bytes: &mut Vec<u8>, pool: &[u8], init: u32, max: u32, settings: &[u8]) {
     write_words(bytes, &[b"POOL", pool]);
@@ -266,8 +259,8 @@ pub fn write_reconfiguration(bytes: &mut Vec<u8>, pool: &[u8], settings: &[u8]) 
     bytes.push(b'\n');
 }
 
-/// Returns settings as they go over the wire, each with a space before it; a value may be empty. None: no line can carry them. Which
-/// keys there are is for the server to say, which may know more of them.
+/// Returns the form of settings on the wire, each with a space before it; a value may be empty. None: no line can carry
+/// them. The keys are not checked: the server may know more of them.
 pub fn escape_settings(settings: &[(&str, &str)]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     for (key, value) in settings {
@@ -316,12 +309,12 @@ pub fn parse_reply(line: &[u8]) -> Option<Reply<'_>> {
     words.next().is_none().then_some(reply)
 }
 
-/// Returns whether a line comes without being asked for.
+/// Returns whether a line is a notice, which comes without a request.
 pub fn is_notice(line: &[u8]) -> bool {
     line.first() == Some(&b'!')
 }
 
-/// Reads a line without its end that begins with `!`. None: this version does not know it.
+/// Reads a notice without its end, which begins with `!`. None: it is unknown.
 pub fn parse_notice(line: &[u8]) -> Option<Notice> {
     let mut words = LineWords(line);
     let command = words.next()?;
@@ -329,7 +322,7 @@ pub fn parse_notice(line: &[u8]) -> Option<Notice> {
         let (lease, reason) = (parse_long(words.next()?).ok()?, words.next()?);
         return Some(Notice::Lost(lease, LOSSES.into_iter().find(|known| lost_of(*known).as_bytes() == reason)?));
     }
-    // The name of the pool: a connection provides for one only.
+    // This is the name of the pool: a connection provides for one only.
     words.next()?;
     let what = words.next()?;
     Some(Notice::Task(match command {
@@ -341,7 +334,7 @@ pub fn parse_notice(line: &[u8]) -> Option<Notice> {
     }))
 }
 
-/// Returns why a member is lost, as the end of a sentence.
+/// Returns the reason of a loss, as the end of a sentence.
 pub fn describe_loss(reason: Lost) -> &'static str {
     match reason {
         Lost::Died => "it died",

@@ -3,28 +3,28 @@
 use super::{LineWords, number_of, parse_long, seconds_of, split};
 use std::time::Duration;
 
-/// A pool as a server lists it.
+/// Pool in a server's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedPool {
-    /// Its name.
+    /// Name.
     pub name: Vec<u8>,
-    /// The group that it belongs to.
+    /// Group of the pool.
     pub group: Option<Vec<u8>>,
-    /// Its figures.
+    /// Figures.
     pub figures: Figures,
 }
 
 /// Figures of a pool by their names on the wire: `max`, `in_use`, `free`, ...
 pub type Figures = Vec<(String, u64)>;
 
-/// A member as a server lists it.
+/// Member in a server's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedMember {
-    /// Its name.
+    /// Name.
     pub name: Vec<u8>,
     /// State: `free`, `in_use`, `stopping`, ...
     pub state: String,
-    /// The connection that holds it, by its name or else its address.
+    /// Connection that holds it, by its name or else its address.
     pub holder: Option<Vec<u8>>,
     /// Age of the member, to the millisecond.
     pub age: Duration,
@@ -32,11 +32,11 @@ pub struct ListedMember {
     pub idle: Duration,
     /// Number of times that it was taken.
     pub uses: u64,
-    /// It is held for longer than `warn_hold`.
+    /// True if it is held for longer than `warn_hold`.
     pub is_long: bool,
-    /// For how long its present holder has had it. None: it is not in use, or the server is too old to say.
+    /// Time for which its present holder has had it. None: it is not in use, or the server is too old to report it.
     pub held: Option<Duration>,
-    /// The lease of its present holder.
+    /// Lease of its present holder.
     pub lease: Option<u64>,
     /// Reason why it is kept out, if it is.
     pub kept_out: Option<KeptOut>,
@@ -45,24 +45,24 @@ pub struct ListedMember {
 /// Reason why a member is not handed out, though it is not in use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptOut {
-    /// The reason, in words of the server.
+    /// Reason, in words of the server.
     pub why: Vec<u8>,
     /// Name or address of the peer that caused it.
     pub by: Vec<u8>,
-    /// For how long, to the millisecond.
+    /// Time since then, to the millisecond.
     pub since: Duration,
 }
 
-/// A waiter of a pool as a server lists it.
+/// Waiter of a pool in a server's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedWaiter {
     /// Place in the order in which waiters are served, from 1 on.
     pub place: u64,
-    /// The connection, by its name or else its address.
+    /// Connection, by its name or else its address.
     pub who: Vec<u8>,
-    /// For how long it has waited, to the millisecond.
+    /// Time for which it has waited, to the millisecond.
     pub waited: Duration,
-    /// Its priority, 0 to 9.
+    /// Priority, 0 to 9.
     pub priority: u64,
     /// Number of members that it wants.
     pub count: u64,
@@ -90,7 +90,7 @@ fn figures_of(words: &mut LineWords<'_>) -> Option<Figures> {
     Some(figures)
 }
 
-/// Reads a line of `MEMBERS`. Words that this version does not know are passed over.
+/// Reads a line of `MEMBERS`. Unknown words are skipped.
 pub fn parse_member(line: &[u8]) -> Option<ListedMember> {
     let mut words = LineWords(line);
     let (name, state, holder) = (words.next()?.to_vec(), words.next()?.to_vec(), words.next()?);
@@ -144,7 +144,7 @@ fn duration_of(word: &[u8]) -> Option<Duration> {
     Some(Duration::from_micros(seconds_of(word).ok()?.as_micros()))
 }
 
-/// Returns text with the bytes that its percent escapes stand for.
+/// Returns the bytes of a text with percent escapes.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let digit = |at: usize| text.get(at).and_then(|byte| char::from(*byte).to_digit(16));
     let (mut bytes, mut at) = (Vec::with_capacity(text.len()), 0);

@@ -1,11 +1,11 @@
-//! What connections are told, as lines: what both sides of the protocol have.
+//! Messages to connections, as lines: the part that both sides of the protocol have.
 
 use super::text_of;
 use crate::members::request::{Attributes, Lost, NoMembers, Refusal, Taken, Token, What};
 use poolcounter_core::decimal::push_number;
 use std::io::Write;
 
-/// Writes what a connection is told, with its line feed.
+/// Writes a message to a connection, with its line feed.
 pub fn write_what(bytes: &mut Vec<u8>, what: &What) {
     match what {
         What::Ok => bytes.extend_from_slice(b"OK"),
@@ -69,7 +69,9 @@ fn write_refusal(bytes: &mut Vec<u8>, refusal: Refusal) {
         Refusal::BadSyntax(text) => ("BAD_SYNTAX", text),
         Refusal::BadSettings(contradiction) => ("BAD_SYNTAX", text_of(contradiction)),
         Refusal::NoPool => ("NO_POOL", ""),
-        Refusal::PoolDiffers => ("POOL_DIFFERS", "the pool has other settings: RECONFIGURE changes them"),
+        Refusal::PoolDiffers => {
+            ("POOL_DIFFERS", "the pool has other settings, which RECONFIGURE changes, or it is being removed")
+        }
         Refusal::PoolFull => ("POOL_FULL", ""),
         Refusal::MemberExists => ("MEMBER_EXISTS", ""),
         Refusal::TooLate => ("TOO_LATE", ""),

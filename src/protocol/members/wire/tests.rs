@@ -20,7 +20,7 @@ fn a_take_has_its_options() {
     assert_eq!(take.filter, None);
 }
 
-/// Commands, and what may not follow them.
+/// Commands, each with wrong parameters.
 const MALFORMED: &[(&str, &[&str])] = &[
     (
         "TAKE",
@@ -102,7 +102,7 @@ fn malformed_lines_are_refused_with_a_reason() {
     }
 }
 
-/// Error of a line. A `STARTED` with the number of a start has the error of its member.
+/// Returns the error of a line. A `STARTED` with the number of a start has the error of its member.
 fn refused(line: &str) -> Result<(), Refusal> {
     match parse(line.as_bytes())? {
         Line::Request(Request::Started { named, .. }) => named.map(drop),

@@ -1,4 +1,4 @@
-//! The client's side of the protocol: requests to lines, lines to replies. The texts of the replies are those of the server.
+//! The client's side of the protocol: requests to lines, lines to replies. The texts of replies are the server's own.
 
 use super::text_of;
 use crate::line::WireSeconds;
@@ -9,16 +9,16 @@ use poolcounter_core::stats::{Stat as _, Unit};
 use poolcounter_core::time::Span;
 use std::io::Write;
 
-/// Asks for every statistic. An empty line ends the answer.
+/// Request for every statistic. An empty line ends the answer.
 pub const STATS_FULL: &[u8] = b"STATS FULL\n";
 
-/// How every line begins that reports a failure.
+/// First bytes of every line that reports a failure.
 const ERROR: &[u8] = b"ERROR ";
 
-/// The words after `STATS` that ask for more than one line.
+/// Words after `STATS` whose answers have more than one line.
 pub const LISTS: [&str; 6] = ["FULL", "KEYS", "TYPES", "HOLDERS", "FIELDS", "REPORT"];
 
-/// The refusal of a query as the C daemon sends it, which leaves the line feed out.
+/// Refusal of a query by the C daemon, which leaves the line feed out.
 pub const WRONG_STAT_UNENDED: &[u8] = b"ERROR WRONG_STAT";
 
 /// Every reply, in the order of the enum.
@@ -35,20 +35,20 @@ const REPLIES: [Reply; 10] = [
     Reply::Draining,
 ];
 
-/// A claim as a server tells of it.
+/// Claim in a server's list.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ToldClaim {
-    /// The address of the client, or what the server has in its place.
+pub struct ListedClaim {
+    /// Address of the client, or the server's placeholder for it.
     pub peer: String,
-    /// Who it says to be; empty if it does not say.
+    /// Name that the client gave; empty without one.
     pub who: String,
-    /// The purpose of a claim that waits; None for one that is held.
+    /// Purpose of a waiting claim; None for one that is held.
     pub waits_for: Option<Purpose>,
-    /// For how long it has been so.
+    /// Time for which it has waited or been held.
     pub age: Span,
 }
 
-/// Writes `ACQ4ME` or `ACQ4ANY`. The key is one that [`escape_key`](crate::line::escape_key) made.
+/// Writes `ACQ4ME` or `ACQ4ANY`. The key must be a result of [`escape_key`](crate::line::escape_key).
 pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &AcquireLock<'_>) {
     let command: &[u8] = match acquire.purpose {
         Purpose::Me => b"ACQ4ME ",
@@ -73,7 +73,7 @@ pub fn write_acquire(bytes: &mut Vec<u8>, acquire: &AcquireLock<'_>) {
     bytes.push(b'\n');
 }
 
-/// Writes `RELEASE` of the newest lock on a key that [`escape_key`](crate::line::escape_key) made.
+/// Writes `RELEASE` of the newest lock on a key, which must be a result of [`escape_key`](crate::line::escape_key).
 pub fn write_release(bytes: &mut Vec<u8>, key: &[u8]) {
     bytes.extend_from_slice(b"RELEASE ");
     bytes.extend_from_slice(key);
@@ -90,14 +90,15 @@ pub fn parse_error(line: &[u8]) -> Option<&[u8]> {
     line.strip_prefix(ERROR)
 }
 
-/// Returns true when the answer to `STATS` with these words is a list with an empty line at its end, and not a single line.
+/// Returns true if the answer to `STATS` with these words is a list with an empty line at its end, and not a single
+/// line.
 pub fn is_list(words: &[u8]) -> bool {
     let first = words.split(|byte| *byte == b' ').find(|word| !word.is_empty());
     first.is_none_or(|first| LISTS.iter().any(|list| first.eq_ignore_ascii_case(list.as_bytes())))
 }
 
-/// Returns what a line of `STATS HOLDERS` tells; None for the lines that end the list.
-pub fn parse_claim(line: &[u8]) -> Option<ToldClaim> {
+/// Returns the claim in a line of `STATS HOLDERS`; None for the lines that end the list.
+pub fn parse_claim(line: &[u8]) -> Option<ListedClaim> {
     let line = String::from_utf8_lossy(line);
     let mut words = line.split(' ');
     let (peer, state, age) = (words.next()?, words.next()?, words.next()?);
@@ -108,10 +109,10 @@ pub fn parse_claim(line: &[u8]) -> Option<ToldClaim> {
         "waiting_for_anyone" => Some(Purpose::Anyone),
         _ => return None,
     };
-    Some(ToldClaim { peer: peer.into(), who: who.into(), waits_for, age: Span::from_micros(parse_duration(age)?) })
+    Some(ListedClaim { peer: peer.into(), who: who.into(), waits_for, age: Span::from_micros(parse_duration(age)?) })
 }
 
-/// Returns the statistic in a line of `STATS` and its value, durations in microseconds; None if this version does not know it.
+/// Returns the statistic in a line of `STATS` and its value, durations in microseconds; None if it is unknown.
 pub fn parse_figure(line: &[u8]) -> Option<(Stat, u64)> {
     let (name, value) = std::str::from_utf8(line).ok()?.split_once(": ")?;
     let stat = Stat::ALL.iter().find(|stat| stat.row().name == name)?;
@@ -189,7 +190,7 @@ mod tests {
     fn statistics_are_read_as_they_were_written() {
         let mut figures = Figures::default();
         for (n, stat) in (0_u32..).zip(Stat::ALL) {
-            // The uptime is told in whole seconds.
+            // The uptime is written in whole seconds.
             let precision = if stat.row().unit == Unit::Uptime { 1_000_000 } else { 1 };
             figures.set(*stat, 7_u64.pow(n).wrapping_mul(86_400_000_001) / precision * precision);
         }

@@ -1,6 +1,6 @@
-//! Goes through what clients asked and were told, and keeps of each job everything that it may be in the store.
+//! Replay of the requests and replies of clients, which keeps all possible states of each job in the store.
 
-use super::super::Told;
+use super::super::Response;
 use super::super::registers::Registers;
 use super::super::shape::{Change, Place, Shape};
 use super::{Asked, Fixed, FoundJob, History, Ids, Step};
@@ -9,33 +9,33 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// A job in the replay.
 pub(super) struct Job {
     pub fixed: Fixed,
-    /// What it may be now. None is gone, or not there at all.
+    /// Possible states now. None stands for a job that is gone, or was never there.
     pub possible: BTreeSet<Option<Shape>>,
-    /// The name of its root job's register, and the number that it has for it.
+    /// Name of its root job's register, and its number there.
     pub leaf: Option<(String, u64)>,
-    /// The client that has put it; None if it was there before.
+    /// Client that has put it; None if it was there before.
     client: Option<usize>,
     holder: Option<usize>,
-    /// When its end was promised: a position in the history.
+    /// Time at which its end was promised, as a position in the history.
     ended: Option<usize>,
 }
 
-/// Goes through a history, and keeps of each job what it may be.
+/// Replay of a history, with the possible states of each job.
 pub(super) struct Replay<'a> {
     history: &'a mut History,
     ids_of: HashMap<Vec<u8>, u64>,
     pub jobs: BTreeMap<u64, Job>,
     pub registers: Registers,
-    /// Sweeps without an answer, with their clients: a server may come to the requests of a connection that was lost long after its client
-    /// has gone on with another.
+    /// Sweeps without a reply, with their clients: a server may serve the requests of a lost connection long after its
+    /// client has continued on another.
     loose: Vec<(usize, String)>,
-    /// Tubes that may have had jobs that nobody saw.
+    /// Tubes that may have had jobs without a known number.
     unseen: BTreeSet<String>,
     now: u64,
 }
 
 impl<'a> Replay<'a> {
-    /// The replay of a history whose jobs have these numbers.
+    /// Returns the replay of a history whose jobs have these numbers.
     pub fn new(history: &'a mut History, ids: &Ids, now: u64) -> Replay<'a> {
         let ids_of = ids.iter().map(|(id, body)| (body.clone(), *id)).collect();
         let standing = history.standing.jobs.iter().map(|FoundJob { id, shape, fixed }| {
@@ -47,16 +47,16 @@ impl<'a> Replay<'a> {
         Replay { history, ids_of, jobs, registers, loose: Vec::new(), unseen: BTreeSet::new(), now }
     }
 
-    /// Goes through all of it.
+    /// Replays the whole history.
     ///
     /// # Errors
     ///
-    /// When what was told contradicts itself.
+    /// Describes the contradiction if replies contradict each other.
     pub fn play(&mut self) -> Result<(), String> {
         for position in 0..self.history.steps.len() {
             match self.history.steps[position] {
                 Step::Begun(number) => self.begun(number)?,
-                Step::Told(number) => self.told(number)?,
+                Step::Answered(number) => self.told(number)?,
                 Step::Lost(client) => {
                     let held = self.jobs.iter().filter(|(_, job)| job.holder == Some(client));
                     for id in held.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -93,7 +93,7 @@ impl<'a> Replay<'a> {
                 let text = String::from_utf8_lossy(&self.history.asked[number].body).into_owned();
                 self.change_held(id, &Change::Fail(pri_at(2), pri_at(3), text), span, outcome);
             }
-            // Whether or not the reply left, the job may have.
+            // Without a reply, the job may still have been reserved.
             ("reserve-job", Outcome::Unknown) => self.change(id, &Change::Reserve, span, false),
             ("kick-job", _) => self.change(id, &Change::Kick, span, outcome == Outcome::Done),
             ("kick-all" | "clear", outcome) => {
@@ -106,7 +106,7 @@ impl<'a> Replay<'a> {
                 let name = words[..3].join(" ");
                 note_newest(&mut self.history.newest, &name, number_at(3));
                 self.registers.write(&name, words[3].into(), client, begun, told);
-                // It may be told of what another wrote.
+                // The reply may have the number of another client's write.
                 if let Some(newest) = reply.as_ref().and_then(|reply| reply.number("ROOT")) {
                     self.registers.write(&name, newest.to_string(), client, begun, told);
                 }
@@ -119,7 +119,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// What a client is given, or kept out by, was committed before.
+    /// Checks a reply: a job that was reserved for a client, or refused its duplicate, was committed before.
     fn told(&mut self, number: usize) -> Result<(), String> {
         let Asked { client, line, begun, told: Some((_, _, told)), .. } = &self.history.asked[number] else {
             return Ok(());
@@ -138,7 +138,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn put(&mut self, number: usize, words: &[&str], span: (u64, u64), reply: Option<&Told>) -> Result<(), String> {
+    fn put(&mut self, number: usize, words: &[&str], span: (u64, u64), reply: Option<&Response>) -> Result<(), String> {
         let Put { pri, delay, ttr, tube, key, group, leaf } = Put::parse(words);
         let asked = &self.history.asked[number];
         if let Some((name, timestamp)) = &leaf {
@@ -157,7 +157,7 @@ impl<'a> Replay<'a> {
         if Outcome::of(reply) == Outcome::Refused {
             return Err(format!("job {id} is there, though its put was answered with {reply:?}"));
         }
-        // Once it has a number that was seen, it is committed.
+        // A job whose number is known is committed.
         let place = Place::after(delay, span.0, span.1);
         let shape = Shape { tube, pri, delay, attempts: 0, error: String::new(), place };
         let fixed = Fixed { body: asked.body.clone(), ttr, key, group };
@@ -167,7 +167,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// The job that keeps another out is committed, and has its key.
+    /// Checks that the job that blocked another is committed, and has its key.
     fn check_duplicate(&self, id: u64, words: &[&str]) -> Result<(), String> {
         let Put { key, .. } = Put::parse(words);
         match self.jobs.get(&id) {
@@ -177,7 +177,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// A job ends, which is promised at some position, or may end.
+    /// Ends a job: certainly at the position `told` of a reply, or possibly for None.
     fn end(&mut self, id: u64, told: Option<usize>) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if told.is_some() {
@@ -187,7 +187,7 @@ impl<'a> Replay<'a> {
         job.possible.insert(None);
     }
 
-    /// The holder of a job gives it back in some way, or may.
+    /// Applies a change by the holder of a job that ends its reservation, certainly or possibly.
     fn change_held(&mut self, id: u64, change: &Change, span: (u64, u64), outcome: Outcome) {
         self.change(id, change, span, outcome == Outcome::Done);
         if outcome == Outcome::Done {
@@ -211,8 +211,9 @@ impl<'a> Replay<'a> {
         job.possible = changed;
     }
 
-    /// All jobs of a tube are kicked or cleared, or those in one state. When as many were as can be, all of them were.
-    fn sweep(&mut self, words: &[&str], span: (u64, u64), reply: Option<&Told>, told: Option<usize>) {
+    /// Applies a kick or clear of a tube's jobs, or of those in one state. If the reply counts as many as possible, all
+    /// were changed.
+    fn sweep(&mut self, words: &[&str], span: (u64, u64), reply: Option<&Response>, told: Option<usize>) {
         let is_kick = words[0] == "kick-all";
         let may_be_meant = |job: &Job| job.possible.iter().flatten().any(|shape| is_swept(words, shape));
         let meant: Vec<u64> = self.jobs.iter().filter(|(_, job)| may_be_meant(job)).map(|(id, _)| *id).collect();
@@ -229,7 +230,7 @@ impl<'a> Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Sweeps of other connections may have come to a job after it was put.
+    /// Applies unanswered sweeps of other connections, which may have come to a job after it was put.
     fn sweep_late(&mut self, id: u64) {
         for (client, line) in self.loose.clone() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -244,7 +245,7 @@ impl Replay<'_> {
     }
 }
 
-/// Returns whether a `kick-all` or a `clear` is about a job like this.
+/// Returns whether a `kick-all` or a `clear` applies to a job in this state.
 fn is_swept(words: &[&str], shape: &Shape) -> bool {
     let state = match shape.place {
         Place::Ready => "ready",
@@ -258,17 +259,17 @@ fn is_swept(words: &[&str], shape: &Shape) -> bool {
     shape.tube == words[1] && in_state
 }
 
-/// What a reply says of what was asked.
+/// Outcome of a request, by its reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
-    /// There was none, or one that tells nothing.
+    /// No reply, or one that leaves the outcome open.
     Unknown,
     Refused,
 }
 
 impl Outcome {
-    fn of(reply: Option<&Told>) -> Outcome {
+    fn of(reply: Option<&Response>) -> Outcome {
         let Some(reply) = reply else { return Outcome::Unknown };
         match reply.line.split(' ').next().unwrap_or_default() {
             "INTERNAL_ERROR" => Outcome::Unknown,
@@ -278,7 +279,7 @@ impl Outcome {
     }
 }
 
-/// The words of a put.
+/// Words of a put.
 struct Put {
     pri: u32,
     delay: u32,

@@ -1,4 +1,4 @@
-//! What a request does.
+//! Effects of the requests.
 
 use super::{Backoff, Job, Jobs, Place, SECOND, USUAL, by_literalness, matches};
 use poolcounter_core::time::Span;
@@ -14,13 +14,16 @@ impl Jobs {
         }
         let number = |at: usize| words[at].parse::<u64>().expect("a number");
         match words[0] {
+            "put" | "put-job" | "put-many" if self.is_full => self.tell(id, None, "OUT_OF_MEMORY"),
             "put" | "put-job" => self.put(id, &words, body),
             "put-many" => {
                 self.conn(id).produces = true;
+                let first = self.conns[&id].told.len();
                 let lines: Vec<&str> = body.split("\r\n").collect();
                 for put in lines.chunks(2) {
                     self.put(id, &put[0].split(' ').collect::<Vec<_>>(), put[1]);
                 }
+                self.hold_together(id, first);
             }
             "use" => {
                 self.conn(id).used = words[1].into();
@@ -40,7 +43,12 @@ impl Jobs {
             "kick" => self.kick(id, number(1)),
             "kick-job" => self.kick_job(id, number(1)),
             "kick-all" => {
-                let is_meant = |job: &Job| matches!(job.place, Place::Buried(_) | Place::Delayed(_));
+                let which = words.get(2).copied();
+                let is_meant = |job: &Job| match job.place {
+                    Place::Buried(_) => which != Some("delayed"),
+                    Place::Delayed(_) => which != Some("buried"),
+                    _ => false,
+                };
                 let kicked = self.in_order(|job| is_meant(job) && matches(words[1], &job.tube));
                 kicked.iter().for_each(|job| self.kick_one(*job));
                 self.promise_count(id, "KICKED", kicked.len());
@@ -144,6 +152,7 @@ impl Jobs {
             timeouts: 0,
             releases: 0,
             buries: 0,
+            reservation: 0,
             kicks: 0,
             attempts: 0,
             key,
@@ -194,7 +203,7 @@ impl Jobs {
         self.serve();
     }
 
-    /// Returns whether a connection holds a job; says so if not.
+    /// Returns whether a connection has reserved a job; replies NOT_FOUND if not.
     fn holds(&mut self, id: usize, job: u64) -> bool {
         let holds = self.held_by(id).iter().any(|(_, held)| *held == job);
         if !holds {
@@ -250,7 +259,7 @@ impl Jobs {
         self.serve();
     }
 
-    /// A reservation ended badly. Returns whether that was the last attempt.
+    /// Ends a failed reservation. Returns whether that was the last attempt.
     pub(super) fn end_attempt(&mut self, id: u64, default: Backoff, least: u64) -> bool {
         self.job(id).attempts += 1;
         let Job { tube, attempts, .. } = self.jobs[&id].clone();
@@ -326,7 +335,7 @@ impl Jobs {
         self.tell(id, None, &format!("WATCHING {count}"));
     }
 
-    /// The numbers of jobs, the buried ones first, each in the order in which they would be kicked.
+    /// Returns the numbers of jobs, the buried ones first, each in the order in which they would be kicked.
     pub(super) fn in_order(&self, is_meant: impl Fn(&Job) -> bool) -> Vec<u64> {
         let meant = self.jobs.values().filter(|job| is_meant(job));
         let rank = |job: &Job| (!matches!(job.place, Place::Buried(_)), job.at(), job.id);
@@ -374,7 +383,7 @@ impl Jobs {
         self.promise_count(id, "CLEARED", cleared.len());
     }
 
-    /// What changed nothing promises nothing.
+    /// Replies with a count, which waits for the commit only if it is not 0.
     fn promise_count(&mut self, id: usize, word: &str, count: usize) {
         let text = format!("{word} {count}");
         if count > 0 { self.promise(id, &text) } else { self.tell(id, None, &text) }
@@ -396,14 +405,14 @@ impl Jobs {
             None => drop(self.limits.insert(of.into(), (most, is_all))),
         }
         let text = format!("LIMIT {most}");
-        // A reply to somebody else does not come before or after it in any way that shows.
+        // The order of this reply and of replies to other connections does not show.
         self.serve();
         self.promise(id, &text);
     }
 }
 
 impl Job {
-    /// Whether it keeps others with its key out.
+    /// Returns whether it blocks other jobs with its key.
     fn holds(&self, tube: &str, key: &str) -> bool {
         let waits = matches!(self.place, Place::Pending(_) | Place::Ready | Place::Delayed(_));
         self.tube == tube && self.key == key && (waits || self.until_deleted)

@@ -1,8 +1,8 @@
-//! A naive model of the job queue, written from its protocol: plain maps, every question answered by looking at everything. It
-//! shares no code with the daemon but the source of its jitter. Requests are whole lines that make sense.
+//! Naive model of the job queue, written from its protocol: plain maps, every question answered by looking at
+//! everything. It shares no code with the daemon but the source of its jitter. Requests are whole, valid lines.
 //!
-//! Which tube's turn it is among several is not said by the protocol, only that none has two turns before each other has one.
-//! So the model takes what the daemon chose as a hint, and checks that it may be chosen.
+//! The protocol does not define which of several tubes has the next turn, only that none has two turns before each
+//! other has one. So the model takes the daemon's choice as a hint, and checks that it is allowed.
 
 mod commands;
 mod queries;
@@ -14,18 +14,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub const SECOND: u64 = 1_000_000;
 const ROOT_KEPT: u64 = 28 * 24 * 3600 * SECOND;
 const TUBE_KEPT: u64 = 15 * 60 * SECOND;
-/// Things that are due so close together may happen in either order.
+/// Span within which due events may happen in either order, in microseconds.
 const TIE: u64 = 2_500;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Place {
-    /// Put, and not committed.
+    /// Put, and not committed; with the number of the commit.
     Pending(u64),
     Ready,
     Delayed(u64),
-    /// By whom, and until when.
+    /// Connection, and the end of its reservation.
     Reserved(usize, u64),
-    /// The lowest was buried first.
+    /// Order of the burials; the lowest was first.
     Buried(u64),
 }
 
@@ -40,6 +40,8 @@ pub struct Job {
     created: u64,
     since: u64,
     place: Place,
+    /// Number of its last reservation.
+    reservation: u64,
     reserves: u64,
     timeouts: u64,
     releases: u64,
@@ -60,7 +62,7 @@ struct Tube {
     pauses: u64,
     duplicates: u64,
     superseded: u64,
-    /// Since when it is none.
+    /// Time since which the tube does not exist.
     hidden: Option<u64>,
 }
 
@@ -74,16 +76,33 @@ struct Wait {
 #[derive(Default, Debug)]
 struct Conn {
     used: String,
-    /// Patterns with the weights that were said.
+    /// Patterns with the weights given.
     watches: Vec<(String, Option<u64>)>,
     wait: Option<Wait>,
-    /// Replies, and the commit that each waits for.
-    told: VecDeque<(Option<u64>, String)>,
-    /// The commit of the last job that it has put.
+    /// Replies.
+    told: VecDeque<Told>,
+    /// Commit of the last job that it has put.
     put: u64,
     name: String,
     produces: bool,
     works: bool,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Told {
+    /// Commit that it waits for.
+    after: Option<u64>,
+    /// True if it is one more reply to the same put-many.
+    follows: bool,
+    text: String,
+}
+
+impl Told {
+    /// Returns the job that it promises.
+    fn job(&self) -> Option<u64> {
+        let promised = ["INSERTED ", "DUPLICATE "].iter().find_map(|word| self.text.strip_prefix(word));
+        promised.map(|id| id.parse().expect("a number"))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +113,7 @@ struct Backoff {
     max: f64,
 }
 
-/// Retry of jobs that fail, and of runners that have said who they are.
+/// Default retry of failing jobs and of identified runners.
 const USUAL: Backoff = Backoff { attempts: 10, first: 10.0, factor: 2.0, max: 3600.0 };
 
 impl Conn {
@@ -103,7 +122,7 @@ impl Conn {
     }
 }
 
-/// What is due by itself.
+/// Event that is due by itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Due {
     Conn(usize),
@@ -111,7 +130,7 @@ enum Due {
     Pause(String),
 }
 
-/// Whose turns are counted: a set of watches, and a job that waits for one.
+/// Tubes that had a turn, by a set of watches and a job that waits for its turn.
 type Turns = BTreeMap<(String, u64), BTreeSet<String>>;
 
 /// All jobs.
@@ -128,23 +147,26 @@ pub struct Jobs {
     pauses: BTreeMap<String, (u64, u64)>,
     /// Tubes whose pauses end with them.
     tube_pauses: BTreeSet<String>,
-    /// The newest timestamp, when it changed, and the commit that has it.
+    /// Newest timestamp, the time of its change, and the commit that has it.
     roots: BTreeMap<(String, String), (u64, u64, u64)>,
     /// Duplicates and superseded jobs of wikis and types, as long as one of their tubes is known.
     sums: BTreeMap<(&'static str, String), (u64, u64)>,
     is_draining: bool,
+    /// True while the store has no room, and puts are refused.
+    is_full: bool,
     pub jitter: Random,
-    /// Whether hints come; without them nobody may have tubes that take turns.
+    /// True if the daemon's choices are passed in as hints; without them, no tubes may take turns.
     pub is_guided: bool,
     next_ticket: u64,
     next_burial: u64,
-    /// The batch that is collected, whether a reply waits for it, and the last one that is committed.
+    next_reservation: u64,
+    /// Number of the batch that is collected, whether a reply waits for it, and the last commit.
     commit: u64,
     is_awaited: bool,
     done: u64,
-    /// Whether no reply leaves before one that waited earlier, to whomever that is: so the loop has it.
+    /// True if no reply leaves before one that waited earlier on any connection, as in the loop.
     pub is_in_order: bool,
-    /// The last commit that a reply waits for.
+    /// Last commit that a reply waits for.
     awaited: u64,
     /// Jobs that the daemon gave to each connection in this step.
     hints: BTreeMap<usize, VecDeque<u64>>,
@@ -155,7 +177,7 @@ pub struct Jobs {
     lost: u64,
     dead: u64,
     total: u64,
-    /// Things were due together whose order is not said: what follows cannot be compared.
+    /// True after events were due together in an unspecified order: the rest cannot be compared.
     pub is_tied: bool,
 }
 
@@ -176,10 +198,12 @@ impl Jobs {
             roots: BTreeMap::new(),
             sums: BTreeMap::new(),
             is_draining: false,
+            is_full: false,
             jitter: Random::from_seed(seed),
             is_guided: true,
             next_ticket: 1,
             next_burial: 1,
+            next_reservation: 1,
             commit: 1,
             is_awaited: false,
             done: 0,
@@ -202,12 +226,12 @@ impl Jobs {
         self.see_to_tubes();
     }
 
-    /// What it held is ready at once, unless its backoff says otherwise.
+    /// Closes a connection. Its reserved jobs are ready at once, unless their backoff says otherwise.
     pub fn close(&mut self, id: usize) {
         self.turns.clear();
         let Some(conn) = self.conns.get_mut(&id) else { return };
         (conn.wait, conn.watches) = (None, Vec::new());
-        while let Some((_, job)) = self.held_by(id).first().copied() {
+        while let Some((_, job)) = self.held_by(id).into_iter().min_by_key(|(_, job)| self.jobs[job].reservation) {
             self.lost += 1;
             self.end_attempt(job, self.conns[&id].default_backoff(), 0);
             self.serve();
@@ -216,13 +240,13 @@ impl Jobs {
         self.see_to_tubes();
     }
 
-    /// Another process goes on, which knows nothing of who had his turn last.
+    /// Hands over to another process, which does not know the last turns.
     pub fn hand_over(&mut self) {
         self.turns.clear();
     }
 
-    /// So it does, and it reads from the store the jobs that nobody holds: buried ones come back in the order of their numbers, and
-    /// ready ones are so since their put, or as long as the first of their tube.
+    /// Hands over to another process that reads the jobs that are not reserved from the store: buried ones come back in
+    /// the order of their numbers, and ready ones count as ready since their put, or since the first of their tube.
     pub fn read_back(&mut self) {
         self.hand_over();
         let mut first: BTreeMap<String, u64> = BTreeMap::new();
@@ -245,7 +269,7 @@ impl Jobs {
         }
     }
 
-    /// A peer sends no more: it waits no more.
+    /// Ends the wait of a peer that sends no more.
     pub fn hang_up(&mut self, id: usize) {
         if let Some(conn) = self.conns.get_mut(&id)
             && conn.wait.take().is_some()
@@ -262,18 +286,18 @@ impl Jobs {
         self.conns.values().any(|conn| conn.wait.is_some())
     }
 
-    /// How many tubes there are that a pattern matches.
+    /// Returns the number of tubes that a pattern matches.
     pub fn matching(&self, pattern: &str) -> usize {
         self.tubes.keys().filter(|name| matches(pattern, name)).count()
     }
 
-    /// What the daemon gave to whom in this step.
+    /// Sets the jobs that the daemon gave to connections in this step.
     pub fn hint(&mut self, reserved: &[(usize, u64)]) {
         self.hints.clear();
         reserved.iter().for_each(|(conn, job)| self.hints.entry(*conn).or_default().push_back(*job));
     }
 
-    /// Superseded jobs of which it is not known whether they are there; those that are not are dropped.
+    /// Drops the passed superseded jobs that the daemon no longer has.
     pub fn settle_passed(&mut self, is_there: impl Fn(u64) -> bool) {
         for job in std::mem::take(&mut self.passed) {
             if self.jobs.contains_key(&job) && !is_there(job) {
@@ -284,7 +308,7 @@ impl Jobs {
         self.see_to_tubes();
     }
 
-    /// The batch of this number was handed to the store; without one, nothing was to be committed.
+    /// Notes that the batch of this number was handed to the store; without one, nothing was to be committed.
     pub fn take(&mut self, commit: Option<u64>) {
         assert!(commit.is_some() || !self.is_awaited, "a reply waits for a batch that there is not");
         if let Some(commit) = commit {
@@ -294,9 +318,9 @@ impl Jobs {
         }
     }
 
-    /// The store has this batch.
+    /// Notes that the store has committed this batch.
     pub fn committed(&mut self, commit: u64) {
-        self.done = commit;
+        (self.done, self.is_full) = (commit, false);
         let is_due = |job: &&Job| matches!(job.place, Place::Pending(waits_for) if waits_for <= commit);
         let due: Vec<u64> = self.jobs.values().filter(is_due).map(|job| job.id).collect();
         for id in due {
@@ -312,7 +336,27 @@ impl Jobs {
         self.see_to_tubes();
     }
 
-    /// The commit without which a request does not see a job that its connection has put.
+    /// Notes that the store has no room: all puts that are not committed are refused, and their jobs were never there.
+    pub fn roll_back(&mut self) {
+        self.is_full = true;
+        let is_pending = |job: &Job| matches!(job.place, Place::Pending(_));
+        let pending: BTreeSet<u64> = self.jobs.values().filter(|job| is_pending(job)).map(|job| job.id).collect();
+        self.jobs.retain(|id, _| !pending.contains(id));
+        for conn in self.conns.values_mut() {
+            conn.put = 0;
+            let told = Vec::from(std::mem::take(&mut conn.told));
+            for of_request in told.chunk_by(|_, next| next.follows) {
+                if of_request.iter().any(|told| told.job().is_some_and(|id| pending.contains(&id))) {
+                    conn.told.push_back(Told { after: None, follows: false, text: "OUT_OF_MEMORY".into() });
+                } else {
+                    conn.told.extend(of_request.iter().cloned());
+                }
+            }
+        }
+        self.see_to_tubes();
+    }
+
+    /// Returns the commit without which a request does not see a job that its connection has put.
     pub fn own_put_seen(&self, id: usize, line: &str) -> Option<u64> {
         let put = self.conns.get(&id).map(|conn| conn.put).filter(|put| *put > self.done)?;
         let words: Vec<&str> = line.split(' ').collect();
@@ -328,20 +372,20 @@ impl Jobs {
         is_seen.then_some(put)
     }
 
-    /// What a connection may be told by now.
+    /// Returns the next reply that a connection may get by now.
     pub fn next(&mut self, id: usize) -> Option<String> {
         let done = self.done;
         let told = &mut self.conns.get_mut(&id)?.told;
-        let (after, _) = told.front()?;
-        if after.is_some_and(|after| after > done) { None } else { told.pop_front().map(|(_, text)| text) }
+        let after = told.front()?.after;
+        if after.is_some_and(|after| after > done) { None } else { told.pop_front().map(|told| told.text) }
     }
 
-    /// When the next thing is due, in whole milliseconds.
+    /// Returns the time of the next due event, rounded up to whole milliseconds.
     pub fn next_due(&self) -> Option<u64> {
         self.all_due().into_iter().map(|(at, _)| at.div_ceil(1_000) * 1_000).min()
     }
 
-    /// Does what is due now.
+    /// Handles the event that is due now.
     pub fn expire(&mut self) {
         let due: Vec<(u64, Due)> = self.all_due().into_iter().filter(|(at, _)| *at <= self.now + TIE).collect();
         let (first, later) = due.split_first().expect("something is due");
@@ -440,18 +484,33 @@ impl Jobs {
             *after = if self.is_in_order { self.awaited } else { *after };
         }
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.told.push_back((after, text.into()));
+            conn.told.push_back(Told { after, follows: false, text: text.into() });
         }
     }
 
-    /// A reply that promises something that was done just now.
+    /// Lets all replies to a put-many from `first` on wait for the last of their commits, if one promises a job.
+    fn hold_together(&mut self, id: usize, first: usize) {
+        let (jobs, conn) = (&self.jobs, self.conns.get_mut(&id).expect("is open"));
+        let is_pending = |id| jobs.get(&id).is_some_and(|job| matches!(job.place, Place::Pending(_)));
+        let replies = conn.told.range(first..);
+        if !replies.clone().any(|told| told.after.is_some() && told.job().is_some_and(is_pending)) {
+            return;
+        }
+        let last = replies.filter_map(|told| told.after).max();
+        conn.put = conn.put.max(last.unwrap_or(0));
+        for (index, told) in conn.told.range_mut(first..).enumerate() {
+            (told.after, told.follows) = (last, index > 0);
+        }
+    }
+
+    /// Sends a reply that waits for the commit of the present changes.
     fn promise(&mut self, id: usize, text: &str) {
         self.is_awaited = true;
         let commit = self.commit;
         self.tell(id, Some(commit), text);
     }
 
-    /// The jobs that a connection holds, by their deadlines.
+    /// Returns the jobs that a connection has reserved, by their deadlines.
     fn held_by(&self, id: usize) -> Vec<(u64, u64)> {
         let of = |job: &Job| match job.place {
             Place::Reserved(conn, until) if conn == id => Some((until, job.id)),
@@ -466,7 +525,7 @@ impl Jobs {
         self.held_by(id).first().is_some_and(|(until, _)| *until <= self.now + SECOND)
     }
 
-    /// Tubes that nobody uses or watches, and that have no job, are none; what is counted of them is kept for a while.
+    /// Removes tubes that have no users, watchers or jobs; their counts are kept for a while.
     fn see_to_tubes(&mut self) {
         let mut there: BTreeSet<String> = self.jobs.values().map(|job| job.tube.clone()).collect();
         there.extend(self.conns.values().map(|conn| conn.used.clone()));
@@ -493,7 +552,7 @@ impl Jobs {
         self.sums.retain(|(by, name), _| tubes.keys().any(|tube| part_of(tube, by) == *name));
     }
 
-    /// A put was refused as a duplicate, or a leaf refused or dropped.
+    /// Counts a put refused as a duplicate, or a leaf refused or dropped.
     fn note(&mut self, tube: &str, duplicates: u64, superseded: u64) {
         let own = self.tubes.entry(tube.into()).or_default();
         own.duplicates += duplicates;
@@ -506,7 +565,7 @@ impl Jobs {
 }
 
 impl Job {
-    /// When it is due, or became ready.
+    /// Returns the time at which it is due, or became ready; of a buried job, its order.
     fn at(&self) -> u64 {
         match self.place {
             Place::Delayed(until) | Place::Reserved(_, until) => until,
@@ -516,20 +575,20 @@ impl Job {
     }
 }
 
-/// The part of a tube's name that is its wiki, or its type.
+/// Returns the part of a tube's name that is its wiki, or its type.
 fn part_of<'a>(tube: &'a str, by: &str) -> &'a str {
     let mut parts = tube.split('/');
     if by == "wiki" { parts.next().unwrap_or_default() } else { parts.next_back().unwrap_or_default() }
 }
 
-/// Whether a pattern matches a name: `*` stands for one whole part that is not empty.
+/// Returns whether a pattern matches a name: `*` stands for one whole part that is not empty.
 fn matches(pattern: &str, name: &str) -> bool {
     let (own, other): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), name.split('/').collect());
     let part = |(own, other): (&&str, &&str)| own == other || *own == "*" && !other.is_empty();
     own.len() == other.len() && own.iter().zip(&other).all(part)
 }
 
-/// The patterns that match a name, the most literal first; of those, the one with the earlier literal part.
+/// Returns the patterns that match a name, the most literal first; of those, the one with the earlier literal part.
 fn by_literalness<'a>(patterns: impl Iterator<Item = &'a String>, name: &str) -> Vec<&'a String> {
     let mut matching: Vec<&String> = patterns.filter(|pattern| matches(pattern, name)).collect();
     matching.sort_by_key(|pattern| {

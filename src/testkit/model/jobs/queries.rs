@@ -1,4 +1,4 @@
-//! What is asked without changing anything. Of texts, the model has those lines that it can know.
+//! Queries, which change nothing. Of texts, the model returns only the lines that it can know.
 
 use super::{Job, Jobs, Place, SECOND, by_literalness, matches, part_of};
 use std::collections::BTreeMap;

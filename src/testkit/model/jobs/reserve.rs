@@ -1,4 +1,4 @@
-//! Who gets which job.
+//! Assignment of jobs to connections.
 
 use super::{Job, Jobs, Place, SECOND, Wait, by_literalness, matches};
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ impl Jobs {
         self.hand_out(id, job);
     }
 
-    /// As long as there is a job for somebody who waits: who has waited longest first.
+    /// Gives jobs to waiting connections, the longest wait first, as long as there are any.
     pub(super) fn serve(&mut self) {
         loop {
             let mut waiting: Vec<(u64, usize)> =
@@ -62,15 +62,17 @@ impl Jobs {
     }
 
     fn hand_out(&mut self, id: usize, job: u64) {
-        let now = self.now;
+        let (now, number) = (self.now, self.next_reservation);
+        self.next_reservation += 1;
         let job = self.job(job);
         job.reserves += 1;
         job.place = Place::Reserved(id, now + job.ttr * SECOND);
+        job.reservation = number;
         let text = format!("RESERVED {} {} {}", job.id, job.body.len(), job.body);
         self.tell(id, None, text.trim_end());
     }
 
-    /// The job that a connection would get now. Superseded ones on the way to it are dropped.
+    /// Returns the job that a connection would get now. Superseded ones on the way to it are dropped.
     fn next_job(&mut self, id: usize) -> Option<u64> {
         let watches = self.conns[&id].watches.clone();
         let is_fair = watches.iter().any(|(pattern, weight)| pattern.contains('*') || weight.is_some());
@@ -92,7 +94,7 @@ impl Jobs {
         }
     }
 
-    /// Among tubes that take turns, the daemon's choice.
+    /// Returns the daemon's choice among tubes that take turns, after checking it.
     fn take_turn(&mut self, id: usize, watches: &[(String, Option<u64>)], level: &[&Job]) -> u64 {
         let chosen = self.hints.get_mut(&id).and_then(std::collections::VecDeque::pop_front);
         let chosen = chosen.unwrap_or_else(|| panic!("{id} got no job, and there are {level:?}"));
@@ -121,7 +123,7 @@ impl Jobs {
         chosen
     }
 
-    /// Which of the watches covers a tube: the most literal one.
+    /// Returns the watch that covers a tube: the most literal one.
     fn watch_of(&self, watches: &[(String, Option<u64>)], tube: &str) -> Option<String> {
         by_literalness(watches.iter().map(|(pattern, _)| pattern), tube).first().map(|pattern| (*pattern).clone())
     }
@@ -140,14 +142,14 @@ impl Jobs {
             && !self.is_held_back(job)
     }
 
-    /// Whether a limit of its tube or group is reached.
+    /// Returns whether a limit of its tube or group is reached.
     pub(super) fn is_held_back(&self, job: &Job) -> bool {
         let reserved = |is_meant: &dyn Fn(&Job) -> bool| {
             self.jobs.values().filter(|job| matches!(job.place, Place::Reserved(..)) && is_meant(job)).count() as u64
         };
         for (place, pattern) in by_literalness(self.limits.keys(), &job.tube).into_iter().enumerate() {
             match self.limits[pattern] {
-                // It exempts the tube from those that are less literal.
+                // A limit of 0 exempts the tube from less literal patterns.
                 (0, _) => break,
                 (most, true) if reserved(&|other| matches(pattern, &other.tube)) >= most => return true,
                 (most, false) if place == 0 && reserved(&|other| other.tube == job.tube) >= most => return true,
@@ -159,7 +161,7 @@ impl Jobs {
         most.is_some_and(|most| reserved(&|other| other.group == job.group) >= most)
     }
 
-    /// Whether there is a newer root job than that of a leaf.
+    /// Returns whether there is a newer root job than that of a leaf.
     pub(super) fn is_superseded(&self, job: &Job) -> bool {
         let Some((signature, timestamp)) = &job.root else { return false };
         let root = self.roots.get(&(job.tube.clone(), signature.clone()));

@@ -1,4 +1,4 @@
-//! The toy's part in the contract beside the tick.
+//! Methods of the toy's contract besides the tick.
 
 use super::Toy;
 use super::store::Store;

@@ -1,4 +1,4 @@
-//! A toy service over a fake store: texts with numbers, on which one can wait. It uses all of the contract that the real
+//! Toy service over a fake store: numbered texts for which clients can wait. It uses all of the contract that the real
 //! services may need, and is known by its entry in a list alone.
 
 #![allow(dead_code, reason = "each test uses its own part")]
@@ -20,12 +20,13 @@ use poolcounter_service::contract::{
     Caps, Context, Effect, Info, Input, REQUESTS_PER_TURN, Requester, Served, Service, Then, Wanted,
 };
 use poolcounter_service::options::Opt;
+use poolcounter_service::output::Promise;
 use poolcounter_service::settings::{self, Configure};
 use state::{Event, State, Step};
 use store::{Batch, Finished, Store};
 use wire::{Reply, Request};
 
-/// A connection may have more unsent output than it fills, and less than other services allow.
+/// Bound of the unsent output of a connection, in bytes: less than other services allow.
 pub const OUTPUT_BYTES: usize = 256 * 1024;
 
 /// Entry in the list of services.
@@ -81,7 +82,8 @@ impl Toy {
             match event {
                 Event::Reply(conn, reply) => context.output.reply(conn, |bytes| wire::write(bytes, &reply)),
                 Event::After(conn, commit, reply) => {
-                    context.reply_after(conn, commit, 0, |bytes| wire::write(bytes, &reply));
+                    let promise = Promise { commit, ..Promise::default() };
+                    context.reply_after(conn, promise, |bytes| wire::write(bytes, &reply));
                 }
                 Event::Resume(conn) => context.resume(conn),
             }

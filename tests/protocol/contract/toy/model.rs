@@ -1,8 +1,8 @@
-//! A naive model of the toy within the loop: plain vectors, and every question answered by looking at everything. It shares no
-//! code with either, but for the random numbers, which it draws in the same order.
+//! Naive model of the toy within the loop: plain vectors, and every question answered by looking at everything. It
+//! shares no code with either, but for the random numbers, which it draws in the same order.
 //!
-//! A round is a tick: what the store has finished is told, each client with news has its turn, timers fire, what was
-//! collected becomes a batch, and output goes out. Rounds go on until there is nothing to do.
+//! A round is a tick: results of the store are handled, each client with news has its turn, timers fire, collected
+//! texts become a batch, and output goes out. Rounds go on until there is nothing to do.
 
 use poolcounter_core::random::Random;
 use poolcounter_core::time::Span;
@@ -12,25 +12,25 @@ use std::collections::VecDeque;
 pub struct Model {
     clients: Vec<Client>,
     random: Random,
-    /// How many servers there were: each after the first has random numbers by its number.
+    /// Number of servers so far: each after the first has random numbers by its number.
     servers: u64,
     now_ms: u64,
     is_paused: bool,
-    /// Who has a turn in the next round, in order.
+    /// Clients with a turn in the next round, in order.
     ready: VecDeque<usize>,
-    /// Whose waits have ended.
+    /// Clients whose waits have ended.
     resumed: Vec<usize>,
-    /// What is committed.
+    /// Committed texts.
     texts: Vec<String>,
-    /// What is under way and known as such, oldest first.
+    /// Batches that the service knows to be under way, oldest first.
     under_way: VecDeque<(u64, Vec<String>)>,
-    /// How many of these the store has.
+    /// Number of these that the store has.
     queued: usize,
     finished: VecDeque<Finished>,
     collected: Vec<String>,
     commit: u64,
     timers: Vec<Timer>,
-    /// How many timers there have been.
+    /// Number of timers so far.
     armed: u64,
 }
 
@@ -52,21 +52,21 @@ enum What {
 
 #[derive(Default)]
 struct Client {
-    /// The place of its connection among all, for the order after an upgrade.
+    /// Place of its connection among all, for the order after an upgrade.
     slot: usize,
-    /// Sent and not read.
+    /// Bytes sent and not read.
     unread: String,
-    /// Read and not served.
+    /// Bytes read and not served.
     read: String,
     finished: bool,
     reset: bool,
-    /// Its end was read.
+    /// True if its end was read.
     ended: bool,
-    /// It ends when it is owed nothing.
+    /// True if it is closed once no reply is pending.
     draining: bool,
-    /// The service has forgotten it.
+    /// True if the service has forgotten it.
     closed: bool,
-    /// With the commits that they wait for.
+    /// Replies, with the commits that they wait for.
     replies: VecDeque<(Option<u64>, String)>,
     received: String,
 }
@@ -115,13 +115,13 @@ impl Model {
         self.is_paused = is_paused;
     }
 
-    /// The store commits its oldest batch.
+    /// Commits the oldest batch of the store.
     pub fn commit_one(&mut self) {
         self.queued -= 1;
         self.finished.push_back(Finished::Committed);
     }
 
-    /// The store loses what it has.
+    /// Crashes the store, which loses its batches.
     pub fn crash(&mut self) {
         self.queued = 0;
         self.finished.push_back(Finished::Crashed);
@@ -139,7 +139,7 @@ impl Model {
         self.under_way.is_empty()
     }
 
-    /// How much a client has sent that is not served.
+    /// Returns the number of bytes that a client has sent and that are not served.
     pub fn backlog(&self, client: usize) -> usize {
         self.clients[client].unread.len() + self.clients[client].read.len()
     }
@@ -148,12 +148,12 @@ impl Model {
         std::mem::take(&mut self.clients[client].received)
     }
 
-    /// Whether the client sees the end.
+    /// Returns whether the client sees the end.
     pub fn is_ended(&self, client: usize) -> bool {
         self.clients[client].closed && self.clients[client].replies.is_empty()
     }
 
-    /// Milliseconds until the next timer is due.
+    /// Returns the milliseconds until the next timer is due.
     pub fn ahead_ms(&self) -> Option<u64> {
         self.timers.iter().map(|timer| timer.deadline_ms.saturating_sub(self.now_ms)).min()
     }
@@ -169,8 +169,8 @@ impl Model {
         self.settle();
     }
 
-    /// Another process goes on, which finds out anew who has news: those who have left first, then those of whom it was told
-    /// that something is left to serve, then those who have sent something.
+    /// Hands over to another process, which finds the clients with news anew: closed ones first, then those with
+    /// unserved input, then those that have sent something.
     pub fn upgrade(&mut self) {
         assert!(self.is_quiet());
         self.servers += 1;
@@ -367,7 +367,7 @@ impl Model {
     }
 
     fn flush(&mut self) {
-        // The end of one may be told to another, who turns out to be gone.
+        // The end of one may notify another, which is then found to be gone.
         while let Some(n) = (0..self.clients.len()).find(|n| self.ends_in_flush(*n)) {
             self.close(n);
         }
@@ -416,7 +416,7 @@ impl Model {
         self.waiting().iter().any(|(client, _)| *client == n)
     }
 
-    /// Who waits for which text, in the order in which they began.
+    /// Returns the waiting clients with their texts, in the order in which they began.
     fn waiting(&self) -> Vec<(usize, usize)> {
         let wait = |timer: &Timer| match timer.what {
             What::Wait { client, number, .. } => Some((client, number)),
@@ -432,7 +432,7 @@ impl Model {
     }
 }
 
-/// The first line, and what is behind it.
+/// Returns the first line, and the rest behind it.
 fn client_line(read: &str) -> Option<(String, String)> {
     read.split_once('\n').map(|(line, rest)| (line.into(), rest.into()))
 }

@@ -1,11 +1,11 @@
-//! The options of the toy.
+//! Options of the toy.
 
 use poolcounter_service::options::{Endpoint, Opt, assign, number};
 
-/// What the options of the toy say.
+/// Settings of the toy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToySettings {
-    /// How many bytes a connection may have that it does not read.
+    /// Bound of the unread output of a connection, in bytes.
     pub output_bytes: usize,
 }
 
@@ -15,7 +15,7 @@ impl Default for ToySettings {
     }
 }
 
-/// Where it listens.
+/// Option of the addresses.
 pub const LISTENING: &[Opt<Endpoint>] =
     &[Opt { long: "toy-listen", key: "toy.listen", hint: "ADDRESS", set: Endpoint::listen_on, ..Opt::BLANK }];
 

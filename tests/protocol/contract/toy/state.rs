@@ -1,4 +1,4 @@
-//! The texts of the toy and those who wait for them: a state machine that knows neither bytes nor the store.
+//! Texts of the toy and their waiters: a state machine without bytes and without the store.
 
 use super::wire::Reply;
 use poolcounter_core::id::{ConnId, Id};
@@ -8,10 +8,10 @@ use poolcounter_core::wheel::{TimerId, TimerKey, Timers};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// A wait lasts between so many percent of what was asked for.
+/// Duration of a wait, as a range in percent of the requested time.
 const JITTER_PERCENT: (u64, u64) = (100, 150);
 
-/// A text that is to be stored later.
+/// Text that is to be stored later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaterId(u32);
 
@@ -25,10 +25,10 @@ impl Id for LaterId {
     }
 }
 
-/// What timers are armed for.
+/// Purpose of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// The connection has waited for too long.
+    /// The wait of the connection has timed out.
     Wait(ConnId),
     /// A text is to be stored.
     Later(LaterId),
@@ -51,17 +51,17 @@ impl TimerKey for Key {
     }
 }
 
-/// What the state says.
+/// Event of a step.
 pub enum Event {
-    /// To be told at once.
+    /// Reply to be sent at once.
     Reply(ConnId, Reply),
-    /// To be told after the commit with this number.
+    /// Reply to be sent after the commit with this number.
     After(ConnId, u64, Reply),
     /// The wait of the connection is over.
     Resume(ConnId),
 }
 
-/// What a step may use.
+/// Resources of a step.
 pub struct Step<'a, 'b> {
     pub now: Time,
     pub timers: &'a mut Timers<'b, Key>,
@@ -81,27 +81,27 @@ struct Later {
     timer: TimerId,
 }
 
-/// Everything.
+/// The whole state.
 pub struct State {
-    /// What is committed.
+    /// Committed texts.
     texts: Vec<String>,
-    /// What is being committed, with the numbers of the commits.
+    /// Texts that are being committed, with the numbers of the commits.
     under_way: VecDeque<(u64, Vec<String>)>,
-    /// What the next commit gets.
+    /// Texts of the next commit.
     collected: Vec<String>,
-    /// The number of the next commit.
+    /// Number of the next commit.
     commit: u64,
-    /// How often the store has crashed.
+    /// Number of crashes of the store.
     crashes: u64,
-    /// In the order in which they began.
+    /// Waits in the order in which they began.
     waits: BTreeMap<u32, Wait>,
     by_conn: HashMap<ConnId, u32>,
     laters: BTreeMap<u32, Later>,
-    /// How many waits and later texts there have been.
+    /// Number of waits and later texts so far.
     numbers: u32,
 }
 
-/// What another process needs to go on.
+/// State that another process needs to continue.
 #[derive(Serialize, Deserialize)]
 pub struct SavedState {
     texts: Vec<String>,
@@ -154,7 +154,7 @@ impl State {
         self.text(number).map_or(Reply::Missing, |text| Reply::Text(number, text))
     }
 
-    /// Has the connection wait for a text; tells whether it must.
+    /// Starts a wait of the connection for a text; returns false if the text is there already.
     pub fn wait(&mut self, conn: ConnId, number: u64, patience: Span, stays: bool, step: &mut Step<'_, '_>) -> bool {
         if let Some(text) = self.text(number) {
             step.events.push(Event::Reply(conn, Reply::Text(number, text)));
@@ -173,7 +173,7 @@ impl State {
         self.by_conn.contains_key(&conn)
     }
 
-    /// The peer of a connection that waits has closed its side.
+    /// Handles the half-close of a waiting connection.
     pub fn hangup(&mut self, conn: ConnId, step: &mut Step<'_, '_>) {
         let wait = &self.waits[&self.by_conn[&conn]];
         if !wait.stays {
@@ -207,7 +207,7 @@ impl State {
         }
     }
 
-    /// Takes what the store is to commit now, with the number of the commit and of the crashes.
+    /// Takes the batch for the store, with the number of the commit and of the crashes.
     pub fn take_batch(&mut self) -> Option<(u64, u64, Vec<String>)> {
         if self.collected.is_empty() {
             return None;
@@ -218,7 +218,7 @@ impl State {
         Some((self.commit - 1, self.crashes, texts))
     }
 
-    /// The oldest batch is committed.
+    /// Notes that the oldest batch is committed.
     pub fn committed(&mut self, commit: u64, step: &mut Step<'_, '_>) {
         let (oldest, texts) = self.under_way.pop_front().expect("the store has it from here");
         assert_eq!(oldest, commit, "the store commits in order");
@@ -232,7 +232,7 @@ impl State {
         }
     }
 
-    /// Everything that is not committed is lost. Returns the number of the last commit of all that failed.
+    /// Drops everything that is not committed. Returns the number of the last failed commit.
     pub fn crashed(&mut self) -> u64 {
         self.crashes += 1;
         self.under_way.clear();

@@ -1,5 +1,5 @@
-//! A store that is not there: batches are committed when the test says so, or by a real thread. It owns nothing of the
-//! service, and outlives the servers of an upgrade as a disk would.
+//! Fake store: batches are committed when the test says so, or by a real thread. It owns no part of the service, and
+//! outlives the servers of an upgrade as a disk would.
 
 use poolcounter_service::contract::Wake;
 use std::cell::RefCell;
@@ -8,11 +8,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 thread_local! {
-    /// The store of the toys that are made on this thread: a line of the registry has no room for one.
+    /// Store of the toys that are made on this thread: an entry of the registry has no room for one.
     static CURRENT: RefCell<Store> = RefCell::default();
 }
 
-/// A handle of the store.
+/// Handle of the store.
 #[derive(Clone, Default)]
 pub struct Store(Arc<Shared>);
 
@@ -24,30 +24,30 @@ struct Shared {
 
 #[derive(Default)]
 struct Desk {
-    /// How often the store has crashed.
+    /// Number of crashes of the store.
     crashes: u64,
     queue: VecDeque<Batch>,
     finished: VecDeque<Finished>,
-    /// What is on the disk.
+    /// Texts on the disk.
     texts: Vec<String>,
     wake: Option<Wake>,
     calls: Calls,
-    /// The thread lets batches lie.
+    /// True if the thread does not commit.
     is_stuck: bool,
-    /// The thread ends.
+    /// True if the thread is to end.
     is_over: bool,
 }
 
-/// What a service wants to be committed together.
+/// Changes that a service commits together.
 pub struct Batch {
-    /// Its number.
+    /// Number of the batch.
     pub commit: u64,
-    /// How many crashes of the store the service knew of.
+    /// Number of crashes of the store that the service knew of.
     pub crashes: u64,
     pub texts: Vec<String>,
 }
 
-/// What the store tells.
+/// Result of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finished {
     /// The batch with this number is on the disk.
@@ -56,7 +56,7 @@ pub enum Finished {
     Crashed,
 }
 
-/// How often the loop has called the service, over all servers.
+/// Number of calls of the service by the loop, over all servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Calls {
     pub serves: u64,
@@ -65,7 +65,7 @@ pub struct Calls {
     pub commits: u64,
 }
 
-/// The thread of a store, which ends with the test.
+/// Thread of a store, which ends with the test.
 pub struct Worker {
     store: Store,
     thread: Option<JoinHandle<()>>,
@@ -84,12 +84,12 @@ impl Store {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Takes what wakes the loop.
+    /// Sets the handle that wakes the loop.
     pub fn attach(&self, wake: Wake) {
         self.desk().wake = Some(wake);
     }
 
-    /// Takes a batch. One from before a crash that the service has not heard of is lost with the others.
+    /// Takes a batch. A batch from before a crash that the service does not know of is lost with the others.
     pub fn submit(&self, batch: Batch) {
         let mut desk = self.desk();
         desk.calls.commits += 1;
@@ -99,22 +99,22 @@ impl Store {
         }
     }
 
-    /// Returns what was finished first and is not known yet.
+    /// Returns the oldest result that the service does not know yet.
     pub fn take_finished(&self) -> Option<Finished> {
         self.desk().finished.pop_front()
     }
 
-    /// How many batches are under way.
+    /// Returns the number of batches that are under way.
     pub fn queued(&self) -> usize {
         self.desk().queue.len()
     }
 
-    /// What is on the disk.
+    /// Returns the texts on the disk.
     pub fn texts(&self) -> Vec<String> {
         self.desk().texts.clone()
     }
 
-    /// How often the service was called.
+    /// Returns the number of calls of the service.
     pub fn calls(&self) -> Calls {
         self.desk().calls
     }
@@ -124,7 +124,7 @@ impl Store {
         count(&mut self.desk().calls);
     }
 
-    /// Commits the oldest batch, and tells whether there was one.
+    /// Commits the oldest batch, and returns whether there was one.
     pub fn commit_one(&self) -> bool {
         let mut desk = self.desk();
         let Some(batch) = desk.queue.pop_front() else { return false };
@@ -148,7 +148,7 @@ impl Store {
         Self::wake(desk);
     }
 
-    /// Has the thread let batches lie, or go on.
+    /// Stops the commits of the thread, or resumes them.
     pub fn stick(&self, is_stuck: bool) {
         self.desk().is_stuck = is_stuck;
         self.0.news.notify_all();
@@ -174,7 +174,7 @@ impl Store {
         self.0.desk.lock().expect("no holder of the lock panics")
     }
 
-    /// Wakes the loop, with the lock given back: a wake may do anything.
+    /// Wakes the loop after releasing the lock, because a wake may do anything.
     fn wake(desk: MutexGuard<'_, Desk>) {
         let wake = desk.wake.clone();
         drop(desk);

@@ -1,39 +1,40 @@
-//! The lines that the toy speaks. It knows nothing of the state.
+//! Lines of the toy's protocol, independent of the state.
 
 use poolcounter_core::time::Span;
 
-/// The longest line, with its end, in bytes.
+/// Maximum length of a line with its end, in bytes.
 pub const MAX_LINE: usize = 4096;
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request<'a> {
     /// `PUT text`: stores a text; the reply comes after the commit.
     Put(&'a str),
-    /// `GET n`: the text with this number, if it is committed.
+    /// `GET n`: returns the text with this number, if it is committed.
     Get(u64),
-    /// `WAIT n ms` and `STAY n ms`: the same, as soon as it is committed. `WAIT` ends when the peer closes its side.
+    /// `WAIT n ms` and `STAY n ms`: returns the text as soon as it is committed. `WAIT` ends when the peer closes its
+    /// side.
     Wait {
-        /// The number of the text; 0 for the end of another connection.
+        /// Number of the text; 0 for the end of another connection.
         number: u64,
-        /// How long to wait, at least.
+        /// Minimum of the time until the timeout.
         patience: Span,
-        /// Whether the wait outlasts a half-close.
+        /// True if the wait outlasts a half-close.
         stays: bool,
     },
-    /// `LATER ms text`: stores a text after some time, whoever is there then.
+    /// `LATER ms text`: stores a text after some time, even if the client has disconnected.
     Later(Span, &'a str),
-    /// `RISK`: how much would be lost in all other services if the daemon ended now.
+    /// `RISK`: returns the number of things that all other services would lose if the daemon ended now.
     Risk,
-    /// `FILL n`: a line of `n` bytes.
+    /// `FILL n`: returns a line of `n` bytes.
     Fill(usize),
-    /// `QUIT`: the end of the connection.
+    /// `QUIT`: ends the connection.
     Quit,
     /// Anything else.
     Unknown,
 }
 
-/// What a client is told.
+/// Reply to a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// The text is committed, under this number.
@@ -44,26 +45,26 @@ pub enum Reply {
     Missing,
     /// Another connection has ended.
     Left,
-    /// A wait was too long.
+    /// The wait has timed out.
     Late,
-    /// A wait has ended because the peer closed its side.
+    /// The wait has ended because the peer closed its side.
     Gone,
-    /// Will be done.
+    /// The request was accepted.
     Agreed,
     /// Number of things that other services would lose.
     Risk(u64),
-    /// A line of so many bytes.
+    /// A line of this length.
     Filler(usize),
-    /// The last word.
+    /// The last reply.
     Bye,
-    /// No such request.
+    /// Unknown request.
     Unknown,
 }
 
-/// The reply in the place of one whose commit has failed.
+/// Reply in the place of one whose commit has failed.
 pub const LOST: &[u8] = b"LOST\n";
 
-/// Returns the first line without its end, and how long it is with it.
+/// Returns the first line without its end, and its length with the end.
 pub fn first_line(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = input.iter().position(|byte| *byte == b'\n')?;
     Some((&input[..end], end + 1))

@@ -1,22 +1,22 @@
-//! Texts, seconds and recent curves, which all parts of the page have.
+//! Texts, seconds and recent curves, used by all parts of the page.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use poolcounter_core::time::Span;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Characters that are escaped in a part of a path: dots too, so that no name ends the path with `.json`.
+/// Characters that are escaped in a part of a path, including dots, so that no name ends the path with `.json`.
 const IN_PATHS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
-/// Text of the program's own, or as another daemon has told it.
+/// Text of the program, or received from another daemon.
 pub type Text = Cow<'static, str>;
 
-/// Of what time the counts and times of a table are.
+/// Period of the counts and times of a table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShownRecent {
-    /// How long it is.
+    /// Length of the period in seconds.
     pub seconds: f64,
-    /// For the first rows, how much was done and how much was refused in each second, oldest first.
+    /// Work done and refused in each second, oldest first, for the first rows.
     pub curves: Vec<[Vec<f64>; 2]>,
 }
 
@@ -25,7 +25,7 @@ pub fn seconds(span: Span) -> f64 {
     span.as_micros() as f64 / 1e6
 }
 
-/// Returns the path of a thing with this name, below another path.
+/// Returns the path of the thing with this name, below another path.
 pub fn path_to(path: &str, name: &str) -> String {
     format!("{path}{}", utf8_percent_encode(name, IN_PATHS))
 }
@@ -43,9 +43,9 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// Returns a number of seconds in the unit that suits it: `2.5 s`, `12 min 3 s`, `2 h`.
+/// Returns seconds in a suitable unit: `2.5 s`, `12 min 3 s`, `2 h`.
 pub fn duration(seconds: f64) -> String {
-    // Lossless: parts of a second do not matter any more.
+    // Lossless: fractions of a second no longer matter.
     let whole = seconds as u64;
     let pair = |large: u64, name: &str, small: u64, smaller: &str| match small {
         0 => format!("{large} {name}"),

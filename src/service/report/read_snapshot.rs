@@ -1,28 +1,29 @@
-//! A snapshot as another daemon has told it, in JSON. What cannot be shown is refused or left out here, for what is read may come from
-//! anybody: no name can be taken for something else, no link leads elsewhere, and no number is too large to be added up.
+//! Snapshot received from another daemon, in JSON. The sender is not trusted: invalid parts are refused or left out
+//! here, so that no name is mistaken for something else, no link leads to another server, and no number is too large to
+//! be added up.
 
-use super::shown::Text;
 use super::snapshot::{ShownHealth, Snapshot};
 use super::tables::{ColumnHead, NAME_BYTES, ShownCell, ShownClient, ShownTable, ShownTimes};
+use crate::shown::Text;
 use poolcounter_core::text::{is_visible, visible};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a column can mean.
+/// Valid units of a column.
 const UNITS: [&str; 8] = ["name", "address", "text", "key", "number", "bytes", "seconds", "times"];
-/// How much is told of a single thing, at most: numbers of services, of a service's tables, of their columns, and of figures.
+/// Limit of each list: services, tables of a service, columns of a table, figures, and so on.
 const MOST_OF_EACH: usize = 100;
-/// The largest number that is taken, so that those of many daemons can be added up.
+/// Largest number that is accepted, so that those of many daemons can be added up.
 const LARGEST: u64 = 1 << 53;
-/// The longest text besides rows, in bytes: a sentence or two.
+/// Longest text outside of rows, in bytes: a sentence or two.
 const TEXT_BYTES: usize = 600;
 
 impl Snapshot {
-    /// Returns what a daemon has told, about the services of these names.
+    /// Parses the snapshot of a daemon, and keeps the services of these names.
     ///
     /// # Errors
     ///
-    /// A few words: it is nothing that a daemon tells.
+    /// A few words, if it is not a valid snapshot.
     pub fn read(json: &[u8], services: &[&'static str]) -> Result<Snapshot, String> {
         let unreadable = |error: serde_json::Error| format!("its status cannot be read: {error}");
         let told: Value = serde_json::from_slice(json).map_err(unreadable)?;
@@ -32,7 +33,7 @@ impl Snapshot {
         snapshot.version = shortened(&snapshot.version);
         snapshot.title = snapshot.title.map(|title| shortened(&title.into()).into_owned());
         snapshot.tab = snapshot.tab.map(|tab| shortened(&tab));
-        // Conditions that are over and commands are those of one daemon.
+        // Past conditions and commands make sense for a single daemon only.
         (snapshot.past, snapshot.commands) = (Vec::new(), Vec::new());
         snapshot.services.truncate(services.len());
         snapshot.health.truncate(MOST_OF_EACH);
@@ -53,7 +54,7 @@ impl Snapshot {
             service.tables.retain(|table| is_plain(&table.name));
             let rows = &told[&*service.name];
             service.tables.iter_mut().for_each(|table| table.read_rows(&rows[&*table.name]));
-            // One without a known column is of another release, and says nothing here.
+            // A table without known columns is of another release.
             service.tables.retain(|table| !table.columns.is_empty());
             let is_sound = |matrix: &super::matrix::ShownMatrix| {
                 let lines = matrix.rows.iter().map(|line| &line.values).chain([&matrix.others, &matrix.all]);
@@ -98,7 +99,7 @@ impl ShownTable {
 }
 
 impl ColumnHead {
-    /// Returns whether what stands there is text.
+    /// Returns true if its cells are text.
     pub fn is_text(&self) -> bool {
         matches!(&*self.unit, "name" | "address" | "text" | "key")
     }
@@ -125,24 +126,24 @@ impl ColumnHead {
     }
 }
 
-/// Returns whether this can be a name in the JSON and in the page.
+/// Returns true if this can be a name in the JSON and in the page.
 fn is_plain(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// Returns whether this is a path on the server that shows it.
+/// Returns true if this is a path on the server that shows it.
 fn is_path(link: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-');
     link.starts_with('/') && !link.starts_with("//") && link.len() < 100 && link.bytes().all(is_part)
 }
 
-/// Returns whether this is a link to a thing on the server that shows it.
+/// Returns true if this is a path, so that the link leads to a page of the server that shows it.
 fn is_link(link: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'%');
     link.starts_with('/') && !link.starts_with("//") && link.len() < 2000 && link.bytes().all(is_part)
 }
 
-/// Returns a text that is no longer than it may be, and safe to show.
+/// Returns a text that is safe to show, cut at [`TEXT_BYTES`].
 fn shortened(text: &Text) -> Text {
     let is_fine = text.len() <= TEXT_BYTES && text.chars().all(is_visible);
     if is_fine { text.clone() } else { visible(text.as_bytes(), TEXT_BYTES).into() }

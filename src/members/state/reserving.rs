@@ -1,4 +1,4 @@
-//! Waiters for several members: which one keeps members back until it has all.
+//! Waiters for several members: the choice of the one for which members are reserved until it has all.
 
 use super::waiters::Look;
 use super::waits::MOST_KINDS;
@@ -7,13 +7,14 @@ use poolcounter_core::meter::Metered as _;
 use std::cell::LazyCell;
 
 impl State {
-    /// Returns the first waiter for several members that could have them. Behind many kinds of waiters that cannot, none is found.
+    /// Returns the first waiter for several members that could have them. Behind many kinds of waiters that cannot,
+    /// none is found.
     pub(super) fn first_to_reserve(&self, pool: PoolId, now: Time) -> Option<WaiterId> {
         if self.queued(pool) == 0 || self.pool(pool).is_leaving {
             return None;
         }
         let mut hopeless: Vec<Option<ClassId>> = Vec::new();
-        // It is the same for every kind.
+        // The number is the same for every kind.
         let startable = LazyCell::new(|| self.startable(pool));
         let first = self.waiters.first_for_several((pool, self.pool(pool).group), now, |id| {
             let waiter = self.waiters.get(id);
@@ -32,8 +33,8 @@ impl State {
         first.map(|(_, waiter)| waiter)
     }
 
-    /// Returns whether so many members that match could be had: those that are not kept out, starts under way, and what providers can
-    /// start now, as if those that stop were gone.
+    /// Returns whether this number of matching members could be had: from those that are not kept out, starts under
+    /// way, and starts that providers can make now, as if stopping members were gone.
     fn could_fill(&self, pool: PoolId, filter: Option<&Filter>, members: u32, startable: impl FnOnce() -> u64) -> bool {
         let (of_pool, starts) = (self.members.in_pool(pool), u64::from(self.starts.in_pool(pool)));
         let lacking = u64::from(members).saturating_sub(starts);
@@ -45,7 +46,7 @@ impl State {
         found == lacking || found + startable() >= lacking
     }
 
-    /// Returns the number of members that providers can start now, as if those that stop were gone.
+    /// Returns the number of members that providers can start now, as if stopping members were gone.
     fn startable(&self, pool: PoolId) -> u64 {
         let taken = self.members.in_pool(pool).live() + u64::from(self.starts.in_pool(pool));
         let room = |id: AgentId| {

@@ -1,7 +1,7 @@
-//! Checks of requests against the rules of access, for services.
+//! Checks of requests against the access rules, for services.
 
-use super::{Denial, Holds, Need, Verb};
-use crate::contract::Context;
+use super::Context;
+use crate::access::{Denial, Holds, Need, Verb};
 use log::warn;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::text::visible;
@@ -10,24 +10,24 @@ use poolcounter_core::text::visible;
 const LOGGED_KEY: usize = 64;
 
 impl Context<'_> {
-    /// Returns true when there are rules: each request needs a [`Context::check`].
+    /// Returns true if there are rules: each request then needs a [`Context::check`].
     #[inline]
     pub fn has_rules(&self) -> bool {
         self.access.is_on()
     }
 
-    /// Returns what a connection holds, where some rule limits that.
+    /// Returns the usage of a connection if some rule limits it, else zero.
     pub fn holds_of(&self, holds: impl FnOnce() -> Holds) -> Holds {
         if self.access.counts_holds() { holds() } else { Holds::default() }
     }
 
-    /// Returns true when the rule of a connection includes a verb for each of these keys. Nothing is counted.
+    /// Returns true if the rule of a connection allows a verb for each of these keys. Counts nothing.
     pub fn includes(&self, conn: ConnId, verb: Verb, keys: &[&[u8]]) -> bool {
         self.access.includes(conn, self.called.id, verb, keys)
     }
 
-    /// Checks whether a connection may ask for something now, and logs a denial. Returns how many more locks its rule allows, without this
-    /// request.
+    /// Checks a request against the rule of its connection, and logs a denial. Returns the number of locks that the
+    /// rule allows before this request.
     ///
     /// # Errors
     ///

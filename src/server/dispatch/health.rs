@@ -1,6 +1,6 @@
 //! Conditions of the daemon itself: its one thread, its descriptors, refused connections, reloads, a drain.
 
-use super::dispatch::Dispatch;
+use super::Dispatch;
 use poolcounter_core::count::Count;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::{Peers, Traffic};
@@ -8,22 +8,22 @@ use poolcounter_service::health::{Board, Condition, ConditionInfo, Growth, Look,
 
 /// Title of the daemon's line.
 pub const TITLE: &str = "Daemon";
-/// Share of the descriptors, in percent, from which on they run out.
+/// Share of the descriptors, in percent, from which they are about to run out.
 const DESCRIPTORS: u64 = 80;
 
 static BUSY: ConditionInfo = ConditionInfo::critical(
     "busy",
-    "The daemon's one thread was busy for a larger share of the last minute than status.busy.",
+    "The daemon's thread was busy for a larger share of the last minute than status.busy.",
 );
 static OUT_OF_DESCRIPTORS: ConditionInfo = ConditionInfo::warning(
     "descriptors",
-    "Connections take more than 80 % of the descriptors that the process may have.",
+    "Connections use more than 80 % of the descriptors that the process may have.",
 );
 static TURNS_AWAY: ConditionInfo =
     ConditionInfo::warning("turns away", "Connections were refused, or could not be served, in the last minute.");
 static RELOAD_FAILED: ConditionInfo = ConditionInfo::warning(
     "reload failed",
-    "The last reload has not worked: the daemon runs with the settings or the program of before.",
+    "The last reload or upgrade failed: the daemon runs with its previous settings or program.",
 );
 static DRAINS: ConditionInfo =
     ConditionInfo::warning("drains", "New requests are refused, because an operator has begun a drain.");
@@ -31,18 +31,18 @@ static DRAINS: ConditionInfo =
 /// Conditions of the daemon itself.
 pub static CONDITIONS: &[&ConditionInfo] = &[&BUSY, &OUT_OF_DESCRIPTORS, &TURNS_AWAY, &RELOAD_FAILED, &DRAINS];
 
-/// Health of all services, and what is known for that of the daemon.
+/// Health of all services, and the state for that of the daemon.
 #[derive(Default)]
-pub(super) struct Health {
+pub(crate) struct Health {
     pub board: Board,
-    /// Microseconds of work, and connections that were refused.
+    /// Growth of the microseconds of work, and of the refused connections.
     minute: Growth<2>,
-    /// Time since which new requests are refused.
+    /// Time since which new requests are refused; None while they are accepted.
     pub refuses_since: Option<Time>,
 }
 
 impl Dispatch {
-    /// Looks at all services, if it is time for that.
+    /// Looks at the health of all services, if it is time for that.
     #[inline]
     pub fn look_if_due(&mut self, now: Time, peers: &dyn Peers) {
         if self.health.board.is_due(now) {
@@ -76,7 +76,7 @@ impl Dispatch {
         let ([busy, errors], within) = self.health.minute.growth(now, [busy, errors]);
         // Percent: a microsecond of work in a second is a millionth.
         let share = (rate(busy, within) / 1e4) as u64;
-        let mut note = |info, sentence: String| look.note(Condition::of_service(info, sentence));
+        let mut note = |info, sentence: String| look.note(Condition::of_service(info, "/daemon", sentence));
         if share > self.health.board.settings.busy && within >= Span::from_secs(30) {
             note(&BUSY, format!("busy {share} % of the time: start another daemon"));
         }
@@ -91,7 +91,7 @@ impl Dispatch {
         if let Some(reload) = self.loop_stats.reload.filter(|reload| !reload.has_worked) {
             note(
                 &RELOAD_FAILED,
-                format!("the reload {} ago has not worked: the log says why", in_words(now.since(reload.at))),
+                format!("the reload {} ago failed: the log has the reason", in_words(now.since(reload.at))),
             );
         }
         if let Some(since) = self.health.refuses_since {

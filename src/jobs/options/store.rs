@@ -1,0 +1,111 @@
+//! The place where jobs are kept, as the settings name it.
+
+#[cfg(feature = "postgres")]
+use crate::postgres::PostgresUrl;
+use poolcounter_service::options::{nearest, number};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The file where jobs are kept if no other is named.
+const FILE: &str = "jobs.db";
+/// Variable in which a supervisor names the directories in which a service keeps things.
+const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
+/// The longest name of a queue.
+const MOST_NAME: usize = 64;
+
+/// Place where jobs are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreKind {
+    /// Memory alone: jobs end with the process, but an upgrade keeps them.
+    Memory,
+    /// File of SQLite: this one, or `jobs.db` in the supervisor's directory if there is one, else in the working
+    /// directory.
+    Sqlite(Option<PathBuf>),
+    /// In a database of PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PostgresUrl>),
+}
+
+/// Work of a daemon while another has the jobs of a store that they share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standby {
+    /// It keeps a copy of the jobs, and takes over at once.
+    Warm,
+    /// It reads the jobs when it takes over.
+    Cold,
+}
+
+/// Limits of the changes that wait for a commit. Beyond them, connections that change more are not read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// Changes.
+    pub changes: usize,
+    /// Their bytes.
+    pub bytes: usize,
+}
+
+/// Returns the whole path of the file where jobs are kept.
+pub fn absolute(path: &Option<PathBuf>) -> PathBuf {
+    let path = path.clone().unwrap_or_else(|| match std::env::var_os(STATE_DIRECTORY) {
+        // The supervisor may name several directories; the first is used.
+        Some(directories) => {
+            let first = directories.as_encoded_bytes().split(|byte| *byte == b':').next().unwrap_or_default();
+            Path::new(OsStr::from_bytes(first)).join(FILE)
+        }
+        None => FILE.into(),
+    });
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// Reads the place.
+pub(super) fn store(text: &str) -> Result<StoreKind, String> {
+    match text.split_once(':') {
+        None if text == "memory" => Ok(StoreKind::Memory),
+        Some(("memory", "")) => Ok(StoreKind::Memory),
+        Some(("sqlite", "")) => Ok(StoreKind::Sqlite(None)),
+        Some(("sqlite", path)) => Ok(StoreKind::Sqlite(Some(path.into()))),
+        #[cfg(not(feature = "postgres"))]
+        Some(("postgres" | "postgresql", _)) => {
+            Err("sqlite:PATH or memory: this program is built without PostgreSQL".into())
+        }
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", url)) => Ok(StoreKind::Postgres(Box::new(PostgresUrl::parse(url)?))),
+        _ => {
+            let kind = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+            let instead = match nearest(&kind, ["sqlite", "postgres", "postgresql", "memory"]) {
+                _ if text.contains('/') && !text.contains(':') => format!("; use sqlite:{text}"),
+                Some("memory") => "; use memory".into(),
+                Some("sqlite") => "; use sqlite: or sqlite:PATH".into(),
+                Some(_) => "; use postgres:URL".into(),
+                None => String::new(),
+            };
+            Err(format!("sqlite:PATH, postgres:URL or memory{instead}"))
+        }
+    }
+}
+
+/// Reads the name of a queue.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte);
+    let is_name = text.len() <= MOST_NAME && text.bytes().all(is_plain);
+    is_name.then(|| text.into()).ok_or_else(|| format!("at most {MOST_NAME} letters, digits, -, ., _ and /"))
+}
+
+/// Reads the work of a standby.
+pub(super) fn standby(text: &str) -> Result<Standby, String> {
+    match text {
+        "warm" => Ok(Standby::Warm),
+        "cold" => Ok(Standby::Cold),
+        _ => Err("warm or cold".into()),
+    }
+}
+
+/// Reads the limits of the changes.
+pub(super) fn queue(text: &str) -> Result<Queue, String> {
+    let wrong = || "a number from 1 to 10000000, and perhaps a comma and megabytes from 1 to 100000".to_string();
+    let (changes, megabytes) = text.split_once(',').unwrap_or((text, "64"));
+    let changes = number(changes, 1..=10_000_000).map_err(|_| wrong())?;
+    let megabytes: usize = number(megabytes, 1..=100_000).map_err(|_| wrong())?;
+    Ok(Queue { changes, bytes: megabytes << 20 })
+}

@@ -1,0 +1,247 @@
+//! Following of the jobs by a standby: pages of the table until all are copied, and behind that the jobs that each new
+//! batch has changed.
+//!
+//! The copy is at least as new as the batch of its point: rows may be newer, and are read again with the batch that has
+//! changed them. The owner adds to the table `changed` in the transaction of each batch, with the number of the batch
+//! before. Where that chain does not lead from the point to the last batch, everything is copied anew. Batches that
+//! were visible are never lost while one run of the server lasts, so the copy counts for that run only.
+
+use super::copy::JobCopy;
+use super::load;
+use super::messages::Followed;
+use super::session::{SqlSession, Trouble, number_of};
+use super::statements as sql;
+use crate::store::batch::{Batch, Row};
+use futures_core::Stream;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+use tokio_postgres::Error;
+use tokio_postgres::types::ToSql;
+
+/// Number of jobs that are read at once, at first and at most.
+const FIRST_JOBS: usize = 16;
+const MOST_JOBS: usize = 2048;
+/// Times of a reading below which the next has more jobs, and above which it has fewer.
+const SHORT: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_millis(200);
+/// Pause after the database has refused to answer, or a standby has fallen behind.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+
+/// Copy of the jobs that follows the database.
+pub struct Following {
+    copy: JobCopy,
+    point: Option<Point>,
+    /// Greatest number of a job that was copied by pages.
+    copied_to: u64,
+    /// True once the pages have reached the last job.
+    is_whole: bool,
+    /// True once jobs are given to the loop.
+    is_given: bool,
+    /// Number of jobs that are read at once.
+    at_once: usize,
+    /// Number of bytes of jobs beyond which no more pages are copied.
+    most: usize,
+    rests_until: Option<Instant>,
+    fault: String,
+}
+
+/// State of the database at the last read; the copy is at least this new.
+#[derive(Clone, PartialEq, Eq)]
+struct Point {
+    batch: u64,
+    rewrites: i64,
+    /// Start of the server.
+    run: String,
+    queue: String,
+}
+
+impl Following {
+    /// Returns a copy of nothing, which grows to about `most` bytes.
+    pub fn new(most: usize) -> Following {
+        Following {
+            copy: JobCopy::default(),
+            point: None,
+            copied_to: 0,
+            is_whole: false,
+            is_given: false,
+            at_once: FIRST_JOBS,
+            most,
+            rests_until: None,
+            fault: String::new(),
+        }
+    }
+
+    /// Forgets all jobs.
+    pub fn forget(&mut self) {
+        let Following { at_once, most, rests_until, .. } = *self;
+        *self = Following { at_once, rests_until, fault: std::mem::take(&mut self.fault), ..Following::new(most) };
+    }
+
+    /// Forgets the copy if some of its jobs were given away.
+    pub fn forget_given(&mut self) {
+        if self.is_given {
+            self.forget();
+        }
+    }
+
+    /// Returns whether the database may be asked.
+    pub fn is_due(&self) -> bool {
+        self.rests_until.is_none_or(|until| Instant::now() >= until)
+    }
+
+    /// Makes the next readings smaller, because the last had no answer in time.
+    pub fn be_slower(&mut self) {
+        self.at_once = (self.at_once / 8).max(1);
+    }
+
+    /// Pauses, because the database refuses to answer for this reason.
+    pub fn rest(&mut self, why: &str) {
+        self.rests_until = Some(Instant::now() + REFUSED_PAUSE);
+        if self.fault != why {
+            log::warn!("the standby does not follow the jobs: {why}; a take-over would read them all");
+            self.fault = why.into();
+        }
+    }
+
+    /// Follows a few batches, or copies a page.
+    pub async fn step(&mut self, session: &SqlSession) -> Result<Followed, Trouble> {
+        let begun = Instant::now();
+        let last = self.look(session).await?;
+        let behind = self.catch_up(session, last).await?;
+        let has_room = self.copy.bytes() < self.most;
+        if behind == 0 && !self.is_whole && has_room {
+            self.copy_page(session).await?;
+        }
+        self.fault.clear();
+        let is_copied = self.is_whole || !has_room;
+        // The database has as much time for others.
+        let pause = (behind > 0 || !is_copied).then(|| begun.elapsed());
+        Ok(Followed { jobs: self.copy.len() as u64, behind, is_copied, pause })
+    }
+
+    /// Follows the batches up to the last, behind which no other comes, if all jobs between these numbers were copied.
+    pub async fn end(&mut self, session: &SqlSession, range: (u64, u64)) -> Result<(), Trouble> {
+        if self.is_given || self.point.is_none() {
+            self.forget();
+            return Ok(());
+        }
+        let last = self.look(session).await?;
+        while self.catch_up(session, last).await? > 0 {}
+        if self.is_whole && self.copy.range() != range {
+            log::error!("the copy of the jobs is not what the database has: all are read");
+            self.forget();
+        }
+        if self.copied_to > 0 {
+            log::info!("{} jobs were copied before the take-over", self.copy.len());
+        }
+        Ok(())
+    }
+
+    /// Moves the next jobs to a page. Returns the number up to which the page has all jobs, and true if the copy was
+    /// whole and is used up; None if nothing is copied.
+    pub fn give(&mut self, page: &mut Batch) -> Option<(u64, bool)> {
+        if self.copied_to == 0 {
+            return None;
+        }
+        self.is_given = true;
+        let given = self.copy.give(page);
+        let (to, is_whole) = (self.copied_to, self.is_whole);
+        if self.copy.len() > 0 {
+            return given.map(|last| (last, false));
+        }
+        self.forget();
+        Some((given.unwrap_or(to), is_whole))
+    }
+
+    /// Returns the last batch of the database. If the copy does not belong to this database, it begins anew.
+    async fn look(&mut self, session: &SqlSession) -> Result<u64, Trouble> {
+        let row = session.client.query_one(&session.prepared(sql::POINT).await?, &[]).await?;
+        let batch = number_of(row.try_get(0)?, "batch of the owner")?;
+        let now = Point { batch, rewrites: row.try_get(1)?, run: row.try_get(2)?, queue: row.try_get(3)? };
+        let is_same = self.point.as_ref().is_some_and(|point| Point { batch, ..point.clone() } == now);
+        if !is_same || self.point.as_ref().is_some_and(|point| point.batch > batch) {
+            self.forget();
+            self.point = Some(now);
+        }
+        Ok(batch)
+    }
+
+    /// Reads again what some of the batches up to this one have changed, and returns the number of those left.
+    async fn catch_up(&mut self, session: &SqlSession, last: u64) -> Result<u64, Trouble> {
+        let Some(mut at) = self.point.as_ref().map(|point| point.batch).filter(|at| *at < last) else { return Ok(0) };
+        let params: [&(dyn ToSql + Sync); 2] = [&at.cast_signed(), &last.cast_signed()];
+        let rows = session.client.query(&session.prepared(sql::CHANGES).await?, &params).await?;
+        let mut changed: Vec<i64> = Vec::new();
+        for row in &rows {
+            if number_of(row.try_get(1)?, "batch before a change")? != at {
+                break;
+            }
+            at = number_of(row.try_get(0)?, "batch of a change")?;
+            let ids: Vec<i64> = row.try_get(2)?;
+            // Pages have all that comes behind.
+            changed.extend(ids.into_iter().filter(|id| self.is_whole || id.cast_unsigned() <= self.copied_to));
+            if changed.len() >= MOST_JOBS {
+                break;
+            }
+        }
+        let Some(point) = self.point.as_mut().filter(|point| point.batch < at) else {
+            // The chain does not lead on. It may break again soon, as where an owner of an earlier version notes
+            // nothing.
+            let point = self.point.take();
+            self.forget();
+            self.rests_until = Some(Instant::now() + REFUSED_PAUSE);
+            self.point = point.map(|point| Point { batch: last, ..point });
+            return Ok(0);
+        };
+        let mut reached = point.clone();
+        reached.batch = at;
+        changed.sort_unstable();
+        changed.dedup();
+        let mut left = &changed[..];
+        while !left.is_empty() {
+            let (some, rest) = left.split_at(self.at_once.min(left.len()));
+            let read = self.read(session, sql::THESE_JOBS, &[&some]).await?;
+            some.iter().for_each(|id| self.copy.remove(id.cast_unsigned()));
+            self.copy.add(read);
+            left = rest;
+        }
+        self.point = Some(reached);
+        Ok(last - at)
+    }
+
+    async fn copy_page(&mut self, session: &SqlSession) -> Result<(), Trouble> {
+        let many = self.at_once;
+        // Lossless: it is a few thousand.
+        let params: [&(dyn ToSql + Sync); 2] = [&self.copied_to.cast_signed(), &(many as i64)];
+        let page = self.read(session, sql::NEXT_JOBS, &params).await?;
+        self.is_whole = page.rows.len() < many;
+        let last =
+            page.rows.iter().rev().find_map(|row| if let Row::Put(job, _) = row { Some(job.id.0) } else { None });
+        self.copied_to = self.copied_to.max(last.unwrap_or(1));
+        self.copy.add(page);
+        Ok(())
+    }
+
+    /// Reads jobs, and adapts the number for the next time.
+    async fn read(
+        &mut self,
+        session: &SqlSession,
+        statement: &'static str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Batch, Error> {
+        let (begun, mut page) = (Instant::now(), Batch::default());
+        let statement = session.prepared(statement).await?;
+        let mut rows = pin!(session.client.query_raw(&statement, params.iter().copied()).await?);
+        while let Some(row) = poll_fn(|context| rows.as_mut().poll_next(context)).await.transpose()? {
+            load::add_job(&mut page, &row)?;
+        }
+        let is_full = page.rows.len() * 2 > self.at_once;
+        match begun.elapsed() {
+            took if took < SHORT && is_full => self.at_once = (self.at_once * 2).min(MOST_JOBS),
+            took if took > LONG => self.at_once = (self.at_once / 2).max(1),
+            _ => {}
+        }
+        Ok(page)
+    }
+}

@@ -1,0 +1,86 @@
+//! Return of free pages to the file system, in moments without a batch: step by step, or by writing everything anew if
+//! the file is one that an earlier version has made, and little is left in it.
+
+use super::copy::free_bytes;
+use super::schema::pragma;
+use super::statements::Statements;
+use super::worker::{HeldFile, Stop, Worker};
+use rusqlite::Connection;
+
+/// Number of pages below which a file is left as it is: 4 MiB.
+const LEAST_PAGES: i64 = 1024;
+/// Number of pages by which the file shrinks in a step: 1 MiB, as much as a checkpoint writes.
+const PAGES_AT_A_TIME: i64 = 256;
+/// Number of free pages above which a step is shorter, because each page is searched for among them: 256 MiB.
+const MANY_FREE_PAGES: i64 = 1 << 16;
+/// Number of used pages up to which a file that cannot shrink is written anew, while commits wait: 4 MiB.
+const FEW_USED_PAGES: i64 = 1024;
+
+/// Pages of a file.
+struct PageCounts {
+    all: i64,
+    free: i64,
+    size: i64,
+}
+
+impl PageCounts {
+    fn of(connection: &Connection) -> rusqlite::Result<PageCounts> {
+        let count = |name| pragma(connection, name);
+        Ok(PageCounts { all: count("page_count")?, free: count("freelist_count")?, size: count("page_size")? })
+    }
+
+    /// Returns whether more than half of the file is free.
+    fn is_sparse(&self) -> bool {
+        self.all > LEAST_PAGES && self.free > self.all / 2
+    }
+}
+
+impl Worker {
+    /// Returns whether the file is to be shrunk.
+    pub(super) fn is_sparse(&self, connection: &Connection) -> bool {
+        PageCounts::of(connection).is_ok_and(|pages| pages.is_sparse())
+    }
+
+    /// Shrinks the file by a step if more than half of it is free, and returns whether another step may follow.
+    pub(super) fn shrink(
+        &mut self,
+        connection: &Connection,
+        statements: &mut Statements<'_>,
+        held: &mut HeldFile,
+    ) -> Result<bool, Stop> {
+        self.look_before(held)?;
+        let Ok(pages) = PageCounts::of(connection) else { return Ok(false) };
+        if !pages.is_sparse() {
+            return Ok(false);
+        }
+        // Other faults come up with the next commit.
+        if !pragma(connection, "auto_vacuum").is_ok_and(|mode| mode == INCREMENTAL) {
+            return if self.can_be_written_anew(&pages) { Err(Stop::Sparse) } else { Ok(false) };
+        }
+        let most = PAGES_AT_A_TIME * MANY_FREE_PAGES / pages.free.max(MANY_FREE_PAGES);
+        let shrunk = shrink_by(connection, most.max(1));
+        self.look_after(held)?;
+        if shrunk.is_ok() {
+            self.checkpoint(statements, held)?;
+        }
+        Ok(shrunk.is_ok() && statements.log_pages() == 0)
+    }
+
+    /// Returns whether so little is left that writing it anew takes no time, and there is more than enough room for that.
+    fn can_be_written_anew(&self, PageCounts { all, free, size }: &PageCounts) -> bool {
+        let used = all - free;
+        let room = free_bytes(&self.place.path).unwrap_or(0);
+        used <= FEW_USED_PAGES && room >= (2 * used * size).cast_unsigned()
+    }
+}
+
+/// Value of SQLite for files that shrink on demand.
+const INCREMENTAL: i64 = 2;
+
+/// Moves at most this number of free pages to the end of the file, and cuts them off with the next checkpoint.
+fn shrink_by(connection: &Connection, pages: i64) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Expiry of buried jobs. If buried jobs do not expire, nothing is kept here.
+
+use super::background::{COST, Task};
+use super::job::{JobId, JobKey, micros};
+use super::{State, Step, Timer};
+use crate::stats::Jobs as Stat;
+use poolcounter_core::time::{Span, Time};
+use poolcounter_core::wheel::Timers;
+use std::collections::BTreeSet;
+
+/// Buried jobs by the times of their burials, which are those of [`Job::buried_at`](super::job::Job::buried_at).
+pub(super) type Burials = BTreeSet<(i64, JobId)>;
+
+impl State {
+    /// Returns how many jobs have expired.
+    pub fn expired(&self) -> u64 {
+        self.figures.of(Stat::Expired)
+    }
+
+    /// Notes that a job is buried.
+    pub(super) fn note_burial(&mut self, key: JobKey, timers: &mut Timers<'_, Timer>) {
+        if self.bounds.bury_ttl != Span::FOREVER {
+            self.burials.insert((self.jobs[key].buried_at(), self.jobs[key].id));
+            self.arm_expiry(timers);
+        }
+    }
+
+    /// Notes that a job is not buried any more.
+    pub(super) fn forget_burial(&mut self, key: JobKey, timers: &mut Timers<'_, Timer>) {
+        if self.burials.remove(&(self.jobs[key].buried_at(), self.jobs[key].id)) {
+            self.arm_expiry(timers);
+        }
+    }
+
+    /// Deletes expired buried jobs, within the slice; with `may_wait`, none while too much waits for a commit.
+    pub(super) fn expire_buried(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
+        while let Some((at, id)) = self.burials.first().copied()
+            && self.expires_at(at) <= step.now
+        {
+            if may_wait && self.is_backed_up() || !step.timers.spend(COST) {
+                return self.go_on(Task::Expire, step);
+            }
+            let key = self.jobs.find(id).expect("only jobs that there are are buried");
+            self.figures.count(Stat::Expired);
+            self.delete_job(key, step.now, step.timers);
+        }
+        self.arm_expiry(step.timers);
+    }
+
+    fn expires_at(&self, buried_at: i64) -> Time {
+        let ttl = micros(Time::START + self.bounds.bury_ttl);
+        Time::from_micros(u64::try_from(buried_at.saturating_add(ttl)).unwrap_or(0))
+    }
+
+    fn arm_expiry(&mut self, timers: &mut Timers<'_, Timer>) {
+        let next = self.burials.first().map(|(at, _)| self.expires_at(*at));
+        self.background.expire_at(next, timers);
+    }
+}

@@ -1,0 +1,214 @@
+//! Page of one pool: its members, and the takes that wait for them.
+
+use super::Members;
+use super::report::{HISTORY, STANDING, history_of, name_of, series_of, standing_of};
+use super::state::{MemberRow, WaiterOrder, WaiterRow};
+use super::wire::write_filter;
+use poolcounter_core::text::{title_of, unescaped};
+use poolcounter_core::time::{Span, Time};
+use poolcounter_protocol::members::wire::replies::write_attributes;
+use poolcounter_service::contract::Peers;
+use poolcounter_service::health::quoted;
+use poolcounter_service::report::{Cell, Column, ColumnUnit, Emphasis, Report, Table, TableInfo, View};
+
+/// Number of members of one pool on its page.
+const MOST_MEMBERS: usize = 200;
+/// Number of takes that wait on the page of a pool.
+const MOST_WAITERS: usize = 100;
+
+static MEMBERS: TableInfo = TableInfo {
+    name: "members",
+    title: "Members",
+    help: "",
+    empty: "The pool has no member.",
+    is_of_kinds: false,
+    columns: &[
+        Column { name: "name", title: "member", unit: ColumnUnit::Name, help: "Its name.", ..Column::BLANK },
+        Column { name: "state", title: "state", unit: ColumnUnit::Text, help: "State of the member.", ..Column::BLANK },
+        Column {
+            name: "holder",
+            title: "holder",
+            unit: ColumnUnit::Text,
+            help: "Name or address of the holder.",
+            ..Column::BLANK
+        },
+        Column {
+            name: "held",
+            title: "held for",
+            unit: ColumnUnit::Age,
+            help: "Time for which its holder has had it.",
+            ..Column::BLANK
+        },
+        Column {
+            name: "long",
+            title: "over warn_hold",
+            unit: ColumnUnit::Age,
+            help: "Time for which it is held beyond the pool's warn_hold.",
+            emphasis: Emphasis::Alarm,
+            ..Column::BLANK
+        },
+        Column {
+            name: "out",
+            title: "kept out for",
+            unit: ColumnUnit::Age,
+            help: "Time for which it is kept out: in quarantine, held back by an operator, or orphaned.",
+            emphasis: Emphasis::Alarm,
+            ..Column::BLANK
+        },
+        Column {
+            name: "why",
+            title: "why",
+            unit: ColumnUnit::Name,
+            help: "Reason why it is kept out.",
+            ..Column::BLANK
+        },
+        Column { name: "by", title: "by", unit: ColumnUnit::Name, help: "Peer that caused it.", ..Column::BLANK },
+        Column {
+            name: "age",
+            title: "age",
+            unit: ColumnUnit::Age,
+            help: "Time since it was started or added.",
+            ..Column::BLANK
+        },
+        Column {
+            name: "idle",
+            title: "idle",
+            unit: ColumnUnit::Age,
+            help: "Time since it was last in use.",
+            ..Column::BLANK
+        },
+        Column { name: "uses", title: "uses", unit: ColumnUnit::Level, help: "Number of its leases.", ..Column::BLANK },
+        Column {
+            name: "attributes",
+            title: "attributes",
+            unit: ColumnUnit::Name,
+            help: "Its attributes, which takes can ask for.",
+            ..Column::BLANK
+        },
+        Column { name: "lease", title: "lease", unit: ColumnUnit::Text, help: "Number of its lease.", ..Column::BLANK },
+    ],
+};
+
+static WAITERS: TableInfo = TableInfo {
+    name: "waiters",
+    title: "Waiting takes",
+    help: "In the order in which they are served.",
+    empty: "No waiting takes.",
+    is_of_kinds: false,
+    columns: &[
+        Column { name: "place", title: "place", unit: ColumnUnit::Level, help: "Its place.", ..Column::BLANK },
+        Column { name: "who", title: "who", unit: ColumnUnit::Text, help: "Name or address.", ..Column::BLANK },
+        Column {
+            name: "waited",
+            title: "for",
+            unit: ColumnUnit::Age,
+            help: "Time for which it has waited.",
+            emphasis: Emphasis::Caution,
+            ..Column::BLANK
+        },
+        Column {
+            name: "wants",
+            title: "wants",
+            unit: ColumnUnit::Name,
+            help: "Attributes of the members that it can use, or the only member.",
+            ..Column::BLANK
+        },
+        Column {
+            name: "count",
+            title: "members",
+            unit: ColumnUnit::Level,
+            help: "Number of members that it wants.",
+            ..Column::BLANK
+        },
+        Column { name: "pri", title: "priority", unit: ColumnUnit::Level, help: "Its priority.", ..Column::BLANK },
+    ],
+};
+
+impl Members {
+    /// Returns the page of one pool, `pool/NAME`, with the name as it is shown elsewhere.
+    pub(super) fn view_of(&self, path: &[u8], now: Time, peers: &dyn Peers) -> Option<View> {
+        let name = path.strip_prefix(b"pool/")?;
+        let name = str::from_utf8(name).map_or_else(|_| name.to_vec(), unescaped);
+        let pool = self.state.report_of_name(&name).ok()?;
+        let members = self.state.members_after(&name, None, now, |conn| peers.peer(conn)).ok()?;
+        let members: Vec<MemberRow<'_>> = members.take(MOST_MEMBERS).collect();
+        let note = (members.len() == MOST_MEMBERS).then(|| format!("Only the first {MOST_MEMBERS} by name are shown."));
+        let rows = members.iter().map(|row| row_of_member(row, pool.warn_hold)).collect();
+        let tables = vec![
+            Table { info: &STANDING, rows: vec![standing_of(&pool)], note: None },
+            Table { info: &MEMBERS, rows, note },
+            self.waiters_of(&name, now, peers)?,
+            Table { info: &HISTORY, rows: vec![history_of(&pool)], note: None },
+        ];
+        let title = title_of("Pool", &name);
+        let (commands, series) = (commands_for(&name, &members), series_of(&pool).into());
+        Some(View { title, report: Report { tables, series, ..Report::default() }, commands, ..View::default() })
+    }
+
+    /// Returns the takes that wait for members of a pool.
+    fn waiters_of(&self, name: &[u8], now: Time, peers: &dyn Peers) -> Option<Table> {
+        let mut order = WaiterOrder::default();
+        let is_all = self.state.collect_waiters(name, None, &mut order, now).ok()?;
+        let next = || self.state.next_waiter(&mut order, now, |conn| peers.peer(conn));
+        let waiters: Vec<WaiterRow<'_>> =
+            std::iter::from_fn(next).flatten().map(|(_, row)| row).take(MOST_WAITERS).collect();
+        let note = match (is_all, waiters.len()) {
+            (false, _) => Some("There are more connections than are searched.".into()),
+            (true, MOST_WAITERS) => Some(format!("Only the first {MOST_WAITERS} are shown.")),
+            (true, _) => None,
+        };
+        let rows = (1..).zip(&waiters).map(|(place, row)| row_of_waiter(place, row)).collect();
+        Some(Table { info: &WAITERS, rows, note })
+    }
+}
+
+/// Returns the commands that help with a pool and the members of it that are kept out or held for long.
+fn commands_for(pool: &[u8], members: &[MemberRow<'_>]) -> Vec<String> {
+    let Some(name) = quoted(pool) else { return Vec::new() };
+    let is_out = |row: &&MemberRow<'_>, state: &str| row.kept_out.is_some() && row.state == state;
+    let of_member = |word: &str, option: &str, member: Option<&MemberRow<'_>>| {
+        member.and_then(|row| quoted(row.name)).map(|member| format!("members {word} {name} {option}{member}"))
+    };
+    let quarantined = members.iter().filter(|row| is_out(row, "quarantined")).count();
+    let repair = match quarantined {
+        0 => None,
+        1 => of_member("repair", "", members.iter().find(|row| is_out(row, "quarantined"))),
+        _ => Some(format!("members repair {name} --all")),
+    };
+    let free = of_member("free", "", members.iter().find(|row| is_out(row, "held")));
+    let longest = members.iter().filter(|row| row.is_long).max_by_key(|row| row.held.map(|(span, _)| span));
+    let take_back = of_member("takeback", "--member ", longest);
+    let looks = [Some(format!("members {name}")), Some(format!("members {name} --waiting"))];
+    [repair, free, take_back].into_iter().chain(looks).flatten().collect()
+}
+
+fn row_of_member(row: &MemberRow<'_>, warn_hold: Span) -> Vec<Cell> {
+    let holder = if row.holder == "-" { Cell::Nothing } else { Cell::Text(row.holder.clone()) };
+    let held = row.held.map_or(Cell::Nothing, |(span, _)| Cell::Time(span));
+    let lease = row.held.map_or(Cell::Nothing, |(_, lease)| Cell::Text(lease.to_string()));
+    let long = row.held.filter(|_| row.is_long);
+    let long = long.map_or(Cell::Nothing, |(span, _)| {
+        Cell::Time(Span::from_micros(span.as_micros().saturating_sub(warn_hold.as_micros())))
+    });
+    let text = |bytes: &[u8]| if bytes.is_empty() { Cell::Nothing } else { name_of(bytes) };
+    let [out, why, by] = row.kept_out.map_or([Cell::Nothing, Cell::Nothing, Cell::Nothing], |out| {
+        [Cell::Time(out.since), text(out.why), text(out.by)]
+    });
+    let [age, idle] = [row.age, row.idle].map(Cell::Time);
+    let uses = Cell::Number(row.uses.into());
+    let mut words = Vec::new();
+    row.attributes.into_iter().for_each(|attributes| write_attributes(&mut words, attributes));
+    let attributes = text(words.trim_ascii());
+    let state = Cell::Text(row.state.into());
+    vec![name_of(row.name), state, holder, held, long, out, why, by, age, idle, uses, attributes, lease]
+}
+
+fn row_of_waiter(place: u64, row: &WaiterRow<'_>) -> Vec<Cell> {
+    let wants = row.filter.map_or(Cell::Nothing, |filter| {
+        let mut words = Vec::new();
+        write_filter(&mut words, filter);
+        name_of(words.trim_ascii())
+    });
+    let [place, count, pri] = [place, row.count.into(), row.priority.into()].map(Cell::Number);
+    vec![place, Cell::Text(row.who.clone()), Cell::Time(row.waited), wants, count, pri]
+}

@@ -1,0 +1,31 @@
+//! End of all connections: what their services have begun is finished, and its replies are sent.
+
+use super::Connections;
+use crate::connection::Stream;
+use poolcounter_core::time::Time;
+
+impl<S: Stream> Connections<S> {
+    /// Makes the services finish what they have begun: [`finish`](poolcounter_service::contract::Lifecycle::finish).
+    pub fn finish(&mut self, now: Time) {
+        for id in self.dispatch.services.ids() {
+            self.dispatch.call(id, now, &self.slab, |service, context| service.finish(context));
+        }
+        self.commit(now);
+        self.resume(now);
+    }
+
+    /// Returns whether the services have finished that.
+    pub fn has_finished(&self) -> bool {
+        self.dispatch.services.is_finished()
+    }
+
+    /// Writes once to each connection with output.
+    pub fn send_all(&mut self, now: Time) {
+        for _ in 0..=self.slab.len() {
+            if !self.dispatch.output.is_dirty() {
+                return;
+            }
+            self.flush(now);
+        }
+    }
+}

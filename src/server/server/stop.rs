@@ -1,0 +1,36 @@
+//! Stop of the server: commits that are under way are awaited, and answered, before all connections are closed.
+
+use super::Server;
+use crate::sd_notify::DaemonState;
+use poolcounter_core::time::{Span, Time};
+
+/// Longest time for which commits are awaited.
+const FINISH_TIME: Span = Span::from_secs(5);
+
+impl Server {
+    /// Begins the stop once it is asked for. Returns true when it may end: the services have finished what they have
+    /// begun, or that takes too long.
+    pub(super) fn may_stop(&mut self) -> bool {
+        let is_signalled = self.is_signalled && self.take_signals();
+        self.is_stopping |= is_signalled || self.waker.is_stop_asked() || self.connections.may_end();
+        if !self.is_stopping {
+            return false;
+        }
+        let now = self.clock.now();
+        let deadline = self.stop_deadline.unwrap_or_else(|| self.begin_stop(now));
+        let is_over = self.connections.has_finished() || now >= deadline;
+        if is_over {
+            self.connections.send_all(now);
+        }
+        is_over
+    }
+
+    /// Begins the stop, which ends an upgrade, and returns its deadline.
+    fn begin_stop(&mut self, now: Time) -> Time {
+        self.notify_supervisor(DaemonState::Stopping);
+        let upgrade = self.upgrade.rehearsal.take().or(self.upgrade.accepted.take());
+        upgrade.into_iter().for_each(|(mut rehearsal, _)| rehearsal.end());
+        self.connections.finish(now);
+        *self.stop_deadline.insert(now + FINISH_TIME)
+    }
+}

@@ -1,0 +1,104 @@
+//! Puts for which the store has no room: they are refused at once, and their jobs are never there.
+
+use crate::jobs_store::Stage;
+use poolcounter_core::time::Span;
+use poolcounter_jobs::JobsSettings;
+use poolcounter_jobs::options::Queue;
+
+impl Stage {
+    /// Leaves no room for the batch under way, and notifies the service.
+    fn roll_back(&mut self) {
+        assert!(self.store.roll_back(), "nothing is under way");
+        self.world.settle();
+    }
+}
+
+#[test]
+fn puts_without_room_are_refused_at_once_and_other_changes_wait() {
+    let mut stage = Stage::new();
+    let [one, other, late] = [stage.connect(), stage.connect(), stage.connect()];
+    stage.ask(one, "put 0 0 9 1|a|");
+    stage.send(one, "put-job 0 0 9 1 key=k|b|delete 1|put 0 0 9 1|c|");
+    stage.send(other, "put-job 0 0 9 1 key=k|d|");
+    // In the batch after it.
+    stage.send(late, "put-job 0 9 9 1 key=l|e|");
+    assert_eq!([one, other, late].map(|client| stage.heard(client)), ["", "", ""]);
+    stage.roll_back();
+    let refused = "OUT_OF_MEMORY|";
+    assert_eq!([one, other, late].map(|client| stage.heard(client)), [refused, refused, refused]);
+    // The third reply of the first client waits behind its second.
+    stage.send(late, "peek 3|kick 9|put 0 0 9 1|f|reserve-with-timeout 0|stats-job 5|");
+    assert_eq!(stage.heard(late), "NOT_FOUND|KICKED 0|OUT_OF_MEMORY|TIMED_OUT|NOT_FOUND|");
+    stage.roll_back();
+    stage.commit_all();
+    assert_eq!(stage.heard(one), "DELETED|OUT_OF_MEMORY|");
+    let ids = "INSERTED 5|INSERTED 6|DUPLICATE 6|";
+    assert_eq!(stage.ask(one, "put-job 0 0 9 1 key=k|g|put-job 0 0 9 1 key=l|h|put-job 0 0 9 1 key=l|i|"), ids);
+    let stored: Vec<String> = stage.store.batches().concat();
+    let of_jobs: Vec<&str> = stored.iter().map(|row| &**row).filter(|row| !row.starts_with("next")).collect();
+    assert_eq!(of_jobs, ["put 1 a", "delete 1", "put 5 g", "put 6 h"]);
+}
+
+/// One reply answers all jobs of a put-many, also those that are refused for other reasons.
+#[test]
+fn a_put_many_without_room_is_refused_once() {
+    let mut stage = Stage::new();
+    let [one, other] = [stage.connect(), stage.connect()];
+    stage.ask(one, "put-job 0 0 9 1 key=old|a|");
+    stage.send(one, "put-job 0 0 9 1 key=new|b|");
+    let many = "put-many 4|put-job 0 0 9 1 key=old|c|put 0 0 9 1|d|put 0 0 9 70000|";
+    stage.send(one, &[many, &"x".repeat(70_000), "|put-job 0 0 9 1 key=new|e|list-tube-used|"].concat());
+    stage.send(
+        other,
+        "put-many 2|put-job 0 0 9 1 key=old|f|put-job 0 0 9 1 key=new|g|put-many 1|put-job 0 0 9 1 key=old|h|",
+    );
+    assert_eq!([one, other].map(|client| stage.heard(client)), ["", ""]);
+    stage.roll_back();
+    assert_eq!(stage.heard(one), "OUT_OF_MEMORY|OUT_OF_MEMORY|USING default|");
+    assert_eq!(stage.heard(other), "OUT_OF_MEMORY|DUPLICATE 1|");
+    stage.commit_all();
+    let told =
+        stage.ask(other, "put-many 3|put-job 0 0 9 1 key=old|i|put-job 0 0 9 1 key=new|j|put-job 0 0 9 1 key=new|k|");
+    assert_eq!(told, "DUPLICATE 1|INSERTED 4|DUPLICATE 4|");
+}
+
+/// The jobs are removed in slices, by the meter of each step.
+#[test]
+fn very_many_puts_are_taken_back_in_slices() {
+    let queue = Queue { changes: 65_536, bytes: usize::MAX };
+    let mut stage = Stage::with(JobsSettings { store_timeout: Span::FOREVER, queue, ..JobsSettings::default() });
+    let producers: Vec<usize> = (0..60).map(|_| stage.connect()).collect();
+    let puts = (0..1000).map(|n| format!("put-job 0 0 9 1 key=k{n} group=g\r\nx\r\n"));
+    let many = format!("put-many 1000\r\n{}", puts.collect::<String>());
+    for (number, producer) in producers.iter().enumerate() {
+        stage.world.send(*producer, format!("use t{number}\r\n{many}").as_bytes());
+    }
+    (0..1000).for_each(|_| stage.world.tick_unchecked());
+    assert!(stage.store.roll_back());
+    (0..1000).for_each(|_| stage.world.tick_unchecked());
+    for (number, producer) in producers.iter().enumerate() {
+        assert_eq!(stage.heard(*producer), format!("USING t{number}|OUT_OF_MEMORY|"));
+    }
+    stage.world.settle();
+    while stage.store.commit_one() {
+        stage.world.settle();
+    }
+    assert_eq!(stage.ask(producers[0], "peek 1|put-job 0 0 9 1 key=k1|x|"), "NOT_FOUND|INSERTED 60001|");
+    assert!(stage.store.batches().concat().iter().all(|row| !row.starts_with("put ") || row.starts_with("put 60001")));
+}
+
+/// A copy is not waited for while the store fails, whether it was asked for before or then.
+#[test]
+fn a_copy_is_given_up_while_the_store_fails() {
+    let mut stage = Stage::with(JobsSettings::default());
+    let [one, producer] = [stage.connect(), stage.connect()];
+    stage.send(one, "store-copy copy.db|list-tube-used|");
+    stage.send(producer, "put 0 0 9 1|a|");
+    assert_eq!(stage.heard(one), "");
+    stage.roll_back();
+    assert_eq!(stage.heard(one), "INTERNAL_ERROR|USING default|");
+    let mut stage = Stage::with(JobsSettings::default());
+    let client = stage.connect();
+    stage.store.fail(true);
+    assert_eq!(stage.ask(client, "store-copy copy.db|"), "INTERNAL_ERROR|");
+}

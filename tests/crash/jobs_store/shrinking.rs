@@ -1,0 +1,114 @@
+//! Free pages of the file: they are given back to the file system while batches are committed, and no crash meanwhile
+//! loses anything.
+
+use crate::jobs_crash::disk::FaultyDisk;
+use crate::jobs_crash::vfs;
+use crate::jobs_store::kept::{Change, EPOCH, Kept, commit, load, verdict_within};
+use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
+use poolcounter_jobs::store::{Store, Verdict};
+use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::scratch::Scratch;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Body of a job, of which two fill a page.
+const BODY: [u8; 2000] = [b'b'; 2000];
+/// Time in which 100 MB are given back.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn bytes(path: &Path) -> u64 {
+    fs::metadata(path).expect("it is there").len()
+}
+
+fn store_at(path: PathBuf, vfs: Option<&str>) -> Sqlite {
+    Sqlite::new(DatabaseFile { path, vfs: vfs.map(String::from) })
+}
+
+/// Puts jobs, and deletes all but each tenth and the last `last`.
+fn fill_and_clear(store: &mut Sqlite, kept: &mut Kept, jobs: u64, last: u64) {
+    let first = kept.batch + 1;
+    (1..=jobs).for_each(|id| kept.add(store, Change::Put(id, BODY.to_vec())));
+    commit(store, kept, first);
+    (1..=jobs - last).filter(|id| id % 10 > 0).for_each(|id| kept.add(store, Change::Delete(id)));
+    commit(store, kept, first + 1);
+}
+
+#[test]
+fn space_is_given_back_between_batches() {
+    let scratch = Scratch::new();
+    let path = scratch.file("jobs.db");
+    let mut store = store_at(path.clone(), None);
+    let mut kept = load(&mut store, EPOCH).expect("is new");
+    fill_and_clear(&mut store, &mut kept, 20_000, 500);
+    let begun = Instant::now();
+    let mut longest = Duration::ZERO;
+    while bytes(&path) > 24 << 20 {
+        assert!(begun.elapsed() < PATIENCE, "{} bytes are left", bytes(&path));
+        let asked = Instant::now();
+        let (id, batch) = (100_000 + kept.batch, kept.batch + 1);
+        kept.add(&mut store, Change::Put(id, b"new".to_vec()));
+        commit(&mut store, &mut kept, batch);
+        longest = longest.max(asked.elapsed());
+        assert_eq!(verdict_within(&mut store, Duration::from_millis(20)), None);
+    }
+    println!("{} bytes after {:?}, with commits of {longest:?} at most", bytes(&path), begun.elapsed());
+    drop(store);
+    assert_eq!(load(&mut store_at(path, None), EPOCH), Ok(kept));
+}
+
+/// A file that an earlier version has made cannot shrink. It is written anew once little is left in it.
+#[test]
+fn file_that_cannot_shrink_is_written_anew() {
+    let scratch = Scratch::new();
+    let path = scratch.file("jobs.db");
+    let mut store = store_at(path.clone(), None);
+    let mut kept = load(&mut store, EPOCH).expect("is new");
+    fill_and_clear(&mut store, &mut kept, 5000, 3000);
+    drop(store);
+    let file = rusqlite::Connection::open(&path).expect("is a file of SQLite");
+    file.execute_batch("PRAGMA auto_vacuum = NONE; VACUUM").expect("can be rewritten");
+    drop(file);
+    let mut store = store_at(path.clone(), None);
+    kept = load(&mut store, EPOCH).expect("is readable");
+    (2001..=5000).for_each(|id| kept.add(&mut store, Change::Delete(id)));
+    let batch = kept.batch + 1;
+    commit(&mut store, &mut kept, batch);
+    assert_eq!(verdict_within(&mut store, PATIENCE), Some(Verdict::Rewrite));
+    assert!(!store.is_failing() && store.is_busy());
+    (1..=200).for_each(|n| kept.add(&mut store, Change::Put(n * 10, BODY.to_vec())));
+    store.add_slice(true);
+    let begun = Instant::now();
+    while store.is_busy() {
+        assert_eq!(verdict_within(&mut store, Duration::from_millis(1)), None);
+        assert!(begun.elapsed() < PATIENCE, "it is busy for ever");
+    }
+    assert!(bytes(&path) < 1 << 20, "{} bytes are left", bytes(&path));
+    kept.add(&mut store, Change::Delete(10));
+    commit(&mut store, &mut kept, batch + 1);
+    drop(store);
+    assert_eq!(load(&mut store_at(path, None), EPOCH), Ok(kept));
+}
+
+#[test]
+fn no_crash_while_a_file_shrinks_loses_anything() {
+    let disk = FaultyDisk::new(setting("SIM_SEED", 1));
+    vfs::register("shrinks", &disk);
+    for seed in 1..=setting("SIM_SEEDS", 8) {
+        let (scratch, mut random) = (Scratch::new(), Random::new(seed));
+        let path = scratch.file("jobs.db");
+        let mut store = store_at(path.clone(), Some("shrinks"));
+        let mut kept = load(&mut store, EPOCH).expect("is new");
+        fill_and_clear(&mut store, &mut kept, 3000, 100);
+        disk.cut_after(random.below(2500));
+        let begun = Instant::now();
+        while disk.is_on() && begun.elapsed() < Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        disk.cut();
+        drop(store);
+        disk.power_on();
+        let mut store = store_at(path, Some("shrinks"));
+        assert_eq!(load(&mut store, EPOCH), Ok(kept), "SIM_SEED={seed}");
+    }
+}
