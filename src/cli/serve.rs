@@ -31,6 +31,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         go_on(handover?, given)?;
         return Ok(ExitCode::SUCCESS);
     }
+    net::Signals::hold_requests();
     let settings = DaemonSettings::of(given)?;
     if settings.is_check {
         return Ok(ExitCode::SUCCESS);

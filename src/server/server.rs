@@ -284,8 +284,6 @@ impl Server {
             self.connections.drain(self.clock.now());
         }
         if upgrade_asked && !stop_asked && !self.is_stopping {
-            // It is noted as failed now; after a success, the successor notes that.
-            self.note_reload(false);
             self.begin_upgrade();
         }
         stop_asked

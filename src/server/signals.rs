@@ -60,6 +60,15 @@ impl Signals {
         }
     }
 
+    /// Blocks those of them that do not ask for the end, until [`Signals::listen`]: early in a start their default
+    /// action would end the process.
+    pub fn hold_requests() {
+        let requests: SigSet = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2].into_iter().collect();
+        if let Err(error) = requests.thread_block() {
+            log::warn!("cannot block signals: {error}");
+        }
+    }
+
     /// Unblocks these signals.
     pub fn release() {
         if let Err(error) = handled_signals().thread_unblock() {

@@ -48,9 +48,9 @@ pub struct LoopStats {
 /// Reload of the settings, possibly by an upgrade to another program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reload {
-    /// Time of the request, or of its end.
+    /// Time of its end.
     pub at: Time,
-    /// True if all settings were applied. False while it is in progress.
+    /// True if all settings were applied.
     pub has_worked: bool,
 }
 

@@ -1,13 +1,15 @@
 //! Settings that are checked before use, and read again while the daemon runs.
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use poolcounter_server::{Address, Listener, Options, Server};
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::web::fetch;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -40,12 +42,12 @@ impl Configured {
 }
 
 /// Returns a port that was free a moment ago.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
 }
 
-fn at(ip: &str, port: u16) -> SocketAddr {
+pub fn at(ip: &str, port: u16) -> SocketAddr {
     format!("{ip}:{port}").parse().expect("an address")
 }
 
@@ -54,7 +56,7 @@ fn is_refused(address: SocketAddr) -> bool {
 }
 
 /// Returns the metrics of the last reload: its success, and its time.
-fn last_reload(http: SocketAddr) -> (f64, f64) {
+pub fn last_reload(http: SocketAddr) -> (f64, f64) {
     let page = fetch(http, "/metrics");
     let value = |name: &str| {
         let line = page.text().lines().find(|line| line.starts_with(name)).expect("is there");
@@ -200,6 +202,28 @@ fn a_failed_reload_is_reported() {
     assert_eq!(success, 1.0);
     assert!(first > 1e9 && last >= first, "{first} and {last} are times of day");
     assert!(fetch(http, "/status.json").text().contains("\"has_worked\":true"));
+}
+
+/// The file of the settings is a pipe, so that the daemon waits in its start.
+#[test]
+fn signals_during_the_start_do_not_end_the_daemon() {
+    let scratch = Scratch::new();
+    let path = scratch.file("conf");
+    mkfifo(&path, Mode::S_IRWXU).expect("a new pipe");
+    let mut command = Command::new(Daemon::program());
+    let mut child =
+        command.arg("--config").arg(&path).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut settings = fs::OpenOptions::new().write(true).open(&path).expect("is read");
+    for signal in [Signal::SIGHUP, Signal::SIGUSR2] {
+        kill(Pid::from_raw(child.id() as i32), signal).expect("runs");
+    }
+    settings.write_all(b"listen = '127.0.0.1:0'\n").expect("is read");
+    drop(settings);
+    let log = BufReader::new(child.stderr.take().expect("is piped"));
+    let is_drained = log.lines().map_while(Result::ok).any(|line| line.contains("refuse new work"));
+    let _ = child.kill();
+    let status = child.wait().expect("ends");
+    assert!(is_drained, "{status}");
 }
 
 /// A socket that was inherited cannot be moved.

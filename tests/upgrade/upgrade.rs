@@ -1,5 +1,6 @@
 //! The upgrade that loses nothing, on the real program: the state that survives it, and failed upgrades.
 
+use crate::reload::{at, free_port, last_reload};
 use nix::sys::signal::Signal;
 use poolcounter_testkit::counter::CounterClient;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, install_program, raise_descriptor_limit};
@@ -528,17 +529,20 @@ fn a_program_that_hangs_holds_nobody_up() {
     let scratch = Scratch::new();
     let program = scratch.file("poolcounter");
     install_program(&program);
-    let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0"]));
+    let http = at("127.0.0.1", free_port());
+    let mut daemon = Daemon::run(Command::new(&program).args(["-l", "127.0.0.1:0", "--http"]).arg(http.to_string()));
     let mut client = daemon.connect();
     install(&program, b"#!/bin/sh\nexec sleep 60\n");
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_for_log("rehearses the takeover");
+    assert_eq!(last_reload(http), (1.0, 0.0), "an upgrade under way has not failed");
     let begun = Instant::now();
     assert_eq!(client.ask("ACQ4ME k 1 9 9"), "LOCKED");
     assert_eq!(client.ask("RELEASE"), "RELEASED");
     assert!(begun.elapsed() < Duration::from_secs(5), "it was held up");
     let line = daemon.wait_for_log("no upgrade: ");
     assert!(line.contains("it took too long"), "{line}");
+    assert_eq!(last_reload(http).0, 0.0);
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Server {
         }
     }
 
-    /// Notes the result of a reload: false when it begins, true when it has succeeded.
+    /// Notes the result of a reload or an upgrade that has ended.
     pub fn note_reload(&mut self, has_worked: bool) {
         self.connections.loop_stats().reload = Some(Reload { at: self.clock.now(), has_worked });
     }

@@ -115,7 +115,7 @@ impl Server {
         self.connections.services().hand_over_all(false);
         let begun = self.save(None).map(|(state, _)| state);
         let Some(program) = &self.upgrade.program else {
-            return warn!("no upgrade: the system does not say which program this is");
+            return self.refuse_upgrade("the system does not say which program this is");
         };
         let begin = |state: StateFile| {
             let timeout = REHEARSAL_TIME + Span::from_secs(state.bytes / BYTES_PER_SECOND);
@@ -129,7 +129,7 @@ impl Server {
                 self.upgrade.rehearsal = Some(rehearsal);
                 self.notify_supervisor(DaemonState::Reloading);
             }
-            Err(error) => warn!("no upgrade: {} cannot be run: {error}", program.path().display()),
+            Err(error) => return self.refuse_upgrade(&format!("{} cannot be run: {error}", program.path().display())),
         }
         self.upgrade.reserve();
     }
@@ -175,10 +175,16 @@ impl Server {
     /// Ends the upgrade without effect, and logs the reason.
     fn abort_upgrade(&mut self, why: &str) {
         let path = self.upgrade.program.as_ref().map(|program| program.path().display().to_string());
-        warn!("no upgrade: {} {why}", path.unwrap_or_default());
+        self.refuse_upgrade(&format!("{} {why}", path.unwrap_or_default()));
         self.connections.go_on(self.clock.now());
-        self.upgrade.reserve();
         self.notify_supervisor(DaemonState::Ready);
+    }
+
+    /// Logs the reason for which there is no upgrade, and notes the failure.
+    fn refuse_upgrade(&mut self, why: &str) {
+        warn!("no upgrade: {why}");
+        self.note_reload(false);
+        self.upgrade.reserve();
     }
 
     /// Replaces this process, unless it was asked to stop. A signal that comes from now on is blocked until the new
