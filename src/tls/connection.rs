@@ -125,6 +125,12 @@ impl Connection {
         self.client.readable && self.may_read_client() || from_backend && self.to_client.is_empty()
     }
 
+    /// Returns the number of bytes that it keeps between its turns.
+    pub fn kept_bytes(&self) -> usize {
+        let unserved = self.session.unserved.as_ref().map_or(0, |bytes| bytes.capacity());
+        unserved + self.to_client.capacity() + self.to_backend.capacity()
+    }
+
     /// Puts the header before all bytes for the server.
     ///
     /// # Errors

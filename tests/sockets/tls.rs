@@ -3,7 +3,7 @@
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use poolcounter_core::proxy::{Header, Tls};
-use poolcounter_testkit::daemon::{Daemon, PATIENCE, install, install_program};
+use poolcounter_testkit::daemon::{Daemon, PATIENCE, install, install_program, raise_descriptor_limit};
 use poolcounter_testkit::random::{Random, setting};
 use poolcounter_testkit::running::Running;
 use poolcounter_testkit::skipped;
@@ -323,6 +323,30 @@ fn a_first_message_of_more_than_16_kib_is_refused_before_it_is_whole() {
     stream.write_all(&records[16_384..16_400]).expect("is sent");
     let line = terminator.wait_for_log(" is refused: ");
     assert!(line.contains("its first message is too long"), "{line}");
+}
+
+/// The terminator keeps at most 32 MiB of unfinished handshakes.
+#[test]
+fn many_unfinished_messages_are_bounded() {
+    const PART: usize = 15_000;
+    let Some(certificates) = Certificates::new() else { return };
+    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
+    let options = ["--setup-timeout", "60", "--max-connections", "10000"];
+    let mut terminator = certificates.terminator(&socket, &options);
+    raise_descriptor_limit();
+    let part = [&b"\x16\x03\x01\x40\0\x01\0\x3f\xfc"[..], &[0; PART]].concat();
+    let strangers: Vec<TcpStream> = (0..(32 << 20) / PART + 100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(terminator.address).expect("it listens");
+            stream.write_all(&part).expect("is sent");
+            stream
+        })
+        .collect();
+    let line = terminator.wait_for_log(" is refused: ");
+    assert!(line.contains("unfinished handshakes take too much memory"), "{line}");
+    let mut client = certificates.connect(terminator.address, "ca", None);
+    assert!(uptime(&client.ask("STATS UPTIME")), "others are served");
+    drop(strangers);
 }
 
 /// Runs as another user, to whom the system would show the memory of all its processes.

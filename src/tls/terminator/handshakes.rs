@@ -2,6 +2,10 @@
 
 use poolcounter_core::id::ConnId;
 use poolcounter_core::list::{Links, List};
+use std::collections::{BTreeSet, HashMap};
+
+/// Most bytes that unfinished handshakes hold together: certificates of thousands of clients that begin at once.
+const MOST_BYTES: usize = 32 << 20;
 
 /// Queues of connections whose handshake is not finished.
 #[derive(Default)]
@@ -12,6 +16,11 @@ pub struct Handshakes {
     /// Handshakes that have a turn to come.
     turns: List<ConnId>,
     turn_links: Links,
+    /// Bytes that each handshake holds, if any, and the same in order.
+    bytes: HashMap<ConnId, usize>,
+    by_bytes: BTreeSet<(usize, ConnId)>,
+    /// Sum of these bytes.
+    all_bytes: usize,
 }
 
 impl Handshakes {
@@ -33,11 +42,28 @@ impl Handshakes {
     /// Removes a connection. Returns whether it had a turn to come.
     pub fn end(&mut self, id: ConnId) -> bool {
         self.all.remove(&mut self.links, id);
+        self.note_bytes(id, 0);
         let has_turn = self.turn_links.is_linked(id);
         if has_turn {
             self.turns.remove(&mut self.turn_links, id);
         }
         has_turn
+    }
+
+    /// Notes the number of bytes that a handshake holds.
+    pub fn note_bytes(&mut self, id: ConnId, bytes: usize) {
+        let before = if bytes > 0 { self.bytes.insert(id, bytes) } else { self.bytes.remove(&id) }.unwrap_or(0);
+        self.all_bytes = self.all_bytes + bytes - before;
+        self.by_bytes.remove(&(before, id));
+        if bytes > 0 {
+            self.by_bytes.insert((bytes, id));
+        }
+    }
+
+    /// Returns the handshake that holds most bytes, if all together hold more than [`MOST_BYTES`].
+    pub fn largest_beyond(&self) -> Option<ConnId> {
+        let (_, largest) = self.by_bytes.last()?;
+        (self.all_bytes > MOST_BYTES).then_some(*largest)
     }
 
     /// Queues a turn of a connection that has none to come.
@@ -53,5 +79,33 @@ impl Handshakes {
     /// Removes and returns the next connection with a turn to come.
     pub fn next_turn(&mut self) -> Option<ConnId> {
         self.turns.pop_front(&mut self.turn_links)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use poolcounter_core::id::Id;
+
+    #[test]
+    fn handshakes_with_most_bytes_end_first() {
+        let mut handshakes = Handshakes::default();
+        let large = 64 << 10;
+        for index in 0..1000 {
+            let id = ConnId::from_index(index);
+            handshakes.begin(id);
+            handshakes.note_bytes(id, 1);
+            handshakes.note_bytes(id, if index % 2 == 0 { large + index } else { 2000 });
+            while let Some(largest) = handshakes.largest_beyond() {
+                assert_eq!(largest, id, "the last one is the largest");
+                handshakes.end(largest);
+            }
+            assert!(handshakes.all_bytes <= MOST_BYTES);
+        }
+        assert!((900..1000).contains(&handshakes.len()), "{}", handshakes.len());
+        while let Some(id) = handshakes.oldest() {
+            handshakes.end(id);
+        }
+        assert!(handshakes.all_bytes == 0 && handshakes.by_bytes.is_empty() && handshakes.bytes.is_empty());
     }
 }

@@ -89,6 +89,19 @@ impl Terminator {
         if connection.has_work() {
             queue(connection, id, &mut self.ready, &mut self.handshakes);
         }
+        if matches!(connection.phase, Phase::Handshake { .. }) {
+            self.handshakes.note_bytes(id, connection.kept_bytes());
+            self.bound_handshakes();
+        }
+    }
+
+    /// Ends the handshakes that hold most bytes, until all together hold no more than they may.
+    fn bound_handshakes(&mut self) {
+        while let Some(id) = self.handshakes.largest_beyond() {
+            let peer = self.connections[id.index()].peer();
+            self.end(id);
+            self.log_refusal(&peer, &"unfinished handshakes take too much memory, and its own most");
+        }
     }
 
     /// Admits a client that has finished its handshake: connects to the server.
