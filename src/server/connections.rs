@@ -57,8 +57,8 @@ pub struct Connections<S> {
     read_buffer: ReadBuffer,
     /// Most connections of each service; None without limits.
     places: Option<PerService<u64>>,
-    /// Number of connections whose proxies have not sent a header. They have no place.
-    awaited: u64,
+    /// Number of connections of each service whose proxies have not sent a header. They have no place.
+    awaited: PerService<u64>,
     /// Number of refused connections that may still read the refusal. They have no place either.
     refused: usize,
     accept_log: LogLimit,
@@ -80,7 +80,7 @@ impl<S: Stream> Connections<S> {
             completed: Vec::new(),
             read_buffer: ReadBuffer::new(services.longest_request().max(MAX_HEADER)),
             places: None,
-            awaited: 0,
+            awaited: services.for_each(0),
             refused: 0,
             accept_log: LogLimit::default(),
             denied: Vec::new(),
@@ -386,7 +386,7 @@ impl<S: Stream> Connections<S> {
         traffic.failed_sends += u64::from(lost);
         match conn.place {
             Place::Open => traffic.open -= 1,
-            Place::Awaited => self.awaited -= 1,
+            Place::Awaited => self.awaited[service] -= 1,
             Place::Refused => self.refused -= 1,
         }
     }

@@ -129,6 +129,11 @@ impl Services {
         ServiceId::first(self.0.len())
     }
 
+    /// Returns this value for each service.
+    pub fn for_each<T: Clone>(&self, value: T) -> PerService<T> {
+        PerService(vec![value; self.0.len()])
+    }
+
     /// Returns the service of that name.
     pub fn named(&self, name: &str) -> Option<ServiceId> {
         self.ids().find(|id| self[*id].info.name == name)

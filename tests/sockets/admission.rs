@@ -195,6 +195,8 @@ fn a_proxy_that_says_nothing_takes_no_place() {
     }
     let more = [world.connect_proxy("pools"), world.connect_from(CLIENT, "pools")];
     assert!(more.iter().all(|client| world.is_closed(*client)));
+    let elsewhere = world.connect_proxy("http");
+    assert!(!world.is_closed(elsewhere), "each service has its own bound");
     world.upgrade();
     world.limit(2);
     assert_eq!(ask(&mut world, silent[0], &header(STRANGER)), "ERROR DENIED\n");

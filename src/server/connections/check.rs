@@ -34,10 +34,12 @@ impl<S: Stream> Connections<S> {
             let has_place = |conn: &Connection<S>| conn.service == service && conn.place == Place::Open;
             let open = self.slab.iter().filter(|(_, conn)| has_place(conn)).count() as u64;
             assert_eq!(services[service].traffic.open, open, "connections of the {}", services[service].info.name);
+            let is_awaited = |conn: &Connection<S>| conn.service == service && conn.place == Place::Awaited;
+            let awaited = self.slab.iter().filter(|(_, conn)| is_awaited(conn)).count() as u64;
+            assert_eq!(self.awaited[service], awaited, "connections without a header");
         }
-        let counted = |place| self.slab.iter().filter(|(_, conn)| conn.place == place).count();
-        let counts = (self.awaited as usize, self.refused);
-        assert_eq!(counts, (counted(Place::Awaited), counted(Place::Refused)), "connections without a place");
+        let refused = self.slab.iter().filter(|(_, conn)| conn.place == Place::Refused).count();
+        assert_eq!(self.refused, refused, "connections without a place");
         let has_timer = |conn: &&Connection<S>| {
             conn.is_unidentified() || matches!(conn.phase, Phase::HalfClosed { .. } | Phase::Lingering { .. })
         };

@@ -73,9 +73,10 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Opens a connection of a proxy. At most as many connections without a header as open ones are allowed.
+    /// Opens a connection of a proxy. A service has at most as many connections without a header as open
+    /// ones.
     fn admit_proxy(&mut self, stream: S, service: ServiceId, now: Time) -> Option<ConnId> {
-        if self.awaited >= self.most_open(service) {
+        if self.awaited[service] >= self.most_open(service) {
             self.note_full(service, now);
             return None;
         }
@@ -91,7 +92,7 @@ impl<S: Stream> Connections<S> {
         match self.dispatch.access.rule_of_new(service, conn.identity().as_ref()) {
             Err(denial) => {
                 conn.place = Place::Refused;
-                self.awaited -= 1;
+                self.awaited[service] -= 1;
                 self.refused += 1;
                 if self.turn_away(id, denial, now) {
                     self.slab[id.index()].phase = self.lingering(id, now);
@@ -104,7 +105,7 @@ impl<S: Stream> Connections<S> {
             }
             Ok(rule) if self.has_place(service, now) => {
                 self.slab[id.index()].place = Place::Open;
-                self.awaited -= 1;
+                self.awaited[service] -= 1;
                 self.note_open(id, now);
                 self.dispatch.access.enter(id, rule);
                 self.make_ready(id);

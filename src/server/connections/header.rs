@@ -19,7 +19,7 @@ impl<S: Stream> Connections<S> {
         let conn = &mut self.slab[id.index()];
         conn.phase = Phase::Unidentified { header_timer };
         conn.place = Place::Awaited;
-        self.awaited += 1;
+        self.awaited[conn.service] += 1;
     }
 
     /// Reads the header of a proxy, before the first request of its client. The connection's first turn follows.
