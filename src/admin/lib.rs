@@ -116,7 +116,10 @@ impl Admin {
     fn command_of(&self, conn: ConnId, words: &[&[u8]], context: &mut Context<'_>) -> Result<Offered, OperationError> {
         let name = words.first().copied().unwrap_or_default();
         let found = self.operations.commands().find(|(command, _)| name.eq_ignore_ascii_case(command.as_bytes()));
-        let Some((command, offered)) = found else { return Err(self.unknown(name)) };
+        let Some((command, offered)) = found else {
+            context.count_request(conn);
+            return Err(self.unknown(name));
+        };
         if context.has_rules() {
             let need = Need { verb: COMMAND, keys: &[command.as_bytes()], takes: None };
             let checked = context.check(conn, &need);

@@ -181,6 +181,7 @@ impl CountersService {
         let request = match header.request(body) {
             Ok(request) => request,
             Err(malformed) => {
+                context.count_request(conn);
                 reply(context.output, conn, |bytes| wire::write_malformed(bytes, header, malformed));
                 return if malformed == Malformed::TooLong { RequestProgress::Over } else { RequestProgress::Done };
             }

@@ -24,10 +24,16 @@ impl CountersService {
         // Each variant is matched with all its fields, so that a new one with a counter needs a decision here.
         let checked = match request {
             // A connection releases only its own units.
-            CounterRequest::Noop | CounterRequest::Release(ReleaseUnits { name: _, resources: _ }) => return None,
-            CounterRequest::Get(name) => context.check(conn, &Need { verb: READ, keys: &[name], takes: None }),
+            CounterRequest::Release(ReleaseUnits { name: _, resources: _ }) => {
+                context.count_request(conn);
+                return None;
+            }
+            CounterRequest::Noop => context.check_rate(conn),
+            CounterRequest::Get(name) => {
+                context.check(conn, &Need { verb: READ, keys: &[name], takes: None }).map(drop)
+            }
             CounterRequest::Stats | CounterRequest::Dump => {
-                context.check(conn, &Need { verb: READ, keys: all, takes: None })
+                context.check(conn, &Need { verb: READ, keys: all, takes: None }).map(drop)
             }
             CounterRequest::Acquire(AcquireUnits { name, resources: _, maximum: _ }) => {
                 let has = context.holds_of(|| Holds { locks: self.state.held_by(conn), waits: 0 });

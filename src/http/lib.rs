@@ -162,7 +162,10 @@ impl Http {
         let HttpRequest { method, host, path, connection, .. } = request;
         trace!("{conn} > {method:?} {path:?}");
         let asked = match (Resource::at(path), method) {
-            _ if host.is_some_and(|host| !self.hosts.include(host)) => Err(Status::MisdirectedRequest),
+            _ if host.is_some_and(|host| !self.hosts.include(host)) => {
+                context.count_request(conn);
+                Err(Status::MisdirectedRequest)
+            }
             _ if let Some(refusal) = rights::refusal_of(conn, &request, context) => Err(refusal),
             (Some(Resource::View(service, thing, Form::Page)), Method::Post) => {
                 self.operate(conn, service, thing, &request, context)

@@ -10,7 +10,7 @@ use poolcounter_protocol::jobs::commands::{JobCommand, RESERVE};
 use poolcounter_protocol::jobs::name::TubeName;
 use poolcounter_protocol::jobs::wire::stream::Item;
 use poolcounter_protocol::jobs::wire::{Request, replies};
-use poolcounter_service::access::{Need, Takes};
+use poolcounter_service::access::{Denial, Need, Takes};
 use poolcounter_service::contract::Context;
 use std::borrow::Cow;
 
@@ -36,10 +36,12 @@ enum About<'a> {
     Names(Vec<Key<'a>>),
     /// The tubes and groups of these puts.
     Puts(Vec<&'a Put>),
+    /// Only the connection itself.
+    Itself,
 }
 
 /// Returns the command of a request, whose row has the right that it needs, and the tubes and groups that it concerns.
-/// Each variant is matched with all its fields, so that a new one with a tube or a group needs a decision here.
+/// None: it is answered in any case, as it gives something back or cannot be read. Each variant is matched with all its fields, so that a new one with a tube or a group needs a decision here.
 fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
     let request = match item {
         Item::Put(put, _) => return Some((JobCommand::Put, About::Puts(vec![put]))),
@@ -81,17 +83,14 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         Request::Drain => (JobCommand::Drain, About::All),
         Request::Undrain => (JobCommand::Undrain, About::All),
         Request::StoreCopy(_) => (JobCommand::StoreCopy, About::All),
-        Request::Use(_)
-        | Request::Watch(_, _)
-        | Request::Ignore(_)
-        | Request::Release(_, _, _)
-        | Request::Bury(_, _)
-        | Request::Touch(_)
-        | Request::ListTubeUsed
-        | Request::ListTubesWatched
-        | Request::Identify(_)
-        | Request::Extensions
-        | Request::Quit => return None,
+        Request::Use(_) => (JobCommand::Use, About::Itself),
+        Request::Watch(_, _) => (JobCommand::Watch, About::Itself),
+        Request::Ignore(_) => (JobCommand::Ignore, About::Itself),
+        Request::ListTubeUsed => (JobCommand::ListTubeUsed, About::Itself),
+        Request::ListTubesWatched => (JobCommand::ListTubesWatched, About::Itself),
+        Request::Identify(_) => (JobCommand::Identify, About::Itself),
+        Request::Extensions => (JobCommand::Extensions, About::Itself),
+        Request::Release(_, _, _) | Request::Bury(_, _) | Request::Touch(_) | Request::Quit => return None,
     })
 }
 
@@ -157,18 +156,31 @@ impl JobQueue {
 
     #[inline(never)]
     fn refuses_by_rule(&mut self, conn: ConnId, item: &mut Item<'_>, context: &mut Context<'_>) -> bool {
-        let Some((command, about)) = asked_for(item) else { return false };
-        let Some(verb) = command.row().verb else { return false };
+        let Some((command, about)) = asked_for(item) else {
+            context.count_request(conn);
+            return false;
+        };
+        let Some(verb) = command.row().verb else {
+            let denial = context.check_rate(conn).err();
+            denial.inspect(|denial| self.deny(conn, *denial, context));
+            return denial.is_some();
+        };
         let takes = matches!(item, Item::Request(Request::Reserve(_) | Request::ReserveJob(_)));
         let takes = takes.then(|| Takes { has: context.holds_of(|| self.state.holds(conn)), locks: 1 });
         let names: Vec<Key<'_>> = match about {
-            About::All => Vec::new(),
+            About::All | About::Itself => Vec::new(),
             About::Used => vec![self.state.used_tube(conn).into()],
             About::Watched => self.state.watches(conn).iter().map(|watch| Key::Borrowed(&*watch.pattern)).collect(),
-            About::OthersJob(id) if self.state.has_reserved(conn, id) => return false,
+            About::OthersJob(id) if self.state.has_reserved(conn, id) => {
+                context.count_request(conn);
+                return false;
+            }
             About::Job(id) | About::OthersJob(id) => match self.state.tube_of(id) {
                 Some(tube) => vec![tube.into()],
-                None => return false,
+                None => {
+                    context.count_request(conn);
+                    return false;
+                }
             },
             About::Names(names) => names,
             About::Puts(puts) => keys_of(&puts, self.state.used_tube(conn)),
@@ -183,11 +195,15 @@ impl JobQueue {
                 return false;
             }
         };
+        self.deny(conn, denial, context);
+        true
+    }
+
+    fn deny(&mut self, conn: ConnId, denial: Denial, context: &mut Context<'_>) {
         self.add_reply(conn, ReplyBody::None, None, context, |_, bytes, _| match denial.is_limit() {
             // beanstalkd's reply for "try again later".
             true => replies::write_too_much(bytes),
             false => replies::write_not_allowed(bytes),
         });
-        true
     }
 }

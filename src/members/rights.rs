@@ -17,7 +17,7 @@ const GROUP: &[u8] = b"group:";
 type Key<'a> = Cow<'a, [u8]>;
 
 /// Returns the command of a line, whose row has the right that it needs, and the pools and groups that it concerns:
-/// none for all. Each variant is matched with all its fields, so that a new one with a name needs a decision here.
+/// none for all. None: the line is answered in any case. Each variant is matched with all its fields, so that a new one with a name needs a decision here.
 fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
     let request = match line {
         Line::Query(Query::Utilization { pool }) => return Some((MemberCommand::Utilization, keys_of_pool(pool))),
@@ -51,12 +51,12 @@ fn asked_for<'a>(line: &Line<'a>) -> Option<(MemberCommand, Vec<Key<'a>>)> {
         }
         Request::Free(Named { pool, member: _ }) => (MemberCommand::Free, keys_of_pool(pool)),
         Request::TakeBack { lease: _, note: _ } => (MemberCommand::TakeBack, Vec::new()),
+        Request::Identify { name: _ } => (MemberCommand::Identify, Vec::new()),
         // A number is a lease of the connection itself, or a start of its own, and a token is known only to those who
         // took the member.
         Request::Return { lease: _, condition: _ }
         | Request::Renew { token: _, span: _ }
         | Request::Cancel
-        | Request::Identify { name: _ }
         | Request::Bye
         | Request::Started { start: _, named: _ }
         | Request::Failed { start: _, text: _ }
@@ -100,13 +100,24 @@ fn includes(conn: ConnId, verb: Verb, names: &[Key<'_>], context: &Context<'_>) 
 }
 
 impl Members {
-    /// Checks if a connection may send this request now, and returns the refusal if not.
+    /// Checks if a connection may send this request now, and returns the refusal if not. `None` stands for a line that
+    /// cannot be read.
     #[inline(never)]
-    pub(super) fn refusal_of(&mut self, conn: ConnId, line: &Line<'_>, context: &mut Context<'_>) -> Option<What> {
-        let (command, names) = asked_for(line)?;
-        let verb = command.row().verb?;
+    pub(super) fn refusal_of(
+        &mut self,
+        conn: ConnId,
+        line: Option<&Line<'_>>,
+        context: &mut Context<'_>,
+    ) -> Option<What> {
+        let Some((command, names)) = line.and_then(asked_for) else {
+            context.count_request(conn);
+            return None;
+        };
+        let Some(verb) = command.row().verb else {
+            return context.check_rate(conn).err().map(|_| What::Error(Refusal::Limited));
+        };
         let wanted = match line {
-            Line::Request(Request::Take(take)) => Some(take.count.unwrap_or(1)),
+            Some(Line::Request(Request::Take(take))) => Some(take.count.unwrap_or(1)),
             _ => None,
         };
         let takes = wanted.map(|locks| Takes { has: context.holds_of(|| self.state.holds(conn)), locks });

@@ -139,7 +139,6 @@ impl PoolsService {
         trace!("{conn} > {}", escaped(line));
         let request = wire::parse(line);
         if context.has_rules()
-            && !matches!(request, PoolRequest::Release(_))
             && let Some(refusal) = self.refusal_of(conn, &request, context)
         {
             self.replies.push((conn, refusal));

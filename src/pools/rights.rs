@@ -45,10 +45,11 @@ impl PoolsService {
             }
             PoolRequest::Stats(StatsQuery::Holders(key)) => (STATS, slice::from_ref(key)),
             // A connection releases only its own locks.
-            PoolRequest::Release(_)
-            | PoolRequest::Acquire(Err(_))
-            | PoolRequest::Stats(StatsQuery::Fields)
-            | PoolRequest::Unknown => return None,
+            PoolRequest::Release(_) | PoolRequest::Acquire(Err(_)) | PoolRequest::Unknown => {
+                context.count_request(conn);
+                return None;
+            }
+            PoolRequest::Stats(StatsQuery::Fields) => return context.check_rate(conn).err().map(|_| Reply::Limited),
             PoolRequest::Stats(StatsQuery::Full | StatsQuery::One(_) | StatsQuery::Types | StatsQuery::Unknown)
             | PoolRequest::Keys(_)
             | PoolRequest::Report(_) => (STATS, &[][..]),

@@ -3,6 +3,7 @@
 
 mod check;
 pub mod report;
+mod requests;
 mod rule;
 mod saved;
 
@@ -15,7 +16,9 @@ use log::warn;
 use poolcounter_core::count::Count;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::log_limit::LogLimit;
-use poolcounter_core::time::{Span, Time};
+use poolcounter_core::meter::Metered;
+use poolcounter_core::time::Time;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Limit of rules; a connection is compared with one after the other.
@@ -105,16 +108,14 @@ struct Counts {
     leases: u64,
     waits: u64,
     bytes: u64,
+    /// Bytes of each connection that has some, with the connection; empty without a limit of memory.
+    by_bytes: BTreeSet<(u64, ConnId)>,
     /// Time at which the requests so far would have arrived at an even rate.
     even_at: Time,
     /// Denials by reason.
     denied: [Count; Denial::ALL.len()],
     log: LogLimit,
 }
-
-/// Time over which the rate of requests is averaged: after a pause this long, as many can arrive at once as are allowed
-/// in it.
-const BURST: Span = Span::from_secs(1);
 
 impl Denial {
     /// All reasons.
@@ -288,9 +289,15 @@ impl Access {
     pub fn note_bytes(&mut self, conn: ConnId, bytes: u64) -> bool {
         let Standing { rule: Some(rule), bytes: before, .. } = *self.standing(conn) else { return false };
         self.standing(conn).bytes = bytes;
-        let at = usize::from(rule);
-        self.counts[at].bytes = self.counts[at].bytes + bytes - before;
-        bytes > before && self.counts[at].bytes > self.rules[at].limits.memory
+        let (limits, counts) = (&self.rules[usize::from(rule)].limits, &mut self.counts[usize::from(rule)]);
+        counts.bytes = counts.bytes + bytes - before;
+        if bytes != before && limits.memory != u64::MAX {
+            counts.by_bytes.remove(&(before, conn));
+            if bytes > 0 {
+                counts.by_bytes.insert((bytes, conn));
+            }
+        }
+        bytes > before && counts.bytes > limits.memory
     }
 
     /// Returns the index of a connection's rule.
@@ -304,44 +311,9 @@ impl Access {
         if self.counts[rule].bytes <= self.rules[rule].limits.memory {
             return None;
         }
-        let of_rule = self.standings.iter().enumerate().filter(|(_, one)| one.rule.map(usize::from) == Some(rule));
-        let (index, standing) = of_rule.max_by_key(|(_, one)| one.bytes)?;
-        let largest = (ConnId::from_index(index), standing.bytes);
+        let (bytes, largest) = self.counts[rule].by_bytes.iter().rev().metered().next().copied()?;
         self.count(Some(rule), Denial::Memory);
-        Some(largest)
-    }
-
-    /// Checks a request against the rule of its connection. Returns the number of locks that the rule allows before the
-    /// request.
-    ///
-    /// # Errors
-    ///
-    /// The reason of the denial.
-    pub fn check(&mut self, conn: ConnId, service: ServiceId, need: &Need<'_>, now: Time) -> Result<u64, Denial> {
-        let Some(rule) = self.standing(conn).rule else { return Err(self.count(None, Denial::Stranger)) };
-        let at = usize::from(rule);
-        if let Some(Takes { has, .. }) = need.takes.filter(|_| self.counts_holds) {
-            self.note_holds(conn, has);
-        }
-        let (rule, counts) = (&self.rules[at], &mut self.counts[at]);
-        let is_allowed = rule.rights[service.index()].include(need.verb, need.keys);
-        let wanted = need.takes.map_or(0, |takes| takes.locks.into());
-        let left = rule.limits.locks.saturating_sub(counts.locks + counts.leases);
-        let denial = match rule.limits {
-            _ if !is_allowed => Denial::Right,
-            _ if wanted > left => Denial::Locks,
-            limits if need.takes.is_some() && counts.waits >= limits.waits => Denial::Waits,
-            limits if !counts.has_room_for_request(limits.requests, now) => Denial::Requests,
-            _ => return Ok(left),
-        };
-        Err(self.count(Some(at), denial))
-    }
-
-    /// Returns the first key that the connection's rule does not allow, else the first key of the request.
-    pub(crate) fn key_refused<'a>(&mut self, conn: ConnId, service: ServiceId, need: &Need<'a>) -> Option<&'a [u8]> {
-        let rule = self.standing(conn).rule.map(|rule| &self.rules[usize::from(rule)]);
-        let is_allowed = |key| rule.is_some_and(|rule| rule.rights[service.index()].include(need.verb, &[key]));
-        need.keys.iter().find(|key| !is_allowed(key)).or(need.keys.first()).copied()
+        Some((largest, bytes))
     }
 
     /// Returns the log line about a denial under the rule at this index, if one is due as [`LogLimit::due`] says. None
@@ -377,21 +349,5 @@ impl Access {
             self.standings.resize_with(conn.index() + 1, Standing::default);
         }
         &mut self.standings[conn.index()]
-    }
-}
-
-impl Counts {
-    /// Returns true if one more request fits into this rate, and counts it then.
-    fn has_room_for_request(&mut self, in_a_second: u64, now: Time) -> bool {
-        if in_a_second == u64::MAX {
-            return true;
-        }
-        let even_at = self.even_at.max(now);
-        let has_room = even_at.since(now) < BURST;
-        if has_room {
-            // Rounds down, so that at least the allowed number fits.
-            self.even_at = even_at + Span::from_micros(1_000_000 / in_a_second);
-        }
-        has_room
     }
 }

@@ -5,12 +5,14 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
 use poolcounter::SERVICES;
 use poolcounter_cli::DaemonSettings;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::meter;
 use poolcounter_core::proxy::{Header, Tls};
 use poolcounter_core::stats::Stat as _;
 use poolcounter_core::time::Span;
 use poolcounter_http::HttpSettings;
 use poolcounter_protocol::counters::commands::Opcode;
-use poolcounter_service::access::{Rule, Verb};
+use poolcounter_service::access::{Access, Rule, Verb};
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Info;
 use poolcounter_service::operations::Operations;
@@ -831,6 +833,41 @@ fn requests_are_limited_by_the_second() {
 }
 
 #[test]
+fn each_request_counts_for_the_rate() {
+    let is_at_the_limit_after = |service: &'static str, request: &[u8], case: &str| {
+        let mut world = limited("max_requests = 10");
+        for _ in 0..12 {
+            let client = world.connect_from(CLIENT, service);
+            world.ask(client, request);
+        }
+        let client = world.connect_from(CLIENT, "pools");
+        assert_eq!(world.ask(client, b"STATS UPTIME\n"), b"ERROR LIMITED\n", "{case}");
+    };
+    each_command(|info, command, _| {
+        is_at_the_limit_after(info.name, &request(info.name, command).1, &format!("{} {command}", info.name));
+    });
+    for (service, line) in [
+        ("pools", "STATS FIELDS\n"),
+        ("pools", "ACQ4ME k\n"),
+        ("pools", "NONSENSE\n"),
+        ("members", "NONSENSE\n"),
+        ("members", "TAKE\n"),
+        ("jobs", "nonsense\r\n"),
+        ("jobs", "delete 99\r\n"),
+        ("jobs", "put-many 1\r\nput x\r\n"),
+        ("admin", "NONSENSE\n"),
+        ("http", "GET / HTTP/1.1\r\nHost: elsewhere\r\n\r\n"),
+    ] {
+        is_at_the_limit_after(service, line.as_bytes(), &format!("{service} {line}"));
+    }
+    let mut world = limited("max_requests = 10");
+    let client = world.connect_from(CLIENT, "jobs");
+    let told = world.ask(client, &b"use mine\r\n".repeat(12));
+    assert!(told.ends_with(b"OUT_OF_MEMORY\r\n"), "{}", told.escape_ascii());
+    assert_eq!(world.ask(client, b"touch 1\r\n"), b"NOT_FOUND\r\n", "what gives back is answered");
+}
+
+#[test]
 fn memory_is_limited() {
     let mut world = limited("max_memory = 10000");
     let clients = [(); 3].map(|()| world.connect_from(CLIENT, "pools"));
@@ -852,6 +889,31 @@ fn memory_is_limited() {
     assert!(world.is_ended(clients[2]) && !world.is_ended(reader), "what is not read counts, and who has most ends");
     world.ask(reader, &b"STATS FULL\n".repeat(30));
     assert!(world.is_ended(reader), "nobody else has anything");
+}
+
+#[test]
+fn the_largest_connection_is_found_without_a_search() {
+    let mut access =
+        Access::new(rules(&format!("[[access]]\nwho = [\"net:{CLIENT}\"]\nmay = [\"pools\"]\nmax_memory = 1000000\n")));
+    let conns = || (0..12_000).map(ConnId::from_index);
+    for conn in conns() {
+        access.enter(conn, Some(0));
+        access.note_bytes(conn, 50);
+        access.note_bytes(conn, 100 + (conn.index() as u64 % 7));
+    }
+    access.check_counts(&[]);
+    let mut ended = Vec::new();
+    meter::begin_step();
+    while let Some((conn, bytes)) = access.largest_beyond(0) {
+        access.leave(conn);
+        ended.push(bytes);
+    }
+    assert_eq!(meter::begin_step(), ended.len() as u64, "each is found at once");
+    assert!(ended.len() > 2000 && ended.is_sorted_by(|one, next| one >= next), "{}", ended.len());
+    access.check_counts(&[]);
+    conns().for_each(|conn| access.leave(conn));
+    access.check_counts(&[]);
+    assert!(access.is_empty());
 }
 
 /// Watches and the tubes that exist for them count, too.

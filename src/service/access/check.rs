@@ -25,6 +25,13 @@ impl Access {
             assert_eq!(counts.locks, sum(|standing| standing.holds.locks.into()));
             assert_eq!(counts.waits, sum(|standing| standing.holds.waits.into()));
             assert_eq!(counts.bytes, sum(|standing| standing.bytes));
+            let is_limited = self.rules.get(at).is_some_and(|rule| rule.limits.memory != u64::MAX);
+            let has_bytes = of_rule().filter(|standing| is_limited && standing.bytes > 0).count();
+            assert_eq!(counts.by_bytes.len(), has_bytes, "each connection with bytes is ordered by them");
+            for (bytes, id) in &counts.by_bytes {
+                let standing = self.standings[id.index()];
+                assert_eq!((standing.bytes, standing.rule.map(usize::from)), (*bytes, Some(at)), "{id} is in order");
+            }
         }
     }
 

@@ -38,14 +38,35 @@ impl Context<'_> {
         checked.inspect_err(|denial| self.log_denial(conn, need, *denial))
     }
 
+    /// Checks the rate of a request that needs no right and gives nothing back, and logs a denial.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial::Requests`].
+    pub fn check_rate(&mut self, conn: ConnId) -> Result<(), Denial> {
+        let name = self.called.info.name;
+        let checked = self.access.check_rate(conn, self.time.now);
+        checked.inspect_err(|denial| self.log(conn, *denial, || format!("is refused a request to the {name}")))
+    }
+
+    /// Counts a request that is answered in any case: one that gives something back, or cannot be read.
+    pub fn count_request(&mut self, conn: ConnId) {
+        if self.has_rules() {
+            self.access.count_request(conn, self.time.now);
+        }
+    }
+
     #[cold]
     fn log_denial(&mut self, conn: ConnId, need: &Need<'_>, denial: Denial) {
         let (info, key) = (self.called.info, self.access.key_refused(conn, self.called.id, need));
-        let what = || {
+        self.log(conn, denial, || {
             let verb = info.verbs[usize::from(need.verb.0)];
             let key = key.map_or(String::new(), |key| format!(" of {}", visible(key, LOGGED_KEY)));
             format!("is refused {}:{verb}{key}", info.name)
-        };
+        });
+    }
+
+    fn log(&mut self, conn: ConnId, denial: Denial, what: impl FnOnce() -> String) {
         let (peer, rule) = (self.conns.peer(conn), self.access.rule_at(conn));
         let line = self.access.denial_line(rule, denial, (&peer, what), self.time.now);
         line.into_iter().for_each(|line| warn!("{line}"));

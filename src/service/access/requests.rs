@@ -1,0 +1,77 @@
+//! Checks of requests: rights, locks, waits and the rate.
+
+use super::{Access, Counts, Denial, Need, Takes};
+use crate::id::ServiceId;
+use poolcounter_core::id::ConnId;
+use poolcounter_core::time::{Span, Time};
+
+/// Time over which the rate of requests is averaged: after a pause this long, as many can arrive at once as are allowed
+/// in it.
+const BURST: Span = Span::from_secs(1);
+
+impl Access {
+    /// Counts a request that needs no right. Returns false if the rule of its connection allows no more at this rate.
+    pub fn count_request(&mut self, conn: ConnId, now: Time) -> bool {
+        let Some(at) = self.rule_at(conn) else { return true };
+        self.counts[at].has_room_for_request(self.rules[at].limits.requests, now)
+    }
+
+    /// Checks a request that needs no right against the rule of its connection.
+    ///
+    /// # Errors
+    ///
+    /// The reason of the denial.
+    pub fn check_rate(&mut self, conn: ConnId, now: Time) -> Result<(), Denial> {
+        if self.count_request(conn, now) { Ok(()) } else { Err(self.count(self.rule_at(conn), Denial::Requests)) }
+    }
+
+    /// Checks a request against the rule of its connection. Returns the number of locks that the rule allows before the
+    /// request. A request that is denied counts, too.
+    ///
+    /// # Errors
+    ///
+    /// The reason of the denial.
+    pub fn check(&mut self, conn: ConnId, service: ServiceId, need: &Need<'_>, now: Time) -> Result<u64, Denial> {
+        let Some(rule) = self.standing(conn).rule else { return Err(self.count(None, Denial::Stranger)) };
+        let at = usize::from(rule);
+        if let Some(Takes { has, .. }) = need.takes.filter(|_| self.counts_holds) {
+            self.note_holds(conn, has);
+        }
+        let (rule, counts) = (&self.rules[at], &mut self.counts[at]);
+        let is_allowed = rule.rights[service.index()].include(need.verb, need.keys);
+        let wanted = need.takes.map_or(0, |takes| takes.locks.into());
+        let left = rule.limits.locks.saturating_sub(counts.locks + counts.leases);
+        let has_room = counts.has_room_for_request(rule.limits.requests, now);
+        let denial = match rule.limits {
+            _ if !is_allowed => Denial::Right,
+            _ if wanted > left => Denial::Locks,
+            limits if need.takes.is_some() && counts.waits >= limits.waits => Denial::Waits,
+            _ if !has_room => Denial::Requests,
+            _ => return Ok(left),
+        };
+        Err(self.count(Some(at), denial))
+    }
+
+    /// Returns the first key that the connection's rule does not allow, else the first key of the request.
+    pub(crate) fn key_refused<'a>(&mut self, conn: ConnId, service: ServiceId, need: &Need<'a>) -> Option<&'a [u8]> {
+        let rule = self.standing(conn).rule.map(|rule| &self.rules[usize::from(rule)]);
+        let is_allowed = |key| rule.is_some_and(|rule| rule.rights[service.index()].include(need.verb, &[key]));
+        need.keys.iter().find(|key| !is_allowed(key)).or(need.keys.first()).copied()
+    }
+}
+
+impl Counts {
+    /// Returns true if one more request fits into this rate, and counts it then.
+    fn has_room_for_request(&mut self, in_a_second: u64, now: Time) -> bool {
+        if in_a_second == u64::MAX {
+            return true;
+        }
+        let even_at = self.even_at.max(now);
+        let has_room = even_at.since(now) < BURST;
+        if has_room {
+            // Rounds down, so that at least the allowed number fits.
+            self.even_at = even_at + Span::from_micros(1_000_000 / in_a_second);
+        }
+        has_room
+    }
+}
