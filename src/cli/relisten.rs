@@ -40,10 +40,15 @@ pub fn relisten(server: &mut Server, settings: &DaemonSettings) -> bool {
         if let Some(Some(address)) = same {
             listener.rename(address);
         }
-        if same != Some(None) || !succeeds[service] {
+        let is_reachable = listener.is_reachable();
+        if (same != Some(None) && is_reachable) || !succeeds[service] {
             succeeds[service] &= keep(listener, service, server, settings);
         } else {
-            listener.bound().into_iter().for_each(|address| info!("{address} is not listened on any more"));
+            let what = match same {
+                Some(Some(_)) => "was opened anew: the file of its socket had been removed or replaced",
+                _ => "is not listened on any more",
+            };
+            listener.bound().into_iter().for_each(|address| info!("{address} {what}"));
             server.retire(listener, service);
         }
     }
@@ -64,8 +69,8 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec
     let others: Vec<&Listener> = old.iter().map(|(listener, _)| listener).collect();
     let mut opened = Vec::new();
     for service in ServiceId::all(SERVICES) {
-        let own = || old.iter().filter(|(_, of)| *of == service).map(|(listener, _)| listener.bound());
-        if own().any(|bound| bound.is_none()) {
+        let own = || old.iter().filter(|(_, of)| *of == service).map(|(listener, _)| listener);
+        if own().any(|listener| listener.bound().is_none()) {
             if !settings.endpoints[service].is_default() {
                 warn!(
                     "the addresses set for the {} are ignored: a socket that was inherited is listened on",
@@ -74,7 +79,8 @@ fn open_missing(old: &[(Listener, ServiceId)], settings: &DaemonSettings) -> Vec
             }
             continue;
         }
-        let mut there: Vec<&Address> = own().flatten().collect();
+        // A socket whose file was removed or replaced is opened anew.
+        let mut there: Vec<&Address> = own().filter(|own| own.is_reachable()).filter_map(Listener::bound).collect();
         for address in settings.endpoints[service].addresses() {
             match there.iter().position(|bound| bound.socket() == address.socket()) {
                 // Each matches once: with port 0, two equal entries are different listeners.

@@ -153,13 +153,18 @@ impl Listener {
         self.bound.as_ref().is_some_and(Address::is_proxied)
     }
 
+    /// Returns false if the path of its socket no longer leads to it: clients cannot reach it any more.
+    pub fn is_reachable(&self) -> bool {
+        self.made.as_ref().is_none_or(SocketFile::is_there)
+    }
+
     /// Sets the form of the address in the settings, which says if proxies connect there.
     pub fn rename(&mut self, address: &Address) {
         self.bound = Some(address.clone());
     }
 
-    /// Applies other options. Connections that were accepted before keep theirs, and an inherited socket keeps its
-    /// backlog and permissions.
+    /// Applies other options. Connections that were accepted before keep theirs, an inherited socket keeps its backlog
+    /// and permissions, and a file of another process at its path is left alone.
     ///
     /// # Errors
     ///
@@ -173,7 +178,9 @@ impl Listener {
                 if is_ours { SockRef::from(listener).listen(options.backlog) } else { Ok(()) }
             }
             ListeningSocket::Unix(listener) => {
-                let Some(SocketFile { path, .. }) = &self.made else { return Ok(()) };
+                let Some(SocketFile { path, .. }) = self.made.as_ref().filter(|made| made.is_there()) else {
+                    return Ok(());
+                };
                 let mode = options.mode.unwrap_or_else(mode_by_umask);
                 fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
                 SockRef::from(listener).listen(options.backlog)
@@ -281,8 +288,7 @@ impl Listener {
             // The supervisor still uses the socket.
             let _ = self.reopen();
         }
-        if let Some(made) = self.made.filter(|made| SocketFile::at(made.path.as_ref()).is_ok_and(|file| file == *made))
-        {
+        if let Some(made) = self.made.filter(SocketFile::is_there) {
             // It may have been removed before.
             let _ = fs::remove_file(made.path);
         }
@@ -397,6 +403,10 @@ impl SocketFile {
     fn at(path: &Path) -> io::Result<SocketFile> {
         let metadata = fs::symlink_metadata(path)?;
         Ok(SocketFile { path: path.into(), device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    fn is_there(&self) -> bool {
+        SocketFile::at(self.path.as_ref()).is_ok_and(|file| file == *self)
     }
 }
 

@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -158,11 +158,54 @@ fn socket_files_come_and_go_and_change_their_permissions() {
     assert_eq!(mode(&one), 0o666);
     configured.reload(&settings(&one, ""));
     let usual = configured.scratch.file("usual");
-    let _listener = std::os::unix::net::UnixListener::bind(&usual).expect("a new file");
+    let _listener = UnixListener::bind(&usual).expect("a new file");
     assert_eq!(mode(&one), mode(&usual), "that is the umask's");
     configured.reload(&settings(&two, ""));
     assert!(!one.exists(), "the file goes with its listener");
     drop(UnixStream::connect(&two).expect("connects"));
+}
+
+/// A socket whose file was removed or replaced is opened anew, and clients of the old one are served on.
+#[test]
+fn a_reload_makes_a_removed_socket_file_again() {
+    let scratch = Scratch::new();
+    let [pools, admin] = ["pools", "admin"].map(|name| scratch.file(name));
+    let text = format!("listen = ['127.0.0.1:0', 'unix:{}']\nadmin = 'unix:{}'\n", pools.display(), admin.display());
+    let mut configured = Configured::start(&text, Stdio::null());
+    let ask = |stream: &mut UnixStream| {
+        let mut answer = String::new();
+        stream.write_all(b"RELEASE\n").expect("is open");
+        BufReader::new(stream).read_line(&mut answer).expect("is open");
+        answer
+    };
+    let mut before = UnixStream::connect(&pools).expect("connects");
+    let mut late = UnixStream::connect(&pools).expect("connects");
+    for path in [&pools, &admin] {
+        fs::remove_file(path).expect("is there");
+    }
+    configured.reload(&text);
+    for path in [&pools, &admin] {
+        UnixStream::connect(path).expect("is made again");
+    }
+    assert_eq!(fs::metadata(&admin).expect("is there").permissions().mode() & 0o777, 0o600);
+    assert!(configured.daemon.lines.iter().any(|line| line.contains("opened anew")), "{:#?}", configured.daemon.lines);
+    // A listener of another process is left alone, with its permissions.
+    fs::remove_file(&pools).expect("is there");
+    let other = UnixListener::bind(&pools).expect("is free");
+    fs::set_permissions(&pools, fs::Permissions::from_mode(0o640)).expect("is there");
+    configured.reload(&text);
+    assert!(configured.daemon.lines.iter().any(|line| line.contains("Address already in use")));
+    assert_eq!(fs::metadata(&pools).expect("is there").permissions().mode() & 0o777, 0o640);
+    // Its file is left behind, and is replaced.
+    drop(other);
+    configured.reload(&text);
+    let mut after = UnixStream::connect(&pools).expect("is made again");
+    for client in [&mut before, &mut late, &mut after] {
+        assert_eq!(ask(client), "NOT_LOCKED\n");
+    }
+    configured.daemon.lines.clear();
+    configured.reload(&text);
+    assert!(!configured.daemon.lines.iter().any(|line| line.contains("opened anew")), "nothing was missing");
 }
 
 /// An address that cannot be opened is named, and the service stays where it was. Operators see whether a reload has
