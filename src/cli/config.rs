@@ -3,6 +3,7 @@
 
 use super::table::{self, Given};
 use super::terminal::printable;
+use poolcounter_core::text::{is_visible, without_passwords};
 use poolcounter_service::options::{Misplaced, Opt, Table, TableDoc, TableEntry, TableValue, nearest};
 use std::borrow::Cow;
 use std::fs;
@@ -192,26 +193,71 @@ struct ConfigEntry<'a> {
     value: &'a Spanned<DeValue<'a>>,
 }
 
-/// Position of a setting or table in a file.
+/// Setting or table of a file, in the canonical form of TOML.
 pub struct Place {
     /// Key, with its sections.
     pub key: String,
     /// Line, from 1.
     pub line: usize,
-    /// Value as written in the file; empty for a table.
+    /// Value of a setting, or the lines of a table, without passwords.
     pub value: String,
 }
 
-/// Returns the positions of the settings and tables of a well-formed file, in its order.
+/// Returns the settings and tables of a well-formed file, in its order, each table on its own.
 pub fn places(text: &str, tables: &[TableDoc]) -> Vec<Place> {
     let document = DeTable::parse(text).ok();
-    let all = document.iter().flat_map(|document| entries(document.get_ref(), tables));
-    all.map(|ConfigEntry { key, at, value }| {
-        let is_table = tables.iter().any(|table| table.key == key);
-        let value = if is_table { String::new() } else { text[value.span()].into() };
-        Place { key, line: line_of(text, at.start), value }
-    })
-    .collect()
+    let mut places = Vec::new();
+    for ConfigEntry { key, at, value } in document.iter().flat_map(|document| entries(document.get_ref(), tables)) {
+        match value.get_ref() {
+            DeValue::Array(values) if tables.iter().any(|table| table.key == key) => {
+                places.extend(values.iter().filter_map(|value| {
+                    let lines = |(key, value)| format!("{key} = {value}\n");
+                    let rows = rows_of(value.get_ref().as_table()?, text).into_iter().map(lines);
+                    Some(Place { key: key.clone(), line: line_of(text, value.span().start), value: rows.collect() })
+                }));
+            }
+            _ => places.push(Place { key, line: line_of(text, at.start), value: canonical(value, text) }),
+        }
+    }
+    places
+}
+
+/// Returns the keys and values of a table in the form of TOML, in its order.
+fn rows_of(table: &DeTable<'_>, text: &str) -> Vec<(String, String)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(name, _)| name.span().start);
+    let is_bare = |key: &str| {
+        !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    let key = |key: &str| if is_bare(key) { key.into() } else { quoted(key) };
+    entries.into_iter().map(|(name, value)| (key(name.get_ref()), canonical(value, text))).collect()
+}
+
+/// Returns a value in one line of TOML.
+fn canonical(value: &Spanned<DeValue<'_>>, text: &str) -> String {
+    match value.get_ref() {
+        DeValue::String(string) => quoted(&without_passwords(string)),
+        DeValue::Array(values) => {
+            let values: Vec<_> = values.iter().map(|value| canonical(value, text)).collect();
+            format!("[{}]", values.join(", "))
+        }
+        DeValue::Table(table) => {
+            let rows: Vec<_> =
+                rows_of(table, text).into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
+            format!("{{ {} }}", rows.join(", "))
+        }
+        _ => text[value.span()].replace('_', ""),
+    }
+}
+
+/// Returns a string of TOML, with invisible characters escaped, which could harm a terminal.
+fn quoted(text: &str) -> String {
+    let escaped = text.chars().map(|c| match c {
+        '"' | '\\' => format!("\\{c}"),
+        _ if is_visible(c) => c.into(),
+        _ => format!("\\U{:08X}", c as u32),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
 }
 
 /// Returns true if a file sets nothing.
