@@ -1,5 +1,6 @@
 //! The only module that reads clocks: the monotonic one, which no change of the date disturbs, and the time of day.
 
+use super::dispatch::CLOCK_STEP;
 use nix::time::{ClockId, clock_gettime};
 use poolcounter_core::time::{Span, Time};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,14 @@ impl Clock {
         Span::from_micros(self.epoch)
     }
 
+    /// Returns the clock for a successor: if the time of day was set meanwhile, with that at the start by the clock as
+    /// it is set now.
+    pub fn taken_over(self) -> Clock {
+        let wall = self.wall().as_micros();
+        let is_set = wall.abs_diff(self.epoch) > CLOCK_STEP.as_micros();
+        if is_set { Clock { epoch: wall, ..self } } else { self }
+    }
+
     /// Returns the present time.
     pub fn now(&self) -> Time {
         self.at(micros(ClockId::CLOCK_MONOTONIC))
@@ -56,5 +65,18 @@ mod tests {
     fn a_clock_that_goes_back_stands_at_the_start() {
         let clock = Clock { started: 1_000, epoch: 0 };
         assert_eq!([999, 1_000, 1_007].map(|reading| clock.at(reading).as_micros()), [0, 0, 7]);
+    }
+
+    /// Small differences are no steps: the time of the start, in metrics, stays over an upgrade.
+    #[test]
+    fn a_successor_goes_by_the_time_of_day_that_was_set() {
+        let right = Clock::start();
+        for (set_by, is_taken_anew) in [(3_600_000_000, true), (-3_600_000_000, true), (300_000, false), (0, false)] {
+            let clock = Clock { epoch: right.epoch.saturating_add_signed(set_by), ..right };
+            let difference = clock.taken_over().epoch.abs_diff(right.epoch);
+            let wanted = if is_taken_anew { 0 } else { set_by.unsigned_abs() };
+            assert!(difference.abs_diff(wanted) < 100_000, "{set_by}: {difference}");
+            assert_eq!(clock.taken_over().started, right.started, "times of the loop go on");
+        }
     }
 }

@@ -26,7 +26,7 @@ use std::io;
 /// Shortest time between two comparisons with the clock of the time of day.
 const CLOCK_LOOK: Span = Span::from_secs(1);
 /// Largest difference that counts as none.
-const CLOCK_STEP: Span = Span::from_secs(1);
+pub(super) const CLOCK_STEP: Span = Span::from_secs(1);
 
 /// Everything of the loop but the connections.
 pub struct Dispatch {

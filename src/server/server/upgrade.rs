@@ -63,6 +63,7 @@ impl Server {
     pub fn take_over(handover: Handover, services: Services, policy: Policy) -> Result<Server, String> {
         let Handover { preamble, mut rest } = handover;
         let Preamble { clock, ports, sockets, program, .. } = preamble;
+        let clock = clock.taken_over();
         let mut sockets: HashMap<ConnId, SavedSocket> = sockets.into_iter().map(|socket| (socket.id, socket)).collect();
         let ids: Vec<ConnId> = sockets.keys().copied().collect();
         let stream_of = |id| {
