@@ -3,16 +3,16 @@
 
 use super::table::{self, Given};
 use super::terminal::printable;
+use poolcounter_core::file::open_regular;
 use poolcounter_core::text::{is_visible, without_passwords};
 use poolcounter_service::options::{Misplaced, Opt, Table, TableDoc, TableEntry, TableValue, nearest};
 use std::borrow::Cow;
-use std::fs;
 use std::io::Read;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Limit of the file's size, in bytes: bounds the read of a device or log given by mistake.
+/// Limit of the file's size, in bytes: bounds the read of a log given by mistake.
 const MAX_LEN: u64 = 1024 * 1024;
 
 /// Limit of reported mistakes per file.
@@ -272,7 +272,8 @@ pub fn is_empty(text: &str) -> bool {
 /// One sentence with the name of the file.
 pub fn read(path: &str) -> Result<String, String> {
     let mut text = String::new();
-    let read = fs::File::open(path).and_then(|file| file.take(MAX_LEN + 1).read_to_string(&mut text));
+    let file = open_regular(path.as_ref());
+    let read = file.and_then(|file| file.take(MAX_LEN + 1).read_to_string(&mut text));
     match read {
         Ok(len) if len as u64 > MAX_LEN => Err(format!("{path}: this is longer than {MAX_LEN} bytes")),
         Ok(_) => Ok(text),

@@ -7,6 +7,7 @@ pub mod address;
 pub mod browser;
 pub mod count;
 pub mod decimal;
+pub mod file;
 #[cfg(feature = "daemon")]
 pub mod glob;
 #[cfg(feature = "daemon")]

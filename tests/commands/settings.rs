@@ -1,9 +1,11 @@
 //! Files of the package: its settings name every existing setting, each with its default, and are checked before use.
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use poolcounter::SERVICES;
 use poolcounter_cli::{COMMANDS, DaemonSettings, Given, WordsAllowed, tables};
 use poolcounter_service::container::ServiceId;
-use poolcounter_testkit::daemon::{install, install_program};
+use poolcounter_testkit::daemon::{Daemon, install, install_program};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use std::fs::{self, File};
@@ -41,6 +43,29 @@ fn the_unit_checks_settings_before_they_count() {
     let check = format!("{program} --check {arguments}");
     assert_eq!(commands("ExecStartPre="), [&check]);
     assert_eq!(commands("ExecReload="), [&check, "/bin/kill -USR1 $MAINPID"]);
+}
+
+/// A FIFO without a writer would keep a command waiting, and a device has no end.
+#[test]
+fn only_regular_files_are_read() {
+    let scratch = Scratch::new();
+    let fifo = scratch.file("fifo");
+    mkfifo(&fifo, Mode::S_IRUSR).expect("can be made");
+    for file in [fifo.to_str().expect("is text"), "/dev/zero"] {
+        for words in [
+            &["--check", "-c", file][..],
+            &["-c", file],
+            &["config", "-c", file],
+            &["doctor", "-c", file],
+            &["admin", "-c", file, "UNDRAIN"],
+            &["tls", "--check", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1", "--cert", file, "--key", file],
+            &["stats", "-s", "tls:localhost", "--tls", file],
+        ] {
+            let output = Command::new("timeout").args(["20", Daemon::program()]).args(words).output().expect("it runs");
+            let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert!(told.contains(&format!("{file}: ")) && told.contains("not a regular file"), "{words:?}: {told}");
+        }
+    }
 }
 
 /// The init script, with another program, user and paths than the package has.

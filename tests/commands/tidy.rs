@@ -34,7 +34,7 @@ const WORLDLY: &[&str] = &[
     "service/access",
     "core/proxy",
     "tls",
-    "core/pem",
+    "core/file",
 ];
 
 /// Modules that may contain `unsafe`.

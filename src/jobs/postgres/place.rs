@@ -2,9 +2,11 @@
 
 use super::tls::{self, Verify};
 use percent_encoding::percent_decode_str;
+use poolcounter_core::file::open_regular;
 use poolcounter_core::text::plain;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -257,7 +259,8 @@ fn password_for(config: &Config, variable: Variable<'_>) -> Result<Option<String
     };
     let port = config.get_ports().first().copied().unwrap_or(PORT).to_string();
     let wanted = [&host, &port, database_of(config), config.get_user().unwrap_or_default()];
-    let text = fs::read_to_string(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let text = open_regular(&path).and_then(io::read_to_string);
+    let text = text.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     Ok(find_password(&text, wanted))
 }
 
