@@ -7,6 +7,7 @@ use super::services::SERVICES;
 use super::table::Given;
 use super::terminal::{ascii_where_invisible, print, printable};
 use poolcounter_admin::wire::{ERROR, LEFT, OK};
+use poolcounter_client::connect_unix;
 use poolcounter_core::address::Address;
 use poolcounter_service::operations::{Offered, Operations};
 use poolcounter_service::options::{Opt, assign};
@@ -16,7 +17,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -101,7 +101,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     given.apply(OPTIONS, &mut settings)?;
     let request = request_of(&given.words)?;
     let path = settings.path()?;
-    let socket = UnixStream::connect(&path).map_err(|error| format!("unix:{}: {error}", path.display()))?;
+    let socket = connect_unix(&path, PATIENCE).map_err(|error| format!("unix:{}: {error}", path.display()))?;
     let failed = |error: io::Error| match error.kind() {
         ErrorKind::WouldBlock => format!("unix:{}: the daemon does not answer", path.display()),
         _ => format!("unix:{}: {error}", path.display()),

@@ -9,7 +9,7 @@ use super::services::SERVICES;
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
 use nix::sys::statvfs::statvfs;
-use poolcounter_client::Client;
+use poolcounter_client::{Client, connect_unix};
 use poolcounter_core::address::Address;
 use poolcounter_core::text::plain;
 use poolcounter_jobs::options::{JobsSettings, StoreKind};
@@ -22,7 +22,6 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
@@ -135,6 +134,7 @@ fn about_port(Port { service, address, connected }: &Port, drains: bool) -> Find
     let fault = format!("{service} cannot be reached at {address}: {error}");
     match error.kind() {
         ErrorKind::PermissionDenied => warning("port", fault + AS_USER),
+        ErrorKind::TimedOut => critical("port", fault),
         _ if drains => critical("port", fault + ": the daemon drains"),
         _ => critical("port", fault + ": is the daemon started with these settings, or does it drain?"),
     }
@@ -143,7 +143,7 @@ fn about_port(Port { service, address, connected }: &Port, drains: bool) -> Find
 /// Connects to an address, and sends nothing.
 fn connect(address: &Address) -> io::Result<()> {
     match address {
-        Address::Unix(path) => UnixStream::connect(path).map(drop),
+        Address::Unix(path) => connect_unix(path, PATIENCE).map(drop),
         Address::Tcp(address) => TcpStream::connect_timeout(address, PATIENCE).map(drop),
         Address::Proxied(address) => connect(address),
     }
@@ -271,9 +271,8 @@ fn backlog(wanted: i32, system: Option<String>) -> Finding {
 
 /// Checks the disk of the jobs.
 fn store(settings: &DaemonSettings) -> Vec<Finding> {
-    let is_enabled = ServiceId::named(SERVICES, "jobs").is_some_and(|id| settings.endpoints[id].is_enabled);
-    let Some(jobs) = settings.services.get::<JobsSettings>().filter(|_| is_enabled) else { return Vec::new() };
-    match &jobs.store {
+    let Some(store) = jobs_store(settings) else { return Vec::new() };
+    match store {
         StoreKind::Memory => vec![warning("store", "jobs are in memory alone: they are lost when the daemon ends")],
         StoreKind::Sqlite(Some(path)) => disk(path),
         StoreKind::Sqlite(None) => vec![ok("store", "jobs.db is where the daemon was started")],
@@ -282,8 +281,19 @@ fn store(settings: &DaemonSettings) -> Vec<Finding> {
     }
 }
 
+/// Returns the store of the jobs, if they are on.
+pub(super) fn jobs_store(settings: &DaemonSettings) -> Option<&StoreKind> {
+    let is_enabled = ServiceId::named(SERVICES, "jobs").is_some_and(|id| settings.endpoints[id].is_enabled);
+    settings.services.get::<JobsSettings>().filter(|_| is_enabled).map(|jobs| &jobs.store)
+}
+
+/// Returns the directory of a file.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 fn disk(path: &Path) -> Vec<Finding> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let space = match statvfs(folder) {
         Ok(about) => space(about.blocks_available().saturating_mul(about.fragment_size()), folder),
         Err(error) => critical("space", format!("{}: {error}", folder.display())),

@@ -9,6 +9,8 @@ use poolcounter_core::text::plain;
 use socket2::{SockAddr, Socket, TcpKeepalive, Type};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use std::vec;
 
@@ -163,19 +165,36 @@ impl Peer {
     /// Starts to connect and waits up to `wait`. Returns true if the socket is connected; otherwise the attempt
     /// continues.
     fn connect(&self, wait: Duration) -> io::Result<(Socket, bool)> {
-        let socket = Socket::new(self.address.domain(), Type::STREAM, None)?;
         if self.address.is_unix() {
-            // Limits the wait for a place in the backlog, too.
-            socket.set_write_timeout(Some(wait.max(SHORTEST)))?;
-            socket.connect(&self.address)?;
-            return Ok((socket, true));
+            return Ok((connect_local(&self.address, wait)?, true));
         }
+        let socket = Socket::new(self.address.domain(), Type::STREAM, None)?;
         match socket.connect_timeout(&self.address, wait) {
             Ok(()) => Ok((socket, true)),
             Err(error) if error.kind() == ErrorKind::TimedOut => Ok((socket, false)),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Connects to a Unix socket, and waits for a place in its backlog up to `wait`.
+///
+/// # Errors
+///
+/// `TimedOut` if the backlog stays full; else the system's error.
+pub fn connect_unix(path: &Path, wait: Duration) -> io::Result<UnixStream> {
+    connect_local(&SockAddr::unix(path)?, wait).map(Into::into)
+}
+
+fn connect_local(address: &SockAddr, wait: Duration) -> io::Result<Socket> {
+    let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+    // Limits the wait for a place in the backlog, too.
+    socket.set_write_timeout(Some(wait.max(SHORTEST)))?;
+    socket.connect(address).map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "it accepts no connections: its backlog is full"),
+        _ => error,
+    })?;
+    Ok(socket)
 }
 
 /// Performs the TLS handshake; blocks up to `within`.
@@ -293,6 +312,34 @@ mod tests {
             }
         };
         assert_eq!(connection.address(), alive.1.to_string());
+    }
+
+    #[test]
+    fn the_wait_for_a_full_backlog_of_a_path_is_limited() {
+        let path = std::env::temp_dir().join(format!("poolcounter-dial-{}", std::process::id()));
+        let address = SockAddr::unix(&path).expect("is short");
+        let new_socket = || Socket::new(Domain::UNIX, Type::STREAM, None).expect("there are sockets");
+        let listener = new_socket();
+        listener.bind(&address).expect("is free");
+        listener.listen(0).expect("it is bound");
+        let is_waiting = |socket: &Socket| {
+            socket.set_nonblocking(true).expect("is open");
+            socket.connect(&address).is_ok()
+        };
+        let waiting: Vec<Socket> = std::iter::repeat_with(new_socket).take_while(is_waiting).collect();
+        let begun = Instant::now();
+        for wait in [Duration::ZERO, Duration::from_millis(200)] {
+            let error = connect_unix(&path, wait).expect_err("is full");
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        }
+        let timeouts = Timeouts { connect: Duration::from_millis(200), ..Timeouts::default() };
+        let dial = || Dial::begin(&format!("unix:{}", path.display()), 1, &timeouts, None).expect("is a path");
+        for failed in [dial().finish().err(), dial().advance().err()] {
+            assert!(failed.expect("is full").to_string().ends_with("its backlog is full"));
+        }
+        assert!((200..5_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+        drop(waiting);
+        std::fs::remove_file(&path).expect("is there");
     }
 
     #[test]

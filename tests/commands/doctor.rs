@@ -1,11 +1,13 @@
 //! `doctor` and `config`: their output, and their exit statuses.
 
 use nix::sys::signal::Signal;
-use poolcounter_testkit::daemon::Daemon;
+use poolcounter_testkit::daemon::{Daemon, PATIENCE};
 use poolcounter_testkit::scratch::Scratch;
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 fn run(words: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = Command::new(Daemon::program()).args(words).output().expect("it runs");
@@ -64,6 +66,33 @@ fn a_daemon_that_does_not_answer_is_critical() {
     assert_eq!(status, Some(2), "{told}");
     let lines: Vec<_> = told.lines().filter(|line| line.split_whitespace().nth(1) == Some("daemon")).collect();
     assert!(lines.len() == 1 && lines[0].ends_with(&format!("it does not answer at {unix}")), "{told}");
+}
+
+/// Neither command waits without limit for a daemon that accepts no connections.
+#[test]
+fn a_full_backlog_is_reported() {
+    let scratch = Scratch::new();
+    let (file, path) = (scratch.file("settings.toml"), scratch.file("full.sock"));
+    let address = SockAddr::unix(&path).expect("is short");
+    let new_socket = || Socket::new(Domain::UNIX, Type::STREAM, None).expect("there are sockets");
+    let listener = new_socket();
+    listener.bind(&address).and_then(|()| listener.listen(0)).expect("is free");
+    let is_waiting = |socket: &Socket| {
+        socket.set_nonblocking(true).expect("is open");
+        socket.connect(&address).is_ok()
+    };
+    let _waiting: Vec<Socket> = std::iter::repeat_with(new_socket).take_while(is_waiting).collect();
+    let unix = format!("unix:{}", path.display());
+    fs::write(&file, format!("listen = [\"{unix}\"]\n")).expect("can be written");
+    let begun = Instant::now();
+    let (status, told, _) = run(&["doctor", "-c", file.to_str().expect("is text")]);
+    let full = format!("pools cannot be reached at {unix}: it accepts no connections: its backlog is full");
+    assert!(status == Some(2) && told.contains(&full), "{told}");
+    for words in [&["admin", "-a", &unix, "UNDRAIN"][..], &["stats", "-s", &unix]] {
+        let (status, _, error) = run(words);
+        assert!(status != Some(0) && error.contains("its backlog is full"), "{words:?}: {error}");
+    }
+    assert!(begun.elapsed() < PATIENCE);
 }
 
 #[test]
