@@ -2,6 +2,7 @@
 
 use super::command::Failure;
 use super::config;
+use super::doctor::{folder_of, jobs_store};
 use super::logger;
 use super::options::DaemonSettings;
 use super::relisten::{is_unsupported, relisten};
@@ -9,6 +10,8 @@ use super::table::Given;
 use crate::services::SERVICES;
 use log::{error, info, warn};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{AccessFlags, access};
+use poolcounter_jobs::options::StoreKind;
 use poolcounter_server::{self as net, Address, Handover, Listener, Policy, Server};
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{ServiceId, Services};
@@ -37,6 +40,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if settings.is_rehearsal {
+        check_store(&settings)?;
         let has_lost_rules = settings.rules.is_empty() && settings.config_text.as_deref().is_some_and(config::is_empty);
         net::check(Services::of(SERVICES, &settings.services), settings.config_text, has_lost_rules)?;
     } else {
@@ -83,6 +87,15 @@ fn go_on(handover: Handover, given: &Given) -> Result<(), Failure> {
     server.note_reload(has_worked && has_begun);
     announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
     Ok(serve(server)?)
+}
+
+/// Checks that there is a directory for the file of the jobs, which a successor could not open otherwise.
+fn check_store(settings: &DaemonSettings) -> Result<(), String> {
+    let Some(StoreKind::Sqlite(Some(path))) = jobs_store(settings) else { return Ok(()) };
+    let folder = folder_of(path);
+    access(&folder.join("."), AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
+        format!("the jobs cannot be kept in {}: {}: {}", path.display(), folder.display(), error.desc())
+    })
 }
 
 fn serve(mut server: Server) -> Result<(), String> {

@@ -208,6 +208,32 @@ fn a_reload_makes_a_removed_socket_file_again() {
     assert!(!configured.daemon.lines.iter().any(|line| line.contains("opened anew")), "nothing was missing");
 }
 
+/// A reload to a place where no file of jobs can be is refused, and the jobs stay where they were.
+#[test]
+fn a_reload_to_a_missing_directory_of_jobs_is_refused() {
+    let scratch = Scratch::new();
+    let text = |store: &PathBuf| {
+        let jobs = format!("[jobs]\nenable = true\nlisten = '127.0.0.1:0'\nstore = 'sqlite:{}'\n", store.display());
+        format!("listen = '127.0.0.1:0'\n{jobs}")
+    };
+    let mut configured = Configured::start(&text(&scratch.file("jobs.db")), Stdio::null());
+    let mut client = JobsClient::to(configured.daemon.jobs());
+    assert_eq!(client.ask("put 0 0 60 1\r\nx"), "INSERTED 1");
+    fs::write(scratch.file("file"), "").expect("can be written");
+    for (place, reason) in [("missing/jobs.db", "No such file or directory"), ("file/jobs.db", "Not a directory")] {
+        let place = scratch.file(place);
+        fs::write(&configured.path, text(&place)).expect("can be written");
+        configured.daemon.signal(Signal::SIGUSR1);
+        let line = configured.daemon.wait_for_log("no upgrade: ");
+        assert!(line.contains(&format!("the jobs cannot be kept in {}: ", place.display())), "{line}");
+        assert!(line.ends_with(reason), "{line}");
+        assert_eq!(client.ask("put 0 0 60 1\r\nx").split(' ').next(), Some("INSERTED"));
+    }
+    fs::create_dir(scratch.file("missing")).expect("can be made");
+    configured.reload(&text(&scratch.file("missing/jobs.db")));
+    assert_eq!(client.ask("delete 1"), "DELETED");
+}
+
 /// An address that cannot be opened is named, and the service stays where it was. Operators see whether a reload has
 /// worked.
 #[test]
