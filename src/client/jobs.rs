@@ -7,6 +7,8 @@ pub(super) mod session;
 pub use producer::Producer;
 pub use runner::Runner;
 
+use super::Said;
+use super::connection::ClientConnection;
 use super::error::{Error, Fault};
 use poolcounter_protocol::jobs::request::{JobId, JobState, Until};
 use poolcounter_protocol::jobs::wire::client::{self as wire, PutLine, PutWords, YamlMap};
@@ -298,4 +300,25 @@ fn put_outcome(line: &[u8]) -> Result<Result<PutOutcome, Error>, Fault> {
         _ if wire::is_refusal(line) => return Ok(Err(session::refused(line))),
         _ => return Err(Fault::Garbled),
     }))
+}
+
+/// Parses the replies to a put-many of `count` jobs, of which `first` is the first line.
+fn put_outcomes(connection: &mut ClientConnection, first: &[u8], count: usize) -> Said<Vec<Result<PutOutcome, Error>>> {
+    // This one line is the reply to all jobs.
+    if first == b"OUT_OF_MEMORY" || first == b"NOT_ALLOWED" {
+        return Ok(Err(session::refused(first)));
+    }
+    let failure = Error::Refused(session::INTERNAL_ERROR.into());
+    let is_failed = |outcome: &Result<PutOutcome, Error>| outcome.as_ref().is_err_and(|error| *error == failure);
+    let mut outcomes = vec![put_outcome(first)?];
+    while outcomes.len() < count {
+        connection.renew();
+        match session::line(connection) {
+            Ok(line) => outcomes.push(put_outcome(&line)?),
+            // A server that gives up its jobs replies once to all, and closes the connection.
+            Err(_) if outcomes.len() == 1 && is_failed(&outcomes[0]) => break,
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(if outcomes.iter().all(is_failed) { Err(failure) } else { Ok(outcomes) })
 }

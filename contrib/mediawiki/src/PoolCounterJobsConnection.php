@@ -236,7 +236,7 @@ class PoolCounterJobsConnection {
 	}
 
 	/**
-	 * Puts jobs, all or none, and returns the reply for each, or a single OUT_OF_MEMORY. INTERNAL_ERROR is returned for each.
+	 * Puts jobs, and returns the reply for each, or a single OUT_OF_MEMORY or NOT_ALLOWED.
 	 *
 	 * @param string[] $puts each a put-job line with its body
 	 * @return string[]
@@ -245,12 +245,20 @@ class PoolCounterJobsConnection {
 		$this->send( 'put-many ' . count( $puts ) . "\r\n" . implode( '', $puts ) );
 		$lines = [];
 		do {
-			$lines[] = $this->reply()[0];
+			try {
+				$lines[] = $this->reply()[0];
+			} catch ( JobQueueConnectionError $error ) {
+				if ( $lines !== [ 'INTERNAL_ERROR' ] ) {
+					throw $error;
+				}
+				// A daemon that gives up its jobs replies once to all, and closes the connection.
+				return array_fill( 0, count( $puts ), 'INTERNAL_ERROR' );
+			}
 			// These two are a single reply to all jobs.
-			$isForAll = $lines === [ 'OUT_OF_MEMORY' ] || $lines === [ 'INTERNAL_ERROR' ];
+			$isForAll = $lines === [ 'OUT_OF_MEMORY' ] || $lines === [ 'NOT_ALLOWED' ];
 		} while ( !$isForAll && count( $lines ) < count( $puts ) );
 		$this->lastUse = microtime( true );
-		return $lines === [ 'INTERNAL_ERROR' ] ? array_fill( 0, count( $puts ), 'INTERNAL_ERROR' ) : $lines;
+		return $lines;
 	}
 
 	/**

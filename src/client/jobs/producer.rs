@@ -1,7 +1,9 @@
 //! Producer of jobs, with the requests of an operator.
 
-use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, line, refused, text};
-use super::{JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome};
+use super::session::{DEFAULT_TUBE, JobSession, body, count_of, expect, expect_or_not_found, refused, text};
+use super::{
+    JobStatus, LimitScope, ListedJob, NewJob, PutOutcome, Retry, SummaryRow, checked, put_outcome, put_outcomes,
+};
 use crate::connection::ClientConnection;
 use crate::error::{Error, Fault};
 use crate::{Said, Timeouts};
@@ -76,12 +78,13 @@ impl Producer {
     }
 
     /// Puts 1 to 1000 jobs of at most 16 MiB together in one transaction, and returns the result of each. The refusal
-    /// of one does not affect the others.
+    /// of one does not affect the others: `INTERNAL_ERROR` for a job that the store can never take, which is not put.
     ///
     /// # Errors
     ///
-    /// The errors of [`Producer::put`]; after any of them, none of the jobs was put. [`Error::Refused`] with
-    /// `BAD_FORMAT` for too many jobs and `JOB_TOO_BIG` for too many bytes; nothing is sent then.
+    /// The errors of [`Producer::put`]. After [`Error::Lost`], which INTERNAL_ERROR for all jobs is too, each may or may
+    /// not have been put; after another, none was. [`Error::Refused`] with `BAD_FORMAT` for too many jobs and
+    /// `JOB_TOO_BIG` for too many bytes; nothing is sent then.
     pub fn put_many(&self, jobs: &[NewJob]) -> Result<Vec<Result<PutOutcome, Error>>, Error> {
         if !(1..=MANY).contains(&jobs.len()) {
             return Err(Error::Refused("BAD_FORMAT".into()));
@@ -94,18 +97,7 @@ impl Producer {
         session.use_tube(&self.tube.borrow())?;
         let mut request = format!("put-many {}\r\n", jobs.len()).into_bytes();
         jobs.iter().try_for_each(|job| job.write(&mut request, true))?;
-        session.ask(&request, Duration::ZERO, |connection, first| {
-            // This one line is the reply to all jobs.
-            if first == b"OUT_OF_MEMORY" || first == b"INTERNAL_ERROR" {
-                return Ok(Err(refused(first)));
-            }
-            let mut outcomes = vec![put_outcome(first)?];
-            while outcomes.len() < jobs.len() {
-                connection.renew();
-                outcomes.push(put_outcome(&line(connection)?)?);
-            }
-            Ok(Ok(outcomes))
-        })
+        session.ask(&request, Duration::ZERO, |connection, first| put_outcomes(connection, first, jobs.len()))
     }
 
     /// Registers a root job by its signature, and returns the newest timestamp that the server has for it: leaves of

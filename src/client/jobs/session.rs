@@ -21,7 +21,7 @@ const LONGEST_BODY: usize = 1 << 30;
 /// Bytes of a body that may take up to one reply timeout.
 const PART: usize = 1 << 20;
 /// Reply of a server that may no longer own the jobs or cannot store them.
-const INTERNAL_ERROR: &str = "INTERNAL_ERROR";
+pub const INTERNAL_ERROR: &str = "INTERNAL_ERROR";
 /// Requests after which this reply ends the connection: another server may accept them, and only the request is lost.
 const MOVABLE: [&[u8]; 7] = [b"put", b"reserve", b"use ", b"watch ", b"ignore ", b"identify ", b"pause-"];
 /// Pause before the first server is asked again after the last one has replied so.
@@ -398,9 +398,20 @@ mod tests {
         spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let lines = BufReader::new(stream.try_clone().expect("there are descriptors")).lines();
-                for line in lines.map_while(Result::ok).filter(|line| line.contains("put") || line.contains("e")) {
+                // Lines of a put-many that are still to come.
+                let mut rest = 0;
+                for line in lines.map_while(Result::ok) {
+                    if let Some(count) = line.strip_prefix("put-many ") {
+                        rest = 2 * count.parse::<usize>().expect("is a number");
+                        continue;
+                    }
+                    let is_request = if rest == 0 { line.contains("put") || line.contains("e") } else { rest == 1 };
+                    rest = rest.saturating_sub(1);
+                    if !is_request {
+                        continue;
+                    }
                     let reply = match &*line {
-                        "extensions" => "OK 4\r\n---\n",
+                        "extensions" => "OK 15\r\n---\n- put-many\n",
                         // All replies are used up.
                         _ if replies.is_empty() => return,
                         _ => replies.remove(0),
@@ -423,6 +434,34 @@ mod tests {
         assert_eq!(put(), Err(Error::Lost));
         assert_eq!(put(), Ok(PutOutcome::Inserted(JobId(5))));
         assert_eq!(put(), Ok(PutOutcome::Inserted(JobId(6))));
+    }
+
+    /// A server that gives up its jobs replies once for all of them and closes the connection; a store that can never
+    /// take some of them refuses those alone.
+    #[test]
+    fn replies_to_many_puts_are_told_apart() {
+        let failed = || Err(Error::Refused(INTERNAL_ERROR.into()));
+        let replies =
+            ["INTERNAL_ERROR\r\nINSERTED 1\r\nINTERNAL_ERROR", "NOT_ALLOWED", "INSERTED 2\r\nINSERTED 3\r\nDRAINING"];
+        let whole = ["INTERNAL_ERROR\r\nINTERNAL_ERROR\r\nINTERNAL_ERROR", "INTERNAL_ERROR"];
+        let producer = |replies: &[&'static str]| {
+            Producer::new([server(replies.to_vec()), server(vec!["INSERTED 7\r\nDUPLICATE 8\r\nSUPERSEDED"])], TIMEOUTS)
+        };
+        let jobs = ["x", "y", "z"].map(NewJob::new);
+        let inserted = |id| Ok(PutOutcome::Inserted(JobId(id)));
+        let first = producer(&replies);
+        assert_eq!(first.put_many(&jobs), Ok(vec![failed(), inserted(1), failed()]));
+        assert_eq!(first.put_many(&jobs), Err(Error::Refused("NOT_ALLOWED".into())));
+        let draining = Err(Error::Refused("DRAINING".into()));
+        assert_eq!(first.put_many(&jobs), Ok(vec![inserted(2), inserted(3), draining]), "no reply is left over");
+        for reply in whole {
+            let begun = Instant::now();
+            let producer = producer(&[reply]);
+            assert_eq!(producer.put_many(&jobs), Err(Error::Lost), "{reply}");
+            let next = vec![inserted(7), Ok(PutOutcome::Duplicate(JobId(8))), Ok(PutOutcome::Superseded)];
+            assert_eq!(producer.put_many(&jobs), Ok(next), "{reply}: the next server is asked");
+            assert!(begun.elapsed() < TIMEOUTS.answer);
+        }
     }
 
     #[test]
