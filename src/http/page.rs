@@ -20,7 +20,7 @@ macro_rules! policy {
         concat!(
             "default-src 'none'; ",
             "script-src 'sha256-vjltsmpJoPY/4lKIwCVe0CdJHOWKCA8fRRVtdIbIgW4='; ",
-            "style-src 'sha256-30PJ7oP3kYrWTKmjY8XGi0qe610asfghlHWRMrts5bc='; ",
+            "style-src 'sha256-v6ycmuV+9xKGhgb+O4gM85cMbnE+WEizMaRN/ksEu+A='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )
