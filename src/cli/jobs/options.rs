@@ -302,11 +302,11 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
     },
     Opt {
         long: "error",
-        doc_short: "list: print only failed jobs, each with its whole error",
+        doc_short: "list: print only failed jobs, in any state if none is named, each with its whole error",
         doc_long: "
             For
             .Cm list :
-            print only jobs that have failed, each with its whole error.",
+            print only jobs that have failed, in any state if none is named, each with its whole error.",
         set: |settings, _| assign(&mut settings.has_errors, Ok(true)),
         ..Opt::BLANK
     },

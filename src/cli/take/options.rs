@@ -43,7 +43,8 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
             Maximum time to wait for a member.
             With 0 it does not wait.
             Decimals are allowed.
-            The default is no limit.",
+            The default is no limit.
+            A server that does not answer is given up 5 seconds after that time, and one that does not accept the connection after 2 seconds.",
         set: |settings, value| assign(&mut settings.wanted.timeout, seconds(value)),
         ..Opt::BLANK
     },
