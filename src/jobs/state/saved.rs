@@ -42,7 +42,7 @@ pub enum Saved<'a> {
     Root(&'a [u8], &'a [u8], u64, i64),
     /// State of a tube beyond its jobs.
     Tube(&'a [u8], Box<SavedTube>),
-    /// Tally of a sum: of its tubes, and of forgotten ones. After all tubes.
+    /// Tally of a sum with events: of its tubes, and of forgotten ones. After all tubes.
     Sum(SumBy, &'a [u8], Box<Tally>),
     /// A connection.
     Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
@@ -113,8 +113,7 @@ impl State {
     }
 
     /// Visits everything that a handover contains. No command may be under way. Uncommitted puts are left out: their
-    /// replies have not been sent. With `leaves_jobs`, the other process reads root jobs and unreserved jobs from the
-    /// store.
+    /// replies have not been sent. With `leaves_jobs`, root and unreserved jobs are read from the store.
     pub fn save(&self, leaves_jobs: bool, visit: &mut dyn FnMut(Saved<'_>)) {
         visit(Saved::Meta {
             next_id: self.next_id,
@@ -127,7 +126,8 @@ impl State {
             self.roots.iter().for_each(|(tube, signature, newest, at)| visit(Saved::Root(tube, signature, newest, at)));
         }
         self.tubes.iter().for_each(|(_, tube)| visit(Saved::Tube(&tube.name, Box::new(SavedTube::of(tube)))));
-        self.tubes.sums.iter().for_each(|(_, sum)| visit(Saved::Sum(sum.by, &sum.name, Box::new(sum.tally.clone()))));
+        let sums = self.tubes.sums.with_events();
+        sums.for_each(|sum| visit(Saved::Sum(sum.by, &sum.name, Box::new(sum.tally.clone()))));
         let conns = || self.conns.iter();
         conns().for_each(|(id, conn)| visit(Saved::Conn(id, self.saved_conn(conn))));
         match leaves_jobs {

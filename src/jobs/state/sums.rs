@@ -220,6 +220,11 @@ impl Sums {
         }
     }
 
+    /// Returns the sums whose tallies a handover needs. Those of tubes that are only watched begin anew without a loss.
+    pub fn with_events(&self) -> impl Iterator<Item = &Sum> {
+        self.iter().map(|(_, sum)| sum).filter(|sum| sum.tally.has_events())
+    }
+
     /// Adds the events of a tube from before it was added.
     pub fn add(&mut self, sums: [SumId; 2], tally: &Tally, now: Time) {
         sums.into_iter().for_each(|id| self.change_tally(id, |own| own.add(tally, now)));
@@ -383,6 +388,7 @@ mod tests {
         let last = entered[MANY - 1];
         sums.choose_if_due(Time::START);
         sums.note(last, Noted::Put, now);
+        assert_eq!(sums.with_events().count(), 2, "a handover needs no others");
         let mut steps = 0;
         while sums[last[0]].followed_from.is_none() {
             if steps == 3 {

@@ -71,6 +71,12 @@ impl Tally {
         self.pickups.bytes() + self.runs.bytes() + error
     }
 
+    /// Returns true if something was counted that is saved with the tally, and not beside it.
+    pub(super) fn has_events(&self) -> bool {
+        let Tally { pickups, rates: _, events, duplicates, superseded, failures: _, runs: _, last_error: _ } = self;
+        pickups.count() > 0 || events.iter().chain([duplicates, superseded]).any(|count| *count > Count::ZERO)
+    }
+
     /// Returns the counts for curves.
     pub fn puts_and_deletes(&self) -> [u64; 2] {
         [Rated::Put, Rated::Delete].map(|event| self.events[event as usize].get())
