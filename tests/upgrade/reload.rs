@@ -1,8 +1,7 @@
 //! Settings that are checked before use, and read again while the daemon runs.
 
 use nix::sys::signal::{Signal, kill};
-use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
+use nix::unistd::Pid;
 use poolcounter_server::{Address, Listener, Options, Server};
 use poolcounter_testkit::daemon::{Client, Daemon};
 use poolcounter_testkit::jobs_client::JobsClient;
@@ -16,6 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Daemon whose settings are in a file.
 struct Configured {
@@ -276,18 +276,22 @@ fn a_failed_reload_is_reported() {
 /// The file of the settings is a pipe, so that the daemon waits in its start.
 #[test]
 fn signals_during_the_start_do_not_end_the_daemon() {
-    let scratch = Scratch::new();
-    let path = scratch.file("conf");
-    mkfifo(&path, Mode::S_IRWXU).expect("a new pipe");
     let mut command = Command::new(Daemon::program());
-    let mut child =
-        command.arg("--config").arg(&path).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    let mut settings = fs::OpenOptions::new().write(true).open(&path).expect("is read");
+    let mut child = command.args(["--listen", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn().expect("starts");
+    let status = format!("/proc/{}/status", child.id());
+    // The masks of the signals that are blocked, and of those that are caught.
+    let is_held = |line: &str| {
+        let mask = line.strip_prefix("SigBlk:").or(line.strip_prefix("SigCgt:"));
+        let bits = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        bits.is_some_and(|bits| bits & 1 << (Signal::SIGUSR2 as u64 - 1) != 0)
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !fs::read_to_string(&status).expect("it runs").lines().any(is_held) {
+        assert!(Instant::now() < deadline, "the signals of requests are not held");
+    }
     for signal in [Signal::SIGHUP, Signal::SIGUSR2] {
         kill(Pid::from_raw(child.id() as i32), signal).expect("runs");
     }
-    settings.write_all(b"listen = '127.0.0.1:0'\n").expect("is read");
-    drop(settings);
     let log = BufReader::new(child.stderr.take().expect("is piped"));
     let is_drained = log.lines().map_while(Result::ok).any(|line| line.contains("refuse new work"));
     let _ = child.kill();
