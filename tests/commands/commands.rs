@@ -1,7 +1,6 @@
 //! The commands that query servers, as processes: their output and their exit statuses.
 
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::pty::{Winsize, openpty};
+use crate::pty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
@@ -457,9 +456,8 @@ fn top_is_printed_where_there_is_no_terminal() {
 #[test]
 fn top_fills_a_terminal_and_leaves_it_as_it_was() {
     let (_daemon, server, _holder) = busy_daemon();
-    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
     for end in [&b"q"[..], b"\x03"] {
-        let terminal = openpty(Some(&size), None).expect("a pseudo terminal");
+        let terminal = pty::open();
         let mut screen = File::from(terminal.master);
         let mut child = Command::new(Daemon::program())
             .args(["top", "-s", &server])
@@ -495,11 +493,7 @@ fn top_fails_when_a_server_does() {
 
 /// Starts `top` on a terminal, and waits until it shows something.
 fn top_on_terminal(server: &str) -> (Child, File) {
-    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    let terminal = openpty(Some(&size), None).expect("a pseudo terminal");
-    // The child must not have the terminal's other side, or that stays open.
-    fcntl(&terminal.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("is ours");
-    fcntl(&terminal.slave, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("is ours");
+    let terminal = pty::open();
     let mut screen = File::from(terminal.master);
     let child = Command::new(Daemon::program())
         .args(["top", "-s", server, "-i", "60"])
@@ -556,7 +550,7 @@ fn top_ends_upon_a_signal_in_the_middle_of_a_key() {
 fn a_second_signal_ends_top_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let server = listener.local_addr().expect("is bound").to_string();
-    let terminal = openpty(None, None).expect("a pseudo terminal");
+    let terminal = pty::open();
     let mut child = Command::new(Daemon::program())
         .args(["top", "-s", &server])
         .stdin(Stdio::from(terminal.slave.try_clone().expect("a second handle")))

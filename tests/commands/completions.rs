@@ -1,6 +1,6 @@
 //! Completions of the shells behind the program's name, each tried in the shell itself.
 
-use nix::pty::{Winsize, openpty};
+use crate::pty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_cli::COMMANDS;
@@ -174,12 +174,11 @@ struct Interactive {
 
 impl Interactive {
     fn start(command: &[&str], scratch: &Scratch, setup: &str) -> Interactive {
-        let size = Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
-        let pair = openpty(Some(&size), None).expect("a pseudo terminal");
+        let pair = pty::open_with(200, 50);
         let stdio = || Stdio::from(pair.slave.try_clone().expect("a second handle"));
         // The timeout ends a shell that waits in vain, and so the terminal.
         let child = Command::new("timeout")
-            .args(["--foreground", "60"])
+            .args(["--foreground", "--kill-after=1", "60"])
             .args(command)
             .current_dir(scratch.file(""))
             .env_clear()
@@ -225,8 +224,10 @@ impl Interactive {
 
 impl Drop for Interactive {
     fn drop(&mut self) {
-        // `timeout` passes the signal on to the shell, which may have ended already.
+        // A shell that is about to wait for input may overlook the signal, which `timeout` passes on, but not the end
+        // of its terminal.
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGHUP);
+        self.terminal = File::open("/dev/null").expect("is there");
         let _ = self.child.wait();
     }
 }

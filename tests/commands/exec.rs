@@ -1,7 +1,7 @@
 //! `poolcounter exec` as a process, with the real daemon: when it runs the command, how it ends, and the state of the
 //! lock.
 
-use nix::pty::openpty;
+use crate::pty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
@@ -434,7 +434,7 @@ fn the_wait_is_reported() {
 fn a_terminal_shows_the_wait() {
     let (_daemon, server, mut holder) = daemon();
     assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
-    let terminal = openpty(None, None).expect("a pseudo terminal");
+    let terminal = pty::open();
     let mut child = exec(&["-s", &server, "-k", "k", "--timeout", "2.5"], &["true"])
         .stderr(Stdio::from(terminal.slave))
         .spawn()

@@ -1,7 +1,7 @@
 //! The log of the daemon: on an unread standard error, for the journal, and its contents.
 
+use crate::pty;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
@@ -54,7 +54,7 @@ impl Logging {
     fn on_each_kind() -> [Logging; 3] {
         let pipe = std::io::pipe().expect("a pipe");
         let sockets = UnixStream::pair().expect("a pair of sockets");
-        let terminal = openpty(None, None).expect("a pseudo terminal");
+        let terminal = pty::open();
         [
             Logging::start(pipe.0, pipe.1),
             Logging::start(sockets.0, sockets.1),

@@ -23,6 +23,7 @@ mod members_shell;
 mod names;
 mod pages;
 mod provide;
+mod pty;
 mod settings;
 mod status;
 mod supervised;
