@@ -124,7 +124,8 @@ fn an_orderly_stop_after_the_files_are_gone_loses_nothing() {
     }
 }
 
-/// An upgrade waits until the daemon has checked the files for its successor.
+/// An upgrade waits until the daemon has checked the files for its successor. Without their directory it is refused, until
+/// the daemon has made that again.
 #[test]
 fn an_upgrade_after_the_files_are_gone_loses_nothing() {
     for (what, deed, ..) in DEEDS {
@@ -134,6 +135,10 @@ fn an_upgrade_after_the_files_are_gone_loses_nothing() {
         let mut daemon = prepare(&place, &[]);
         put(&mut Speaker::connect(daemon.jobs()), 2..=50);
         deed(&place);
+        if !place.exists() {
+            daemon.wait_for_log("all jobs are written anew");
+            daemon.wait_for_log("the jobs are kept in");
+        }
         daemon.signal(Signal::SIGUSR1);
         daemon.wait_for_log("has taken over");
         put(&mut Speaker::connect(daemon.jobs()), 51..=60);
