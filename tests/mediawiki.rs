@@ -701,7 +701,7 @@ fn mediawikis_own_test_passes() {
     let copy = copy.replace("class JobQueueTest ", "class JobQueueOursTest ");
     fs::write(farm.file("JobQueueOursTest.php"), copy).expect("can be written");
     let mut phpunit = Command::new("phpunit");
-    phpunit.args(["--no-configuration", "--bootstrap"]);
+    phpunit.args(["--no-configuration", "--do-not-cache-result", "--bootstrap"]);
     phpunit.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mediawiki/bootstrap.php"));
     farm.environment(phpunit.arg(farm.file("JobQueueOursTest.php")).env("PHPUNIT_USE_JOBQUEUE", "ours"));
     let told = phpunit.output().expect("phpunit is installed").stdout;
