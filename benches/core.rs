@@ -174,7 +174,7 @@ fn wake(size: usize, time: Duration) -> f64 {
     let everyone = || Rig::with_waiters(size, Purpose::Anyone);
     whole(time, size, everyone, |mut rig| {
         rig.release(0);
-        rig.step(|state, step| state.finish(step));
+        rig.step(PoolsState::finish);
         assert_eq!(rig.replies.len(), size + 1, "everyone is told");
     })
 }
