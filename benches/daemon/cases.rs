@@ -35,10 +35,11 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     cases.extend([64, 10_000].map(|clients| scraped(clients, settings)));
     cases.extend([Due::Spread, Due::AtOnce].map(|due| timers(due, settings)));
     cases.extend([Idleness::Idle, Idleness::WaitForOne, Idleness::WaitForOwn].map(|what| memory(what, settings)));
-    let load = |depth, rules| instructions::Load { protocol: Protocol::Lines, depth, rules };
+    let load = |depth, rules| instructions::Load { protocol: Protocol::Lines, depth, rules, wanted: Nothing };
+    let at_most = |most, load| instructions::Load { wanted: AtMost(most), ..load };
     let loads = [
-        ("pair, 1 client", load(1, "")),
-        ("32 pairs a packet", load(32, "")),
+        ("pair, 1 client", at_most(1_900.0, load(1, ""))),
+        ("32 pairs a packet", at_most(560.0, load(32, ""))),
         ("a rule", load(1, RULE)),
         ("a rule, 32 pairs", load(32, RULE)),
         ("every limit", load(1, EVERY_LIMIT)),
@@ -73,7 +74,7 @@ fn churn(settings: &Settings) -> Case<'_> {
 
 fn pipeline(settings: &Settings) -> Case<'_> {
     let clients = settings.connections(64);
-    let figures = speed("replies/s", RatioAtLeast(0.6), "CPU us/reply", Nothing);
+    let figures = speed("replies/s", RatioAtLeast(0.75), "CPU us/reply", Nothing);
     // The C daemon loses all but the first line of a packet.
     case(
         Protocol::Lines,
@@ -87,7 +88,7 @@ fn pipeline(settings: &Settings) -> Case<'_> {
 
 fn hot(clients: usize, settings: &Settings) -> Case<'_> {
     let clients = settings.connections(clients);
-    let mut figures = speed("replies/s", RatioAtLeast(2.0), "CPU us/reply", Nothing);
+    let mut figures = speed("replies/s", RatioAtLeast(1.0), "CPU us/reply", Nothing);
     figures.iter_mut().for_each(|figure| figure.against = Some(C));
     let play = move |server: &Server| load::play(server, clients, &mut Turns::hot(server.program, clients), settings);
     case(Protocol::Lines, format!("hot key, {clients} clients"), &[Ours, Limit, C], figures, settings, play)
@@ -156,7 +157,7 @@ fn timers(due: Due, settings: &Settings) -> Case<'_> {
 fn memory(idleness: Idleness, settings: &Settings) -> Case<'_> {
     let (_, count) = memory::population(15_000, idleness, settings);
     let (what, most, programs): (_, _, &[Program]) = match idleness {
-        Idleness::Idle => ("idle", 200.0, &[Ours, Limit, C]),
+        Idleness::Idle => ("idle", 100.0, &[Ours, Limit, C]),
         Idleness::WaitForOne => ("wait for one key", 300.0, &[Ours, C]),
         Idleness::WaitForOwn => ("wait for own keys", 300.0, &[Ours, C]),
     };

@@ -32,7 +32,7 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     cases.extend(
         [(1, 15_000), (2, 15_000), (4, 15_000), (1_000, 1_000)].map(|(each, clients)| holders(each, clients, settings)),
     );
-    let load = instructions::Load { protocol: Protocol::Frames, depth: 1, rules: "" };
+    let load = instructions::Load { protocol: Protocol::Frames, depth: 1, rules: "", wanted: Nothing };
     cases.extend(instructions::case("counters, 1 client", load, settings));
     cases
 }

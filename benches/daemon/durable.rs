@@ -36,8 +36,9 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     let at_64 = Goal { ratios: [RatioAtLeast(10.0), Nothing], ..NO_GOAL };
     let at_1000 = Goal { ratios: [Nothing, RatioAtLeast(0.5)], ..NO_GOAL };
     let deep = Goal { jobs: AtLeast(100_000.0), thread: AtMost(2.0), ..NO_GOAL };
+    let alone = Goal { ratios: [RatioAtLeast(1.0), Nothing], ..NO_GOAL };
     vec![
-        put((1, 1), NO_GOAL, settings),
+        put((1, 1), alone, settings),
         put((16, 1), NO_GOAL, settings),
         put((64, 1), at_64, settings),
         put((1_000, 1), at_1000, settings),

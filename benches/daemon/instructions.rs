@@ -25,6 +25,8 @@ pub struct Load {
     pub depth: usize,
     /// Rules of access in the configuration file of our daemon.
     pub rules: &'static str,
+    /// Goal for the instructions of our daemon for a request.
+    pub wanted: Wanted,
 }
 
 /// Returns the case of a load of one client, if valgrind is installed.
@@ -38,7 +40,7 @@ pub fn case<'a>(what: &str, load: Load, settings: &'a Settings) -> Option<Case<'
         rounds: 1,
         figures: vec![Figure {
             name: "instructions/request",
-            wanted: Wanted::Nothing,
+            wanted: load.wanted,
             against: with_limit.then_some(Program::Limit),
         }],
         measure: Box::new(move |program| measure(program, load, pairs, settings)),

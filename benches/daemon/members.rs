@@ -25,7 +25,7 @@ pub fn all(settings: &Settings) -> Vec<Case<'_>> {
     cases.push(hand_over(settings));
     cases.extend([2, usize::MAX].map(|kinds| attributes(kinds, settings)));
     cases.push(cull(settings));
-    let load = instructions::Load { protocol: Protocol::Members, depth: 1, rules: "" };
+    let load = instructions::Load { protocol: Protocol::Members, depth: 1, rules: "", wanted: AtMost(3_300.0) };
     cases.extend(instructions::case("members, 1 client", load, settings));
     cases
 }
@@ -87,13 +87,14 @@ fn attributes(kinds: usize, settings: &Settings) -> Case<'_> {
         load::play(server, clients, &mut Takers::by_attribute(clients, kinds), settings)
     };
     let name = format!("{members} members, 1 of {kinds} fits");
-    case(Protocol::Members, name, &[Ours, Limit], speed(Nothing), settings, measure)
+    let wanted = RatioAtLeast(if kinds == members { 0.8 } else { 0.9 });
+    case(Protocol::Members, name, &[Ours, Limit], speed(wanted), settings, measure)
 }
 
 fn cull(settings: &Settings) -> Case<'_> {
     let members = if settings.is_rehearsal { REHEARSAL } else { MILLION };
     let figures = [
-        ("bytes/member, less name", AtMost(100.0)),
+        ("bytes/member, less name", AtMost(120.0)),
         ("others wait ms at most", Nothing),
         ("ms until all are stopped", Nothing),
         ("CPU us/member", Nothing),

@@ -49,7 +49,7 @@ pub struct Case<'a> {
 impl Case<'_> {
     /// Runs the rounds, each server in turn, so that any disturbance of the machine affects all of them. Returns the
     /// results, and whether a server of ours failed in some round. Others may: yrmcds does not always start where it
-    /// has to share a core.
+    /// has to share a core. Panics if a round has more or fewer values than the case has figures.
     pub fn run(&self, table: &str) -> (CaseResult, bool) {
         let mut rounds: Vec<(Program, Vec<Option<Values>>)> =
             self.programs.iter().map(|program| (*program, Vec::new())).collect();
@@ -59,8 +59,9 @@ impl Case<'_> {
                 let index = (turn + round) % rounds.len();
                 let (program, results) = &mut rounds[index];
                 let result = (self.measure)(*program);
-                if let Err(error) = &result {
-                    eprintln!("{}: {} fails: {error}", self.name, program.name());
+                match &result {
+                    Ok(values) => assert_eq!(values.len(), self.figures.len(), "values of {}", self.name),
+                    Err(error) => eprintln!("{}: {} fails: {error}", self.name, program.name()),
                 }
                 results.push(result.ok());
             }

@@ -273,7 +273,7 @@ fn a_failed_reload_is_reported() {
     assert!(fetch(http, "/status.json").text().contains("\"has_worked\":true"));
 }
 
-/// The file of the settings is a pipe, so that the daemon waits in its start.
+/// The signals are sent as soon as the daemon blocks or catches them.
 #[test]
 fn signals_during_the_start_do_not_end_the_daemon() {
     let mut command = Command::new(Daemon::program());
