@@ -21,29 +21,26 @@ impl PoolsService {
     }
 
     /// Checks if a connection may send this request now, and returns the refusal if not.
-    #[inline(never)]
+    #[inline]
     pub(super) fn refusal_of(
         &self,
         conn: ConnId,
         request: &PoolRequest<'_>,
         context: &mut Context<'_>,
     ) -> Option<Reply> {
-        let several: Vec<&[u8]>;
         // Each variant is matched with all its fields, so that a new one with a key needs a decision here.
-        let (verb, keys) = match request {
+        let keys = match request {
             PoolRequest::Acquire(Ok(acquire)) => {
                 let AcquireLock { key, purpose: _, workers: _, max_queue: _, timeout: _, hold: _, who: _, also } =
                     acquire;
-                match also.is_empty() {
-                    true => (ACQUIRE, slice::from_ref(key)),
-                    false => {
-                        let further = also.iter().map(|KeyLimits { key, workers: _, max_queue: _ }| *key);
-                        several = iter::once(*key).chain(further).collect();
-                        (ACQUIRE, &several[..])
-                    }
+                if also.is_empty() {
+                    return self.refusal_of_lock(conn, slice::from_ref(key), context);
                 }
+                let further = also.iter().map(|KeyLimits { key, workers: _, max_queue: _ }| *key);
+                let keys: Vec<&[u8]> = iter::once(*key).chain(further).collect();
+                return self.refusal_of_lock(conn, &keys, context);
             }
-            PoolRequest::Stats(StatsQuery::Holders(key)) => (STATS, slice::from_ref(key)),
+            PoolRequest::Stats(StatsQuery::Holders(key)) => slice::from_ref(key),
             // A connection releases only its own locks.
             PoolRequest::Release(_) | PoolRequest::Acquire(Err(_)) | PoolRequest::Unknown => {
                 context.count_request(conn);
@@ -52,16 +49,16 @@ impl PoolsService {
             PoolRequest::Stats(StatsQuery::Fields) => return context.check_rate(conn).err().map(|_| Reply::Limited),
             PoolRequest::Stats(StatsQuery::Full | StatsQuery::One(_) | StatsQuery::Types | StatsQuery::Unknown)
             | PoolRequest::Keys(_)
-            | PoolRequest::Report(_) => (STATS, &[][..]),
+            | PoolRequest::Report(_) => &[],
         };
+        let denial = context.check(conn, &Need { verb: STATS, keys, takes: None }).err()?;
+        Some(if denial.is_limit() { Reply::Limited } else { Reply::Denied })
+    }
+
+    fn refusal_of_lock(&self, conn: ConnId, keys: &[&[u8]], context: &mut Context<'_>) -> Option<Reply> {
         // A lock counts once for each of its keys, of which there are few.
-        let takes = (verb == ACQUIRE)
-            .then(|| Takes { has: context.holds_of(|| self.state.holds(conn)), locks: keys.len() as u32 });
-        let denial = context.check(conn, &Need { verb, keys, takes }).err()?;
-        Some(match (denial.is_limit(), takes) {
-            (false, _) => Reply::Denied,
-            (true, Some(_)) => Reply::QueueFull,
-            (true, None) => Reply::Limited,
-        })
+        let takes = Takes { has: context.holds_of(|| self.state.holds(conn)), locks: keys.len() as u32 };
+        let denial = context.check(conn, &Need { verb: ACQUIRE, keys, takes: Some(takes) }).err()?;
+        Some(if denial.is_limit() { Reply::QueueFull } else { Reply::Denied })
     }
 }

@@ -221,7 +221,9 @@ impl PoolsState {
 
     /// Returns the waiting claim of a connection.
     fn waiting_claim(&self, conn: ConnId) -> Option<ClaimId> {
-        self.claims_of(conn).next().filter(|newest| self.claim_info(*newest).waits_for.is_some())
+        let is_waiting =
+            |id: &ClaimId| matches!(self.claims[self.whole_of(*id).index()].phase, ClaimPhase::Waiting { .. });
+        self.claims_of(conn).next().filter(is_waiting)
     }
 
     /// Handles a timer that is due.

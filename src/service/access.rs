@@ -271,8 +271,11 @@ impl Access {
 
     /// Records the usage of a connection.
     pub fn note_holds(&mut self, conn: ConnId, holds: Holds) {
-        let Standing { rule: Some(rule), holds: before, .. } = *self.standing(conn) else { return };
-        self.standing(conn).holds = holds;
+        let Some(standing) = self.standings.get_mut(conn.index()).filter(|standing| standing.holds != holds) else {
+            return;
+        };
+        let Some(rule) = standing.rule else { return };
+        let before = std::mem::replace(&mut standing.holds, holds);
         let counts = &mut self.counts[usize::from(rule)];
         counts.locks = counts.locks + u64::from(holds.locks) - u64::from(before.locks);
         counts.waits = counts.waits + u64::from(holds.waits) - u64::from(before.waits);
@@ -287,11 +290,14 @@ impl Access {
 
     /// Records the memory of a connection in bytes. Returns true if it grew and its rule is now over its limit.
     pub fn note_bytes(&mut self, conn: ConnId, bytes: u64) -> bool {
-        let Standing { rule: Some(rule), bytes: before, .. } = *self.standing(conn) else { return false };
-        self.standing(conn).bytes = bytes;
+        let Some(standing) = self.standings.get_mut(conn.index()).filter(|standing| standing.bytes != bytes) else {
+            return false;
+        };
+        let Some(rule) = standing.rule else { return false };
+        let before = std::mem::replace(&mut standing.bytes, bytes);
         let (limits, counts) = (&self.rules[usize::from(rule)].limits, &mut self.counts[usize::from(rule)]);
         counts.bytes = counts.bytes + bytes - before;
-        if bytes != before && limits.memory != u64::MAX {
+        if limits.memory != u64::MAX {
             counts.by_bytes.remove(&(before, conn));
             if bytes > 0 {
                 counts.by_bytes.insert((bytes, conn));

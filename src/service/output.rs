@@ -264,6 +264,12 @@ impl Output {
         !self.dirty.is_empty()
     }
 
+    /// Returns true if a connection has output to send.
+    #[inline]
+    pub fn is_dirty_for(&self, conn: ConnId) -> bool {
+        self.links.is_linked(conn)
+    }
+
     /// Returns the bytes that may be sent to the connection now.
     pub fn unsent(&self, conn: ConnId) -> &[u8] {
         self.owned_by(conn).map_or(&[], |buffer| &buffer.bytes[buffer.sent..buffer.sendable()])

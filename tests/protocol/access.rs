@@ -889,6 +889,9 @@ fn memory_is_limited() {
     assert!(world.is_ended(clients[2]) && !world.is_ended(reader), "what is not read counts, and who has most ends");
     world.ask(reader, &b"STATS FULL\n".repeat(30));
     assert!(world.is_ended(reader), "nobody else has anything");
+    let reader = world.connect_from(CLIENT, "pools");
+    let replies = world.ask(reader, &b"STATS FULL\n".repeat(30));
+    assert!(replies.len() > 10_000 && !world.is_ended(reader), "what is sent at once does not count");
 }
 
 #[test]

@@ -188,24 +188,31 @@ impl<S: Stream> Connections<S> {
         line.into_iter().for_each(|line| warn!("{line}"));
     }
 
-    /// Notes the usage of a connection, if some rule limits that. The largest connections of a rule beyond its memory
-    /// limit end.
+    /// Notes the locks and waits of a connection, if some rule limits them.
     #[inline]
-    pub(super) fn note_usage(&mut self, id: ConnId, now: Time) {
-        if self.dispatch.access.counts_holds() || self.dispatch.access.counts_memory() {
-            self.note_limited(id, now);
+    pub(super) fn note_holds(&mut self, id: ConnId) {
+        if self.dispatch.access.counts_holds()
+            && let Some(conn) = self.slab.get(id.index()).filter(|conn| conn.is_open())
+        {
+            let holds = self.dispatch.services[conn.service].service.usage_of(id);
+            self.dispatch.access.note_holds(id, holds);
         }
     }
 
-    fn note_limited(&mut self, id: ConnId, now: Time) {
-        let conn = &self.slab[id.index()];
-        if !conn.is_open() {
-            return;
+    /// Notes the locks, waits and memory of a connection, if some rule limits them. The largest connections of a rule
+    /// beyond its memory limit end. What is sent in the tick of its request is not noted as memory.
+    #[inline]
+    pub(super) fn note_usage(&mut self, id: ConnId, now: Time) {
+        self.note_holds(id);
+        if self.dispatch.access.counts_memory() {
+            self.note_memory(id, now);
         }
+    }
+
+    fn note_memory(&mut self, id: ConnId, now: Time) {
+        let Some(conn) = self.slab.get(id.index()).filter(|conn| conn.is_open()) else { return };
         let Dispatch { access, services, output, .. } = &mut self.dispatch;
-        let service = &services[conn.service].service;
-        access.note_holds(id, service.usage_of(id));
-        if access.counts_memory() && access.note_bytes(id, bytes_of(id, conn, &**service, output)) {
+        if access.note_bytes(id, bytes_of(id, conn, &*services[conn.service].service, output)) {
             self.end_largest(id, now);
         }
     }

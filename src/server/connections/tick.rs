@@ -165,6 +165,7 @@ impl<S: Stream> Connections<S> {
             let fresh = if n < WRITES_PER_TICK / 2 { output.pop_fresh() } else { None };
             let Some(id) = fresh.or_else(|| output.pop_oldest()) else { return output.end_tick() };
             self.write_to(id, now);
+            self.note_usage(id, now);
         }
         self.dispatch.output.end_tick();
         self.dispatch.loop_stats.count_spent(Budget::Writes);
@@ -225,7 +226,11 @@ impl<S: Stream> Connections<S> {
             Ok(()) => self.after_serve(id, served, now),
             Err(error) => self.fail(id, &error, now),
         }
-        self.note_usage(id, now);
+        if self.dispatch.output.is_dirty_for(id) {
+            self.note_holds(id);
+        } else {
+            self.note_usage(id, now);
+        }
         now
     }
 
@@ -346,7 +351,6 @@ impl<S: Stream> Connections<S> {
                 if conn.parked || !matches!(conn.phase, Phase::Open) {
                     self.after_write(id);
                 }
-                self.note_usage(id, now);
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
             Err(error) if error.kind() == ErrorKind::Interrupted => self.dispatch.output.touch(id),

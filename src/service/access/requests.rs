@@ -32,8 +32,7 @@ impl Access {
     ///
     /// The reason of the denial.
     pub fn check(&mut self, conn: ConnId, service: ServiceId, need: &Need<'_>, now: Time) -> Result<u64, Denial> {
-        let Some(rule) = self.standing(conn).rule else { return Err(self.count(None, Denial::Stranger)) };
-        let at = usize::from(rule);
+        let Some(at) = self.rule_at(conn) else { return Err(self.count(None, Denial::Stranger)) };
         if let Some(Takes { has, .. }) = need.takes.filter(|_| self.counts_holds) {
             self.note_holds(conn, has);
         }
@@ -42,7 +41,7 @@ impl Access {
         let wanted = need.takes.map_or(0, |takes| takes.locks.into());
         let left = rule.limits.locks.saturating_sub(counts.locks + counts.leases);
         let has_room = counts.has_room_for_request(rule.limits.requests, now);
-        let denial = match rule.limits {
+        let denial = match &rule.limits {
             _ if !is_allowed => Denial::Right,
             _ if wanted > left => Denial::Locks,
             limits if need.takes.is_some() && counts.waits >= limits.waits => Denial::Waits,
