@@ -293,12 +293,7 @@ impl Output {
         if buffer.sent == buffer.bytes.len() {
             self.take_back(conn);
         } else if buffer.sent >= FULL_BYTES {
-            buffer.bytes.drain(..buffer.sent);
-            for held in &mut buffer.held {
-                held.start -= buffer.sent;
-                held.end -= buffer.sent;
-            }
-            buffer.sent = 0;
+            buffer.drop_sent();
         }
     }
 
@@ -393,14 +388,7 @@ impl Output {
         let has_output = |conn: ConnId| self.owned_by(conn).is_some();
         assert!(self.dirty.iter(&self.links).all(has_output), "only what has output is to be written to");
         assert!(self.fresh.is_none_or(|conn| self.links.is_linked(conn)), "what is fresh is to be written to");
-        for buffer in &self.buffers {
-            assert!(
-                buffer.sent <= buffer.sendable() && buffer.sendable() <= buffer.bytes.len(),
-                "more was sent than may be"
-            );
-            let ends = buffer.held.iter().flat_map(|held| [held.start, held.end]).chain([buffer.bytes.len()]);
-            assert!(ends.is_sorted(), "held replies do not overlap");
-        }
+        self.buffers.iter().for_each(Buffer::check);
     }
 }
 

@@ -50,6 +50,16 @@ impl Buffer {
         self.held.front().map_or(self.bytes.len(), |held| held.start)
     }
 
+    /// Removes the bytes that were sent.
+    pub fn drop_sent(&mut self) {
+        self.bytes.drain(..self.sent);
+        for held in &mut self.held {
+            held.start -= self.sent;
+            held.end -= self.sent;
+        }
+        self.sent = 0;
+    }
+
     /// Replaces the held replies with these numbers (ascending) by `text`, and releases them. With `whole`, one `text`
     /// takes the place of all replies to the same request.
     pub fn reword(&mut self, numbers: &[u64], text: &[u8], whole: bool) {
@@ -72,5 +82,16 @@ impl Buffer {
             }
         }
         self.bytes.extend_from_slice(&rest[copied..]);
+    }
+
+    /// Checks that the places of sent bytes and held replies are in order.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they are not.
+    pub fn check(&self) {
+        assert!(self.sent <= self.sendable() && self.sendable() <= self.bytes.len(), "more was sent than may be");
+        let ends = self.held.iter().flat_map(|held| [held.start, held.end]).chain([self.bytes.len()]);
+        assert!(ends.is_sorted(), "held replies do not overlap");
     }
 }
