@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
 
@@ -35,11 +36,39 @@ pub struct BlockWriter {
     block: Vec<u8>,
 }
 
-/// Reader of the entries of a [`BlockWriter`].
+/// Source of the entries of a [`BlockWriter`].
+pub trait Blocks {
+    /// Reads the next entry, which `unpack` removes from the front of the block; None after the last.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no further block, or if `unpack` returns None.
+    fn next<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<Option<T>, Unreadable>;
+
+    /// Reads an entry that must be there.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Blocks::next`], and after the last.
+    #[inline]
+    fn take<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<T, Unreadable> {
+        self.next(unpack)?.ok_or_else(contradiction)
+    }
+}
+
+/// Reader of the entries of a [`BlockWriter`] from the stream.
 pub struct BlockReader<'r, 'a> {
     saved: &'r mut Reader<'a>,
     /// Number of bytes at the end of the last record that are not read yet.
     left: usize,
+}
+
+/// Entries of a [`BlockWriter`] in memory, which are read after the stream.
+pub struct KeptBlocks {
+    /// Blocks that are not read yet.
+    blocks: VecDeque<Vec<u8>>,
+    /// Number of bytes of the first one that are read.
+    read: usize,
 }
 
 /// Saved state that this process cannot read, with the reason.
@@ -112,6 +141,19 @@ impl<'a> Reader<'a> {
         let read = self.input.take(len.into()).read_to_end(&mut self.record).map_err(damaged)?;
         if read == len as usize { Ok(&self.record) } else { Err(damaged("it ends too early")) }
     }
+
+    /// Takes all blocks of a [`BlockWriter`], to be read later.
+    ///
+    /// # Errors
+    ///
+    /// Fails if their end is missing.
+    pub fn keep_blocks(&mut self) -> Result<KeptBlocks, Unreadable> {
+        let mut blocks = VecDeque::new();
+        while !self.take_bytes()?.is_empty() {
+            blocks.push_back(self.record.clone());
+        }
+        Ok(KeptBlocks { blocks, read: 0 })
+    }
 }
 
 impl BlockWriter {
@@ -148,14 +190,11 @@ impl<'r, 'a> BlockReader<'r, 'a> {
     pub fn new(saved: &'r mut Reader<'a>) -> Self {
         BlockReader { saved, left: 0 }
     }
+}
 
-    /// Reads the next entry, which `unpack` removes from the front of the block; None after the last.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no further block, or if `unpack` returns None.
+impl Blocks for BlockReader<'_, '_> {
     #[inline]
-    pub fn next<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<Option<T>, Unreadable> {
+    fn next<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<Option<T>, Unreadable> {
         if self.left == 0 {
             self.left = self.saved.take_bytes()?.len();
             if self.left == 0 {
@@ -168,15 +207,20 @@ impl<'r, 'a> BlockReader<'r, 'a> {
         self.left = rest.len();
         Ok(Some(entry))
     }
+}
 
-    /// Reads an entry that must be there.
-    ///
-    /// # Errors
-    ///
-    /// Fails like [`BlockReader::next`], and after the last.
+impl Blocks for KeptBlocks {
     #[inline]
-    pub fn take<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<T, Unreadable> {
-        self.next(unpack)?.ok_or_else(contradiction)
+    fn next<T>(&mut self, unpack: impl FnOnce(&mut &[u8]) -> Option<T>) -> Result<Option<T>, Unreadable> {
+        let Some(block) = self.blocks.front() else { return Ok(None) };
+        let mut rest = &block[self.read..];
+        let entry = unpack(&mut rest).ok_or_else(contradiction)?;
+        self.read = block.len() - rest.len();
+        if rest.is_empty() {
+            self.blocks.pop_front();
+            self.read = 0;
+        }
+        Ok(Some(entry))
     }
 }
 
@@ -332,6 +376,14 @@ mod tests {
             assert!(blocks.take(|_| Some(())).is_err(), "there is no more");
             Ok::<_, Unreadable>(read)
         };
+        let mut kept = Reader::new(&mut &bytes[..]).keep_blocks().expect("their end is there");
+        let mut name = Vec::new();
+        for expected in &names {
+            let taken = kept.take(|bytes| take_name(bytes, &mut name).and_then(|()| take_difference(bytes, 7)));
+            assert!(taken.is_ok() && name == *expected);
+        }
+        assert_eq!(kept.next(|_| Some(())), Ok(None));
+        assert!(Reader::new(&mut &bytes[..bytes.len() - 1]).keep_blocks().is_err());
         assert!(bytes.len() > 2 * BLOCK_BYTES);
         assert_eq!(read(&bytes), Ok(names.len()));
         assert!(read(&bytes[..bytes.len() - 1]).is_err());

@@ -57,6 +57,10 @@ impl Handover for CountersService {
         }
     }
 
+    fn restore_more(&mut self, context: &mut Context<'_>) -> bool {
+        self.state.restore_more(&mut step(context))
+    }
+
     fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
         if version != SAVED_VERSION {
             return self.restore(version, saved, context);

@@ -30,12 +30,14 @@ mod finish;
 mod guard;
 mod header;
 mod health;
+mod restoring;
 mod saved;
 mod table;
 mod tick;
 
 pub use saved::rehearse;
 pub(super) use saved::{ConnectionsHead, SavedClient, SavedConnection};
+use restoring::Restoring;
 use table::Table;
 pub use tick::Host;
 
@@ -66,6 +68,8 @@ pub struct Connections<S> {
     denied: Vec<SavedCounts>,
     /// True while an upgrade waits until the services are quiet: no connection is served.
     is_paused: bool,
+    /// Services that have not read all that the previous process has saved.
+    restoring: Vec<Restoring>,
     dispatch: Dispatch,
 }
 
@@ -85,6 +89,7 @@ impl<S: Stream> Connections<S> {
             accept_log: LogLimit::default(),
             denied: Vec::new(),
             is_paused: false,
+            restoring: Vec::new(),
             dispatch: Dispatch::new(services, epoch, random),
         }
     }
@@ -97,10 +102,16 @@ impl<S: Stream> Connections<S> {
     /// Applies the settings of every service: [`configure`](poolcounter_service::contract::Lifecycle::configure).
     pub fn configure(&mut self, now: Time) {
         for id in self.dispatch.services.ids() {
-            self.dispatch.call(id, now, &self.slab, |service, context| service.configure(context));
+            if !self.dispatch.services[id].is_restoring {
+                self.configure_one(id, now);
+            }
         }
-        self.recheck(now);
         self.resume(now);
+    }
+
+    fn configure_one(&mut self, id: ServiceId, now: Time) {
+        self.dispatch.call(id, now, &self.slab, |service, context| service.configure(context));
+        self.recheck(id, now);
     }
 
     /// Opens the stores: [`Lifecycle::begin`](poolcounter_service::contract::Lifecycle::begin) of every service.
@@ -165,6 +176,7 @@ impl<S: Stream> Connections<S> {
     /// Pauses serving, and makes the services finish and commit work that an upgrade could not wait for.
     pub fn quiesce(&mut self, now: Time) {
         self.is_paused = true;
+        self.restore_rest(now);
         self.end_drained(now);
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.quiesce(context));
@@ -262,6 +274,7 @@ impl<S: Stream> Connections<S> {
     /// due.
     pub fn next_work(&self) -> Option<Time> {
         let unserved = !self.is_paused && !self.ready.is_empty();
+        let unserved = unserved || !self.is_paused && !self.restoring.is_empty();
         let left_over = unserved || self.dispatch.output.is_dirty() || !self.closing.is_empty();
         match left_over {
             true => Some(Time::START),
@@ -316,7 +329,9 @@ impl<S: Stream> Connections<S> {
         let conn = &mut self.slab[id.index()];
         conn.phase = Phase::Closed;
         let service = conn.service;
-        self.dispatch.call(service, now, &self.slab, |service, context| service.close(id, context));
+        if !self.hold_end(id) {
+            self.dispatch.call(service, now, &self.slab, |service, context| service.close(id, context));
+        }
     }
 
     /// Arms the linger timer of a connection that is not drained, and reads on until the peer closes its side.

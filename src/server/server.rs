@@ -284,7 +284,8 @@ impl Server {
             self.connections.drain(self.clock.now());
         }
         if upgrade_asked && !stop_asked && !self.is_stopping {
-            self.begin_upgrade();
+            self.upgrade.is_asked = true;
+            self.begin_asked_upgrade();
         }
         stop_asked
     }

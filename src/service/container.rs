@@ -5,6 +5,7 @@ use crate::contract::operations::Operations;
 use crate::contract::settings::{Configure, ServiceSettings};
 use crate::contract::{Caps, Info, Peers, Service, Traffic, Wake};
 use crate::report::{Overview, Report, ServiceReport, View};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::time::Time;
 use std::any::Any;
 use std::ops::{Index, IndexMut};
@@ -34,6 +35,8 @@ pub struct Entry {
     pub traffic: Traffic,
     /// True when clients can connect to it.
     pub is_enabled: bool,
+    /// True while it has not read all that another process has saved.
+    pub is_restoring: bool,
 }
 
 impl ServiceId {
@@ -119,7 +122,7 @@ impl Services {
         let entries = list.iter().zip(&settings.0).map(|(info, settings)| {
             let mut service = settings.open();
             service.know_operations(&operations);
-            Entry { info, caps: service.caps(), service, traffic: Traffic::default(), is_enabled: true }
+            Entry { info, caps: service.caps(), service, traffic: Traffic::default(), is_enabled: true, is_restoring: false }
         });
         Services(entries.collect())
     }
@@ -154,7 +157,7 @@ impl Services {
                 let reason = || others().filter(counts).find_map(|entry| entry.service.unhealthy_reason());
                 Some(if of.is_enabled { reason() } else { Some("it is off") })
             },
-            at_risk: &|| others().map(|entry| (entry.info.name, entry.service.at_risk())).collect(),
+            at_risk: &|| others().map(|entry| (entry.info.name, entry.at_risk())).collect(),
             sample: &|note| {
                 others().for_each(|entry| entry.service.sample(&mut |series| note(entry.info.name, series)));
             },
@@ -227,9 +230,14 @@ impl Services {
         self.0.iter_mut().for_each(|entry| entry.service.hand_over_all(is_asked));
     }
 
+    /// Returns true if every service has read all that another process has saved.
+    pub fn are_restored(&self) -> bool {
+        !self.0.iter().any(|entry| entry.is_restoring)
+    }
+
     /// Returns true if no service has long work in progress.
     pub fn is_settled(&self) -> bool {
-        self.0.iter().all(|entry| entry.service.is_settled())
+        self.are_restored() && self.0.iter().all(|entry| entry.service.is_settled())
     }
 
     /// Returns true if no service has work in progress that the end of the daemon waits for.
@@ -239,7 +247,7 @@ impl Services {
 
     /// Returns true if no service has work in progress that an upgrade must wait for.
     pub fn is_quiet(&self) -> bool {
-        self.0.iter().all(|entry| entry.service.is_quiet())
+        self.are_restored() && self.0.iter().all(|entry| entry.service.is_quiet())
     }
 
     /// Returns the leases that count for access rules, as
@@ -269,6 +277,16 @@ impl Services {
 }
 
 impl Entry {
+    /// Returns the number of things that would be lost if the daemon ended now. What is not read yet counts as one.
+    fn at_risk(&self) -> u64 {
+        self.service.at_risk() + u64::from(self.is_restoring)
+    }
+
+    /// Returns whether nothing is left of a connection that was closed.
+    pub fn has_forgotten(&self, conn: ConnId) -> bool {
+        !self.is_restoring && self.service.has_forgotten(conn)
+    }
+
     fn with_report(&self, report: Report) -> ServiceReport {
         let Entry { info, traffic, is_enabled, .. } = *self;
         let option = info.listening.first().map_or("", |option| option.long);

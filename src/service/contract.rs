@@ -234,13 +234,20 @@ pub trait Handover {
     /// Fails if the state cannot be written.
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()>;
 
-    /// Continues from the state that another process saved. Called once, before any connection is served. Connections
-    /// that waited still wait; one that is resumed here gets a turn in any case.
+    /// Takes the state that another process saved. Called once, before any connection is served. Connections that waited
+    /// still wait; one that is resumed here gets a turn in any case.
     ///
     /// # Errors
     ///
     /// Fails if the data is not in the format of this version or an earlier one.
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
+
+    /// Reads a slice of what [`Handover::restore`] has kept because it takes long to read. Returns true when nothing is
+    /// left. Called after it, once a tick. Before it returns true the service is neither configured nor served, and its
+    /// other clients wait, but those of other services do not; [`Service::close`] is called afterwards.
+    fn restore_more(&mut self, _context: &mut Context<'_>) -> bool {
+        true
+    }
 
     /// Fails in the same cases as [`Handover::restore`]. The state afterwards does not matter, so it may take less
     /// memory. Leaves the store alone, which belongs to the serving process. The first turns of connections follow, but

@@ -317,3 +317,36 @@ fn the_same_history_has_the_same_order() {
     };
     assert!(play() == play(), "the counters stand in another order");
 }
+
+/// Returns the consumption of a counter, as another client is told.
+fn consumption(world: &mut World, client: usize, n: u32) -> u32 {
+    let reply = world.ask(client, &get(&name(n)));
+    u32::from_be_bytes(reply[frames::HEADER_BYTES..].try_into().expect("is a number"))
+}
+
+#[test]
+fn only_their_own_clients_wait_while_counters_are_read_after_an_upgrade() {
+    let mut world = world();
+    let [holder, leaver, other] = [(); 3].map(|()| world.connect_to("counters"));
+    let lock = world.connect();
+    acquire_many(&mut world, holder, 0..MANY);
+    acquire_many(&mut world, leaver, 0..MANY);
+    world.upgrade();
+    world.send(other, &get(&name(MANY - 1)));
+    world.send(lock, b"ACQ4ME key 1 1 1\n");
+    world.finish(leaver);
+    world.tick();
+    assert_eq!(world.take_received(lock), b"LOCKED\n");
+    assert!(world.take_received(other).is_empty() && !world.is_closed(leaver), "not all counters are read");
+    world.settle();
+    assert_eq!(world.take_received(other)[2], 0);
+    assert_eq!(consumption(&mut world, other, MANY - 1), 1, "those of the other client have come back");
+    assert_eq!(stat_of(&mut world, "objects"), u64::from(MANY));
+    world.upgrade();
+    world.tick();
+    world.upgrade();
+    assert_eq!(consumption(&mut world, other, 0), 1, "an upgrade reads all that the last one left");
+    [holder, other, lock].into_iter().for_each(|client| leave(&mut world, client));
+    world.advance(INTERVAL + Span::from_secs(1));
+    assert!(world.is_empty());
+}

@@ -1,15 +1,17 @@
 //! Handover format of the counters: written by a process that is replaced, read by its successor. It is independent of
 //! the tables, so that these can change. The format cannot change without another version.
 //!
-//! There may be millions of counters, and no client is served while they are read. So they are packed by hand into
-//! [`block`]s, and each keeps its slot in the table.
+//! There may be millions of counters, and no client is served while they are written. So they are packed by hand into
+//! [`block`]s, and each keeps its slot in the table. The successor takes the blocks as they are, and reads them in
+//! slices ([`loading`](super::loading)).
 
-mod block;
+pub(super) mod block;
 
-use super::{Counter, CounterId, CountersState, CountersStep, Holdings, Names};
+use super::loading::Loading;
+use super::{Counter, CounterId, CountersState, CountersStep, Names};
 use block::{CounterReader, CounterWriter, HoldingReader, HoldingWriter, PackedCounter};
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{Reader, Unreadable, Writer};
+use poolcounter_core::record::{BlockReader, Reader, Unreadable, Writer};
 use poolcounter_core::time::Span;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
@@ -84,20 +86,19 @@ impl CountersState {
         holdings.end(out)
     }
 
-    /// Restores the state that another process saved. No client is served meanwhile, so each table is filled in one
-    /// pass.
+    /// Takes the state that another process saved. It is complete after [`CountersState::restore_more`].
     ///
     /// # Errors
     ///
-    /// Fails if the record contradicts itself.
+    /// Fails if a record is cut off.
     pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
         let head: CountersHead = saved.take()?;
+        self.restore_figures(&head.figures, head.conflicts);
         self.restore_interval(head.interval, step);
-        self.restore_counters(&head, saved)?;
-        self.slots = self.counters.iter().next_back().map_or(0, |(slot, _)| slot + 1);
-        self.restore_holdings(saved)?;
-        self.restore_names();
-        self.finish_restore(&head.figures, head.conflicts, step);
+        self.make_room_for(head.counters, head.slots);
+        let counters = CounterReader::new(saved.keep_blocks()?, head.slots);
+        let holdings = HoldingReader::new(saved.keep_blocks()?, head.slots);
+        self.loading = Some(Loading::new(counters, holdings).into());
         Ok(())
     }
 
@@ -113,11 +114,11 @@ impl CountersState {
         let _room: (Slab<Counter>, Names<CounterId>) =
             (Slab::with_capacity(head.slots), Names::with_capacity(head.counters.max(self.settings.buckets)));
         let (mut consumptions, mut is_there) = (vec![0; head.slots], vec![0_u64; head.slots.div_ceil(64)]);
-        let mut packed = CounterReader::new(saved, head.slots);
+        let mut packed = CounterReader::new(BlockReader::new(saved), head.slots);
         while let Some(counter) = packed.next()? {
             is_there[counter.slot / 64] |= 1 << (counter.slot % 64);
         }
-        let mut packed = HoldingReader::new(saved, head.slots);
+        let mut packed = HoldingReader::new(BlockReader::new(saved), head.slots);
         while let Some((_, holdings)) = packed.next_client()? {
             for _ in 0..holdings {
                 let (id, resources) = packed.next()?;
@@ -142,20 +143,24 @@ impl CountersState {
         saved: CounterTablesInOnePiece,
         step: &mut CountersStep<'_>,
     ) -> Result<(), Unreadable> {
+        self.restore_figures(&saved.figures, saved.conflicts);
         self.restore_interval(saved.interval, step);
-        let interval = self.interval;
-        let counters = saved.counters.into_iter().enumerate();
-        self.counters =
-            counters.map(|(slot, c)| (slot, Counter::restored(&c.name, c.peak, c.is_used, interval))).collect();
-        self.slots = self.counters.len();
+        self.make_room_for(saved.counters.len(), saved.counters.len());
+        for (slot, SavedCounter { name, peak, is_used }) in saved.counters.into_iter().enumerate() {
+            self.restore_counter(slot, Counter::restored(&name, peak, is_used, self.interval));
+        }
         for SavedHolding { conn, counter, resources } in saved.holdings {
             let id = CounterId::from_index(counter as usize);
             self.add_consumption(id, resources)?;
             self.hold(conn, id, resources);
         }
-        self.restore_names();
-        self.finish_restore(&saved.figures, saved.conflicts, step);
+        self.finish_restore(step);
         Ok(())
+    }
+
+    fn restore_figures(&mut self, figures: &[(String, u64)], conflicts: u64) {
+        self.figures.restore(figures);
+        self.conflicts.set(conflicts);
     }
 
     /// Sets the interval. If intervals have another length now, or the date has been put back, all used counters count
@@ -165,67 +170,36 @@ impl CountersState {
         self.interval = if length == self.settings.interval { number.min(present) } else { present };
     }
 
-    fn restore_counters(&mut self, head: &CountersHead, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
-        let mut packed = CounterReader::new(saved, head.slots);
+    fn make_room_for(&mut self, counters: usize, slots: usize) {
         // A free slot at the end costs only its room.
-        self.counters = Slab::with_capacity(head.slots);
-        let mut gaps = Vec::new();
-        while let Some(PackedCounter { slot, name, peak, is_used }) = packed.next()? {
-            let counter = Counter::restored(name, peak, is_used, self.interval);
-            while self.counters.vacant_key() < slot {
-                gaps.push(self.counters.insert(Counter::restored(b"", None, false, self.interval)));
-            }
-            self.counters.insert(counter);
+        self.counters = Slab::with_capacity(slots);
+        if counters > 0 {
+            self.names.reserve(self.settings.buckets.max(counters));
         }
-        // The slots freed last are used first, as if they had been freed in order.
-        gaps.into_iter().rev().for_each(|slot| drop(self.counters.remove(slot)));
-        Ok(())
     }
 
-    fn restore_holdings(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
-        let mut packed = HoldingReader::new(saved, self.slots);
-        while let Some((conn, len)) = packed.next_client()? {
-            let mut list = Vec::with_capacity(len);
-            for _ in 0..len {
-                let (id, resources) = packed.next()?;
-                self.add_consumption(id, resources)?;
-                list.push((id, resources));
-            }
-            if self.clients.len() <= conn.index() {
-                self.clients.resize_with(conn.index() + 1, Holdings::default);
-            }
-            self.clients[conn.index()] = list.into();
-            self.holdings += len as u64;
-        }
-        Ok(())
+    /// Adds a counter without held units at the next slot of the table, which is this one.
+    pub(super) fn restore_counter(&mut self, slot: usize, counter: Counter) {
+        let hashing = self.names.hashing();
+        let (id, hash) = (CounterId::from_index(slot), hashing.hash(counter.name()));
+        self.name_bytes += counter.name().len() as u64;
+        self.idle.add(id, counter.name());
+        self.counters.insert(counter);
+        self.names.insert(hash, id, |id| hashing.hash(self.counters[id.index()].name()));
     }
 
-    fn add_consumption(&mut self, id: CounterId, resources: u32) -> Result<(), Unreadable> {
+    /// Adds the units of a holding to their counter.
+    pub(super) fn add_consumption(&mut self, id: CounterId, resources: u32) -> Result<(), Unreadable> {
         let counter = self.counters.get_mut(id.index()).ok_or_else(contradiction)?;
         let consumption = add(counter.levels().consumption(), resources).ok_or_else(contradiction)?;
         counter.levels_mut().restore(consumption);
+        self.note_if_idle(id);
         Ok(())
     }
 
-    fn restore_names(&mut self) {
-        if !self.counters.is_empty() {
-            self.names.reserve(self.settings.buckets.max(self.counters.len()));
-        }
-        let hashing = self.names.hashing();
-        let (counters, name_bytes, idle) = (&self.counters, &mut self.name_bytes, &mut self.idle);
-        self.names.fill(counters.iter().map(|(slot, counter)| {
-            let (id, name) = (CounterId::from_index(slot), counter.name());
-            *name_bytes += name.len() as u64;
-            if counter.levels().consumption() == 0 {
-                idle.add(id, name);
-            }
-            (hashing.hash(name), id)
-        }));
-    }
-
-    fn finish_restore(&mut self, figures: &[(String, u64)], conflicts: u64, step: &mut CountersStep<'_>) {
-        self.figures.restore(figures);
-        self.conflicts.set(conflicts);
+    /// Begins to count time, once all tables are complete.
+    pub(super) fn finish_restore(&mut self, step: &mut CountersStep<'_>) {
+        self.slots = self.counters.iter().next_back().map_or(0, |(slot, _)| slot + 1);
         self.roll_interval(step);
         self.arm(step);
     }

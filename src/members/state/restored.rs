@@ -3,7 +3,7 @@
 use super::members::NamedMembers;
 use super::saved::*;
 use super::*;
-use poolcounter_core::record::{BlockReader, Reader, take_difference, take_number};
+use poolcounter_core::record::{BlockReader, Blocks, Reader, take_difference, take_number};
 use poolcounter_service::contract::Unreadable;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

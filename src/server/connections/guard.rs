@@ -42,14 +42,15 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Drops waits and providers that no rule includes any more, unless the rules could not be read.
-    pub(super) fn recheck(&mut self, now: Time) {
+    /// Drops waits and providers of a service that no rule includes any more, unless the rules could not be read.
+    pub(super) fn recheck(&mut self, service: ServiceId, now: Time) {
         if !self.dispatch.access.are_known() {
             return;
         }
-        let known = self.slab.iter().filter(|(_, conn)| conn.is_open() && conn.identity().is_some());
-        let known: Vec<_> = known.map(|(index, conn)| (ConnId::from_index(index), conn.service)).collect();
-        for (id, service) in known {
+        let of_service = self.slab.iter().filter(|(_, conn)| conn.service == service && conn.is_open());
+        let known = of_service.filter(|(_, conn)| conn.identity().is_some());
+        let known: Vec<_> = known.map(|(index, _)| ConnId::from_index(index)).collect();
+        for id in known {
             self.dispatch.call(service, now, &self.slab, |service, context| service.recheck(id, context));
         }
     }

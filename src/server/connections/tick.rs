@@ -63,6 +63,9 @@ impl<S: Stream> Connections<S> {
         let now = served.unwrap_or_else(&clock);
         connections.loop_stats().begin_tick(now);
         if !connections.is_paused {
+            if !connections.restoring.is_empty() {
+                connections.continue_restoring(now);
+            }
             connections.expire(now);
         }
         connections.dispatch.look_at_clock(now, wall);
@@ -109,7 +112,9 @@ impl<S: Stream> Connections<S> {
                 self.discard_input(id, clock);
             } else if conn.is_unidentified() {
                 self.read_header(id, clock);
-            } else if conn.waiting || conn.draining {
+            } else if !self.restoring.is_empty() && self.hold_turn(id) {
+                continue;
+            } else if self.slab[id.index()].waiting || self.slab[id.index()].draining {
                 self.check_unserved(id, clock());
             } else if self.dispatch.output.is_full(id) {
                 self.park(id, clock());
@@ -140,6 +145,10 @@ impl<S: Stream> Connections<S> {
                 LOOP => self.expire_own(due.key(), now),
                 owner => {
                     let service = ServiceId::of(owner);
+                    if self.dispatch.services[service].is_restoring {
+                        // Its timer refers to what it may not have read.
+                        self.restore_rest(now);
+                    }
                     self.dispatch.call(service, now, &self.slab, |service, context| service.expire(due, context));
                 }
             }
@@ -182,7 +191,7 @@ impl<S: Stream> Connections<S> {
             let drained = self.dispatch.output.unsent(id).is_empty();
             if !conn.failed && !(drained && (conn.eof || conn.stream.finish().is_err())) {
                 self.linger(id, now);
-            } else if self.dispatch.services[conn.service].service.has_forgotten(id) {
+            } else if self.dispatch.services[conn.service].has_forgotten(id) {
                 self.drop(id);
             } else {
                 self.closing.push_back(id);

@@ -37,6 +37,8 @@ pub(super) const VERDICT: Token = Token(usize::MAX - 1);
 pub(super) struct Upgrade {
     /// Program that would take over; None if the system does not know the path of its file.
     pub program: Option<Program>,
+    /// True once an upgrade was asked for that has not begun: it waits until the services have read all of the last one.
+    pub is_asked: bool,
     /// Child that rehearses the takeover, and its deadline.
     pub rehearsal: Option<(Rehearsal, Time)>,
     /// Rehearsal that succeeded, and the deadline for the services to be quiet.
@@ -107,8 +109,16 @@ impl Server {
         self.connections.len()
     }
 
+    /// Starts the upgrade that was asked for, once the services can be saved.
+    pub(super) fn begin_asked_upgrade(&mut self) {
+        if self.upgrade.is_asked && self.connections.services().are_restored() {
+            self.upgrade.is_asked = false;
+            self.begin_upgrade();
+        }
+    }
+
     /// Starts an upgrade, for SIGUSR1: the program on disk rehearses the takeover.
-    pub(super) fn begin_upgrade(&mut self) {
+    fn begin_upgrade(&mut self) {
         if self.upgrade.rehearsal.is_some() || self.upgrade.accepted.is_some() {
             return;
         }
@@ -137,6 +147,7 @@ impl Server {
 
     /// Continues the upgrade under way; once all is ready, this process is replaced and the call does not return.
     pub(super) fn continue_upgrade(&mut self) {
+        self.begin_asked_upgrade();
         if self.upgrade_deadline().is_none() {
             return;
         }

@@ -4,12 +4,12 @@
 use crate::state::CounterId;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{
-    BlockReader, BlockWriter, Reader, Unreadable, Writer, push_name, push_number, take_name, take_number,
+    BlockWriter, Blocks, Unreadable, Writer, push_name, push_number, take_name, take_number,
 };
 use std::io;
 
 /// A counter without its held units.
-pub(super) struct PackedCounter<'a> {
+pub struct PackedCounter<'a> {
     /// Its slot in the table.
     pub slot: usize,
     pub name: &'a [u8],
@@ -20,15 +20,15 @@ pub(super) struct PackedCounter<'a> {
 
 /// Packer of counters in the order of the table.
 #[derive(Default)]
-pub(super) struct CounterWriter<'a> {
+pub struct CounterWriter<'a> {
     blocks: BlockWriter,
     name: &'a [u8],
     next_slot: usize,
 }
 
 /// Unpacker of counters.
-pub(super) struct CounterReader<'r, 'a> {
-    blocks: BlockReader<'r, 'a>,
+pub struct CounterReader<B> {
+    blocks: B,
     name: Vec<u8>,
     next_slot: usize,
     slots: usize,
@@ -36,13 +36,13 @@ pub(super) struct CounterReader<'r, 'a> {
 
 /// Packer of the holdings of each connection, in the order of the counters.
 #[derive(Default)]
-pub(super) struct HoldingWriter {
+pub struct HoldingWriter {
     blocks: BlockWriter,
 }
 
 /// Unpacker of holdings.
-pub(super) struct HoldingReader<'r, 'a> {
-    blocks: BlockReader<'r, 'a>,
+pub struct HoldingReader<B> {
+    blocks: B,
     /// Lowest counter of the next holding.
     next: u64,
     slots: usize,
@@ -66,10 +66,10 @@ impl<'a> CounterWriter<'a> {
     }
 }
 
-impl<'r, 'a> CounterReader<'r, 'a> {
+impl<B: Blocks> CounterReader<B> {
     /// Returns a reader for the counters of a table with `slots` slots.
-    pub fn new(saved: &'r mut Reader<'a>, slots: usize) -> Self {
-        CounterReader { blocks: BlockReader::new(saved), name: Vec::new(), next_slot: 0, slots }
+    pub fn new(blocks: B, slots: usize) -> Self {
+        CounterReader { blocks, name: Vec::new(), next_slot: 0, slots }
     }
 
     /// Returns the next counter; None after the last.
@@ -127,10 +127,10 @@ impl HoldingWriter {
     }
 }
 
-impl<'r, 'a> HoldingReader<'r, 'a> {
+impl<B: Blocks> HoldingReader<B> {
     /// Returns a reader for holdings of a table with `slots` slots.
-    pub fn new(saved: &'r mut Reader<'a>, slots: usize) -> Self {
-        HoldingReader { blocks: BlockReader::new(saved), next: 0, slots }
+    pub fn new(blocks: B, slots: usize) -> Self {
+        HoldingReader { blocks, next: 0, slots }
     }
 
     /// Returns the next connection with holdings, and their number; None after the last.

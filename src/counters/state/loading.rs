@@ -1,0 +1,100 @@
+//! Counters of another process that are read in slices, after an upgrade. Until the last is read no client of the counters
+//! is served, and no timer of theirs is armed.
+
+use super::saved::block::{CounterReader, HoldingReader, PackedCounter};
+use super::{Counter, CounterId, CountersState, CountersStep, Holdings};
+use log::error;
+use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::record::{KeptBlocks, Unreadable};
+
+/// Counters and holdings that are not read yet.
+pub(super) struct Loading {
+    counters: CounterReader<KeptBlocks>,
+    holdings: HoldingReader<KeptBlocks>,
+    /// Free slots among those that are read. A value takes the place of each.
+    gaps: Vec<usize>,
+    /// Connection whose holdings are read now.
+    client: Option<LoadingClient>,
+}
+
+struct LoadingClient {
+    conn: ConnId,
+    /// Number of its holdings.
+    len: usize,
+    /// Holdings that are read.
+    read: Vec<(CounterId, u32)>,
+}
+
+impl Loading {
+    /// Returns the progress before the first counter.
+    pub fn new(counters: CounterReader<KeptBlocks>, holdings: HoldingReader<KeptBlocks>) -> Self {
+        Loading { counters, holdings, gaps: Vec::new(), client: None }
+    }
+}
+
+impl CountersState {
+    /// Returns true while counters of another process are not read.
+    pub(super) fn is_loading(&self) -> bool {
+        self.loading.is_some()
+    }
+
+    /// Reads a slice of the counters of another process. Returns true when there are no more.
+    ///
+    /// Counters that contradict each other are lost, with all behind them: that other process has made sure that it wrote
+    /// no such, and the other services go on.
+    pub fn restore_more(&mut self, step: &mut CountersStep<'_>) -> bool {
+        let Some(mut loading) = self.loading.take() else { return true };
+        let is_over = self.load_slice(&mut loading, step).unwrap_or_else(|unreadable| {
+            error!("counters that were not read yet are lost: {unreadable}");
+            true
+        });
+        if is_over {
+            self.finish_restore(step);
+        } else {
+            self.loading = Some(loading);
+        }
+        is_over
+    }
+
+    /// Reads as much as the budget of the tick allows. Returns true after the last holding.
+    fn load_slice(&mut self, loading: &mut Loading, step: &mut CountersStep<'_>) -> Result<bool, Unreadable> {
+        while let Some(PackedCounter { slot, name, peak, is_used }) = loading.counters.next()? {
+            while self.counters.vacant_key() < slot {
+                loading.gaps.push(self.counters.insert(Counter::restored(b"", None, false, self.interval)));
+            }
+            self.restore_counter(slot, Counter::restored(name, peak, is_used, self.interval));
+            if !step.timers.spend(1) {
+                return Ok(false);
+            }
+        }
+        // The slots freed last are used first, as if they had been freed in order.
+        loading.gaps.drain(..).rev().for_each(|slot| drop(self.counters.remove(slot)));
+        loop {
+            let client = match &mut loading.client {
+                Some(client) => client,
+                none => match loading.holdings.next_client()? {
+                    Some((conn, len)) => none.insert(LoadingClient { conn, len, read: Vec::with_capacity(len) }),
+                    None => return Ok(true),
+                },
+            };
+            while client.read.len() < client.len {
+                let (id, resources) = loading.holdings.next()?;
+                self.add_consumption(id, resources)?;
+                client.read.push((id, resources));
+                if !step.timers.spend(1) {
+                    return Ok(false);
+                }
+            }
+            let LoadingClient { conn, read, .. } = loading.client.take().expect("it was read just now");
+            self.restore_client(conn, read);
+        }
+    }
+
+    fn restore_client(&mut self, conn: ConnId, holdings: Vec<(CounterId, u32)>) {
+        self.holdings += holdings.len() as u64;
+        if self.clients.len() <= conn.index() {
+            self.clients.resize_with(conn.index() + 1, Holdings::default);
+        }
+        self.clients[conn.index()] = holdings.into();
+    }
+}
