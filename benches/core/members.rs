@@ -179,7 +179,10 @@ fn restore(size: usize, time: Duration) -> f64 {
     whole(time, size, Rig::empty, |mut rig| {
         let mut saved = &saved[..];
         let mut saved = Reader::new(&mut saved);
-        rig.run(|state, step| state.restore(&mut saved, true, step).expect("it was saved"));
+        rig.run(|state, step| {
+            state.restore(&mut saved, true, step).expect("it was saved");
+            while !state.restore_more(step).expect("it was saved") {}
+        });
         ended.push(rig);
     })
 }

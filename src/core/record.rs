@@ -71,6 +71,13 @@ pub struct KeptBlocks {
     read: usize,
 }
 
+/// Records in memory, which are read after the stream.
+pub struct KeptRecords {
+    bytes: Vec<u8>,
+    /// Number of bytes that are read.
+    read: usize,
+}
+
 /// Saved state that this process cannot read, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unreadable(pub String);
@@ -153,6 +160,36 @@ impl<'a> Reader<'a> {
             blocks.push_back(self.record.clone());
         }
         Ok(KeptBlocks { blocks, read: 0 })
+    }
+
+    /// Takes all records up to the one for which `is_last` is true, to be read later.
+    ///
+    /// # Errors
+    ///
+    /// Fails if that one is missing.
+    pub fn keep_records(&mut self, is_last: impl Fn(&[u8]) -> bool) -> Result<KeptRecords, Unreadable> {
+        let mut bytes = Vec::new();
+        loop {
+            let record = self.take_bytes()?;
+            Writer::new(&mut bytes).put_bytes(record).map_err(damaged)?;
+            if is_last(record) {
+                return Ok(KeptRecords { bytes, read: 0 });
+            }
+        }
+    }
+}
+
+impl KeptRecords {
+    /// Reads one value.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no record, or it has another type.
+    pub fn take<T: DeserializeOwned>(&mut self) -> Result<T, Unreadable> {
+        let mut rest = &self.bytes[self.read..];
+        let value = Reader::new(&mut rest).take()?;
+        self.read = self.bytes.len() - rest.len();
+        Ok(value)
     }
 }
 
@@ -415,6 +452,9 @@ mod tests {
         assert_eq!(reader.take(), Ok((7_u32, "seven".to_string())));
         assert_eq!(reader.take_bytes(), Ok(&b"raw"[..]));
         assert!(reader.take::<u32>().is_err());
+        let mut kept = Reader::new(&mut &bytes[..]).keep_records(|record| record == b"raw").expect("it is there");
+        assert_eq!(kept.take(), Ok((7_u32, "seven".to_string())));
+        assert!(Reader::new(&mut &bytes[..]).keep_records(|record| record == b"other").is_err());
         let mut cut = &bytes[..bytes.len() - 1];
         let mut reader = Reader::new(&mut cut);
         assert!(reader.take_bytes().is_ok() && reader.take_bytes().is_err());

@@ -136,6 +136,8 @@ pub struct Wheel {
     moving: Option<Place>,
     /// Background work, which takes turns with the timers.
     rounds: Rounds,
+    /// Tick before which no timer is armed: see [`Wheel::arm_from`].
+    earliest: u64,
 }
 
 /// One owner's part of the wheel, as the loop passes it on: without the type of the owner's keys.
@@ -205,6 +207,7 @@ impl Default for Wheel {
             occupied: [0; LEVELS],
             moving: None,
             rounds: Rounds::new(PER_TICK),
+            earliest: 0,
         }
     }
 }
@@ -223,6 +226,11 @@ impl Wheel {
     /// Returns the number of armed timers of an owner. It visits all timers.
     pub fn armed(&self, owner: Owner) -> usize {
         self.timers.iter().filter(|(_, timer)| timer.owner == owner).count()
+    }
+
+    /// Has timers that are armed from now on be due at this time or later; [`Time::START`] for any time.
+    pub fn arm_from(&mut self, earliest: Time) {
+        self.earliest = earliest.as_micros().div_ceil(TICK_US);
     }
 
     /// Returns the number of armed timers.
@@ -285,7 +293,7 @@ impl Wheel {
     }
 
     fn arm(&mut self, at: Time, owner: Owner, (variant, index): (u8, u32)) -> TimerId {
-        let tick = at.as_micros().div_ceil(TICK_US).clamp(self.now, LAST_TICK);
+        let tick = at.as_micros().div_ceil(TICK_US).max(self.earliest).clamp(self.now, LAST_TICK);
         let place = self.place_of(tick);
         let entry = Entry::from_index(self.timers.insert(Timer { tick, index, owner, variant, place }));
         self.link(entry, place);

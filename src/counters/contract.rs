@@ -57,7 +57,7 @@ impl Handover for CountersService {
         }
     }
 
-    fn restore_more(&mut self, context: &mut Context<'_>) -> bool {
+    fn restore_more(&mut self, context: &mut Context<'_>) -> Result<bool, Unreadable> {
         self.state.restore_more(&mut step(context))
     }
 

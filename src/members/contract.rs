@@ -2,6 +2,7 @@
 
 use super::Members;
 use super::sessions::Sessions;
+use super::state::State;
 use super::stats::Levels;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
@@ -58,6 +59,10 @@ impl Handover for Members {
         self.is_numbered = saved.take()?;
         self.sessions = Sessions::restore(saved)?;
         self.step(context, false, |state, step| state.restore(saved, is_packed, step))
+    }
+
+    fn restore_more(&mut self, context: &mut Context<'_>) -> Result<bool, Unreadable> {
+        self.step(context, false, State::restore_more)
     }
 }
 

@@ -33,6 +33,7 @@ mod health;
 mod leases;
 mod lending;
 mod lifecycle;
+mod loading;
 mod members;
 mod pairs;
 mod phase;
@@ -70,6 +71,7 @@ use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
 use awaited::Awaited;
 use background::{Background, BackgroundTask};
 use leases::{Lease, Leases};
+use loading::Loading;
 use members::{Member, MemberOwner, MemberTable, Wanted};
 use pairs::Pairs;
 use phase::{MemberPhase, PhaseKind};
@@ -211,6 +213,8 @@ pub struct State {
     background: Background,
     /// Connections that were replaced in this step by another one with the same session.
     replaced: Vec<ConnId>,
+    /// Members of another process that are not read yet.
+    loading: Option<Box<Loading>>,
 }
 
 impl State {
@@ -229,6 +233,7 @@ impl State {
             agents: Agents::default(),
             starts: Starts::default(),
             background: Background::default(),
+            loading: None,
             replaced: Vec::new(),
         }
     }

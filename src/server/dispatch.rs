@@ -64,6 +64,8 @@ pub struct Dispatch {
     stores: Vec<ServiceId>,
     /// True if one of them was called since the last commit: without a call there is nothing to commit.
     pub is_commit_due: bool,
+    /// Reason for which a service cannot read what the process before has saved.
+    pub unreadable: Option<Unreadable>,
 }
 
 /// Record before those of a service.
@@ -81,6 +83,7 @@ impl Dispatch {
         Dispatch {
             stores,
             is_commit_due: true,
+            unreadable: None,
             services,
             wheel: Wheel::default(),
             output: Output::default(),
@@ -296,10 +299,11 @@ impl Dispatch {
                 })
             })?;
             self.services[id].is_restoring = true;
-            match is_rehearsal {
-                true => self.restore_rest(id, now, &NoPeers),
-                false => self.restore_more(id, now, &NoPeers),
+            self.restore_more(id, now, &NoPeers);
+            if is_rehearsal {
+                self.restore_rest(id, now, &NoPeers);
             }
+            self.unreadable.take().map_or(Ok(()), Err)?;
             restored.push(id);
         }
         // Background work that was under way goes on in the first tick.
@@ -310,7 +314,8 @@ impl Dispatch {
     /// Has a service read a slice of what the process before has saved.
     pub fn restore_more(&mut self, id: ServiceId, now: Time, peers: &dyn Peers) {
         let is_over = self.call(id, now, peers, |service, context| service.restore_more(context));
-        self.services[id].is_restoring = !is_over;
+        self.services[id].is_restoring = is_over == Ok(false);
+        self.unreadable = self.unreadable.take().or(is_over.err());
     }
 
     /// Has a service read all that is left of that.

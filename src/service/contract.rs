@@ -243,13 +243,17 @@ pub trait Handover {
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
 
     /// Reads a slice of what [`Handover::restore`] has kept because it takes long to read. Returns true when nothing is
-    /// left. Called after it, once a tick. Before it returns true the service is neither configured nor served, and its
-    /// other clients wait, but those of other services do not; [`Service::close`] is called afterwards.
-    fn restore_more(&mut self, _context: &mut Context<'_>) -> bool {
-        true
+    /// left. Called after it, once a tick. Until then the service is neither configured nor served, and its clients wait,
+    /// but those of other services do not; what has ended meanwhile is closed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`Handover::restore`].
+    fn restore_more(&mut self, _context: &mut Context<'_>) -> Result<bool, Unreadable> {
+        Ok(true)
     }
 
-    /// Fails in the same cases as [`Handover::restore`]. The state afterwards does not matter, so it may take less
+    /// Fails in the same cases as [`Handover::restore`], with [`Handover::restore_more`] after it. The state afterwards does not matter, so it may take less
     /// memory. Leaves the store alone, which belongs to the serving process. The first turns of connections follow, but
     /// no commit.
     ///

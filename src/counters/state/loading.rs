@@ -1,11 +1,11 @@
 //! Counters of another process that are read in slices, after an upgrade. Until the last is read no client of the counters
 //! is served, and no timer of theirs is armed.
 
+use super::saved::CountersHead;
 use super::saved::block::{CounterReader, HoldingReader, PackedCounter};
 use super::{Counter, CounterId, CountersState, CountersStep, Holdings};
-use log::error;
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::record::{KeptBlocks, Unreadable};
+use poolcounter_core::record::{KeptBlocks, Reader, Unreadable};
 
 /// Counters and holdings that are not read yet.
 pub(super) struct Loading {
@@ -33,6 +33,22 @@ impl Loading {
 }
 
 impl CountersState {
+    /// Takes the state that another process saved. It is complete after [`CountersState::restore_more`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if a record is cut off.
+    pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
+        let head: CountersHead = saved.take()?;
+        self.restore_figures(&head.figures, head.conflicts);
+        self.restore_interval(head.interval, step);
+        self.make_room_for(head.counters, head.slots);
+        let counters = CounterReader::new(saved.keep_blocks()?, head.slots);
+        let holdings = HoldingReader::new(saved.keep_blocks()?, head.slots);
+        self.loading = Some(Loading::new(counters, holdings).into());
+        Ok(())
+    }
+
     /// Returns true while counters of another process are not read.
     pub(super) fn is_loading(&self) -> bool {
         self.loading.is_some()
@@ -40,20 +56,17 @@ impl CountersState {
 
     /// Reads a slice of the counters of another process. Returns true when there are no more.
     ///
-    /// Counters that contradict each other are lost, with all behind them: that other process has made sure that it wrote
-    /// no such, and the other services go on.
-    pub fn restore_more(&mut self, step: &mut CountersStep<'_>) -> bool {
-        let Some(mut loading) = self.loading.take() else { return true };
-        let is_over = self.load_slice(&mut loading, step).unwrap_or_else(|unreadable| {
-            error!("counters that were not read yet are lost: {unreadable}");
-            true
-        });
-        if is_over {
-            self.finish_restore(step);
-        } else {
-            self.loading = Some(loading);
+    /// # Errors
+    ///
+    /// Fails if a record contradicts another. The rest is lost then.
+    pub fn restore_more(&mut self, step: &mut CountersStep<'_>) -> Result<bool, Unreadable> {
+        let Some(mut loading) = self.loading.take() else { return Ok(true) };
+        let is_over = self.load_slice(&mut loading, step)?;
+        match is_over {
+            true => self.finish_restore(step),
+            false => self.loading = Some(loading),
         }
-        is_over
+        Ok(is_over)
     }
 
     /// Reads as much as the budget of the tick allows. Returns true after the last holding.

@@ -7,7 +7,6 @@
 
 pub(super) mod block;
 
-use super::loading::Loading;
 use super::{Counter, CounterId, CountersState, CountersStep, Names};
 use block::{CounterReader, CounterWriter, HoldingReader, HoldingWriter, PackedCounter};
 use poolcounter_core::id::{ConnId, Id};
@@ -19,14 +18,14 @@ use std::io;
 
 /// First record: statistics, and the sizes of the counters and holdings that follow.
 #[derive(Serialize, Deserialize)]
-struct CountersHead {
-    figures: Vec<(String, u64)>,
-    conflicts: u64,
+pub(super) struct CountersHead {
+    pub figures: Vec<(String, u64)>,
+    pub conflicts: u64,
     /// Interval in which it was saved, and the length of intervals.
-    interval: (u32, Span),
+    pub interval: (u32, Span),
     /// Number of counters, including expired ones, and number of slots of the table.
-    counters: usize,
-    slots: usize,
+    pub counters: usize,
+    pub slots: usize,
 }
 
 /// Handover of version 0.9.0.
@@ -86,22 +85,6 @@ impl CountersState {
         holdings.end(out)
     }
 
-    /// Takes the state that another process saved. It is complete after [`CountersState::restore_more`].
-    ///
-    /// # Errors
-    ///
-    /// Fails if a record is cut off.
-    pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
-        let head: CountersHead = saved.take()?;
-        self.restore_figures(&head.figures, head.conflicts);
-        self.restore_interval(head.interval, step);
-        self.make_room_for(head.counters, head.slots);
-        let counters = CounterReader::new(saved.keep_blocks()?, head.slots);
-        let holdings = HoldingReader::new(saved.keep_blocks()?, head.slots);
-        self.loading = Some(Loading::new(counters, holdings).into());
-        Ok(())
-    }
-
     /// Fails exactly if [`CountersState::restore`] would: everything is read, and room is made for it, but it is not
     /// kept.
     ///
@@ -158,19 +141,19 @@ impl CountersState {
         Ok(())
     }
 
-    fn restore_figures(&mut self, figures: &[(String, u64)], conflicts: u64) {
+    pub(super) fn restore_figures(&mut self, figures: &[(String, u64)], conflicts: u64) {
         self.figures.restore(figures);
         self.conflicts.set(conflicts);
     }
 
     /// Sets the interval. If intervals have another length now, or the date has been put back, all used counters count
     /// as used in the present one.
-    fn restore_interval(&mut self, (number, length): (u32, Span), step: &CountersStep<'_>) {
+    pub(super) fn restore_interval(&mut self, (number, length): (u32, Span), step: &CountersStep<'_>) {
         let (present, _) = self.interval_at(step);
         self.interval = if length == self.settings.interval { number.min(present) } else { present };
     }
 
-    fn make_room_for(&mut self, counters: usize, slots: usize) {
+    pub(super) fn make_room_for(&mut self, counters: usize, slots: usize) {
         // A free slot at the end costs only its room.
         self.counters = Slab::with_capacity(slots);
         if counters > 0 {

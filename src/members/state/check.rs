@@ -9,6 +9,10 @@ impl State {
     ///
     /// Panics if tables contradict each other.
     pub fn check(&self) {
+        if self.is_loading() {
+            // The tables are not complete.
+            return;
+        }
         self.pools.check();
         self.members.check();
         self.leases.check(|member| self.member(member).pool);

@@ -1,15 +1,11 @@
-//! Restoring of a handover. It refuses records that contradict each other.
+//! Restoring of a handover. It refuses records that contradict each other. Its parts come one by one.
 
 use super::members::NamedMembers;
 use super::saved::*;
 use super::*;
-use poolcounter_core::record::{BlockReader, Blocks, Reader, take_difference, take_number};
 use poolcounter_service::contract::Unreadable;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-
-/// Most members for which room is made before they are read: some hundred MiB.
-const MOST_ROOM: usize = 1 << 20;
 
 /// Places ids, which are keys of a slab, in their order in a table: neighbours there are read together. The tags are in
 /// the highest bits.
@@ -43,9 +39,9 @@ struct Ids {
     members: ById<MemberId, MemberId>,
 }
 
-/// State that is being restored. Each method returns None if the record contradicts the others.
-struct Reading<'a> {
-    state: &'a mut State,
+/// What is known of a handover besides the state that is made of it.
+#[derive(Default)]
+pub(super) struct Restored {
     ids: Ids,
     /// True if members and leases are packed, which they are not in versions 1 to 4.
     is_packed: bool,
@@ -55,87 +51,40 @@ struct Reading<'a> {
     tasks: Vec<BackgroundTask>,
 }
 
+/// State that is being restored. Each method returns None if the record contradicts the others.
+pub(super) struct Reading<'a> {
+    pub state: &'a mut State,
+    pub parts: &'a mut Restored,
+}
+
 impl State {
-    /// Restores a handover. Members and leases are records among the others in versions 1 to 4, and packed since.
-    ///
-    /// # Errors
-    ///
-    /// Fails if it contradicts itself.
-    pub fn restore(
-        &mut self,
-        saved: &mut Reader<'_>,
-        is_packed: bool,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Unreadable> {
-        // Background work goes on later, as it would have.
-        step.timers.exhaust_budget();
-        let mut reading =
-            Reading { state: self, ids: Ids::default(), is_packed, names: ById::default(), tasks: Vec::new() };
-        reading.read_records(saved, step)?;
-        if is_packed {
-            reading.read_members(saved, step)?;
-            reading.read_leases(saved, step)?;
-            reading.read_records(saved, step)?;
-        }
-        reading.finish().ok_or_else(contradiction)?;
+    /// Completes the state, once all is read.
+    pub(super) fn finish_restore(&mut self, mut parts: Restored, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
+        Reading { state: self, parts: &mut parts }.finish().ok_or_else(contradiction)?;
         self.settle(step);
         Ok(())
     }
 }
 
-fn contradiction() -> Unreadable {
+impl Restored {
+    /// Returns the beginning of a handover, with packed members or not.
+    pub fn new(is_packed: bool) -> Self {
+        Restored { is_packed, ..Restored::default() }
+    }
+
+    /// Returns a pool by its saved id.
+    pub fn pool(&self, saved: PoolId) -> Option<PoolId> {
+        self.ids.pools.get(&saved).copied()
+    }
+}
+
+pub(super) fn contradiction() -> Unreadable {
     Unreadable("members: a record refers to what there is not, or stands there twice".into())
 }
 
 impl Reading<'_> {
-    fn read_records(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
-        while let Some(record) = saved.take()? {
-            self.read(record, step).ok_or_else(contradiction)?;
-        }
-        Ok(())
-    }
-
-    /// Reads the packed members.
-    fn read_members(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
-        let mut blocks = BlockReader::new(saved);
-        while let Some((saved_pool, count)) = blocks.next(|bytes| Some((take_number(bytes)?, take_number(bytes)?)))? {
-            let saved_pool = index_of(saved_pool).map(PoolId::from_index).ok_or_else(contradiction)?;
-            let pool = *self.ids.pools.get(&saved_pool).ok_or_else(contradiction)?;
-            let first = self.state.members.len();
-            let room = usize::try_from(count).map_or(MOST_ROOM, |count| count.min(MOST_ROOM));
-            self.state.members.reserve(room);
-            let (mut unpacker, mut names) = (MemberUnpacker::new(saved_pool, first), NamedMembers::with_capacity(room));
-            for _ in 0..count {
-                let (name, member) = blocks.take(|bytes| unpacker.unpack(bytes))?;
-                let id = self.add_member(name.clone(), member, pool, step).filter(|id| *id == member.id);
-                names.push((name, id.ok_or_else(contradiction)?));
-            }
-            self.state.members.restore_names(pool, names).then_some(()).ok_or_else(contradiction)?;
-            let mut next = first as u64;
-            for _ in 0..self.state.members.to_queue(pool) {
-                let number = blocks.take(|bytes| take_difference(bytes, next))?;
-                next = number.wrapping_add(1);
-                let id = index_of(number).map(MemberId::from_index);
-                let is_queued = id.is_some_and(|id| self.state.members.restore_queue(pool, id));
-                is_queued.then_some(()).ok_or_else(contradiction)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the packed leases.
-    fn read_leases(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
-        let (mut blocks, mut unpacker) = (BlockReader::new(saved), LeaseUnpacker::default());
-        while let Some((lease, rule)) = blocks.next(|bytes| unpacker.unpack(bytes))? {
-            let id = self.add_lease(lease, step).ok_or_else(contradiction)?;
-            rule.into_iter().for_each(|rule| self.state.leases.count_for_rule(id, rule));
-        }
-        self.state.leases.index_all();
-        Ok(())
-    }
-
     /// Adds one record to the state.
-    fn read(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Option<()> {
+    pub fn read(&mut self, saved: Saved, step: &mut Step<'_, '_>) -> Option<()> {
         match saved {
             Saved::Numbers { lease, arrival, start, past } => {
                 self.state.pools.restore_past(&past);
@@ -147,7 +96,7 @@ impl Reading<'_> {
             Saved::Group { name, pools } => self.read_group(&name, &pools)?,
             Saved::Agent(saved) => self.read_agent(&saved, step)?,
             Saved::Holding { id, address, is_bye } => {
-                self.ids.holdings.insert(id, self.state.leases.restore_holding(address, is_bye));
+                self.parts.ids.holdings.insert(id, self.state.leases.restore_holding(address, is_bye));
             }
             Saved::Member(saved) => self.read_member(*saved, step)?,
             Saved::Lease(saved) => self.read_lease(saved, step)?,
@@ -181,7 +130,7 @@ impl Reading<'_> {
             Saved::RemoveGroup { name, graceful, left } => {
                 let group = self.state.pools.find_group(&name)?;
                 let before = self.state.pools.joined_before(group, left);
-                self.tasks.push(BackgroundTask::RemoveGroup(group, graceful, before));
+                self.parts.tasks.push(BackgroundTask::RemoveGroup(group, graceful, before));
             }
             Saved::Client { conn, name, late_stops } => {
                 self.state.leases.set_name(conn, name);
@@ -192,20 +141,20 @@ impl Reading<'_> {
     }
 
     fn agent(&self, saved: AgentId) -> Option<AgentId> {
-        self.ids.agents.get(&saved).copied()
+        self.parts.ids.agents.get(&saved).copied()
     }
 
     fn member(&self, saved: MemberId) -> Option<MemberId> {
-        match self.is_packed {
+        match self.parts.is_packed {
             true => self.state.members.find(saved).map(|_| saved),
-            false => self.ids.members.get(&saved).copied(),
+            false => self.parts.ids.members.get(&saved).copied(),
         }
     }
 
     /// Names the members, and starts the background work that was under way.
     fn finish(self) -> Option<()> {
         let state = self.state;
-        for (pool, names) in self.names {
+        for (pool, names) in std::mem::take(&mut self.parts.names) {
             state.members.restore_names(pool, names).then_some(())?;
         }
         for (id, _) in state.leases.left_holdings() {
@@ -216,10 +165,10 @@ impl Reading<'_> {
             state.agents.set_to_suspend(id, state.members.of_agent(id));
             state.background.push(BackgroundTask::Agent(id));
         }
-        for id in self.ids.pools.values() {
+        for id in self.parts.ids.pools.values() {
             state.pools.restore_slots(*id, state.slots(*id));
         }
-        self.tasks.into_iter().for_each(|task| state.background.push(task));
+        std::mem::take(&mut self.parts.tasks).into_iter().for_each(|task| state.background.push(task));
         for group in state.pools.groups().map(|(id, _)| id).collect::<Vec<_>>() {
             if state.waiters.has_unplaced(group) {
                 state.pools.reconsider_group(group);
@@ -240,15 +189,15 @@ impl Reading<'_> {
             is_retiming.then_some(BackgroundTask::Retime(id, None)),
             is_behind.then_some(BackgroundTask::Settle(id)),
         ];
-        self.tasks.extend(tasks.into_iter().flatten());
-        self.ids.pools.insert(saved_id, id);
+        self.parts.tasks.extend(tasks.into_iter().flatten());
+        self.parts.ids.pools.insert(saved_id, id);
         Some(())
     }
 
     fn read_group(&mut self, name: &Arc<[u8]>, pools: &[PoolId]) -> Option<()> {
         self.state.pools.find_or_add_group(name);
         for pool in pools {
-            let id = *self.ids.pools.get(pool)?;
+            let id = *self.parts.ids.pools.get(pool)?;
             self.state.pool(id).group.is_none().then_some(())?;
             self.state.pools.join_group(id, name);
             self.state.pools.touch(id);
@@ -258,7 +207,7 @@ impl Reading<'_> {
 
     fn read_agent(&mut self, saved: &SavedAgent, step: &mut Step<'_, '_>) -> Option<()> {
         let SavedAgent { provides, cleans, capacity, is_pending, .. } = *saved;
-        let pool = *self.ids.pools.get(&saved.pool)?;
+        let pool = *self.parts.ids.pools.get(&saved.pool)?;
         let next = self.state.agents.next_id();
         let provider = match saved.state {
             SavedProviderState::Serves(conn) => ProviderState::Serves(conn),
@@ -267,21 +216,21 @@ impl Reading<'_> {
             SavedProviderState::Lost => ProviderState::Lost,
         };
         let agent = Agent { provides, cleans, capacity, is_pending, ..Agent::new(provider, pool) };
-        self.ids.agents.insert(saved.id, self.state.agents.insert(agent)?);
+        self.parts.ids.agents.insert(saved.id, self.state.agents.insert(agent)?);
         Some(())
     }
 
     fn read_member(&mut self, mut saved: SavedMember, step: &mut Step<'_, '_>) -> Option<()> {
-        let pool = *self.ids.pools.get(&saved.pool)?;
+        let pool = *self.parts.ids.pools.get(&saved.pool)?;
         let id = self.add_member(saved.name.clone(), &mut saved, pool, step)?;
         self.state.members.restore_queue(pool, id);
-        self.ids.members.insert(saved.id, id);
-        self.names.entry(pool).or_default().push((saved.name, id));
+        self.parts.ids.members.insert(saved.id, id);
+        self.parts.names.entry(pool).or_default().push((saved.name, id));
         Some(())
     }
 
     /// Adds a member that is found by its name later, and is in no queue yet.
-    fn add_member(
+    pub fn add_member(
         &mut self,
         name: Arc<[u8]>,
         saved: &mut SavedMember,
@@ -291,7 +240,7 @@ impl Reading<'_> {
         let state = &mut *self.state;
         let owner = match saved.owner {
             SavedOwner::Fixed => MemberOwner::Fixed,
-            SavedOwner::Agent(agent) => MemberOwner::Agent(*self.ids.agents.get(&agent)?),
+            SavedOwner::Agent(agent) => MemberOwner::Agent(*self.parts.ids.agents.get(&agent)?),
         };
         let id = state.members.restore(name, saved, pool, owner, step.now);
         let mut arm = |at| step.timers.arm(at, Timer::Phase(id));
@@ -301,7 +250,7 @@ impl Reading<'_> {
             SavedPhase::Stopping(at) => MemberPhase::Stopping(arm(at)),
             SavedPhase::Unclean(_) => MemberPhase::Unclean,
             SavedPhase::Cleaning(agent, at) => {
-                MemberPhase::Cleaning { agent: *self.ids.agents.get(&agent)?, timer: arm(at) }
+                MemberPhase::Cleaning { agent: *self.parts.ids.agents.get(&agent)?, timer: arm(at) }
             }
             SavedPhase::Quarantined(at) => MemberPhase::Quarantined(at.map(arm)),
             SavedPhase::Held(at) => MemberPhase::Held(Some(arm(at))),
@@ -326,10 +275,10 @@ impl Reading<'_> {
     }
 
     /// Adds a lease that is found by its number and token later.
-    fn add_lease(&mut self, saved: SavedLease, step: &mut Step<'_, '_>) -> Option<LeaseId> {
+    pub fn add_lease(&mut self, saved: SavedLease, step: &mut Step<'_, '_>) -> Option<LeaseId> {
         let member = self.member(saved.member)?;
         let left = match (saved.conn, saved.left) {
-            (None, Some(left)) => Some(*self.ids.holdings.get(&left)?),
+            (None, Some(left)) => Some(*self.parts.ids.holdings.get(&left)?),
             _ => None,
         };
         let state = &mut *self.state;
@@ -368,7 +317,7 @@ impl Reading<'_> {
     fn read_waiter(&mut self, saved: SavedWaiter, step: &mut Step<'_, '_>) -> Option<()> {
         let state = &mut *self.state;
         let pool = match saved.pool {
-            Some(pool) => Some(*self.ids.pools.get(&pool)?),
+            Some(pool) => Some(*self.parts.ids.pools.get(&pool)?),
             None => None,
         };
         let source = match saved.group {

@@ -13,6 +13,7 @@ impl<S: Stream> Connections<S> {
     pub fn check(&self) {
         self.dispatch.check();
         self.check_counts();
+        self.check_restoring();
         self.slab.iter().for_each(|(index, conn)| self.check_one(ConnId::from_index(index), conn));
         let is_there = |id: ConnId| self.slab.contains(id.index());
         assert!(self.ready.iter().all(is_there), "only connections are served");
@@ -49,7 +50,7 @@ impl<S: Stream> Connections<S> {
     }
 
     fn check_one(&self, id: ConnId, conn: &Connection<S>) {
-        let waits = conn.parked || conn.waiting || conn.draining;
+        let waits = conn.parked || conn.waiting || conn.draining || self.is_held(id);
         let waits_for_turn = waits || self.ready.contains(id) || self.closing.contains(id);
         assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and has no turn");
         let can_drain = self.dispatch.output.unsent(id).is_empty() || conn.blocked || conn.failed;

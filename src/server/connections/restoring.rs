@@ -4,44 +4,75 @@
 use super::{Connections, Dispatch};
 use crate::connection::Stream;
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::time::Time;
+use poolcounter_core::list::Queue;
+use poolcounter_core::time::{Span, Time};
 use poolcounter_service::container::ServiceId;
+
+/// Time after which the timers of such a service may be due: usually it has read all by then.
+const READING_TIME: Span = Span::from_millis(500);
 
 /// Service that has not read all.
 pub(super) struct Restoring {
     service: ServiceId,
+    /// Earliest deadline of timers that it arms. One that is due before all is read makes it read the rest at once.
+    timers_from: Time,
     /// Connections that would have had a turn.
-    held: Vec<ConnId>,
+    held: Queue<ConnId>,
     /// Connections that have ended, and are not closed for the service.
     ended: Vec<ConnId>,
 }
 
 impl<S: Stream> Connections<S> {
     /// Notes which services have not read all, after the first slice of each.
-    pub(super) fn begin_restoring(&mut self) {
-        let services = &self.dispatch.services;
+    pub(super) fn begin_restoring(&mut self, now: Time) {
+        let (services, timers_from) = (&self.dispatch.services, now + READING_TIME);
         let left = services.ids().filter(|id| services[*id].is_restoring);
-        self.restoring = left.map(|service| Restoring { service, held: Vec::new(), ended: Vec::new() }).collect();
+        let begin = |service| Restoring { service, timers_from, held: Queue::default(), ended: Vec::new() };
+        self.restoring = left.map(begin).collect();
     }
 
     /// Puts off the turn of a connection if its service has not read all. Returns true if so.
     pub(super) fn hold_turn(&mut self, id: ConnId) -> bool {
         let service = self.slab[id.index()].service;
         let restoring = self.restoring.iter_mut().find(|restoring| restoring.service == service);
-        restoring.map(|restoring| restoring.held.push(id)).is_some()
+        restoring.map(|restoring| restoring.held.push_back(id)).is_some()
     }
 
     /// Puts off the end of a connection for its service if that has not read all. Returns true if so.
     pub(super) fn hold_end(&mut self, id: ConnId) -> bool {
         let service = self.slab[id.index()].service;
         let restoring = self.restoring.iter_mut().find(|restoring| restoring.service == service);
-        restoring.map(|restoring| restoring.ended.push(id)).is_some()
+        let Some(restoring) = restoring else { return false };
+        restoring.held.remove(id);
+        restoring.ended.push(id);
+        true
+    }
+
+    /// Returns true if the turn of a connection is put off.
+    pub(super) fn is_held(&self, id: ConnId) -> bool {
+        self.restoring.iter().any(|restoring| restoring.held.contains(id))
+    }
+
+    /// Checks that each of these connections is there, and that its service has not read all.
+    pub(super) fn check_restoring(&self) {
+        for Restoring { service, held, ended, .. } in &self.restoring {
+            assert!(self.dispatch.services[*service].is_restoring, "a service that has read all is served");
+            let conns = held.iter().map(|id| (id, true)).chain(ended.iter().map(|id| (*id, false)));
+            for (id, is_open) in conns {
+                let conn = self.slab.get(id.index());
+                let is_right = conn.is_some_and(|conn| conn.service == *service && conn.is_open() == is_open);
+                assert!(is_right, "{id} waits for its service, open or not");
+            }
+        }
     }
 
     /// Gives each of these services a slice.
     pub(super) fn continue_restoring(&mut self, now: Time) {
         for n in 0..self.restoring.len() {
-            self.dispatch.restore_more(self.restoring[n].service, now, &self.slab);
+            let Restoring { service, timers_from, .. } = self.restoring[n];
+            self.dispatch.wheel.arm_from(timers_from);
+            self.dispatch.restore_more(service, now, &self.slab);
+            self.dispatch.wheel.arm_from(Time::START);
         }
         self.end_restoring(now);
     }
@@ -58,18 +89,14 @@ impl<S: Stream> Connections<S> {
     fn end_restoring(&mut self, now: Time) {
         let is_over = |restoring: &mut Restoring| !self.dispatch.services[restoring.service].is_restoring;
         let over: Vec<Restoring> = self.restoring.extract_if(.., is_over).collect();
-        for Restoring { service, held, ended } in over {
+        for Restoring { service, held, ended, .. } in over {
             self.count_holdings(service);
             for id in ended {
                 self.dispatch.call(service, now, &self.slab, |service, context| service.close(id, context));
             }
             self.configure_one(service, now);
             // A connection may have ended while it was held.
-            for id in held {
-                if self.slab.contains(id.index()) {
-                    self.make_ready(id);
-                }
-            }
+            held.iter().for_each(|id| self.make_ready(id));
             self.resume(now);
         }
     }

@@ -158,7 +158,7 @@ impl<S: Stream> Connections<S> {
         connections.slab = Table(Slab::from_iter(streams));
         all.into_iter().for_each(|saved| connections.restore_one(saved, now));
         connections.count_places();
-        connections.begin_restoring();
+        connections.begin_restoring(now);
         connections.resume(now);
         Ok(connections)
     }

@@ -50,7 +50,7 @@ impl<S: Stream> Connections<S> {
     ///
     /// # Errors
     ///
-    /// Fails if the host cannot wait any more.
+    /// Fails if the host cannot wait any more, or a service cannot read what the process before has saved.
     pub fn tick<H: Host<Stream = S>>(host: &mut H) -> io::Result<()> {
         let (clock, wall) = (host.clock(), host.wall());
         let now = clock();
@@ -67,6 +67,9 @@ impl<S: Stream> Connections<S> {
                 connections.continue_restoring(now);
             }
             connections.expire(now);
+            if let Some(unreadable) = connections.dispatch.unreadable.take() {
+                return Err(io::Error::other(format!("cannot take over: {unreadable}")));
+            }
         }
         connections.dispatch.look_at_clock(now, wall);
         connections.commit(now);

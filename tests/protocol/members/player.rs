@@ -2,7 +2,7 @@
 
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::random::Random;
-use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::record::{Reader, Unreadable, Writer};
 use poolcounter_core::slices::PER_TICK;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{Owner, Wheel};
@@ -273,7 +273,7 @@ impl Player {
         self.restore_damaged(saved.clone());
         let mut saved = &saved[..];
         let mut saved = Reader::new(&mut saved);
-        self.step(true, |state, step| state.restore(&mut saved, true, step))
+        self.step(true, |state, step| restore(state, &mut saved, step))
             .expect("what was saved agrees with itself");
         self.wheel.end_tick();
         assert_eq!(told, self.told.values().map(VecDeque::len).sum::<usize>(), "an upgrade tells nobody anything");
@@ -298,7 +298,7 @@ impl Player {
             peer: &address,
         };
         // Either result is right, and a panic is not.
-        let _ = State::new(LIMITS, 1).restore(&mut Reader::new(&mut saved), true, &mut step);
+        let _ = restore(&mut State::new(LIMITS, 1), &mut Reader::new(&mut saved), &mut step);
     }
 
     /// Returns the output to a connection since the last call, with leases as the state numbers them.
@@ -369,4 +369,11 @@ impl Player {
 
 fn address(conn: ConnId) -> String {
     format!("10.0.0.{}:5", conn.index())
+}
+
+/// Restores a state with all slices.
+fn restore(state: &mut State, saved: &mut Reader<'_>, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
+    state.restore(saved, true, step)?;
+    while !state.restore_more(step)? {}
+    Ok(())
 }
