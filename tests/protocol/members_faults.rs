@@ -133,3 +133,38 @@ fn a_hand_over_takes_one_turn_of_the_loop() {
     world.advance(Span::from_secs(1));
     assert!(world.is_empty());
 }
+
+/// Ticks until the loop would sleep, without comparisons.
+fn settle_unchecked(world: &mut World) {
+    while world.next_work().is_some_and(|at| at <= world.now()) {
+        world.tick_unchecked();
+    }
+}
+
+/// The meter of the loop fails the turn that passes over all who have left.
+#[test]
+fn a_list_of_waiters_passes_over_a_crowd_that_left_in_many_turns() {
+    const WAITERS: usize = 10_000;
+    let mut world = world();
+    let operator = world.connect_to("members");
+    world.send(operator, format!("POOL p 0 1 queue={WAITERS}\nADD p m\nTAKE p\n").as_bytes());
+    world.settle();
+    world.take_received(operator);
+    let waiters: Vec<usize> = (0..WAITERS).map(|_| world.connect_to("members")).collect();
+    waiters.iter().for_each(|waiter| world.send(*waiter, b"TAKE p 600\n"));
+    settle_unchecked(&mut world);
+    let lister = world.connect_to("members");
+    world.set_room(lister, 0);
+    world.send(lister, b"WAITERS p\n");
+    settle_unchecked(&mut world);
+    waiters.iter().for_each(|waiter| world.finish(*waiter));
+    settle_unchecked(&mut world);
+    world.set_room(lister, usize::MAX);
+    world.settle();
+    let listed = String::from_utf8(world.take_received(lister)).expect("is text");
+    let rows = listed.strip_suffix("\n\n").expect("a list ends with an empty line").lines().count();
+    assert!(0 < rows && rows < WAITERS / 2, "{rows} waiters were listed before all left");
+    [operator, lister].into_iter().for_each(|client| world.finish(client));
+    world.advance(Span::from_secs(1));
+    assert!(world.is_empty());
+}
