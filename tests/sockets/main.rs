@@ -15,6 +15,7 @@ mod jobs_clients;
 mod jobs_faults;
 mod members_sockets;
 mod page;
+mod pooler_groups;
 mod proxied;
 mod python_client;
 mod scale_out;
