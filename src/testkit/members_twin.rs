@@ -100,11 +100,6 @@ impl MembersTwin {
         if self.clients.contains(&client) { client } else { self.connect() }
     }
 
-    /// Returns whether any take waits, and whether one waits for a group.
-    pub fn waits(&self) -> (bool, bool) {
-        self.model.waits()
-    }
-
     /// Disconnects a client.
     pub fn close(&mut self, client: usize) {
         if self.is_tied {
@@ -310,6 +305,12 @@ impl MembersTwin {
         assert!(self.model.has_all_numbers(), "the daemon leaves out numbers of starts");
         let (there, should_be) = (self.picture(), self.model.picture());
         assert_eq!(there, should_be, "the daemon (left) has something else than the model (right)");
+        if self.model.waits_for_groups() > 1 {
+            *self.tally.entry("steps with several waits for a group".into()).or_insert(0) += 1;
+        }
+        if self.model.backoffs().next().is_some() {
+            *self.tally.entry("steps with a backoff".into()).or_insert(0) += 1;
+        }
     }
 
     fn picture(&mut self) -> Vec<String> {

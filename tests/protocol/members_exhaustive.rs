@@ -124,6 +124,29 @@ fn a_wait_for_a_group_in_five_steps() {
     all_histories(opening, &letters, 5);
 }
 
+/// Two takes that wait for a group, or one for the group and one for a pool of it: starts that end are first those of
+/// the takes for the group.
+#[test]
+fn several_waits_for_a_group_in_five_steps() {
+    let opening: Opening = &[
+        (2, "POOL a 0 1 group=g start_timeout=0.709"),
+        (2, "POOL b 0 2 group=g start_timeout=0.809"),
+        (0, "PROVIDE a"),
+        (3, "PROVIDE b"),
+    ];
+    let letters = [
+        Says(1, "TAKEGROUP g 1.507"),
+        Says(2, "TAKEGROUP g 1.511"),
+        Says(2, "TAKE b 1.511"),
+        Answers(0, true),
+        Answers(0, false),
+        Answers(3, true),
+        Answers(3, false),
+        Pass,
+    ];
+    all_histories(opening, &letters, 5);
+}
+
 /// A cleaner that may be lost, time out or report a member dead.
 #[test]
 fn a_cleaner_and_a_consumer_in_five_steps() {
@@ -205,7 +228,7 @@ fn is_new(history: &[Letter], letter: Letter) -> bool {
 
 fn play(opening: Opening, history: &[Letter]) {
     let mut twin = MembersTwin::new(format!("{history:?}"));
-    let mut clients: Vec<usize> = (0..3).map(|_| twin.connect()).collect();
+    let mut clients: Vec<usize> = (0..4).map(|_| twin.connect()).collect();
     for (client, line) in opening {
         twin.say(clients[*client], line);
         // No two events begin at the same moment, so little is due at once.

@@ -56,6 +56,8 @@ pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
         twin.say(slots[0], &line);
         twin.pass(1);
     }
+    // In some histories most takes are for the group, and most members are started for them.
+    let is_grouped = choices.byte().is_multiple_of(3);
     while !choices.is_empty() && !twin.is_tied {
         let slot = usize::from(choices.byte()) % CLIENTS;
         match choices.byte() % 24 {
@@ -66,7 +68,7 @@ pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
             1 => twin.upgrade(),
             2..=5 => twin.pass(choices.pick(&SPANS_MS)),
             _ => {
-                let line = line(&mut choices, &mut twin, slots[slot]);
+                let line = line(&mut choices, &mut twin, slots[slot], is_grouped);
                 twin.say(slots[slot], &line);
                 for slot in &mut slots {
                     *slot = twin.connected(*slot);
@@ -92,25 +94,29 @@ fn traits(choices: &mut Choices<'_>) -> String {
     text
 }
 
-fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> String {
+fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize, is_grouped: bool) -> String {
     if !choices.byte().is_multiple_of(4)
         && let Some(answer) = answer(choices, twin, client)
     {
         return answer;
     }
-    let pool = choices.pick(&["a", "a", "a", "b"]);
+    let pool = if is_grouped { choices.pick(&["a", "b"]) } else { choices.pick(&["a", "a", "a", "b"]) };
     let (member, fixed) = (choices.pick(&MEMBERS), choices.pick(&FIXED));
-    match choices.byte() % 32 {
+    let what = choices.byte() % 32;
+    match what {
+        6..=10 | 24.. if is_grouped && choices.byte().is_multiple_of(2) => {
+            if what < 24 {
+                provide(choices, pool)
+            } else {
+                wait_for_group(choices)
+            }
+        }
         0 => format!("RECONFIGURE {pool} init={} max={}", choices.pick(&[0, 1, 2]), choices.pick(&[2, 3, 4, 1])),
         1 => format!("RECONFIGURE {pool} queue={}", choices.pick(&[0, 1, 50])),
         2 if choices.byte().is_multiple_of(8) => format!("RMPOOL {pool}{}", choices.pick(&["", " GRACEFUL"])),
         2 if choices.byte().is_multiple_of(16) => format!("RMGROUP {}", choices.pick(&["g", "g GRACEFUL", "none"])),
         2 => format!("POOL {pool} 1 3 group=g"),
-        3 | 4 => {
-            let (capacity, session) =
-                (choices.pick(&["", "", " 1", " 2", " 0"]), choices.pick(&["", " session=s", " session=t"]));
-            format!("PROVIDE {pool}{capacity}{session}")
-        }
+        3 | 4 => provide(choices, pool),
         5 => format!("CLEAN {pool}"),
         6 | 7 => format!("OFFER {pool} {member}"),
         8 => format!("WITHDRAW {pool} {member}{}", choices.pick(&["", " NOW"])),
@@ -120,23 +126,37 @@ fn line(choices: &mut Choices<'_>, twin: &mut MembersTwin, client: usize) -> Str
         13 => format!("HOLD {pool} {} {}", choices.pick(&[member, fixed]), choices.pick(&["1.511", "70.003"])),
         14 => format!("FREE {pool} {}", choices.pick(&[member, fixed])),
         15 => format!("TAKEBACK {}", lease(choices, twin, None)),
-        16 => format!("RENEW ${} {}", 1 + choices.byte() % 4, choices.pick(&["1.709", "30.011"])),
-        17 => format!("RETURN ${}{}", 1 + choices.byte() % 4, choices.pick(&["", " FAIL"])),
+        16 => format!("RENEW ${} {}", token(choices, twin), choices.pick(&["1.709", "30.011"])),
+        17 => format!("RETURN ${}{}", token(choices, twin), choices.pick(&["", " FAIL"])),
         18 => choices.pick(&["CANCEL", "IDENTIFY me", "BYE"]).into(),
-        // The model knows one that waits for a group, while no other does.
-        19 if choices.byte().is_multiple_of(2) && !twin.waits().0 => {
-            format!("TAKEGROUP g {}", choices.pick(&["2.003", "9.001", "101.009"]))
-        }
+        19 if choices.byte().is_multiple_of(2) => wait_for_group(choices),
         19 => format!("TAKEGROUP g 0{}", choices.pick(&["", " n=1", " n=2"])),
         20..=23 => format!("RETURN {}{}", lease(choices, twin, Some(client)), choices.pick(&["", "", " OK", " FAIL"])),
         _ => {
             let options = ["", "", "", "", " n=1", " n=2", " n=3", " pri=0", " pri=9", " lease=3.313"];
             let option = choices.pick(&options);
             let named = if choices.byte().is_multiple_of(8) { format!(" member={fixed}") } else { option.into() };
-            let timeout = if twin.waits().1 { "0" } else { choices.pick(&TIMEOUTS) };
-            format!("TAKE {pool} {timeout}{named}").replace("  ", " ").trim_end().into()
+            format!("TAKE {pool} {}{named}", choices.pick(&TIMEOUTS)).replace("  ", " ").trim_end().into()
         }
     }
+}
+
+fn provide(choices: &mut Choices<'_>, pool: &str) -> String {
+    let (capacity, session) =
+        (choices.pick(&["", "", " 1", " 2", " 0"]), choices.pick(&["", " session=s", " session=t"]));
+    format!("PROVIDE {pool}{capacity}{session}")
+}
+
+/// Returns a take that waits for a member of the group: the model knows those for one member.
+fn wait_for_group(choices: &mut Choices<'_>) -> String {
+    let option = choices.pick(&["", "", " n=1", " pri=0", " pri=9", " lease=3.313"]);
+    format!("TAKEGROUP g {}{option}", choices.pick(&["2.003", "9.001", "101.009"]))
+}
+
+/// Returns the number of a token, of one of the last if there are any.
+fn token(choices: &mut Choices<'_>, twin: &MembersTwin) -> usize {
+    let lately: Vec<usize> = twin.leases.iter().rev().filter_map(|(.., token)| *token).take(3).collect();
+    if lately.is_empty() { 1 } else { choices.pick(&lately) }
 }
 
 /// Returns the number of a lease, mostly of one that the client was given lately.

@@ -6,7 +6,7 @@
 //! are allowed. Lines that one step sends to one client have no order, except within a reply of several lines, which is
 //! one piece here.
 //!
-//! At most one take waits for a group, for one member, while none waits for a pool.
+//! Takes that wait for a group wait for one member each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,6 +42,8 @@ pub struct Members {
     numbers: BTreeSet<u64>,
     next_lease: u64,
     arrivals: u64,
+    /// Number of takes that ever waited, and of moves of those for groups to a pool, or to none.
+    moves: u64,
     /// Counter for the order in which members came free.
     frees: u64,
     tokens: u64,
@@ -91,6 +93,10 @@ struct Pool {
     owed: u64,
     /// Number of additional starts, for this step only.
     growth: u64,
+    /// Number of takes for its group that are bound to starts and checks under way here.
+    bound: u64,
+    /// Number of starts and checks under way when it was last settled.
+    covered: u64,
     cull_at: Option<u64>,
 }
 
@@ -177,6 +183,8 @@ struct Waiter {
     group: Option<String>,
     /// Pool that it waits for, or that starts a member for it; empty if there is none.
     pool: String,
+    /// Position among those that wait for a group: the number of its last move to a pool, or to none.
+    moved: u64,
     members: u64,
     /// True if the request gave a number of members.
     counted: bool,
@@ -439,6 +447,8 @@ impl Members {
             is_leaving: false,
             owed: 0,
             growth: 0,
+            bound: 0,
+            covered: 0,
             cull_at,
         });
         Ok("OK")
@@ -452,15 +462,12 @@ impl Members {
             return Err("BAD_SYNTAX");
         }
         self.pools[p].settings = settings;
-        let queue = self.pools[p].settings.queue as usize;
-        let mut waiting: Vec<(u64, usize)> = self
-            .waiters
-            .iter()
-            .filter(|waiter| waiter.group.is_none() && waiter.pool == name)
-            .map(|waiter| (waiter.arrival, waiter.conn))
-            .collect();
+        let excess = self.queued(p).saturating_sub(self.pools[p].settings.queue) as usize;
+        let is_its = |waiter: &&Waiter| waiter.group.is_none() && waiter.pool == name;
+        let mut waiting: Vec<(u64, usize)> =
+            self.waiters.iter().filter(is_its).map(|waiter| (waiter.arrival, waiter.conn)).collect();
         waiting.sort_unstable();
-        for (_, conn) in waiting.into_iter().skip(queue) {
+        for (_, conn) in waiting.into_iter().rev().take(excess) {
             self.waiters.retain(|waiter| waiter.conn != conn);
             self.tell(conn, "QUEUE_FULL");
         }
@@ -471,8 +478,8 @@ impl Members {
         let p = self.pool(name).ok_or("NO_POOL")?;
         self.tell(conn, "OK");
         self.pools[p].is_leaving = true;
-        for waiter in self.waiters.iter_mut().filter(|waiter| waiter.group.is_some() && waiter.pool == name) {
-            waiter.pool.clear();
+        for w in self.placed_in(p) {
+            self.move_to(w, None);
         }
         let lasting: BTreeSet<String> =
             self.pools.iter().filter(|pool| !pool.is_leaving).map(|pool| pool.settings.group.clone()).collect();
@@ -981,10 +988,12 @@ impl Members {
 
     fn wait(&mut self, conn: usize, pool: String, group: Option<String>, asked: Asked) {
         self.arrivals += 1;
+        self.moves += 1;
         self.waiters.push(Waiter {
             conn,
             group,
             pool,
+            moved: self.moves,
             members: asked.members,
             counted: asked.counted,
             named: asked.named,
@@ -1005,11 +1014,6 @@ impl Members {
             Some(group) => self.pools[p].settings.group == *group,
             None => waiter.pool == self.pools[p].name,
         }
-    }
-
-    /// Returns whether any take waits, and whether one waits for a group.
-    pub fn waits(&self) -> (bool, bool) {
-        (!self.waiters.is_empty(), self.waiters.iter().any(|waiter| waiter.group.is_some()))
     }
 
     /// Requests a start, and returns whether that was possible.
@@ -1483,7 +1487,11 @@ impl Members {
                 State::Cleaning(..) => (2, member.since, String::new()),
                 _ => (3, 0, member.name.clone()),
             });
+            (pool.bound, pool.covered) = (0, 0);
         }
+        // The successor has those that wait for a group in the order in which they came.
+        self.waiters.iter_mut().for_each(|waiter| waiter.moved = waiter.arrival);
+        self.settle();
     }
 
     /// Advances to a time, and handles all due events.
@@ -1623,13 +1631,22 @@ impl Members {
 
     /// Handles all immediate consequences.
     fn settle(&mut self) {
-        for p in 0..self.pools.len() {
-            self.stop_surplus(p);
-            self.serve_waiters(p);
-            self.clean_next(p);
-            self.meet_demand(p);
+        loop {
+            let mut unplaced = 0;
+            for p in 0..self.pools.len() {
+                self.stop_surplus(p);
+                self.serve_waiters(p);
+                self.clean_next(p);
+                self.unbind(p);
+                self.meet_demand(p);
+                unplaced += usize::from(self.unplace(p));
+            }
+            // Their order is not known.
+            self.is_ambiguous |= unplaced > 1;
+            if !self.place_waiters() {
+                break;
+            }
         }
-        self.place_group_waiter();
         let gone: Vec<String> = (self.pools.iter())
             .filter(|pool| pool.is_leaving && pool.members.is_empty())
             .map(|pool| pool.name.clone())
@@ -1648,35 +1665,99 @@ impl Members {
         });
     }
 
-    /// Places the take that waits for a group: in the pool where a start is under way that no other take needs, else
-    /// where the most can be made. It stays in a pool while a start is under way there.
-    fn place_group_waiter(&mut self) {
-        let Some(w) = self.waiters.iter().position(|waiter| waiter.group.is_some()) else { return };
-        let under_way = |of: &Members, p: usize| of.starts_in(p) + of.pools[p].checking();
-        if self.pool(&self.waiters[w].pool).is_some_and(|p| under_way(self, p) > 0) {
-            return;
+    /// Returns the number of starts and checks under way.
+    fn under_way(&self, p: usize) -> u64 {
+        self.starts_in(p) + self.pools[p].checking()
+    }
+
+    /// Returns the takes for a group that cause starts in a pool, in the order in which they came there.
+    fn placed_in(&self, p: usize) -> Vec<usize> {
+        let is_placed = |w: &usize| self.waiters[*w].group.is_some() && self.waiters[*w].pool == self.pools[p].name;
+        let mut placed: Vec<usize> = (0..self.waiters.len()).filter(is_placed).collect();
+        placed.sort_by_key(|w| self.waiters[*w].moved);
+        placed
+    }
+
+    /// Moves a take for a group: it causes its starts in a pool, or in none.
+    fn move_to(&mut self, w: usize, p: Option<usize>) {
+        self.moves += 1;
+        self.waiters[w].moved = self.moves;
+        self.waiters[w].pool = p.map(|p| self.pools[p].name.clone()).unwrap_or_default();
+    }
+
+    /// Returns the number of starts that the takes for a pool alone need.
+    fn own_need(&self, p: usize) -> u64 {
+        (self.need(p) - self.placed_in(p).len() as u64).saturating_sub(self.pools[p].free())
+    }
+
+    /// Unbinds takes for a group from starts and checks that have ended, before those for the pool alone.
+    fn unbind(&mut self, p: usize) {
+        let (placed, under_way, own) = (self.placed_in(p).len() as u64, self.under_way(p), self.own_need(p));
+        let pool = &mut self.pools[p];
+        if placed == 0 {
+            (pool.bound, pool.covered) = (0, 0);
         }
-        self.waiters[w].pool.clear();
-        let prospects = |p: usize| (under_way(self, p) > self.need(p), self.launchable(p));
-        let is_open = |p: &usize| self.waits_for(&self.waiters[w], *p) && !self.pools[*p].is_leaving;
-        let open = (0..self.pools.len()).filter(is_open);
-        let open =
-            open.filter(|p| !self.is_limited(self.waiters[w].conn, *p, 1)).filter(|p| prospects(*p) != (false, 0));
-        let open: Vec<usize> = open.collect();
-        let Some(most) = open.iter().map(|p| prospects(*p)).max() else { return };
-        let best: Vec<usize> = open.into_iter().filter(|p| prospects(*p) == most).collect();
-        let asked: Vec<&String> = self
-            .hints
-            .starts
-            .iter()
-            .filter(|(number, _)| !self.numbers.contains(number))
-            .map(|(_, (_, of))| of)
-            .collect();
-        let seen: Vec<usize> = best.iter().copied().filter(|p| asked.contains(&&self.pools[*p].name)).collect();
-        self.is_ambiguous |= best.len() > 1 && seen.len() != 1;
-        let p = seen.first().copied().unwrap_or(best[0]);
-        self.waiters[w].pool = self.pools[p].name.clone();
-        self.meet_demand(p);
+        pool.bound = pool.bound.min(placed);
+        let lacking = (pool.bound + own).saturating_sub(under_way);
+        let ended = pool.covered.saturating_sub(under_way);
+        pool.bound = (pool.bound - lacking.min(ended).min(pool.bound)).min(under_way);
+    }
+
+    /// Binds takes for a group to starts and checks that no take for the pool alone needs. The others, the last to come
+    /// first, cause starts in no pool for now. Returns whether there are any.
+    fn unplace(&mut self, p: usize) -> bool {
+        let (placed, under_way, own) = (self.placed_in(p), self.under_way(p), self.own_need(p));
+        let pool = &mut self.pools[p];
+        pool.bound = pool.bound.max(under_way.saturating_sub(own)).min(placed.len() as u64);
+        pool.covered = under_way;
+        let unbound = placed[pool.bound as usize..].to_vec();
+        unbound.iter().rev().for_each(|w| self.move_to(*w, None));
+        !unbound.is_empty()
+    }
+
+    /// Places takes for a group that cause starts in no pool: each in the pool where a start is under way that no other
+    /// needs, else where the most can be made. Returns whether one was placed.
+    fn place_waiters(&mut self) -> bool {
+        let groups: BTreeSet<String> = self.waiters.iter().filter_map(|waiter| waiter.group.clone()).collect();
+        let placed = groups.iter().map(|group| self.place_waiters_for(group)).filter(|is_placed| *is_placed);
+        placed.count() > 0
+    }
+
+    fn place_waiters_for(&mut self, group: &str) -> bool {
+        let is_open = |p: &usize| self.pools[*p].settings.group == group && !self.pools[*p].is_leaving;
+        let prospects =
+            |p: usize| (self.under_way(p) > self.own_need(p) + self.placed_in(p).len() as u64, self.launchable(p));
+        let open = (0..self.pools.len()).filter(is_open).map(|p| (prospects(p), p));
+        let mut able: Vec<((bool, u64), usize)> = open.filter(|(prospects, _)| *prospects != (false, 0)).collect();
+        let mut asked: BTreeMap<&str, u64> = BTreeMap::new();
+        for (_, (_, pool)) in self.hints.starts.iter().filter(|(number, _)| !self.numbers.contains(number)) {
+            *asked.entry(pool).or_default() += 1;
+        }
+        let asked: Vec<u64> =
+            self.pools.iter().map(|pool| asked.get(&*pool.name).copied().unwrap_or_default()).collect();
+        let mut placed = vec![0; self.pools.len()];
+        while let Some(most) = able.iter().map(|(prospects, _)| *prospects).max() {
+            let can_take = |w: &usize, p: usize| {
+                let waiter = &self.waiters[*w];
+                waiter.group.as_deref() == Some(group) && waiter.pool.is_empty() && !self.is_limited(waiter.conn, p, 1)
+            };
+            let first = |p: usize| {
+                let all = (0..self.waiters.len()).filter(|w| can_take(w, p));
+                all.min_by_key(|w| self.waiters[*w].moved)
+            };
+            able.retain(|(_, p)| first(*p).is_some());
+            let best: Vec<usize> = able.iter().filter(|(of, _)| *of == most).map(|(_, p)| *p).collect();
+            let Some(any) = best.first() else { continue };
+            let seen: Vec<usize> = best.iter().copied().filter(|p| asked[*p] > placed[*p]).collect();
+            let p = *seen.first().unwrap_or(any);
+            let w = first(p).expect("there is one");
+            self.is_ambiguous |= best.len() > 1 && seen.len() != 1;
+            able.retain(|(_, of)| *of != p);
+            able.extend((most.1 > 1).then(|| ((false, most.1 - 1), p)));
+            placed[p] += 1;
+            self.move_to(w, Some(p));
+        }
+        placed.iter().any(|placed| *placed > 0)
     }
 
     /// Returns the number of starts that a pool can make now.
@@ -1838,6 +1919,11 @@ impl Members {
         let own = pool.count(|member| member.owner == Owner::Provider(conn));
         let starts = self.starts.iter().filter(|start| start.conn == conn).count() as u64;
         (capacity.saturating_sub(own + starts), capacity)
+    }
+
+    /// Returns the number of takes that wait for a group.
+    pub fn waits_for_groups(&self) -> usize {
+        self.waiters.iter().filter(|waiter| waiter.group.is_some()).count()
     }
 
     /// Returns whether starts were numbered from 1 on, without a gap.
