@@ -1,10 +1,11 @@
 //! A day of a CI: 40 jobs of three steps share 12 accounts. Of two providers one is broken, and one is cut off and
-//! stopped for a time.
+//! stopped for a time: `CI_CUT_S` seconds, over which the jobs spread.
 
 use super::members_shell::{lines_of, provide, server, start_program, states, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::cut::CutProxy;
+use poolcounter_testkit::random::setting;
 use poolcounter_testkit::running::Running;
 use poolcounter_testkit::scratch::Scratch;
 use std::collections::BTreeMap;
@@ -19,6 +20,11 @@ const RUNNERS: usize = 16;
 /// Number of jobs per failure of an account.
 const BROKEN: usize = 7;
 
+/// Returns for how long a provider is cut off.
+fn cut_time() -> Duration {
+    Duration::from_secs(setting("CI_CUT_S", 3))
+}
+
 /// Command that makes an account, which is a directory and a process; both end with `--stop`.
 const START: &str = "mkdir m$POOL_START_ID; echo $$ >> pids; echo m$POOL_START_ID region=eu; exec sleep 1000";
 
@@ -31,17 +37,18 @@ fn step(server: &str, words: &[&str]) -> String {
 
 fn play_job(server: &str, scratch: &Scratch, number: usize) {
     let name = format!("job-{number}");
+    let (pause, patience) = (cut_time() / 20, (cut_time().as_secs() + 60).to_string());
     let told = step(
         server,
-        &["take", "p", "--keep", "--lease", "60", "-t", "60", "--retry", "--name", &name, "-a", "region=eu"],
+        &["take", "p", "--keep", "--lease", "60", "-t", &patience, "--retry", "--name", &name, "-a", "region=eu"],
     );
     let told: BTreeMap<&str, &str> = told.lines().filter_map(|line| line.split_once('=')).collect();
     // No other job uses this account.
     let busy = scratch.file(&format!("busy-{}", told["POOL_MEMBER"]));
     File::create_new(&busy).expect("no two jobs have the same account");
-    thread::sleep(Duration::from_millis(150));
+    thread::sleep(pause);
     step(server, &["members", "renew", "p", told["POOL_TOKEN"]]);
-    thread::sleep(Duration::from_millis(150));
+    thread::sleep(pause);
     fs::remove_file(&busy).expect("is there");
     let condition = if number.is_multiple_of(BROKEN) { "fail" } else { "ok" };
     step(server, &["members", "return", "p", told["POOL_TOKEN"], condition]);
@@ -49,7 +56,8 @@ fn play_job(server: &str, scratch: &Scratch, number: usize) {
 
 #[test]
 fn forty_jobs_share_twelve_accounts() {
-    let (server, mut operator) = server("1 12 queue=100 provider_grace=30 start_timeout=10");
+    let (server, mut operator) =
+        server(&format!("1 12 queue=100 provider_grace={} start_timeout=10", cut_time().as_secs() + 30));
     let scratch = Scratch::new();
     let broken = provide(&server, &scratch, "echo 'Cannot connect to the daemon' >&2; exit 1", &[]);
     let proxy = CutProxy::to(server.address.parse().expect("is an address"));
@@ -93,7 +101,7 @@ fn cut_off(proxy: &CutProxy, provider: &Running) {
     thread::sleep(Duration::from_millis(700));
     provider.signal(Signal::SIGSTOP);
     proxy.cut();
-    thread::sleep(Duration::from_secs(3));
+    thread::sleep(cut_time());
     provider.signal(Signal::SIGCONT);
     thread::sleep(Duration::from_millis(500));
     proxy.forget();
