@@ -62,7 +62,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
             let wanted = &settings.wanted;
             let is_choosy =
                 wanted.count.is_some_and(|count| count > 1) || wanted.member.is_some() || !wanted.attributes.is_empty();
-            Err(failure(TRY_LATER, &in_words(reason, is_choosy, quarantined(&members, &settings, source))))
+            Err(failure(TRY_LATER, &in_words(reason, is_choosy, &census(&members, &settings, source))))
         }
         Ok(TakeOutcome::QueueFull) => Err(failure(TRY_LATER, "too many wait already")),
         Ok(TakeOutcome::Limit) => Err(failure(TRY_LATER, "no client may hold so many members")),
@@ -84,8 +84,10 @@ fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Res
             is_told = true;
             // The waiting connection is in use, so this is another one.
             let others = Members::with(settings.servers.placement(), TIMEOUTS);
-            if let count @ 1.. = quarantined(&others, settings, source) {
-                terminal::warn(&format!("{}: waiting; {count} in quarantine", printable(source)));
+            let census = census(&others, settings, source);
+            if census.quarantined > 0 {
+                let why = if census.is_exhausted() { census.in_words() } else { census.quarantine() };
+                terminal::warn(&format!("{}: waiting; {why}", printable(source)));
             }
         }
         progress.show(waited);
@@ -101,16 +103,55 @@ fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Res
     })
 }
 
-/// Returns the number of quarantined members of the pool or group; 0 if the server does not report it.
-fn quarantined(members: &Members, settings: &TakeSettings, source: &[u8]) -> u64 {
-    let of = |figures: &PoolFigures| {
-        figures.iter().filter(|(name, _)| name == "quarantined").map(|(_, value)| *value).sum::<u64>()
-    };
+/// Numbers of members of a pool or group: all 0 if the server does not report them.
+#[derive(Default)]
+struct Census {
+    free: u64,
+    /// Number of those in use or being cleaned.
+    busy: u64,
+    quarantined: u64,
+}
+
+impl Census {
+    fn add(&mut self, figures: &PoolFigures) {
+        for (name, value) in figures {
+            match &**name {
+                "free" => self.free += value,
+                "in_use" | "cleaning" => self.busy += value,
+                "quarantined" => self.quarantined += value,
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns whether there are members, and none of them is free.
+    fn is_exhausted(&self) -> bool {
+        self.free == 0 && self.busy + self.quarantined > 0
+    }
+
+    /// Returns why none is free.
+    fn in_words(&self) -> String {
+        match self.quarantined {
+            0 => "all members are in use".into(),
+            _ => format!("all members are in use or kept out ({})", self.quarantine()),
+        }
+    }
+
+    fn quarantine(&self) -> String {
+        format!("{} in quarantine", self.quarantined)
+    }
+}
+
+/// Counts the members of the pool or group.
+fn census(members: &Members, settings: &TakeSettings, source: &[u8]) -> Census {
+    let mut census = Census::default();
     if settings.group.is_none() {
-        return members.utilization(source).map_or(0, |figures| of(&figures));
+        members.utilization(source).iter().for_each(|figures| census.add(figures));
+        return census;
     }
     let pools = members.pools().into_iter().filter_map(|(_, answer)| answer.ok()?.ok()).flatten();
-    pools.filter(|pool| pool.group.as_deref() == Some(source)).map(|pool| of(&pool.figures)).sum()
+    pools.filter(|pool| pool.group.as_deref() == Some(source)).for_each(|pool| census.add(&pool.figures));
+    census
 }
 
 /// Prints the variables that a command would get. The members stay taken.
@@ -248,8 +289,9 @@ fn describe(member: &Member<'_>, number: &str, variables: &mut Vec<Variable>) {
     }
 }
 
-fn in_words(reason: NoMembers, is_choosy: bool, quarantined: u64) -> String {
+fn in_words(reason: NoMembers, is_choosy: bool, census: &Census) -> String {
     let sentence = match reason {
+        NoMembers::AtCapacity if !is_choosy && census.is_exhausted() => return census.in_words(),
         NoMembers::AtCapacity if is_choosy => {
             "not enough of the members that are wanted are free, or the daemon drains"
         }
@@ -260,9 +302,9 @@ fn in_words(reason: NoMembers, is_choosy: bool, quarantined: u64) -> String {
         NoMembers::Removed => "the pool was removed",
         NoMembers::Cancelled => "the wait was cancelled",
     };
-    match (reason, quarantined) {
+    match (reason, census.quarantined) {
         (NoMembers::AtCapacity | NoMembers::NoProvider | NoMembers::Timeout, 1..) => {
-            format!("{sentence} ({quarantined} in quarantine)")
+            format!("{sentence} ({})", census.quarantine())
         }
         _ => sentence.into(),
     }

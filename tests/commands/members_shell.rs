@@ -139,9 +139,7 @@ fn several_members_have_numbers() {
 fn without_a_member_the_status_says_to_try_later() {
     let (server, mut operator) = server_with("0 1", &["m"]);
     assert!(operator.ask("TAKE p").starts_with("MEMBER "));
-    for (timeout, sentence) in
-        [("0", "no member is free, or the daemon drains"), ("0.05", "no member came free in time")]
-    {
+    for (timeout, sentence) in [("0", "all members are in use"), ("0.05", "no member came free in time")] {
         let ended = take(&server, &["--timeout", timeout], "true").finish();
         assert_eq!((ended.status, ended.stderr), (Some(75), format!("poolcounter: p: {sentence}\n")));
     }
