@@ -539,7 +539,7 @@ mod tests {
         let restored: Result<(), Unreadable> = read(&mut other, &mut wheel, CountersState::restore);
         assert_eq!(restored, Ok(()));
         let mut slices = 1;
-        while act(&mut other, &mut wheel, Time::START, |other, step| other.restore_more(step)) == Ok(false) {
+        while act(&mut other, &mut wheel, Time::START, CountersState::restore_more) == Ok(false) {
             wheel.end_tick();
             slices += 1;
         }
