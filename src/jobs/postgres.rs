@@ -13,6 +13,7 @@ mod place;
 mod rate;
 mod reading;
 mod renewals;
+mod root_copy;
 pub mod rows;
 pub mod schema;
 mod serving;

@@ -187,13 +187,13 @@ fn tables_of_the_first_format_are_brought_to_the_present_one() {
     cluster.query("first_format", as_first);
     let mut a = Configured::start(&url);
     let format = || cluster.query("first_format", "SELECT format || ' ' || (queue IS NOT NULL) FROM meta");
-    assert_eq!(format(), ["3 true"]);
+    assert_eq!(format(), ["4 true"]);
     a.reload(&url);
     a.await_service();
     drop(a);
     cluster.query("first_format", as_first);
     init_db(&place_of(&url)).expect("the tables are of an earlier format");
-    assert_eq!(format(), ["3 true"]);
+    assert_eq!(format(), ["4 true"]);
     assert_eq!(jobs(cluster, "first_format"), 2);
     let refused = init_db(&place_of(&url)).expect_err("they are of the present one");
     assert!(refused.contains("the tables are there already"), "{refused}");

@@ -93,7 +93,7 @@ const NUMBERS: &[(&str, &str)] = &[
     ("UPDATE owner SET attempt = -1", "the attempt of the owner makes no sense: it is -1"),
     (
         "UPDATE meta SET format = -9223372036854775808",
-        "its format is -9223372036854775808, and this program knows formats up to 3",
+        "its format is -9223372036854775808, and this program knows formats up to 4",
     ),
 ];
 

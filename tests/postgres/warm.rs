@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Line of the log of a take-over with copied jobs.
 const COPIED: &str = "jobs were copied before the take-over";
+const MILLION: u64 = 1_000_000;
 const TUBES: [&str; 4] = ["a/mail", "b/mail", "a/page", "plain"];
 
 /// Starts two daemons, the second of which stands by, with further options.
@@ -39,6 +40,20 @@ fn await_copy(stage: &Stage<'_>, standby: usize) {
         || figure(daemon, "store_followed") == count(stage) && figure(daemon, "store_behind") == 0,
         "the standby has all jobs",
     );
+    until(|| page(daemon, "/status.json").1.contains("this daemon follows"), "it has all root jobs");
+}
+
+/// Returns the number of root jobs that a daemon has copied before it took over, by its log.
+fn copied_roots(log: &[String]) -> usize {
+    let line =
+        log.iter().rev().find_map(|line| line.split_once(&format!("{COPIED}, and "))).expect("it has copied them");
+    line.1.trim_end_matches(" root jobs").parse().expect("a number")
+}
+
+/// Sends a request, and returns the first line of the reply.
+fn ask(client: &mut Client, request: &str) -> String {
+    client.send(format!("{request}\r\n").as_bytes());
+    client.line().trim_end().to_string()
 }
 
 /// Ends the owner and waits for the other. Starts another in place of the first.
@@ -70,7 +85,7 @@ fn text(client: &mut Client, request: &str) -> (String, String) {
     (line, text)
 }
 
-/// Compares all values of each job of a daemon with the database.
+/// Compares all values of each job of a daemon, and of each root job, with the database.
 fn compare(stage: &Stage<'_>, daemon: usize) -> usize {
     let rows = stage.cluster.query(
         &stage.schema,
@@ -103,6 +118,11 @@ fn compare(stage: &Stage<'_>, daemon: usize) -> usize {
         values.push(text(&mut client, &format!("peek {id}")).1);
         assert_eq!(&values.join("|"), row);
     }
+    let roots = "SELECT tube || ' ' || convert_from(signature, 'UTF8') || ' ' || newest FROM root ORDER BY 1";
+    for root in stage.cluster.query(&stage.schema, roots) {
+        let (name, newest) = root.rsplit_once(' ').expect("three words");
+        assert_eq!(ask(&mut client, &format!("root {name} 0")), format!("ROOT {newest}"));
+    }
     rows.len()
 }
 
@@ -130,7 +150,7 @@ fn work(client: &mut Client, random: &mut Random, requests: usize) {
     for serial in 0..requests {
         let tube = random.pick(&TUBES);
         let (delay, pri) = (random.pick(&[0, 0, 1000]), random.below(5));
-        match random.below(12) {
+        match random.below(13) {
             0..4 => {
                 let len = if random.once_in(20) { 40_000 } else { random.below(400) };
                 let body = format!("{serial}-{}", "x".repeat(len));
@@ -168,6 +188,10 @@ fn work(client: &mut Client, random: &mut Random, requests: usize) {
             }
             10 if random.once_in(10) => {
                 client.send(format!("clear {tube}\r\n").as_bytes());
+                client.line();
+            }
+            11 => {
+                client.send(format!("root {tube} s{} {}\r\n", random.below(40), random.below(1000)).as_bytes());
                 client.line();
             }
             _ => thread::sleep(Duration::from_millis(random.below(20) as u64)),
@@ -254,6 +278,97 @@ fn a_standby_that_has_missed_changes_begins_anew() {
     assert!(compare(&stage, 0) > 10);
 }
 
+/// Makes settings and root jobs: the version is in their values.
+fn set(client: &mut Client, version: u64) {
+    for (request, wanted) in [
+        (format!("limit a/* {version}"), format!("LIMIT {version}")),
+        (format!("retry b/* {version} 0 1 0"), "RETRY".into()),
+        (format!("dead-letter b/* dead/{version}"), format!("DEAD_LETTER dead/{version}")),
+        (format!("pause-all p/* {}", 1000 * version), "PAUSED".into()),
+    ] {
+        assert_eq!(ask(client, &request), wanted, "{request}");
+    }
+    for root in 0..100 * version {
+        let newest = 1000 * version + root;
+        assert_eq!(ask(client, &format!("root a/t s{root} {newest}")), format!("ROOT {newest}"));
+    }
+}
+
+/// Asserts that a daemon goes by the settings and root jobs of this version.
+fn assert_set(daemon: &Daemon, version: u64) {
+    let mut client = Client::to(daemon.jobs());
+    for root in 0..100 * version {
+        assert_eq!(ask(&mut client, &format!("root a/t s{root} 0")), format!("ROOT {}", 1000 * version + root));
+    }
+    let leaf = |timestamp: u64| format!("put-job 0 0 60 1 tube=a/t root=s7 root-ts={timestamp}\r\nx");
+    assert_eq!(ask(&mut client, &leaf(1000 * version + 6)), "SUPERSEDED");
+    for _ in 0..=version {
+        assert!(ask(&mut client, &leaf(1000 * version + 7)).starts_with("INSERTED"));
+    }
+    ask(&mut client, "watch a/t\r\nignore default");
+    client.line();
+    for _ in 0..version {
+        assert!(ask(&mut client, "reserve-with-timeout 0").starts_with("RESERVED"));
+        client.line();
+    }
+    assert_eq!(ask(&mut client, "reserve-with-timeout 0"), "TIMED_OUT", "the limit is {version}");
+    let put = ask(&mut client, "put-job 0 0 60 1 tube=b/t\r\nx");
+    let id = put.strip_prefix("INSERTED ").unwrap_or_else(|| panic!("{put}"));
+    for attempt in 1..=version {
+        assert_eq!(ask(&mut client, &format!("reserve-job {id}")), format!("RESERVED {id} 1"));
+        client.line();
+        let told = ask(&mut client, &format!("fail {id} 0 0 0\r\n"));
+        assert_eq!(told, if attempt == version { "BURIED" } else { "RELEASED" }, "{attempt} of {version}");
+    }
+    assert!(text(&mut client, &format!("stats-job {id}")).1.contains(&format!("tube: \"dead/{version}\"")));
+    assert!(ask(&mut client, "put-job 0 0 60 1 tube=p/t\r\nx").starts_with("INSERTED"));
+    let stats = text(&mut client, "stats-tube p/t").1;
+    let pause = stats.lines().find_map(|line| line.strip_prefix("pause: ")).expect("it is there");
+    assert_eq!(pause, (1000 * version).to_string());
+    ask(&mut client, "clear *\r\nclear */*");
+}
+
+/// The owner changes settings and root jobs before a standby follows, and while it follows.
+#[test]
+fn settings_and_root_jobs_are_followed() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = Stage::new(cluster, 1);
+    stage.options = &["--jobs-admin"];
+    set(&mut Client::to(stage.daemons[0].jobs()), 1);
+    stage.add();
+    await_copy(&stage, 1);
+    let mut owner = 0;
+    for version in 2..5 {
+        set(&mut Client::to(stage.daemons[owner].jobs()), version);
+        if version != 3 {
+            await_copy(&stage, 1 - owner);
+        }
+        let signal = if version == 2 { Signal::SIGKILL } else { Signal::SIGTERM };
+        let log = take_over(&mut stage, owner, signal);
+        owner = 1 - owner;
+        assert_eq!(copied_roots(&log), 100 * version as usize, "{log:#?}");
+        assert_set(&stage.daemons[owner], version);
+        await_copy(&stage, 1 - owner);
+    }
+}
+
+/// An owner of format 3 notes no root jobs: a standby reads them at the take-over.
+#[test]
+fn root_jobs_that_an_earlier_version_changes_are_read() {
+    let Some(cluster) = shared() else { return };
+    let mut stage = pair(cluster, &[]);
+    set(&mut Client::to(stage.daemons[0].jobs()), 1);
+    await_copy(&stage, 1);
+    stage.proxies[1].hold(true);
+    set(&mut Client::to(stage.daemons[0].jobs()), 2);
+    cluster.query(&stage.schema, "UPDATE changed SET tubes = NULL, signatures = NULL");
+    stage.proxies[1].hold(false);
+    await_copy(&stage, 1);
+    let log = take_over(&mut stage, 0, Signal::SIGTERM);
+    assert_eq!(copied_roots(&log), 0, "{log:#?}");
+    assert_set(&stage.daemons[1], 2);
+}
+
 #[test]
 fn a_cold_standby_follows_nothing() {
     let Some(cluster) = shared() else { return };
@@ -298,15 +413,32 @@ fn put_many(cluster: &Cluster, schema: &str, jobs: u64) {
 #[test]
 #[ignore = "it takes two minutes: make test-postgres"]
 fn a_million_jobs_are_taken_over_at_once() {
-    const MILLION: u64 = 1_000_000;
+    take_many_over(MILLION, 0);
+}
+
+/// The same with a million root jobs.
+#[test]
+#[ignore = "it takes two minutes: make test-postgres"]
+fn a_million_root_jobs_are_taken_over_at_once() {
+    take_many_over(1000, MILLION);
+}
+
+fn take_many_over(jobs: u64, roots: u64) {
     let Some(cluster) = own(&["fsync=off"]) else { return };
     let mut times = Vec::new();
     for options in [&["--jobs-standby", "cold"], &["--jobs-standby", "warm"]] {
-        let mut stage = Stage::with(&cluster, 1, |schema| put_many(&cluster, schema, MILLION));
+        let mut stage = Stage::with(&cluster, 1, |schema| {
+            put_many(&cluster, schema, jobs);
+            let sql = format!(
+                "INSERT INTO root SELECT 'wiki' || id % 1000 || '/refreshLinks', convert_to('page ' || md5(id::text), 'UTF8'), \
+                 id, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) + id FROM generate_series(1, {roots}) AS id"
+            );
+            cluster.query(schema, &sql);
+        });
         stage.options = options;
         stage.add();
         if options[1] == "warm" {
-            until(|| figure(&stage.daemons[1], "store_followed") == MILLION, "all jobs are copied");
+            await_copy(&stage, 1);
         } else {
             thread::sleep(Duration::from_secs(6));
         }
@@ -329,7 +461,7 @@ fn a_million_jobs_are_taken_over_at_once() {
             options[1],
             took.as_secs_f64()
         );
-        assert_eq!(figure(&stage.daemons[1], "current_jobs_ready"), MILLION);
+        assert_eq!(figure(&stage.daemons[1], "current_jobs_ready"), jobs);
         times.push(took);
     }
     assert!(times[1] < times[0], "the copy is of no use: {times:?}");

@@ -1,8 +1,8 @@
-//! The table of the jobs that recent batches have changed, as its writer bounds it.
+//! The table of the jobs and root jobs that recent batches have changed, as its writer bounds it.
 
 use std::collections::VecDeque;
 
-/// Batches, and jobs changed by them, that end a part of the table.
+/// Batches, and jobs and root jobs changed by them, that end a part of the table.
 const PART_BATCHES: usize = 1024;
 const PART_JOBS: usize = 65_536;
 /// Number of parts that are kept: half a minute at the greatest load.
@@ -22,7 +22,7 @@ pub struct ChangeLog {
 }
 
 impl ChangeLog {
-    /// Notes a batch that changes this number of jobs. Returns the last batch to be forgotten with it; None if there is
+    /// Notes a batch that changes this number of jobs and root jobs. Returns the last batch to be forgotten with it; None if there is
     /// none.
     pub fn note(&mut self, batch: u64, jobs: usize) -> Option<u64> {
         (self.batches, self.jobs) = (self.batches + 1, self.jobs + jobs);

@@ -48,18 +48,19 @@ struct Rest {
 }
 
 /// Name of a tube, in eight bytes.
-type Tube = Rc<Box<[u8]>>;
+pub type Tube = Rc<Box<[u8]>>;
 
-/// Names of tubes, shared by their jobs.
+/// Names of tubes, shared by their jobs or root jobs.
 #[derive(Default)]
-struct Tubes {
+pub struct Tubes {
     names: HashMap<Box<[u8]>, Tube>,
     /// Number of names at which unused ones are removed.
     most: usize,
 }
 
 impl Tubes {
-    fn shared(&mut self, name: &[u8]) -> Tube {
+    /// Returns the name of a tube that all its jobs share.
+    pub fn shared(&mut self, name: &[u8]) -> Tube {
         if let Some(tube) = self.names.get(name) {
             return tube.clone();
         }

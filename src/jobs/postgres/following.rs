@@ -1,5 +1,5 @@
-//! Following of the jobs by a standby: pages of the table until all are copied, and behind that the jobs that each new
-//! batch has changed.
+//! Following of the jobs by a standby: pages of the tables until all jobs and root jobs are copied, and behind that those
+//! that each new batch has changed. Settings are few, and read at the take-over.
 //!
 //! The copy is at least as new as the batch of its point: rows may be newer, and are read again with the batch that has
 //! changed them. The owner adds to the table `changed` in the transaction of each batch, with the number of the batch
@@ -9,6 +9,7 @@
 use super::copy::JobCopy;
 use super::load;
 use super::messages::Followed;
+use super::root_copy::RootCopy;
 use super::session::{SqlSession, Trouble, number_of};
 use super::statements as sql;
 use crate::store::batch::{Batch, Row};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
-/// Number of jobs that are read at once, at first and at most.
+/// Number of jobs or root jobs that are read at once, at first and at most.
 const FIRST_JOBS: usize = 16;
 const MOST_JOBS: usize = 2048;
 /// Times of a reading below which the next has more jobs, and above which it has fewer.
@@ -28,7 +29,16 @@ const LONG: Duration = Duration::from_millis(200);
 /// Pause after the database has refused to answer, or a standby has fallen behind.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
-/// Copy of the jobs that follows the database.
+/// Extent of the tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extent {
+    /// Least and greatest number of a job; zeros without any.
+    pub jobs: (u64, u64),
+    /// Number of root jobs.
+    pub roots: u64,
+}
+
+/// Copy of the jobs and root jobs that follows the database.
 pub struct Following {
     copy: JobCopy,
     point: Option<Point>,
@@ -36,14 +46,26 @@ pub struct Following {
     copied_to: u64,
     /// True once the pages have reached the last job.
     is_whole: bool,
-    /// True once jobs are given to the loop.
+    roots: RootCopy,
+    roots_to: RootsTo,
+    /// True once jobs or root jobs are given to the loop.
     is_given: bool,
-    /// Number of jobs that are read at once.
+    /// Number of jobs or root jobs that are read at once.
     at_once: usize,
     /// Number of bytes of jobs beyond which no more pages are copied.
     most: usize,
     rests_until: Option<Instant>,
     fault: String,
+}
+
+/// Progress of copying the root jobs.
+#[derive(PartialEq, Eq)]
+enum RootsTo {
+    /// All up to this tube and signature are copied.
+    Name(String, Vec<u8>),
+    End,
+    /// The owner is of an earlier version, which does not note the root jobs that it changes, or the copy is given away.
+    Never,
 }
 
 /// State of the database at the last read; the copy is at least this new.
@@ -64,6 +86,8 @@ impl Following {
             point: None,
             copied_to: 0,
             is_whole: false,
+            roots: RootCopy::default(),
+            roots_to: RootsTo::Name(String::new(), Vec::new()),
             is_given: false,
             at_once: FIRST_JOBS,
             most,
@@ -72,7 +96,7 @@ impl Following {
         }
     }
 
-    /// Forgets all jobs.
+    /// Forgets all jobs and root jobs.
     pub fn forget(&mut self) {
         let Following { at_once, most, rests_until, .. } = *self;
         *self = Following { at_once, rests_until, fault: std::mem::take(&mut self.fault), ..Following::new(most) };
@@ -109,33 +133,51 @@ impl Following {
         let begun = Instant::now();
         let last = self.look(session).await?;
         let behind = self.catch_up(session, last).await?;
-        let has_room = self.copy.bytes() < self.most;
-        if behind == 0 && !self.is_whole && has_room {
-            self.copy_page(session).await?;
+        let has_room = self.copy.bytes() + self.roots.bytes() < self.most;
+        if behind == 0 && has_room {
+            if self.is_whole {
+                self.copy_roots(session).await?;
+            } else {
+                self.copy_page(session).await?;
+            }
         }
         self.fault.clear();
-        let is_copied = self.is_whole || !has_room;
+        let has_roots = !matches!(self.roots_to, RootsTo::Name(..));
+        let is_copied = self.is_whole && has_roots || !has_room;
         // The database has as much time for others.
         let pause = (behind > 0 || !is_copied).then(|| begun.elapsed());
         Ok(Followed { jobs: self.copy.len() as u64, behind, is_copied, pause })
     }
 
-    /// Follows the batches up to the last, behind which no other comes, if all jobs between these numbers were copied.
-    pub async fn end(&mut self, session: &SqlSession, range: (u64, u64)) -> Result<(), Trouble> {
+    /// Follows the batches up to the last, behind which no other comes. A copy that is said to be whole must have the
+    /// extent of the tables.
+    pub async fn end(&mut self, session: &SqlSession, extent: Extent) -> Result<(), Trouble> {
         if self.is_given || self.point.is_none() {
             self.forget();
             return Ok(());
         }
         let last = self.look(session).await?;
         while self.catch_up(session, last).await? > 0 {}
-        if self.is_whole && self.copy.range() != range {
+        let has_all_roots = self.roots_to != RootsTo::End || self.roots.len() as u64 == extent.roots;
+        if self.is_whole && (self.copy.range() != extent.jobs || !has_all_roots) {
             log::error!("the copy of the jobs is not what the database has: all are read");
             self.forget();
         }
         if self.copied_to > 0 {
-            log::info!("{} jobs were copied before the take-over", self.copy.len());
+            let (jobs, roots) = (self.copy.len(), self.roots.len());
+            log::info!("{jobs} jobs were copied before the take-over, and {roots} root jobs");
         }
         Ok(())
+    }
+
+    /// Moves the root jobs to a page, and returns true if all were copied.
+    pub fn give_roots(&mut self, page: &mut Batch) -> bool {
+        if self.roots_to != RootsTo::End {
+            return false;
+        }
+        (self.is_given, self.roots_to) = (true, RootsTo::Never);
+        self.roots.give(page);
+        true
     }
 
     /// Moves the next jobs to a page. Returns the number up to which the page has all jobs, and true if the copy was
@@ -173,6 +215,7 @@ impl Following {
         let params: [&(dyn ToSql + Sync); 2] = [&at.cast_signed(), &last.cast_signed()];
         let rows = session.client.query(&session.prepared(sql::CHANGES).await?, &params).await?;
         let mut changed: Vec<i64> = Vec::new();
+        let mut roots: Vec<(String, Vec<u8>)> = Vec::new();
         for row in &rows {
             if number_of(row.try_get(1)?, "batch before a change")? != at {
                 break;
@@ -181,7 +224,12 @@ impl Following {
             let ids: Vec<i64> = row.try_get(2)?;
             // Pages have all that comes behind.
             changed.extend(ids.into_iter().filter(|id| self.is_whole || id.cast_unsigned() <= self.copied_to));
-            if changed.len() >= MOST_JOBS {
+            let (tubes, signatures): (Option<Vec<String>>, Option<Vec<Vec<u8>>>) = (row.try_get(3)?, row.try_get(4)?);
+            match tubes.zip(signatures) {
+                Some((tubes, signatures)) => roots.extend(tubes.into_iter().zip(signatures)),
+                None => (self.roots, self.roots_to) = (RootCopy::default(), RootsTo::Never),
+            }
+            if changed.len() + roots.len() >= MOST_JOBS {
                 break;
             }
         }
@@ -201,20 +249,61 @@ impl Following {
         let mut left = &changed[..];
         while !left.is_empty() {
             let (some, rest) = left.split_at(self.at_once.min(left.len()));
-            let read = self.read(session, sql::THESE_JOBS, &[&some]).await?;
+            let read = self.read(session, sql::THESE_JOBS, &[&some], load::add_job).await?;
             some.iter().for_each(|id| self.copy.remove(id.cast_unsigned()));
             self.copy.add(read);
             left = rest;
         }
+        if self.roots_to != RootsTo::Never {
+            self.read_changed_roots(session, roots).await?;
+        }
         self.point = Some(reached);
         Ok(last - at)
+    }
+
+    /// Reads these root jobs again. Pages may come to some of them later, which does no harm.
+    async fn read_changed_roots(
+        &mut self,
+        session: &SqlSession,
+        mut roots: Vec<(String, Vec<u8>)>,
+    ) -> Result<(), Trouble> {
+        roots.sort_unstable();
+        roots.dedup();
+        let mut left = &roots[..];
+        while !left.is_empty() {
+            let (some, rest) = left.split_at(self.at_once.min(left.len()));
+            let (tubes, signatures): (Vec<&str>, Vec<&[u8]>) =
+                some.iter().map(|(tube, signature)| (tube.as_str(), signature.as_slice())).unzip();
+            let read = self.read(session, sql::THESE_ROOTS, &[&tubes, &signatures], load::add_root).await?;
+            some.iter().for_each(|(tube, signature)| self.roots.remove(tube.as_bytes(), signature));
+            self.roots.add(&read);
+            left = rest;
+        }
+        Ok(())
+    }
+
+    /// Copies the next root jobs, unless all are copied.
+    async fn copy_roots(&mut self, session: &SqlSession) -> Result<(), Trouble> {
+        let RootsTo::Name(tube, signature) = &self.roots_to else { return Ok(()) };
+        let (tube, signature, many) = (tube.clone(), signature.clone(), self.at_once);
+        // Lossless: it is a few thousand.
+        let params: [&(dyn ToSql + Sync); 3] = [&tube, &signature, &(many as i64)];
+        let page = self.read(session, sql::NEXT_ROOTS, &params, load::add_root).await?;
+        self.roots_to = match page.rows.last() {
+            Some(Row::Root(tube, signature, ..)) if page.rows.len() == many => {
+                RootsTo::Name(String::from_utf8_lossy(page.text(*tube)).into_owned(), page.text(*signature).to_vec())
+            }
+            _ => RootsTo::End,
+        };
+        self.roots.add(&page);
+        Ok(())
     }
 
     async fn copy_page(&mut self, session: &SqlSession) -> Result<(), Trouble> {
         let many = self.at_once;
         // Lossless: it is a few thousand.
         let params: [&(dyn ToSql + Sync); 2] = [&self.copied_to.cast_signed(), &(many as i64)];
-        let page = self.read(session, sql::NEXT_JOBS, &params).await?;
+        let page = self.read(session, sql::NEXT_JOBS, &params, load::add_job).await?;
         self.is_whole = page.rows.len() < many;
         let last =
             page.rows.iter().rev().find_map(|row| if let Row::Put(job, _) = row { Some(job.id.0) } else { None });
@@ -223,18 +312,19 @@ impl Following {
         Ok(())
     }
 
-    /// Reads jobs, and adapts the number for the next time.
-    async fn read(
+    /// Reads jobs or root jobs, and adapts the number for the next time.
+    async fn read<T>(
         &mut self,
         session: &SqlSession,
         statement: &'static str,
         params: &[&(dyn ToSql + Sync)],
+        add: impl Fn(&mut Batch, &tokio_postgres::Row) -> Result<T, Error>,
     ) -> Result<Batch, Error> {
         let (begun, mut page) = (Instant::now(), Batch::default());
         let statement = session.prepared(statement).await?;
         let mut rows = pin!(session.client.query_raw(&statement, params.iter().copied()).await?);
         while let Some(row) = poll_fn(|context| rows.as_mut().poll_next(context)).await.transpose()? {
-            load::add_job(&mut page, &row)?;
+            add(&mut page, &row)?;
         }
         let is_full = page.rows.len() * 2 > self.at_once;
         match begun.elapsed() {

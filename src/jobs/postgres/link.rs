@@ -1,7 +1,7 @@
 //! The connection to the database: sends each request in one round trip, and waits for the answer.
 
 use super::changes::ChangeLog;
-use super::following::Following;
+use super::following::{Extent, Following};
 use super::messages::{Answer, Fence, Reach, StoreRequest};
 use super::place::{Place, said};
 use super::rate::{Rate, SMALL};
@@ -45,8 +45,8 @@ pub struct Link {
     pub(super) reading: Option<Reading>,
     /// Time that a page may take.
     pub(super) page_time: Duration,
-    /// Least and greatest number of a job when the reading began.
-    pub(super) range: (u64, u64),
+    /// Extent of the tables when the reading began.
+    pub(super) extent: Extent,
     changes: ChangeLog,
     /// Copy of the jobs, which is read before the database is; None if a standby follows nothing.
     pub(super) following: Option<Following>,
@@ -70,7 +70,7 @@ impl Link {
             rate,
             reading: None,
             page_time: LONG_ANSWER_TIME,
-            range: (0, 0),
+            extent: Extent::default(),
             changes: ChangeLog::default(),
             following: follows.map(Following::new),
         })
@@ -286,7 +286,7 @@ impl Link {
         let begin =
             if bytes < SMALL { sql::BEGIN.into() } else { format!("{}; {}", sql::BEGIN, sql::idle_limit(time)) };
         let begun = Instant::now();
-        let forgotten = self.changes.note(fence.to, rows.changed.len());
+        let forgotten = self.changes.note(fence.to, rows.changed.len() + rows.roots_gone.0.len());
         let answer = self.run_long(time, renewals, |session, address| async move {
             let client = &session.client;
             session.prepare(sql::of_batch()).await?;
@@ -295,7 +295,7 @@ impl Link {
             }
             let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(&begin).await.map(|()| 0) })];
             parts.extend(session.write(&rows));
-            parts.push(Box::pin(session.note_changed(fence, &rows.changed)));
+            parts.push(Box::pin(session.note_changed(fence, &rows)));
             if let Some(last) = forgotten {
                 parts.push(Box::pin(session.forget_changed(last)));
             }

@@ -1,5 +1,6 @@
 //! Pages for the loop, from the copy of a standby and from the database, and the following of the jobs.
 
+use super::following::Extent;
 use super::link::{LONG_ANSWER_TIME, Link};
 use super::load;
 use super::messages::{Answer, Cursor, Followed};
@@ -14,6 +15,7 @@ impl Link {
     /// Brings the copy of the jobs closer to the database, and returns how far it is; None if it does not follow now.
     pub fn follow(&mut self) -> Option<Followed> {
         let (following, session) = (self.following.as_mut()?, self.session.as_ref()?);
+        following.forget_given();
         if !following.is_due() {
             return None;
         }
@@ -32,8 +34,9 @@ impl Link {
     pub(super) fn read(&mut self, cursor: Cursor, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
         let mut page = Page::default();
         let Cursor::After(after) = cursor else {
-            self.range = self.read_start(&mut page, renewals)?;
+            self.extent = self.read_settings(&mut page, renewals)?;
             self.follow_to_end(renewals);
+            self.read_roots(&mut page, renewals)?;
             return Ok(Answer::Page(page, Cursor::After(0)));
         };
         let after = match self.following.as_mut().and_then(|following| following.give(&mut page.rows)) {
@@ -59,7 +62,7 @@ impl Link {
         let (reading, mut page) = read?;
         let last = reading.last;
         // No other daemon adds jobs meanwhile.
-        page.is_last |= last >= self.range.1;
+        page.is_last |= last >= self.extent.jobs.1;
         page.share = self.share(last);
         self.reading = Some(reading).filter(|_| !page.is_last);
         Ok(Answer::Page(page, Cursor::After(last)))
@@ -67,7 +70,7 @@ impl Link {
 
     /// Returns the share of the jobs that was read with the job of this number.
     fn share(&self, last: u64) -> f64 {
-        let (first, end) = self.range;
+        let (first, end) = self.extent.jobs;
         (last.saturating_sub(first) as f64 / end.saturating_sub(first).max(1) as f64).min(1.0)
     }
 
@@ -75,27 +78,37 @@ impl Link {
     /// cannot be brought there counts for nothing, and the jobs are read.
     fn follow_to_end(&mut self, renewals: &mut Renewals<'_>) {
         let Some(mut following) = self.following.take() else { return };
-        let range = self.range;
-        let ended = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| following.end(session, range));
+        let extent = self.extent;
+        let ended = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| following.end(session, extent));
         if ended.is_err() {
             following.forget();
         }
         self.following = Some(following);
     }
 
-    /// Reads the settings and root jobs, and returns the least and the greatest number of a job.
-    fn read_start(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<(u64, u64), Trouble> {
-        let (settings, roots, range, row) = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
+    /// Reads the settings, which are few, and returns the extent of the other tables.
+    fn read_settings(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<Extent, Trouble> {
+        let (settings, extent, row) = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
             let client = &session.client;
             let settings = client.query(sql::SETTINGS, &[]).await?;
-            let roots = client.query(sql::ROOTS, &[]).await?;
-            let range = client.query_one(sql::RANGE, &[]).await?;
-            Ok((settings, roots, range, session.look().await?))
+            Ok((settings, client.query_one(sql::EXTENT, &[]).await?, session.look().await?))
         })?;
         load::add_next_id(&mut page.rows, row.next_id);
         settings.iter().try_for_each(|row| load::add_setting(&mut page.rows, row))?;
+        let number = |column, name| number_of(extent.try_get(column)?, name);
+        let jobs = (number(0, "number of a job")?, number(1, "number of a job")?);
+        Ok(Extent { jobs, roots: number(2, "number of root jobs")? })
+    }
+
+    /// Adds the root jobs, from the copy of a standby or from the database.
+    fn read_roots(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<(), Trouble> {
+        if self.following.as_mut().is_some_and(|following| following.give_roots(&mut page.rows)) {
+            return Ok(());
+        }
+        let roots = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
+            Ok(session.client.query(sql::ROOTS, &[]).await?)
+        })?;
         roots.iter().try_for_each(|row| load::add_root(&mut page.rows, row))?;
-        let number = |column| number_of(range.try_get(column)?, "number of a job");
-        Ok((number(0)?, number(1)?))
+        Ok(())
     }
 }

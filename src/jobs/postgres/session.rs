@@ -192,13 +192,15 @@ impl SqlSession {
         }
     }
 
-    /// Notes the numbers of the jobs that a batch changes, for daemons that follow.
-    pub async fn note_changed(&self, fence: &Fence, ids: &[i64]) -> Result<u64, Error> {
-        let params: [&(dyn ToSql + Sync); 3] = [&fence.to.cast_signed(), &fence.from.cast_signed(), &ids];
+    /// Notes which jobs and root jobs a batch changes, for daemons that follow.
+    pub async fn note_changed(&self, fence: &Fence, rows: &Rows<'_>) -> Result<u64, Error> {
+        let [batch, before] = [fence.to, fence.from].map(u64::cast_signed);
+        let (tubes, signatures) = &rows.roots_gone;
+        let params: [&(dyn ToSql + Sync); 5] = [&batch, &before, &rows.changed, tubes, signatures];
         self.client.execute(&self.known(sql::CHANGED), &params).await
     }
 
-    /// Forgets which jobs batches up to this one have changed.
+    /// Forgets which jobs and root jobs batches up to this one have changed.
     pub async fn forget_changed(&self, last: u64) -> Result<u64, Error> {
         self.client.execute(&self.known(sql::FORGET), &[&last.cast_signed()]).await
     }

@@ -90,15 +90,17 @@ pub static AT_ONCE: LazyLock<[(&str, String); 4]> = LazyLock::new(|| {
         let [batch, before] = [params + 1, params + 5];
         let fence = fence(params, " AND (SELECT count(*) FROM noted) = 1");
         let at_once = format!(
-            "WITH done AS ({change} RETURNING 1), noted AS (INSERT INTO changed (batch, after, ids) \
-             SELECT ${batch}::bigint, ${before}::bigint, $1::bigint[] WHERE (SELECT count(*) FROM done) >= 0 RETURNING 1), {fence}"
+            "WITH done AS ({change} RETURNING 1), noted AS (INSERT INTO changed \
+             (batch, after, ids, tubes, signatures) \
+             SELECT ${batch}::bigint, ${before}::bigint, $1::bigint[], '{{}}', '{{}}' WHERE (SELECT count(*) FROM done) >= 0 RETURNING 1), {fence}"
         );
         (change, at_once)
     })
 });
-/// Notes the numbers `$3` of the jobs that the batch `$1` changes, which follows the batch `$2`.
-pub const CHANGED: &str = "INSERT INTO changed (batch, after, ids) VALUES ($1, $2, $3)";
-/// Forgets which jobs were changed by batches up to `$1`.
+/// Notes the numbers `$3` of the jobs, and the tubes and signatures of the root jobs that the batch `$1` changes, which
+/// follows the batch `$2`.
+pub const CHANGED: &str = "INSERT INTO changed (batch, after, ids, tubes, signatures) VALUES ($1, $2, $3, $4, $5)";
+/// Forgets which jobs and root jobs were changed by batches up to `$1`.
 pub const FORGET: &str = "DELETE FROM changed WHERE batch <= $1";
 /// Deletes root jobs that are forgotten, or will be written anew.
 pub const ROOT_GONE: &str =
@@ -119,20 +121,25 @@ pub const REWRITTEN: &str = "UPDATE owner SET rewrites = rewrites + 1 WHERE one 
 /// Reads the last batch, the number of rewrites, and the server's run and the queue, in which batches are not lost.
 pub const POINT: &str = "SELECT batch, rewrites, CAST(pg_postmaster_start_time() AS text), \
     (SELECT CAST(queue AS text) FROM meta WHERE one = 1) FROM owner WHERE one = 1";
-/// Reads the numbers of the jobs that the batches behind `$1` up to `$2` have changed.
-pub const CHANGES: &str =
-    "SELECT batch, after, ids FROM changed WHERE batch > $1 AND batch <= $2 ORDER BY batch LIMIT 1024";
+/// Reads which jobs and root jobs the batches behind `$1` up to `$2` have changed.
+pub const CHANGES: &str = "SELECT batch, after, ids, tubes, signatures FROM changed WHERE batch > $1 AND batch <= $2 ORDER BY batch LIMIT 1024";
 /// Reads the next `$2` jobs with numbers above `$1`.
 pub const NEXT_JOBS: &str = concat!(jobs!(), " WHERE id > $1 ORDER BY id LIMIT $2");
 /// Reads the jobs with these numbers.
 pub const THESE_JOBS: &str = concat!(jobs!(), " WHERE id = ANY ($1::bigint[])");
+/// Reads the next `$3` root jobs behind the one with this tube and signature, in the server's own order.
+pub const NEXT_ROOTS: &str = "SELECT tube, signature, newest, changed FROM root WHERE (tube, signature) > ($1, $2) \
+    ORDER BY tube, signature LIMIT $3";
+/// Reads the root jobs with these tubes and signatures.
+pub const THESE_ROOTS: &str = "SELECT tube, signature, newest, changed FROM root \
+    WHERE (tube, signature) IN (SELECT * FROM unnest($1::text[], $2::bytea[]))";
 
 /// Reads all settings.
 pub const SETTINGS: &str = "SELECT kind, pattern, value FROM setting";
 /// Reads all root jobs, in the order of their last change.
 pub const ROOTS: &str = "SELECT tube, signature, newest, changed FROM root ORDER BY changed";
-/// Reads the least and the greatest number of a job.
-pub const RANGE: &str = "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM job";
+/// Reads the least and the greatest number of a job, and the number of root jobs.
+pub const EXTENT: &str = "SELECT coalesce(min(id), 0), coalesce(max(id), 0), (SELECT count(*) FROM root) FROM job";
 /// Reads jobs with numbers above `$1`.
 pub const JOBS: &str = concat!(jobs!(), " WHERE id > $1 ORDER BY id");
 /// Reads the format of the tables.
@@ -182,10 +189,12 @@ pub const SIMPLE: &[&str] = &[
     CHANGES,
     NEXT_JOBS,
     THESE_JOBS,
+    NEXT_ROOTS,
+    THESE_ROOTS,
     REWRITTEN,
     SETTINGS,
     ROOTS,
-    RANGE,
+    EXTENT,
     FORMAT,
     GREETING,
     DURABLE,
