@@ -848,6 +848,10 @@ fn the_alerts_are_sound() {
     if let Some(verdict) = promtool(&["check", "rules", file], "") {
         assert!(verdict.contains(&format!("SUCCESS: {alerts} rules found")), "{verdict}");
     }
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/alerts.yaml");
+    if let Some(verdict) = promtool(&["test", "rules", cases], "") {
+        assert!(verdict.contains("SUCCESS") && !verdict.contains("FAILED"), "{verdict}");
+    }
 }
 
 /// Returns the SHA-256 of some bytes, in Base64.
