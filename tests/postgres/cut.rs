@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Returns whether a daemon is the owner by its metrics.
-fn says_it_owns(daemon: &Daemon) -> bool {
+pub fn says_it_owns(daemon: &Daemon) -> bool {
     let text = page(daemon, "/metrics").1;
     let line = text.lines().find(|line| line.starts_with("poolcounter_jobs_store_owner")).expect("it is there");
     line.ends_with(" 1")

@@ -344,16 +344,21 @@ fn a_disk_that_is_full_is_waited_for() {
 
 /// Sets the largest size of a file that the server and its processes may write.
 fn set_file_limit(cluster: &Cluster, limit: &str) {
-    let processes = std::fs::read_dir("/proc").expect("there is one").flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
-    let is_child = |pid: &u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
-        *pid == cluster.pid() || parent == Some(cluster.pid())
-    };
-    for pid in pids.filter(is_child) {
+    for pid in processes(cluster) {
         // The process may have ended meanwhile.
         let mut prlimit = as_server(Path::new("prlimit"));
         let _ = prlimit.args([&format!("--pid={pid}"), &format!("--fsize={limit}:")]).status();
     }
+}
+
+/// Returns the processes of a server, the first of all first.
+fn processes(cluster: &Cluster) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").expect("there is one").flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
+        parent == Some(cluster.pid())
+    };
+    [cluster.pid()].into_iter().chain(pids.filter(is_child)).collect()
 }

@@ -1,13 +1,17 @@
 //! Random faults of links, daemons and servers, with clients at work: `make soak-postgres`. Each round has a history of
-//! its own, which is checked against the database at its end.
+//! its own, which is checked against the database at its end. Meanwhile the sessions of the daemons are counted, an owner
+//! without a link must say that it owns nothing, and a lock of the jobs must not cost the owner its queue.
 
+use super::cut::says_it_owns;
 use super::kept::{pair, signal_receiver};
 use super::proxy::Fate;
-use super::{Stage, is_serving, until};
-use nix::sys::signal::Signal;
+use super::{Stage, is_serving, processes, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use poolcounter_testkit::postgres::{Cluster, own};
 use poolcounter_testkit::random::Random;
 use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,6 +21,13 @@ const ROUND: Duration = Duration::from_secs(15);
 const PAUSE: usize = 1500;
 /// Longest time of a fault, in milliseconds: more than a lease.
 const LONGEST_FAULT: usize = 7000;
+/// Locks, and stops of a replica, last longer by this factor: more than an answer may take.
+const LONG: u32 = 3;
+/// Time after which an owner without a link owns nothing any more.
+const TRUST_IS_OVER: Duration = Duration::from_millis(4500);
+/// Most sessions of a daemon, and of the tests themselves.
+const SESSIONS: usize = 4;
+const OWN_SESSIONS: usize = 2;
 
 /// Something that goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +49,8 @@ enum Trouble {
     /// A daemon ends in an orderly way, and is started again.
     DaemonEnded,
     ServerKilled,
+    /// All processes of the server stop, and go on.
+    ServerStopped,
     SessionsTerminated,
     StatementsCancelled,
     JobsLocked,
@@ -50,8 +63,16 @@ enum Trouble {
 
 use Trouble::*;
 
+/// Replica of the server.
+#[derive(Clone, Copy)]
+struct Replica<'a> {
+    cluster: &'a Cluster,
+    /// True if commits wait for it.
+    is_synchronous: bool,
+}
+
 /// Kinds of trouble with their weights.
-const TROUBLES: [(Trouble, usize); 15] = [
+const TROUBLES: [(Trouble, usize); 16] = [
     (CommitsDropped, 4),
     (AnswersDropped, 4),
     (AnswersDelayed, 2),
@@ -62,6 +83,7 @@ const TROUBLES: [(Trouble, usize); 15] = [
     (DaemonKilled, 3),
     (DaemonEnded, 3),
     (ServerKilled, 2),
+    (ServerStopped, 2),
     (SessionsTerminated, 3),
     (StatementsCancelled, 3),
     (JobsLocked, 2),
@@ -87,11 +109,19 @@ fn histories_hold_under_random_faults() {
         println!("SOAK_SEED={seed}");
         let mut random = Random::new(seed);
         let daemons = 1 + random.below(3);
-        if random.once_in(3) {
-            let Some((server, replica)) = pair() else { return };
-            play(&mut Stage::new(&server, daemons), Some(&replica), &mut random);
-        } else {
-            play(&mut Stage::new(&cluster, daemons), None, &mut random);
+        match random.below(6) {
+            0 | 1 => {
+                let Some((server, replica)) = pair("*") else { return };
+                let replica = Replica { cluster: &replica, is_synchronous: true };
+                play(&mut Stage::new(&server, daemons), Some(replica), &mut random);
+            }
+            // The only daemon has all that the replica may lack.
+            2 => {
+                let Some((server, replica)) = pair("") else { return };
+                let replica = Replica { cluster: &replica, is_synchronous: false };
+                play(&mut Stage::new(&server, 1), Some(replica), &mut random);
+            }
+            _ => play(&mut Stage::new(&cluster, daemons), None, &mut random),
         }
         rounds += 1;
     }
@@ -99,37 +129,75 @@ fn histories_hold_under_random_faults() {
 }
 
 /// Plays a round. If there is a replica, it takes the server's place at the end.
-fn play<'a>(stage: &mut Stage<'a>, replica: Option<&'a Cluster>, random: &mut Random) {
+fn play<'a>(stage: &mut Stage<'a>, replica: Option<Replica<'a>>, random: &mut Random) {
     let heard = stage.play(|stage| {
-        let end = Instant::now() + ROUND;
-        let mut troubles = random.swarm(&TROUBLES);
-        troubles.extend(replica.map(|_| (ReplicaStopped, 6)));
-        while Instant::now() < end {
-            thread::sleep(Duration::from_millis(random.below(PAUSE) as u64));
-            let (trouble, place) = (random.weigh(&troubles), random.below(stage.daemons.len()));
-            let time = Duration::from_millis(random.below(LONGEST_FAULT) as u64);
-            println!("  {trouble:?} at {place} for {} ms", time.as_millis());
-            meet(stage, trouble, place, time, replica);
-        }
-        if let Some(replica) = replica {
-            println!("  the replica takes over");
-            stage.fail_over(replica);
+        let (is_over, cluster) = (AtomicBool::new(false), stage.cluster);
+        let most = thread::scope(|scope| {
+            let sessions = scope.spawn(|| most_sessions(cluster, &is_over));
+            let end = Instant::now() + ROUND;
+            let mut troubles = random.swarm(&TROUBLES);
+            troubles.extend(replica.map(|_| (ReplicaStopped, 6)));
+            // The counting ends whatever happens here.
+            let met = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                while Instant::now() < end {
+                    thread::sleep(Duration::from_millis(random.below(PAUSE) as u64));
+                    let (trouble, place) = (random.weigh(&troubles), random.below(stage.daemons.len()));
+                    let time = Duration::from_millis(random.below(LONGEST_FAULT) as u64);
+                    println!("  {trouble:?} at {place} for {} ms", time.as_millis());
+                    meet(stage, trouble, place, time, replica);
+                }
+            }));
+            is_over.store(true, Ordering::Relaxed);
+            let most = sessions.join().expect("it only counts");
+            met.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            most
+        });
+        println!("  {most} sessions at most");
+        assert!(most <= SESSIONS * stage.daemons.len() + OWN_SESSIONS, "{most} sessions");
+        match replica {
+            Some(Replica { cluster, is_synchronous: true }) if random.once_in(2) => {
+                println!("  the server and all daemons are lost, and the replica takes over");
+                let function = if random.once_in(2) { "pg_terminate_backend" } else { "pg_cancel_backend" };
+                stage.lose_all(cluster, function);
+            }
+            Some(Replica { cluster, is_synchronous }) => {
+                println!("  the {} replica takes over", if is_synchronous { "synchronous" } else { "asynchronous" });
+                stage.await_service();
+                stage.fail_over(cluster);
+            }
+            None => {}
         }
     });
     println!("  {:.1} s without a promise at most", heard.longest_gap().as_secs_f64());
 }
 
+/// Returns the greatest number of sessions of the daemons at a time.
+fn most_sessions(cluster: &Cluster, is_over: &AtomicBool) -> usize {
+    let mut most = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let sql =
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'poolcounter' AND pid <> pg_backend_pid()";
+        // The server may be down.
+        let counted = cluster.try_query("postgres", sql).ok().and_then(|count| count.first()?.parse().ok());
+        most = most.max(counted.unwrap_or(0));
+        thread::sleep(Duration::from_millis(250));
+    }
+    most
+}
+
+/// Interrupts the statements, or ends the sessions, of all daemons by a function of the server.
+fn interrupt(cluster: &Cluster, function: &str) {
+    let sql = format!(
+        "SELECT {function}(pid) FROM pg_stat_activity WHERE application_name = 'poolcounter' AND pid <> pg_backend_pid()"
+    );
+    cluster.query("postgres", &sql);
+}
+
 /// Causes a fault at a daemon or the server, and ends it.
-fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, replica: Option<&Cluster>) {
+fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, replica: Option<Replica<'_>>) {
     let cluster = stage.cluster;
-    let sessions = |function: &str| {
-        let sql = format!(
-            "SELECT {function}(pid) FROM pg_stat_activity WHERE application_name = 'poolcounter' AND pid <> pg_backend_pid()"
-        );
-        cluster.query("postgres", &sql);
-    };
     let lock = |table: &str| {
-        let seconds = time.as_secs_f64();
+        let seconds = (time * LONG).as_secs_f64();
         cluster.query(
             "postgres",
             &format!("BEGIN; LOCK TABLE {}.{table}; SELECT pg_sleep({seconds}); COMMIT", stage.schema),
@@ -153,6 +221,9 @@ fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, r
         LinkHeld => {
             proxy.hold(true);
             thread::sleep(time);
+            if time > TRUST_IS_OVER {
+                assert!(!says_it_owns(&stage.daemons[place]), "a daemon without a link says that it owns the queue");
+            }
             proxy.hold(false);
         }
         LinkCut => proxy.turn_to(cluster.port),
@@ -173,9 +244,21 @@ fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, r
             thread::sleep(time / 4);
             cluster.run();
         }
-        SessionsTerminated => sessions("pg_terminate_backend"),
-        StatementsCancelled => sessions("pg_cancel_backend"),
-        JobsLocked => lock("job"),
+        ServerStopped => {
+            let stopped = processes(cluster);
+            stopped.iter().for_each(|pid| signal_process(*pid, Signal::SIGSTOP));
+            thread::sleep(time);
+            stopped.iter().for_each(|pid| signal_process(*pid, Signal::SIGCONT));
+        }
+        SessionsTerminated => interrupt(cluster, "pg_terminate_backend"),
+        StatementsCancelled => interrupt(cluster, "pg_cancel_backend"),
+        JobsLocked => {
+            stage.await_service();
+            let before = stage.take_overs();
+            lock("job");
+            thread::sleep(Duration::from_secs(1));
+            assert_eq!(stage.take_overs(), before, "the owner has lost the queue by a lock of the jobs");
+        }
         OwnerLocked => lock("owner"),
         ReadOnly => {
             for setting in ["on", "off"] {
@@ -185,17 +268,57 @@ fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, r
             }
         }
         ReplicaStopped => {
-            let Some(replica) = replica else { return };
+            let Some(Replica { cluster: replica, .. }) = replica else { return };
             let follows = || !replica.query("postgres", "SELECT pid FROM pg_stat_wal_receiver").is_empty();
             until(follows, "the replica follows");
             signal_receiver(replica, Signal::SIGSTOP);
-            thread::sleep(time);
+            thread::sleep(time * LONG);
             signal_receiver(replica, Signal::SIGCONT);
         }
     }
 }
 
+/// Sends a signal to a process of a server, which may have ended.
+fn signal_process(pid: u32, signal: Signal) {
+    let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
+}
+
 impl<'a> Stage<'a> {
+    fn await_service(&self) {
+        until(|| self.addresses().iter().any(|address| is_serving(*address)), "a daemon serves");
+    }
+
+    /// Returns the number of the last take-over.
+    fn take_overs(&self) -> String {
+        self.cluster.query(&self.schema, "SELECT epoch FROM owner").remove(0)
+    }
+
+    /// Loses the server and all daemons while commits wait for the replica and are interrupted, promotes the replica,
+    /// and starts the daemons again.
+    fn lose_all(&mut self, replica: &'a Cluster, function: &str) {
+        self.await_service();
+        let follows = || !replica.query("postgres", "SELECT pid FROM pg_stat_wal_receiver").is_empty();
+        until(follows, "the replica follows");
+        signal_receiver(replica, Signal::SIGSTOP);
+        thread::sleep(Duration::from_millis(500));
+        interrupt(self.cluster, function);
+        thread::sleep(Duration::from_secs(2));
+        for daemon in &mut self.daemons {
+            daemon.signal(Signal::SIGKILL);
+            daemon.wait();
+        }
+        self.cluster.kill();
+        // What is on its way to the replica is lost.
+        signal_receiver(replica, Signal::SIGTERM);
+        signal_receiver(replica, Signal::SIGCONT);
+        self.promote(replica);
+        for place in 0..self.daemons.len() {
+            let address = self.daemons[place].jobs().to_string();
+            self.daemons[place] = self.start(place, &address);
+        }
+        self.await_service();
+    }
+
     /// Ends a daemon by a signal, and starts another at the same address.
     fn restart(&mut self, place: usize, signal: Signal) {
         let address = self.daemons[place].jobs().to_string();
@@ -207,11 +330,15 @@ impl<'a> Stage<'a> {
     /// Kills the server, and promotes its replica.
     fn fail_over(&mut self, replica: &'a Cluster) {
         self.cluster.kill();
+        self.promote(replica);
+        self.await_service();
+    }
+
+    fn promote(&mut self, replica: &'a Cluster) {
         replica.query("postgres", "SELECT pg_promote(true)");
         replica.query("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''");
         replica.query("postgres", "SELECT pg_reload_conf()");
         self.proxies.iter().for_each(|proxy| proxy.turn_to(replica.port));
         self.cluster = replica;
-        until(|| self.addresses().iter().any(|address| is_serving(*address)), "a daemon serves again");
     }
 }
