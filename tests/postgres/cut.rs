@@ -1,10 +1,12 @@
 //! An owner without a link to the database, while other daemons reach it.
 
 use super::{Stage, answer, is_serving, page, until};
-use poolcounter_testkit::daemon::{Client, Daemon};
+use nix::sys::signal::Signal;
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
 use poolcounter_testkit::postgres::shared;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,23 +51,40 @@ fn owner_that_is_cut_off_says_so_and_sends_clients_away() {
 /// A runner with two servers goes on with the one that has taken over.
 #[test]
 fn runner_of_an_owner_that_is_cut_off_goes_on_at_the_next() {
+    run_at_two(|stage| stage.proxies[0].hold(true));
+}
+
+/// The owner of the runner is alive when it has lost the queue, and answers the waiting reserve.
+#[test]
+fn runner_of_an_owner_that_was_stopped_goes_on_at_the_next() {
+    run_at_two(|stage| {
+        stage.daemons[0].signal(Signal::SIGSTOP);
+        until(|| is_serving(stage.daemons[1].jobs()), "the other serves");
+        stage.daemons[0].signal(Signal::SIGCONT);
+    });
+}
+
+/// Runs a runner that waits at the first of two daemons while `happen` takes the queue from it. Each of them has a job
+/// for it.
+fn run_at_two(happen: impl Fn(&Stage<'_>)) {
     let Some(cluster) = shared() else { return };
     let stage = Stage::new(cluster, 2);
     let [one, two] = [0, 1].map(|n| stage.daemons[n].jobs().to_string());
     let mut command = Command::new(Daemon::program());
     command.args(["jobs", "run", "-s", &one, "-s", &two, "*", "--", "cat"]).stderr(Stdio::piped());
     let mut runner = command.spawn().expect("it runs");
-    let mut output = BufReader::new(runner.stderr.take().expect("it is piped"));
+    let output = BufReader::new(runner.stderr.take().expect("it is piped"));
+    let (sender, lines) = channel();
+    thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
     for daemon in [0, 1] {
         until(|| answer(stage.daemons[daemon].jobs(), "put 0 0 60 1\r\nx").starts_with("INSERTED"), "it serves");
         let done = format!("job {} of default: done", daemon + 1);
-        let mut line = String::new();
-        while !line.contains(&done) {
-            line.clear();
-            assert!(output.read_line(&mut line).expect("it is text") > 0, "the runner has ended");
+        while !lines.recv_timeout(PATIENCE).expect("the runner goes on").contains(&done) {}
+        if daemon == 0 {
+            happen(&stage);
         }
-        stage.proxies[0].hold(daemon == 0);
     }
+    stage.proxies[0].hold(false);
     runner.kill().expect("it runs");
     runner.wait().expect("it has ended");
 }

@@ -5,12 +5,14 @@
 use super::cut::says_it_owns;
 use super::kept::{pair, signal_receiver};
 use super::proxy::Fate;
-use super::{Stage, is_serving, processes, until};
+use super::{Stage, answer, is_serving, processes, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use poolcounter_testkit::daemon::Client;
 use poolcounter_testkit::postgres::{Cluster, own};
 use poolcounter_testkit::random::Random;
 use std::env;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,10 +23,16 @@ const ROUND: Duration = Duration::from_secs(15);
 const PAUSE: usize = 1500;
 /// Longest time of a fault, in milliseconds: more than a lease.
 const LONGEST_FAULT: usize = 7000;
-/// Locks, and stops of a replica, last longer by this factor: more than an answer may take.
+/// Some locks, and stops of a replica, last longer by this factor: more than an answer may take.
 const LONG: u32 = 3;
 /// Time after which an owner without a link owns nothing any more.
 const TRUST_IS_OVER: Duration = Duration::from_millis(4500);
+/// Jobs of other tubes than the clients', their bytes, bytes a second of slow links, and the time that reading or
+/// committing them may take there.
+const LARGE_JOBS: usize = 64;
+const LARGE: usize = 60_000;
+const SLOW_RATE: u64 = 400_000;
+const SLOW_TIME: Duration = Duration::from_secs(60);
 /// Most sessions of a daemon, and of the tests themselves.
 const SESSIONS: usize = 4;
 const OWN_SESSIONS: usize = 2;
@@ -44,6 +52,10 @@ enum Trouble {
     LinkCut,
     /// A link is slow.
     LinkSlow,
+    /// A daemon is killed while all links are slow: reading the jobs takes longer than a lease.
+    KilledAtSlowLinks,
+    /// The owner has more to commit than its link carries in the time of a lease.
+    MuchPutAtSlowLinks,
     DaemonStopped,
     DaemonKilled,
     /// A daemon ends in an orderly way, and is started again.
@@ -72,13 +84,15 @@ struct Replica<'a> {
 }
 
 /// Kinds of trouble with their weights.
-const TROUBLES: [(Trouble, usize); 16] = [
+const TROUBLES: [(Trouble, usize); 18] = [
     (CommitsDropped, 4),
     (AnswersDropped, 4),
     (AnswersDelayed, 2),
     (LinkHeld, 3),
     (LinkCut, 3),
     (LinkSlow, 2),
+    (KilledAtSlowLinks, 1),
+    (MuchPutAtSlowLinks, 1),
     (DaemonStopped, 3),
     (DaemonKilled, 3),
     (DaemonEnded, 3),
@@ -113,19 +127,29 @@ fn histories_hold_under_random_faults() {
             0 | 1 => {
                 let Some((server, replica)) = pair("*") else { return };
                 let replica = Replica { cluster: &replica, is_synchronous: true };
-                play(&mut Stage::new(&server, daemons), Some(replica), &mut random);
+                play(&mut stage(&server, daemons), Some(replica), &mut random);
             }
             // The only daemon has all that the replica may lack.
             2 => {
                 let Some((server, replica)) = pair("") else { return };
                 let replica = Replica { cluster: &replica, is_synchronous: false };
-                play(&mut Stage::new(&server, 1), Some(replica), &mut random);
+                play(&mut stage(&server, 1), Some(replica), &mut random);
             }
-            _ => play(&mut Stage::new(&cluster, daemons), None, &mut random),
+            _ => play(&mut stage(&cluster, daemons), None, &mut random),
         }
         rounds += 1;
     }
     println!("{rounds} rounds");
+}
+
+/// Starts daemons at a queue with large jobs.
+fn stage(cluster: &Cluster, daemons: usize) -> Stage<'_> {
+    let sql = format!(
+        "INSERT INTO job (id, tube, pri, delay, ttr, created, body) SELECT id, 'read', 9, 0, 60, 0, \
+         convert_to(repeat('x', {LARGE}), 'UTF8') FROM generate_series(1, {LARGE_JOBS}) AS id; \
+         UPDATE owner SET next_id = {LARGE_JOBS} + 1"
+    );
+    Stage::with(cluster, daemons, |schema| _ = cluster.query(schema, &sql))
 }
 
 /// Plays a round. If there is a replica, it takes the server's place at the end.
@@ -142,7 +166,10 @@ fn play<'a>(stage: &mut Stage<'a>, replica: Option<Replica<'a>>, random: &mut Ra
                 while Instant::now() < end {
                     thread::sleep(Duration::from_millis(random.below(PAUSE) as u64));
                     let (trouble, place) = (random.weigh(&troubles), random.below(stage.daemons.len()));
-                    let time = Duration::from_millis(random.below(LONGEST_FAULT) as u64);
+                    let mut time = Duration::from_millis(random.below(LONGEST_FAULT) as u64);
+                    if matches!(trouble, JobsLocked | OwnerLocked | ReplicaStopped) && random.once_in(3) {
+                        time *= LONG;
+                    }
                     println!("  {trouble:?} at {place} for {} ms", time.as_millis());
                     meet(stage, trouble, place, time, replica);
                 }
@@ -197,7 +224,7 @@ fn interrupt(cluster: &Cluster, function: &str) {
 fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, replica: Option<Replica<'_>>) {
     let cluster = stage.cluster;
     let lock = |table: &str| {
-        let seconds = (time * LONG).as_secs_f64();
+        let seconds = time.as_secs_f64();
         cluster.query(
             "postgres",
             &format!("BEGIN; LOCK TABLE {}.{table}; SELECT pg_sleep({seconds}); COMMIT", stage.schema),
@@ -231,6 +258,20 @@ fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, r
             proxy.limit(20_000);
             thread::sleep(time);
             proxy.limit(0);
+        }
+        KilledAtSlowLinks => {
+            stage.proxies.iter().for_each(|proxy| proxy.limit(SLOW_RATE));
+            stage.restart(place, Signal::SIGKILL);
+            let begun = Instant::now();
+            stage.await_service();
+            assert!(begun.elapsed() < SLOW_TIME, "no daemon has served for {:?}", begun.elapsed());
+            stage.proxies.iter().for_each(|proxy| proxy.limit(0));
+        }
+        MuchPutAtSlowLinks => {
+            stage.await_service();
+            stage.proxies.iter().for_each(|proxy| proxy.limit(SLOW_RATE));
+            stage.put_much();
+            stage.proxies.iter().for_each(|proxy| proxy.limit(0));
         }
         DaemonStopped => {
             stage.daemons[place].signal(Signal::SIGSTOP);
@@ -272,7 +313,7 @@ fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, r
             let follows = || !replica.query("postgres", "SELECT pid FROM pg_stat_wal_receiver").is_empty();
             until(follows, "the replica follows");
             signal_receiver(replica, Signal::SIGSTOP);
-            thread::sleep(time * LONG);
+            thread::sleep(time);
             signal_receiver(replica, Signal::SIGCONT);
         }
     }
@@ -291,6 +332,30 @@ impl<'a> Stage<'a> {
     /// Returns the number of the last take-over.
     fn take_overs(&self) -> String {
         self.cluster.query(&self.schema, "SELECT epoch FROM owner").remove(0)
+    }
+
+    /// Puts large jobs at the owner, and waits until the database has them.
+    fn put_much(&self) {
+        let large = || self.cluster.query(&self.schema, "SELECT count(*) FROM job WHERE tube = 'large'").remove(0);
+        let commits =
+            |address: &SocketAddr| answer(*address, "put-job 9 0 60 1 tube=large\r\nx").starts_with("INSERTED");
+        let mut owner = None;
+        until(
+            || {
+                owner = self.addresses().into_iter().find(commits);
+                owner.is_some()
+            },
+            "a daemon commits",
+        );
+        let address = owner.expect("it was found");
+        answer(address, "clear large");
+        until(|| large() == "0", "there are none");
+        let mut client = Client::to(address);
+        let put = format!("put 9 0 60 {LARGE}\r\n{}\r\n", "x".repeat(LARGE));
+        client.send(format!("use large\r\n{}", put.repeat(LARGE_JOBS)).as_bytes());
+        let begun = Instant::now();
+        until(|| large() == LARGE_JOBS.to_string(), "the jobs are committed");
+        assert!(begun.elapsed() < SLOW_TIME, "the commit has taken {:?}", begun.elapsed());
     }
 
     /// Loses the server and all daemons while commits wait for the replica and are interrupted, promotes the replica,
