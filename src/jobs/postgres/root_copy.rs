@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 /// Bytes of a root job beside its signature: its names, its values, and its share of the tree.
 const ROOT_BYTES: usize = 96;
 
+/// Tube and signature.
+type Name = (Tube, Box<[u8]>);
+
 /// Root jobs by tube and signature.
 #[derive(Default)]
 pub struct RootCopy {
     /// The newest timestamp, and the time of the last change.
-    roots: BTreeMap<(Tube, Box<[u8]>), (u64, i64)>,
+    roots: BTreeMap<Name, (u64, i64)>,
     tubes: Tubes,
     bytes: usize,
 }
