@@ -272,7 +272,9 @@ fn the_settings_are_well_formed() {
     for page in documents() {
         for Block { text, .. } in page.blocks_of("toml") {
             let file = scratch.file("settings.toml");
-            fs::write(&file, text).expect("there is room");
+            // This file is only on the machines of a reader.
+            let text = text.replace("sslrootcert=/etc/poolcounter-db.pem", "sslrootcert=system");
+            fs::write(&file, &text).expect("there is room");
             let output =
                 Command::new(Daemon::program()).args(["--check", "--config"]).arg(&file).output().expect("it runs");
             assert!(output.status.success(), "{}: {text}{}", page.path, said(&output));

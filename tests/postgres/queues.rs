@@ -179,7 +179,7 @@ fn reload_leads_a_daemon_away_from_a_database_that_fails() {
 }
 
 #[test]
-fn tables_of_the_first_format_are_brought_to_the_present_one() {
+fn tables_of_earlier_formats_are_brought_to_the_present_one() {
     let Some(cluster) = shared() else { return };
     let as_first = "ALTER TABLE meta DROP COLUMN queue; ALTER TABLE owner DROP COLUMN rewrites; DROP TABLE changed; \
         UPDATE meta SET format = 1";
@@ -191,10 +191,14 @@ fn tables_of_the_first_format_are_brought_to_the_present_one() {
     a.reload(&url);
     a.await_service();
     drop(a);
+    let as_third = "ALTER TABLE changed DROP COLUMN tubes, DROP COLUMN signatures; UPDATE meta SET format = 3";
+    cluster.query("first_format", as_third);
+    drop(Configured::start(&url));
+    assert_eq!(format(), ["4 true"]);
     cluster.query("first_format", as_first);
     init_db(&place_of(&url)).expect("the tables are of an earlier format");
     assert_eq!(format(), ["4 true"]);
-    assert_eq!(jobs(cluster, "first_format"), 2);
+    assert_eq!(jobs(cluster, "first_format"), 3);
     let refused = init_db(&place_of(&url)).expect_err("they are of the present one");
     assert!(refused.contains("the tables are there already"), "{refused}");
 }

@@ -373,7 +373,7 @@ impl<'a> Stage<'a> {
             daemon.wait();
         }
         self.cluster.kill();
-        // What is on its way to the replica is lost.
+        // The replica loses what is on its way to it.
         signal_receiver(replica, Signal::SIGTERM);
         signal_receiver(replica, Signal::SIGCONT);
         self.promote(replica);
