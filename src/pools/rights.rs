@@ -30,16 +30,7 @@ impl PoolsService {
     ) -> Option<Reply> {
         // Each variant is matched with all its fields, so that a new one with a key needs a decision here.
         let keys = match request {
-            PoolRequest::Acquire(Ok(acquire)) => {
-                let AcquireLock { key, purpose: _, workers: _, max_queue: _, timeout: _, hold: _, who: _, also } =
-                    acquire;
-                if also.is_empty() {
-                    return self.refusal_of_lock(conn, slice::from_ref(key), context);
-                }
-                let further = also.iter().map(|KeyLimits { key, workers: _, max_queue: _ }| *key);
-                let keys: Vec<&[u8]> = iter::once(*key).chain(further).collect();
-                return self.refusal_of_lock(conn, &keys, context);
-            }
+            PoolRequest::Acquire(Ok(acquire)) => return self.refusal_of_acquire(conn, acquire, context),
             PoolRequest::Stats(StatsQuery::Holders(key)) => slice::from_ref(key),
             // A connection releases only its own locks.
             PoolRequest::Release(_) | PoolRequest::Acquire(Err(_)) | PoolRequest::Unknown => {
@@ -55,6 +46,27 @@ impl PoolsService {
         Some(if denial.is_limit() { Reply::Limited } else { Reply::Denied })
     }
 
+    /// Checks if a connection may acquire this lock now, and returns the refusal if not.
+    #[inline(always)]
+    pub(super) fn refusal_of_acquire(
+        &self,
+        conn: ConnId,
+        acquire: &AcquireLock<'_>,
+        context: &mut Context<'_>,
+    ) -> Option<Reply> {
+        let AcquireLock { key, purpose: _, workers: _, max_queue: _, timeout: _, hold: _, who: _, also } = acquire;
+        if also.is_empty() {
+            if context.allows_lock(conn, ACQUIRE, key, || self.state.holds(conn)) {
+                return None;
+            }
+            return self.refusal_of_lock(conn, slice::from_ref(key), context);
+        }
+        let further = also.iter().map(|KeyLimits { key, workers: _, max_queue: _ }| *key);
+        let keys: Vec<&[u8]> = iter::once(*key).chain(further).collect();
+        self.refusal_of_lock(conn, &keys, context)
+    }
+
+    #[cold]
     fn refusal_of_lock(&self, conn: ConnId, keys: &[&[u8]], context: &mut Context<'_>) -> Option<Reply> {
         // A lock counts once for each of its keys, of which there are few.
         let takes = Takes { has: context.holds_of(|| self.state.holds(conn)), locks: keys.len() as u32 };

@@ -80,6 +80,8 @@ pub struct Access {
     /// True if some rule limits locks or waiting requests.
     counts_holds: bool,
     counts_memory: bool,
+    /// True if some rule limits the rate of requests.
+    counts_requests: bool,
     rules: Vec<Rule>,
     /// Names of the rules, shared with other holders.
     names: Vec<Arc<str>>,
@@ -173,6 +175,7 @@ impl Access {
             is_on: !rules.is_empty(),
             counts_holds: rules.iter().any(|rule| rule.limits.locks.min(rule.limits.waits) != u64::MAX),
             counts_memory: rules.iter().any(|rule| rule.limits.memory != u64::MAX),
+            counts_requests: rules.iter().any(|rule| rule.limits.requests != u64::MAX),
             counts: vec![Counts::default(); rules.len() + 1],
             names: rules.iter().map(|rule| (&*rule.name).into()).collect(),
             rules,
@@ -270,6 +273,7 @@ impl Access {
     }
 
     /// Records the usage of a connection.
+    #[inline]
     pub fn note_holds(&mut self, conn: ConnId, holds: Holds) {
         let Some(standing) = self.standings.get_mut(conn.index()).filter(|standing| standing.holds != holds) else {
             return;
@@ -307,6 +311,7 @@ impl Access {
     }
 
     /// Returns the index of a connection's rule.
+    #[inline]
     pub fn rule_at(&self, conn: ConnId) -> Option<usize> {
         self.standings.get(conn.index())?.rule.map(usize::from)
     }

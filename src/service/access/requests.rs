@@ -1,6 +1,6 @@
 //! Checks of requests: rights, locks, waits and the rate.
 
-use super::{Access, Counts, Denial, Need, Takes};
+use super::{Access, Counts, Denial, Holds, Need, Takes, Verb};
 use crate::id::ServiceId;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::time::{Span, Time};
@@ -10,8 +10,38 @@ use poolcounter_core::time::{Span, Time};
 const BURST: Span = Span::from_secs(1);
 
 impl Access {
+    /// Returns true if the rule of a connection allows a request for one more lock of this key, and counts the request
+    /// then. `has` returns the usage of its connection before. After false, [`Access::check`] decides, and counts.
+    #[inline]
+    pub fn allows_lock(
+        &mut self,
+        conn: ConnId,
+        service: ServiceId,
+        (verb, key): (Verb, &[u8]),
+        has: impl FnOnce() -> Holds,
+        now: Time,
+    ) -> bool {
+        let Some(at) = self.rule_at(conn) else { return false };
+        let rule = &self.rules[at];
+        if !rule.rights[service.index()].include_key(verb, key) {
+            return false;
+        }
+        if self.counts_holds {
+            self.note_holds(conn, has());
+        }
+        let (limits, counts) = (&self.rules[at].limits, &mut self.counts[at]);
+        limits.are_none_for_requests()
+            || counts.locks + counts.leases < limits.locks
+                && counts.waits < limits.waits
+                && counts.has_room_for_request(limits.requests, now)
+    }
+
     /// Counts a request that needs no right. Returns false if the rule of its connection allows no more at this rate.
+    #[inline]
     pub fn count_request(&mut self, conn: ConnId, now: Time) -> bool {
+        if !self.counts_requests {
+            return true;
+        }
         let Some(at) = self.rule_at(conn) else { return true };
         self.counts[at].has_room_for_request(self.rules[at].limits.requests, now)
     }
@@ -61,6 +91,7 @@ impl Access {
 
 impl Counts {
     /// Returns true if one more request fits into this rate, and counts it then.
+    #[inline]
     fn has_room_for_request(&mut self, in_a_second: u64, now: Time) -> bool {
         if in_a_second == u64::MAX {
             return true;

@@ -146,6 +146,13 @@ impl Rights {
         self.verbs == 0 && self.of_keys.is_empty()
     }
 
+    /// Returns true if the verb is allowed for this key.
+    #[inline]
+    pub(super) fn include_key(&self, verb: Verb, key: &[u8]) -> bool {
+        let is_for = |(verbs, keys): &(u32, Keys)| verbs & verb.bit() != 0 && keys.include(key);
+        self.verbs & verb.bit() != 0 || self.of_keys.iter().any(is_for)
+    }
+
     /// Returns true if the verb is allowed for all keys in general, or for each of these keys.
     pub(super) fn include(&self, verb: Verb, keys: &[&[u8]]) -> bool {
         let of_key = |key: &&[u8]| {
@@ -164,15 +171,31 @@ impl Keys {
         }
     }
 
+    #[inline]
     fn include(&self, key: &[u8]) -> bool {
         match self {
-            Keys::Beginning(beginning) => key.starts_with(beginning),
+            Keys::Beginning(beginning) => begins_with(key, beginning),
             Keys::Pattern(pattern) => glob::matches(pattern, key),
         }
     }
 }
 
+/// Returns true if a key has this prefix, without a call for the comparison.
+#[inline]
+fn begins_with(key: &[u8], prefix: &[u8]) -> bool {
+    let Some(key) = key.get(..prefix.len()) else { return false };
+    let ((words, tail), (prefix_words, prefix_tail)) = (key.as_chunks::<8>(), prefix.as_chunks::<8>());
+    words.iter().zip(prefix_words).all(|(one, other)| one == other)
+        && tail.iter().zip(prefix_tail).all(|(one, other)| one == other)
+}
+
 impl Limits {
+    /// Returns true if neither locks, waits nor requests are limited.
+    #[inline]
+    pub(super) fn are_none_for_requests(&self) -> bool {
+        self.locks & self.waits & self.requests == u64::MAX
+    }
+
     /// No limits.
     pub const NONE: Limits =
         Limits { connections: u64::MAX, locks: u64::MAX, waits: u64::MAX, requests: u64::MAX, memory: u64::MAX };
