@@ -144,6 +144,11 @@ impl<K: Id> List<K> {
         let key = number_of(key);
         let Link { prev, next } = std::mem::replace(links.at(key), Link { prev: UNLINKED, next: UNLINKED });
         debug_assert!(prev != UNLINKED, "only an entry of the queue can be removed");
+        // Most queues have one entry.
+        if self.len == 1 {
+            (self.head, self.tail, self.len) = (END, END, 0);
+            return;
+        }
         match prev {
             END => self.head = next,
             prev => links.at(prev).next = next,

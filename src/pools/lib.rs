@@ -28,7 +28,7 @@ pub mod wire {
 }
 
 use commands::PoolCommand;
-use log::{debug, trace};
+use log::{Level, debug, log_enabled, trace};
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::stats::Figures;
@@ -134,6 +134,18 @@ impl PoolsService {
         }
     }
 
+    /// Serves a well-formed acquire. Its replies may be written later in the turn.
+    #[inline]
+    fn acquire(&mut self, conn: ConnId, request: &mut AcquireLock<'_>, context: &mut Context<'_>) {
+        if context.has_rules()
+            && let Some(refusal) = self.refusal_of_acquire(conn, request, context)
+        {
+            self.replies.push((conn, refusal));
+            return;
+        }
+        self.step(context, |state, step| state.acquire(conn, Ok(request), step));
+    }
+
     /// Serves one request. Its replies may be written later in the turn.
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Handled {
         trace!("{conn} > {}", escaped(line));
@@ -208,11 +220,15 @@ impl PoolsService {
     #[inline]
     fn end_turn(&mut self, output: &mut Output) {
         self.state.end_turn();
-        for replies in self.replies.chunk_by(|(one, _), (next, _)| one == next) {
-            output.reply_all_lines(replies[0].0, |bytes| {
-                replies.iter().for_each(|(_, reply)| wire::write_reply(bytes, *reply));
-                // Lossless: a step wakes fewer connections, with few replies each.
-                replies.len() as u32
+        let mut replies = self.replies.iter().peekable();
+        while let Some((conn, _)) = replies.peek() {
+            output.reply_all_lines(*conn, |bytes| {
+                let mut count = 0;
+                while let Some((_, reply)) = replies.next_if(|(next, _)| next == conn) {
+                    wire::write_reply(bytes, *reply);
+                    count += 1;
+                }
+                count
             });
         }
         self.replies.clear();
@@ -221,6 +237,7 @@ impl PoolsService {
     /// Serves requests from the front of the input, in order.
     fn serve_lines(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
         let Input { bytes: input, seen } = input;
+        let is_logged = log_enabled!(Level::Trace);
         let mut consumed = 0;
         let mut unsent = context.output.len(conn);
         for _ in 0..REQUESTS_PER_TURN {
@@ -235,6 +252,20 @@ impl PoolsService {
                 unsent = context.output.len(conn);
             }
             let seen = if consumed == 0 { seen } else { 0 };
+            // Most requests are these. A line that comes in pieces is not read again from its begin.
+            if !is_logged && seen == 0 {
+                if input[consumed..].starts_with(wire::RELEASE_LINE) {
+                    context.count_request(conn);
+                    self.step(context, |state, step| state.release(conn, None, step));
+                    consumed += wire::RELEASE_LINE.len();
+                    continue;
+                }
+                if let Some(usual) = wire::parse_usual(&input[consumed..], self.max_line) {
+                    self.acquire(conn, &mut usual.request(), context);
+                    consumed += usual.len;
+                    continue;
+                }
+            }
             match first_line(&input[consumed..], seen, self.max_line) {
                 Line::Whole(line, len) => match self.handle(conn, line, context) {
                     Handled::Next => consumed += len,

@@ -119,6 +119,8 @@ pub struct PoolsState {
     refuses_new: bool,
     names: Names<PoolId>,
     pools: Slab<Pool>,
+    /// Pool of the latest acquire; it may be dropped by now. Often the next request has the same key.
+    latest: PoolId,
     /// Pools that were emptied in this turn. Some may have claims again, and some may be listed several times.
     emptied: Vec<PoolId>,
     /// Emptied buffers for the keys of new pools, which need no allocation then.
@@ -132,6 +134,7 @@ pub struct PoolsState {
     claims_by_pool: ClaimsByPool,
     links_by_pool: Links,
     held: HeldLocks,
+    /// Figures, without those that are sums over the types of work.
     figures: Figures<Stat>,
     types: Types,
     top_keys: TopKeys,
@@ -156,6 +159,7 @@ impl PoolsState {
             refuses_new: false,
             names: Names::default(),
             pools: Slab::new(),
+            latest: PoolId::from_index(0),
             emptied: Vec::new(),
             spare_keys: Vec::new(),
             claims: Slab::new(),
@@ -264,7 +268,7 @@ impl PoolsState {
 
     /// Returns the figures, with the levels as they are now, but without those of the connections' traffic.
     pub fn figures(&self, now: Time) -> Figures<Stat> {
-        let mut figures = self.figures.clone();
+        let mut figures = self.counted();
         let locks_back = figures.of(Stat::ProcessedCount).max(1);
         figures.set(Stat::Uptime, now.as_micros());
         figures.set(Stat::AverageProcessingTime, figures.of(Stat::ProcessingTime) / locks_back);
@@ -306,9 +310,8 @@ impl PoolsState {
         if self.background.has_leaving() {
             self.catch_up(request, step);
         }
-        let hash = self.names.hash(request.key);
-        let known = self.find(hash, request.key);
-        let mut room = self.room(known, request.workers, request.max_queue, step.now);
+        let known = self.find_or_hash(request.key);
+        let mut room = self.room(known.ok(), request.workers, request.max_queue, step.now);
         for KeyLimits { key, workers, max_queue } in &request.also {
             let other = self.find(self.names.hash(key), key);
             room = room.or_less(self.room(other, *workers, *max_queue, step.now));
@@ -323,7 +326,8 @@ impl PoolsState {
             self.note_refusal(by, type_id, reason, step);
             return Err(reason.reply());
         }
-        let pool = known.unwrap_or_else(|| self.create(hash, request.key));
+        let pool = known.unwrap_or_else(|hash| self.create(hash, request.key));
+        self.latest = pool;
         let hold = request.hold.min(self.settings.max_hold);
         let id = ClaimId::from_index(self.claims.vacant_key());
         let (phase, is_free) = match room {
@@ -333,7 +337,7 @@ impl PoolsState {
                 self.type_of(pool).queued.bump();
                 (ClaimPhase::Waiting { purpose: request.purpose, hold, timeout }, false)
             }
-            Room::Free => (ClaimPhase::Holding { end: None, passed: 0 }, true),
+            Room::Free => (ClaimPhase::Holding { end: Self::arm_end(id, hold, step), passed: 0 }, true),
         };
         self.attach(id, Claim { pool, conn, since: step.now, phase });
         if !request.who.is_empty() {
@@ -343,7 +347,7 @@ impl PoolsState {
             self.attach_parts(id, request.workers, &request.also);
         }
         if is_free {
-            self.begin_hold(id, hold, step);
+            self.note_hold(id, conn, pool, step);
         }
         Ok(())
     }
@@ -405,23 +409,25 @@ impl PoolsState {
             },
             waited,
         );
-        self.begin_hold(id, hold, step);
+        let claim = &mut self.claims[id.index()];
+        claim.since = step.now;
+        claim.phase = ClaimPhase::Holding { end: Self::arm_end(id, hold, step), passed: 0 };
+        let conn = claim.conn;
+        self.note_hold(id, conn, own_pool, step);
         self.hold_parts(id);
     }
 
-    /// Starts the hold of a claim.
+    /// Arms the timer of the end of a hold that begins now, if it has a limit.
     #[inline]
-    fn begin_hold(&mut self, id: ClaimId, hold: Span, step: &mut PoolsStep<'_, '_>) {
-        let claim = &mut self.claims[id.index()];
-        claim.since = step.now;
-        if hold != Span::FOREVER {
-            let end = Some(step.timers.arm(step.now + hold, PoolsTimer::Claim(id)));
-            claim.phase = ClaimPhase::Holding { end, passed: 0 };
-        }
-        step.replies.push((claim.conn, Reply::Locked));
+    fn arm_end(id: ClaimId, hold: Span, step: &mut PoolsStep<'_, '_>) -> Option<TimerId> {
+        (hold != Span::FOREVER).then(|| step.timers.arm(step.now + hold, PoolsTimer::Claim(id)))
+    }
+
+    /// Counts a hold that begins now, and replies to its connection.
+    #[inline(always)]
+    fn note_hold(&mut self, id: ClaimId, conn: ConnId, pool: PoolId, step: &mut PoolsStep<'_, '_>) {
+        step.replies.push((conn, Reply::Locked));
         self.held.push(id, 0);
-        self.figures.count(Stat::TotalAcquired);
-        let pool = claim.pool;
         self.type_of(pool).acquired.bump();
         self.schedule_lock_scan(step);
     }

@@ -81,6 +81,45 @@ impl<'a> LineWords<'a> {
     }
 }
 
+/// Takes a word without control characters and the space behind it. It examines eight bytes at a time.
+#[inline(always)]
+pub(crate) fn take_plain_word<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
+    let (words, tail) = bytes.as_chunks::<8>();
+    let in_words = words.iter().enumerate().find_map(|(at, word)| {
+        let word = u64::from_le_bytes(*word);
+        // The lowest byte whose highest bit is set here is the lowest up to a space.
+        let ends = word.wrapping_sub(ONES * (b' ' + 1) as u64) & !word & (ONES << 7);
+        (ends != 0).then(|| at * 8 + ends.trailing_zeros() as usize / 8)
+    });
+    let in_tail = || Some(bytes.len() - tail.len() + tail.iter().position(|byte| *byte <= b' ')?);
+    let len = in_words.or_else(in_tail).filter(|len| *len > 0)?;
+    let (word, rest) = bytes.split_at(len);
+    *bytes = rest.strip_prefix(b" ")?;
+    Some(word)
+}
+
+/// Takes a number of at most nine digits and the byte behind it, which must be `end`.
+#[inline(always)]
+pub(crate) fn take_short_number(bytes: &mut &[u8], end: u8) -> Option<u32> {
+    let mut rest = bytes.iter();
+    let (mut number, mut digit) = (0_u32, rest.next()?.wrapping_sub(b'0'));
+    while digit <= 9 {
+        if number > 99_999_999 {
+            return None;
+        }
+        // Lossless: the number has at most eight digits.
+        number = number.wrapping_mul(10).wrapping_add(u32::from(digit));
+        let byte = *rest.next()?;
+        if byte == end {
+            *bytes = rest.as_slice();
+            return Some(number);
+        }
+        digit = byte.wrapping_sub(b'0');
+    }
+    None
+}
+
 /// Returns the number of bytes before the first space or NUL. It examines eight at a time.
 #[inline]
 fn key_len(bytes: &[u8]) -> usize {

@@ -65,7 +65,7 @@ impl PoolsState {
 
     /// Returns the connection's newest claim, or its newest on `key`.
     pub(super) fn newest_of(&self, conn: ConnId, key: Option<&[u8]>) -> Option<ClaimId> {
-        let Some(key) = key else { return self.claims_of(conn).next() };
+        let Some(key) = key else { return self.clients.get(conn.index())?.back() };
         let few = self.claims_of(conn).take(FEW as usize).find(|claim| key == self.key_of(*claim));
         few.or_else(|| self.claims_by_pool.newest((conn, self.find(self.names.hash(key), key)?)))
     }

@@ -98,7 +98,7 @@ impl PoolsState {
             (sum(|one| one.holds.count().into()), Stat::ProcessedCount),
             (sum(|one| one.full), Stat::FullQueues),
         ] {
-            let total = self.figures.of(stat);
+            let total = self.count_of(stat);
             // A count that began near its end has saturated.
             assert!(of_types == total || total > u64::MAX / 2, "the counts of the types add up");
         }

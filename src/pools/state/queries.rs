@@ -2,11 +2,13 @@
 //! are bounded.
 
 use super::parts::Several;
+use super::types::SUMS;
 use super::{ClaimId, ClaimPhase, List, Pool, PoolsState, Purpose, WorkType};
 use memchr::memmem::Finder;
 use poolcounter_core::count::Count;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter::Metered as _;
+use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
 use poolcounter_core::top_keys::TopKey;
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
@@ -95,7 +97,14 @@ impl BusiestSearch {
 impl PoolsState {
     /// Returns the count of a statistic that only counting changes.
     pub fn count_of(&self, stat: Stat) -> u64 {
-        self.figures.of(stat)
+        self.figures.of(stat).saturating_add(self.types.total(stat))
+    }
+
+    /// Returns the figures that only counting changes, with those that are sums over the types of work.
+    pub(super) fn counted(&self) -> Figures<Stat> {
+        let mut figures = self.figures.clone();
+        SUMS.iter().for_each(|stat| figures.set(*stat, self.count_of(*stat)));
+        figures
     }
 
     /// Returns the number of locks that are held.
@@ -158,7 +167,14 @@ impl PoolsState {
 
     /// Returns the number of keys whose locks a connection holds, one for each key of each lock, and the number of its
     /// waiting requests.
+    #[inline(always)]
     pub fn holds(&self, conn: ConnId) -> Holds {
+        if self.parts.count() == 0 {
+            let Some(claims) = self.clients.get(conn.index()) else { return Holds::default() };
+            let newest = claims.back().map(|id| &self.claims[id.index()].phase);
+            let waits = u32::from(matches!(newest, Some(ClaimPhase::Waiting { .. })));
+            return Holds { locks: claims.len() - waits, waits };
+        }
         let claims = self.clients.get(conn.index()).map_or(0, List::len) + self.parts.of_conn(conn);
         let awaited = self.waiting_claim(conn).map(|whole| 1 + self.parts.of(whole).map_or(0, Several::len));
         Holds { locks: claims - awaited.unwrap_or(0), waits: u32::from(awaited.is_some()) }

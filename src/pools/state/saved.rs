@@ -3,6 +3,7 @@
 
 use super::alerts::AlertHistory;
 use super::parts::Part;
+use super::types::SUMS;
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsTimer, Purpose, WorkType};
 use poolcounter_core::count::Count;
 use poolcounter_core::histogram::{Histogram, TIME_BOUNDS};
@@ -149,7 +150,7 @@ impl PoolsState {
     /// Fails if it cannot be written.
     pub fn save(&self, out: &mut Writer<'_>, timers: &Timers<'_, PoolsTimer>) -> io::Result<()> {
         out.put(&PoolsHead {
-            figures: self.figures.save(),
+            figures: self.counted().save(),
             types: self.types.save(),
             top_keys: self.top_keys.save(),
             alerts: self.alerts.history.clone(),
@@ -214,6 +215,11 @@ impl PoolsState {
     fn restore_head(&mut self, head: PoolsHead) {
         self.figures.restore(&head.figures);
         self.types.restore(head.types);
+        // Figures may have begun before the types of work were counted.
+        for stat in SUMS {
+            let before = self.figures.of(*stat).saturating_sub(self.types.total(*stat));
+            self.figures.set(*stat, before);
+        }
         self.top_keys.restore(head.top_keys);
         self.alerts.history = head.alerts;
     }

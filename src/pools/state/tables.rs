@@ -6,7 +6,6 @@ use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::list::List;
 use poolcounter_core::names::Hash;
 use poolcounter_core::time::Time;
-use poolcounter_protocol::pools::stats::PoolStat as Stat;
 
 /// Most emptied keys that are kept, and most bytes of one: at most 256 KiB in all.
 const SPARE_KEYS: usize = 1024;
@@ -24,13 +23,13 @@ impl PoolsState {
     }
 
     /// Adds a claim to every table; `id` must be the next free key of the claims.
-    #[inline]
+    #[inline(always)]
     pub(super) fn attach(&mut self, id: ClaimId, claim: Claim) {
         self.attach_to_client(id, claim.conn, claim.pool);
         self.attach_to_pool(id, claim);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn attach_to_client(&mut self, id: ClaimId, conn: ConnId, pool: PoolId) {
         if self.clients.len() <= conn.index() {
             self.clients.resize_with(conn.index() + 1, List::default);
@@ -52,7 +51,7 @@ impl PoolsState {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn attach_to_pool(&mut self, id: ClaimId, claim: Claim) {
         self.pools[claim.pool.index()].queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
         let index = self.claims.insert(claim);
@@ -60,6 +59,7 @@ impl PoolsState {
     }
 
     /// Removes a claim from every table. The caller must disarm its timer.
+    #[inline]
     pub(super) fn detach(&mut self, id: ClaimId, now: Time) -> Claim {
         let claim = self.claims.remove(id.index());
         self.whos.forget(id);
@@ -78,13 +78,21 @@ impl PoolsState {
             ClaimPhase::Holding { passed, .. } => {
                 of_type.holds.record(age);
                 self.held.remove(id, passed);
-                self.figures.count(Stat::ProcessedCount);
-                self.figures.add(Stat::ProcessingTime, age);
             }
             ClaimPhase::Part { .. } => unreachable!("a part goes with its whole"),
         }
         self.detach_parts(id, claim.conn, now);
         claim
+    }
+
+    /// Returns the pool of a key; if there is none, the hash of the key.
+    #[inline]
+    pub(super) fn find_or_hash(&self, key: &[u8]) -> Result<PoolId, Hash> {
+        if self.pools.get(self.latest.index()).is_some_and(|pool| pool.key == key) {
+            return Ok(self.latest);
+        }
+        let hash = self.names.hash(key);
+        self.find(hash, key).ok_or(hash)
     }
 
     #[inline]

@@ -5,6 +5,7 @@ use hashbrown::HashTable;
 use poolcounter_core::count::Count;
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{Id, id};
+use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use serde::{Deserialize, Serialize};
 use std::ops::{Index, IndexMut};
 
@@ -14,6 +15,8 @@ pub const MOST_TYPES: usize = 256;
 pub const TYPE_BYTES: usize = 64;
 /// Type of all keys whose types came after the table was full.
 pub const OTHER: &[u8] = b"other";
+/// Statistics that are sums over the types: a request counts them once.
+pub const SUMS: &[Stat] = &[Stat::TotalAcquired, Stat::ProcessedCount, Stat::ProcessingTime];
 /// Type of keys without one.
 pub const NONE: &[u8] = b"-";
 
@@ -93,6 +96,17 @@ impl Types {
     /// Returns every type with any count, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &WorkType> {
         self.types.iter().filter(|one| one.is_used())
+    }
+
+    /// Returns the sum over all types for one of [`SUMS`]; zero for another statistic.
+    pub fn total(&self, stat: Stat) -> u64 {
+        let of_one: fn(&WorkType) -> u64 = match stat {
+            Stat::TotalAcquired => |one| one.acquired.get(),
+            Stat::ProcessedCount => |one| one.holds.count(),
+            Stat::ProcessingTime => |one| one.holds.sum(),
+            _ => return 0,
+        };
+        self.types.iter().map(|one| Count::from(of_one(one))).sum::<Count>().get()
     }
 
     /// Returns all types, for a handover.

@@ -2,7 +2,7 @@
 
 use super::commands::PoolCommand;
 use super::request::{AcquireLock, BadSyntax, KeyLimits, MOST_LIMITS, Purpose, Reply};
-use crate::line::{LINE_TOO_LONG, LineWords};
+use crate::line::{LINE_TOO_LONG, LineWords, take_plain_word, take_short_number};
 use crate::pools::stats::PoolStat as Stat;
 use poolcounter_core::decimal::{parse_number, parse_seconds};
 use poolcounter_core::stats::{Figures, Stat as _, Unit};
@@ -26,6 +26,18 @@ pub enum PoolRequest<'a> {
     Report(usize),
     /// Anything else.
     Unknown,
+}
+
+/// Acquire in the form in which most clients write it. It is small, so that it stays in registers.
+#[derive(Clone, Copy, Debug)]
+pub struct UsualAcquire<'a> {
+    key: &'a [u8],
+    purpose: Purpose,
+    workers: u32,
+    max_queue: u32,
+    timeout_secs: u32,
+    /// Number of bytes of its line, with the end.
+    pub len: usize,
 }
 
 /// Parameter of `STATS`.
@@ -55,6 +67,8 @@ pub const USUAL_KEYS: usize = 20;
 pub const USUAL_ROWS: usize = 20;
 
 const RELEASE: &[u8] = b"RELEASE";
+/// Usual line of a release.
+pub const RELEASE_LINE: &[u8] = b"RELEASE\n";
 /// Answer to `STATS` with an unknown statistic.
 pub const WRONG_STAT: &[u8] = b"ERROR WRONG_STAT\n";
 
@@ -72,6 +86,34 @@ pub fn parse(line: &[u8]) -> PoolRequest<'_> {
         return parse_rare(line);
     };
     PoolRequest::Acquire(parse_acquire(purpose, LineWords(parameters)))
+}
+
+/// Returns the acquire at the front of the input and the length of its line of at most `max` bytes and its end, if it is
+/// written as most clients write it: single spaces, a key without control characters, three short numbers, and a line
+/// feed. Returns None for every other input, which [`parse`] reads line by line. The line is read in one pass.
+#[inline(always)]
+pub fn parse_usual(input: &[u8], max: usize) -> Option<UsualAcquire<'_>> {
+    let (purpose, mut rest) = if let Some(rest) = input.strip_prefix(b"ACQ4ME ") {
+        (Purpose::Me, rest)
+    } else {
+        (Purpose::Anyone, input.strip_prefix(b"ACQ4ANY ")?)
+    };
+    let key = take_plain_word(&mut rest)?;
+    let workers = take_short_number(&mut rest, b' ').filter(|n| *n > 0)?;
+    let max_queue = take_short_number(&mut rest, b' ').filter(|n| *n > 0)?;
+    let timeout_secs = take_short_number(&mut rest, b'\n')?;
+    let len = input.len() - rest.len();
+    (len <= max + 1).then_some(UsualAcquire { key, purpose, workers, max_queue, timeout_secs, len })
+}
+
+impl<'a> UsualAcquire<'a> {
+    /// Returns the request.
+    #[inline(always)]
+    pub fn request(self) -> AcquireLock<'a> {
+        let UsualAcquire { key, purpose, workers, max_queue, timeout_secs, len: _ } = self;
+        let timeout = Span::from_secs(u64::from(timeout_secs));
+        AcquireLock { key, purpose, workers, max_queue, timeout, hold: Span::FOREVER, who: b"", also: Vec::new() }
+    }
 }
 
 /// Reads a request other than an acquire with parameters and a release without.
@@ -234,6 +276,7 @@ fn write_figure(bytes: &mut Vec<u8>, name: &str, unit: Unit, value: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line::{Line, first_line};
 
     fn acquire(line: &str) -> Option<AcquireLock<'_>> {
         match parse(line.as_bytes()) {
@@ -248,6 +291,56 @@ mod tests {
         assert_eq!(got.key, b"ArticleView:x");
         assert_eq!((got.purpose, got.workers, got.max_queue), (Purpose::Anyone, 2, 30));
         assert_eq!((got.timeout, got.hold), (Span::from_millis(5_500), Span::from_millis(250)));
+    }
+
+    /// What is read in one pass is what is read line by line.
+    #[test]
+    fn a_usual_acquire_is_an_acquire() {
+        let parts: [&[&str]; 9] = [
+            &["ACQ4ME", "ACQ4ANY", "ACQ4", "RELEASE", ""],
+            &[" ", "  ", "\t"],
+            &[
+                "k",
+                "",
+                "Article:1",
+                "seven77",
+                "eight888",
+                "nine99999",
+                "a\rb",
+                "a\0b",
+                "a\nb",
+                "\u{e9}\u{ff}\u{7f}",
+                "\x1f",
+            ],
+            &[" ", "  "],
+            &["1", "0", "999999999", "1000000000", "x", "", "+1"],
+            &[" "],
+            &["1", "100", "0"],
+            &[" ", "", " 5 "],
+            &["5\n", "5\r\n", "5 \n", "5.5\n", "\n", "5", "15 who=x\nRELEASE\n", "07\nRELEASE\n"],
+        ];
+        let mut usual = 0;
+        let all: usize = parts.iter().map(|choices| choices.len()).product();
+        for mut number in 0..all {
+            let mut input = String::new();
+            for choices in parts {
+                input.push_str(choices[number % choices.len()]);
+                number /= choices.len();
+            }
+            for max in [10, 1_000] {
+                let Some(acquire) = parse_usual(input.as_bytes(), max) else { continue };
+                let len = acquire.len;
+                let line = first_line(input.as_bytes(), 0, max);
+                assert_eq!(line, Line::Whole(&input.as_bytes()[..len - 1], len), "{input:?}");
+                assert_eq!(
+                    parse(&input.as_bytes()[..len - 1]),
+                    PoolRequest::Acquire(Ok(acquire.request())),
+                    "{input:?}"
+                );
+                usual += 1;
+            }
+        }
+        assert!(usual > 90, "{usual} are usual");
     }
 
     #[test]
