@@ -258,8 +258,8 @@ impl Server {
         self.notify_supervisor(DaemonState::Ready);
         loop {
             Connections::tick(self)?;
-            let listening = self.connections.take_listening();
-            if !listening.is_empty() {
+            if self.connections.has_listening() {
+                let listening = self.connections.take_listening();
                 self.close_and_open_listeners(listening);
             }
             self.continue_upgrade();

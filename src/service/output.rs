@@ -43,6 +43,17 @@ struct PendingReply {
     number: u64,
 }
 
+/// Unsent output of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Unsent<'a> {
+    /// Bytes that may be sent now.
+    pub bytes: &'a [u8],
+    /// Number of all unsent bytes, including held ones.
+    pub len: usize,
+    /// True if a reply waits for a commit.
+    pub is_held: bool,
+}
+
 /// Unsent replies by connection.
 #[derive(Default)]
 pub struct Output {
@@ -268,6 +279,14 @@ impl Output {
     #[inline]
     pub fn is_dirty_for(&self, conn: ConnId) -> bool {
         self.links.is_linked(conn)
+    }
+
+    /// Returns the unsent output of a connection; None if it has none.
+    #[inline]
+    pub fn unsent_of(&self, conn: ConnId) -> Option<Unsent<'_>> {
+        let buffer = self.owned_by(conn)?;
+        let (bytes, is_held) = (&buffer.bytes[buffer.sent..buffer.sendable()], !buffer.held.is_empty());
+        Some(Unsent { bytes, len: buffer.bytes.len() - buffer.sent, is_held })
     }
 
     /// Returns the bytes that may be sent to the connection now.

@@ -18,7 +18,9 @@ impl<S: Stream> Connections<S> {
             conn.lost |= readiness.lost;
             // A peer that has closed its side without reading is parked again, this time with a timer.
             conn.parked &= !conn.hangup;
-            self.make_ready(id);
+            if !conn.parked {
+                self.ready.push_back(id);
+            }
         }
     }
 

@@ -1,12 +1,13 @@
 //! The tick: the phases of the loop, in their order. The server, the simulator and the test of allocations share it.
 
-use super::{Connections, LINGER, LOOP};
+use super::{Connections, Dispatch, LINGER, LOOP};
 use crate::connection::{Phase, Stream};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
-use poolcounter_service::container::ServiceId;
+use poolcounter_service::container::{Entry, ServiceId};
 use poolcounter_service::contract::{Input, Served, Then};
 use poolcounter_service::loop_stats::Budget;
+use poolcounter_service::output::Unsent;
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
 
@@ -331,32 +332,30 @@ impl<S: Stream> Connections<S> {
 
     /// Writes once to a connection.
     fn write_to(&mut self, id: ConnId, now: Time) {
+        if self.slab.get(id.index()).is_some_and(|conn| conn.draining) {
+            self.close_drained(id, now);
+        }
         let Some(conn) = self.slab.get_mut(id.index()) else {
             // A service has replied to a connection that has ended.
             self.dispatch.output.discard(id);
             return;
         };
-        if conn.failed {
-            return;
-        }
-        if self.dispatch.output.len(id) > self.dispatch.services[conn.service].caps.output_bytes {
+        let Dispatch { output, services, .. } = &mut self.dispatch;
+        let Some(unsent) = output.unsent_of(id).filter(|_| !conn.failed) else { return };
+        let Entry { caps, traffic, .. } = &mut services[conn.service];
+        if unsent.len > caps.output_bytes {
             return self.fail(id, &"it does not read its replies", now);
         }
-        if conn.draining && conn.is_open() && !self.dispatch.output.is_held_for(id) {
-            self.close(id, now);
-        }
-        let conn = &mut self.slab[id.index()];
         if conn.blocked {
             return;
         }
-        let unsent = self.dispatch.output.unsent(id);
         // All of the output may wait for a commit.
-        let written = if unsent.is_empty() { Ok(0) } else { conn.stream.write(unsent) };
+        let written = if unsent.bytes.is_empty() { Ok(0) } else { conn.stream.write(unsent.bytes) };
         match written {
             Ok(len) => {
-                conn.blocked = len < unsent.len();
-                self.dispatch.services[conn.service].traffic.sent_bytes += len as u64;
-                self.dispatch.output.consume(id, len);
+                conn.blocked = len < unsent.bytes.len();
+                traffic.sent_bytes += len as u64;
+                output.consume(id, len);
                 if conn.is_open() {
                     self.idle.note_activity(id, conn.service, now);
                 }
@@ -365,8 +364,19 @@ impl<S: Stream> Connections<S> {
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => conn.blocked = true,
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.dispatch.output.touch(id),
+            Err(error) if error.kind() == ErrorKind::Interrupted => output.touch(id),
             Err(error) => self.fail(id, &error, now),
+        }
+    }
+
+    /// Closes a connection that its service is done with, if all of its output may be sent, and is not too much.
+    #[cold]
+    fn close_drained(&mut self, id: ConnId, now: Time) {
+        let conn = &self.slab[id.index()];
+        let most = self.dispatch.services[conn.service].caps.output_bytes;
+        let is_sendable = |unsent: Unsent<'_>| !unsent.is_held && unsent.len <= most;
+        if !conn.failed && conn.is_open() && self.dispatch.output.unsent_of(id).is_none_or(is_sendable) {
+            self.close(id, now);
         }
     }
 

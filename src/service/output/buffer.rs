@@ -42,7 +42,10 @@ impl Buffer {
         self.bytes.clear();
         self.sent = 0;
         self.replies = 0;
-        self.held.clear();
+        // Most services hold no replies.
+        if !self.held.is_empty() {
+            self.held.clear();
+        }
     }
 
     /// Returns the number of bytes that may be sent: all before the first held reply.
