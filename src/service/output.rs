@@ -9,7 +9,7 @@
 
 mod buffer;
 
-pub use buffer::Promise;
+pub use buffer::{Promise, Unsent};
 
 use crate::id::ServiceId;
 use buffer::{Buffer, HeldReply};
@@ -41,17 +41,6 @@ struct PendingReply {
     conn: ConnId,
     /// Number of the reply ([`HeldReply::number`]). If the connection has no such reply, it was closed since.
     number: u64,
-}
-
-/// Unsent output of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Unsent<'a> {
-    /// Bytes that may be sent now.
-    pub bytes: &'a [u8],
-    /// Number of all unsent bytes, including held ones.
-    pub len: usize,
-    /// True if a reply waits for a commit.
-    pub is_held: bool,
 }
 
 /// Unsent replies by connection.
@@ -284,9 +273,7 @@ impl Output {
     /// Returns the unsent output of a connection; None if it has none.
     #[inline]
     pub fn unsent_of(&self, conn: ConnId) -> Option<Unsent<'_>> {
-        let buffer = self.owned_by(conn)?;
-        let (bytes, is_held) = (&buffer.bytes[buffer.sent..buffer.sendable()], !buffer.held.is_empty());
-        Some(Unsent { bytes, len: buffer.bytes.len() - buffer.sent, is_held })
+        self.owned_by(conn).map(Buffer::unsent)
     }
 
     /// Returns the bytes that may be sent to the connection now.

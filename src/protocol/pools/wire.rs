@@ -293,7 +293,7 @@ mod tests {
         assert_eq!((got.timeout, got.hold), (Span::from_millis(5_500), Span::from_millis(250)));
     }
 
-    /// What is read in one pass is what is read line by line.
+    /// A usual acquire is the same request if it is read line by line.
     #[test]
     fn a_usual_acquire_is_an_acquire() {
         let parts: [&[&str]; 9] = [

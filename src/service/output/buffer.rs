@@ -25,6 +25,17 @@ pub struct Buffer {
     pub held: VecDeque<HeldReply>,
 }
 
+/// Unsent output of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Unsent<'a> {
+    /// Bytes that may be sent now.
+    pub bytes: &'a [u8],
+    /// Number of all unsent bytes, including held ones.
+    pub len: usize,
+    /// True if a reply waits for a commit.
+    pub is_held: bool,
+}
+
 /// Reply in a buffer that is held until a commit.
 #[derive(Clone, Copy)]
 pub struct HeldReply {
@@ -51,6 +62,13 @@ impl Buffer {
     /// Returns the number of bytes that may be sent: all before the first held reply.
     pub fn sendable(&self) -> usize {
         self.held.front().map_or(self.bytes.len(), |held| held.start)
+    }
+
+    /// Returns the bytes that are not sent.
+    #[inline]
+    pub fn unsent(&self) -> Unsent<'_> {
+        let (bytes, is_held) = (&self.bytes[self.sent..self.sendable()], !self.held.is_empty());
+        Unsent { bytes, len: self.bytes.len() - self.sent, is_held }
     }
 
     /// Removes the bytes that were sent.
