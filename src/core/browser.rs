@@ -10,10 +10,27 @@ const TLS_HANDSHAKE: &[u8] = &[22, 3];
 
 /// Returns whether a line without its end, or the beginning of a long one, comes from a browser: a request of HTTP, the
 /// header that every browser sends next, or a handshake of TLS. No command of any service looks like one.
+#[inline]
 pub fn is_from_browser(line: &[u8]) -> bool {
-    // Most requests begin with another byte.
-    matches!(line.first(), Some(b'G' | b'H' | b'h' | b'P' | b'D' | b'C' | b'O' | b'T' | 22)) && has_its_beginning(line)
-        || is_request_line(line)
+    (may_begin_so(line) || matches!(line, [.., b'/', _, b'.', _])) && (has_its_beginning(line) || is_request_line(line))
+}
+
+/// Returns whether a line may have the beginning of a method, of the header or of a handshake. Most requests of the
+/// services begin otherwise.
+#[inline]
+fn may_begin_so(line: &[u8]) -> bool {
+    let [first, second, ..] = line else { return false };
+    match first {
+        b'G' => *second == b'E',
+        b'H' | b'h' => matches!(second, b'E' | b'O' | b'o'),
+        b'P' => matches!(second, b'O' | b'U' | b'A' | b'R'),
+        b'D' => *second == b'E',
+        b'C' => *second == b'O',
+        b'O' => *second == b'P',
+        b'T' => *second == b'R',
+        22 => *second == 3,
+        _ => false,
+    }
 }
 
 fn has_its_beginning(line: &[u8]) -> bool {
@@ -33,6 +50,13 @@ fn is_request_line(line: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_beginning_may_begin_so() {
+        for beginning in METHODS.into_iter().chain([TLS_HANDSHAKE, b"Host:", b"host:", b"HOST:", b"hOsT:"]) {
+            assert!(may_begin_so(beginning) && is_from_browser(beginning), "{beginning:?}");
+        }
+    }
 
     #[test]
     fn requests_of_http_and_handshakes_of_tls_are_known() {
