@@ -21,10 +21,9 @@ pub fn is_from_browser(line: &[u8]) -> bool {
 fn may_begin_so(line: &[u8]) -> bool {
     let [first, second, ..] = line else { return false };
     match first {
-        b'G' => *second == b'E',
+        b'G' | b'D' => *second == b'E',
         b'H' | b'h' => matches!(second, b'E' | b'O' | b'o'),
         b'P' => matches!(second, b'O' | b'U' | b'A' | b'R'),
-        b'D' => *second == b'E',
         b'C' => *second == b'O',
         b'O' => *second == b'P',
         b'T' => *second == b'R',
