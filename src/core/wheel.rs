@@ -228,7 +228,7 @@ impl Wheel {
         self.timers.iter().filter(|(_, timer)| timer.owner == owner).count()
     }
 
-    /// Has timers that are armed from now on be due at this time or later; [`Time::START`] for any time.
+    /// Sets the earliest time at which timers that are armed from now on are due; [`Time::START`] for any time.
     pub fn arm_from(&mut self, earliest: Time) {
         self.earliest = earliest.as_micros().div_ceil(TICK_US);
     }

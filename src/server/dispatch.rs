@@ -311,14 +311,14 @@ impl Dispatch {
         Ok(restored)
     }
 
-    /// Has a service read a slice of what the process before has saved.
+    /// Calls a service to read a slice of what the process before has saved.
     pub fn restore_more(&mut self, id: ServiceId, now: Time, peers: &dyn Peers) {
         let is_over = self.call(id, now, peers, |service, context| service.restore_more(context));
         self.services[id].is_restoring = is_over == Ok(false);
         self.unreadable = self.unreadable.take().or(is_over.err());
     }
 
-    /// Has a service read all that is left of that.
+    /// Calls it until it has read all of that.
     pub fn restore_rest(&mut self, id: ServiceId, now: Time, peers: &dyn Peers) {
         while self.services[id].is_restoring {
             self.wheel.end_tick();

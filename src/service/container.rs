@@ -122,7 +122,14 @@ impl Services {
         let entries = list.iter().zip(&settings.0).map(|(info, settings)| {
             let mut service = settings.open();
             service.know_operations(&operations);
-            Entry { info, caps: service.caps(), service, traffic: Traffic::default(), is_enabled: true, is_restoring: false }
+            Entry {
+                info,
+                caps: service.caps(),
+                service,
+                traffic: Traffic::default(),
+                is_enabled: true,
+                is_restoring: false,
+            }
         });
         Services(entries.collect())
     }

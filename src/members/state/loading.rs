@@ -57,7 +57,12 @@ impl Loading {
             && self.read_records(state, left, step)?)
     }
 
-    fn read_members(&mut self, state: &mut State, left: &mut usize, step: &mut Step<'_, '_>) -> Result<bool, Unreadable> {
+    fn read_members(
+        &mut self,
+        state: &mut State,
+        left: &mut usize,
+        step: &mut Step<'_, '_>,
+    ) -> Result<bool, Unreadable> {
         while *left > 0 {
             let pool = match &mut self.pool {
                 Some(pool) => pool,
@@ -74,7 +79,12 @@ impl Loading {
         Ok(false)
     }
 
-    fn read_leases(&mut self, state: &mut State, left: &mut usize, step: &mut Step<'_, '_>) -> Result<bool, Unreadable> {
+    fn read_leases(
+        &mut self,
+        state: &mut State,
+        left: &mut usize,
+        step: &mut Step<'_, '_>,
+    ) -> Result<bool, Unreadable> {
         while !self.are_leases_read {
             if *left == 0 {
                 return Ok(false);
@@ -92,7 +102,12 @@ impl Loading {
         Ok(true)
     }
 
-    fn read_records(&mut self, state: &mut State, left: &mut usize, step: &mut Step<'_, '_>) -> Result<bool, Unreadable> {
+    fn read_records(
+        &mut self,
+        state: &mut State,
+        left: &mut usize,
+        step: &mut Step<'_, '_>,
+    ) -> Result<bool, Unreadable> {
         while *left > 0 {
             *left -= 1;
             let Some(record) = self.records.take::<Option<Saved>>()? else { return Ok(true) };

@@ -39,7 +39,7 @@ struct Ids {
     members: ById<MemberId, MemberId>,
 }
 
-/// What is known of a handover besides the state that is made of it.
+/// Knowledge of a handover besides the state that is made of it.
 #[derive(Default)]
 pub(super) struct Restored {
     ids: Ids,

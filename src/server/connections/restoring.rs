@@ -77,7 +77,7 @@ impl<S: Stream> Connections<S> {
         self.end_restoring(now);
     }
 
-    /// Has these services read all that is left.
+    /// Lets these services read all that is left.
     pub(super) fn restore_rest(&mut self, now: Time) {
         for n in 0..self.restoring.len() {
             self.dispatch.restore_rest(self.restoring[n].service, now, &self.slab);

@@ -273,8 +273,7 @@ impl Player {
         self.restore_damaged(saved.clone());
         let mut saved = &saved[..];
         let mut saved = Reader::new(&mut saved);
-        self.step(true, |state, step| restore(state, &mut saved, step))
-            .expect("what was saved agrees with itself");
+        self.step(true, |state, step| restore(state, &mut saved, step)).expect("what was saved agrees with itself");
         self.wheel.end_tick();
         assert_eq!(told, self.told.values().map(VecDeque::len).sum::<usize>(), "an upgrade tells nobody anything");
         assert_eq!(picture, self.picture(), "an upgrade changes nothing");
