@@ -98,8 +98,8 @@ fn batch_of_one_statement_ends_with_the_fence() {
         let first = (1..).find(|n| !change.contains(&format!("${n}::"))).expect("it has few");
         let [batch, attempt, next, epoch, from, address] = [0, 1, 2, 3, 4, 5].map(|n| format!("${}", first + n));
         let begin = format!(
-            "WITH done AS ({change} RETURNING 1), noted AS (INSERT INTO changed (batch, after, ids) \
-             SELECT {batch}::bigint, {from}::bigint, $1::bigint[] WHERE (SELECT count(*) FROM done) >= 0 RETURNING 1), \
+            "WITH done AS ({change} RETURNING 1), noted AS (INSERT INTO changed (batch, after, ids, tubes, \
+             signatures) SELECT {batch}::bigint, {from}::bigint, $1::bigint[], '{{}}', '{{}}' WHERE (SELECT count(*) FROM done) >= 0 RETURNING 1), \
              kept AS (UPDATE owner SET batch = {batch}, attempt = {attempt}, next_id = coalesce({next}, next_id), until = "
         );
         let guard = format!(
