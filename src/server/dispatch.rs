@@ -117,7 +117,7 @@ impl Dispatch {
     ) -> R {
         debug_assert!(now >= self.called_at, "services are called at {now:?}, after {:?}", self.called_at);
         self.called_at = now;
-        if now >= self.watch_at {
+        if now >= self.watch_at && self.services.are_restored() {
             self.watch(now);
         }
         let Dispatch { services, wheel, output, effects, random, epoch, wall, access, .. } = self;
@@ -183,6 +183,10 @@ impl Dispatch {
 
     /// Takes a snapshot of all services, and passes it to the requester.
     fn show(&mut self, from: Requester, wanted: &Wanted, now: Time, peers: &dyn Peers) {
+        // A snapshot has all that was handed over.
+        if *wanted != Wanted::Telemetry {
+            self.services.ids().for_each(|id| self.restore_rest(id, now, peers));
+        }
         let (mut overview, mut views) = (Overview::default(), Vec::new());
         match wanted {
             Wanted::Telemetry => {}

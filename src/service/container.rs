@@ -285,8 +285,8 @@ impl Services {
 
 impl Entry {
     /// Returns the number of things that would be lost if the daemon ended now. What is not read yet counts as one.
-    fn at_risk(&self) -> u64 {
-        self.service.at_risk() + u64::from(self.is_restoring)
+    pub fn at_risk(&self) -> u64 {
+        if self.is_restoring { 1 } else { self.service.at_risk() }
     }
 
     /// Returns whether nothing is left of a connection that was closed.

@@ -243,8 +243,9 @@ pub trait Handover {
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
 
     /// Reads a slice of what [`Handover::restore`] has kept because it takes long to read. Returns true when nothing is
-    /// left. Called after it, once a tick. Until then the service is neither configured nor served, and its clients wait,
-    /// but those of other services do not; what has ended meanwhile is closed afterwards.
+    /// left. Called after it, once a tick. Until then the service is neither configured nor served nor observed, and none of
+    /// its timers fires; its clients wait, and those of other services do not. What has ended meanwhile is closed
+    /// afterwards. A snapshot for operators, and a timer, make it read the rest at once.
     ///
     /// # Errors
     ///

@@ -42,10 +42,10 @@ pub(crate) struct Health {
 }
 
 impl Dispatch {
-    /// Looks at the health of all services, if it is time for that.
+    /// Looks at the health of all services, if it is time for that and each has read its state.
     #[inline]
     pub fn look_if_due(&mut self, now: Time, peers: &dyn Peers) {
-        if self.health.board.is_due(now) {
+        if self.health.board.is_due(now) && self.services.are_restored() {
             self.look(now, peers);
         }
     }
@@ -96,7 +96,7 @@ impl Dispatch {
         }
         if let Some(since) = self.health.refuses_since {
             let at_risk =
-                self.services.ids().map(|id| Count::from(self.services[id].service.at_risk())).sum::<Count>().get();
+                self.services.ids().map(|id| Count::from(self.services[id].at_risk())).sum::<Count>().get();
             let span = in_words(now.since(since));
             note(
                 &DRAINS,
