@@ -29,6 +29,8 @@ pub mod proxy;
 pub mod random;
 #[cfg(feature = "daemon")]
 pub mod record;
+#[cfg(feature = "daemon")]
+pub mod sorted;
 pub mod stats;
 pub mod text;
 pub mod time;
