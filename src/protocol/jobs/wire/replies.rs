@@ -5,8 +5,10 @@ use crate::jobs::request::JobId;
 use crate::jobs::values::{Refusal, Reply};
 use poolcounter_core::decimal::{MOST_DIGITS, write_number};
 
-/// Longest line with two numbers, without its word: each with its space, and the end of the line.
-const LONGEST_LINE: usize = 2 * (1 + MOST_DIGITS) + 2;
+/// Longest word before a number.
+const LONGEST_WORD: usize = 10;
+/// Longest line with two numbers: the word, each number with its space, and the end of the line.
+const LONGEST_LINE: usize = LONGEST_WORD + 2 * (1 + MOST_DIGITS) + 2;
 
 /// Writes a reply of one line; of one with a body, the line and not the body. `used` is the name of the tube that the
 /// connection uses, `body_bytes` the length of the body.
@@ -95,7 +97,9 @@ fn with_numbers<const N: usize>(bytes: &mut Vec<u8>, word: &str, numbers: [u64; 
     for number in numbers.into_iter().rev() {
         first = write_number(&mut line[..first], number) - 1;
     }
-    bytes.extend_from_slice(word.as_bytes());
+    let end = first;
+    first -= word.len();
+    line[first..end].copy_from_slice(word.as_bytes());
     bytes.extend_from_slice(&line[first..]);
 }
 

@@ -220,6 +220,17 @@ impl Stream {
         };
         let consumed = end + CRLF.len();
         let item = match parse(&input[..end]) {
+            // Most bodies are there with their line, and need not be kept.
+            Line::Put(put, bytes) if self.many.is_none() && bytes <= max_size => {
+                let (rest, len) = (&input[consumed..], bytes as usize);
+                if let Some(body) = rest.get(..len)
+                    && rest[len..].starts_with(CRLF)
+                {
+                    let item = Some(Item::Put(put, Body::Own(body.into())));
+                    return Cut { consumed: consumed + len + CRLF.len(), item };
+                }
+                self.begin_body(BodyOwner::Put(put), bytes)
+            }
             // `dead-letter` is the only command that can look like a request of HTTP.
             Line::Refused(_) | Line::Request(Request::DeadLetter(..)) if is_from_browser(&input[..end]) => {
                 return turn_browser_away(input);

@@ -25,10 +25,14 @@ pub(super) fn number(digits: &[u8], least: u64, most: u64) -> Result<u64, Wrong>
     }
 }
 
+/// Number of digits that are a number of 64 bits in any case.
+const SAFE_DIGITS: usize = u64::MAX.ilog10() as usize;
+
 /// Reads the number before the first space, and returns it with the bytes from there on.
+#[inline]
 fn first_number(bytes: &[u8], least: u64, most: u64) -> Result<(u64, &[u8]), Wrong> {
-    let (mut number, mut digits) = (0_u64, 0);
-    for byte in bytes {
+    let (mut number, mut rest) = (0_u64, bytes.iter());
+    while let Some(byte) = rest.as_slice().first() {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             if *byte == b' ' {
@@ -36,10 +40,21 @@ fn first_number(bytes: &[u8], least: u64, most: u64) -> Result<(u64, &[u8]), Wro
             }
             return Err(Wrong);
         }
-        number = number.checked_mul(10).and_then(|tens| tens.checked_add(u64::from(digit))).ok_or(Wrong)?;
-        digits += 1;
+        // Too many digits are found below.
+        number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
+        rest.next();
     }
-    if digits > 0 && (least..=most).contains(&number) { Ok((number, &bytes[digits..])) } else { Err(Wrong) }
+    let digits = bytes.len() - rest.len();
+    if digits > SAFE_DIGITS {
+        number = bytes.get(..digits).and_then(checked).ok_or(Wrong)?;
+    }
+    if digits > 0 && least <= number && number <= most { Ok((number, rest.as_slice())) } else { Err(Wrong) }
+}
+
+/// Returns the number of these digits, if it has 64 bits at most.
+#[cold]
+fn checked(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
 }
 
 impl<'a> Words<'a> {
@@ -85,7 +100,8 @@ impl<'a> Words<'a> {
     /// Reads a number, in one pass.
     pub fn number(&mut self, least: u64, most: u64) -> Result<u64, Wrong> {
         self.skip_spaces();
-        let (number, rest) = first_number(self.0.strip_prefix(b" ").ok_or(Wrong)?, least, most)?;
+        let [b' ', digits @ ..] = self.0 else { return Err(Wrong) };
+        let (number, rest) = first_number(digits, least, most)?;
         self.0 = rest;
         Ok(number)
     }
