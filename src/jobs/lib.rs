@@ -171,7 +171,8 @@ impl JobQueue {
         self.state.note_time(time.now);
         take(&mut self.state, &mut step);
         self.state.commit_at_once(&mut step);
-        events.drain(..).for_each(|event| self.send(&event, context));
+        events.iter().for_each(|event| self.send(event, context));
+        events.clear();
         self.events = events;
     }
 }
@@ -215,19 +216,20 @@ impl Service for JobQueue {
         let mut consumed = 0;
         let max_size = self.state.bounds().max_size;
         self.state.begin_turn();
+        let may_hold = self.may_hold_back();
         for _ in 0..REQUESTS_PER_TURN {
             if !self.write_unsent(conn, context) || context.output.is_full(conn) {
                 break;
             }
-            if self.hold_back(conn, &input.bytes[consumed..], context.time.now) {
+            if may_hold && self.hold_back(conn, &input.bytes[consumed..], context.time.now) {
                 return Served { consumed, then: Then::Wait };
             }
-            let was_held = session_of(&mut self.sessions, conn).held_since.is_some();
+            let was_held = may_hold && session_of(&mut self.sessions, conn).held_since.is_some();
             let may_change = was_held && commands::may_change(&input.bytes[consumed..]);
             let Cut { consumed: cut, item } = self.cut(conn, &input.bytes[consumed..], max_size);
             consumed += cut;
             let then = match item {
-                Some(item) if self.is_given_up(conn, may_change, &item, context.time.now) => {
+                Some(item) if was_held && self.is_given_up(conn, may_change, &item, context.time.now) => {
                     self.send(&Event::new(conn, Reply::InternalError, None), context);
                     None
                 }

@@ -192,6 +192,9 @@ impl JobQueue {
         if context.time.wall != self.driver.wall {
             self.go_by_clock(context);
         }
+        if self.state.keeps_no_changes() {
+            return;
+        }
         self.state.set_batch_bytes(self.store.batch_bytes());
         let before = self.state.uncollected().0;
         let gathers = self.store.gathers(before);

@@ -167,9 +167,9 @@ impl State {
     }
 
     fn list_reserved(&self, listing: &mut Listing, tube: TubeId) {
-        for (_, id) in self.conns.all_held().metered().flat_map(Held::keys).metered() {
-            if self.jobs.find(*id).is_some_and(|key| self.jobs[key].tube == tube) {
-                listing.add(*id);
+        for held in self.conns.all_held().metered().flat_map(Held::iter).metered() {
+            if self.jobs.find(held.id).is_some_and(|key| self.jobs[key].tube == tube) {
+                listing.add(held.id);
             }
         }
     }

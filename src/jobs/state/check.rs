@@ -65,20 +65,20 @@ impl State {
         let is_kept = self.bounds.bury_ttl != Span::FOREVER;
         assert_eq!(self.burials, if is_kept { buried } else { BTreeSet::new() }, "buried jobs by time");
         assert_eq!(self.tubes.urgent(), jobs().filter(is_urgent).count() as u64, "urgent jobs");
-        for (_, job) in jobs() {
+        for (key, job) in jobs() {
             assert!(job.id.0 < self.next_id, "a number would be given out twice");
-            self.check_place(job);
+            self.check_place(key, job);
         }
     }
 
-    fn check_place(&self, job: &Job) {
+    fn check_place(&self, key: JobKey, job: &Job) {
         let tube = &self.tubes[job.tube];
         assert!(tube.hidden.is_none(), "a hidden tube has a job");
         match job.place {
             // The tubes count these.
-            JobPlacement::Pending | JobPlacement::Buried => {}
+            JobPlacement::Pending | JobPlacement::Buried | JobPlacement::Nowhere => {}
             JobPlacement::Ready => {
-                let bucket = job.group().map_or(tube.main, |group| tube.by_group[&group]);
+                let bucket = self.jobs.group_of(key).map_or(tube.main, |group| tube.by_group[&group]);
                 let rank = Rank::new(job.pri, job.id);
                 assert!(self.tubes[bucket].ready.contains(&rank), "a ready job is in no bucket");
             }
@@ -87,7 +87,8 @@ impl State {
             }
             JobPlacement::Reserved => {
                 let (conn, serial) = job.holder();
-                let is_held = self.conns.held(conn, serial).is_some_and(|held| held.contains_key(&(job.at, job.id)));
+                let held = self.conns.held(conn, serial);
+                let is_held = held.is_some_and(|held| held.find_by(|held| held.place((job.at, job.id))).is_some());
                 assert!(is_held, "a reserved job is not with its holder");
             }
         }
@@ -107,15 +108,17 @@ impl State {
             let is_buried = |key: JobKey| self.jobs[key].place == JobPlacement::Buried && self.jobs[key].tube == id;
             assert!(tube.buried.iter(&self.jobs).all(is_buried), "buried jobs of a tube");
             assert_eq!(tube.buried.len() as usize, own(JobPlacement::Buried), "buried jobs of a tube are counted");
+            tube.delayed.check();
             assert_eq!(tube.delayed.len(), own(JobPlacement::Delayed), "delayed jobs of a tube");
             let delayed = tube.delayed.iter().filter_map(|(_, id)| self.jobs.find(*id));
-            let retried = delayed.filter(|key| self.jobs[*key].is_retried()).count();
+            let retried = delayed.filter(|key| self.jobs.is_retried(*key)).count();
             assert_eq!(tube.retrying as usize, retried, "jobs of a tube that are tried again");
             assert_eq!(tube.reserved as usize, own(JobPlacement::Reserved), "reserved jobs of a tube");
             assert_eq!(tube.pending as usize, own(JobPlacement::Pending), "pending jobs of a tube");
             let since: Vec<_> = tube.waiting.iter(&self.jobs).map(|key| self.jobs[key].at).collect();
             assert!(since.is_sorted(), "ready jobs are in the order in which they became so");
-            assert_eq!(tube.ready_since, since.first().map(|at| super::sums::age_of(*at)), "the age of a tube");
+            let age = tube.ready_since.filter(|_| !self.tubes.lingers(id));
+            assert_eq!(age, since.first().map(|at| super::sums::age_of(*at)), "the age of a tube");
             if self.background.has_no_sweeps() {
                 assert_eq!(tube.paused, self.settings.pause_of(&tube.name), "a tube knows of its pause");
             }
@@ -130,10 +133,10 @@ impl State {
     fn check_limits(&self) {
         let limits = &self.limits;
         limits.check();
-        let group_of = |job: &Job| job.group().map(Id::index);
-        let by_group = counted(self.jobs.iter().filter_map(|(_, job)| group_of(job)));
+        let group_of = |key: JobKey| self.jobs.group_of(key).map(Id::index);
+        let by_group = counted(self.jobs.iter().filter_map(|(key, _)| group_of(key)));
         let reserved = self.jobs.iter().filter(|(_, job)| job.place == JobPlacement::Reserved);
-        let reserved = counted(reserved.filter_map(|(_, job)| group_of(job)));
+        let reserved = counted(reserved.filter_map(|(key, _)| group_of(key)));
         for (index, group) in &limits.groups {
             let of = |counts: &BTreeMap<usize, usize>| counts.get(&index).copied().unwrap_or(0);
             assert_eq!(group.jobs as usize, of(&by_group), "jobs of a group");
@@ -268,8 +271,9 @@ impl State {
         self.conns.check();
         let mut waiting = 0;
         for (id, conn) in self.conns.iter() {
-            for (_, job) in conn.held.keys() {
-                assert!(self.held_by(id, *job).is_some(), "a connection has a job that is not its own");
+            conn.held.check();
+            for held in &conn.held {
+                assert!(self.held_by(id, held.id).is_some(), "a connection has a job that is not its own");
             }
             waiting += u64::from(conn.wait.is_some());
         }

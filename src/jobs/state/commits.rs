@@ -245,9 +245,15 @@ impl State {
 
     /// Commits the changes of the step, if there is no store.
     pub fn commit_at_once(&mut self, step: &mut Step<'_, '_>) {
-        if self.commits.is_off {
+        if self.commits.is_off && !self.commits.pending.is_empty() {
             self.committed(self.commits.current, step);
         }
+    }
+
+    /// Returns whether there is no store that asks for changes.
+    #[inline]
+    pub fn keeps_no_changes(&self) -> bool {
+        self.commits.is_off
     }
 
     /// Makes some jobs visible that this batch or an earlier one puts: as many as the budget of the tick allows, and a
@@ -295,12 +301,20 @@ impl State {
         self.commits.pending.pop_front();
         meter::visit();
         let Some(key) = self.jobs.find(id) else { return true };
-        let job = &self.jobs[key];
-        let due = Time::from_micros(u64::try_from(job.created).unwrap_or(0)) + Span::from_secs(u64::from(job.delay));
-        let to = if job.delay > 0 && due > step.now { To::Delayed(due) } else { To::Ready };
+        let to = self.first_place(key, step.now);
         self.move_job(key, to, step.now, step.timers);
         self.serve_waiting(step);
         true
+    }
+
+    /// Returns the place of a job that becomes visible.
+    pub(super) fn first_place(&self, key: JobKey, now: Time) -> To {
+        let job = &self.jobs[key];
+        if job.delay == 0 {
+            return To::Ready;
+        }
+        let due = Time::from_micros(u64::try_from(job.created).unwrap_or(0)) + Span::from_secs(u64::from(job.delay));
+        if due > now { To::Delayed(due) } else { To::Ready }
     }
 
     /// Returns the last batch that was handed over.
@@ -391,13 +405,13 @@ impl State {
         let State { jobs, tubes, limits, .. } = self;
         // The body is lent apart from the rest of its job, so that it can be shared.
         let mut body = std::mem::replace(&mut jobs[key].body, Body::Own(Box::default()));
-        visit(Stored::Put(record_of(&jobs[key], tubes, limits), &mut body));
+        visit(Stored::Put(record_of(jobs, key, tubes, limits), &mut body));
         jobs[key].body = body;
     }
 
     /// Returns a job as a store has it. A reserved job is ready there: reservations are not stored.
     pub(super) fn record(&self, key: JobKey) -> Record<'_> {
-        record_of(&self.jobs[key], &self.tubes, &self.limits)
+        record_of(&self.jobs, key, &self.tubes, &self.limits)
     }
 
     pub(super) fn restore_commits(&mut self, done: Commit) {

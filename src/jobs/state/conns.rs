@@ -13,10 +13,11 @@ use super::watches::Watches;
 use super::{Reply, State, Step, TUBE_BYTES, TubeName};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::ConnId;
+use poolcounter_core::sorted::Sorted;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use poolcounter_service::access::Holds;
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 
 /// A connection that waits for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,8 +29,25 @@ pub(super) struct Wait {
     pub many: Option<u32>,
 }
 
-/// Jobs that a connection holds, by the end of their TTR, with the time of their reservation, which no two share.
-pub(super) type Held = BTreeMap<(Time, JobId), Time>;
+/// A reserved job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct HeldJob {
+    /// End of its TTR.
+    pub deadline: Time,
+    pub id: JobId,
+    /// Time of its reservation, which no two jobs of a connection share.
+    pub since: Time,
+}
+
+/// Jobs that a connection holds, by the end of their TTR.
+pub(super) type Held = Sorted<HeldJob>;
+
+impl HeldJob {
+    /// Returns its order relative to the job with this deadline and number.
+    pub fn place(&self, other: (Time, JobId)) -> Ordering {
+        (self.deadline, self.id).cmp(&other)
+    }
+}
 
 /// A connection.
 pub(super) struct Conn {
@@ -57,17 +75,18 @@ pub(super) struct Conn {
 
 impl Conn {
     /// Notes that it has a job from now on.
-    pub fn hold(&mut self, held: (Time, JobId), now: Time) {
+    pub fn hold(&mut self, (deadline, id): (Time, JobId), now: Time) {
         self.last_reserved = now.max(self.last_reserved + APART);
-        self.is_in_order = self.held.last_key_value().is_none_or(|(last, _)| self.is_in_order && *last < held);
-        self.held.insert(held, self.last_reserved);
+        let held = HeldJob { deadline, id, since: self.last_reserved };
+        self.is_in_order = self.held.last().is_none_or(|last| self.is_in_order && *last < held);
+        self.held.insert(held);
     }
 
     /// Notes that the TTR of one of its jobs ends at another time.
     pub fn change_deadline(&mut self, old: (Time, JobId), new: (Time, JobId)) {
-        let since = self.held.remove(&old).expect("it holds the job");
+        let held = self.held.remove_by(|held| held.place(old)).expect("it holds the job");
         self.is_in_order = self.held.is_empty();
-        self.held.insert(new, since);
+        self.held.insert(HeldJob { deadline: new.0, ..held });
     }
 
     /// Returns whether it has identified itself.
@@ -77,7 +96,7 @@ impl Conn {
 
     /// Returns its job whose TTR ends first, and the time of that reservation.
     pub fn first_held(&self) -> Option<(JobId, Time)> {
-        self.held.first_key_value().map(|((_, job), since)| (*job, *since))
+        self.held.first().map(|held| (held.id, held.since))
     }
 }
 
@@ -222,13 +241,13 @@ impl State {
 
     /// Returns true in the last second of the TTR of a job that the connection holds.
     pub(super) fn is_deadline_soon(&self, id: ConnId, now: Time) -> bool {
-        self.conns[id].held.first_key_value().is_some_and(|((deadline, _), _)| *deadline <= now + SAFETY_MARGIN)
+        self.conns[id].held.first().is_some_and(|held| held.deadline <= now + SAFETY_MARGIN)
     }
 
     /// Keeps the timer of a connection at its next deadline, or earlier.
     pub(super) fn arm_conn(&mut self, id: ConnId, timers: &mut Timers<'_, super::Timer>) {
         let conn = &mut self.conns[id];
-        let deadline = conn.held.first_key_value().map(|((deadline, _), _)| *deadline);
+        let deadline = conn.held.first().map(|held| held.deadline);
         let warning = |deadline: Time| Time::START + deadline.since(Time::START + SAFETY_MARGIN);
         let next = match conn.wait {
             None => deadline,
@@ -248,7 +267,7 @@ impl State {
     pub(super) fn expire_conn(&mut self, id: ConnId, step: &mut Step<'_, '_>) {
         self.conns[id].timer.take().into_iter().for_each(TimerId::fired);
         self.end_wait_if_due(id, step);
-        while let Some((deadline, job)) = self.conns[id].held.first_key_value().map(|(held, _)| *held)
+        while let Some(HeldJob { deadline, id: job, .. }) = self.conns[id].held.first().copied()
             && deadline <= step.now
             && self.may_end_reservations()
             && step.timers.spend(DUE_COST)
@@ -257,7 +276,7 @@ impl State {
             self.time_out(key, step);
             self.serve_waiting(step);
         }
-        let is_behind = self.conns[id].held.first_key_value().is_some_and(|((deadline, _), _)| *deadline <= step.now);
+        let is_behind = self.conns[id].held.first().is_some_and(|held| held.deadline <= step.now);
         if is_behind && self.conns[id].timer.is_none() {
             let timer = step.timers.arm(step.now + super::PAUSE_BETWEEN_SLICES, super::Timer::Conn(id));
             self.conns[id].timer = Some(timer);

@@ -49,14 +49,14 @@ impl State {
 
     fn part_health<'a>(&'a self, sum: &'a Sum, now: Time) -> PartHealth<'a> {
         let [_, reserves, deletes] = sum.tally.events;
-        let oldest = sum.ages.first().map(|(_, tube)| tube);
+        let oldest = self.tubes.by_age(sum).next();
         PartHealth {
             name: &sum.name,
             ready: sum.counts[JobState::Ready as usize],
             buried: sum.counts[JobState::Buried as usize],
             reserved: sum.counts[JobState::Reserved as usize],
             oldest: self.oldest_of_sum(sum, now),
-            tube: oldest.or(sum.tubes.first()).map_or(&sum.name, |tube| &self.tubes[*tube].name),
+            tube: oldest.or(sum.tubes.first().map(|tube| &self.tubes[*tube])).map_or(&sum.name, |tube| &tube.name),
             events: [reserves, deletes, sum.tally.failures].map(Count::get),
         }
     }

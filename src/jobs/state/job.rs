@@ -1,5 +1,5 @@
-//! One job, in few bytes: values that most jobs lack are in one small block beside it, and its body may be shared with
-//! a store.
+//! One job, in few bytes: values that most jobs lack are in one small block, which the table of jobs keeps, and its body
+//! may be shared with a store.
 
 use super::ids::{GroupId, TubeId};
 use poolcounter_core::count::SmallCount;
@@ -32,6 +32,8 @@ pub(super) enum JobPlacement {
     Reserved,
     /// In the tube's list of buried jobs. `at` is the time of the burial, as [`Job::buried_at`] reads it.
     Buried,
+    /// Between its creation and its first place, and before its removal.
+    Nowhere,
 }
 
 /// Destination of a job.
@@ -50,8 +52,6 @@ pub(super) enum To {
 pub(super) struct Job {
     pub id: JobId,
     pub body: Body,
-    /// Encoded [`Extra`].
-    extra: Box<[u8]>,
     /// Time of its put, in microseconds since the start; negative if it is older than the server.
     pub created: i64,
     /// A time whose meaning depends on the placement.
@@ -67,8 +67,8 @@ pub(super) struct Job {
     pub is_stored: bool,
     /// True if the current batch has it.
     pub is_dirty: bool,
-    /// True while it is in its place: false between its creation and its first place, and before its removal.
-    pub is_placed: bool,
+    /// True if the table of jobs has values of it beyond these fields: an [`Extra`].
+    pub has_extra: bool,
 }
 
 /// Properties that few jobs have.
@@ -105,7 +105,7 @@ const UNTIL_DELETED: u8 = 16;
 
 impl Extra<'_> {
     /// Returns the bytes of the extra; none if it has only defaults.
-    fn encode(&self) -> Box<[u8]> {
+    pub fn encode(&self) -> Box<[u8]> {
         let history = self.history != History::default();
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         let flags = flag(!self.key.is_empty(), HAS_KEY)
@@ -139,6 +139,38 @@ impl Extra<'_> {
         }
         bytes.extend_from_slice(self.error);
         bytes.into_boxed_slice()
+    }
+
+    /// Reads the bytes of an extra.
+    pub fn decode(bytes: &[u8]) -> Extra<'_> {
+        if bytes.is_empty() {
+            return Extra::default();
+        }
+        let mut fields = Fields(bytes);
+        let flags = fields.byte() as u8;
+        let has = |flag| flags & flag != 0;
+        let mut extra = Extra::default();
+        if has(HAS_KEY) {
+            let len = fields.byte();
+            extra.key = fields.bytes(len);
+        }
+        if has(HAS_ROOT) {
+            let timestamp = fields.number();
+            let len = fields.byte();
+            extra.root = Some((fields.bytes(len), timestamp));
+        }
+        if has(HAS_GROUP) {
+            extra.group = Some(GroupId::from_index(fields.u32() as usize));
+        }
+        if has(HAS_HISTORY) {
+            // Lossless: they were written from such numbers.
+            let [timeouts, releases, buries, kicks, attempts] =
+                std::array::from_fn(|_| SmallCount::from(fields.number() as u32));
+            extra.history = History { timeouts, releases, buries, kicks, attempts };
+        }
+        extra.until = if has(UNTIL_DELETED) { Until::Deleted } else { Until::Reserved };
+        extra.error = fields.0;
+        extra
     }
 
     fn encoded_bytes(&self, history: bool) -> usize {
@@ -202,11 +234,10 @@ impl<'a> Fields<'a> {
 
 impl Job {
     /// Returns a job that is in no place yet.
-    pub fn new(id: JobId, tube: TubeId, body: Body, extra: &Extra<'_>) -> Job {
+    pub fn new(id: JobId, tube: TubeId, body: Body) -> Job {
         Job {
             id,
             body,
-            extra: extra.encode(),
             created: 0,
             at: Time::START,
             links: (0, 0),
@@ -215,107 +246,22 @@ impl Job {
             delay: 0,
             ttr: 1,
             reserves: SmallCount::default(),
-            place: JobPlacement::Pending,
+            place: JobPlacement::Nowhere,
             is_stored: false,
             is_dirty: false,
-            is_placed: false,
+            has_extra: false,
         }
     }
 
-    /// Returns the state that clients see; None before its put is committed.
+    /// Returns the state that clients see; None before its put is committed, and in no place.
     pub fn state(&self) -> Option<JobState> {
         match self.place {
-            JobPlacement::Pending => None,
+            JobPlacement::Pending | JobPlacement::Nowhere => None,
             JobPlacement::Ready => Some(JobState::Ready),
             JobPlacement::Reserved => Some(JobState::Reserved),
             JobPlacement::Delayed => Some(JobState::Delayed),
             JobPlacement::Buried => Some(JobState::Buried),
         }
-    }
-
-    /// Returns the values beyond its fields.
-    pub fn extra(&self) -> Extra<'_> {
-        if self.extra.is_empty() {
-            return Extra::default();
-        }
-        let mut fields = Fields(&self.extra);
-        let flags = fields.byte() as u8;
-        let has = |flag| flags & flag != 0;
-        let mut extra = Extra::default();
-        if has(HAS_KEY) {
-            let len = fields.byte();
-            extra.key = fields.bytes(len);
-        }
-        if has(HAS_ROOT) {
-            let timestamp = fields.number();
-            let len = fields.byte();
-            extra.root = Some((fields.bytes(len), timestamp));
-        }
-        if has(HAS_GROUP) {
-            extra.group = Some(GroupId::from_index(fields.u32() as usize));
-        }
-        if has(HAS_HISTORY) {
-            // Lossless: they were written from such numbers.
-            let [timeouts, releases, buries, kicks, attempts] =
-                std::array::from_fn(|_| SmallCount::from(fields.number() as u32));
-            extra.history = History { timeouts, releases, buries, kicks, attempts };
-        }
-        extra.until = if has(UNTIL_DELETED) { Until::Deleted } else { Until::Reserved };
-        extra.error = fields.0;
-        extra
-    }
-
-    /// Returns its key; empty without one.
-    pub fn key(&self) -> &[u8] {
-        if self.extra.is_empty() { &[] } else { self.extra().key }
-    }
-
-    /// Returns its root job, and the timestamp of that.
-    pub fn root(&self) -> Option<(&[u8], u64)> {
-        if self.extra.is_empty() { None } else { self.extra().root }
-    }
-
-    /// Returns its group.
-    pub fn group(&self) -> Option<GroupId> {
-        if self.extra.is_empty() { None } else { self.extra().group }
-    }
-
-    /// Returns the numbers of its changes.
-    pub fn history(&self) -> History {
-        if self.extra.is_empty() { History::default() } else { self.extra().history }
-    }
-
-    /// Returns whether it has failed since it was put, kicked or moved: while it is delayed, it waits to be tried
-    /// again.
-    pub fn is_retried(&self) -> bool {
-        self.history().attempts > SmallCount::ZERO
-    }
-
-    /// Counts a change. Attempts change in no delayed job.
-    pub fn note(&mut self, change: impl FnOnce(&mut History)) {
-        let mut extra = self.extra();
-        change(&mut extra.history);
-        self.extra = extra.encode();
-    }
-
-    /// Sets the text of its last failure.
-    pub fn set_error(&mut self, error: &[u8]) {
-        self.extra = Extra { error, ..self.extra() }.encode();
-    }
-
-    /// Returns true while it keeps other jobs with its key out of its tube.
-    pub fn holds_key(&self) -> bool {
-        if self.extra.is_empty() {
-            return false;
-        }
-        let extra = self.extra();
-        let waits = matches!(self.place, JobPlacement::Pending | JobPlacement::Ready | JobPlacement::Delayed);
-        !extra.key.is_empty() && (waits || extra.until == Until::Deleted)
-    }
-
-    /// Returns its bytes as they count for `--jobs-max-memory`.
-    pub fn bytes(&self) -> usize {
-        super::JOB_BYTES + self.body.bytes().len() + self.extra.len()
     }
 
     /// Returns the holder of a reserved job: the id and the serial of the connection.
@@ -352,8 +298,8 @@ mod tests {
     #[test]
     fn a_job_is_as_small_as_promised() {
         assert_eq!(size_of::<Body>(), 16);
-        assert_eq!(size_of::<Job>(), 88);
-        assert_eq!(size_of::<Option<Job>>(), 88);
+        assert_eq!(size_of::<Job>(), 72);
+        assert_eq!(size_of::<Option<Job>>(), 72);
     }
 
     #[test]
@@ -371,11 +317,8 @@ mod tests {
                 history: if has(4) { history } else { History::default() },
                 error: if has(5) { b"it failed" } else { b"" },
             };
-            let mut job = Job::new(JobId(1), TubeId::from_index(0), Body::Own(Box::default()), &extra);
-            assert_eq!(job.extra(), extra);
-            job.set_error(b"");
-            job.note(|history| *history = History::default());
-            assert_eq!(job.extra(), Extra { error: b"", history: History::default(), ..extra });
+            let bytes = extra.encode();
+            assert_eq!((Extra::decode(&bytes), bytes.is_empty()), (extra, bits & !2 == 0));
         }
     }
 

@@ -1,18 +1,24 @@
 //! Table of jobs: pages that are freed with their last job, an index by number, and one by key.
 
-use super::ids::TubeId;
+use super::JOB_BYTES;
+use super::ids::{GroupId, TubeId};
 use super::index::JobIndex;
-use super::job::{Job, JobId, JobKey};
+use super::job::{Extra, History, Job, JobId, JobKey, JobPlacement, Until};
+use poolcounter_core::count::SmallCount;
 use poolcounter_core::id::Id;
 use poolcounter_core::names::{Hash, Hashing};
+use poolcounter_protocol::jobs::values::Body;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 
-/// Number of jobs in a page: 22 KiB, so that few survivors of a flood do not keep much memory.
+/// Number of jobs in a page: 18 KiB, so that few survivors of a flood do not keep much memory.
 const PAGE: usize = 256;
 
 struct JobPage {
-    jobs: Box<[Option<Job>]>,
+    jobs: Box<[Option<Job>; PAGE]>,
+    /// Encoded extras of its jobs, once one of them has some.
+    extras: Option<Box<[Box<[u8]>; PAGE]>>,
     /// One bit for each slot with a job.
     used: [u64; PAGE / 64],
 }
@@ -25,6 +31,8 @@ pub(super) struct Jobs {
     roomy: BTreeSet<u32>,
     len: usize,
     by_id: JobIndex,
+    /// The job that was added or found last: a request needs it several times.
+    recent: Cell<Option<(JobId, JobKey)>>,
     /// Greatest number of any job so far. Greater numbers are unused, which needs no look-up for jobs that a store
     /// gives in order.
     last: u64,
@@ -54,11 +62,18 @@ impl Jobs {
         if id.0 > self.last {
             return None;
         }
-        self.by_id.find(hash_of_id(id), |key| self[key].id == id)
+        if let Some((recent, key)) = self.recent.get()
+            && recent == id
+        {
+            return Some(key);
+        }
+        let key = self.by_id.find(hash_of_id(id), |key| self[key].id == id)?;
+        self.recent.set(Some((id, key)));
+        Some(key)
     }
 
-    /// Adds a job with a unique number.
-    pub fn insert(&mut self, job: Job) -> JobKey {
+    /// Adds a job with a unique number, and its encoded [`Extra`].
+    pub fn insert(&mut self, job: Job, extra: Box<[u8]>) -> JobKey {
         let page = self.roomy.first().copied().unwrap_or_else(|| {
             self.pages.push(None);
             self.roomy.insert(self.pages.len() as u32 - 1);
@@ -69,7 +84,7 @@ impl Jobs {
         entry.used[slot / 64] |= 1 << (slot % 64);
         let id = job.id;
         self.last = self.last.max(id.0);
-        self.bytes += job.bytes();
+        self.bytes += JOB_BYTES + job.body.bytes().len();
         entry.jobs[slot] = Some(job);
         if entry.vacant().is_none() {
             self.roomy.remove(&page);
@@ -78,6 +93,10 @@ impl Jobs {
         let key = JobKey::from_index(page as usize * PAGE + slot);
         let Jobs { by_id, pages, .. } = self;
         by_id.insert(hash_of_id(id), key, |key| hash_of_id(at(pages, key).id));
+        self.recent.set(Some((id, key)));
+        if !extra.is_empty() {
+            self.set_extra(key, extra);
+        }
         key
     }
 
@@ -86,28 +105,93 @@ impl Jobs {
         let (page, slot) = (key.index() / PAGE, key.index() % PAGE);
         let Jobs { by_id, pages, .. } = self;
         by_id.remove(hash_of_id(at(pages, key).id), key, |key| hash_of_id(at(pages, key).id));
+        self.recent.set(None);
+        if self[key].has_extra {
+            self.set_extra(key, Box::default());
+        }
         let entry = self.pages[page].as_mut().expect("a job's page is there");
+        let was_full = entry.vacant().is_none();
         entry.used[slot / 64] &= !(1 << (slot % 64));
         let job = entry.jobs[slot].take().expect("a job is where its key says");
         if entry.used == [0; PAGE / 64] && page > 0 {
             self.pages[page] = None;
         }
-        self.roomy.insert(page as u32);
+        if was_full {
+            self.roomy.insert(page as u32);
+        }
         while self.pages.len() > 1 && self.pages.last().is_some_and(Option::is_none) {
             self.pages.pop();
             self.roomy.remove(&(self.pages.len() as u32));
         }
         self.len -= 1;
-        self.bytes -= job.bytes();
+        self.bytes -= JOB_BYTES + job.body.bytes().len();
         job
     }
 
-    /// Changes the values of a job beyond its fields, and updates its bytes.
-    pub fn change<R>(&mut self, key: JobKey, change: impl FnOnce(&mut Job) -> R) -> R {
-        self.bytes -= self[key].bytes();
-        let result = change(&mut self[key]);
-        self.bytes += self[key].bytes();
-        result
+    /// Sets the body of a job.
+    pub fn set_body(&mut self, key: JobKey, body: Body) {
+        self.bytes += body.bytes().len();
+        self.bytes -= std::mem::replace(&mut self[key].body, body).bytes().len();
+    }
+
+    /// Returns the values of a job beyond its fields.
+    pub fn extra(&self, key: JobKey) -> Extra<'_> {
+        Extra::decode(encoded(&self.pages, key))
+    }
+
+    /// Returns the key of a job; empty without one.
+    pub fn key_of(&self, key: JobKey) -> &[u8] {
+        key_of(&self.pages, key)
+    }
+
+    /// Returns the root job of a job, and the timestamp of that.
+    pub fn root_of(&self, key: JobKey) -> Option<(&[u8], u64)> {
+        if self[key].has_extra { self.extra(key).root } else { None }
+    }
+
+    /// Returns the group of a job.
+    #[inline]
+    pub fn group_of(&self, key: JobKey) -> Option<GroupId> {
+        if self[key].has_extra { self.extra(key).group } else { None }
+    }
+
+    /// Returns whether a job has failed since it was put, kicked or moved: while it is delayed, it waits to be tried
+    /// again.
+    pub fn is_retried(&self, key: JobKey) -> bool {
+        self[key].has_extra && self.extra(key).history.attempts > SmallCount::ZERO
+    }
+
+    /// Returns true while a job keeps other jobs with its key out of its tube.
+    pub fn holds_key(&self, key: JobKey) -> bool {
+        let job = &self[key];
+        if !job.has_extra || job.place == JobPlacement::Nowhere {
+            return false;
+        }
+        let extra = self.extra(key);
+        let waits = matches!(job.place, JobPlacement::Pending | JobPlacement::Ready | JobPlacement::Delayed);
+        !extra.key.is_empty() && (waits || extra.until == Until::Deleted)
+    }
+
+    /// Counts a change of a job. Attempts change in no delayed job.
+    pub fn note(&mut self, key: JobKey, change: impl FnOnce(&mut History)) {
+        let mut extra = self.extra(key);
+        change(&mut extra.history);
+        let bytes = extra.encode();
+        self.set_extra(key, bytes);
+    }
+
+    /// Sets the text of the last failure of a job.
+    pub fn set_error(&mut self, key: JobKey, error: &[u8]) {
+        let bytes = Extra { error, ..self.extra(key) }.encode();
+        self.set_extra(key, bytes);
+    }
+
+    fn set_extra(&mut self, key: JobKey, extra: Box<[u8]>) {
+        self[key].has_extra = !extra.is_empty();
+        let page = self.pages[key.index() / PAGE].as_mut().expect("a job's page is there");
+        let extras = page.extras.get_or_insert_with(|| Box::new(std::array::from_fn(|_| Box::default())));
+        self.bytes += extra.len();
+        self.bytes -= std::mem::replace(&mut extras[key.index() % PAGE], extra).len();
     }
 
     /// Returns the job with the lowest number among those that hold this key in this tube and for which `meant` is
@@ -115,7 +199,7 @@ impl Jobs {
     pub fn holder_of(&self, tube: TubeId, name: &[u8], meant: impl Fn(JobKey) -> bool) -> Option<JobKey> {
         let hash = hash_of_key(&self.hashing, tube, name);
         let mut lowest: Option<JobKey> = None;
-        let is_named = |key: JobKey| self[key].tube == tube && self[key].key() == name && meant(key);
+        let is_named = |key: JobKey| self[key].tube == tube && self.key_of(key) == name && meant(key);
         let is_lower = |key: JobKey, lowest: Option<JobKey>| lowest.is_none_or(|other| self[key].id < self[other].id);
         while let Some(lower) = self.by_key.find(hash, |key| is_named(key) && is_lower(key, lowest)) {
             lowest = Some(lower);
@@ -126,14 +210,14 @@ impl Jobs {
     /// Makes the job hold its deduplication key, which keeps others with it out.
     pub fn hold_key(&mut self, key: JobKey) {
         let Jobs { by_key, pages, hashing, .. } = self;
-        let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, at(pages, key).key());
+        let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, key_of(pages, key));
         by_key.insert(hash_of(key), key, hash_of);
     }
 
     /// Releases the job's deduplication key.
     pub fn free_key(&mut self, key: JobKey) {
         let Jobs { by_key, pages, hashing, .. } = self;
-        let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, at(pages, key).key());
+        let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, key_of(pages, key));
         by_key.remove(hash_of(key), key, hash_of);
     }
 
@@ -144,13 +228,21 @@ impl Jobs {
     /// Panics if they contradict each other.
     pub fn check(&self) {
         assert_eq!(self.len, self.iter().count(), "the table of jobs counts them");
-        assert_eq!(self.bytes, self.iter().map(|(_, job)| job.bytes()).sum::<usize>(), "their bytes are reckoned");
-        assert_eq!(self.by_key.len(), self.iter().filter(|(_, job)| job.holds_key()).count(), "keys that are held");
+        let bytes_of =
+            |(key, job): (JobKey, &Job)| JOB_BYTES + job.body.bytes().len() + encoded(&self.pages, key).len();
+        assert_eq!(self.bytes, self.iter().map(bytes_of).sum::<usize>(), "their bytes are reckoned");
+        let holders = self.iter().filter(|(key, _)| self.holds_key(*key));
+        assert_eq!(self.by_key.len(), holders.count(), "keys that are held");
+        let extras =
+            self.pages.iter().flatten().filter_map(|page| page.extras.as_ref()).flat_map(|extras| extras.iter());
+        let has_extra = self.iter().filter(|(_, job)| job.has_extra).count();
+        assert_eq!(extras.filter(|extra| !extra.is_empty()).count(), has_extra, "extras are those of jobs");
         for (key, job) in self.iter() {
             assert_eq!(self.find(job.id), Some(key), "a job is found by its number");
-            assert!(job.is_placed && job.ttr > 0, "a job is not as it should be");
-            if job.holds_key() {
-                let holder = self.holder_of(job.tube, job.key(), |_| true).expect("a key that is held has a holder");
+            assert!(job.place != JobPlacement::Nowhere && job.ttr > 0, "a job is not as it should be");
+            if self.holds_key(key) {
+                let holder =
+                    self.holder_of(job.tube, self.key_of(key), |_| true).expect("a key that is held has a holder");
                 assert!(self[holder].id <= job.id, "the lowest number holds the key");
             }
         }
@@ -183,7 +275,10 @@ impl Jobs {
 
 impl JobPage {
     fn new() -> JobPage {
-        JobPage { jobs: std::iter::repeat_with(|| None).take(PAGE).collect(), used: [0; PAGE / 64] }
+        // A page is made in its place: it is too large for the stack.
+        let jobs: Box<[Option<Job>]> = std::iter::repeat_with(|| None).take(PAGE).collect();
+        let jobs = jobs.try_into().unwrap_or_else(|_| unreachable!("as many were taken"));
+        JobPage { jobs, extras: None, used: [0; PAGE / 64] }
     }
 
     fn vacant(&self) -> Option<usize> {
@@ -210,6 +305,19 @@ impl IndexMut<JobKey> for Jobs {
 fn at(pages: &[Option<JobPage>], key: JobKey) -> &Job {
     let page = pages[key.index() / PAGE].as_ref().expect("a job's page is there");
     page.jobs[key.index() % PAGE].as_ref().expect("a job is where its key says")
+}
+
+/// Returns the encoded extra of a job.
+fn encoded(pages: &[Option<JobPage>], key: JobKey) -> &[u8] {
+    if !at(pages, key).has_extra {
+        return &[];
+    }
+    let extras = pages[key.index() / PAGE].as_ref().and_then(|page| page.extras.as_ref());
+    extras.map_or(&[], |extras| &extras[key.index() % PAGE])
+}
+
+fn key_of(pages: &[Option<JobPage>], key: JobKey) -> &[u8] {
+    if at(pages, key).has_extra { Extra::decode(encoded(pages, key)).key } else { &[] }
 }
 
 /// Returns the hash of a number. The daemon chooses the numbers, so no client can make them collide.

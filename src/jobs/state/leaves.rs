@@ -49,7 +49,7 @@ impl State {
                         continue;
                     }
                     found += 1;
-                    if let Some((_, timestamp)) = job.root().filter(|(other, _)| *other == signature) {
+                    if let Some((_, timestamp)) = self.jobs.root_of(key).filter(|(other, _)| *other == signature) {
                         let same = leaves.entry(timestamp).or_insert(Leaves { counts: [0; 4], example: job.id });
                         same.counts[state as usize] += 1;
                     }
@@ -60,8 +60,8 @@ impl State {
             add(JobState::Delayed, &mut tube.delayed.iter().filter_map(|(_, job)| self.jobs.find(*job)));
             add(JobState::Buried, &mut tube.buried.iter_back(&self.jobs));
             let conns = self.conns.slice(0, MOST_EXAMINED).0.metered();
-            let held = conns.flat_map(|(_, conn)| conn.held.keys());
-            add(JobState::Reserved, &mut held.filter_map(|(_, job)| self.jobs.find(*job)));
+            let held = conns.flat_map(|(_, conn)| &conn.held);
+            add(JobState::Reserved, &mut held.filter_map(|held| self.jobs.find(held.id)));
         }
         Some(RootWithLeaves { newest, changed, leaves, is_whole })
     }

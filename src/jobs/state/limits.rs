@@ -1,7 +1,7 @@
 //! Limits of tubes and groups: gates, which count reserved jobs and close when the limit is reached.
 
+use super::State;
 use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
-use super::{JobState, State};
 use poolcounter_core::id::Id;
 use poolcounter_core::meter;
 use poolcounter_core::names::Names;
@@ -265,7 +265,6 @@ impl State {
     pub(super) fn count_reserved(&mut self, tube: TubeId, group: Option<GroupId>) {
         let was_blocked = self.tubes[tube].is_blocked();
         self.tubes[tube].reserved += 1;
-        self.tubes.gain(tube, JobState::Reserved);
         self.change_gates(tube, group, |gate| gate.reserved += 1);
         if self.tubes[tube].is_blocked() != was_blocked {
             self.place(tube);
@@ -276,7 +275,6 @@ impl State {
     pub(super) fn count_unreserved(&mut self, tube: TubeId, group: Option<GroupId>) {
         let was_blocked = self.tubes[tube].is_blocked();
         self.tubes[tube].reserved -= 1;
-        self.tubes.lose(tube, JobState::Reserved);
         self.change_gates(tube, group, |gate| gate.reserved -= 1);
         if self.tubes[tube].is_blocked() != was_blocked {
             self.place(tube);

@@ -6,12 +6,12 @@ use super::ids::{BucketId, GroupId, TubeId};
 use super::job::{JobKey, JobPlacement, To, URGENT};
 use super::roots::Root;
 use super::tube::{Bucket, Rank};
-use super::{FEW, JobState, PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
+use super::{FEW, PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter;
+use poolcounter_core::sorted::Sorted;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
-use std::collections::BTreeSet;
 
 /// Time for which the rates of a removed tube are kept: the longest window.
 const HIDDEN_KEPT: Span = Span::from_secs(15 * 60);
@@ -21,7 +21,9 @@ pub(super) const DROPPED_AT_ONCE: usize = 64;
 impl State {
     /// Moves a job to another place, and makes it hold or release its key as that place demands.
     pub(super) fn move_job(&mut self, key: JobKey, to: To, now: Time, timers: &mut Timers<'_, Timer>) {
-        let held_key = self.jobs[key].is_placed && self.jobs[key].holds_key();
+        let job = &self.jobs[key];
+        let (tube, from, has_extra) = (job.tube, job.state(), job.has_extra);
+        let held_key = has_extra && self.jobs.holds_key(key);
         self.leave_place(key, timers);
         let job = &mut self.jobs[key];
         (job.place, job.at) = match to {
@@ -29,53 +31,48 @@ impl State {
             To::Ready => (JobPlacement::Ready, now),
             To::Delayed(until) => (JobPlacement::Delayed, until),
             To::Reserved(_) => (JobPlacement::Reserved, now + Span::from_secs(u64::from(job.ttr))),
-            To::Buried | To::Nowhere => (JobPlacement::Buried, now),
+            To::Buried => (JobPlacement::Buried, now),
+            To::Nowhere => (JobPlacement::Nowhere, now),
         };
-        job.is_placed = true;
-        let holds_key = to != To::Nowhere && self.jobs[key].holds_key();
+        self.tubes.shift(tube, from, job.state());
+        let holds_key = has_extra && self.jobs.holds_key(key);
         match (held_key, holds_key) {
             (true, false) => self.jobs.free_key(key),
             (false, true) => self.jobs.hold_key(key),
             _ => {}
         }
         match to {
-            To::Pending => self.tubes[self.jobs[key].tube].pending += 1,
+            To::Pending => self.tubes[tube].pending += 1,
             To::Ready => self.enter_ready(key),
             To::Delayed(until) => self.enter_delayed(key, until, timers),
             To::Reserved(conn) => self.enter_reserved(key, conn, now),
             To::Buried => {
-                let tube = self.jobs[key].tube;
                 self.tubes[tube].buried.push_back(&mut self.jobs, key);
-                self.tubes.gain(tube, JobState::Buried);
                 self.note_burial(key, timers);
             }
-            To::Nowhere => self.jobs[key].is_placed = false,
+            To::Nowhere => {}
         }
     }
 
     fn leave_place(&mut self, key: JobKey, timers: &mut Timers<'_, Timer>) {
         let job = &self.jobs[key];
-        if !job.is_placed {
-            return;
-        }
         let (id, at, tube) = (job.id, job.at, job.tube);
         match job.place {
+            JobPlacement::Nowhere => {}
             JobPlacement::Pending => self.tubes[tube].pending -= 1,
             JobPlacement::Ready => self.leave_ready(key),
             JobPlacement::Delayed => {
                 self.tubes[tube].delayed.remove(&(at, id));
-                self.tubes.lose(tube, JobState::Delayed);
-                self.tubes.lose_retrying(tube, self.jobs[key].is_retried());
+                self.tubes.lose_retrying(tube, self.jobs.is_retried(key));
                 self.arm_delay(tube, timers);
             }
             JobPlacement::Reserved => {
-                let (holder, group) = (job.holder(), job.group());
-                self.conns.held_of(holder).remove(&(at, id));
+                let (holder, group) = (job.holder(), self.jobs.group_of(key));
+                self.conns.held_of(holder).remove_by(|held| held.place((at, id)));
                 self.count_unreserved(tube, group);
             }
             JobPlacement::Buried => {
                 self.tubes[tube].buried.remove(&mut self.jobs, key);
-                self.tubes.lose(tube, JobState::Buried);
                 self.forget_burial(key, timers);
             }
         }
@@ -83,52 +80,54 @@ impl State {
 
     fn enter_ready(&mut self, key: JobKey) {
         let job = &self.jobs[key];
-        let (tube, rank, group) = (job.tube, Rank::new(job.pri, job.id), job.group());
+        let (tube, rank, group) = (job.tube, Rank::new(job.pri, job.id), self.jobs.group_of(key));
         let is_urgent = job.pri < URGENT;
         let bucket = self.bucket_for(tube, group);
-        self.change_ready(bucket, |ready| ready.insert(rank));
+        let is_other = self.change_ready(bucket, |ready| ready.insert(rank));
         self.tubes[tube].waiting.push_back(&mut self.jobs, key);
-        self.tubes.gain(tube, JobState::Ready);
         if is_urgent {
             self.tubes.gain_urgent(tube);
         }
         self.tubes.note_first_ready(tube, &self.jobs);
-        self.place(tube);
+        if is_other {
+            self.place(tube);
+        }
     }
 
     fn leave_ready(&mut self, key: JobKey) {
         let job = &self.jobs[key];
-        let (tube, rank, group) = (job.tube, Rank::new(job.pri, job.id), job.group());
+        let (tube, rank, group) = (job.tube, Rank::new(job.pri, job.id), self.jobs.group_of(key));
         let is_urgent = job.pri < URGENT;
         let entry = &mut self.tubes[tube];
         let bucket = group.map_or(entry.main, |group| entry.by_group[&group]);
         entry.waiting.remove(&mut self.jobs, key);
-        self.tubes.lose(tube, JobState::Ready);
         if is_urgent {
             self.tubes.lose_urgent(tube);
         }
         self.tubes.note_first_ready(tube, &self.jobs);
-        self.change_ready(bucket, |ready| ready.remove(&rank));
+        let is_other = self.change_ready(bucket, |ready| ready.remove(&rank));
         if group.is_some() && self.tubes[bucket].ready.is_empty() {
             self.tubes.remove_bucket(bucket);
         }
-        self.place(tube);
+        if is_other {
+            self.place(tube);
+        }
     }
 
     fn enter_delayed(&mut self, key: JobKey, until: Time, timers: &mut Timers<'_, Timer>) {
         let (id, tube) = (self.jobs[key].id, self.jobs[key].tube);
         self.tubes[tube].delayed.insert((until, id));
-        self.tubes.gain(tube, JobState::Delayed);
-        self.tubes.gain_retrying(tube, self.jobs[key].is_retried());
+        self.tubes.gain_retrying(tube, self.jobs.is_retried(key));
         self.arm_delay(tube, timers);
     }
 
     fn enter_reserved(&mut self, key: JobKey, conn: ConnId, now: Time) {
         let serial = self.conns[conn].serial;
+        let group = self.jobs.group_of(key);
         let job = &mut self.jobs[key];
         // Lossless: every Id is made from a u32.
         job.links = (conn.index() as u32, serial);
-        let (tube, group, held) = (job.tube, job.group(), (job.at, job.id));
+        let (tube, held) = (job.tube, (job.at, job.id));
         self.conns[conn].hold(held, now);
         self.count_reserved(tube, group);
     }
@@ -166,20 +165,23 @@ impl State {
         if let Some(bucket) = entry.by_group.get(&group) {
             return *bucket;
         }
-        let bucket = Bucket { tube, group: Some(group), ready: BTreeSet::new(), parked: None, held_since: 0 };
+        let bucket = Bucket { tube, group: Some(group), ready: Sorted::default(), parked: None, held_since: 0 };
         let bucket = self.tubes.insert_bucket(bucket);
         self.tubes[tube].by_group.insert(group, bucket);
         bucket
     }
 
     /// Changes the ready jobs of a bucket, and its position in its tube and among the buckets that its group's limit
-    /// holds back.
-    fn change_ready(&mut self, id: BucketId, change: impl FnOnce(&mut BTreeSet<Rank>) -> bool) {
+    /// holds back. Returns whether its first job is another one.
+    fn change_ready(&mut self, id: BucketId, change: impl FnOnce(&mut Sorted<Rank>) -> bool) -> bool {
         let bucket = &mut self.tubes[id];
         let old = bucket.ready.first().copied();
         change(&mut bucket.ready);
         let new = bucket.ready.first().copied();
-        let Some(group) = bucket.group.filter(|_| old != new) else { return };
+        if old == new {
+            return false;
+        }
+        let Some(group) = bucket.group else { return true };
         if new.is_none_or(|new| old.is_some_and(|old| new > old)) {
             bucket.held_since = 0;
         }
@@ -198,6 +200,7 @@ impl State {
             }
             firsts.extend(new.map(|new| (new, id)));
         }
+        true
     }
 
     /// Returns the first job that a tube can give. Buckets that the limit of their group holds back are parked on the
@@ -290,8 +293,9 @@ impl State {
     pub(super) fn delete_job(&mut self, key: JobKey, now: Time, timers: &mut Timers<'_, Timer>) {
         let tube = self.jobs[key].tube;
         self.move_job(key, To::Nowhere, now, timers);
+        let group = self.jobs.group_of(key);
         let job = self.jobs.remove(key);
-        if let Some(group) = job.group() {
+        if let Some(group) = group {
             self.limits.leave_group(group);
         }
         if job.is_stored {
@@ -328,7 +332,7 @@ impl State {
         let limits = self.limits.of_tube(name);
         let lane = self.limits.enter_lane(&limits.held);
         let bucket =
-            Bucket { tube: self.tubes.next_id(), group: None, ready: BTreeSet::new(), parked: None, held_since: 0 };
+            Bucket { tube: self.tubes.next_id(), group: None, ready: Sorted::default(), parked: None, held_since: 0 };
         let main = self.tubes.insert_bucket(bucket);
         let id = self.tubes.insert(name, main, lane);
         let tube = &mut self.tubes[id];

@@ -25,10 +25,17 @@ impl State {
         self.figures.count(if put.options.is_some() { Stat::PutJob } else { Stat::Put });
         self.conns.note_producer(conn);
         self.forget_hidden(step.timers);
-        if !self.has_room(&[(put, body.bytes().len())]) {
+        let has_room = match put.options {
+            None => self.next_id < END_OF_IDS && self.has_memory_for(JOB_BYTES + body.bytes().len()),
+            Some(_) => self.has_room(&[(put, body.bytes().len())]),
+        };
+        if !has_room {
             return step.reply(conn, if self.is_draining { Reply::Draining } else { Reply::OutOfMemory });
         }
-        self.put_with_room(conn, put, body, step);
+        let is_shown = self.put_with_room(conn, put, body, true, step);
+        if is_shown {
+            self.serve_waiting(step);
+        }
     }
 
     /// `put-many`: all in one batch, or none if there is no room for them.
@@ -50,7 +57,7 @@ impl State {
                 ManyEntry::Refused(refusal) => step.reply(conn, Reply::Refused(refusal)),
                 ManyEntry::Put(put, body) => {
                     self.figures.count(if put.options.is_some() { Stat::PutJob } else { Stat::Put });
-                    self.put_with_room(conn, &put, body, step);
+                    self.put_with_room(conn, &put, body, false, step);
                 }
             }
         }
@@ -101,6 +108,11 @@ impl State {
         of_jobs + of_watches + self.settings_bytes() + self.kept_bytes
     }
 
+    /// Returns the bytes of jobs, and of what is kept for connections.
+    pub fn bytes_of_jobs(&self) -> usize {
+        self.jobs.bytes() + self.kept_bytes
+    }
+
     /// Forgets tubes that are hidden where their room is needed, as many as a step has time for.
     pub(super) fn forget_hidden(&mut self, timers: &mut Timers<'_, Timer>) {
         for _ in 0..DROPPED_AT_ONCE {
@@ -112,28 +124,38 @@ impl State {
         }
     }
 
-    fn put_with_room(&mut self, conn: ConnId, put: &Put, body: Body, step: &mut Step<'_, '_>) {
+    /// Puts a job for which there is room, `at_once` without waiting for the end of the step if there is no store.
+    /// Returns true if it is visible already; then waiting connections must be served.
+    fn put_with_room(&mut self, conn: ConnId, put: &Put, body: Body, at_once: bool, step: &mut Step<'_, '_>) -> bool {
         if self.is_draining {
-            return step.reply(conn, Reply::Draining);
+            step.reply(conn, Reply::Draining);
+            return false;
         }
         let name = put.options.as_ref().map(|options| &*options.tube).filter(|name| !name.is_empty());
         let tube = match name {
             Some(name) => self.tube_for(name, step.timers),
             None => Some(self.conns[conn].used),
         };
-        let Some(tube) = tube else { return step.reply(conn, Reply::OutOfMemory) };
-        let (reply, after) = match self.try_put(tube, put, body, step) {
-            Ok(id) => (Reply::Inserted(id), self.this_commit()),
-            Err((reply, after)) => (reply, after),
+        let Some(tube) = tube else {
+            step.reply(conn, Reply::OutOfMemory);
+            return false;
         };
-        if matches!(reply, Reply::Inserted(_)) {
-            self.conns[conn].rates.count(Rated::Put, step.now);
+        match self.try_put(tube, put, body, at_once, step) {
+            Ok((id, is_shown)) => {
+                let after = self.this_commit();
+                self.conns[conn].rates.count(Rated::Put, step.now);
+                step.reply_after_of(conn, Reply::Inserted(id), after, id);
+                is_shown
+            }
+            Err((reply, after)) => {
+                match reply {
+                    Reply::Duplicate(id) => step.reply_after_of(conn, reply, after, id),
+                    _ => step.reply_after(conn, reply, after),
+                }
+                self.hide_if_unused(tube, step.now, step.timers);
+                false
+            }
         }
-        match reply {
-            Reply::Inserted(id) | Reply::Duplicate(id) => step.reply_after_of(conn, reply, after, id),
-            _ => step.reply_after(conn, reply, after),
-        }
-        self.hide_if_unused(tube, step.now, step.timers);
     }
 
     /// Removes a pending job that the store does not take, as if it had not been put. The timestamp of its root job
@@ -144,13 +166,15 @@ impl State {
         self.delete_job(key, step.now, step.timers);
     }
 
+    /// Returns the number of the new job, and whether it is visible already.
     fn try_put(
         &mut self,
         tube: TubeId,
         put: &Put,
         body: Body,
+        at_once: bool,
         step: &mut Step<'_, '_>,
-    ) -> Result<JobId, (Reply, Option<Commit>)> {
+    ) -> Result<(JobId, bool), (Reply, Option<Commit>)> {
         let mut extra = Extra::default();
         if let Some(options) = &put.options {
             (extra.key, extra.until) = (&options.key, options.until);
@@ -164,19 +188,24 @@ impl State {
         }
         let id = JobId(self.next_id);
         self.next_id += 1;
-        let mut job = Job::new(id, tube, body, &extra);
+        let mut job = Job::new(id, tube, body);
         (job.pri, job.delay, job.ttr) = (put.pri, put.delay, put.ttr.max(1));
         job.created = micros(step.now);
-        let key = self.jobs.insert(job);
-        self.move_job(key, To::Pending, step.now, step.timers);
-        self.note_job(key);
-        self.wait_for_commit(key);
+        let key = self.jobs.insert(job, if put.options.is_some() { extra.encode() } else { Box::default() });
+        // A job with a key is shown when those that it supersedes are gone.
+        let is_shown = at_once && extra.key.is_empty() && self.keeps_no_changes();
+        let to = if is_shown { self.first_place(key, step.now) } else { To::Pending };
+        self.move_job(key, to, step.now, step.timers);
+        if !is_shown {
+            self.note_job(key);
+            self.wait_for_commit(key);
+        }
         // The new job is added first, so that its tube is never without jobs.
         self.drop_superseded_holders(tube, extra.key, extra.root, step);
         self.tubes[tube].total_jobs.bump();
         self.tubes.note(tube, Noted::Put, step.now);
         self.figures.count(Stat::TotalJobs);
-        Ok(id)
+        Ok((id, is_shown))
     }
 
     fn check_root(
@@ -228,7 +257,7 @@ impl State {
         let is_older = |(signature, timestamp): (&[u8], u64)| {
             root.is_some_and(|(other, newer)| other == signature && newer > timestamp)
         };
-        job.root().is_some_and(is_older) || self.is_superseded(holder)
+        self.jobs.root_of(holder).is_some_and(is_older) || self.is_superseded(holder)
     }
 
     /// Drops superseded leaves that hold the key of a new job now, rather than at their reservation.

@@ -179,7 +179,7 @@ impl State {
         let key = self.jobs.find(id)?;
         let job = &self.jobs[key];
         let state = job.state()?;
-        let extra = job.extra();
+        let extra = self.jobs.extra(key);
         Some(JobStats {
             id,
             tube: &self.tubes[job.tube].name,
@@ -197,7 +197,7 @@ impl State {
             key: extra.key,
             group: extra.group.map_or(&[], |group| &self.limits.groups[group.index()].name),
             error: extra.error,
-            root: job.root().map(|(signature, _)| signature),
+            root: extra.root.map(|(signature, _)| signature),
             is_superseded: state != JobState::Buried && self.is_superseded(key),
         })
     }
@@ -267,7 +267,7 @@ impl State {
 
     /// Returns the age of the oldest ready job of a sum, accurate to a second.
     pub(super) fn oldest_of_sum(&self, sum: &Sum, now: Time) -> Span {
-        sum.ages.first().map_or(Span::ZERO, |(_, tube)| self.oldest_of(&self.tubes[*tube], now))
+        self.tubes.by_age(sum).next().map_or(Span::ZERO, |tube| self.oldest_of(tube, now))
     }
 
     /// Returns the age of the oldest ready job of the first `MOST_SURVEYED` sums.

@@ -48,7 +48,7 @@ impl State {
             Saved::Meta { .. } | Saved::Setting(_) => Ok(()),
             Saved::Job(record, body, ..) if reading.bodiless.remove(&record.id) => {
                 if let Some(key) = self.jobs.find(record.id) {
-                    self.jobs.change(key, |job| job.body = Body::Own(body.into()));
+                    self.jobs.set_body(key, Body::Own(body.into()));
                 }
                 Ok(())
             }

@@ -1,6 +1,7 @@
 //! Form of jobs and settings in a store or a handover.
 
-use super::job::{History, Job, JobId, JobPlacement, Until};
+use super::job::{History, JobId, JobKey, JobPlacement, Until};
+use super::jobs::Jobs;
 use super::limits::Limits;
 use super::tubes::Tubes;
 use poolcounter_core::count::SmallCount;
@@ -118,8 +119,8 @@ pub enum Stored<'a> {
 }
 
 /// Returns a job as a store has it. A reserved job is ready there: reservations are not stored.
-pub(super) fn record_of<'a>(job: &'a Job, tubes: &'a Tubes, limits: &'a Limits) -> Record<'a> {
-    let extra = job.extra();
+pub(super) fn record_of<'a>(jobs: &'a Jobs, key: JobKey, tubes: &'a Tubes, limits: &'a Limits) -> Record<'a> {
+    let (job, extra) = (&jobs[key], jobs.extra(key));
     let pending_until = || {
         let due = u64::try_from(job.created).unwrap_or(0).saturating_add(u64::from(job.delay) * 1_000_000);
         (job.delay > 0).then_some(Time::from_micros(due))

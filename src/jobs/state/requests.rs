@@ -57,14 +57,15 @@ impl State {
         let job = &self.jobs[key];
         let holder = (job.place == JobPlacement::Reserved).then(|| job.holder());
         let (conn, serial) = holder?;
-        self.conns.held(conn, serial)?.get(&(job.at, job.id)).map(|since| now.since(*since))
+        let held = self.conns.held(conn, serial)?.find_by(|held| held.place((job.at, job.id)))?;
+        Some(now.since(held.since))
     }
 
     /// `release`: ends the reservation; the job is ready or delayed again.
     pub fn release(&mut self, conn: ConnId, id: JobId, pri: u32, delay: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Release);
         let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
-        self.jobs.change(key, |job| job.note(|history| history.releases.bump()));
+        self.jobs.note(key, |history| history.releases.bump());
         let to = if delay == 0 { To::Ready } else { To::Delayed(step.now + Span::from_secs(u64::from(delay))) };
         self.set_pri(key, pri);
         self.jobs[key].delay = delay;
@@ -79,7 +80,7 @@ impl State {
     pub fn bury(&mut self, conn: ConnId, id: JobId, pri: u32, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Bury);
         let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
-        self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
+        self.jobs.note(key, |history| history.buries.bump());
         self.set_pri(key, pri);
         self.move_job(key, To::Buried, step.now, step.timers);
         self.note_job(key);
@@ -93,10 +94,8 @@ impl State {
         let Failure { id, pri, delay, buries } = failure;
         self.figures.count(Stat::Fail);
         let Some(key) = self.held_by(conn, id) else { return step.reply(conn, Reply::NotFound) };
-        self.jobs.change(key, |job| {
-            job.note(|history| history.releases.bump());
-            job.set_error(text);
-        });
+        self.jobs.note(key, |history| history.releases.bump());
+        self.jobs.set_error(key, text);
         if !text.is_empty() {
             self.tubes.note_error(self.jobs[key].tube, text, step.now);
         }
@@ -165,11 +164,9 @@ impl State {
     /// Makes a buried or delayed job ready, and resets its attempts.
     pub(super) fn kick_one(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.move_job(key, To::Ready, step.now, step.timers);
-        self.jobs.change(key, |job| {
-            job.note(|history| {
-                history.kicks.bump();
-                history.attempts = SmallCount::ZERO;
-            });
+        self.jobs.note(key, |history| {
+            history.kicks.bump();
+            history.attempts = SmallCount::ZERO;
         });
         self.note_job(key);
         self.serve_waiting(step);
@@ -203,7 +200,7 @@ impl State {
     /// Ends a reservation whose TTR has run out.
     pub(super) fn time_out(&mut self, key: JobKey, step: &mut Step<'_, '_>) {
         self.figures.count(Stat::Timeouts);
-        self.jobs.change(key, |job| job.note(|history| history.timeouts.bump()));
+        self.jobs.note(key, |history| history.timeouts.bump());
         self.end_attempt(key, self.default_backoff(key), Span::ZERO, step);
     }
 
@@ -224,17 +221,15 @@ impl State {
     /// Counts an attempt, and buries the job: its runner reports that another attempt is useless.
     fn end_last_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> Outcome {
         self.count_attempt(key, step);
-        self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
+        self.jobs.note(key, |history| history.buries.bump());
         self.move_job(key, To::Buried, step.now, step.timers);
         Outcome::Buried
     }
 
     /// Counts an attempt, and returns the number of attempts.
     fn count_attempt(&mut self, key: JobKey, step: &mut Step<'_, '_>) -> u32 {
-        let attempts = self.jobs.change(key, |job| {
-            job.note(|history| history.attempts.bump());
-            job.history().attempts.get()
-        });
+        self.jobs.note(key, |history| history.attempts.bump());
+        let attempts = self.jobs.extra(key).history.attempts.get();
         self.note_job(key);
         self.tubes.note(self.jobs[key].tube, Noted::Failure, step.now);
         if let Some(conn) = self.holder_of(key) {
@@ -274,13 +269,13 @@ impl State {
         let old = self.jobs[key].tube;
         let dead = self.settings.dead_letter_of(&self.tubes[old].name);
         let Some(dead) = dead.and_then(|name| self.tube_for(&name, step.timers)) else {
-            self.jobs.change(key, |job| job.note(|history| history.buries.bump()));
+            self.jobs.note(key, |history| history.buries.bump());
             return self.move_job(key, To::Buried, step.now, step.timers);
         };
         self.figures.count(Stat::DeadLetters);
         self.move_job(key, To::Nowhere, step.now, step.timers);
         self.jobs[key].tube = dead;
-        self.jobs.change(key, |job| job.note(|history| history.attempts = SmallCount::ZERO));
+        self.jobs.note(key, |history| history.attempts = SmallCount::ZERO);
         self.tubes[dead].total_jobs.bump();
         self.move_job(key, To::Ready, step.now, step.timers);
         self.hide_if_unused(old, step.now, step.timers);

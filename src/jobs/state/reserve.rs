@@ -132,7 +132,7 @@ impl State {
         let Some(key) = self.visible(id).filter(|key| self.jobs[*key].place != JobPlacement::Reserved) else {
             return step.reply(conn, Reply::NotFound);
         };
-        let (tube, group, place) = (self.jobs[key].tube, self.jobs[key].group(), self.jobs[key].place);
+        let (tube, group, place) = (self.jobs[key].tube, self.jobs.group_of(key), self.jobs[key].place);
         if place != JobPlacement::Buried && self.is_superseded(key) {
             self.drop_superseded(key, step);
             return step.reply(conn, Reply::NotFound);
@@ -166,7 +166,7 @@ impl State {
             let first = self.tubes[choice.tube].first.expect("a tube that is chosen has a job to give");
             let key = self.jobs.find(first.id()).expect("a tube knows only jobs that there are");
             let is_superseded = self.is_superseded(key);
-            let is_held_back = self.jobs[key].group().is_some_and(|group| self.limits.is_at_limit(group));
+            let is_held_back = self.jobs.group_of(key).is_some_and(|group| self.limits.is_at_limit(group));
             if !is_superseded && !is_held_back {
                 return NextJob::Job(turn, choice, key);
             }
@@ -245,16 +245,17 @@ impl State {
     /// Notes that this tube was served last in the turn of a pattern. Without memory for that, the turns of the set
     /// begin anew.
     fn note_served(&mut self, id: SetId, turn: u16, choice: Choice, stamp: u64) {
+        let feed = self.sets[id].feeds[usize::from(turn)].0;
+        if self.feeds[feed].is_plain {
+            return;
+        }
         let has_room = self.used_memory() < self.bounds.max_memory;
         let State { sets, feeds, tubes, limits, .. } = self;
         let view = View { tubes, limits, feeds };
         sets.change(id, |set| {
-            let feed = &feeds[set.feeds[usize::from(turn)].0];
-            if !feed.is_plain {
-                set.note_served(turn, choice, stamp, feed, &view);
-                if !has_room {
-                    set.forget();
-                }
+            set.note_served(turn, choice, stamp, &feeds[feed], &view);
+            if !has_room {
+                set.forget();
             }
         });
     }
@@ -271,7 +272,7 @@ impl State {
 
     /// Returns true if the job is the leaf of a root job for which there is a newer timestamp.
     pub(super) fn is_superseded(&self, key: JobKey) -> bool {
-        let Some((signature, timestamp)) = self.jobs[key].root() else { return false };
+        let Some((signature, timestamp)) = self.jobs.root_of(key) else { return false };
         let tube = &self.tubes[self.jobs[key].tube];
         self.roots.newest(&tube.name, signature).is_some_and(|(newest, _)| newest > timestamp)
     }

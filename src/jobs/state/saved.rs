@@ -2,7 +2,7 @@
 //! gives the same records, without connections.
 
 use super::commits::Commit;
-use super::conns::{Conn, Wait};
+use super::conns::{Conn, HeldJob, Wait};
 use super::ids::TubeId;
 use super::job::{Extra, Job, JobKey, JobPlacement, To};
 use super::record::{Record, Setting};
@@ -135,10 +135,10 @@ impl State {
             false => self.tubes.iter().for_each(|(_, tube)| self.save_jobs(tube, visit)),
         }
         for (id, conn) in conns() {
-            for ((deadline, job), since) in &conn.held {
-                let key = self.jobs.find(*job).expect("a connection holds only jobs that there are");
+            for HeldJob { deadline, id: job, since } in conn.held.iter().copied() {
+                let key = self.jobs.find(job).expect("a connection holds only jobs that there are");
                 let body = if leaves_jobs { b"" } else { self.jobs[key].body.bytes() };
-                visit(Saved::Job(self.record(key), body, Some(*since), Some((id, *deadline))));
+                visit(Saved::Job(self.record(key), body, Some(since), Some((id, deadline))));
             }
         }
         let mut waits: Vec<(Wait, ConnId)> = conns().filter_map(|(id, conn)| Some((conn.wait?, id))).collect();
@@ -336,10 +336,10 @@ impl State {
             history: record.history,
             error: record.error,
         };
-        let mut job = Job::new(record.id, tube, body, &extra);
+        let mut job = Job::new(record.id, tube, body);
         (job.pri, job.delay, job.ttr) = (record.pri, record.delay, record.ttr.max(1));
         (job.created, job.reserves, job.is_stored) = (record.created, record.reserves, true);
-        let key = self.jobs.insert(job);
+        let key = self.jobs.insert(job, extra.encode());
         if held.is_some() {
             self.await_body(record.id);
         }
@@ -374,8 +374,8 @@ impl State {
     fn set_deadline(&mut self, conn: ConnId, key: JobKey, (since, deadline): (Time, Time), step: &mut Step<'_, '_>) {
         let (id, old) = (self.jobs[key].id, std::mem::replace(&mut self.jobs[key].at, deadline));
         let conn_of = &mut self.conns[conn];
-        conn_of.held.remove(&(old, id));
-        conn_of.held.insert((deadline, id), since);
+        conn_of.held.remove_by(|held| held.place((old, id)));
+        conn_of.held.insert(HeldJob { deadline, id, since });
         conn_of.is_in_order = false;
         self.arm_conn(conn, step.timers);
     }

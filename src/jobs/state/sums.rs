@@ -13,6 +13,7 @@ use poolcounter_core::count::Count;
 use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{Id, id};
 use poolcounter_core::meter::Metered as _;
+use poolcounter_core::sorted::Sorted;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::jobs::name::{first_part, last_part};
 use serde::{Deserialize, Serialize};
@@ -57,8 +58,9 @@ pub(super) struct Sum {
     pub by: SumBy,
     pub name: Box<[u8]>,
     pub tubes: BTreeSet<TubeId>,
-    /// Tubes with ready jobs, by the time since which the first of these is ready, in units of about a second.
-    pub ages: BTreeSet<(u64, TubeId)>,
+    /// Tubes with ready jobs, by the time since which the first of these is ready, in units of about a second; perhaps
+    /// one without.
+    pub ages: Sorted<(u64, TubeId)>,
     /// Jobs by [`JobState`].
     pub counts: [u64; 4],
     /// Delayed jobs that wait to be tried again.
@@ -166,14 +168,18 @@ impl Sums {
         &self.others[by as usize]
     }
 
-    /// Counts a job of a tube with these sums into a state.
-    pub fn gain(&mut self, sums: [SumId; 2], state: JobState) {
-        sums.into_iter().for_each(|id| self.all[id.index()].counts[state as usize] += 1);
-    }
-
-    /// Counts a job of a tube with these sums out of a state.
-    pub fn lose(&mut self, sums: [SumId; 2], state: JobState) {
-        sums.into_iter().for_each(|id| self.all[id.index()].counts[state as usize] -= 1);
+    /// Counts a job of a tube with these sums out of a state and into another.
+    #[inline]
+    pub fn shift(&mut self, sums: [SumId; 2], from: Option<JobState>, to: Option<JobState>) {
+        for id in sums {
+            let counts = &mut self.all[id.index()].counts;
+            if let Some(from) = from {
+                counts[from as usize] -= 1;
+            }
+            if let Some(to) = to {
+                counts[to as usize] += 1;
+            }
+        }
     }
 
     /// Changes the sums of a tube.
@@ -216,7 +222,9 @@ impl Sums {
             if let Some(old) = old {
                 ages.remove(&(old, id));
             }
-            ages.extend(new.map(|new| (new, id)));
+            if let Some(new) = new {
+                ages.insert((new, id));
+            }
         }
     }
 
@@ -355,7 +363,7 @@ impl Sum {
             by,
             name: name.into(),
             tubes: BTreeSet::new(),
-            ages: BTreeSet::new(),
+            ages: Sorted::default(),
             counts: [0; 4],
             retrying: 0,
             tally: Tally::default(),

@@ -9,6 +9,7 @@ use poolcounter_core::count::Count;
 use poolcounter_core::id::Id;
 use poolcounter_core::meter;
 use poolcounter_core::names::Hash;
+use poolcounter_core::sorted::Sorted;
 use poolcounter_core::time::Time;
 use poolcounter_core::wheel::TimerId;
 use poolcounter_protocol::jobs::name::TubeName;
@@ -36,7 +37,7 @@ impl Rank {
 pub(super) struct Bucket {
     pub tube: TubeId,
     pub group: Option<GroupId>,
-    pub ready: BTreeSet<Rank>,
+    pub ready: Sorted<Rank>,
     /// Its key among the buckets that its group's gate holds back, if it was found so.
     pub parked: Option<(u32, u64)>,
     /// Stamp since which its first job was found held back, perhaps several times; 0 if it was not.
@@ -53,6 +54,8 @@ pub(super) struct Chain {
 const END: u32 = u32::MAX;
 /// Number of priorities at which a tube keeps its stamp while it has better jobs.
 const MOST_STAMPS: usize = 8;
+/// Number of stamps for which a tube without a job to give keeps room.
+const KEPT_STAMPS: usize = 4;
 
 /// Pause of a tube, by the setting that applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +91,7 @@ pub(super) struct Tube {
     /// Position in the order of ages of its sums.
     pub ready_since: Option<u64>,
     pub buried: Chain,
-    pub delayed: BTreeSet<(Time, JobId)>,
+    pub delayed: Sorted<(Time, JobId)>,
     pub delay_timer: Option<TimerId>,
     pub pending: u32,
     pub urgent: u32,
@@ -145,7 +148,7 @@ impl Tube {
             waiting: Chain::default(),
             ready_since: None,
             buried: Chain::default(),
-            delayed: BTreeSet::new(),
+            delayed: Sorted::default(),
             delay_timer: None,
             pending: 0,
             urgent: 0,
@@ -201,7 +204,10 @@ impl Tube {
 
     /// Sets its priority, or none. It keeps its stamp at a priority to which it returns from a better one.
     pub fn stand_at(&mut self, pri: Option<u32>, next_stamp: impl FnOnce() -> u64) {
-        let Some(pri) = pri else { return self.stamps = Vec::new() };
+        let Some(pri) = pri else {
+            self.stamps.clear();
+            return self.stamps.shrink_to(KEPT_STAMPS);
+        };
         while self.stamps.last().is_some_and(|(other, _)| *other < pri) {
             meter::visit();
             self.stamps.pop();

@@ -2,7 +2,7 @@
 
 use super::ids::{BucketId, LaneId, TubeId};
 use super::jobs::Jobs;
-use super::sums::{Sums, age_of};
+use super::sums::{Sum, Sums, age_of};
 use super::tally::{LastError, Noted, Tally};
 use super::tube::{Bucket, Rank, Tube};
 use super::{JobState, SUM_BYTES, TUBE_BYTES};
@@ -31,6 +31,9 @@ pub(super) struct Tubes {
     tally_bytes: [usize; 2],
     /// Delayed jobs that wait to be tried again.
     retrying: u64,
+    /// Tube whose last ready job has left, if it keeps its position in the orders of ages: a queue that is mostly empty
+    /// needs it for the next job. At most one tube does.
+    lingering: Option<TubeId>,
 }
 
 impl Tubes {
@@ -122,6 +125,10 @@ impl Tubes {
 
     /// Removes a hidden tube with its main bucket, and returns the tube.
     pub fn remove(&mut self, id: TubeId) -> Tube {
+        if self.lingering == Some(id) {
+            self.lingering = None;
+            self.move_age(id, None);
+        }
         let tube = self.all.remove(id.index());
         debug_assert!(tube.is_unused() && tube.first.is_none(), "only a hidden tube is dropped");
         self.hidden.remove(&(tube.hidden.expect("only a hidden tube is dropped"), id));
@@ -205,16 +212,16 @@ impl Tubes {
         self.sums.change(tube.sums, |sum| sum.retrying -= u64::from(is_retried));
     }
 
-    /// Counts a job of a tube into a state.
-    pub fn gain(&mut self, id: TubeId, state: JobState) {
-        self.counts[state as usize] += 1;
-        self.sums.gain(self.all[id.index()].sums, state);
-    }
-
-    /// Counts a job of a tube out of a state.
-    pub fn lose(&mut self, id: TubeId, state: JobState) {
-        self.counts[state as usize] -= 1;
-        self.sums.lose(self.all[id.index()].sums, state);
+    /// Counts a job of a tube out of a state and into another.
+    #[inline]
+    pub fn shift(&mut self, id: TubeId, from: Option<JobState>, to: Option<JobState>) {
+        if let Some(from) = from {
+            self.counts[from as usize] -= 1;
+        }
+        if let Some(to) = to {
+            self.counts[to as usize] += 1;
+        }
+        self.sums.shift(self.all[id.index()].sums, from, to);
     }
 
     /// Counts an urgent job of a tube that becomes ready.
@@ -261,12 +268,34 @@ impl Tubes {
 
     /// Moves a tube to its position in the orders of ages, as its first ready job may have changed.
     pub fn note_first_ready(&mut self, id: TubeId, jobs: &Jobs) {
+        let first = self.all[id.index()].waiting.front();
+        let Some(first) = first else {
+            if let Some(other) = self.lingering.replace(id).filter(|other| *other != id) {
+                self.move_age(other, None);
+            }
+            return;
+        };
+        self.lingering = self.lingering.filter(|other| *other != id);
+        self.move_age(id, Some(age_of(jobs[first].at)));
+    }
+
+    fn move_age(&mut self, id: TubeId, since: Option<u64>) {
         let tube = &mut self.all[id.index()];
-        let since = tube.waiting.front().map(|key| age_of(jobs[key].at));
         let old = std::mem::replace(&mut tube.ready_since, since);
         if old != since {
             self.sums.move_age(id, tube.sums, old, since);
         }
+    }
+
+    /// Returns whether a tube without ready jobs keeps its position in the orders of ages.
+    pub fn lingers(&self, id: TubeId) -> bool {
+        self.lingering == Some(id)
+    }
+
+    /// Returns the tubes of a sum with ready jobs, the one with the oldest first.
+    pub fn by_age<'a>(&'a self, sum: &'a Sum) -> impl Iterator<Item = &'a Tube> {
+        let others = sum.ages.iter().filter(|(_, tube)| self.lingering != Some(*tube));
+        others.map(|(_, tube)| &self[*tube])
     }
 
     /// Compares the tables with each other.
@@ -292,6 +321,8 @@ impl Tubes {
         assert_eq!((self.urgent, self.name_bytes), (urgent, name_bytes), "urgent jobs, and the names of tubes");
         assert_eq!(self.tally_bytes, tally_bytes, "bytes of the tallies of tubes");
         assert_eq!(self.retrying, retrying, "jobs that are tried again");
+        let has_left = |id: TubeId| self.all[id.index()].waiting.front().is_none();
+        assert!(self.lingering.is_none_or(has_left), "a tube with ready jobs does not linger");
         self.check_sums();
         self.sums.check();
     }
@@ -309,6 +340,7 @@ impl Tubes {
             "the first jobs that are not held back"
         );
         assert!(tube.buckets().all(|bucket| self[bucket].tube == id), "a bucket knows its tube");
+        tube.buckets().for_each(|bucket| self[bucket].ready.check());
         let open = tube.open.first().map(|(rank, _)| rank);
         let first = self[tube.main].ready.first().into_iter().chain(open).min().copied();
         assert_eq!(tube.first, first.filter(|_| !tube.is_blocked()), "the job that a tube has to give");

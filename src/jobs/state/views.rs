@@ -140,7 +140,7 @@ impl State {
     /// Returns the tubes of a sum with ready jobs, the oldest first: their sums, the number of jobs, and the age of the
     /// oldest.
     pub fn late_tubes(&self, id: SumId, now: Time) -> impl Iterator<Item = ([SumId; 2], (u64, Span))> {
-        let tubes = self.tubes.sums[id].ages.iter().map(|(_, tube)| &self.tubes[*tube]);
+        let tubes = self.tubes.by_age(&self.tubes.sums[id]);
         tubes.map(move |tube| (tube.sums, (u64::from(tube.waiting.len()), self.oldest_of(tube, now))))
     }
 

@@ -90,6 +90,12 @@ impl JobQueue {
         self.store.is_failing() || takes > self.driver.timeout + LOOK
     }
 
+    /// Returns whether [`JobQueue::hold_back`] may hold a connection back: always with a store.
+    pub(crate) fn may_hold_back(&self) -> bool {
+        let is_ready = self.state.keeps_no_changes() && self.store.ownership() == Ownership::Owns;
+        !is_ready || self.driver.is_settling
+    }
+
     /// Holds a connection back: during an upgrade, if its request needs jobs which are not read yet, if it would change
     /// something while too much waits for its commit, or if it may see a job of its own that is not committed. Returns
     /// whether it does.

@@ -4,14 +4,14 @@ use super::super::ids::{SetId, TubeId};
 use super::super::job::JobId;
 use super::super::tally::Rates;
 use super::super::watches::Watches;
-use super::{Conn, Held};
+use super::{Conn, Held, HeldJob};
 use poolcounter_core::count::{Count, first_before};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::Time;
 use poolcounter_core::wheel::TimerId;
+use std::cmp::Ordering::{Greater, Less};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Unbounded};
 use std::ops::{Index, IndexMut};
 
 /// Number of jobs of a lost connection that are sorted at the cost of one return: fewer than that would allow, because
@@ -39,7 +39,7 @@ struct Orphans {
     is_in_order: bool,
     /// Jobs already sorted by reservation, and the last entry of `held` that has been sorted in.
     order: BTreeSet<(Time, JobId)>,
-    ordered: Option<(Time, JobId)>,
+    ordered: Option<HeldJob>,
     /// True if the connection had identified itself.
     is_identified: bool,
 }
@@ -48,12 +48,13 @@ impl Orphans {
     /// Returns the job that was reserved first, once all are in order; before that, puts a few more in order.
     fn next(&mut self) -> Option<JobId> {
         if self.is_in_order {
-            return self.held.first_key_value().map(|((_, job), _)| *job);
+            return self.held.first().map(|held| held.id);
         }
-        let behind = self.ordered.map_or(Unbounded, Excluded);
+        let last = self.ordered;
+        let is_behind = |held: &HeldJob| if last.is_some_and(|last| *held <= last) { Less } else { Greater };
         let ordered = self.order.len();
-        for (held, since) in self.held.range((behind, Unbounded)).take(SORTED_AT_ONCE).metered() {
-            self.order.insert((*since, held.1));
+        for held in self.held.range_by(is_behind).take(SORTED_AT_ONCE).metered() {
+            self.order.insert((held.since, held.id));
             self.ordered = Some(*held);
         }
         if self.order.len() > ordered { None } else { self.order.pop_first().map(|(_, job)| job) }
@@ -117,7 +118,7 @@ impl Conns {
             used,
             watches,
             set: None,
-            held: Held::new(),
+            held: Held::default(),
             wait: None,
             timer: None,
             last_reserved: Time::START,
