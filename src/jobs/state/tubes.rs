@@ -268,8 +268,7 @@ impl Tubes {
 
     /// Moves a tube to its position in the orders of ages, as its first ready job may have changed.
     pub fn note_first_ready(&mut self, id: TubeId, jobs: &Jobs) {
-        let first = self.all[id.index()].waiting.front();
-        let Some(first) = first else {
+        let Some(first) = self.all[id.index()].waiting.front() else {
             if let Some(other) = self.lingering.replace(id).filter(|other| *other != id) {
                 self.move_age(other, None);
             }
