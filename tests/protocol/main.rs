@@ -29,4 +29,5 @@ mod members_model;
 mod members_slices;
 mod pools_slices;
 mod restores;
+mod restoring;
 mod simulation;

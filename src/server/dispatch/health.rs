@@ -95,8 +95,7 @@ impl Dispatch {
             );
         }
         if let Some(since) = self.health.refuses_since {
-            let at_risk =
-                self.services.ids().map(|id| Count::from(self.services[id].at_risk())).sum::<Count>().get();
+            let at_risk = self.services.ids().map(|id| Count::from(self.services[id].at_risk())).sum::<Count>().get();
             let span = in_words(now.since(since));
             note(
                 &DRAINS,
