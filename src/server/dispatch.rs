@@ -174,6 +174,7 @@ impl Dispatch {
 
     /// Runs an operation, and passes on its result if that is known at once.
     fn operate(&mut self, request: &OperationRequest, now: Time, peers: &dyn Peers) {
+        self.restore_rest(request.service, now, peers);
         let result = self.call(request.service, now, peers, |service, context| service.operate(request, context));
         if let Some(result) = result {
             let from = request.from;
