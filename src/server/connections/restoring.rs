@@ -87,6 +87,10 @@ impl<S: Stream> Connections<S> {
 
     /// Serves the connections of the services that have read all.
     fn end_restoring(&mut self, now: Time) {
+        if self.dispatch.unreadable.is_some() {
+            // The tick fails, and no service is called with a part of its state.
+            return;
+        }
         let is_over = |restoring: &mut Restoring| !self.dispatch.services[restoring.service].is_restoring;
         let over: Vec<Restoring> = self.restoring.extract_if(.., is_over).collect();
         for Restoring { service, held, ended, .. } in over {
@@ -95,7 +99,6 @@ impl<S: Stream> Connections<S> {
                 self.dispatch.call(service, now, &self.slab, |service, context| service.close(id, context));
             }
             self.configure_one(service, now);
-            // A connection may have ended while it was held.
             held.iter().for_each(|id| self.make_ready(id));
             self.resume(now);
         }
