@@ -4,7 +4,7 @@
 use super::checkpoints;
 use super::clients::Clients;
 use super::disk::{self, Directory};
-use super::jobs::{few, size};
+use super::jobs::{few, stock};
 use super::load::{self, Player};
 use super::queues::{self, Cycle, Filling};
 use super::report::{Case, Figure, Wanted};
@@ -15,8 +15,6 @@ use std::io;
 use Program::{Beanstalkd, BeanstalkdLazy, Limit, Ours};
 use Wanted::{AtLeast, AtMost, Nothing, RatioAtLeast};
 
-/// More jobs than are reserved in one round.
-pub const STOCK: usize = 150_000;
 /// Name of the thread that commits.
 const THREAD: &str = "jobs-store";
 
@@ -61,13 +59,13 @@ fn put((clients, depth): (usize, usize), goal: Goal, settings: &Settings) -> Cas
 }
 
 fn reserve(clients: usize, settings: &Settings) -> Case<'_> {
-    let (clients, stock) = (settings.connections(clients), size(STOCK, settings));
+    let (clients, stock) = (settings.connections(clients), stock(settings));
     let name = format!("durable reserve + delete, {clients}");
     durable(name, (clients, clients, 2), NO_GOAL, settings, move || Cycle::reserves(clients), stock)
 }
 
 fn mixed(clients: usize, settings: &Settings) -> Case<'_> {
-    let (clients, stock) = (settings.connections(clients), size(STOCK, settings) / 10);
+    let (clients, stock) = (settings.connections(clients), stock(settings) / 10);
     let name = format!("durable mixed, {clients}");
     durable(name, (clients, clients, 3), NO_GOAL, settings, move || Cycle::with_priorities(clients), stock)
 }

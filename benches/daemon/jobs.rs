@@ -16,8 +16,8 @@ use Wanted::{AtMost, Nothing, RatioAtLeast, RatioAtMost};
 const FEW_ROUNDS: usize = 3;
 /// Number of tubes of a service that has one for each wiki and type.
 const TUBES: usize = 20_000;
-/// More jobs than are reserved in one round.
-const STOCK: usize = 250_000;
+/// Jobs a second of a round: more than any load reserves, so that none finds the queue empty.
+const STOCK_PER_SECOND: f64 = 700_000.0;
 const MILLION: usize = 1_000_000;
 
 /// Returns all cases, in the order of the table.
@@ -43,7 +43,7 @@ fn put(clients: usize, settings: &Settings) -> Case<'_> {
 }
 
 fn reserve(clients: usize, settings: &Settings) -> Case<'_> {
-    let (clients, stock) = (settings.connections(clients), size(STOCK, settings));
+    let (clients, stock) = (settings.connections(clients), stock(settings));
     let name = format!("jobs, reserve + delete, {clients}");
     jobs(name, speed("jobs/s", "CPU us/job"), settings, move |server| {
         queues::fill(server, &Filling { jobs: stock, ..Filling::default() })?;
@@ -63,7 +63,7 @@ fn tubes(settings: &Settings) -> Case<'_> {
 }
 
 fn priorities(settings: &Settings) -> Case<'_> {
-    let (clients, stock) = (settings.connections(64), size(STOCK, settings));
+    let (clients, stock) = (settings.connections(64), stock(settings));
     let name = format!("jobs, random priorities, {clients}");
     jobs(name, speed("jobs/s", "CPU us/job"), settings, move |server| {
         queues::fill(server, &Filling { jobs: stock, has_priorities: true, ..Filling::default() })?;
@@ -139,6 +139,11 @@ fn speed(fast: &'static str, cost: &'static str) -> Vec<Figure> {
 pub fn per_job(values: &[f64], replies: u32) -> Values {
     let (speed, cost) = (values[0] / f64::from(replies), values[1] * f64::from(replies));
     vec![speed, speed, cost]
+}
+
+/// Returns the number of jobs for a round and the time before it.
+pub fn stock(settings: &Settings) -> usize {
+    (settings.time.as_secs_f64() * 1.25 * STOCK_PER_SECOND) as usize
 }
 
 pub fn size(many: usize, settings: &Settings) -> usize {

@@ -4,8 +4,8 @@
 use super::cases;
 use super::clients::Clients;
 use super::disk::Directory;
-use super::durable::{self, Done, STOCK};
-use super::jobs::{few, size};
+use super::durable::{self, Done};
+use super::jobs::{few, stock};
 use super::machine;
 use super::queues::{self, BODY, Cycle, Filling};
 use super::report::{Case, Figure, Values, Wanted};
@@ -53,8 +53,8 @@ fn case<'a>(
     settings: &'a Settings,
 ) -> Case<'a> {
     let clients = settings.connections(clients);
-    // A rehearsal of clients that reserve many at once needs more jobs than the others.
-    let stock = if is_put { 0 } else { size(STOCK, settings).max(1_000 * depth) };
+    // A database is slower than the queue in memory, and clients that reserve many at once need as many more.
+    let stock = if is_put { 0 } else { (stock(settings) / 3).max(1_000 * depth) };
     let load = Load { is_put, clients, depth, stock, body_bytes: BODY.len() };
     let what = if is_put { "put" } else { "reserve + delete" };
     let many = if depth == 1 { clients.to_string() } else { format!("{clients} x {depth}") };
