@@ -9,8 +9,8 @@ use poolcounter_testkit::frames;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::world::World;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -108,8 +108,22 @@ enum Service {
     Counters,
 }
 
-trait Stream: Read + Write {}
-impl<S: Read + Write> Stream for S {}
+trait Stream: Read + Write {
+    /// Ends both directions at once, although a child that another test is starting may have a copy of the descriptor.
+    fn end(&self);
+}
+
+impl Stream for TcpStream {
+    fn end(&self) {
+        self.shutdown(Shutdown::Both).expect("ends");
+    }
+}
+
+impl Stream for UnixStream {
+    fn end(&self) {
+        self.shutdown(Shutdown::Both).expect("ends");
+    }
+}
 
 /// Connection, each request of which has one short reply.
 struct Client {
@@ -148,10 +162,20 @@ impl Client {
         self.stream.write_all(&request).expect("is sent");
     }
 
+    /// Reads an answer. A start of a child interrupts the reading of a socket that has a time limit.
+    fn read(&mut self, answer: &mut [u8]) -> usize {
+        loop {
+            match self.stream.read(answer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read.expect("an answer comes"),
+            }
+        }
+    }
+
     /// Reads the reply, and returns whether the request was granted.
     fn has_it(&mut self) -> bool {
         let mut reply = [0; 64];
-        let len = self.stream.read(&mut reply).expect("an answer comes");
+        let len = self.read(&mut reply);
         match self.service {
             Service::Pools => &reply[..len] == b"LOCKED\n",
             Service::Counters => reply[2] == 0,
@@ -174,7 +198,7 @@ impl Client {
             Service::Counters => frames::release(1, b"k"),
         };
         self.stream.write_all(&request).expect("is sent");
-        assert!(self.stream.read(&mut [0; 64]).expect("an answer comes") > 0);
+        assert!(self.read(&mut [0; 64]) > 0);
     }
 }
 
@@ -198,6 +222,7 @@ fn refused(way: &Way, service: Service, leaving: Leaving, rounds: usize) -> usiz
             let words = if service == Service::Pools { b"STATS uptime\n".to_vec() } else { frames::get(b"k") };
             holder.stream.write_all(&words).expect("is sent");
         }
+        holder.stream.end();
         drop(holder);
         other.begin();
         if other.has_it() {
@@ -267,6 +292,7 @@ fn end_that_has_arrived_before_a_request_is_served_first_during_an_upgrade() {
         daemon.signal(nix::sys::signal::Signal::SIGUSR1);
         std::thread::sleep(Duration::from_micros(500 * n as u64));
         let port = holder.port;
+        holder.stream.end();
         drop(holder);
         port.into_iter().for_each(wait_for_end);
         other.begin();
