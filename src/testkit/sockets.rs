@@ -174,7 +174,8 @@ impl SocketClient {
         match &result {
             Ok(0) => self.is_ended = true,
             Ok(len) => self.received.extend(&bytes[..*len]),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
             Err(_) => self.is_ended = true,
         }
         matches!(result, Ok(len) if len > 0)
