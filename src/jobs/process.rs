@@ -1,9 +1,13 @@
-//! The process and its machine, as `stats` shows them, and a thread for slow drops. It asks the system, and knows no
-//! jobs.
+//! The process and its machine, as `stats` shows them, files at their paths, and a thread for slow drops. It asks the
+//! system, and knows no jobs.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::sys::utsname::uname;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::thread;
 
 /// A machine, as its system describes it.
@@ -34,6 +38,50 @@ pub fn processor_time() -> [f64; 2] {
     getrusage(UsageWho::RUSAGE_SELF).map_or([0.0; 2], |usage| [usage.user_time(), usage.system_time()].map(seconds))
 }
 
+/// Identity and length of a file at a path.
+#[derive(Debug)]
+pub struct FileAt {
+    /// Device.
+    pub device: u64,
+    /// Inode on that device.
+    pub inode: u64,
+    /// Length.
+    pub bytes: u64,
+}
+
+impl FileAt {
+    /// Examines the file at a path, after links. Times are not asked for: Linux then gives each later write a time of its
+    /// own, and the next sync has to write that, too.
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system, such as a missing file.
+    pub fn new(path: &Path) -> io::Result<FileAt> {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        if let Some(file) = timeless(path) {
+            return Ok(file);
+        }
+        let metadata = fs::metadata(path)?;
+        Ok(FileAt { device: metadata.dev(), inode: metadata.ino(), bytes: metadata.len() })
+    }
+}
+
+/// Returns the file at a path; None if the system cannot tell, or tells with times alone.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[allow(unsafe_code, reason = "the system is asked by a function of C")]
+fn timeless(path: &Path) -> Option<FileAt> {
+    use nix::libc::{AT_FDCWD, STATX_INO, STATX_SIZE, makedev, statx};
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mut seen = std::mem::MaybeUninit::<statx>::zeroed();
+    // SAFETY: the path ends with a zero, and `seen` has room for what is written.
+    let result = unsafe { statx(AT_FDCWD, path.as_ptr(), 0, STATX_INO | STATX_SIZE, seen.as_mut_ptr()) };
+    // SAFETY: zeros are a valid value, and so is what the system has written.
+    let seen = unsafe { seen.assume_init() };
+    let device = makedev(seen.stx_dev_major, seen.stx_dev_minor);
+    (result == 0).then_some(FileAt { device, inode: seen.stx_ino, bytes: seen.stx_size })
+}
+
 /// Returns memory that is free to the system, on another thread: a gigabyte takes a while. Only the allocator of glibc
 /// knows how.
 pub fn return_memory_aside() {
@@ -52,4 +100,25 @@ fn trim() {
 pub fn drop_aside(what: Box<dyn Send>) {
     // Without another thread it is dropped here, which takes its time.
     let _ = thread::Builder::new().name("jobs-drop".into()).spawn(move || drop(what));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_seen_through_a_link_as_its_metadata_say() {
+        let path = std::env::temp_dir().join(format!("poolcounter-file-at-{}", std::process::id()));
+        let link = path.with_extension("link");
+        fs::write(&path, "three").expect("a temporary file can be written");
+        std::os::unix::fs::symlink(&path, &link).expect("a link can be made");
+        for path in [&path, &link] {
+            let (seen, metadata) = (FileAt::new(path).expect("it is there"), fs::metadata(path).expect("it is there"));
+            assert_eq!((seen.device, seen.inode, seen.bytes), (metadata.dev(), metadata.ino(), 5));
+        }
+        fs::remove_file(&path).expect("it is there");
+        let kind = FileAt::new(&link).expect_err("the link leads nowhere").kind();
+        assert_eq!(kind, io::ErrorKind::NotFound);
+        fs::remove_file(&link).expect("it is there");
+    }
 }

@@ -1,7 +1,8 @@
 //! The store's files as the system shows them at their paths. A path may come to name another file, or none, while the
 //! store goes on with its open file: data written then are lost when that is closed.
 
-use std::fs::{self, Metadata};
+use crate::process::FileAt;
+use std::fs::Metadata;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -39,8 +40,8 @@ impl FileId {
     ///
     /// Any other error of the system.
     pub fn at(path: &Path) -> io::Result<Option<FileId>> {
-        match fs::metadata(path) {
-            Ok(metadata) => Ok(Some(FileId::of(&metadata))),
+        match FileAt::new(path) {
+            Ok(FileAt { device, inode, .. }) => Ok(Some(FileId { device, inode })),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -85,8 +86,8 @@ impl Look {
 }
 
 fn see(path: &Path) -> Result<Seen, String> {
-    match fs::metadata(path) {
-        Ok(metadata) => Ok(Seen { id: FileId::of(&metadata), bytes: metadata.len() }),
+    match FileAt::new(path) {
+        Ok(FileAt { device, inode, bytes }) => Ok(Seen { id: FileId { device, inode }, bytes }),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(format!("{} was removed or renamed", path.display())),
         Err(error) => Err(format!("{} cannot be looked at: {error}", path.display())),
     }
