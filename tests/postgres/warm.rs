@@ -461,6 +461,8 @@ fn take_many_over(jobs: u64, roots: u64) {
             took.as_secs_f64()
         );
         assert_eq!(figure(&stage.daemons[1], "current_jobs_ready"), jobs);
+        assert_eq!(figure(&stage.daemons[1], "current_roots"), roots);
+        assert!(options[1] == "cold" || most <= owner * 6 / 5, "the copy takes {most} MiB beside the jobs of the loop");
         times.push(took);
     }
     assert!(times[1] < times[0], "the copy is of no use: {times:?}");

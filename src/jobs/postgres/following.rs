@@ -9,7 +9,7 @@
 use super::copy::JobCopy;
 use super::load;
 use super::messages::Followed;
-use super::root_copy::RootCopy;
+use super::root_copy::{GivenRoots, RootCopy};
 use super::session::{SqlSession, Trouble, number_of};
 use super::statements as sql;
 use crate::store::batch::{Batch, Row};
@@ -48,6 +48,7 @@ pub struct Following {
     is_whole: bool,
     roots: RootCopy,
     roots_to: RootsTo,
+    given_roots: GivenRoots,
     /// True once jobs or root jobs are given to the loop.
     is_given: bool,
     /// Number of jobs or root jobs that are read at once.
@@ -88,6 +89,7 @@ impl Following {
             is_whole: false,
             roots: RootCopy::default(),
             roots_to: RootsTo::Name(String::new(), Vec::new()),
+            given_roots: GivenRoots::default(),
             is_given: false,
             at_once: FIRST_JOBS,
             most,
@@ -170,19 +172,23 @@ impl Following {
         Ok(())
     }
 
-    /// Moves the root jobs to a page, and returns true if all were copied.
-    pub fn give_roots(&mut self, page: &mut Batch) -> bool {
+    /// Begins to give the root jobs, and returns true if all were copied.
+    pub fn give_roots(&mut self) -> bool {
         if self.roots_to != RootsTo::End {
             return false;
         }
         (self.is_given, self.roots_to) = (true, RootsTo::Never);
-        self.roots.give(page);
+        self.given_roots = self.roots.take();
         true
     }
 
-    /// Moves the next jobs to a page. Returns the number up to which the page has all jobs, and true if the copy was
-    /// whole and is used up; None if nothing is copied.
+    /// Moves the next root jobs to a page, or the next jobs behind the last of them. Returns the number up to which the
+    /// page has all jobs, and true if the copy was whole and is used up; None if nothing is copied.
     pub fn give(&mut self, page: &mut Batch) -> Option<(u64, bool)> {
+        self.given_roots.give(page);
+        if !page.rows.is_empty() {
+            return Some((0, false));
+        }
         if self.copied_to == 0 {
             return None;
         }

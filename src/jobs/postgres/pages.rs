@@ -1,6 +1,6 @@
 //! Pages for the loop, from the copy of a standby and from the database, and the following of the jobs.
 
-use super::following::Extent;
+use super::following::{Extent, Following};
 use super::link::{LONG_ANSWER_TIME, Link};
 use super::load;
 use super::messages::{Answer, Cursor, Followed};
@@ -102,7 +102,7 @@ impl Link {
 
     /// Adds the root jobs, from the copy of a standby or from the database.
     fn read_roots(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<(), Trouble> {
-        if self.following.as_mut().is_some_and(|following| following.give_roots(&mut page.rows)) {
+        if self.following.as_mut().is_some_and(Following::give_roots) {
             return Ok(());
         }
         let roots = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {

@@ -1,8 +1,10 @@
 //! Copy of the root jobs in the database that a standby has in memory.
 
 use super::copy::{Tube, Tubes};
+use super::reading::PAGE_JOBS;
 use crate::store::batch::{Batch, Row};
 use std::collections::BTreeMap;
+use std::vec::IntoIter;
 
 /// Bytes of a root job beside its signature: its names, its values, and its share of the tree.
 const ROOT_BYTES: usize = 96;
@@ -51,11 +53,22 @@ impl RootCopy {
         }
     }
 
-    /// Moves all root jobs to a page, in the order of their last changes.
-    pub fn give(&mut self, page: &mut Batch) {
+    /// Moves all root jobs out of the copy, in the order of their last changes.
+    pub fn take(&mut self) -> GivenRoots {
         let mut roots: Vec<_> = std::mem::take(self).roots.into_iter().collect();
-        roots.sort_by_key(|(_, (_, changed))| *changed);
-        for ((tube, signature), (newest, changed)) in roots {
+        roots.sort_unstable_by_key(|(_, (_, changed))| *changed);
+        GivenRoots(roots.into_iter())
+    }
+}
+
+/// Root jobs that are given to the loop, page by page: rows of a page take far more memory.
+#[derive(Default)]
+pub struct GivenRoots(IntoIter<(Name, (u64, i64))>);
+
+impl GivenRoots {
+    /// Moves the next root jobs to a page.
+    pub fn give(&mut self, page: &mut Batch) {
+        for ((tube, signature), (newest, changed)) in self.0.by_ref().take(PAGE_JOBS) {
             let (tube, signature) = (page.note(&tube), page.note(&signature));
             page.rows.push(Row::Root(tube, signature, newest, changed));
         }
@@ -71,8 +84,8 @@ mod tests {
     fn roots_are_given_by_their_changes_as_they_were_added_last() {
         let mut random = Random::from_seed(8);
         let (mut copy, mut model) = (RootCopy::default(), BTreeMap::new());
-        for changed in 0..3000 {
-            let name = (vec![b'a' + random.below(5) as u8], format!("s{}", random.below(200)).into_bytes());
+        for changed in 0..30_000 {
+            let name = (vec![b'a' + random.below(5) as u8], format!("s{}", random.below(1500)).into_bytes());
             if random.below(3) == 0 {
                 copy.remove(&name.0, &name.1);
                 model.remove(&name);
@@ -85,14 +98,22 @@ mod tests {
             }
             assert_eq!((copy.len(), copy.bytes() >= copy.len() * ROOT_BYTES), (model.len(), true));
         }
-        let mut page = Batch::default();
-        copy.give(&mut page);
-        let values = |row: &Row| {
+        let values = |page: &Batch, row: &Row| {
             let Row::Root(tube, signature, newest, changed) = row else { panic!("it is a root job") };
             assert_eq!(*newest, *changed as u64 * 3);
             (*changed, (page.text(*tube).to_vec(), page.text(*signature).to_vec()))
         };
-        let found: Vec<_> = page.rows.iter().map(values).collect();
+        let (mut given, mut found) = (copy.take(), Vec::new());
+        loop {
+            let mut page = Batch::default();
+            given.give(&mut page);
+            assert!(page.rows.len() <= PAGE_JOBS);
+            if page.rows.is_empty() {
+                break;
+            }
+            found.extend(page.rows.iter().map(|row| values(&page, row)));
+        }
+        assert!(found.len() > PAGE_JOBS, "one page has them all");
         let mut wanted: Vec<_> = model.into_iter().map(|(name, changed)| (changed, name)).collect();
         wanted.sort_unstable();
         assert_eq!(found, wanted);
