@@ -4,9 +4,7 @@
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::sys::utsname::uname;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 
@@ -56,30 +54,25 @@ impl FileAt {
     /// # Errors
     ///
     /// Any error of the system, such as a missing file.
+    #[cfg(target_os = "linux")]
     pub fn new(path: &Path) -> io::Result<FileAt> {
-        #[cfg(all(target_os = "linux", target_env = "gnu"))]
-        if let Some(file) = timeless(path) {
-            return Ok(file);
-        }
-        let metadata = fs::metadata(path)?;
+        use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+        let seen = statx(CWD, path, AtFlags::empty(), StatxFlags::INO | StatxFlags::SIZE)?;
+        let device = makedev(seen.stx_dev_major, seen.stx_dev_minor);
+        Ok(FileAt { device, inode: seen.stx_ino, bytes: seen.stx_size })
+    }
+
+    /// Examines the file at a path, after links.
+    ///
+    /// # Errors
+    ///
+    /// Any error of the system, such as a missing file.
+    #[cfg(not(target_os = "linux"))]
+    pub fn new(path: &Path) -> io::Result<FileAt> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(path)?;
         Ok(FileAt { device: metadata.dev(), inode: metadata.ino(), bytes: metadata.len() })
     }
-}
-
-/// Returns the file at a path; None if the system cannot tell, or tells with times alone.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-#[allow(unsafe_code, reason = "the system is asked by a function of C")]
-fn timeless(path: &Path) -> Option<FileAt> {
-    use nix::libc::{AT_FDCWD, STATX_INO, STATX_SIZE, makedev, statx};
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
-    let mut seen = std::mem::MaybeUninit::<statx>::zeroed();
-    // SAFETY: the path ends with a zero, and `seen` has room for what is written.
-    let result = unsafe { statx(AT_FDCWD, path.as_ptr(), 0, STATX_INO | STATX_SIZE, seen.as_mut_ptr()) };
-    // SAFETY: zeros are a valid value, and so is what the system has written.
-    let seen = unsafe { seen.assume_init() };
-    let device = makedev(seen.stx_dev_major, seen.stx_dev_minor);
-    (result == 0).then_some(FileAt { device, inode: seen.stx_ino, bytes: seen.stx_size })
 }
 
 /// Returns memory that is free to the system, on another thread: a gigabyte takes a while. Only the allocator of glibc
@@ -105,6 +98,8 @@ pub fn drop_aside(what: Box<dyn Send>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_file_is_seen_through_a_link_as_its_metadata_say() {
