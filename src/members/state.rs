@@ -372,7 +372,7 @@ impl State {
     /// Returns the names of the pool of a member and of the member.
     fn names_of(&self, id: MemberId) -> (Arc<[u8]>, Arc<[u8]>) {
         let Member { pool, name, .. } = self.member(id);
-        (self.pool(*pool).name.clone(), name.clone())
+        (self.pool(*pool).name.clone(), name[..].into())
     }
 
     /// Returns the connection that provides a member, if it is connected.

@@ -170,10 +170,10 @@ impl State {
         after: Option<&Arc<[u8]>>,
         step: &mut Step<'_, '_>,
     ) -> (Vec<MemberId>, Option<Arc<[u8]>>) {
-        let mut behind = self.members.in_pool(id).after(after.map(|name| &**name));
-        let slice: Vec<(&Arc<[u8]>, MemberId)> =
+        let mut behind = self.members.named_after(id, after.map(|name| &**name));
+        let slice: Vec<(&[u8], MemberId)> =
             behind.by_ref().take((step.timers.budget() / background::COST) as usize).collect();
-        let last = slice.last().map(|(name, _)| (*name).clone()).or(after.cloned());
+        let last = slice.last().map(|(name, _)| Arc::from(*name)).or(after.cloned());
         let rest = behind.next().map(|(name, _)| last.unwrap_or_else(|| name[..0].into()));
         let slice: Vec<MemberId> = slice.into_iter().map(|(_, member)| member).collect();
         // Lossless: it is at most the budget.
@@ -267,7 +267,7 @@ impl State {
 
     /// Returns the member of this name in a pool, after the pending background work on it.
     pub(super) fn known_member(&mut self, pool: PoolId, name: &[u8], step: &mut Step<'_, '_>) -> Option<MemberId> {
-        let id = self.members.in_pool(pool).find(name)?;
+        let id = self.members.find_named(pool, name)?;
         self.catch_up(id, step).then_some(id)
     }
 }

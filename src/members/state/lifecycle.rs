@@ -46,6 +46,7 @@ impl State {
     ) -> MemberId {
         let share = u16::from_le_bytes(step.random.bytes());
         let id = self.members.create(pool, name, attributes, owner, share, step.now);
+        let id = id.expect("the callers have looked for this name");
         if let MemberOwner::Agent(agent) = owner {
             self.agents.backoff(agent).add(id, step.now);
         }

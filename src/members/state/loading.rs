@@ -1,7 +1,6 @@
 //! Members and leases of another process, and what refers to them, that are read in slices after an upgrade. Until the last
 //! is read nothing else happens to the state.
 
-use super::members::NamedMembers;
 use super::restored::{Reading, Restored, contradiction};
 use super::saved::{LeaseUnpacker, MemberUnpacker, Saved, index_of};
 use super::*;
@@ -30,7 +29,6 @@ struct LoadingPool {
     unpacker: MemberUnpacker,
     /// Number of members that are not read yet.
     left: u64,
-    names: NamedMembers,
     /// Number of members that are not in the queues of their phases yet, and the lowest number of the next one.
     to_queue: u32,
     next: u64,
@@ -128,8 +126,8 @@ impl LoadingPool {
         let first = state.members.len();
         let room = usize::try_from(count).map_or(MOST_ROOM, |count| count.min(MOST_ROOM));
         state.members.reserve(room);
-        let (unpacker, names) = (MemberUnpacker::new(saved_pool, first), NamedMembers::with_capacity(room));
-        Ok(Some(LoadingPool { id, unpacker, left: count, names, to_queue: 0, next: first as u64 }))
+        let unpacker = MemberUnpacker::new(saved_pool, first);
+        Ok(Some(LoadingPool { id, unpacker, left: count, to_queue: 0, next: first as u64 }))
     }
 
     /// Reads up to `left` members, and puts up to as many into their queues. Returns true after the last.
@@ -146,11 +144,9 @@ impl LoadingPool {
             }
             (self.left, *left) = (self.left - 1, *left - 1);
             let (name, member) = members.take(|bytes| self.unpacker.unpack(bytes))?;
-            let id = reading.add_member(name.clone(), member, self.id, step).filter(|id| *id == member.id);
-            self.names.push((name, id.ok_or_else(contradiction)?));
+            let id = reading.add_member(name, member, self.id, step).filter(|id| *id == member.id);
+            id.ok_or_else(contradiction)?;
             if self.left == 0 {
-                let names = std::mem::take(&mut self.names);
-                reading.state.members.restore_names(self.id, names).then_some(()).ok_or_else(contradiction)?;
                 self.to_queue = reading.state.members.to_queue(self.id);
             }
         }

@@ -4,17 +4,18 @@
 
 use super::saved::SavedMember;
 use super::*;
-use std::ops::Bound;
+use poolcounter_core::sorted::Sorted;
 
 mod attributes;
 mod check;
+mod named;
 mod queues;
 
 use attributes::MemberAttributes;
 pub(super) use attributes::Wanted;
 
 pub(super) struct Member {
-    pub name: Arc<[u8]>,
+    pub name: Box<[u8]>,
     pub pool: PoolId,
     pub owner: MemberOwner,
     pub born: Time,
@@ -56,9 +57,6 @@ impl Member {
     }
 }
 
-/// Members with their names.
-pub(super) type NamedMembers = Vec<(Arc<[u8]>, MemberId)>;
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MemberOwner {
     /// No provider: the member is fixed.
@@ -90,7 +88,8 @@ pub(super) struct MemberTable {
 /// The members of a pool.
 #[derive(Default)]
 pub(super) struct PoolMembers {
-    by_name: BTreeMap<Arc<[u8]>, MemberId>,
+    /// All members, in the order of their names.
+    by_name: Sorted<MemberId>,
     /// Members that may be handed out, longest idle first.
     free: List<MemberId>,
     /// Members that are free or checked, longest idle first.
@@ -143,19 +142,9 @@ impl PoolMembers {
         self.count(PhaseKind::Free) + self.count(PhaseKind::Checking)
     }
 
-    pub fn find(&self, name: &[u8]) -> Option<MemberId> {
-        self.by_name.get(name).copied()
-    }
-
     /// Returns all members, by name.
     pub fn all(&self) -> impl Iterator<Item = MemberId> {
-        self.by_name.values().copied()
-    }
-
-    /// Returns the members with a name behind `after`, by name.
-    pub fn after(&self, after: Option<&[u8]>) -> impl Iterator<Item = (&Arc<[u8]>, MemberId)> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.by_name.range::<[u8], _>((from, Bound::Unbounded)).map(|(name, id)| (name, *id))
+        self.by_name.iter().copied()
     }
 
     /// Returns the member that has waited to be cleaned for longest.
@@ -258,7 +247,7 @@ impl MemberTable {
     }
 
     /// Adds a member in no queue, whose lifetime is not timed yet. `share` is the position of its lifetime between the
-    /// shortest and the longest.
+    /// shortest and the longest. Returns None if the pool has a member of this name.
     pub fn create(
         &mut self,
         pool: PoolId,
@@ -267,25 +256,11 @@ impl MemberTable {
         owner: MemberOwner,
         share: u16,
         now: Time,
-    ) -> MemberId {
-        let name: Arc<[u8]> = name.into();
-        let id = self.insert(pool, name.clone(), attributes, owner, share, now);
-        self.by_pool.get_mut(pool).by_name.insert(name, id);
-        id
-    }
-
-    /// Adds a member that is not found by its name yet.
-    fn insert(
-        &mut self,
-        pool: PoolId,
-        name: Arc<[u8]>,
-        attributes: Attributes,
-        owner: MemberOwner,
-        share: u16,
-        now: Time,
-    ) -> MemberId {
+    ) -> Option<MemberId> {
+        let id = MemberId::from_index(self.members.vacant_key());
+        self.add_name(pool, name, id).then_some(())?;
         let member = Member {
-            name,
+            name: name.into(),
             pool,
             owner,
             born: now,
@@ -298,13 +273,13 @@ impl MemberTable {
             phase: MemberPhase::Orphaned,
             life: None,
         };
-        let id = MemberId::from_index(self.members.insert(member));
+        self.members.insert(member);
         self.set_attributes(id, attributes);
         let of_pool = self.by_pool.get_mut(pool);
         of_pool.counts[PhaseKind::Orphaned as usize] += 1;
         of_pool.fixed += u32::from(owner == MemberOwner::Fixed);
         self.link_owner(id);
-        id
+        Some(id)
     }
 
     /// Makes room for members of a handover: a table that grows is copied.
@@ -315,18 +290,18 @@ impl MemberTable {
             .for_each(|links| links.reserve(members));
     }
 
-    /// Adds a member of a handover in no phase, whose attributes it takes. It is found by its name after
-    /// [`MemberTable::restore_names`].
+    /// Adds a member of a handover in no phase, whose attributes it takes. Returns None if the pool has a member of this
+    /// name.
     pub fn restore(
         &mut self,
-        name: Arc<[u8]>,
+        name: &[u8],
         saved: &mut SavedMember,
         pool: PoolId,
         owner: MemberOwner,
         now: Time,
-    ) -> MemberId {
+    ) -> Option<MemberId> {
         let attributes = std::mem::take(&mut saved.attributes);
-        let id = self.insert(pool, name, attributes, owner, saved.share, now);
+        let id = self.create(pool, name, attributes, owner, saved.share, now)?;
         let member = &mut self.members[id.index()];
         (member.born, member.since, member.proved) = (saved.born, saved.since, saved.proved);
         (member.uses, member.is_leaving) = (saved.uses, saved.is_leaving);
@@ -336,15 +311,7 @@ impl MemberTable {
             (false, false) => Origin::Unknown,
         };
         saved.hold.into_iter().for_each(|span| self.set_hold(id, span, Reason::of_hold(b"", String::new())));
-        id
-    }
-
-    /// Names the restored members of a pool together, which is far quicker than one by one. Returns false if two have
-    /// one name, or if the pool has named members already.
-    pub fn restore_names(&mut self, pool: PoolId, names: NamedMembers) -> bool {
-        let (members, by_name) = (names.len(), &mut self.by_pool.get_mut(pool).by_name);
-        let before = std::mem::replace(by_name, names.into_iter().collect());
-        before.is_empty() && by_name.len() == members
+        Some(id)
     }
 
     /// Removes a member that is in no queue, with the timer of its lifetime.
@@ -352,10 +319,10 @@ impl MemberTable {
         self.unlink_owner(id);
         self.holds.remove(&id);
         self.set_attributes(id, Attributes::new());
+        self.remove_name(id);
         let member = self.members.remove(id.index());
         member.life.into_iter().for_each(|timer| step.timers.cancel(timer));
         let of_pool = self.by_pool.get_mut(member.pool);
-        of_pool.by_name.remove(&member.name);
         of_pool.counts[PhaseKind::Orphaned as usize] -= 1;
         of_pool.fixed -= u32::from(member.owner == MemberOwner::Fixed);
     }

@@ -127,7 +127,7 @@ impl State {
     /// Returns the member of this name that the connection provides.
     pub(super) fn own_member(&self, conn: ConnId, name: &[u8]) -> Result<MemberId, Refusal> {
         let (agent, pool) = self.agents.serving(conn).ok_or(Refusal::NoSuchMember)?;
-        let id = self.members.in_pool(pool).find(name);
+        let id = self.members.find_named(pool, name);
         id.filter(|id| self.member(*id).owner == MemberOwner::Agent(agent)).ok_or(Refusal::NoSuchMember)
     }
 
@@ -260,7 +260,7 @@ impl State {
     /// Remembers that a provider may still report a member as stopped that it did not stop in time.
     pub(super) fn remember_stop(&mut self, id: MemberId) {
         if let Some(conn) = self.conn_of(id) {
-            self.agents.remember_late_stop(conn, self.members.get(id).name.clone());
+            self.agents.remember_late_stop(conn, self.members.get(id).name[..].into());
         }
     }
 

@@ -152,7 +152,7 @@ impl State {
         now: Time,
         peer: impl Fn(ConnId) -> String,
     ) -> Result<impl Iterator<Item = MemberRow<'_>>, Refusal> {
-        let members = self.members.in_pool(self.pools.find(pool)?).after(after);
+        let members = self.members.named_after(self.pools.find(pool)?, after);
         Ok(members.map(move |(_, id)| self.member_row(id, now, &peer)))
     }
 

@@ -1,6 +1,5 @@
 //! Restoring of a handover. It refuses records that contradict each other. Its parts come one by one.
 
-use super::members::NamedMembers;
 use super::saved::*;
 use super::*;
 use poolcounter_service::contract::Unreadable;
@@ -45,8 +44,6 @@ pub(super) struct Restored {
     ids: Ids,
     /// True if members and leases are packed, which they are not in versions 1 to 4.
     is_packed: bool,
-    /// Names of the members of each pool, in versions 1 to 4.
-    names: ById<PoolId, NamedMembers>,
     /// Background work of pools, which begins at the end.
     tasks: Vec<BackgroundTask>,
 }
@@ -151,12 +148,9 @@ impl Reading<'_> {
         }
     }
 
-    /// Names the members, and starts the background work that was under way.
+    /// Starts the background work that was under way.
     fn finish(self) -> Option<()> {
         let state = self.state;
-        for (pool, names) in std::mem::take(&mut self.parts.names) {
-            state.members.restore_names(pool, names).then_some(())?;
-        }
         for (id, _) in state.leases.left_holdings() {
             state.background.push(BackgroundTask::Holding(id));
         }
@@ -222,17 +216,17 @@ impl Reading<'_> {
 
     fn read_member(&mut self, mut saved: SavedMember, step: &mut Step<'_, '_>) -> Option<()> {
         let pool = *self.parts.ids.pools.get(&saved.pool)?;
-        let id = self.add_member(saved.name.clone(), &mut saved, pool, step)?;
+        let name = std::mem::take(&mut saved.name);
+        let id = self.add_member(&name, &mut saved, pool, step)?;
         self.state.members.restore_queue(pool, id);
         self.parts.ids.members.insert(saved.id, id);
-        self.parts.names.entry(pool).or_default().push((saved.name, id));
         Some(())
     }
 
-    /// Adds a member that is found by its name later, and is in no queue yet.
+    /// Adds a member that is in no queue yet.
     pub fn add_member(
         &mut self,
-        name: Arc<[u8]>,
+        name: &[u8],
         saved: &mut SavedMember,
         pool: PoolId,
         step: &mut Step<'_, '_>,
@@ -242,7 +236,7 @@ impl Reading<'_> {
             SavedOwner::Fixed => MemberOwner::Fixed,
             SavedOwner::Agent(agent) => MemberOwner::Agent(*self.parts.ids.agents.get(&agent)?),
         };
-        let id = state.members.restore(name, saved, pool, owner, step.now);
+        let id = state.members.restore(name, saved, pool, owner, step.now)?;
         let mut arm = |at| step.timers.arm(at, Timer::Phase(id));
         let phase = match saved.phase {
             SavedPhase::Free(at) => MemberPhase::Free(at.map(arm)),

@@ -304,7 +304,7 @@ impl State {
                 && reserved.is_none_or(|of| of.is_some_and(|filter| !self.members.matches(filter, *member)))
         };
         if let Some(name) = filter.and_then(|filter| filter.member.as_ref()) {
-            let member = self.members.in_pool(id).find(name);
+            let member = self.members.find_named(id, name);
             let member = member.filter(|member| self.phase_of(*member) == PhaseKind::Free);
             return Picked::first(member.filter(is_meant).into_iter(), 1);
         }
@@ -340,9 +340,12 @@ impl State {
     /// Returns whether the pool may ever have a member that matches.
     fn could_have(&self, id: PoolId, filter: Option<&Filter>) -> bool {
         let Some(filter) = filter else { return true };
-        let (members, is_provided) = (self.members.in_pool(id), self.agents.is_provided(id));
+        let is_provided = self.agents.is_provided(id);
         match &filter.member {
-            Some(name) => members.find(name).is_some_and(|member| is_provided || self.members.matches(filter, member)),
+            Some(name) => {
+                let found = self.members.find_named(id, name);
+                found.is_some_and(|member| is_provided || self.members.matches(filter, member))
+            }
             None => is_provided || self.members.has_any(id, &filter.attributes),
         }
     }

@@ -34,9 +34,15 @@ impl MemberTable {
 
     fn check_names(&self, pool: PoolId, of_pool: &PoolMembers) {
         let (mut counts, mut fixed) = ([0; PhaseKind::COUNT], 0);
-        for (name, id) in &of_pool.by_name {
+        let names = || of_pool.by_name.iter().map(|id| &self.get(*id).name);
+        assert!(
+            names().is_sorted_by(|one, other| one < other),
+            "the members of a pool are in the order of their names"
+        );
+        for id in &of_pool.by_name {
             let member = self.get(*id);
-            assert!(member.name == *name && member.pool == pool, "a member is found by its name in its pool");
+            let is_found = self.find_named(pool, &member.name) == Some(*id);
+            assert!(is_found && member.pool == pool, "a member is found by its name in its pool");
             let kind = member.phase.kind();
             counts[kind as usize] += 1;
             fixed += u32::from(member.owner == MemberOwner::Fixed);

@@ -122,7 +122,7 @@ impl State {
                 push_number(bytes, of_pool.len() as u64);
             })?;
             let mut packer = MemberPacker { name: b"", born: Time::START, owner: MemberOwner::Fixed };
-            for (number, (name, id)) in (first..).zip(of_pool.after(None)) {
+            for (number, (name, id)) in (first..).zip(self.members.named_after(pool, None)) {
                 numbers[id.index()] = MemberId::from_index(number);
                 blocks.put(out, |bytes| packer.pack(bytes, name, &self.members, id, now, timers))?;
             }
@@ -234,7 +234,7 @@ impl MemberUnpacker {
 
     /// Removes the next member from the front of `bytes`. Returns its name and the rest; None if there is none.
     #[inline]
-    pub fn unpack(&mut self, bytes: &mut &[u8]) -> Option<(Arc<[u8]>, &mut SavedMember)> {
+    pub fn unpack(&mut self, bytes: &mut &[u8]) -> Option<(&[u8], &mut SavedMember)> {
         take_name(bytes, &mut self.name)?;
         let member = &mut self.member;
         let flags = u16::from_le_bytes(take_array(bytes)?);
@@ -273,7 +273,7 @@ impl MemberUnpacker {
         member.is_proven = has(IS_PROVEN);
         member.id = MemberId::from_index(self.next);
         self.next += 1;
-        Some((self.name[..].into(), member))
+        Some((&self.name, member))
     }
 }
 
