@@ -172,14 +172,17 @@ impl Members {
             peer: &|conn| peers.peer(conn),
         };
         let done = take(&mut self.state, &mut step);
-        for event in self.events.drain(..) {
-            if self.sessions.admit(&event, context.output) {
-                tell(context.output, &event);
+        for event in &self.events {
+            if self.sessions.admit(event, context.output) {
+                tell(context.output, event);
             }
         }
-        self.state.take_replaced().into_iter().for_each(|conn| context.end(conn));
-        for (rule, leases) in self.state.changed_rules() {
-            context.access.note_leases(&rule, leases);
+        self.events.clear();
+        if self.state.has_changes() {
+            self.state.take_replaced().into_iter().for_each(|conn| context.end(conn));
+            for (rule, leases) in self.state.changed_rules() {
+                context.access.note_leases(&rule, leases);
+            }
         }
         if !self.notices.is_empty() {
             self.notices.drain(..).for_each(|notice| self.log.log(&notice, context.time.now));
@@ -203,6 +206,8 @@ impl Members {
         }
     }
 
+    /// Answers a query. Within the loop over lines, it would take the registers of the requests.
+    #[inline(never)]
     fn answer(&mut self, conn: ConnId, query: Query<'_>, context: &mut Context<'_>) -> Result<Progress, Refusal> {
         if let Query::Utilization { pool } = query {
             let figures = self.state.utilization(pool)?;

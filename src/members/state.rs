@@ -328,6 +328,12 @@ impl State {
         self.settle(step);
     }
 
+    /// Returns whether connections were replaced, or numbers of leases of rules have changed, since the last calls of
+    /// [`State::take_replaced`] and [`State::changed_rules`].
+    pub fn has_changes(&self) -> bool {
+        !self.replaced.is_empty() || self.leases.has_changed_rules()
+    }
+
     /// Takes the connections that were replaced since the last call, which must be closed.
     pub fn take_replaced(&mut self) -> Vec<ConnId> {
         std::mem::take(&mut self.replaced)
@@ -348,7 +354,9 @@ impl State {
     fn settle(&mut self, step: &mut Step<'_, '_>) {
         loop {
             while let Some(id) = self.pools.next_touched() {
-                self.settle_pool(id, step);
+                if !self.is_at_rest(id) {
+                    self.settle_pool(id, step);
+                }
             }
             let Some(group) = self.pools.next_touched_group() else { break };
             self.begin(BackgroundTask::Place(group), step);

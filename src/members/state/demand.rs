@@ -15,8 +15,24 @@ impl State {
         filter.is_none_or(|filter| self.members.matches(filter, member))
     }
 
-    /// Settles a pool that has changed: its size, waiters, cleaning and starts, and its end. Each step of a consumer
-    /// calls this, mostly with no work to do.
+    /// Returns whether there is nothing to settle in a pool that has changed, as after most steps of a consumer.
+    #[inline]
+    pub(super) fn is_at_rest(&self, id: PoolId) -> bool {
+        let (pool, of_pool, starts) = (self.pool(id), self.members.in_pool(id), u64::from(self.starts.in_pool(id)));
+        let Settings { init, min_free, max, .. } = pool.settings;
+        let live = of_pool.live();
+        pool.is_at_rest()
+            && of_pool.first_unclean().is_none()
+            && live <= u64::from(max)
+            && live + starts >= u64::from(init)
+            && u64::from(of_pool.idle()) + starts >= u64::from(min_free)
+            && self.waiters.is_unused(id)
+            && self.waiters.reserving(id).is_none()
+    }
+
+    /// Settles a pool that has changed: its size, waiters, cleaning and starts, and its end. This does nothing to a pool
+    /// that is at rest.
+    #[inline(never)]
     pub(super) fn settle_pool(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         let Pool { owed, settings, .. } = self.pool(id);
         if *owed > 0 || self.members.in_pool(id).live() > u64::from(settings.max) {

@@ -61,6 +61,8 @@ pub(super) struct Group {
 pub(super) struct Pools {
     pools: Slab<Pool>,
     names: Names<PoolId>,
+    /// Pool of the last take. It may have been removed since.
+    last: Option<PoolId>,
     /// Pools that are not removed, in the order of their names.
     by_name: BTreeMap<Arc<[u8]>, PoolId>,
     groups: Slab<Group>,
@@ -94,6 +96,21 @@ impl Pools {
     pub fn find(&self, name: &[u8]) -> Result<PoolId, Refusal> {
         let found = self.names.find(self.names.hash(name), |id| *self.get(id).name == *name);
         found.ok_or(Refusal::NoPool)
+    }
+
+    /// Returns the pool of a take, as [`Pools::find`] does, and without a hash if it is that of the take before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no pool of this name.
+    pub fn find_for_take(&mut self, name: &[u8]) -> Result<PoolId, Refusal> {
+        let last = self.last.filter(|id| {
+            let pool = self.pools.get(id.index());
+            pool.is_some_and(|pool| *pool.name == *name && !pool.is_removed)
+        });
+        let id = last.map_or_else(|| self.find(name), Ok)?;
+        self.last = Some(id);
+        Ok(id)
     }
 
     pub fn group(&self, id: GroupId) -> &Group {
@@ -433,6 +450,15 @@ impl Pools {
 }
 
 impl Pool {
+    /// Returns whether nothing is noted that settling would deal with: the pool is in no group, and is not being
+    /// removed.
+    #[inline]
+    pub fn is_at_rest(&self) -> bool {
+        let has_notes = self.is_to_grow || self.is_to_reconsider || !self.retries.is_empty() || self.owed > 0;
+        let is_special = self.group.is_some() || self.is_leaving || self.unclean_until.is_some();
+        !has_notes && !is_special && self.most_slots == u64::from(self.settings.max)
+    }
+
     fn new(name: Arc<[u8]>, settings: Settings) -> Self {
         Pool {
             name,

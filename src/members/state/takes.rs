@@ -89,7 +89,7 @@ impl State {
         take: Take<'_>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let pool = self.pools.find(name)?;
+        let pool = self.pools.find_for_take(name)?;
         if self.pool(pool).is_leaving {
             step.tell(conn, What::NoMembers(NoMembers::Removed));
             return Ok(());
@@ -98,16 +98,19 @@ impl State {
         if members > self.pool(pool).settings.max.min(MOST_AT_ONCE) {
             return Err(Refusal::TooMany);
         }
-        if !self.could_have(pool, take.filter.as_deref()) {
+        let is_at_limit = self.is_at_limit(conn, pool, members);
+        let found = if is_at_limit { Found::Nothing } else { self.look(pool, &take, step.now) };
+        // A member that is found need not be looked for again.
+        if matches!(found, Found::Nothing) && !self.could_have(pool, take.filter.as_deref()) {
             return Err(Refusal::NoSuchMember);
         }
-        if self.is_at_limit(conn, pool, members) {
+        if is_at_limit {
             self.pools.count(pool, Stat::Limit);
             step.tell(conn, What::Limit);
             return Ok(());
         }
         let no_wait = take.timeout == Span::ZERO;
-        let to_check = match self.look(pool, &take, step.now) {
+        let to_check = match found {
             Found::Ready(members) => {
                 let asker = Asker { conn, count: take.count, lease: take.lease };
                 self.hand_out(&asker, pool, &members, step);
@@ -298,11 +301,12 @@ impl State {
             return None;
         }
         let has_orphans = self.agents.has_orphaned_free(id);
-        let is_meant = |member: &MemberId| {
+        let is_given = |member: &MemberId| {
             (!has_orphans || !self.is_orphan(*member))
-                && filter.is_none_or(|filter| self.members.matches(filter, *member))
                 && reserved.is_none_or(|of| of.is_some_and(|filter| !self.members.matches(filter, *member)))
         };
+        let is_meant =
+            |member: &MemberId| filter.is_none_or(|filter| self.members.matches(filter, *member)) && is_given(member);
         if let Some(name) = filter.and_then(|filter| filter.member.as_ref()) {
             let member = self.members.find_named(id, name);
             let member = member.filter(|member| self.phase_of(*member) == PhaseKind::Free);
@@ -311,7 +315,7 @@ impl State {
         let (members, is_back) = (members as usize, surplus > 0 || self.pool(id).settings.order == Order::Lifo);
         if let Some(Filter { attributes, .. }) = filter.filter(|_| surplus == 0) {
             return Picked::all(
-                self.members.find_free(id, &Wanted { attributes, members, is_back }, is_meant),
+                self.members.find_free(id, &Wanted { attributes, members, is_back }, is_given),
                 members,
             );
         }

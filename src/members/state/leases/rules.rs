@@ -8,6 +8,11 @@ impl Leases {
         self.by_rule.iter().map(|(rule, leases)| (rule, *leases))
     }
 
+    /// Returns whether the number of leases of a rule has changed since the last call of [`Leases::changed_rules`].
+    pub(in crate::state) fn has_changed_rules(&self) -> bool {
+        !self.changed_rules.is_empty()
+    }
+
     /// Returns the rules whose number of leases has changed since the last call, and their numbers.
     pub(in crate::state) fn changed_rules(&mut self) -> impl Iterator<Item = (Arc<str>, u64)> {
         let changed = std::mem::take(&mut self.changed_rules);

@@ -211,7 +211,20 @@ impl MemberAttributes {
     /// Returns the free members of a pool that have the wanted attributes and for which `is_meant` is true: as many as
     /// are wanted, or all that there are, in the order in which they are handed out.
     pub fn find_free(&self, pool: PoolId, wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
-        let Some(having) = self.having(pool, wanted.attributes) else { return Vec::new() };
+        match &wanted.attributes[..] {
+            // A single attribute, as in most takes, needs no table.
+            [(name, value)] => match self.pairs.find(owner_of(pool), name, value) {
+                Some(pair) => self.search(&[self.pairs.get(pair)], wanted, is_meant),
+                None => Vec::new(),
+            },
+            _ => match self.having(pool, wanted.attributes) {
+                Some(having) => self.search(&having, wanted, is_meant),
+                None => Vec::new(),
+            },
+        }
+    }
+
+    fn search(&self, having: &[&Having], wanted: &Wanted<'_>, is_meant: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
         let Some(Having { idle, .. }) = having.iter().min_by_key(|having| having.idle.len()) else { return Vec::new() };
         let most_walked = MOST_WALKED + wanted.members;
         let has_all = |id: &MemberId| having.len() == 1 || having.iter().all(|having| having.all.has(*id));
@@ -220,7 +233,7 @@ impl MemberAttributes {
         if found.len() == wanted.members || idle.len() as usize <= most_walked {
             return found;
         }
-        let free = common(&having).flat_map(|(n, bits)| members_of(n, bits & self.free[n as usize]));
+        let free = common(having).flat_map(|(n, bits)| members_of(n, bits & self.free[n as usize]));
         free.take(MOST_MATCHES).filter(is_meant).collect()
     }
 
