@@ -302,11 +302,12 @@ impl<T: Copy> Node<T> {
     }
 }
 
-/// Returns the position of a value, or where it belongs. A value behind the last is found at once.
+/// Returns the position of a value, or where it belongs. A value behind the last, or at the first, is found at once.
 #[inline]
 fn search<T>(values: &[T], place: &impl Fn(&T) -> Ordering) -> Result<usize, usize> {
     match values.last().map(place) {
         None | Some(Ordering::Less) => Err(values.len()),
+        Some(_) if place(&values[0]) == Ordering::Equal => Ok(0),
         Some(_) => values.binary_search_by(place),
     }
 }
@@ -314,8 +315,9 @@ fn search<T>(values: &[T], place: &impl Fn(&T) -> Ordering) -> Result<usize, usi
 /// Returns the position of the child in which a value is, or belongs.
 #[inline]
 fn child_of<T>(children: &[(T, Node<T>)], place: &impl Fn(&T) -> Ordering) -> usize {
-    match children.last() {
-        Some((first, _)) if place(first) != Ordering::Greater => children.len() - 1,
+    match children {
+        [.., (first, _)] if place(first) != Ordering::Greater => children.len() - 1,
+        [_, (second, _), ..] if place(second) == Ordering::Greater => 0,
         _ => children.partition_point(|(first, _)| place(first) != Ordering::Greater).saturating_sub(1),
     }
 }
@@ -387,6 +389,7 @@ impl<'a, T: Copy> IntoIterator for &'a Sorted<T> {
 mod tests {
     use super::*;
     use crate::random::Random;
+    use std::cell::Cell;
     use std::collections::BTreeSet;
 
     /// Bytes of each value; 8 are the value's own.
@@ -444,6 +447,24 @@ mod tests {
         let mut random = Random::from_seed(1);
         (0..100_000).for_each(|_| assert!(set.insert(random.below(u64::MAX))));
         assert!(bytes_each(&set) < 18.0, "{} bytes each, at random", bytes_each(&set));
+    }
+
+    /// Names are compared in places that are far from each other.
+    #[test]
+    fn values_at_the_ends_are_found_with_few_comparisons() {
+        let (mut set, compared) = (Sorted::default(), Cell::new(0));
+        let to = |value: u64| {
+            let compared = &compared;
+            move |other: &u64| {
+                compared.set(compared.get() + 1);
+                other.cmp(&value)
+            }
+        };
+        (0..100_000).for_each(|value| assert!(set.insert_by(value, to(value))));
+        let added = compared.replace(0);
+        (0..100_000).for_each(|value| assert_eq!(set.remove_by(to(value)), Some(value)));
+        let removed = compared.get();
+        assert!(added <= 500_000 && removed <= 600_000, "{added} comparisons to add, {removed} to remove");
     }
 
     #[test]
