@@ -24,7 +24,7 @@ struct InheritedPhase {
 }
 
 /// States of fixed members in pools that are being removed, by name. Free members have none.
-pub(super) type InheritedStates = HashMap<Box<[u8]>, Inherited>;
+pub(super) type InheritedStates = HashMap<Arc<[u8]>, Inherited>;
 
 /// Members that are awaited, by both sides.
 #[derive(Default)]

@@ -36,7 +36,7 @@ impl State {
         Taken {
             lease: lease.number,
             pool: self.pool(pool).name.clone(),
-            member: self.member(member).name[..].into(),
+            member: self.member(member).name.clone(),
             attributes: self.members.attributes(member).cloned(),
             token: lease.token.as_ref().map(|token| token.token),
         }

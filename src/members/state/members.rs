@@ -15,7 +15,7 @@ use attributes::MemberAttributes;
 pub(super) use attributes::Wanted;
 
 pub(super) struct Member {
-    pub name: Box<[u8]>,
+    pub name: Arc<[u8]>,
     pub pool: PoolId,
     pub owner: MemberOwner,
     pub born: Time,

@@ -260,7 +260,7 @@ impl State {
     /// Remembers that a provider may still report a member as stopped that it did not stop in time.
     pub(super) fn remember_stop(&mut self, id: MemberId) {
         if let Some(conn) = self.conn_of(id) {
-            self.agents.remember_late_stop(conn, self.members.get(id).name[..].into());
+            self.agents.remember_late_stop(conn, self.members.get(id).name.clone());
         }
     }
 
