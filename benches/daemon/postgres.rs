@@ -53,8 +53,8 @@ fn case<'a>(
     settings: &'a Settings,
 ) -> Case<'a> {
     let clients = settings.connections(clients);
-    // A database is slower than the queue in memory, and clients that reserve many at once need as many more.
-    let stock = if is_put { 0 } else { (stock(settings) / 3).max(1_000 * depth) };
+    // Clients that reserve many at once need more in a rehearsal.
+    let stock = if is_put { 0 } else { stock(settings).max(1_000 * depth) };
     let load = Load { is_put, clients, depth, stock, body_bytes: BODY.len() };
     let what = if is_put { "put" } else { "reserve + delete" };
     let many = if depth == 1 { clients.to_string() } else { format!("{clients} x {depth}") };
