@@ -356,6 +356,8 @@ impl State {
             while let Some(id) = self.pools.next_touched() {
                 if !self.is_at_rest(id) {
                     self.settle_pool(id, step);
+                } else if cfg!(debug_assertions) {
+                    self.assert_at_rest(id, step);
                 }
             }
             let Some(group) = self.pools.next_touched_group() else { break };
@@ -380,7 +382,7 @@ impl State {
     /// Returns the names of the pool of a member and of the member.
     fn names_of(&self, id: MemberId) -> (Arc<[u8]>, Arc<[u8]>) {
         let Member { pool, name, .. } = self.member(id);
-        (self.pool(*pool).name.clone(), name[..].into())
+        (self.pool(*pool).name.clone(), name.clone())
     }
 
     /// Returns the connection that provides a member, if it is connected.

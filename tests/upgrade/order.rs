@@ -11,6 +11,7 @@ use poolcounter_testkit::world::World;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -108,22 +109,8 @@ enum Service {
     Counters,
 }
 
-trait Stream: Read + Write {
-    /// Ends both directions at once, although a child that another test is starting may have a copy of the descriptor.
-    fn end(&self);
-}
-
-impl Stream for TcpStream {
-    fn end(&self) {
-        self.shutdown(Shutdown::Both).expect("ends");
-    }
-}
-
-impl Stream for UnixStream {
-    fn end(&self) {
-        self.shutdown(Shutdown::Both).expect("ends");
-    }
-}
+trait Stream: Read + Write + AsFd {}
+impl<S: Read + Write + AsFd> Stream for S {}
 
 /// Connection, each request of which has one short reply.
 struct Client {
@@ -160,6 +147,11 @@ impl Client {
             Service::Counters => frames::acquire(1, 1, b"k"),
         };
         self.stream.write_all(&request).expect("is sent");
+    }
+
+    /// Ends the connection at once, although a child that another test is starting may have a copy of the descriptor.
+    fn leave(self) {
+        socket2::SockRef::from(&self.stream.as_fd()).shutdown(Shutdown::Both).expect("ends");
     }
 
     /// Reads an answer. A start of a child interrupts the reading of a socket that has a time limit.
@@ -222,8 +214,7 @@ fn refused(way: &Way, service: Service, leaving: Leaving, rounds: usize) -> usiz
             let words = if service == Service::Pools { b"STATS uptime\n".to_vec() } else { frames::get(b"k") };
             holder.stream.write_all(&words).expect("is sent");
         }
-        holder.stream.end();
-        drop(holder);
+        holder.leave();
         other.begin();
         if other.has_it() {
             other.give_back();
@@ -292,8 +283,7 @@ fn end_that_has_arrived_before_a_request_is_served_first_during_an_upgrade() {
         daemon.signal(nix::sys::signal::Signal::SIGUSR1);
         std::thread::sleep(Duration::from_micros(500 * n as u64));
         let port = holder.port;
-        holder.stream.end();
-        drop(holder);
+        holder.leave();
         port.into_iter().for_each(wait_for_end);
         other.begin();
         if !other.has_it() {

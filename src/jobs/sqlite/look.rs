@@ -1,7 +1,6 @@
 //! The store's files as the system shows them at their paths. A path may come to name another file, or none, while the
 //! store goes on with its open file: data written then are lost when that is closed.
 
-use crate::process::FileAt;
 use std::fs::Metadata;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -40,10 +39,29 @@ impl FileId {
     ///
     /// Any other error of the system.
     pub fn at(path: &Path) -> io::Result<Option<FileId>> {
-        match FileAt::new(path) {
-            Ok(FileAt { device, inode, .. }) => Ok(Some(FileId { device, inode })),
+        match Seen::at(path) {
+            Ok(seen) => Ok(Some(seen.id)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+}
+
+impl Seen {
+    /// Examines the file at a path, after links. Linux is not asked for times: it then gives each later write a time of
+    /// its own, and the next sync has to write that, too.
+    fn at(path: &Path) -> io::Result<Seen> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+            let seen = statx(CWD, path, AtFlags::empty(), StatxFlags::INO | StatxFlags::SIZE)?;
+            let device = makedev(seen.stx_dev_major, seen.stx_dev_minor);
+            Ok(Seen { id: FileId { device, inode: seen.stx_ino }, bytes: seen.stx_size })
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let metadata = std::fs::metadata(path)?;
+            Ok(Seen { id: FileId::of(&metadata), bytes: metadata.len() })
         }
     }
 }
@@ -86,9 +104,31 @@ impl Look {
 }
 
 fn see(path: &Path) -> Result<Seen, String> {
-    match FileAt::new(path) {
-        Ok(FileAt { device, inode, bytes }) => Ok(Seen { id: FileId { device, inode }, bytes }),
+    match Seen::at(path) {
+        Ok(seen) => Ok(seen),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(format!("{} was removed or renamed", path.display())),
         Err(error) => Err(format!("{} cannot be looked at: {error}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_is_seen_through_a_link_as_its_metadata_say() {
+        let path = std::env::temp_dir().join(format!("poolcounter-file-at-{}", std::process::id()));
+        let link = path.with_extension("link");
+        fs::write(&path, "three").expect("a temporary file can be written");
+        std::os::unix::fs::symlink(&path, &link).expect("a link can be made");
+        for path in [&path, &link] {
+            let (seen, metadata) = (Seen::at(path).expect("it is there"), fs::metadata(path).expect("it is there"));
+            assert_eq!(seen, Seen { id: FileId::of(&metadata), bytes: 5 });
+        }
+        fs::remove_file(&path).expect("it is there");
+        let kind = Seen::at(&link).expect_err("the link leads nowhere").kind();
+        assert_eq!(kind, ErrorKind::NotFound);
+        fs::remove_file(&link).expect("it is there");
     }
 }

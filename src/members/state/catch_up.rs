@@ -171,9 +171,9 @@ impl State {
         step: &mut Step<'_, '_>,
     ) -> (Vec<MemberId>, Option<Arc<[u8]>>) {
         let mut behind = self.members.named_after(id, after.map(|name| &**name));
-        let slice: Vec<(&[u8], MemberId)> =
+        let slice: Vec<(&Arc<[u8]>, MemberId)> =
             behind.by_ref().take((step.timers.budget() / background::COST) as usize).collect();
-        let last = slice.last().map(|(name, _)| Arc::from(*name)).or(after.cloned());
+        let last = slice.last().map(|(name, _)| (*name).clone()).or(after.cloned());
         let rest = behind.next().map(|(name, _)| last.unwrap_or_else(|| name[..0].into()));
         let slice: Vec<MemberId> = slice.into_iter().map(|(_, member)| member).collect();
         // Lossless: it is at most the budget.

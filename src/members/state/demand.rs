@@ -30,6 +30,18 @@ impl State {
             && self.waiters.reserving(id).is_none()
     }
 
+    /// Settles a pool that is at rest, to prove that this does nothing.
+    pub(super) fn assert_at_rest(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
+        let of_step = |step: &Step<'_, '_>| (step.events.len(), step.notices.len());
+        let of_state = |state: &State| {
+            let (pools, pool) = (state.pools.len(), state.pool(id));
+            (pools, pool.most_slots, state.members.in_pool(id).live(), state.starts.in_pool(id), state.background.len())
+        };
+        let before = (of_step(step), of_state(self));
+        self.settle_pool(id, step);
+        assert_eq!(before, (of_step(step), of_state(self)), "a pool at rest has nothing to settle");
+    }
+
     /// Settles a pool that has changed: its size, waiters, cleaning and starts, and its end. This does nothing to a pool
     /// that is at rest.
     #[inline(never)]

@@ -252,7 +252,7 @@ impl State {
         self.withdraw_undeclared(id, &fixed, step);
         self.settle(step);
         for member in fixed {
-            if let Err(why) = self.configure_member(id, &member, inherited.get(&*member.name), step) {
+            if let Err(why) = self.configure_member(id, &member, inherited.get(&member.name), step) {
                 let pool = self.pool(id).name.clone();
                 step.notices.push(Notice::NotDeclared { pool, member: Some(member.name), why });
             }

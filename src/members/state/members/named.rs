@@ -11,7 +11,7 @@ impl MemberTable {
     }
 
     /// Returns the members of a pool with a name behind `after`, by name.
-    pub fn named_after(&self, pool: PoolId, after: Option<&[u8]>) -> impl Iterator<Item = (&[u8], MemberId)> {
+    pub fn named_after(&self, pool: PoolId, after: Option<&[u8]>) -> impl Iterator<Item = (&Arc<[u8]>, MemberId)> {
         let by_name = &self.in_pool(pool).by_name;
         let ids = match after {
             None => by_name.iter(),
@@ -20,7 +20,7 @@ impl MemberTable {
                 false => Ordering::Greater,
             }),
         };
-        ids.map(|id| (&*self.get(*id).name, *id))
+        ids.map(|id| (&self.get(*id).name, *id))
     }
 
     /// Adds the name of a member that is added next. Returns false, and changes nothing, if the pool has a member of
