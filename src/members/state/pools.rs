@@ -156,8 +156,9 @@ impl Pools {
         self.insert(Pool::new(name, settings))
     }
 
-    /// Adds a pool of a handover. Returns None if there is one of its name.
+    /// Adds a pool of a handover. Returns None if there is one of its name, or its settings contradict each other.
     pub fn restore(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<PoolId> {
+        saved.settings.check().ok()?;
         (saved.is_removed || self.find(&saved.name).is_err()).then_some(())?;
         let id = PoolId::from_index(self.pools.vacant_key());
         let mut pool = Pool {

@@ -201,19 +201,29 @@ impl Settings {
     pub fn with(&self, changes: &[Change]) -> Result<Settings, Contradiction> {
         let mut settings = self.clone();
         changes.iter().for_each(|change| settings.set(change.key, change.value.clone()));
-        if settings.max == 0 {
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Compares the settings with each other.
+    ///
+    /// # Errors
+    ///
+    /// Fails if they contradict each other.
+    pub fn check(&self) -> Result<(), Contradiction> {
+        if self.max == 0 {
             return Err(Contradiction::NoRoom);
         }
-        if settings.init > settings.max {
+        if self.init > self.max {
             return Err(Contradiction::InitAboveMax);
         }
-        if settings.lifetime_jitter > Span::ZERO && settings.lifetime_jitter >= settings.max_lifetime {
+        if self.lifetime_jitter > Span::ZERO && self.lifetime_jitter >= self.max_lifetime {
             return Err(Contradiction::JitterTooLong);
         }
-        if settings.clean_parallel == 0 {
+        if self.clean_parallel == 0 {
             return Err(Contradiction::NothingCleaned);
         }
-        Ok(settings)
+        Ok(())
     }
 }
 
