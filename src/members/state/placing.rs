@@ -54,6 +54,8 @@ impl State {
         for _ in 0..MOST_LOOKED_AT {
             let Some(waiter) = self.next_unbound(id) else { return };
             self.move_want(waiter, None);
+            // Free members of this pool do not spare it starts in another.
+            self.waiters.set_want(waiter, self.waiters.get(waiter).starts_left());
         }
         self.background.fall_behind(id);
     }

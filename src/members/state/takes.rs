@@ -264,9 +264,7 @@ impl State {
         if waiter.no_wait {
             waiter.until = step.now + starts_in.map_or(Span::ZERO, |pool| self.pool(pool).settings.check_timeout);
         }
-        if waiter.filter.as_ref().is_none_or(|filter| filter.member.is_none()) {
-            waiter.want = members;
-        }
+        waiter.want = waiter.starts_left();
         self.waiters.add(waiter, step);
         if members > 1 {
             // Members may be reserved for it in each.

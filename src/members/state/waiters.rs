@@ -84,6 +84,12 @@ impl Waiter {
         self.count.unwrap_or(1)
     }
 
+    /// Returns the number of starts that it may still cause, without a look at the free members.
+    pub fn starts_left(&self) -> u32 {
+        let is_named = self.filter.as_ref().is_some_and(|filter| filter.member.is_some());
+        if is_named { 0 } else { self.members().saturating_sub(self.starts_used) }
+    }
+
     pub fn demand(&self) -> Demand {
         match &self.filter {
             _ if self.members() > 1 => Demand::Several,

@@ -107,10 +107,15 @@ impl State {
             }
         }
         match single {
-            Some((_, waiter)) if self.unproved(&[id], self.waiters.get(waiter).since, now).is_empty() => {
-                self.serve_waiter(waiter, pool, &[id], step);
+            Some((rank, waiter)) => {
+                let before = reserving.filter(|(first, _)| *first < rank).map(|(_, waiter)| waiter);
+                let id = self.next_for(waiter, pool, before).unwrap_or(id);
+                if self.unproved(&[id], self.waiters.get(waiter).since, now).is_empty() {
+                    self.serve_waiter(waiter, pool, &[id], step);
+                } else {
+                    self.check_for_waiters(pool, vec![id], step);
+                }
             }
-            Some(_) => self.check_for_waiters(pool, vec![id], step),
             // The first that waits for several needs no other in its place.
             None if cause == Cause::Start => {
                 let several = self.first(pool, Demand::Several, now);
@@ -120,6 +125,14 @@ impl State {
             }
             None => {}
         }
+    }
+
+    /// Returns the free member that is next for a waiter for one, if there are several. They are free while a waiter may
+    /// not have them: its connection has as many members of the pool as it may have.
+    fn next_for(&self, id: WaiterId, pool: PoolId, reserving: Option<WaiterId>) -> Option<MemberId> {
+        let filter = self.waiters.get(id).filter.as_deref();
+        let picked = if self.free_count(pool) > 1 { self.pick(pool, filter, 1, reserving) } else { None };
+        picked.map(|members| members[0])
     }
 
     /// Starts checks of members that suit a waiter, up to one check under way for each waiter.
@@ -189,8 +202,7 @@ impl State {
         if let Some(id) = self.waiters.set_reserving(pool, first)
             && let Some(before) = self.waiters.find(id)
         {
-            let (is_here, want) =
-                (before.starts_in() == Some(pool), before.members().saturating_sub(before.starts_used));
+            let (is_here, want) = (before.starts_in() == Some(pool), before.starts_left());
             self.pools.retry(pool, Retry::Reserved(before.filter.clone()));
             if is_here {
                 self.waiters.set_want(id, want);

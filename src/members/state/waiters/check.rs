@@ -33,6 +33,9 @@ impl Waiters {
                 "placed here"
             );
             assert_eq!(of_pool.placed.need, wants, "starts that waiters for groups need");
+            let content = of_pool.placed.content.iter(&self.place_links).filter(is_here);
+            let is_content = |waiter: &&Waiter| is_placed(waiter) && waiter.want == 0;
+            assert_eq!(content.count(), here().filter(is_content).count(), "waiters for groups that need no starts");
             let no_wait = of_pool.no_wait.iter(&self.check_links).filter(|id| self.get(*id).no_wait);
             assert_eq!(no_wait.count(), here().filter(|waiter| waiter.no_wait).count(), "waiters for a check");
             let is_several = |id: WaiterId| self.find(id).is_some_and(|waiter| waiter.demand() == Demand::Several);

@@ -2,16 +2,30 @@
 
 use super::*;
 
-/// The waiters for groups that cause starts in a pool.
+/// The waiters for groups that cause their starts in a pool.
 #[derive(Default)]
 pub(super) struct PlacedWaiters {
+    /// Waiters that need starts.
     pub waiters: List<WaiterId>,
+    /// Waiters that need no starts now.
+    pub content: List<WaiterId>,
     /// Number of starts that the waiters may have under way.
     pub need: u64,
     /// Number of starts and checks under way to which waiters are bound.
     bound: u64,
     /// Number of starts and checks that were under way when the pool was last settled.
     covered: u64,
+}
+
+impl PlacedWaiters {
+    /// Returns whether the pool is that of no waiter for a group.
+    fn is_unused(&self) -> bool {
+        self.waiters.is_empty() && self.content.is_empty()
+    }
+
+    fn list_for(&mut self, want: u32) -> &mut List<WaiterId> {
+        if want > 0 { &mut self.waiters } else { &mut self.content }
+    }
 }
 
 impl Waiters {
@@ -28,14 +42,15 @@ impl Waiters {
     /// Returns whether no waiter is queued for a pool alone or causes starts or waits for a check in it.
     pub fn is_unused(&self, pool: PoolId) -> bool {
         let PoolWaiters { queue, needy, placed, no_wait, .. } = self.by_pool.get(pool);
-        queue.len == 0 && needy.is_empty() && placed.waiters.is_empty() && no_wait.is_empty()
+        queue.len == 0 && needy.is_empty() && placed.is_unused() && no_wait.is_empty()
     }
 
-    /// Returns the first waiter that causes starts in a pool which is not in its group, now that the pool is in
+    /// Returns the first waiter of which a pool is that of its starts, and not in its group, now that the pool is in
     /// `group`.
     pub fn first_misplaced(&self, pool: PoolId, group: Option<GroupId>) -> Option<WaiterId> {
-        let first = self.by_pool.get(pool).placed.waiters.front()?;
-        (group.map(Place::Group) != Some(self.get(first).place())).then_some(first)
+        let PlacedWaiters { waiters, content, .. } = &self.by_pool.get(pool).placed;
+        let is_elsewhere = |id: &WaiterId| group.map(Place::Group) != Some(self.get(*id).place());
+        waiters.front().filter(is_elsewhere).or_else(|| content.front().filter(is_elsewhere))
     }
 
     /// Unbinds waiters for groups from starts and checks that have ended; `under_way` are left. These waiters are
@@ -64,28 +79,37 @@ impl Waiters {
         (u64::from(self.get(last).want) <= free).then_some(last)
     }
 
-    /// Adds a waiter that needs starts to those that cause them in the same pool, or in none.
+    /// Adds a waiter for a group to those that cause their starts in the same pool. One that needs starts may cause
+    /// them in none.
     pub(super) fn link_place(&mut self, id: WaiterId, source: WaitSource, want: u32) {
-        let WaitSource::Group(group, pool) = source else { return };
-        let Some(pool) = pool else {
-            return self.by_group.get_mut(group).unplaced.push_back(&mut self.place_links, id);
-        };
-        let placed = &mut self.by_pool.get_mut(pool).placed;
-        if placed.waiters.is_empty() {
-            (placed.bound, placed.covered) = (0, 0);
+        match source {
+            WaitSource::Group(_, Some(pool)) => {
+                let placed = &mut self.by_pool.get_mut(pool).placed;
+                if placed.waiters.is_empty() {
+                    (placed.bound, placed.covered) = (0, 0);
+                }
+                placed.list_for(want).push_back(&mut self.place_links, id);
+                placed.need += u64::from(want);
+            }
+            WaitSource::Group(group, None) if want > 0 => {
+                self.by_group.get_mut(group).unplaced.push_back(&mut self.place_links, id);
+            }
+            _ => {}
         }
-        placed.waiters.push_back(&mut self.place_links, id);
-        placed.need += u64::from(want);
     }
 
     pub(super) fn unlink_place(&mut self, id: WaiterId, source: WaitSource, want: u32) {
-        let WaitSource::Group(group, pool) = source else { return };
-        let Some(pool) = pool else {
-            return self.by_group.get_mut(group).unplaced.remove(&mut self.place_links, id);
-        };
-        let placed = &mut self.by_pool.get_mut(pool).placed;
-        placed.waiters.remove(&mut self.place_links, id);
-        placed.need -= u64::from(want);
-        placed.bound = placed.bound.min(placed.need);
+        match source {
+            WaitSource::Group(_, Some(pool)) => {
+                let placed = &mut self.by_pool.get_mut(pool).placed;
+                placed.list_for(want).remove(&mut self.place_links, id);
+                placed.need -= u64::from(want);
+                placed.bound = placed.bound.min(placed.need);
+            }
+            WaitSource::Group(group, None) if want > 0 => {
+                self.by_group.get_mut(group).unplaced.remove(&mut self.place_links, id);
+            }
+            _ => {}
+        }
     }
 }

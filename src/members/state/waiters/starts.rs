@@ -51,7 +51,7 @@ impl Waiters {
     }
 
     pub(super) fn count_starts(&mut self, id: WaiterId, source: WaitSource, want: u32, no_wait: bool) {
-        if want > 0 && !no_wait {
+        if !no_wait {
             self.link_place(id, source, want);
         }
         let Some(pool) = source.pool() else { return };
@@ -66,7 +66,7 @@ impl Waiters {
     }
 
     pub(super) fn uncount_starts(&mut self, id: WaiterId, source: WaitSource, want: u32, no_wait: bool) {
-        if want > 0 && !no_wait {
+        if !no_wait {
             self.unlink_place(id, source, want);
         }
         let Some(pool) = source.pool() else { return };
