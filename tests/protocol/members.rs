@@ -1,6 +1,7 @@
 //! Random histories of the members state machine in virtual time: its tables are checked after each step, and
 //! everything is saved and restored now and then.
 
+mod groups;
 mod player;
 
 use player::Player;
@@ -173,39 +174,6 @@ fn a_name_is_free_as_soon_as_its_pool_is_removed() {
 }
 
 #[test]
-fn a_returned_member_does_not_come_before_one_that_is_free_for_longer() {
-    for (order, next) in [("fifo", "m3"), ("lifo", "m5")] {
-        let mut player = five(&format!(" group=g per_client=2 order={order}"));
-        player.say(OPERATOR, "POOL q 0 1 group=g", true);
-        // The consumer waits because it has as many members of p as it may have.
-        assert_eq!(ask(&mut player, CONSUMER, "TAKEGROUP g 10"), "");
-        let told = ask(&mut player, CONSUMER, "RETURN 1");
-        assert!(told.contains(&format!(" p {next}")), "{order}: {told}");
-        player.end();
-    }
-}
-
-#[test]
-fn a_wait_for_a_group_outlives_the_pool_that_started_a_member_for_it() {
-    let mut player = Player::new(1, PER_TICK);
-    for pool in ["p", "q"] {
-        player.say(OPERATOR, &format!("POOL {pool} 0 5 group=g"), true);
-    }
-    player.say(PROVIDER, "PROVIDE p", true);
-    assert_eq!(ask(&mut player, CONSUMER, "TAKEGROUP g 10 zone=a"), "");
-    // It does not suit the waiter, which causes no other start.
-    player.say(PROVIDER, "STARTED 1 m1", true);
-    player.say(OPERATOR, "RMPOOL p", true);
-    player.advance(TICK);
-    player.say(PROVIDER, "STOPPED m1", true);
-    assert_eq!(player.heard(PROVIDER), ["OK", "!START p 1", "OK", "!STOP p m1", "OK"]);
-    player.upgrade();
-    player.advance(Duration::from_secs(11));
-    assert_eq!(player.heard(CONSUMER), ["NO_MEMBERS timeout"]);
-    player.end();
-}
-
-#[test]
 fn no_more_than_max_are_handed_out_though_more_are_free() {
     for settings in ["", " order=fifo"] {
         let mut player = five(settings);
@@ -263,35 +231,6 @@ fn ended_members_are_counted_by_their_state() {
     assert_eq!(ends("", &[(CONSUMER, "x")], 1), [0, 2]);
     assert_eq!(ends("", &[(OPERATOR, "RMPOOL p")], 1), [3, 2]);
     assert_eq!(ends("", &[(OPERATOR, "RMPOOL p GRACEFUL"), (CONSUMER, "RETURN 2")], 1), [3, 1]);
-}
-
-/// Pools that join a group while its pools are removed in slices stay, whichever have left it before.
-#[test]
-fn a_pool_that_joins_a_group_in_its_removal_stays() {
-    for graceful in ["", " GRACEFUL"] {
-        let mut player = Player::new(1, 2);
-        for n in 1..=5 {
-            player.say(OPERATOR, &format!("POOL p{n} 0 1 group=g"), true);
-        }
-        (1..=5).for_each(|n| player.say(OPERATOR, &format!("ADD p{n} m"), true));
-        (1..=5).for_each(|_| player.say(CONSUMER, "TAKEGROUP g", true));
-        player.say(OPERATOR, &format!("RMGROUP g{graceful}"), true);
-        for line in
-            ["RECONFIGURE p1 group=", "RECONFIGURE p2 group=", "POOL late 0 1 group=g", "RECONFIGURE p2 group=g"]
-        {
-            assert!(ask(&mut player, OPERATOR, line).ends_with("OK"), "{line}");
-            player.upgrade();
-        }
-        player.advance(Duration::from_secs(1));
-        player.close(CONSUMER);
-        player.advance(Duration::from_secs(1));
-        player.drop_output();
-        player.say(OPERATOR, "POOLS", true);
-        let listed = player.heard(OPERATOR);
-        let names: Vec<&str> = listed.iter().filter_map(|line| line.split(' ').next()).collect();
-        assert_eq!(names, ["late", "p1", "p2", ""], "{graceful}");
-        player.end();
-    }
 }
 
 #[test]

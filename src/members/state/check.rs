@@ -1,5 +1,6 @@
 //! Invariants of the state. The checks change nothing.
 
+use super::waiters::Place;
 use super::*;
 
 impl State {
@@ -50,6 +51,11 @@ impl State {
         let is_cleaned = !pool.is_leaving && !tasks.is_behind && !self.agents.in_pool(id).is_empty();
         let is_stuck = is_cleaned && of_pool.count(PhaseKind::Cleaning) < self.most_cleaned(id);
         assert!(!is_stuck || of_pool.first_unclean().is_none(), "agents are asked to clean");
+        let is_queued = |waiter: WaiterId| {
+            let place = self.waiters.find(waiter).map(Waiter::place);
+            place == Some(Place::Pool(id)) || place.is_some() && place == pool.group.map(Place::Group)
+        };
+        assert!(self.waiters.reserving(id).is_none_or(is_queued), "members are reserved for a waiter for them");
         let until = pool.unclean_until.as_ref().map(|(until, _)| *until);
         assert_eq!(until, self.unclean_until(id), "unclean members are timed while no agent is connected");
     }

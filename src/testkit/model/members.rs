@@ -1481,12 +1481,8 @@ impl Members {
     /// name.
     pub fn upgrade(&mut self) {
         for pool in &mut self.pools {
-            pool.members.sort_by_key(|member| match member.state {
-                State::Free | State::Checking(_) => (0, member.freed, String::new()),
-                State::Unclean(_) => (1, member.since, String::new()),
-                State::Cleaning(..) => (2, member.since, String::new()),
-                _ => (3, 0, member.name.clone()),
-            });
+            // The successor has them by name, and resumes those of a provider in this order.
+            pool.members.sort_by(|one, other| one.name.cmp(&other.name));
             (pool.bound, pool.covered) = (0, 0);
         }
         // The successor has those that wait for a group in the order in which they came.

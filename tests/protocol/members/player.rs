@@ -348,6 +348,15 @@ impl Player {
         })
     }
 
+    /// Returns what a provider answers to its oldest request: that it has been done.
+    pub fn next_answer(&mut self, conn: usize) -> Option<String> {
+        let asked = self.asked.get_mut(&conn).filter(|asked| !asked.is_empty())?;
+        let line = asked.remove(0);
+        let words: Vec<&str> = line.split(' ').collect();
+        let what = words[2];
+        Some(if words[0] == "!START" { format!("STARTED {what} m{what}") } else { format!("STOPPED {what}") })
+    }
+
     /// Closes everything, removes every pool, and checks that nothing is left.
     pub fn end(mut self) {
         for conn in 0..=9 {
