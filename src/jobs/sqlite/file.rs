@@ -10,6 +10,7 @@
 
 use super::look::{FileId, Look};
 use super::schema::{self, QueueId};
+use super::statements::count_log_pages;
 use crate::store::Mark;
 use log::warn;
 use nix::fcntl::{Flock, FlockArg};
@@ -197,7 +198,7 @@ impl DatabaseFile {
             self.sync_directory()?;
         }
         let before = FileId::at(&self.path)?;
-        let connection = self.connect(&self.path)?;
+        let mut connection = self.connect(&self.path)?;
         schema::examine(&connection)?.map_err(FileTrouble::Lost)?;
         let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
         if mode != "wal" {
@@ -205,6 +206,7 @@ impl DatabaseFile {
         }
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        count_log_pages(&mut connection)?;
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
         schema::prepare(&connection)?;
         let (mark, queue) = (schema::read_mark(&connection)?, read_queue(&connection)?);

@@ -5,11 +5,12 @@ use crate::state::Until;
 use crate::store::RefusedRow;
 use crate::store::batch::{Batch, JobRow, Row, RowBody, Text};
 use rusqlite::ffi::ErrorCode;
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, Error, Result, Statement, ToSql};
 use std::cell::Cell;
 
 thread_local! {
-    /// Number of pages of this thread's log that may not be in the file. SQLite passes it to a function without state.
+    /// Number of pages of this thread's log that may not be in the file.
     static LOG_PAGES: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -31,14 +32,18 @@ pub struct Statements<'c> {
     checkpoint: Statement<'c>,
 }
 
+/// Counts the pages of the log with each commit, in place of SQLite's own checkpoints.
+pub fn count_log_pages(connection: &mut Connection) -> Result<()> {
+    connection.wal_hook(Some(|_: &mut Wal, pages| {
+        LOG_PAGES.set(pages);
+        Ok(())
+    }))
+}
+
 impl<'c> Statements<'c> {
     /// Prepares all statements.
     pub fn prepare(connection: &'c Connection) -> Result<Self> {
         LOG_PAGES.set(0);
-        connection.wal_hook(Some(|_, pages| {
-            LOG_PAGES.set(pages);
-            Ok(())
-        }));
         let prepare = |sql| connection.prepare(sql);
         Ok(Statements {
             connection,
