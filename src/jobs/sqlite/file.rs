@@ -10,7 +10,6 @@
 
 use super::look::{FileId, Look};
 use super::schema::{self, QueueId};
-use super::statements::count_log_pages;
 use crate::store::Mark;
 use log::warn;
 use nix::fcntl::{Flock, FlockArg};
@@ -205,8 +204,7 @@ impl DatabaseFile {
             return Err(FileTrouble::Passing(format!("it cannot have a log: its journal mode is {mode}")));
         }
         connection.pragma_update(None, "synchronous", "FULL")?;
-        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-        count_log_pages(&mut connection)?;
+        super::statements::count_log_pages(&mut connection)?;
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
         schema::prepare(&connection)?;
         let (mark, queue) = (schema::read_mark(&connection)?, read_queue(&connection)?);

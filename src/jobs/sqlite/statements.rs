@@ -34,6 +34,7 @@ pub struct Statements<'c> {
 
 /// Counts the pages of the log with each commit, in place of SQLite's own checkpoints.
 pub fn count_log_pages(connection: &mut Connection) -> Result<()> {
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.wal_hook(Some(|_: &mut Wal, pages| {
         LOG_PAGES.set(pages);
         Ok(())
