@@ -8,7 +8,7 @@ use poolcounter_core::meter::Metered as _;
 use std::cell::LazyCell;
 
 /// Most kinds of waiters for several that are examined for one that can have its members.
-pub(super) const MOST_KINDS: usize = 16;
+const MOST_KINDS: usize = 16;
 
 impl State {
     /// Returns the waiter for several members for which the members that it can use are reserved.
@@ -16,6 +16,15 @@ impl State {
     pub(super) fn reserving_waiter(&self, pool: PoolId, now: Time) -> Option<(Rank, WaiterId)> {
         let waiter = self.waiters.reserving(pool).filter(|id| self.can_take_from(*id, pool))?;
         Some((self.waiters.get(waiter).rank(now), waiter))
+    }
+
+    /// Chooses the waiter for which members are reserved if more members are usable than at the last look: one that could
+    /// not have its members then may be able to now.
+    pub(super) fn reserve_for_more(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
+        if self.members.in_pool(pool).usable() > self.waiters.usable(pool) {
+            step.timers.spend(MOST_KINDS as u32);
+            self.settle_reserving_waiter(pool, step.now);
+        }
     }
 
     /// Chooses the waiter for which members are reserved, and the starts that it needs.

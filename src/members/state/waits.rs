@@ -1,7 +1,6 @@
 //! Waits: the order in which waiters get members, the members that are reserved, and the starts that waiters cause.
 
 use super::lifecycle::Cause;
-use super::reserving::MOST_KINDS;
 use super::waiters::{Demand, Place, Rank};
 use super::*;
 
@@ -71,11 +70,7 @@ impl State {
             return;
         }
         let now = step.now;
-        if self.members.in_pool(pool).usable() > self.waiters.usable(pool) {
-            // A waiter that could not have its members before may be able to now.
-            step.timers.spend(MOST_KINDS as u32);
-            self.settle_reserving_waiter(pool, now);
-        }
+        self.reserve_for_more(pool, step);
         let suited = self.suited(id, now);
         // Lossless: it is at most the budget.
         let cost = (OFFER_COST + COST_OF_A_CLASS * suited.len()).min(step.timers.budget() as usize) as u32;
