@@ -21,7 +21,9 @@ fn every_handover_that_was_written_is_read() {
     let files: Vec<PathBuf> =
         fs::read_dir(DIRECTORY).expect("is there").map(|file| file.expect("can be listed").path()).collect();
     assert!(
-        ["4", "5", "6", "6-2", "6-3", "6-4"].iter().all(|version| files.iter().any(|file| file.ends_with(version))),
+        ["4", "5", "6", "6-2", "6-3", "6-4", "6-5"]
+            .iter()
+            .all(|version| files.iter().any(|file| file.ends_with(version))),
         "{files:?}"
     );
     for path in files {

@@ -7,7 +7,7 @@ from ._wire import Lost, PoolCounterError, QueueFull, Refused, TimedOut, Unavail
 from .members import Member, Members, NoMembers, Provider
 from .pools import Lock, Pools
 
-__version__ = "0.9.0"
+__version__ = "1.0.0"
 __all__ = [
     "Lock",
     "Lost",
