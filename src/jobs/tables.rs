@@ -87,7 +87,6 @@ fn columns_of_sums(word: &'static str, unit: ColumnUnit, has_pickups: bool) -> &
     let count = |name, title, emphasis, what| Column { emphasis, ..Column::count(name, title, metric(name), by(what)) };
     let times = |name| if has_pickups { ColumnMetric::Each(metric(name)) } else { ColumnMetric::None };
     let pickup_help = by("Time from ready to reserved");
-    let run_help = by("Time from reserved to deleted");
     let mut columns = vec![
         Column { metric: ColumnMetric::Label(word), ..shown("name", word, unit, "The name.") },
         level("ready", Emphasis::Work, "Jobs that wait for a runner"),
@@ -100,12 +99,15 @@ fn columns_of_sums(word: &'static str, unit: ColumnUnit, has_pickups: bool) -> &
         level("buried", Emphasis::Alarm, "Jobs that wait for a kick"),
         Column {
             unit: ColumnUnit::Age,
-            help: "Time for which the oldest ready job has been ready.",
-            title: "oldest",
-            ..level("oldest_ready", Emphasis::Caution, "")
+            emphasis: Emphasis::Caution,
+            ..Column::level(
+                "oldest_ready",
+                "oldest",
+                metric("oldest_ready"),
+                "Time for which the oldest ready job has been ready.",
+            )
         },
         Column { metric: times("pickup"), ..shown("pickup", "pick-up", ColumnUnit::Times, pickup_help) },
-        Column { metric: times("run"), ..shown("run", "run time", ColumnUnit::Times, run_help) },
         rate("put_rate", "put/min", "Jobs put in a minute."),
         rate("reserve_rate", "reserved/min", "Jobs reserved in a minute."),
         rate("delete_rate", "deleted/min", "Jobs deleted in a minute."),
@@ -123,8 +125,9 @@ fn columns_of_sums(word: &'static str, unit: ColumnUnit, has_pickups: bool) -> &
         shown("error", "last error", ColumnUnit::Name, "Text of the last failure that had one."),
         shown("error_age", "ago", ColumnUnit::Age, "Time since that failure."),
     ];
-    if !has_pickups {
-        columns.remove(RUN);
+    if has_pickups {
+        let help = by("Time from reserved to deleted");
+        columns.insert(RUN, Column { metric: times("run"), ..shown("run", "run time", ColumnUnit::Times, help) });
     }
     Box::leak(columns.into_boxed_slice())
 }
