@@ -13,11 +13,14 @@ impl State {
         }
     }
 
-    /// Continues each task, as far as the budget lasts.
+    /// Continues each task in turn, as far as the budget lasts. Those whose turn does not come are the first next time.
     pub(super) fn resume_background(&mut self, step: &mut Step<'_, '_>) {
         for _ in 0..self.background.len() {
             let Some(task) = self.background.pop() else { return };
             self.begin(task, step);
+            if step.timers.budget() < background::COST {
+                return;
+            }
         }
     }
 
@@ -49,6 +52,8 @@ impl State {
             BackgroundTask::Settle(id) => {
                 // Fixed members in excess of the maximum are not stopped, and so are free for waiters.
                 self.pools.reconsider(id);
+                // It is settled now, while the other tasks have left some of the budget.
+                self.settle_pool(id, step);
                 None
             }
         }

@@ -50,16 +50,16 @@ impl State {
         if *owed > 0 || self.members.in_pool(id).live() > u64::from(settings.max) {
             self.trim(id, step);
         }
+        if self.members.in_pool(id).first_unclean().is_some() || self.pool(id).unclean_until.is_some() {
+            self.clean_next(id, step);
+            self.time_unclean(id, step);
+        }
         // A pool that is behind is settled again.
         if self.pools.take_reconsider(id) && !self.background.of_pool(id).is_behind {
             self.reconsider(id, step);
         }
         if !self.pool(id).retries.is_empty() {
             self.retry_all(id, step);
-        }
-        if self.members.in_pool(id).first_unclean().is_some() || self.pool(id).unclean_until.is_some() {
-            self.clean_next(id, step);
-            self.time_unclean(id, step);
         }
         self.settle_reserving_waiter(id, step.now);
         self.waiters.unbind(id, self.under_way(id));

@@ -8,6 +8,9 @@ use poolcounter_http::host::Hosts;
 use poolcounter_http::wire::{AfterResponse, HttpRequest, MAX_HEAD, MAX_REQUEST, Method, Parsed, parse};
 use poolcounter_service::container::AllSettings;
 
+/// Pages of the services, of the daemon and of all.
+const TABS: [&str; 6] = ["/overview", "/locks", "/counters", "/members", "/jobs", "/daemon"];
+
 /// Host name of the server in the requests of the corpus.
 const HOST: &str = "a";
 
@@ -58,6 +61,7 @@ fn status_of(request: &HttpRequest<'_>) -> u16 {
     match (request.path, request.method) {
         _ if request.host.is_some_and(|host| !hosts.include(host)) => 421,
         (path, Method::Post) if is_view(path) => 403,
+        (_, Method::Get | Method::Head) if TABS.contains(&thing) => 200,
         (_, Method::Get | Method::Head) if ["/jobs/matrix", "/jobs/buried"].contains(&thing) => 200,
         (_, Method::Get | Method::Head) if thing.starts_with("/jobs/runner/") => 200,
         ("/" | "/metrics" | "/status.json" | "/healthz", Method::Get | Method::Head) => 200,
