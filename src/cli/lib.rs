@@ -26,7 +26,6 @@ mod rows;
 mod run_child;
 mod serve;
 mod servers;
-#[path = "../services.rs"]
 mod services;
 mod spawn;
 mod stats;

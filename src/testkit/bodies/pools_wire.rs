@@ -61,7 +61,7 @@ fn read(line: &[u8]) -> PoolRequest<'_> {
         b"ACQ4ME" => PoolRequest::Acquire(read_acquire(Purpose::Me, &words)),
         b"ACQ4ANY" => PoolRequest::Acquire(read_acquire(Purpose::Anyone, &words)),
         b"RELEASE" => PoolRequest::Release(words.first().copied()),
-        b"STATS" => read_keys(&words).map_or_else(|| PoolRequest::Stats(read_query(&words)), PoolRequest::Keys),
+        b"STATS" => read_list(&words).unwrap_or_else(|| PoolRequest::Stats(read_query(&words))),
         _ => PoolRequest::Unknown,
     }
 }
@@ -99,10 +99,13 @@ fn read_limits(word: &[u8]) -> Option<KeyLimits<'_>> {
     is_fine.then_some(KeyLimits { key, workers, max_queue })
 }
 
-fn read_keys(words: &[&[u8]]) -> Option<usize> {
+fn read_list(words: &[&[u8]]) -> Option<PoolRequest<'static>> {
+    let is = |name: &[u8], wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
     match words {
-        [name] if name.eq_ignore_ascii_case(b"keys") => Some(20),
-        [name, keys] if name.eq_ignore_ascii_case(b"keys") => Some(number(keys).filter(|keys| *keys > 0)? as usize),
+        [name] if is(name, b"keys") => Some(PoolRequest::Keys(20)),
+        [name] if is(name, b"report") => Some(PoolRequest::Report(20)),
+        [name, keys] if is(name, b"keys") => Some(PoolRequest::Keys(number(keys).filter(|keys| *keys > 0)? as usize)),
+        [name, rows] if is(name, b"report") => Some(PoolRequest::Report(number(rows)? as usize)),
         _ => None,
     }
 }
