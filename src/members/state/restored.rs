@@ -318,6 +318,11 @@ impl Reading<'_> {
             Some(name) => WaitSource::Group(state.pools.find_group(&name)?, pool),
             None => WaitSource::Pool(pool?),
         };
+        // A filter asks for something, and one that names a member is for that one alone.
+        let is_sound = |filter: &Filter| {
+            !filter.is_empty() && (filter.member.is_none() || saved.count.is_none_or(|count| count == 1))
+        };
+        saved.filter.as_deref().is_none_or(is_sound).then_some(())?;
         let waiter = Waiter {
             conn: saved.conn,
             source,
