@@ -1477,11 +1477,9 @@ impl Members {
         self.conns.values().map(|conn| &conn.backoff).chain(lost).filter_map(|backoff| backoff.ends)
     }
 
-    /// Passes over to another process, which has the members of a provider in the order in which they are idle, then by
-    /// name.
+    /// Passes over to another process, which has the members by name, and resumes those of a provider in this order.
     pub fn upgrade(&mut self) {
         for pool in &mut self.pools {
-            // The successor has them by name, and resumes those of a provider in this order.
             pool.members.sort_by(|one, other| one.name.cmp(&other.name));
             (pool.bound, pool.covered) = (0, 0);
         }

@@ -18,7 +18,7 @@ pub(super) struct PlacedWaiters {
 }
 
 impl PlacedWaiters {
-    /// Returns whether the pool is that of no waiter for a group.
+    /// Returns whether no waiter for a group causes its starts in the pool.
     fn is_unused(&self) -> bool {
         self.waiters.is_empty() && self.content.is_empty()
     }
@@ -45,7 +45,7 @@ impl Waiters {
         queue.len == 0 && needy.is_empty() && placed.is_unused() && no_wait.is_empty()
     }
 
-    /// Returns the first waiter of which a pool is that of its starts, and not in its group, now that the pool is in
+    /// Returns the first waiter that causes its starts in a pool which is not in its group, now that the pool is in
     /// `group`.
     pub fn first_misplaced(&self, pool: PoolId, group: Option<GroupId>) -> Option<WaiterId> {
         let PlacedWaiters { waiters, content, .. } = &self.by_pool.get(pool).placed;
