@@ -63,6 +63,8 @@ pub struct Model {
     dirty: Vec<usize>,
     /// Clients that are checked at the end of the round, in order.
     closing: Vec<usize>,
+    /// Client that had the last turn in this round.
+    last_turn: Option<usize>,
     failed_sends: u64,
 }
 
@@ -118,6 +120,7 @@ impl Model {
             ready: Vec::new(),
             dirty: Vec::new(),
             closing: Vec::new(),
+            last_turn: None,
             failed_sends: 0,
         }
     }
@@ -147,7 +150,9 @@ impl Model {
 
     pub fn set_room(&mut self, client: usize, room: usize) {
         self.clients[client].room = room;
-        self.touch(client);
+        if room > 0 {
+            self.touch(client);
+        }
     }
 
     /// Returns whether the order of events would be random after a handover now.
@@ -228,6 +233,7 @@ impl Model {
             let client = self.dirty.remove(0);
             self.deliver(client);
         }
+        self.last_turn = None;
         for client in std::mem::take(&mut self.closing) {
             self.see_off(client);
         }
@@ -246,6 +252,7 @@ impl Model {
         if self.clients[id].reset {
             return self.break_off(id);
         }
+        self.last_turn = Some(id);
         self.read(id);
         for request in 0..REQUESTS_PER_TURN {
             // The end of a client of pools is seen behind its last line, even if the reply to it fills the output.
@@ -510,10 +517,13 @@ impl Model {
         }
     }
 
-    /// Moves a client to the end of the order in which output is sent.
+    /// Adds a client at the end of the order in which output is sent. Only the one that had the last turn moves there.
     fn touch(&mut self, client: usize) {
-        self.dirty.retain(|other| *other != client);
-        if !self.clients[client].unsent.is_empty() && self.clients[client].phase != Phase::Gone {
+        if self.last_turn == Some(client) {
+            self.dirty.retain(|other| *other != client);
+        }
+        let is_new = !self.dirty.contains(&client);
+        if is_new && !self.clients[client].unsent.is_empty() && self.clients[client].phase != Phase::Gone {
             self.dirty.push(client);
         }
     }
