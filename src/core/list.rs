@@ -202,6 +202,15 @@ impl<K: Id> Queue<K> {
         }
     }
 
+    /// Inserts `key` before all others, unless it is in the queue.
+    pub fn push_front(&mut self, key: K) {
+        match self.list.front() {
+            _ if self.links.is_linked(key) => {}
+            Some(first) => self.list.insert_before(&mut self.links, first, key),
+            None => self.list.push_back(&mut self.links, key),
+        }
+    }
+
     /// Removes and returns the first id.
     #[inline]
     pub fn pop_front(&mut self) -> Option<K> {

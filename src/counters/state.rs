@@ -552,4 +552,38 @@ mod tests {
             assert_eq!(found, Ok(consumption), "{name}");
         }
     }
+
+    /// In the second interval, a request uses one of the counters, and the connection that holds all of them ends.
+    #[test]
+    fn counters_that_expire_while_another_process_takes_over_come_before_used_ones() {
+        const COUNTERS: usize = 3 * PER_TICK as usize;
+        let (mut state, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
+        let (now, epoch, holder) = (Time::START, Span::from_secs(1_000_000), ConnId::from_index(0));
+        let name = |n: usize| n.to_be_bytes();
+        for n in 0..COUNTERS {
+            let acquire = AcquireUnits { name: &name(n), resources: 1, maximum: 2 };
+            let mut step = CountersStep { now, epoch, timers: wheel.of(OWNER) };
+            assert_eq!(state.acquire(holder, acquire, &mut step), Ok(1));
+        }
+        let now = now + state.settings.interval;
+        let acquire = AcquireUnits { name: &name(0), resources: 1, maximum: 2 };
+        assert_eq!(act(&mut state, &mut wheel, now, |state, step| state.acquire(holder, acquire, step)), Ok(1));
+        while let Some(due) = wheel.expire(now) {
+            act(&mut state, &mut wheel, now, |state, step| state.expire(due.key(), step));
+        }
+        act(&mut state, &mut wheel, now, |state, step| state.close(holder, step));
+        assert!(!state.closing.is_empty() && state.sweep.is_none());
+        let mut saved = Vec::new();
+        state.save(&mut Writer::new(&mut saved)).expect("memory takes all");
+        let (mut other, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
+        let restore = |state: &mut CountersState, step: &mut CountersStep<'_>| {
+            state.restore(&mut Reader::new(&mut &saved[..]), step)
+        };
+        assert_eq!(act(&mut other, &mut wheel, now, restore), Ok(()));
+        while act(&mut other, &mut wheel, now, CountersState::restore_more) == Ok(false) {
+            wheel.end_tick();
+        }
+        assert_eq!(other.idle.iter().last(), Some(CounterId::from_index(0)));
+        assert!(other.counters.len() > 1, "the others expire, too");
+    }
 }

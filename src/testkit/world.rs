@@ -4,7 +4,7 @@
 use poolcounter::SERVICES;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::random::Random;
-use poolcounter_core::record::{Reader, Writer};
+use poolcounter_core::record::{Reader, Unreadable, Writer};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_pools::PoolsSettings;
 use poolcounter_server::{Connections, Host, Readiness, Stream, rehearse};
@@ -17,12 +17,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
+use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bound of the ticks until the loop rests: no test has so much to do, and a loop that goes on for longer spins.
 const TICKS_TO_SETTLE: usize = 10_000;
+
+/// Time for which a server goes on with a damaged handover.
+const DAMAGED_FOR: Span = Span::from_secs(60);
 
 /// Time of day at the start: noon, at the end of August 2026.
 pub const EPOCH: Span = Span::from_secs(1_788_177_600);
@@ -525,30 +529,15 @@ impl World {
     /// Replaces the server by another that takes over from it after this time.
     pub fn upgrade_within(&mut self, span: Span) {
         self.quiesce();
-        self.servers += 1;
-        let mut saved = Vec::new();
-        self.connections.save(&mut Writer::new(&mut saved), self.now()).expect("memory takes all");
+        let saved = self.save();
         self.now.set(self.now() + span);
-        let services = || Services::of(&self.list, &self.settings);
-        rehearse(services(), &mut Reader::new(&mut &saved[..]), (self.now(), self.epoch)).expect("can be taken over");
+        let time = (self.now(), self.epoch);
+        rehearse(self.fresh(), &mut Reader::new(&mut &saved[..]), time).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
-        let stream_of = |id| {
-            let client = open.iter().map(|client| &self.clients[*client]).find(|client| client.id == id);
-            Ok(Pipe::new(&client.expect("every connection has a client").link))
-        };
-        let (mut saved, time) = (&saved[..], (self.now(), self.epoch));
-        self.connections = Connections::restore(
-            services(),
-            &mut Reader::new(&mut saved),
-            time,
-            Random::from_seed(self.servers),
-            stream_of,
-        )
-        .expect("is taken over");
-        self.connections.guard(self.rules.clone());
-        self.places.iter().for_each(|places| self.connections.limit(places.clone()));
-        self.attach();
-        self.connections.configure(self.now());
+        let link_of = |id| open.iter().map(|client| &self.clients[*client]).find(|client| client.id == id);
+        let stream_of = |id| Ok(Pipe::new(&link_of(id).expect("every connection has a client").link));
+        let connections = self.restored(&saved, stream_of).expect("is taken over");
+        self.take(connections);
         let news_of = |client: usize| {
             let link = self.clients[client].link.borrow();
             let hangup = link.finished || link.reset;
@@ -558,6 +547,66 @@ impl World {
         let news = open.into_iter().map(news_of).collect();
         self.connections.mark_unordered(news);
         self.connections.check();
+    }
+
+    /// Starts a server on a handover with a wrong bit, and drops it. Unless its rehearsal fails, by an error or by an
+    /// assertion, it serves the end of each client. `bit_of` chooses one of that many bits.
+    pub fn try_damaged_upgrade(&mut self, bit_of: impl FnOnce(usize) -> usize) {
+        self.quiesce();
+        let mut saved = self.save();
+        let bit = bit_of(saved.len() * 8);
+        saved[bit / 8] ^= 1 << (bit % 8);
+        let time = (self.now(), self.epoch);
+        let rehearsal = || rehearse(self.fresh(), &mut Reader::new(&mut &saved[..]), time);
+        // A rehearsal has a process of its own, and may end it.
+        if !matches!(panic::catch_unwind(AssertUnwindSafe(rehearsal)), Ok(Ok(_))) {
+            return;
+        }
+        let mut world = World::at(&self.list, self.settings.clone(), self.epoch);
+        world.now.set(self.now());
+        let mut clients = Vec::new();
+        let stream_of = |id| {
+            let link = Link { room: usize::MAX, client: clients.len(), ..Link::default() };
+            clients.push(Client { link: Rc::new(RefCell::new(link)), id });
+            Ok(Pipe::new(&clients.last().expect("was added").link))
+        };
+        let connections = world.restored(&saved, stream_of).expect("a rehearsal reads what a takeover reads");
+        world.clients = clients;
+        world.take(connections);
+        world.advance(DAMAGED_FOR);
+        (0..world.clients.len()).for_each(|client| world.reset(client));
+        world.settle();
+    }
+
+    /// Returns what the server hands over now.
+    fn save(&mut self) -> Vec<u8> {
+        let (mut saved, now) = (Vec::new(), self.now());
+        self.connections.save(&mut Writer::new(&mut saved), now).expect("memory takes all");
+        saved
+    }
+
+    /// Returns services without state, with the settings of the next server.
+    fn fresh(&self) -> Services {
+        Services::of(&self.list, &self.settings)
+    }
+
+    fn restored(
+        &self,
+        mut saved: &[u8],
+        stream_of: impl FnMut(ConnId) -> io::Result<Pipe>,
+    ) -> Result<Connections<Pipe>, Unreadable> {
+        let (time, random) = ((self.now(), self.epoch), Random::from_seed(self.servers + 1));
+        Connections::restore(self.fresh(), &mut Reader::new(&mut saved), time, random, stream_of)
+    }
+
+    /// Makes these the connections of the server.
+    fn take(&mut self, connections: Connections<Pipe>) {
+        self.connections = connections;
+        self.servers += 1;
+        self.connections.guard(self.rules.clone());
+        self.places.iter().for_each(|places| self.connections.limit(places.clone()));
+        self.attach();
+        self.connections.configure(self.now());
     }
 
     /// Returns whether nothing is left of any connection.

@@ -9,7 +9,7 @@ use poolcounter_core::list::Queue;
 const FORGOTTEN_AT_ONCE: usize = 1024;
 
 /// Queue of counters, the one longest unused first, and their memory. After a restore it begins in the order of the
-/// table.
+/// table, with expired ones before the others.
 #[derive(Default)]
 pub(super) struct Idle {
     queue: Queue<CounterId>,
@@ -28,6 +28,15 @@ impl Idle {
             self.queue.push_back(id);
             self.bytes += bytes_of(name);
         }
+    }
+
+    /// Adds a counter of another process.
+    pub fn restore(&mut self, id: CounterId, name: &[u8], is_expired: bool) {
+        match is_expired {
+            true => self.queue.push_front(id),
+            false => self.queue.push_back(id),
+        }
+        self.bytes += bytes_of(name);
     }
 
     /// Removes a counter, if it is queued.

@@ -166,7 +166,8 @@ impl CountersState {
         let hashing = self.names.hashing();
         let (id, hash) = (CounterId::from_index(slot), hashing.hash(counter.name()));
         self.name_bytes += counter.name().len() as u64;
-        self.idle.add(id, counter.name());
+        // An expired one gets its units back, unless they were those of a connection that had ended.
+        self.idle.restore(id, counter.name(), counter.levels().is_expired(self.interval));
         self.counters.insert(counter);
         self.names.insert(hash, id, |id| hashing.hash(self.counters[id.index()].name()));
     }
