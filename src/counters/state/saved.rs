@@ -85,21 +85,27 @@ impl CountersState {
         holdings.end(out)
     }
 
-    /// Fails exactly if [`CountersState::restore`] would: everything is read, and room is made for it, but it is not
-    /// kept.
+    /// Fails if [`CountersState::restore`] would: everything is read, and room is made for it, but it is not kept.
     ///
     /// # Errors
     ///
-    /// The errors of [`CountersState::restore`].
+    /// The errors of [`CountersState::restore`], and two counters of one name, which no process has.
     pub fn rehearse(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
         let head: CountersHead = saved.take()?;
         self.restore_interval(head.interval, step);
         let _room: (Slab<Counter>, Names<CounterId>) =
             (Slab::with_capacity(head.slots), Names::with_capacity(head.counters.max(self.settings.buckets)));
         let (mut consumptions, mut is_there) = (vec![0; head.slots], vec![0_u64; head.slots.div_ceil(64)]);
+        let mut hashes = Vec::new();
         let mut packed = CounterReader::new(BlockReader::new(saved), head.slots);
         while let Some(counter) = packed.next()? {
             is_there[counter.slot / 64] |= 1 << (counter.slot % 64);
+            hashes.push(self.names.hash(counter.name).0);
+        }
+        // Two of a million names have the same hash once in 37 million times.
+        hashes.sort_unstable();
+        if !hashes.is_sorted_by(|hash, next| hash < next) {
+            return Err(Unreadable("counters: two have the same name".into()));
         }
         let mut packed = HoldingReader::new(BlockReader::new(saved), head.slots);
         while let Some((_, holdings)) = packed.next_client()? {
