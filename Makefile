@@ -167,10 +167,12 @@ fuzz:
 	$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $(TARGET) -- -max_total_time=$(TIME) $(DICTIONARY:%=-dict=$(CURDIR)/%)
 
-## sim: random days of a simulated fleet: make sim [SEED=0x1234] [SEEDS=100] [STEPS=10000]
+# Names of the tests that play random histories.
+HISTORIES = simulation:: restores:: random
+## sim: random histories of each service and of all together, with their models: make sim [SEED=0x1234] [SEEDS=20000] [STEPS=400] [HISTORIES=restores::]
 sim:
 	$(if $(SEED),SIM_SEED=$(SEED)) $(if $(SEEDS),SIM_SEEDS=$(SEEDS)) $(if $(STEPS),SIM_STEPS=$(STEPS)) \
-		$(CARGO) test --release --test protocol simulation:: -- --nocapture
+		$(CARGO) test --release --test protocol -- $(HISTORIES) --nocapture
 
 ## farm: what the product is for: a model of a farm with and without locks, as a table of benches/README.md
 farm:
