@@ -65,7 +65,8 @@ fn status_of(request: &HttpRequest<'_>) -> u16 {
         (_, Method::Get | Method::Head) if ["/jobs/matrix", "/jobs/buried"].contains(&thing) => 200,
         (_, Method::Get | Method::Head) if thing.starts_with("/jobs/runner/") => 200,
         ("/" | "/metrics" | "/status.json" | "/healthz", Method::Get | Method::Head) => 200,
-        ("/" | "/metrics" | "/status.json" | "/healthz", Method::Post | Method::Other) => 405,
+        // The tabs of services are known only from their reports.
+        ("/" | "/overview" | "/overview.json" | "/metrics" | "/status.json" | "/healthz", _) => 405,
         _ => 404,
     }
 }
