@@ -14,7 +14,7 @@ use poolcounter_service::contract::{Info, Wake};
 use poolcounter_service::health::HealthLine;
 use poolcounter_service::loop_stats::LoopStats;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
 use std::panic::{self, AssertUnwindSafe};
@@ -531,8 +531,7 @@ impl World {
         self.quiesce();
         let saved = self.save();
         self.now.set(self.now() + span);
-        let time = (self.now(), self.epoch);
-        rehearse(self.fresh(), &mut Reader::new(&mut &saved[..]), time).expect("can be taken over");
+        self.rehearse(&saved).expect("can be taken over");
         let open: Vec<usize> = (0..self.clients.len()).filter(|client| !self.is_closed(*client)).collect();
         let link_of = |id| open.iter().map(|client| &self.clients[*client]).find(|client| client.id == id);
         let stream_of = |id| Ok(Pipe::new(&link_of(id).expect("every connection has a client").link));
@@ -556,10 +555,9 @@ impl World {
         let mut saved = self.save();
         let bit = bit_of(saved.len() * 8);
         saved[bit / 8] ^= 1 << (bit % 8);
-        let time = (self.now(), self.epoch);
-        let rehearsal = || rehearse(self.fresh(), &mut Reader::new(&mut &saved[..]), time);
         // A rehearsal has a process of its own, and may end it.
-        if !matches!(panic::catch_unwind(AssertUnwindSafe(rehearsal)), Ok(Ok(_))) {
+        let rehearsed = panic::catch_unwind(AssertUnwindSafe(|| self.rehearse(&saved)));
+        if !matches!(rehearsed, Ok(Ok(()))) {
             return;
         }
         let mut world = World::at(&self.list, self.settings.clone(), self.epoch);
@@ -588,6 +586,13 @@ impl World {
     /// Returns services without state, with the settings of the next server.
     fn fresh(&self) -> Services {
         Services::of(&self.list, &self.settings)
+    }
+
+    fn rehearse(&self, mut saved: &[u8]) -> Result<(), Unreadable> {
+        let open = (0..self.clients.len()).filter(|client| !self.is_closed(*client));
+        let mut open: HashSet<ConnId> = open.map(|client| self.clients[client].id).collect();
+        let time = (self.now(), self.epoch);
+        rehearse(self.fresh(), &mut Reader::new(&mut saved), time, |id| open.remove(&id)).map(drop)
     }
 
     fn restored(

@@ -198,13 +198,20 @@ impl<S: Stream> Connections<S> {
 }
 
 /// Restores a handover without its sockets, and serves the requests in it, to find out if this program can take over.
+/// `has_socket` returns true once for each connection whose socket is handed over.
 ///
 /// # Errors
 ///
 /// Fails if the handover contradicts itself.
-pub fn rehearse(services: Services, saved: &mut Reader<'_>, (now, epoch): (Time, Span)) -> Result<Found, Unreadable> {
+pub fn rehearse(
+    services: Services,
+    saved: &mut Reader<'_>,
+    (now, epoch): (Time, Span),
+    mut has_socket: impl FnMut(ConnId) -> bool,
+) -> Result<Found, Unreadable> {
     let random = Random::from_seed(0);
-    let mut connections = Connections::read(services, saved, (now, epoch), random, |_| Ok(NullStream), true)?;
+    let stream_of = |id| has_socket(id).then_some(NullStream).ok_or(ErrorKind::NotFound.into());
+    let mut connections = Connections::read(services, saved, (now, epoch), random, stream_of, true)?;
     let need_all = connections.services().need_all();
     connections.check();
     connections.configure(now);

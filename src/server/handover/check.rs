@@ -4,8 +4,10 @@ use super::environment::set_process_name;
 use super::{EXPENDABLE, Handover, OOM_SCORE, Preamble, READY, Rehearsed};
 use crate::connections;
 use log::debug;
+use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_service::container::Services;
+use std::collections::HashSet;
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -21,10 +23,14 @@ pub fn check(services: Services, config: Option<String>, is_config_empty: bool) 
     be_expendable();
     let stdin = || io::stdin().as_fd().try_clone_to_owned().map(File::from);
     let stdin = || stdin().map_err(|error| format!("the handover cannot be read: {error}"));
-    let Handover { preamble: Preamble { clock, .. }, mut rest } = Handover::read(stdin()?)?;
-    let time = (clock.now(), clock.epoch());
-    let found =
-        connections::rehearse(services, &mut Reader::new(&mut rest), time).map_err(|error| error.to_string())?;
+    let Handover { preamble: Preamble { clock, ports, sockets, .. }, mut rest } = Handover::read(stdin()?)?;
+    if let Some(port) = ports.iter().find(|port| services.named(&port.service).is_none()) {
+        return Err(format!("this program has no service {}", port.service));
+    }
+    let mut sockets: HashSet<ConnId> = sockets.iter().map(|socket| socket.id).collect();
+    let (time, mut rest) = ((clock.now(), clock.epoch()), Reader::new(&mut rest));
+    let found = connections::rehearse(services, &mut rest, time, |id| sockets.remove(&id))
+        .map_err(|error| error.to_string())?;
     if found.had_rules && is_config_empty {
         // An editor may be about to write it. Without its rules every client might send every request.
         return Err("the configuration file is empty, and there are rules of access".into());

@@ -178,7 +178,7 @@ mod tests {
         let (now, epoch) = (Time::START + Span::from_secs(10), preamble.clock.epoch());
         let rehearse = |records: &[u8]| {
             let services = Services::of(SERVICES, &AllSettings::defaults(SERVICES));
-            connections::rehearse(services, &mut Reader::new(&mut &records[..]), (now, epoch))
+            connections::rehearse(services, &mut Reader::new(&mut &records[..]), (now, epoch), |_| true)
         };
         assert_eq!(rehearse(&records).map(|found| found.had_rules), Ok(false));
         assert!(rehearse(&records[..records.len() - 1]).is_err());
