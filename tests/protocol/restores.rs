@@ -173,7 +173,7 @@ impl History {
     }
 
     /// Hands over to another server, half of the time with other settings, and at times long after or with another time
-    /// of day. Another one finds a wrong bit in the handover before.
+    /// of day. Now and then, another one finds a wrong bit in the handover before.
     fn upgrade(&mut self) {
         let is_changed = self.random.once_in(2);
         if is_changed {
@@ -185,8 +185,10 @@ impl History {
             let earlier = Span::from_micros(EPOCH.as_micros() - shift.as_micros());
             self.world.set_epoch(self.random.pick(&[EPOCH + shift, earlier]));
         }
-        let random = &mut self.random;
-        self.world.try_damaged_upgrade(|bits| random.below(bits));
+        if self.random.once_in(8) {
+            let random = &mut self.random;
+            self.world.try_damaged_upgrade(|bits| random.below(bits));
+        }
         self.world.upgrade_within(Span::from_secs(self.random.pick(&DELAYS_S)));
     }
 

@@ -7,7 +7,7 @@
 
 pub(super) mod block;
 
-use super::{Counter, CounterId, CountersState, CountersStep, Names};
+use super::{Counter, CounterId, CountersState, CountersStep, Holdings, Names};
 use block::{CounterReader, CounterWriter, HoldingReader, HoldingWriter, PackedCounter};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{BlockReader, Reader, Unreadable, Writer};
@@ -107,8 +107,10 @@ impl CountersState {
         if !hashes.is_sorted_by(|hash, next| hash < next) {
             return Err(Unreadable("counters: two have the same name".into()));
         }
+        let mut last = 0;
         let mut packed = HoldingReader::new(BlockReader::new(saved), head.slots);
-        while let Some((_, holdings)) = packed.next_client()? {
+        while let Some((conn, holdings)) = packed.next_client()? {
+            last = conn.index();
             for _ in 0..holdings {
                 let (id, resources) = packed.next()?;
                 // The packed form names only slots of the table.
@@ -119,7 +121,8 @@ impl CountersState {
                 *consumption = add(*consumption, resources).ok_or_else(contradiction)?;
             }
         }
-        Ok(())
+        let room = Vec::<Holdings>::new().try_reserve_exact(last + 1);
+        room.map_err(|_| Unreadable("counters: there is no connection of so high a number".into()))
     }
 
     /// Restores a handover of version 0.9.0.

@@ -43,6 +43,8 @@ pub struct HoldingWriter {
 /// Unpacker of holdings.
 pub struct HoldingReader<B> {
     blocks: B,
+    /// Lowest number of the next connection.
+    next_client: u32,
     /// Lowest counter of the next holding.
     next: u64,
     slots: usize,
@@ -95,7 +97,8 @@ impl<B: Blocks> CounterReader<B> {
 }
 
 impl HoldingWriter {
-    /// Adds a connection with its holdings, which must be in the order of the counters.
+    /// Adds a connection with its holdings, which must be in the order of the counters. Connections come in the order of
+    /// their numbers.
     pub fn put(
         &mut self,
         out: &mut Writer<'_>,
@@ -130,17 +133,21 @@ impl HoldingWriter {
 impl<B: Blocks> HoldingReader<B> {
     /// Returns a reader for holdings of a table with `slots` slots.
     pub fn new(blocks: B, slots: usize) -> Self {
-        HoldingReader { blocks, next: 0, slots }
+        HoldingReader { blocks, next_client: 0, next: 0, slots }
     }
 
     /// Returns the next connection with holdings, and their number; None after the last.
     pub fn next_client(&mut self) -> Result<Option<(ConnId, usize)>, Unreadable> {
         self.next = 0;
-        self.blocks.next(|bytes| {
-            let conn = u32::try_from(take_number(bytes)?).ok()?;
+        let client = self.blocks.next(|bytes| {
+            let conn = u32::try_from(take_number(bytes)?).ok().filter(|conn| *conn >= self.next_client)?;
             let len = usize::try_from(take_number(bytes)?).ok().filter(|len| *len <= self.slots)?;
-            Some((ConnId::from_index(conn as usize), len))
-        })
+            Some((conn, len))
+        })?;
+        Ok(client.map(|(conn, len)| {
+            self.next_client = conn.saturating_add(1);
+            (ConnId::from_index(conn as usize), len)
+        }))
     }
 
     /// Returns the connection's next holding.
@@ -152,5 +159,30 @@ impl<B: Blocks> HoldingReader<B> {
         })?;
         self.next = id + 1;
         Ok((CounterId::from_index(id as usize), resources))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use poolcounter_core::record::{BlockReader, Reader};
+
+    #[test]
+    fn a_connection_has_its_holdings_once() {
+        for (second, is_read) in [(2, true), (1, false), (0, false)] {
+            let mut saved = Vec::new();
+            let (mut out, mut writer) = (Writer::new(&mut saved), HoldingWriter::default());
+            for conn in [1, second] {
+                let holdings = [(CounterId::from_index(0), 1)].into_iter();
+                writer.put(&mut out, ConnId::from_index(conn), 1, holdings).expect("memory takes all");
+            }
+            writer.end(&mut out).expect("memory takes all");
+            let (mut input, slots) = (&saved[..], 1);
+            let mut input = Reader::new(&mut input);
+            let mut reader = HoldingReader::new(BlockReader::new(&mut input), slots);
+            assert_eq!(reader.next_client(), Ok(Some((ConnId::from_index(1), 1))));
+            assert_eq!(reader.next(), Ok((CounterId::from_index(0), 1)));
+            assert_eq!(reader.next_client().is_ok(), is_read, "connection {second} after connection 1");
+        }
     }
 }
