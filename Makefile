@@ -258,7 +258,7 @@ test-reproducible:
 	for copy in one two/of; do \
 		rm -rf $(CARGO_TARGET_DIR)/same/$$copy && mkdir -p $(CARGO_TARGET_DIR)/same/$$copy || exit; \
 		$(call copy_to,$(CARGO_TARGET_DIR)/same/$$copy) || exit; \
-		$(MAKE) -C $(CARGO_TARGET_DIR)/same/$$copy image CARGO_TARGET_DIR=target || exit; \
+		$(MAKE) -C $(CARGO_TARGET_DIR)/same/$$copy image CARGO_TARGET_DIR=target STATIC="$(STATIC)" || exit; \
 	done
 	cd $(CARGO_TARGET_DIR)/same && sha256sum one/target/*-oci.tar two/of/target/*-oci.tar
 	cmp $(CARGO_TARGET_DIR)/same/one/target/*-oci.tar $(CARGO_TARGET_DIR)/same/two/of/target/*-oci.tar

@@ -180,7 +180,8 @@ impl TopKeys {
             (counter.bound, counter.refusals, counter.waits) = (bound, refusals, waits);
             counter.in_window = (self.window, in_window);
             let position = counter.position;
-            self.sift_down(position);
+            self.sift_up(position);
+            self.sift_down(self.counters[id.index()].position);
         }
     }
 
@@ -246,7 +247,7 @@ impl TopKeys {
         }
     }
 
-    /// Restores the heap's order after a counter was added at its end.
+    /// Restores the heap's order after a counter was added at its end, or its bound has shrunk.
     fn sift_up(&mut self, mut position: usize) {
         while position > 0 && self.bound_at(position) < self.bound_at((position - 1) / 2) {
             self.swap(position, (position - 1) / 2);
@@ -308,6 +309,7 @@ fn rounded_up(bound: u64, halvings: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::count;
     use std::collections::HashMap;
 
     fn at(minutes: u64) -> Time {
@@ -330,6 +332,20 @@ mod tests {
         }
         assert_eq!((of(&top_keys, b"key0", at(0)), of(&top_keys, b"key254", at(0))), ((1, 1), (255, 255)));
         assert_eq!(top_keys.error(at(0)), 0);
+    }
+
+    /// A new counter begins near the end, and takes over a smaller bound.
+    #[test]
+    fn a_restore_keeps_the_order_of_the_bounds() {
+        let (mut top_keys, mut restored) = (TopKeys::default(), TopKeys::default());
+        for key in [&b"a"[..], b"a", b"b"] {
+            top_keys.count(key, KeyEvent::Wait, at(0));
+        }
+        count::begin_near_the_end(true);
+        restored.restore(top_keys.save());
+        count::begin_near_the_end(false);
+        restored.check();
+        assert_eq!(restored.least_bound(), 1);
     }
 
     /// Halves are those of real numbers, without rounding.
