@@ -255,6 +255,7 @@ mod tests {
     use crate::handover::Handover;
     use poolcounter_service::container::AllSettings;
     use poolcounter_service::contract::NoPeers;
+    use std::collections::HashSet;
 
     /// Handovers of a daemon with locks, units, members and reserved jobs, with waiters, partial requests and clients
     /// that do not read.
@@ -306,6 +307,42 @@ mod tests {
         connections.serve(&|| now);
         connections.flush(now);
         connections.check();
+    }
+
+    /// Rehearses a handover of idle connections with these indices, whose sockets are those of `sockets`.
+    fn rehearse_with(indices: &[usize], sockets: &[usize]) -> Result<Found, Unreadable> {
+        let now = Time::START + Span::from_secs(10);
+        let services = || Services::of(SERVICES, &AllSettings::defaults(SERVICES));
+        let mut connections = Connections::<NullStream>::new(services(), Span::ZERO, Random::from_seed(0));
+        let mut records = Vec::new();
+        let mut out = Writer::new(&mut records);
+        connections.dispatch.save(&mut out, now).expect("is in memory");
+        let loop_stats = connections.dispatch.loop_stats.clone();
+        out.put(&ConnectionsHead { loop_stats, denied: Vec::new(), connections: indices.len() }).expect("is in memory");
+        for &index in indices {
+            let connection = SavedConnection {
+                id: ConnId::from_index(index),
+                service: 0,
+                unserved: Vec::new(),
+                unsent: Vec::new(),
+                replies: 0,
+                eof: false,
+                waiting: false,
+                linger_until: None,
+                client: SavedClient::Peer,
+            };
+            out.put(&connection).expect("is in memory");
+        }
+        let mut sockets: HashSet<usize> = sockets.iter().copied().collect();
+        let has_socket = |id: ConnId| sockets.remove(&id.index());
+        rehearse(services(), &mut Reader::new(&mut &records[..]), (now, Span::ZERO), has_socket)
+    }
+
+    #[test]
+    fn each_connection_has_one_socket() {
+        assert_eq!(rehearse_with(&[0, 2], &[2, 0]).map(|found| found.had_rules), Ok(false));
+        assert!(rehearse_with(&[0, 2], &[0]).is_err(), "a socket is missing");
+        assert!(rehearse_with(&[0, 2, 2], &[0, 2]).is_err(), "two connections have one number");
     }
 
     #[test]
