@@ -1,11 +1,11 @@
 //! `counter`: requests of the yrmcds counter protocol, as a command.
 
 use super::command::{Failure, requests_of, usage_of};
-use super::exec::WaitProgress;
 use super::run_child::{self, HeldResource, OnLost};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, in_words, print_answers};
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
+use super::wait::WaitProgress;
 use poolcounter_client::{Counters, Error, Units, Usage};
 use poolcounter_counters::CounterRefusal;
 use poolcounter_protocol::counters::wire::client::describe;

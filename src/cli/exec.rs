@@ -8,33 +8,23 @@ mod options;
 pub use options::described;
 
 use super::command::Failure;
+use super::failure::{PROTOCOL, UNAVAILABLE};
 use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
 use super::table::Given;
 use super::terminal;
 use super::terminal::printable;
+use super::wait::{RETRY_EVERY, WaitProgress, retrying};
 use options::{ExecSettings, OPTIONS, key};
 use poolcounter_client::{Client, Error, KeyLimits, Limits, ListedClaim, Lock, Outcome, Purpose};
+use std::env;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write, stderr};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use std::{env, thread};
 
 /// Environment variable with the key, if no option sets it.
 const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
-/// Pause before another request if no server replies.
-const RETRY_EVERY: Duration = Duration::from_millis(500);
-
-// Exit statuses from sysexits.h, chosen to differ from those of usual commands.
-
-/// No server replied.
-pub const UNAVAILABLE: u8 = 69;
-/// The lock is not available now, but may be later.
-pub const TRY_LATER: u8 = 75;
-/// The server violated the protocol.
-pub const PROTOCOL: u8 = 76;
 
 /// Runs the command.
 ///
@@ -99,23 +89,6 @@ fn wait<'a>(client: &'a Client, settings: &ExecSettings) -> Result<Outcome<'a>, 
         terminal::warn(&format!("waited {:.3} s for {}", begun.elapsed().as_secs_f64(), settings.name()));
     }
     outcome
-}
-
-/// Calls `ask` with the time since the start, and if `retries` again while no server replies, until the timeout.
-pub fn retrying<T>(
-    retries: bool,
-    timeout: Duration,
-    mut ask: impl FnMut(Duration) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let begun = Instant::now();
-    loop {
-        match ask(begun.elapsed()) {
-            Err(Error::Unavailable(_)) if retries && begun.elapsed() < timeout => {
-                thread::sleep(RETRY_EVERY.min(timeout.saturating_sub(begun.elapsed())));
-            }
-            answer => return answer,
-        }
-    }
 }
 
 /// Requests a lock with the rest of the timeout.
@@ -190,38 +163,4 @@ fn holders_in_words(client: &Client, key: &[u8]) -> String {
         others => format!(", {others} others for less"),
     };
     format!("; {name} has held it for {:.1} s{others}", Duration::from(*age).as_secs_f64())
-}
-
-/// Line on the terminal with the time waited. Removed on drop.
-pub struct WaitProgress {
-    name: String,
-    /// Time limit of the wait, if any.
-    timeout: Option<Duration>,
-    is_shown: bool,
-}
-
-impl WaitProgress {
-    /// Returns a line, not shown yet, for the wait for the thing of this name.
-    pub fn new(name: String, timeout: Option<Duration>) -> Self {
-        WaitProgress { name, timeout, is_shown: false }
-    }
-
-    /// Shows the time waited, from the first second on, if standard error is a terminal.
-    pub fn show(&mut self, waited: Duration) {
-        if waited < Duration::from_secs(1) || !stderr().is_terminal() {
-            return;
-        }
-        let of = self.timeout.map(|timeout| format!(" of {}", timeout.as_secs_f64())).unwrap_or_default();
-        self.is_shown = true;
-        // Ignores an error: the terminal may be gone.
-        let _ = write!(stderr(), "\r\x1b[Kwaiting for {}, {} s{of}", self.name, waited.as_secs());
-    }
-}
-
-impl Drop for WaitProgress {
-    fn drop(&mut self) {
-        if self.is_shown {
-            let _ = write!(stderr(), "\r\x1b[K");
-        }
-    }
 }

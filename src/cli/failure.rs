@@ -1,6 +1,7 @@
 //! Failures of commands: one sentence and an exit status.
 
 use poolcounter_service::options::did_you_mean;
+use std::io;
 
 /// Failure of a command.
 #[derive(PartialEq, Eq, Debug)]
@@ -16,10 +17,28 @@ pub const FAILURE: u8 = 1;
 /// Exit status of every command, and of the daemon, for a wrong command line: `EX_USAGE`.
 pub const MISUSE: u8 = 64;
 
+// The next ones are from sysexits.h, too, and differ from those of usual commands.
+
+/// No server replied.
+pub const UNAVAILABLE: u8 = 69;
+/// What is asked for is not available now, but may be later.
+pub const TRY_LATER: u8 = 75;
+/// The server violated the protocol.
+pub const PROTOCOL: u8 = 76;
+/// A command to be run exists but cannot be run, as in shells.
+pub const CANNOT_RUN: u8 = 126;
+/// A command to be run does not exist, as in shells.
+pub const NOT_FOUND: u8 = 127;
+
 impl Failure {
     /// Returns the failure for a wrong command line.
     pub fn misuse(sentence: impl Into<String>) -> Failure {
         Failure { status: MISUSE, sentence: sentence.into() }
+    }
+
+    /// Returns the failure for a process that can run no commands at all.
+    pub fn no_commands(error: impl Into<io::Error>) -> Failure {
+        Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {}", error.into()) }
     }
 
     /// Returns the failure for an unknown word on the command line.

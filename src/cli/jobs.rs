@@ -22,7 +22,7 @@ mod words;
 pub use options::described;
 
 use super::command::{Failure, MISUSE, requests_of, usage_of};
-use super::exec::{PROTOCOL, TRY_LATER, UNAVAILABLE};
+use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
 use super::terminal::{print, printable};
 use options::OPTIONS;

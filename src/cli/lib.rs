@@ -36,6 +36,7 @@ mod terminal;
 mod tls;
 #[cfg(feature = "top")]
 mod top;
+mod wait;
 mod watchdog;
 
 pub use command::{Command, Failure};

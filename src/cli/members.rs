@@ -6,7 +6,7 @@ mod requests;
 pub use requests::{REQUESTS, first_words, list};
 
 use super::command::{Failure, MISUSE};
-use super::exec::{PROTOCOL, UNAVAILABLE};
+use super::failure::{PROTOCOL, UNAVAILABLE};
 use super::rows::{PrintedRow, show};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, json_option};
 use super::table::Given;

@@ -3,7 +3,7 @@
 mod work;
 
 use super::command::Failure;
-use super::exec::PROTOCOL;
+use super::failure::PROTOCOL;
 use super::servers::{ServerOptions, Servers, TIMEOUTS};
 use super::spawn::block_signals;
 use super::table::Given;
@@ -29,8 +29,6 @@ const PATIENT: Timeouts = Timeouts { answer: Duration::from_secs(15), ..TIMEOUTS
 /// Pauses before a new connection; each is twice as long as the one before, up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Exit status if no command can be run at all.
-const CANNOT_RUN: u8 = 126;
 
 /// Settings of the command.
 pub struct ProvideSettings {
@@ -141,12 +139,11 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     given.apply(OPTIONS, &mut settings)?;
     let [pool] = given.words.as_slice() else { return Err(misused("there is not one pool")) };
     let role = settings.role().map_err(misused)?;
-    let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
-    let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
-    let signals = block_signals(&SIGNALS).map_err(failed)?;
-    let work = Work::new(&settings, pool.as_bytes(), mask).map_err(failed)?;
+    let mask = SigSet::thread_get_mask().map_err(Failure::no_commands)?;
+    let signals = block_signals(&SIGNALS).map_err(Failure::no_commands)?;
+    let work = Work::new(&settings, pool.as_bytes(), mask).map_err(Failure::no_commands)?;
     let link = Link::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
-    let token: [u8; 16] = Random::from_system().map_err(failed)?.bytes();
+    let token: [u8; 16] = Random::from_system().map_err(Failure::no_commands)?.bytes();
     let session = Session {
         settings: &settings,
         role,
@@ -161,7 +158,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         Stop::Refused(error) => {
             Failure { status: PROTOCOL, sentence: format!("{}: {error}", printable(pool.as_bytes())) }
         }
-        Stop::System(error) => failed(error),
+        Stop::System(error) => Failure::no_commands(error),
     })
 }
 

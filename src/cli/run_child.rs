@@ -5,6 +5,7 @@
 //! dispositions unchanged; an ignored one, as under nohup, stays ignored.
 
 use super::command::Failure;
+use super::failure::{CANNOT_RUN, NOT_FOUND};
 use super::spawn::{Spawn, Stdio, Variable, block_signals, status_of};
 use super::terminal;
 use mio::unix::SourceFd;
@@ -28,10 +29,6 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGALRM,
     Signal::SIGWINCH,
 ];
-/// Exit status of a command that exists but cannot be run, as in shells.
-const CANNOT_RUN: u8 = 126;
-/// Exit status of a command that does not exist.
-const NOT_FOUND: u8 = 127;
 
 /// Resource held while the command runs.
 pub struct HeldResource<'a> {
@@ -71,10 +68,9 @@ pub struct Ended {
 ///
 /// Fails if it cannot be run, with the exit status that shells use for that.
 pub fn run(words: &[OsString], variables: &[Variable], held: Option<&HeldResource<'_>>) -> Result<Ended, Failure> {
-    let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
     let name = words.first().expect("the caller has checked that there is a command");
-    let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
-    let signals = block_signals(&FORWARDED).map_err(failed)?;
+    let mask = SigSet::thread_get_mask().map_err(Failure::no_commands)?;
+    let signals = block_signals(&FORWARDED).map_err(Failure::no_commands)?;
     let how = Spawn { mask: &mask, variables, stdio: Stdio::Inherited };
     let child = how.spawn(words).map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
@@ -82,7 +78,7 @@ pub fn run(words: &[OsString], variables: &[Variable], held: Option<&HeldResourc
         }
         _ => Failure { status: CANNOT_RUN, sentence: format!("{}: {error}", name.display()) },
     })?;
-    ChildRun { signals, child, held, was_lost: false }.run().map_err(failed)
+    ChildRun { signals, child, held, was_lost: false }.run().map_err(Failure::no_commands)
 }
 
 impl OnLost {

@@ -7,13 +7,14 @@ mod options;
 pub use options::described;
 
 use super::command::Failure;
-use super::exec::{TRY_LATER, WaitProgress, retrying};
+use super::failure::TRY_LATER;
 use super::members::refused;
 use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
 use super::spawn::Variable;
 use super::table::Given;
 use super::terminal::{self, ascii_where_invisible, printable};
+use super::wait::{WaitProgress, retrying};
 use options::{Format, NO_LIMIT, OPTIONS, TakeSettings};
 use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, TakeOutcome, Wanted};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Options of `exec`, as one table.
 
-use super::TRY_LATER;
+use crate::failure::TRY_LATER;
 use crate::run_child::OnLost;
 use crate::servers::{ServerOptions, Servers};
 use poolcounter_client::MOST_LIMITS;

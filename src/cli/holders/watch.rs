@@ -2,7 +2,7 @@
 
 use super::state_of;
 use crate::command::Failure;
-use crate::exec::UNAVAILABLE;
+use crate::failure::UNAVAILABLE;
 use crate::terminal::{ascii_where_invisible, print, printable, warn};
 use poolcounter_client::{Client, Error, ListedClaim};
 use serde_json::json;

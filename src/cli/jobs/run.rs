@@ -25,8 +25,6 @@ use std::time::{Duration, Instant};
 
 /// Signals that end the runner.
 const ENDING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
-/// Exit status if no command can be run at all.
-const CANNOT_RUN: u8 = 126;
 /// Stack size of a slot's thread, in bytes. It has no deep calls, and there may be a thousand of them.
 const STACK: usize = 256 << 10;
 /// Interval at which the metrics file is written.
@@ -42,15 +40,14 @@ pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) 
     if watches.is_empty() || command.is_empty() {
         return Err(misuse("run needs tubes or patterns, and a command behind --"));
     }
-    let failed = |error: io::Error| Failure { status: CANNOT_RUN, sentence: format!("cannot run commands: {error}") };
-    let mask = SigSet::thread_get_mask().map_err(|errno| failed(errno.into()))?;
+    let mask = SigSet::thread_get_mask().map_err(Failure::no_commands)?;
     // The threads inherit the blocked signals.
-    let signals = block_signals(&ENDING).map_err(failed)?;
+    let signals = block_signals(&ENDING).map_err(Failure::no_commands)?;
     let plan = Plan {
         settings,
         watches: watches.into_iter().map(watch_of).collect::<Result<_, _>>()?,
         command,
-        launcher: Launcher::new(mask).map_err(failed)?,
+        launcher: Launcher::new(mask).map_err(Failure::no_commands)?,
         name: settings.name.clone().unwrap_or_else(own_name),
         tally: RunnerTally::default(),
         rests: Rests::default(),
@@ -59,7 +56,7 @@ pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) 
     write_metrics(&plan);
     ended.map_err(|stop| match stop {
         RunnerStop::Refused(error) => failure(error),
-        RunnerStop::System(error) => failed(error),
+        RunnerStop::System(error) => Failure::no_commands(error),
     })
 }
 
