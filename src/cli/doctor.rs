@@ -28,8 +28,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Time limit of a connection attempt.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Number of descriptors that suffices for a busy day.
-const ENOUGH_DESCRIPTORS: u64 = 65_535;
+/// Number of descriptors below which the daemon of a fleet turns clients away on a busy day.
+pub const ENOUGH_DESCRIPTORS: u64 = 65_535;
 /// Free disk space in bytes below which jobs may soon not be stored.
 const LITTLE_SPACE: u64 = 1 << 30;
 /// Free disk space in bytes up to which jobs cannot be stored.

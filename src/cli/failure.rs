@@ -21,7 +21,7 @@ pub const MISUSE: u8 = 64;
 
 /// No server replied.
 pub const UNAVAILABLE: u8 = 69;
-/// What is asked for is not available now, but may be later.
+/// The lock, member or job is not available now, but may be later.
 pub const TRY_LATER: u8 = 75;
 /// The server violated the protocol.
 pub const PROTOCOL: u8 = 76;

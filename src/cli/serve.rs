@@ -2,7 +2,7 @@
 
 use super::command::Failure;
 use super::config;
-use super::doctor::{folder_of, jobs_store};
+use super::doctor::{ENOUGH_DESCRIPTORS, folder_of, jobs_store};
 use super::logger;
 use super::options::DaemonSettings;
 use super::relisten::{is_unsupported, relisten};
@@ -18,9 +18,6 @@ use poolcounter_service::container::{ServiceId, Services};
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
-
-/// Number of descriptors below which the daemon of a fleet turns clients away on a busy day.
-const ENOUGH_DESCRIPTORS: u64 = 65_535;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
