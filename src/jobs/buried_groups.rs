@@ -4,6 +4,7 @@
 use super::state::queries::JobStats;
 use super::tables::name_or_nothing;
 use poolcounter_core::time::Span;
+use poolcounter_protocol::jobs::name::last_part;
 use poolcounter_service::report::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -45,11 +46,6 @@ pub(super) fn rows_of_groups(buried: &[(JobStats<'_>, Span)]) -> Vec<Vec<Cell>> 
         ]
     };
     groups.into_iter().map(row).collect()
-}
-
-/// Returns the part of a tube's name behind its last slash.
-fn last_part(tube: &[u8]) -> &[u8] {
-    tube.rsplit(|byte| *byte == b'/').next().unwrap_or(tube)
 }
 
 /// Returns the first and the last line of an error, one of which usually has the reason. They are the same if there is
@@ -105,11 +101,5 @@ mod tests {
         assert_eq!(text(""), "");
         assert_eq!(text("one line\n"), "one line");
         assert_eq!(text("first\nsecond\r\n  third \n\n"), "first … third");
-    }
-
-    #[test]
-    fn a_tube_without_a_slash_is_its_own_last_part() {
-        assert_eq!(last_part(b"enwiki/refreshLinks"), b"refreshLinks");
-        assert_eq!(last_part(b"default"), b"default");
     }
 }

@@ -15,6 +15,8 @@ pub(super) struct PartTables {
     pub parts: [TableInfo; 2],
     /// Jobs by tube.
     pub tubes: TableInfo,
+    /// Buried jobs by last part and by error.
+    pub errors: TableInfo,
     /// First parts against last parts, with the paths of their pages.
     pub matrix: MatrixInfo,
 }
@@ -49,6 +51,14 @@ impl PartTables {
             words,
             parts: [part(0), part(1)],
             tubes: TableInfo { name: "tubes", title: "Tubes", columns: tubes, ..SUMS },
+            errors: TableInfo {
+                name: "errors",
+                title: "Buried by error",
+                help: "Errors are compared by their first line, without regard to numbers in it.",
+                empty: "",
+                is_of_kinds: false,
+                columns: columns_of_errors(words[1]),
+            },
             matrix: MatrixInfo {
                 title: kept(format!("Ready jobs by {} and {}", words[0], words[1])),
                 help: "Number of ready jobs, and the age of the oldest. The worst come first.",
@@ -73,6 +83,18 @@ const SUMS: TableInfo = TableInfo {
 
 fn kept(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
+}
+
+/// Returns the columns of the table of buried jobs by the last part, which the word names, and by error.
+fn columns_of_errors(word: &'static str) -> &'static [Column] {
+    Box::leak(Box::new([
+        shown("part", word, ColumnUnit::Name, "Last part of the tubes' names."),
+        marked(Emphasis::Alarm, shown("jobs", "jobs", ColumnUnit::Level, "Jobs buried with this error.")),
+        shown("first", "first", ColumnUnit::Age, "Time since the first of them was buried."),
+        shown("last", "last", ColumnUnit::Age, "Time since the last of them was buried."),
+        shown("job", "for example", ColumnUnit::Linked(JOBS), "The job that was buried last."),
+        shown("error", "error", ColumnUnit::Name, "First line of the error of that job."),
+    ]))
 }
 
 /// Place of the column of run times, which the table of single tubes does not have.
@@ -216,26 +238,6 @@ pub(super) static BURIED: TableInfo = TableInfo {
         shown("reserves", "reserves", ColumnUnit::Level, "Number of its reservations."),
         shown("key", "key", ColumnUnit::Name, "Its key."),
         shown("error", "error", ColumnUnit::Name, "Error of its last failure."),
-    ],
-};
-
-/// Buried jobs by the last part of their tube and their error.
-pub(super) static GROUPS: TableInfo = TableInfo {
-    name: "errors",
-    title: "Buried by error",
-    help: "Errors are compared by their first line, without regard to numbers in it.",
-    empty: "",
-    is_of_kinds: false,
-    columns: &[
-        shown("part", "last part", ColumnUnit::Name, "Last part of the tubes' names."),
-        Column {
-            emphasis: Emphasis::Alarm,
-            ..shown("jobs", "jobs", ColumnUnit::Level, "Jobs buried with this error.")
-        },
-        shown("first", "first", ColumnUnit::Age, "Time since the first of them was buried."),
-        shown("last", "last", ColumnUnit::Age, "Time since the last of them was buried."),
-        shown("job", "for example", ColumnUnit::Linked(JOBS), "The job that was buried last."),
-        shown("error", "error", ColumnUnit::Name, "First line of the error of that job."),
     ],
 };
 

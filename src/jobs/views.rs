@@ -10,7 +10,7 @@ use super::root_page::cell_of_root;
 use super::state::queries::JobStats;
 use super::state::views::{Levels, RunnerConn};
 use super::state::{JobId, JobState, SumBy};
-use super::tables::{BURIED, GROUPS, JOB, READY_JOBS, RUNNER, name_or_nothing};
+use super::tables::{BURIED, JOB, READY_JOBS, RUNNER, name_or_nothing};
 use poolcounter_core::text::title_of;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Peers;
@@ -96,7 +96,7 @@ impl JobQueue {
                 rows: tubes.into_iter().map(|tube| row_of_tube(tube, now)).collect(),
                 note: None,
             },
-            Table { info: &GROUPS, rows: rows_of_groups(&buried), note: None },
+            Table { info: &self.tables.errors, rows: rows_of_groups(&buried), note: None },
             Table { info: &BURIED, rows: rows_of_buried(buried), note: None },
             Table {
                 info: &self.tables.parts[by as usize],
@@ -128,7 +128,7 @@ impl JobQueue {
     pub(super) fn buried_tables(&self, grouped: usize, most: usize, now: Time) -> [Table; 2] {
         let buried = self.state.buried(grouped, now);
         let note = (buried.len() == grouped).then(|| format!("Only the first {grouped} jobs are examined."));
-        let groups = Table { info: &GROUPS, rows: rows_of_groups(&buried), note };
+        let groups = Table { info: &self.tables.errors, rows: rows_of_groups(&buried), note };
         let last = rows_of_buried(buried.into_iter().take(most).collect());
         [groups, Table { info: &BURIED, rows: last, note: None }]
     }
@@ -144,7 +144,7 @@ impl JobQueue {
             table(&self.tables.tubes, vec![row_of_tube(summary, now)]),
             table(&READY_JOBS, ready.iter().map(|(job, span)| row_of_ready(job, *span)).collect()),
             Table { info: &RUNNER, rows: runners.iter().map(row_of_runner).collect(), note: None },
-            table(&GROUPS, rows_of_groups(&buried)),
+            table(&self.tables.errors, rows_of_groups(&buried)),
             table(&BURIED, rows_of_buried(buried)),
         ];
         let commands = quoted(name).map_or(Vec::new(), |tube| commands_with(&tube));

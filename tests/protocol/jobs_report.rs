@@ -148,6 +148,9 @@ fn parts_of_names_are_called_by_words_of_the_operator() {
     );
     assert_eq!(json(&mut world, "/jobs/app/shop.json")["title"], "App shop");
     assert!(fetch(&mut world, "/jobs/matrix").contains("<a href=\"/jobs/task/mail\">mail</a>"));
+    ask(&mut world, producer, "watch shop/x/mail|reserve|bury 1 5|");
+    let buried = fetch(&mut world, "/jobs/buried");
+    assert!(buried.contains(">task</th>") && !buried.contains("last part"), "{buried}");
     let gone = request(&mut world, "GET /jobs/wiki/shop HTTP/1.1\r\nHost: localhost\r\n\r\n", settle);
     assert!(gone.starts_with("HTTP/1.1 404 "), "{gone}");
 }

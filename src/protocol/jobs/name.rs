@@ -248,6 +248,13 @@ mod tests {
     }
 
     #[test]
+    fn a_name_without_a_slash_is_its_own_first_and_last_part() {
+        let ends = |name: &'static [u8]| [first_part(name), last_part(name)];
+        assert_eq!(ends(b"enwiki/x/refreshLinks"), [b"enwiki".as_slice(), b"refreshLinks"]);
+        assert_eq!(ends(b"default"), [b"default"; 2]);
+    }
+
+    #[test]
     fn a_star_is_one_whole_part() {
         let matches = |pattern: &str, name: &str| {
             Pattern::parse(pattern.as_bytes()).expect("is a pattern").matches(name.as_bytes())
