@@ -4,7 +4,7 @@
 mod siphash;
 
 use crate::id::Id;
-use hashbrown::HashTable;
+use hashbrown::{HashTable, TryReserveError};
 use siphash::siphash;
 use std::hash::{BuildHasher, RandomState};
 
@@ -70,6 +70,15 @@ impl<K> Names<K> {
     /// Makes room for `names` names in an empty table.
     pub fn reserve(&mut self, names: usize) {
         self.table.reserve(names, |_| unreachable!("nothing is moved in an empty table"));
+    }
+
+    /// Makes room for `names` names in an empty table, if there is memory for them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is not.
+    pub fn try_reserve(&mut self, names: usize) -> Result<(), TryReserveError> {
+        self.table.try_reserve(names, |_| unreachable!("nothing is moved in an empty table"))
     }
 
     /// Returns the hash function of this table, for entities that do not keep their hash.

@@ -434,6 +434,7 @@ fn bytes_of(name: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::saved::CountersHead;
     use super::*;
     use poolcounter_core::record::{Reader, Unreadable, Writer};
     use poolcounter_core::slices::PER_TICK;
@@ -550,6 +551,23 @@ mod tests {
             let now = Time::START;
             let found = act(&mut other, &mut wheel, now, |other, step| other.get(name.as_bytes(), step));
             assert_eq!(found, Ok(consumption), "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_counters_for_which_there_is_no_memory_are_refused_by_a_rehearsal() {
+        const NO_MEMORY: usize = 1 << 50;
+        for (counters, slots) in [(NO_MEMORY, 1), (1, NO_MEMORY), (usize::MAX, 1), (1, usize::MAX)] {
+            let mut state = CountersState::new(CountersSettings::default());
+            let interval = (0, state.settings.interval);
+            let head = CountersHead { figures: Vec::new(), conflicts: 0, interval, counters, slots };
+            let mut saved = Vec::new();
+            Writer::new(&mut saved).put(&head).expect("memory takes all");
+            let rehearse = |state: &mut CountersState, step: &mut CountersStep<'_>| {
+                state.rehearse(&mut Reader::new(&mut &saved[..]), step)
+            };
+            let refused = act(&mut state, &mut Wheel::default(), Time::START, rehearse);
+            assert_eq!(refused, Err(Unreadable("counters: there is no room for so many".into())));
         }
     }
 

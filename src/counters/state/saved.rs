@@ -93,8 +93,13 @@ impl CountersState {
     pub fn rehearse(&mut self, saved: &mut Reader<'_>, step: &mut CountersStep<'_>) -> Result<(), Unreadable> {
         let head: CountersHead = saved.take()?;
         self.restore_interval(head.interval, step);
-        let _room: (Slab<Counter>, Names<CounterId>) =
-            (Slab::with_capacity(head.slots), Names::with_capacity(head.counters.max(self.settings.buckets)));
+        // At least as much room as the tables take.
+        let (mut counters, mut names) = (Vec::<(Counter, usize)>::new(), Names::<CounterId>::with_capacity(0));
+        let has_room = counters.try_reserve_exact(head.slots).is_ok()
+            && names.try_reserve(head.counters.max(self.settings.buckets)).is_ok();
+        if !has_room {
+            return Err(Unreadable("counters: there is no room for so many".into()));
+        }
         let (mut consumptions, mut is_there) = (vec![0; head.slots], vec![0_u64; head.slots.div_ceil(64)]);
         let mut hashes = Vec::new();
         let mut packed = CounterReader::new(BlockReader::new(saved), head.slots);
