@@ -415,11 +415,14 @@ impl State {
     pub(super) fn unclean_for_too_long(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         self.pools.unclean_fired(id);
         let span = self.pool(id).settings.clean_timeout;
+        // The first is failed in any case: what else a pool that is behind has to do may use up each budget.
+        step.timers.charge(background::COST);
+        let mut is_paid = true;
         while let Some(member) = self.members.in_pool(id).first_unclean() {
             if self.member(member).since + span > step.now {
                 break;
             }
-            if !step.timers.spend(background::COST) {
+            if !(std::mem::take(&mut is_paid) || step.timers.spend(background::COST)) {
                 return self.background.fall_behind(id);
             }
             if self.catch_up(member, step) {
