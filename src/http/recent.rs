@@ -233,7 +233,8 @@ fn curves_of(service: &str, table: &Table, most: usize, marks: &[ReadMark<'_>], 
         columns.iter().filter(|column| column.unit.is_counter()).map(|column| column.emphasis).collect();
     let at = |row: &[Cell], emphasis: Emphasis, mark: &ReadMark<'_>| -> u64 {
         let counts = mark.find(service, table.info.name, row, 0).map_or(&[][..], |before| &before.counts);
-        counts.iter().zip(&counted).filter(|(_, own)| **own == emphasis).map(|(count, _)| count).sum()
+        let counts = counts.iter().zip(&counted).filter(|(_, own)| **own == emphasis);
+        counts.fold(0, |sum, (count, _)| sum.saturating_add(*count))
     };
     let times = marks.iter().map(|mark| mark.at).chain([now]).map(|at| seconds(at.since(Time::START)));
     let times: Vec<f64> = times.collect();
