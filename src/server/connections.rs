@@ -250,9 +250,13 @@ impl<S: Stream> Connections<S> {
                 self.closing.push_back(id);
             }
         } else if !self.dispatch.output.is_full(id) {
-            if let Phase::HalfClosed { linger_timer } = std::mem::replace(&mut conn.phase, Phase::Open) {
-                self.dispatch.wheel.of::<ConnId>(LOOP).cancel(linger_timer);
-            }
+            conn.phase = match std::mem::replace(&mut conn.phase, Phase::Open) {
+                Phase::HalfClosed { linger_timer } => {
+                    self.dispatch.wheel.of::<ConnId>(LOOP).cancel(linger_timer);
+                    Phase::Open
+                }
+                other => other,
+            };
             if std::mem::take(&mut conn.parked) {
                 self.make_ready(id);
             }
