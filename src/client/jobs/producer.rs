@@ -9,9 +9,12 @@ use crate::error::{Error, Fault};
 use crate::{Said, Timeouts};
 use poolcounter_protocol::jobs::request::{JobId, JobState, SummaryBy};
 use poolcounter_protocol::jobs::wire::client::{self as wire, YamlMap};
-use poolcounter_protocol::jobs::wire::{MANY, MANY_BYTES};
 use std::cell::RefCell;
 use std::time::Duration;
+
+/// Limits of one [`Producer::put_many`]: number of jobs, and bytes of their bodies together.
+const MANY: usize = 1000;
+const MANY_BYTES: usize = 16 << 20;
 
 /// Producer or operator: a connection without reserved jobs. Connects on first use, and again after the connection was
 /// lost. A request in progress at that time is not repeated; the server may or may not have executed it.
@@ -83,7 +86,7 @@ impl Producer {
     /// not have been put; after another, none was. [`Error::Refused`] with `BAD_FORMAT` for too many jobs and
     /// `JOB_TOO_BIG` for too many bytes; nothing is sent then.
     pub fn put_many(&self, jobs: &[NewJob]) -> Result<Vec<Result<PutOutcome, Error>>, Error> {
-        if !(1..=MANY as usize).contains(&jobs.len()) {
+        if !(1..=MANY).contains(&jobs.len()) {
             return Err(Error::Refused("BAD_FORMAT".into()));
         }
         if jobs.iter().map(|job| job.body.len()).sum::<usize>() > MANY_BYTES {

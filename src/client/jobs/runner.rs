@@ -6,13 +6,18 @@ use crate::connection::ClientConnection;
 use crate::error::Error;
 use crate::{LONGEST, Said, Timeouts};
 use poolcounter_protocol::jobs::request::JobId;
-use poolcounter_protocol::jobs::wire::{MAX_ERROR_BYTES, client as wire};
+use poolcounter_protocol::jobs::wire::client as wire;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 mod replies;
 
 use replies::{read_many, read_one, read_reserved, read_status};
+
+/// Largest number of jobs of one reserve.
+const MANY: usize = 1000;
+/// Longest failure reason, in bytes; longer ones are cut.
+const LONGEST_REASON: usize = 4096;
 
 /// Runner: a connection on which jobs are reserved. Connects on first use, and again after the connection was lost,
 /// with the same watches. The server then gives the jobs of the lost connection to other runners; requests for them
@@ -262,7 +267,7 @@ impl Runner {
     ) -> Result<bool, Error> {
         self.check(job)?;
         let pri = self.pri_of(job, pri)?;
-        let reason = &reason[..reason.len().min(MAX_ERROR_BYTES as usize)];
+        let reason = &reason[..reason.len().min(LONGEST_REASON)];
         let line = format!("fail {} {pri} {} {}{option}\r\n", job.id, whole_seconds(delay), reason.len());
         let request = [line.as_bytes(), reason, b"\r\n"].concat();
         self.session.ask(&request, Duration::ZERO, |_, line| match line {

@@ -25,9 +25,7 @@ pub const MANY_BYTES: usize = 16 << 20;
 
 /// Longest wait in seconds.
 const MAX_TIMEOUT: u64 = 0x7fff_ffff;
-/// Longest key, and longest signature of a root job, in bytes.
 const MAX_KEY: usize = 200;
-/// Longest name of a group or runner, in bytes.
 const MAX_GROUP: usize = 64;
 const MAX_WEIGHT: u64 = 1000;
 

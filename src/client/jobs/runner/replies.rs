@@ -1,12 +1,12 @@
 //! Replies to a runner, read from the connection.
 
-use super::NumberAndBody;
+use super::{MANY, NumberAndBody};
 use crate::Said;
 use crate::connection::ClientConnection;
 use crate::error::{Error, Fault};
 use crate::jobs::session::{body, line, refused, text};
 use crate::jobs::{JobStatus, Reservation};
-use poolcounter_protocol::jobs::wire::{MANY, client as wire};
+use poolcounter_protocol::jobs::wire::client as wire;
 
 pub fn read_reserved(connection: &mut ClientConnection, line: &[u8]) -> Said<Reservation<NumberAndBody>> {
     Ok(match line {
@@ -41,7 +41,7 @@ pub fn read_many(connection: &mut ClientConnection, first: &[u8]) -> Said<Reserv
             return Ok(Ok(Reservation::Reserved(jobs)));
         }
         match read_one(connection, &next)? {
-            Ok(told) if jobs.len() < MANY as usize => jobs.push(told),
+            Ok(told) if jobs.len() < MANY => jobs.push(told),
             _ => return Err(Fault::Garbled),
         }
     }

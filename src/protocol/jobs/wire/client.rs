@@ -1,12 +1,14 @@
 //! The client's side of the protocol: names that can be sent, the line of a put, replies, and the YAML of statistics
 //! and lists, in the form in which beanstalkd and its extensions write it.
 
-use super::words::is_text;
-use super::{MAX_GROUP, MAX_KEY};
 use crate::jobs::name::{Pattern, TubeName};
 use crate::jobs::request::{JobId, Until};
 use std::io::Write;
 
+/// Longest key, and longest signature of a root job, in bytes.
+const MAX_KEY: usize = 200;
+/// Longest name of a group or runner, in bytes.
+const MAX_GROUP: usize = 64;
 /// Words with which a server refuses a request.
 const REFUSALS: [&str; 9] = [
     "OUT_OF_MEMORY",
@@ -76,6 +78,10 @@ pub fn is_key(key: &[u8]) -> bool {
 /// Returns whether this is the name of a group or a runner.
 pub fn is_group(name: &[u8]) -> bool {
     is_text(name, MAX_GROUP)
+}
+
+fn is_text(bytes: &[u8], most: usize) -> bool {
+    (1..=most).contains(&bytes.len()) && !bytes.iter().any(|byte| *byte == b' ' || byte.is_ascii_control())
 }
 
 /// Writes the line of a put, or of a put-job if there are options.
