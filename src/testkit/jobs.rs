@@ -366,6 +366,15 @@ impl Service {
         self.step(|state, step| state.restore(saved, step).expect("it makes sense"));
     }
 
+    /// Adds records of a store, as a service that was handed over without its jobs does.
+    pub fn read<'a>(&mut self, stored: impl IntoIterator<Item = Saved<'a>>) {
+        self.state.begin_reading();
+        for saved in stored {
+            self.step(|state, step| state.read(saved, step).expect("it makes sense"));
+        }
+        self.step(|state, step| while !state.end_reading(step).0 {});
+    }
+
     /// Takes one step, and handles its events.
     fn step(&mut self, take: impl FnOnce(&mut State, &mut Step<'_, '_>)) {
         let mut events = Vec::new();

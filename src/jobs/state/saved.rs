@@ -358,7 +358,8 @@ impl State {
             }
             // A reserved job without its connection is ready from now on.
             (To::Ready, None) => {
-                self.jobs[key].at = since.unwrap_or(step.now);
+                // A store has a later time if the clock was set back. Ready jobs are in the order of time.
+                self.jobs[key].at = since.unwrap_or(step.now).min(step.now);
                 self.tubes.note_first_ready(tube, &self.jobs);
             }
             (To::Buried, _) => {
