@@ -332,12 +332,15 @@ impl CountersState {
     }
 
     fn find(&mut self, name: &[u8], step: &mut CountersStep<'_>) -> Option<CounterId> {
+        let hash = self.names.hash(name);
         let is_named = |id: CounterId| {
-            let same = *self.counters[id.index()].name() == *name;
-            self.conflicts.set(self.conflicts.get() + u64::from(!same));
-            same
+            let other = self.counters[id.index()].name();
+            // The table also compares names of which only a few bits of the hashes are equal.
+            let is_conflict = *other != *name && self.names.hash(other) == hash;
+            self.conflicts.set(self.conflicts.get() + u64::from(is_conflict));
+            *other == *name
         };
-        let id = self.names.find(self.names.hash(name), is_named)?;
+        let id = self.names.find(hash, is_named)?;
         (!self.drop_if_expired(id, step)).then_some(id)
     }
 
