@@ -144,6 +144,11 @@ impl<S: Stream> Connection<S> {
         matches!(self.phase, Phase::Unidentified { .. } | Phase::Open | Phase::HalfClosed { .. })
     }
 
+    /// Returns true while its service knows it: its client has a place, and the service has not closed it.
+    pub fn is_served(&self) -> bool {
+        self.is_open() && self.place == Place::Open
+    }
+
     /// Returns true while the header of its proxy is awaited.
     pub fn is_unidentified(&self) -> bool {
         matches!(self.phase, Phase::Unidentified { .. })

@@ -24,7 +24,7 @@ impl<S: Stream> Connections<S> {
             "what a service asks is done at once"
         );
         assert!(self.dispatch.output.owners().all(is_there), "output is for connections");
-        self.idle.check(|id| self.slab.get(id.index()).filter(|conn| conn.is_open()).map(|conn| conn.service));
+        self.idle.check(|id| self.slab.get(id.index()).filter(|conn| conn.is_served()).map(|conn| conn.service));
         let is_admitted = |conn: &Connection<S>| conn.is_open() && !conn.is_unidentified();
         self.dispatch.access.check_standings(|id| self.slab.get(id.index()).is_some_and(is_admitted));
     }
@@ -56,8 +56,7 @@ impl<S: Stream> Connections<S> {
         let can_drain = self.dispatch.output.unsent(id).is_empty() || conn.blocked || conn.failed;
         assert!(can_drain || self.dispatch.output.is_dirty(), "{id} has something unsent, and is not to be flushed");
         let is_limited = self.dispatch.services[conn.service].caps.idle.is_some();
-        let is_queued = is_limited && conn.is_open() && conn.place == Place::Open;
-        assert_eq!(self.idle.contains(id), is_queued, "{id} ends once it was idle for too long");
+        assert_eq!(self.idle.contains(id), is_limited && conn.is_served(), "{id} ends once it was idle for too long");
         let has_ended = matches!(conn.phase, Phase::Closed);
         assert!(!has_ended || self.closing.contains(id), "{id} has ended, and will never be closed");
     }

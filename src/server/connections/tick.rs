@@ -356,7 +356,7 @@ impl<S: Stream> Connections<S> {
                 conn.blocked = len < unsent.bytes.len();
                 traffic.sent_bytes += len as u64;
                 output.consume(id, len);
-                if conn.is_open() {
+                if conn.is_served() {
                     self.idle.note_activity(id, conn.service, now);
                 }
                 if conn.parked || !matches!(conn.phase, Phase::Open) {
