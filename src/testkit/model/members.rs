@@ -185,6 +185,8 @@ struct Waiter {
     pool: String,
     /// Position among those that wait for a group: the number of its last move to a pool, or to none.
     moved: u64,
+    /// True if the member that it caused went elsewhere: it causes no other.
+    is_spent: bool,
     members: u64,
     /// True if the request gave a number of members.
     counted: bool,
@@ -635,13 +637,21 @@ impl Members {
         }
         let at =
             self.starts.iter().position(|start| start.number == number && start.conn == conn).ok_or("BAD_START")?;
-        let pool = self.starts.remove(at).pool;
-        let p = self.pool(&pool).expect("it is known");
+        let p = self.pool(&self.starts[at].pool).expect("it is known");
+        let is_spare = self.has_spare_start(p);
+        self.starts.remove(at);
         if self.pools[p].at(member).is_some() {
             self.back_off(p, &Owner::Provider(conn));
             return Err("MEMBER_EXISTS");
         }
         self.enter(p, member, Owner::Provider(conn));
+        let suits = |waiter: &Waiter| waiter.named.as_ref().is_none_or(|named| named == member);
+        if !is_spare && !self.waiters.iter().any(|waiter| suits(waiter) && self.may_take(waiter, p)) {
+            for w in self.placed_in(p).into_iter().take(1) {
+                self.waiters[w].is_spent = true;
+                self.move_to(w, None);
+            }
+        }
         Ok("OK")
     }
 
@@ -994,6 +1004,7 @@ impl Members {
             group,
             pool,
             moved: self.moves,
+            is_spent: false,
             members: asked.members,
             counted: asked.counted,
             named: asked.named,
@@ -1684,6 +1695,11 @@ impl Members {
         (self.need(p) - self.placed_in(p).len() as u64).saturating_sub(self.pools[p].free())
     }
 
+    /// Returns whether a start or a check is under way that no take needs.
+    fn has_spare_start(&self, p: usize) -> bool {
+        self.under_way(p) > self.own_need(p) + self.placed_in(p).len() as u64
+    }
+
     /// Unbinds takes for a group from starts and checks that have ended, before those for the pool alone.
     fn unbind(&mut self, p: usize) {
         let (placed, under_way, own) = (self.placed_in(p).len() as u64, self.under_way(p), self.own_need(p));
@@ -1719,8 +1735,7 @@ impl Members {
 
     fn place_waiters_for(&mut self, group: &str) -> bool {
         let is_open = |p: &usize| self.pools[*p].settings.group == group && !self.pools[*p].is_leaving;
-        let prospects =
-            |p: usize| (self.under_way(p) > self.own_need(p) + self.placed_in(p).len() as u64, self.launchable(p));
+        let prospects = |p: usize| (self.has_spare_start(p), self.launchable(p));
         let open = (0..self.pools.len()).filter(is_open).map(|p| (prospects(p), p));
         let mut able: Vec<((bool, u64), usize)> = open.filter(|(prospects, _)| *prospects != (false, 0)).collect();
         let mut asked: BTreeMap<&str, u64> = BTreeMap::new();
@@ -1733,7 +1748,8 @@ impl Members {
         while let Some(most) = able.iter().map(|(prospects, _)| *prospects).max() {
             let can_take = |w: &usize, p: usize| {
                 let waiter = &self.waiters[*w];
-                waiter.group.as_deref() == Some(group) && waiter.pool.is_empty() && !self.is_limited(waiter.conn, p, 1)
+                let is_unplaced = waiter.pool.is_empty() && !waiter.is_spent;
+                is_unplaced && waiter.group.as_deref() == Some(group) && !self.is_limited(waiter.conn, p, 1)
             };
             let first = |p: usize| {
                 let all = (0..self.waiters.len()).filter(|w| can_take(w, p));
@@ -1776,13 +1792,16 @@ impl Members {
         }
     }
 
+    /// Returns whether a take may have members of a pool now.
+    fn may_take(&self, waiter: &Waiter, p: usize) -> bool {
+        let is_closed = self.pools[p].is_leaving || self.is_limited(waiter.conn, p, waiter.members);
+        self.waits_for(waiter, p) && (waiter.group.is_none() || !is_closed)
+    }
+
     fn serve_waiters(&mut self, p: usize) {
         'again: loop {
-            let may_take = |waiter: &Waiter| {
-                let is_closed = self.pools[p].is_leaving || self.is_limited(waiter.conn, p, waiter.members);
-                self.waits_for(waiter, p) && (waiter.group.is_none() || !is_closed)
-            };
-            let mut order: Vec<usize> = (0..self.waiters.len()).filter(|w| may_take(&self.waiters[*w])).collect();
+            let mut order: Vec<usize> =
+                (0..self.waiters.len()).filter(|w| self.may_take(&self.waiters[*w], p)).collect();
             order.sort_by_key(|w| self.rank(&self.waiters[*w]));
             for w in order {
                 let waiter = &self.waiters[w];
