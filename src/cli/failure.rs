@@ -14,20 +14,23 @@ pub struct Failure {
 
 /// Exit status of a failure without a status of its own.
 pub const FAILURE: u8 = 1;
-/// Exit status of every command, and of the daemon, for a wrong command line: `EX_USAGE`.
+
+// These are from sysexits.h, and differ from those of usual commands.
+
+/// The command line, of a command or of the daemon, is wrong: `EX_USAGE`.
 pub const MISUSE: u8 = 64;
-
-// The next ones are from sysexits.h, too, and differ from those of usual commands.
-
-/// No server replied.
+/// No server replied: `EX_UNAVAILABLE`.
 pub const UNAVAILABLE: u8 = 69;
-/// The lock, member or job is not available now, but may be later.
+/// The lock, member or job is not available now, but may be later: `EX_TEMPFAIL`.
 pub const TRY_LATER: u8 = 75;
-/// The server violated the protocol.
+/// The server violated the protocol: `EX_PROTOCOL`.
 pub const PROTOCOL: u8 = 76;
-/// A command to be run exists but cannot be run, as in shells.
+
+// These are from shells.
+
+/// A command to be run exists but cannot be run.
 pub const CANNOT_RUN: u8 = 126;
-/// A command to be run does not exist, as in shells.
+/// A command to be run does not exist.
 pub const NOT_FOUND: u8 = 127;
 
 impl Failure {
