@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Start of a statement that commits a batch on its own.
 const AT_ONCE: &[u8] = b"WITH done AS ";
@@ -42,8 +42,9 @@ struct Desk {
     is_held: AtomicBool,
     /// Bytes a second in each direction; 0 for no limit.
     rate: AtomicU64,
-    /// Locks that serialize the senders of each direction at that rate.
-    lanes: [Mutex<()>; 2],
+    /// Time at which all bytes so far have passed in each direction at that rate. Senders pass in the order in which
+    /// they came, as on a real link.
+    passed: [Mutex<Option<Instant>>; 2],
 }
 
 impl Proxy {
@@ -122,8 +123,13 @@ impl Desk {
         }
         let rate = self.rate.load(Ordering::Relaxed);
         if rate > 0 {
-            let _lane = self.lanes[lane].lock().expect("no holder panics");
-            thread::sleep(Duration::from_secs_f64(bytes as f64 / rate as f64));
+            let now = Instant::now();
+            let mut passed = self.passed[lane].lock().expect("no holder panics");
+            let begins = passed.filter(|passed| *passed > now).unwrap_or(now);
+            let passes = begins + Duration::from_secs_f64(bytes as f64 / rate as f64);
+            *passed = Some(passes);
+            drop(passed);
+            thread::sleep(passes - now);
         }
     }
 
