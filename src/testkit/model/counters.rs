@@ -15,6 +15,8 @@ pub struct Counters {
     /// Counters in the order of a Dump. Freed places are reused, the last one first.
     places: Vec<Option<Counter>>,
     left: Vec<usize>,
+    /// Number of places that a Dump visits: all that were used since there was no counter.
+    visited: usize,
     holdings: Vec<Holding>,
     /// Number of the current interval.
     interval: u64,
@@ -68,6 +70,7 @@ impl Counters {
             limits,
             places: Vec::new(),
             left: Vec::new(),
+            visited: 0,
             holdings: Vec::new(),
             interval: 0,
             total: 0,
@@ -105,6 +108,7 @@ impl Counters {
     pub fn hand_over(&mut self) {
         let used = self.places.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         self.places.truncate(used);
+        self.visited = used;
         self.left = (0..used).rev().filter(|place| self.places[*place].is_none()).collect();
         self.freed = used as u64;
         for (place, counter) in self.places.iter_mut().enumerate() {
@@ -166,7 +170,7 @@ impl Counters {
 
     /// Returns the number of places that a Dump visits.
     pub fn places(&self) -> usize {
-        if self.is_empty() { 0 } else { self.places.len() }
+        self.visited
     }
 
     /// Returns one reply to a Dump.
@@ -240,12 +244,13 @@ impl Counters {
         self.total += 1;
         let counter =
             Counter { name: name.to_vec(), peak: (0, self.interval), used_in: self.interval, free_since: None };
-        if let Some(place) = self.left.pop() {
-            self.places[place] = Some(counter);
-            return place;
-        }
-        self.places.push(Some(counter));
-        self.places.len() - 1
+        let place = self.left.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.places[place] = Some(counter);
+        self.visited = self.visited.max(place + 1);
+        place
     }
 
     /// Notes the consumption as a possible peak, before and after it changes.
@@ -276,6 +281,9 @@ impl Counters {
     fn drop(&mut self, place: usize) {
         self.places[place] = None;
         self.left.push(place);
+        if self.places.iter().all(Option::is_none) {
+            self.visited = 0;
+        }
     }
 
     fn find(&self, name: &[u8]) -> Option<usize> {
