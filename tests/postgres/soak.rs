@@ -353,7 +353,13 @@ impl<'a> Stage<'a> {
         let mut client = Client::to(address);
         let put = format!("put 9 0 60 {LARGE}\r\n{}\r\n", "x".repeat(LARGE));
         client.send(format!("use large\r\n{}", put.repeat(LARGE_JOBS)).as_bytes());
+        client.stream().set_read_timeout(Some(super::LONGEST)).expect("an option");
         let begun = Instant::now();
+        assert_eq!(client.line(), "USING large\r");
+        // The commit may take longer than the daemon's clients wait for it.
+        let replies: Vec<String> = (0..LARGE_JOBS).map(|_| client.line()).collect();
+        let is_taken = |reply: &String| reply.starts_with("INSERTED") || reply == "INTERNAL_ERROR\r";
+        assert!(replies.iter().all(is_taken), "the owner refuses jobs, or has gone: {replies:?}");
         until(|| large() == LARGE_JOBS.to_string(), "the jobs are committed");
         assert!(begun.elapsed() < SLOW_TIME, "the commit has taken {:?}", begun.elapsed());
     }
