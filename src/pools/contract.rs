@@ -46,7 +46,7 @@ impl Handover for PoolsService {
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.state.restore(version, saved, &mut context.timers.typed())
+        self.state.restore(version, saved, context.time.now, &mut context.timers.typed())
     }
 }
 

@@ -373,17 +373,19 @@ fn figures_of_a_job_stay_at_their_end() {
     );
 }
 
-/// The time of day was set back after a put, and an upgrade follows: the job is older than those that are put next.
+/// The time of day was set back after a put, and an upgrade follows: the job and its root job are older than those that
+/// are put next.
 #[test]
 fn jobs_of_a_store_that_seem_to_be_put_later_are_ready_at_once() {
     let mut service = Service::without_store(Bounds::default());
-    let later = Record { created: 4_600_000_000, ..worn_job(1) };
-    service.read([Saved::Job(later, b"a", None, None)]);
+    let later = 4_600_000_000;
+    let job = Record { created: later, root: Some((b"r", 5)), ..worn_job(1) };
+    service.read([Saved::Root(b"default", b"r", 5, later), Saved::Job(job, b"a", None, None)]);
     play_with(
         &mut service,
         r#"
         +1s
-        1> put-job 1 0 60 1\r\nb
+        1> put-job 1 0 60 1 root=q root-ts=5\r\nb
         1< INSERTED 2
         restart
         1> reserve

@@ -4,7 +4,7 @@
 use super::commits::Commit;
 use super::conns::{Conn, HeldJob, Wait};
 use super::ids::TubeId;
-use super::job::{Extra, Job, JobKey, JobPlacement, To};
+use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
 use super::record::{Record, Setting};
 use super::sets::Watch;
 use super::sums::SumBy;
@@ -216,6 +216,8 @@ impl State {
             }
             Saved::Setting(setting) => self.restore_setting(setting, step.timers),
             Saved::Root(tube, signature, newest, changed) => {
+                // A store has a later time if the clock was set back. Root jobs are in the order of time.
+                let changed = changed.min(micros(step.now));
                 self.roots.set(tube, signature, newest, changed, self.last_committed());
                 self.arm_forget(step.timers);
             }
@@ -358,7 +360,7 @@ impl State {
             }
             // A reserved job without its connection is ready from now on.
             (To::Ready, None) => {
-                // A store has a later time if the clock was set back. Ready jobs are in the order of time.
+                // As with root jobs.
                 self.jobs[key].at = since.unwrap_or(step.now).min(step.now);
                 self.tubes.note_first_ready(tube, &self.jobs);
             }

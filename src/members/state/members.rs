@@ -303,7 +303,8 @@ impl MemberTable {
         let attributes = std::mem::take(&mut saved.attributes);
         let id = self.create(pool, name, attributes, owner, saved.share, now)?;
         let member = &mut self.members[id.index()];
-        (member.born, member.since, member.proved) = (saved.born, saved.since, saved.proved);
+        // Queues are in the order of time.
+        (member.born, member.since, member.proved) = (saved.born, saved.since.min(now), saved.proved);
         (member.uses, member.is_leaving) = (saved.uses, saved.is_leaving);
         member.origin = match (saved.is_from_file, saved.is_proven) {
             (true, _) => Origin::File,

@@ -176,6 +176,7 @@ impl PoolsState {
         &mut self,
         version: u16,
         saved: &mut Reader<'_>,
+        now: Time,
         timers: &mut Timers<'_, PoolsTimer>,
     ) -> Result<(), Unreadable> {
         let mut loose = Loose::default();
@@ -186,7 +187,7 @@ impl PoolsState {
                 self.restore_head(head);
                 for _ in 0..pools {
                     let PoolWithNames { pool, whos } = saved.take()?;
-                    let claims = self.restore_pool(pool, &mut loose, timers)?;
+                    let claims = self.restore_pool(pool, &mut loose, now, timers)?;
                     for (place, who) in whos {
                         let id = claims.get(place as usize);
                         let id = id.ok_or(Unreadable("pools: a claim that has a name is not there".into()))?;
@@ -198,7 +199,7 @@ impl PoolsState {
                 let PoolsInOnePiece { figures, types, top_keys, alerts, pools } = saved.take()?;
                 let types = types.into_iter().map(CoarseType::refine).collect();
                 self.restore_head(PoolsHead { figures, types, top_keys, alerts, pools: pools.len() });
-                pools.into_iter().try_for_each(|pool| self.restore_pool(pool, &mut loose, timers).map(drop))?;
+                pools.into_iter().try_for_each(|pool| self.restore_pool(pool, &mut loose, now, timers).map(drop))?;
             }
             _ => return Err(Unreadable::version("pools", version)),
         }
@@ -228,6 +229,7 @@ impl PoolsState {
         &mut self,
         SavedPool { key, claims }: SavedPool,
         loose: &mut Loose,
+        now: Time,
         timers: &mut Timers<'_, PoolsTimer>,
     ) -> Result<Vec<ClaimId>, Unreadable> {
         let hash = self.names.hash(&key);
@@ -253,7 +255,8 @@ impl PoolsState {
                 SavedPhase::Part { part, .. } => loose.parts.push(((conn, Reverse(newer)), part, id)),
                 _ => loose.wholes.push((conn, Reverse(newer), id)),
             }
-            self.attach_to_pool(id, Claim { pool, conn, since, phase });
+            // Queues are in the order of time.
+            self.attach_to_pool(id, Claim { pool, conn, since: since.min(now), phase });
             ids.push(id);
         }
         Ok(ids)
