@@ -292,11 +292,8 @@ impl State {
             let tube = self.restored_tube(&watch.pattern);
             self.tubes[tube].watching += 1;
         }
-        saved
-            .watches
-            .iter()
-            .filter(|watch| watch.pattern.contains(&b'*'))
-            .for_each(|watch| self.feeds.hold(&watch.pattern));
+        let patterns = saved.watches.iter().filter(|watch| watch.pattern.contains(&b'*'));
+        patterns.for_each(|watch| self.feeds.hold(&watch.pattern));
         let conn = self.conns.insert(id, used, Watches::new(saved.watches));
         conn.name = saved.name.into();
         conn.rates = saved.rates;
