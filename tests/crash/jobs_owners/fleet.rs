@@ -233,9 +233,17 @@ impl Fleet {
     }
 
     /// Connects all clients to the daemon that serves next, which may be the same one. Their reservations have ended
-    /// with their connections.
+    /// with their connections. Those that asked nothing while the lease had run out may still be connected, and leave.
     fn begin_again(&mut self) -> Result<(), String> {
-        println!("{}: {} sends its clients away", self.database.now(), self.hosts[self.active].number);
+        let host = &mut self.hosts[self.active];
+        println!("{}: {} sends its clients away", self.database.now(), host.number);
+        for n in 0..self.speakers.len() {
+            let conn = self.speakers.conn(n);
+            if !host.world.is_closed(conn) {
+                self.speakers.lost(n);
+                host.world.reset(conn);
+            }
+        }
         self.speakers.dismiss();
         self.active = usize::MAX;
         self.take_over()
