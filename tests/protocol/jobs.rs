@@ -1,5 +1,4 @@
-//! The jobs' state by its protocol, beyond the reach of the tests of conversations: slow commits, small bounds, and
-//! turns among many tubes.
+//! The jobs' state by its protocol, beyond the reach of the tests of conversations: slow commits and small bounds.
 
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::Span;
@@ -235,42 +234,6 @@ fn a_connection_has_so_many_watches_at_most() {
     service.send(1, b"watch */one-more\r\nwatch */t7 5\r\n");
     assert_eq!(service.next(1), Some("OUT_OF_MEMORY".into()));
     assert_eq!(service.next(1), Some("WATCHING 1024".into()));
-}
-
-/// One wiki has many jobs, and others have one each: the last of the others is reserved within one turn of all.
-#[test]
-fn tubes_take_turns() {
-    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
-    let mut put = |tube: String, count: usize| {
-        let one = format!("put-job 9 0 100 1 tube={tube}\r\na\r\n");
-        service.send(1, one.repeat(count).as_bytes());
-    };
-    put("big/t".into(), 5_000);
-    (0..699).for_each(|wiki| put(format!("w{wiki}/t"), 1));
-    service.send(2, b"watch */*\r\nignore default\r\n");
-    let mut seen = std::collections::BTreeSet::new();
-    service.output(2);
-    for _ in 0..700 {
-        service.send(2, b"reserve\r\n");
-        let reply = service.next(2).expect("there are jobs");
-        let id: usize = reply.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("a number");
-        seen.insert(id.max(5_000));
-    }
-    assert_eq!(seen.len(), 700, "one turn of all serves each");
-}
-
-/// Watches share turns by their weights, whatever the number of their tubes.
-#[test]
-fn weights_share_the_turns() {
-    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
-    for tube in ["a/1", "a/2", "b/1"] {
-        service.send(1, format!("put-job 9 0 100 1 tube={tube}\r\n{}\r\n", &tube[..1]).repeat(1_000).as_bytes());
-    }
-    service.send(2, b"watch a/* 1\r\nwatch b/1 3\r\nignore default\r\nreserve-many 800 0\r\n");
-    let output = service.output(2);
-    let count = |tube: &[u8]| output.windows(3).filter(|three| three == &[tube, b"\r\n"].concat()).count();
-    assert_eq!((count(b"a"), count(b"b")), (200, 600));
-    service.state.check();
 }
 
 /// A superseded root job has more leaves than one turn may drop: the reply comes once it is known that nothing is left.

@@ -20,6 +20,7 @@ mod jobs_random;
 mod jobs_report;
 mod jobs_slices;
 mod jobs_statements;
+mod jobs_turns;
 mod limits;
 mod members;
 mod members_cost;
