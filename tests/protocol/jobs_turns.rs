@@ -1,5 +1,6 @@
 //! Turns among tubes: of one watch, and of several.
 
+use poolcounter_core::time::Span;
 use poolcounter_jobs::state::Bounds;
 use poolcounter_testkit::jobs::{Commits, Service};
 
@@ -37,4 +38,111 @@ fn weights_share_the_turns() {
     let count = |tube: &[u8]| output.windows(3).filter(|three| three == &[tube, b"\r\n"].concat()).count();
     assert_eq!((count(b"a"), count(b"b")), (200, 600));
     service.state.check();
+}
+
+/// Puts as many jobs of a priority into a tube.
+fn put(service: &mut Service, tube: &str, pri: u32, count: usize) {
+    service.send(1, format!("put-job {pri} 0 100 1 tube={tube}\r\na\r\n").repeat(count).as_bytes());
+    service.output(1);
+}
+
+/// Returns the next line of the runner, which may come some slices later.
+fn answer(service: &mut Service) -> String {
+    for _ in 0..100 {
+        match service.next(2) {
+            Some(line) => return line,
+            None => service.tick(),
+        }
+    }
+    panic!("a reserve is not answered");
+}
+
+/// Reserves every job, and returns their numbers.
+fn reserve_all(service: &mut Service) -> Vec<String> {
+    let mut ids = Vec::new();
+    loop {
+        service.send(2, b"reserve-with-timeout 0\r\n");
+        service.state.check();
+        let reply = answer(service);
+        if reply == "TIMED_OUT" {
+            return ids;
+        }
+        ids.push(reply);
+    }
+}
+
+/// A tube that a turn has served returns to its place after its better jobs: its other jobs are seen.
+#[test]
+fn a_tube_is_seen_after_its_better_jobs() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    service.send(2, b"watch */t\r\nignore default\r\n");
+    service.output(2);
+    put(&mut service, "a/t", 10, 3);
+    put(&mut service, "b/t", 10, 9);
+    service.send(2, b"reserve\r\nreserve\r\n");
+    put(&mut service, "a/t", 1, 1);
+    put(&mut service, "c/t", 0, 1);
+    service.output(2);
+    assert_eq!(reserve_all(&mut service).len(), 12, "all that are left");
+    let tubes: Vec<String> = (0..20).map(|n| format!("w{n}/t")).collect();
+    tubes.iter().for_each(|tube| put(&mut service, tube, 10, 30));
+    service.send(2, b"reserve-many 20 0\r\n");
+    service.output(2);
+    tubes.iter().for_each(|tube| put(&mut service, tube, 1, 1));
+    assert_eq!(reserve_all(&mut service).len(), 600, "all that are left");
+}
+
+/// The tubes of another watch have more priorities, all better, than a slice visits.
+#[test]
+fn better_jobs_of_another_watch_delay_nobody() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    (1..=1_500).for_each(|pri| put(&mut service, &format!("a/{pri}"), pri, 1));
+    put(&mut service, "b/t", 5_000, 1);
+    service.send(2, b"watch */*\r\nwatch a/*\r\nignore default\r\n");
+    service.output(2);
+    let ids = reserve_all(&mut service);
+    assert_eq!((ids.len(), ids.first().map(String::as_str)), (1_501, Some("RESERVED 1 1 a")));
+}
+
+/// Each tube has a limit of its own that is set for several, so the feed of a pattern has as many lanes.
+#[test]
+fn many_jobs_are_reserved_in_slices_from_many_lanes() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    for n in 0..2_000 {
+        service.send(1, format!("limit w{n}/t 5 all\r\n").as_bytes());
+        put(&mut service, &format!("w{n}/t"), 1, 1);
+    }
+    service.send(2, b"watch */t\r\nignore default\r\n");
+    service.output(2);
+    let mut reserved = 0;
+    for _ in 0..2_000 {
+        service.send(2, b"reserve-many 1000 0\r\n");
+        match answer(&mut service).as_str() {
+            "TIMED_OUT" => break,
+            _ => reserved += 1,
+        }
+        while answer(&mut service) != "END" {
+            reserved += 1;
+        }
+    }
+    assert_eq!(reserved, 2_000);
+}
+
+/// The limit of a group has held more tubes back than one request examines, and the connection that opens it asks for a
+/// job of the last one.
+#[test]
+fn a_connection_sees_what_it_has_opened() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    service.send(2, b"limit group:g 1\r\nwatch t/200\r\nwatch t/0\r\nignore default\r\n");
+    let put = |service: &mut Service, n: usize| {
+        service.send(1, format!("put-job 9 0 100 1 tube=t/{n} group=g\r\na\r\n").as_bytes());
+    };
+    put(&mut service, 0);
+    service.send(2, b"reserve\r\n");
+    (1..=200).for_each(|n| put(&mut service, n));
+    service.output(2);
+    service.send(2, b"delete 1\r\nreserve-with-timeout 0\r\n");
+    service.pass(Span::from_millis(20));
+    assert_eq!(service.next(2), Some("DELETED".into()));
+    assert_eq!(service.next(2), Some("RESERVED 201 1 a".into()));
 }

@@ -214,6 +214,7 @@ impl State {
         }
         assert!(!self.has_news() || self.is_shut || self.background.has(Task::Serve), "who waits is served later");
         self.check_feeds();
+        self.check_turns();
     }
 
     fn check_feeds(&self) {
@@ -237,7 +238,7 @@ impl State {
             let plain = feed.tube.filter(|tube| self.tubes[*tube].first.is_some()).map(|tube| self.tubes[tube].lane);
             let is_noted = |lane: &LaneId| {
                 let held = &self.limits.lanes[lane.index()].held;
-                self.limits.is_open(*lane) || held.iter().any(|(_, other)| *other == id)
+                self.limits.is_open(*lane) || held.contains(id)
             };
             let waits = |ticket: u64, set: super::ids::SetId| {
                 let first = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);

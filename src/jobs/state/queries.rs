@@ -233,7 +233,8 @@ impl State {
     }
 
     /// Returns the watches of a connection in the order of their commands.
-    pub fn watches_in_order(&self, conn: ConnId) -> impl Iterator<Item = &Watch> {
+    pub fn watches_in_order(&mut self, conn: ConnId) -> impl Iterator<Item = &Watch> {
+        self.visited += self.conns[conn].watches.len();
         self.conns[conn].watches.in_order()
     }
 

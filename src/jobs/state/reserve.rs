@@ -37,7 +37,8 @@ struct View<'a> {
 impl View<'_> {
     /// Returns a tube that is watched by its name, if it has a job to give.
     fn choice_of(&self, tube: TubeId) -> Option<Choice> {
-        let (lane, pri, stamp) = self.standing_of(tube)?;
+        let lane = self.tubes[tube].lane;
+        let (pri, stamp, _) = self.tubes[tube].standing(tube)?;
         self.is_open(lane).then_some(Choice { pri, stamp, tube, lane, is_served: false })
     }
 }
@@ -47,9 +48,9 @@ impl Standings for View<'_> {
         self.limits.is_open(lane)
     }
 
-    fn standing_of(&self, id: TubeId) -> Option<(LaneId, u32, u64)> {
-        let tube = self.tubes.get(id)?;
-        tube.stamps.last().map(|(pri, stamp)| (tube.lane, *pri, *stamp))
+    fn stamp_at(&self, id: TubeId, lane: LaneId, pri: u32) -> Option<u64> {
+        let tube = self.tubes.get(id).filter(|tube| tube.lane == lane)?;
+        tube.stamps.iter().find(|(own, _)| *own == pri).map(|(_, stamp)| *stamp)
     }
 
     fn first_feed<T>(&self, id: TubeId, test: impl Fn(FeedId) -> Option<T>) -> Option<T> {
@@ -78,7 +79,8 @@ impl State {
         let next = if self.is_later(set) { NextJob::Later } else { self.next_job(set, &mut SLICE.clone(), step) };
         let is_known = match next {
             NextJob::Job(turn, choice, key) => return self.give(id, set, (turn, choice, key), request.many, step),
-            NextJob::Nothing => true,
+            // An opened limit may still hold back jobs that were not examined.
+            NextJob::Nothing => self.is_shut || self.limits.opened.is_empty(),
             NextJob::Later => false,
         };
         if is_known && self.is_deadline_soon(id, step.now) {
@@ -170,7 +172,7 @@ impl State {
             if !is_superseded && !is_held_back {
                 return NextJob::Job(turn, choice, key);
             }
-            if *budget == 0 {
+            if *budget == 0 || is_superseded && self.is_backed_up() {
                 return NextJob::Later;
             }
             *budget -= 1;
@@ -182,18 +184,29 @@ impl State {
         }
     }
 
+    /// Panics if a turn of a set does not see a tube.
+    pub(super) fn check_turns(&self) {
+        let view = View { tubes: &self.tubes, limits: &self.limits, feeds: &self.feeds };
+        self.sets.iter().for_each(|(_, set)| set.check_turns(&self.feeds, &view));
+    }
+
     /// Returns the next tube of a set, and its turn.
     fn choose(&mut self, set: SetId, budget: &mut u32) -> Result<Option<(u16, Choice)>, Later> {
         let State { sets, feeds, tubes, limits, visited, .. } = self;
         let view = View { tubes, limits, feeds };
         sets.change(set, |set| {
             let mut best: Option<((u32, u64), u16, Choice)> = None;
-            *budget = budget.saturating_sub((set.feeds.len() / FEW) as u32);
-            meter::visit_many(set.feeds.len() / FEW);
-            *visited += set.feeds.len() / FEW;
+            let mut spend = |entries: usize, budget: &mut u32| {
+                meter::visit_many(entries);
+                *visited += entries;
+                // Lossless: there are fewer.
+                *budget = budget.saturating_sub(entries as u32);
+            };
+            spend(set.feeds.len() / FEW, budget);
             // Lossless: a connection has at most 1024 watches.
             for place in 0..set.feeds.len() as u16 {
                 let feed = &feeds[set.feeds[usize::from(place)].0];
+                spend(feed.lanes.len() / FEW, budget);
                 let choice = match feed.is_plain {
                     true => feed.tube.and_then(|tube| view.choice_of(tube)),
                     false => set.front(place, feed, &view, budget)?,

@@ -6,11 +6,10 @@
 //! feed's, which all sets share; a turn itself has only the tubes that it has served and that still have such jobs, and
 //! for each priority the last stamp up to which it went through the feed.
 //!
-//! Invariant: a tube of a turn whose place in its feed is at or before the turn's mark of that lane and priority is
-//! among those that the turn has served.
+//! Invariant: a tube of a turn whose stamp is at or before the turn's mark of that lane and priority is among those that
+//! the turn has served, once. That holds as well for the stamps to which a tube returns from better priorities.
 
-use super::FEW;
-use super::feeds::{Feed, Standing};
+use super::feeds::{Feed, Feeds, Standing};
 use super::ids::{FeedId, LaneId, TubeId};
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::{ConnId, Id};
@@ -71,8 +70,8 @@ pub(super) struct Choice {
 pub(super) trait Standings {
     /// Returns whether no limit holds the tubes of a lane back.
     fn is_open(&self, lane: LaneId) -> bool;
-    /// Returns the lane, the priority and the stamp of a tube that has a job to give.
-    fn standing_of(&self, tube: TubeId) -> Option<(LaneId, u32, u64)>;
+    /// Returns the stamp of a tube at a priority of a lane, at which it stands or to which it returns from a better one.
+    fn stamp_at(&self, tube: TubeId, lane: LaneId, pri: u32) -> Option<u64>;
     /// Returns the first feed of a tube for which the test returns something, the most literal first.
     fn first_feed<T>(&self, tube: TubeId, test: impl Fn(FeedId) -> Option<T>) -> Option<T>;
 }
@@ -83,7 +82,7 @@ pub(super) struct Turn {
     stride: u64,
     /// Position among turns of equal priority; the lowest is next.
     pub pass: u64,
-    /// Tubes that it has served and that still have a job of that priority, by the stamp of the service.
+    /// Tubes that it has served and that still have a stamp at that priority, by the stamp of the service.
     served: BTreeSet<(LaneId, u32, u64, TubeId)>,
     /// Last stamp up to which it went through each priority of the lanes of its feed.
     marks: BTreeMap<(LaneId, u32), u64>,
@@ -111,22 +110,12 @@ impl Turn {
         budget: &mut u32,
     ) -> Result<Option<Choice>, Later> {
         let mut first: Option<Choice> = None;
-        meter::visit_many(feed.lanes.len() / FEW);
         for (lane, list) in feed.lanes.iter().filter(|(lane, _)| state.is_open(**lane)) {
-            let mut from = 0;
-            while let Some((pri, ..)) = list.range((from, 0, TubeId::from_index(0))..).next() {
-                let served = self.first_served(*lane, *pri, state);
-                let came = self.first_that_came((*lane, *pri), list, is_own, budget)?;
-                if let Some(own) = [served, came].into_iter().flatten().min() {
-                    first = Some(first.map_or(own, |first| first.min(own)));
-                    break;
-                }
-                // All tubes with jobs of this priority belong to other turns.
-                meter::visit();
-                let Some(next) = pri.checked_add(1) else { break };
-                from = next;
-                *budget = budget.checked_sub(1).ok_or(Later)?;
-            }
+            // If none of the best tubes is its own, another turn has them, and is the next one.
+            let Some((pri, ..)) = list.first() else { continue };
+            let served = self.first_served(*lane, *pri, state);
+            let came = self.first_that_came((*lane, *pri), list, is_own, budget)?;
+            first = [first, served, came].into_iter().flatten().min();
         }
         Ok(first)
     }
@@ -192,9 +181,11 @@ impl Turn {
             let next = next.map(|(place, mark)| (*place, *mark));
             self.seen_mark = next.map(|(place, _)| place);
             if let Some(((lane, pri), mark)) = next {
-                let first = (pri, 0, TubeId::from_index(0));
-                let first = feed.lanes.get(&lane).and_then(|list| list.range(first..).next());
-                if first.is_none_or(|(own, stamp, _)| *own != pri || *stamp > mark) {
+                let least = TubeId::from_index(0);
+                let served = self.served.range((lane, pri, 0, least)..).next();
+                let has_served = served.is_some_and(|(own_lane, own, ..)| (*own_lane, *own) == (lane, pri));
+                let first = feed.lanes.get(&lane).and_then(|list| list.range((pri, 0, least)..).next());
+                if !has_served && first.is_none_or(|(own, stamp, _)| *own != pri || *stamp > mark) {
                     self.marks.remove(&(lane, pri));
                 }
             }
@@ -202,10 +193,9 @@ impl Turn {
     }
 }
 
-/// Returns whether a tube has had that lane and priority since before it was served.
+/// Returns whether a tube has had a stamp at that priority of that lane since before it was served.
 fn is_still_served((lane, pri, served, tube): (LaneId, u32, u64, TubeId), state: &impl Standings) -> bool {
-    let standing = state.standing_of(tube);
-    standing.is_some_and(|(own_lane, own_pri, stamp)| (own_lane, own_pri) == (lane, pri) && stamp < served)
+    state.stamp_at(tube, lane, pri).is_some_and(|stamp| stamp < served)
 }
 
 /// Returns the position of the watch with this feed.
@@ -269,6 +259,27 @@ impl WatchSet {
     /// Panics if its count of kept entries is wrong.
     pub fn check(&self) {
         assert_eq!(self.kept, self.turns.iter().map(Turn::len).sum::<usize>(), "what turns keep is counted");
+    }
+
+    /// Panics if a turn does not see a tube that stands in its feed, or sees it twice.
+    pub fn check_turns(&self, feeds: &Feeds, state: &impl Standings) {
+        let turns_of = |feed: FeedId| place_of(&self.places, feed);
+        for ((turn, (feed, _)), place) in self.turns.iter().zip(&self.feeds).zip(0_u16..) {
+            let mut seen = BTreeMap::new();
+            for entry in turn.served.iter().filter(|entry| is_still_served(**entry, state)) {
+                let (lane, pri, _, tube) = *entry;
+                *seen.entry((lane, pri, tube)).or_insert(0) += 1;
+            }
+            for (lane, list) in &feeds[*feed].lanes {
+                for (pri, stamp, tube) in
+                    list.iter().filter(|(.., tube)| state.first_feed(*tube, turns_of) == Some(place))
+                {
+                    let has_come = turn.marks.get(&(*lane, *pri)).is_none_or(|mark| stamp > mark);
+                    let seen = seen.get(&(*lane, *pri, *tube)).copied().unwrap_or(0) + i32::from(has_come);
+                    assert_eq!(seen, 1, "a turn sees each tube once");
+                }
+            }
+        }
     }
 
     /// Notes the ticket of the set among the waiters of a feed.

@@ -2,7 +2,7 @@
 
 use super::ids::{FeedId, SetId, TubeId};
 use super::sets::{Watch, WatchSet};
-use super::{Pattern, Reply, State, Step};
+use super::{FEW, Pattern, Reply, State, Step};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::{self, Metered as _};
@@ -154,6 +154,7 @@ impl State {
         for place in (0..self.sets[id].feeds.len()).metered() {
             let (feed, known) = &mut self.sets[id].feeds[place];
             let feed = *feed;
+            self.visited += self.feeds[feed].lanes.len() / FEW;
             if *known == 0 {
                 *known = ticket;
                 self.feeds[feed].waiters.insert((ticket, id));

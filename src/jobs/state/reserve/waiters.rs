@@ -65,6 +65,10 @@ impl State {
     /// Serves the connection that has waited longest for a feed, if the feed has a job. Returns false if the rest must
     /// wait.
     fn serve_feed(&mut self, id: FeedId, budget: &mut u32, step: &mut Step<'_, '_>) -> bool {
+        let lanes = self.feeds[id].lanes.len() / FEW;
+        meter::visit_many(lanes);
+        // Lossless: a feed has fewer.
+        *budget = budget.saturating_sub(lanes as u32).max(1);
         let Some((ticket, set)) = self.feeds[id].waiters.first().copied().filter(|_| self.has_some(id)) else {
             self.feeds.settle(id);
             self.hold(id);
