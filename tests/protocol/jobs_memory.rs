@@ -5,7 +5,7 @@ use poolcounter_core::time::Span;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_jobs::state::{Bounds, JOB_BYTES};
 use poolcounter_service::container::AllSettings;
-use poolcounter_testkit::jobs::Service;
+use poolcounter_testkit::jobs::{Commits, Service};
 use poolcounter_testkit::world::World;
 
 /// Numbers of jobs. The promise holds for all: a hash table of one piece would double right before the first of these.
@@ -213,4 +213,27 @@ fn allocations(service: &mut Service, line: &str) -> u64 {
     let before = counting_allocator::allocations();
     service.send(1, request.as_bytes());
     counting_allocator::allocations() - before
+}
+
+/// Runners come and go while a limit holds back all that they wait for.
+#[test]
+fn runners_that_a_limit_held_back_leave_nothing_behind() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    service.send(1, b"limit t/* 1 all\r\n");
+    (0..100).for_each(|n| service.send(1, format!("put-job 1 0 100 1 tube=t/{n}\r\na\r\n").as_bytes()));
+    service.send(2, b"watch t/0\r\nreserve\r\n");
+    let watches: String = (1..100).map(|n| format!("watch t/{n}\r\n")).collect();
+    let mut come_and_go = |times: usize| {
+        for _ in 0..times {
+            service.send(3, format!("{watches}reserve\r\n").as_bytes());
+            service.output(3);
+            service.close(3);
+            // Their watches are removed in a slice.
+            service.tick();
+        }
+        service.output(1);
+        bytes()
+    };
+    let (before, after) = (come_and_go(50), come_and_go(500));
+    assert!(after < before + 50_000, "{} bytes more after 500 runners", after - before);
 }

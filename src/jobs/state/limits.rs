@@ -33,10 +33,45 @@ pub(super) struct Gate {
 pub(super) struct Lane {
     pub gates: Box<[GateId]>,
     pub tubes: u32,
-    /// Feeds with tubes in it and with waiting sets, by the ticket of one that waited, while it is closed.
-    pub held: BTreeSet<(u64, FeedId)>,
+    /// Feeds with tubes in it and with waiting sets, while it is closed.
+    pub held: HeldFeeds,
     /// Gate whose opening makes this lane be examined again.
     watched: Option<GateId>,
+}
+
+/// Feeds in the order of their tickets, each once.
+#[derive(Default)]
+pub(super) struct HeldFeeds {
+    order: BTreeSet<(u64, FeedId)>,
+    /// Ticket of a set that waited for the feed: the first, or an earlier one.
+    tickets: BTreeMap<FeedId, u64>,
+}
+
+impl HeldFeeds {
+    /// Returns the number of feeds.
+    pub fn len(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// Returns whether a feed is among them.
+    pub fn contains(&self, feed: FeedId) -> bool {
+        self.tickets.contains_key(&feed)
+    }
+
+    fn insert(&mut self, ticket: u64, feed: FeedId) {
+        let known = self.tickets.entry(feed).or_insert(u64::MAX);
+        if ticket < *known {
+            self.order.remove(&(*known, feed));
+            self.order.insert((ticket, feed));
+            *known = ticket;
+        }
+    }
+
+    fn pop_first(&mut self) -> Option<FeedId> {
+        let (_, feed) = self.order.pop_first()?;
+        self.tickets.remove(&feed);
+        Some(feed)
+    }
 }
 
 impl Gate {
@@ -154,7 +189,7 @@ impl Limits {
     /// Returns the lane with these gates, and counts one tube more in it. A new lane is created.
     pub fn enter_lane(&mut self, gates: &[GateId]) -> LaneId {
         let lane = self.lane_of.get(gates).copied().unwrap_or_else(|| {
-            let lane = Lane { gates: gates.into(), tubes: 0, held: BTreeSet::new(), watched: None };
+            let lane = Lane { gates: gates.into(), tubes: 0, held: HeldFeeds::default(), watched: None };
             let lane = LaneId::from_index(self.lanes.insert(lane));
             self.lane_of.insert(gates.into(), lane);
             lane
@@ -191,7 +226,7 @@ impl Limits {
     pub fn hold(&mut self, id: LaneId, ticket: u64, feed: FeedId) {
         let Some(gate) = self.closed_gate(id) else { return };
         let lane = &mut self.lanes[id.index()];
-        lane.held.insert((ticket, feed));
+        lane.held.insert(ticket, feed);
         if lane.watched.is_none() {
             lane.watched = Some(gate);
             self.gates[gate.index()].lanes.insert(id);
@@ -208,11 +243,11 @@ impl Limits {
             }
             let held = &mut self.lanes[lane.index()].held;
             let next = held.pop_first();
-            if held.is_empty() {
+            if held.len() == 0 {
                 self.watch_at(lane, None);
             }
-            if let Some((_, feed)) = next {
-                return Some(feed);
+            if next.is_some() {
+                return next;
             }
         }
         None
@@ -243,7 +278,8 @@ impl Limits {
                 Some(index),
                 "a lane is found by its gates"
             );
-            assert_eq!(lane.watched.is_some(), !lane.held.is_empty(), "a lane that holds some back is looked at");
+            assert_eq!(lane.watched.is_some(), lane.held.len() > 0, "a lane that holds some back is looked at");
+            assert_eq!(lane.held.order.len(), lane.held.tickets.len(), "a feed is held back once");
             let is_found = |gate: GateId| self.gates[gate.index()].lanes.contains(&LaneId::from_index(index));
             assert!(lane.watched.is_none_or(is_found), "a lane is looked at when its gate opens");
         }
