@@ -278,12 +278,12 @@ impl Server {
     fn take_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(signals) = &mut self.signals else { return false };
-        let (stop_asked, upgrade_asked) = (signals.stop_asked(), signals.upgrade_asked());
+        let stop_asked = signals.stop_asked();
         if signals.drain_asked() {
             info!("services that can be drained refuse new work");
             self.connections.drain(self.clock.now());
         }
-        if upgrade_asked && !stop_asked && !self.is_stopping {
+        if !stop_asked && !self.is_stopping {
             self.upgrade.is_asked = true;
             self.begin_asked_upgrade();
         }

@@ -270,6 +270,15 @@ pub fn wait(child: &mut Child) -> ExitStatus {
     panic!("it does not end");
 }
 
+/// Waits until there is a file at `path`.
+pub fn wait_for_file(path: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    while !path.exists() {
+        assert!(Instant::now() < deadline, "{} is never made", path.display());
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Raises the limit of open files of this process, and of the daemons that it starts, to the hard limit, and returns
 /// it.
 pub fn raise_descriptor_limit() -> usize {
@@ -281,6 +290,22 @@ pub fn raise_descriptor_limit() -> usize {
 /// Puts the program at `path`, as an installation does: the new file replaces the old one at once.
 pub fn install_program(path: &Path) {
     install(path, &fs::read(Daemon::program()).expect("is readable"));
+}
+
+/// Puts a program at `path` whose rehearsal, when it has read all, makes the file `PATH.read`, and ends once there is a
+/// file `PATH.go`. If there is a file `PATH.bad`, it removes that and fails.
+pub fn install_waiting_program(path: &Path) {
+    let (program, path_text) = (Daemon::program(), path.display());
+    let script = format!(
+        "#!/bin/sh
+case \"$*\" in *--check-handover*) ;; *) exec {program} \"$@\" ;; esac
+{program} \"$@\"
+touch {path_text}.read
+until [ -e {path_text}.go ]; do sleep 0.02; done
+[ ! -e {path_text}.bad ] || {{ rm {path_text}.bad; echo out of order; }}
+"
+    );
+    install(path, script.as_bytes());
 }
 
 /// Puts an executable file at `path`.

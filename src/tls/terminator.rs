@@ -6,7 +6,8 @@ use super::certificates::Credentials;
 use super::connection::{Buffers, Connection, Phase};
 use log::{info, warn};
 use mio::event::Event;
-use mio::{Events, Poll, Token};
+use mio::{Events, Poll, Registry, Token};
+use nix::sys::signal::Signal;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::time::{Span, Time, earliest};
@@ -17,7 +18,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
-use upgrade::Upgrade;
+use upgrade::{ChildReceiver, Upgrade};
 
 mod handshakes;
 mod turns;
@@ -50,7 +51,7 @@ pub struct Terminator {
     events: Events,
     pub(super) clock: Clock,
     pub(super) signals: Option<Caught>,
-    is_signalled: bool,
+    pub(super) is_signalled: bool,
     /// True once a signal has asked for the end, until `run` returns.
     pub(super) is_stopping: bool,
     pub(super) notifier: Notifier,
@@ -77,7 +78,15 @@ pub struct Terminator {
 pub(super) struct Caught {
     pub usual: Signals,
     reload: Receiver,
-    child: Receiver,
+    child: ChildReceiver,
+}
+
+impl Caught {
+    /// Registers the signals of a copy of the process, whose poll still has those of the process.
+    fn register_again(&self, registry: &Registry) -> io::Result<()> {
+        self.usual.register_again(registry, SIGNALS)?;
+        self.reload.register_again(registry, SIGNALS)
+    }
 }
 
 pub(super) struct Port {
@@ -151,8 +160,8 @@ impl Terminator {
     pub fn handle_signals(&mut self) -> io::Result<()> {
         let registry = self.poll.registry();
         self.signals = Some(Caught {
-            reload: Receiver::listen(&[signal_hook::consts::SIGHUP], registry, SIGNALS)?,
-            child: Receiver::listen(&[signal_hook::consts::SIGCHLD], registry, SIGNALS)?,
+            reload: Receiver::listen(&[Signal::SIGHUP], registry, SIGNALS)?,
+            child: ChildReceiver::listen(registry, SIGNALS)?,
             usual: Signals::listen(registry, SIGNALS)?,
         });
         self.notifier = Notifier::from_environment();
@@ -202,7 +211,8 @@ impl Terminator {
     fn take_signals(&mut self) -> bool {
         self.is_signalled = false;
         let Some(Caught { usual, reload, child }) = &mut self.signals else { return false };
-        let (stop_asked, upgrade_asked) = (usual.stop_asked(), usual.upgrade_asked());
+        let stop_asked = usual.stop_asked();
+        let upgrade_asked = !stop_asked && self.upgrade.can_begin() && usual.upgrade_asked();
         let (reload_asked, child_ended) = (reload.has_come(), child.has_come());
         if child_ended {
             self.upgrade.bury();
@@ -211,7 +221,7 @@ impl Terminator {
             self.upgrade.pass_on_reload();
             self.reload();
         }
-        if upgrade_asked && !stop_asked && !self.upgrade.is_retired() {
+        if upgrade_asked {
             self.begin_upgrade();
         }
         stop_asked

@@ -3,7 +3,9 @@
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use poolcounter_core::proxy::{Header, Tls};
-use poolcounter_testkit::daemon::{Daemon, PATIENCE, install, install_program, raise_descriptor_limit};
+use poolcounter_testkit::daemon::{
+    Daemon, PATIENCE, install, install_program, install_waiting_program, raise_descriptor_limit, wait_for_file,
+};
 use poolcounter_testkit::random::{Random, setting};
 use poolcounter_testkit::running::Running;
 use poolcounter_testkit::skipped;
@@ -727,6 +729,59 @@ fn a_program_that_fails_does_not_take_over() {
     fs::rename(certificates.path("away.key"), certificates.path("server.key")).expect("it is there");
     terminator.upgrade();
     assert!(uptime(&client.ask("STATS UPTIME")));
+}
+
+/// A request for an upgrade counts, also while another one is under way, whether that takes over or fails.
+#[test]
+fn an_upgrade_of_the_terminator_during_another_one_follows_it() {
+    let Some(certificates) = Certificates::new() else { return };
+    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
+    for name in ["good", "bad"] {
+        let program = certificates.directory.file(name);
+        install_waiting_program(&program);
+        let mut terminator = certificates.terminator_of(&certificates.path(name), &socket, &[]);
+        let mut client = certificates.connect(terminator.address, "ca", None);
+        assert!(uptime(&client.ask("STATS UPTIME")));
+        terminator.signal(Signal::SIGUSR1);
+        wait_for_file(&program.with_extension("read"));
+        terminator.signal(Signal::SIGUSR1);
+        // The loop has had a turn since the signal.
+        assert!(uptime(&client.ask("STATS UPTIME")));
+        if name == "bad" {
+            fs::write(program.with_extension("bad"), "").expect("can be written");
+        }
+        fs::write(program.with_extension("go"), "").expect("can be written");
+        terminator.wait_for_log(if name == "bad" { "out of order" } else { "has taken over" });
+        terminator.wait_for_log("has taken over");
+        assert!(uptime(&client.ask("STATS UPTIME")), "its copy goes on");
+    }
+}
+
+/// Certificates that are being replaced when the rehearsed program takes over cost no connection.
+#[test]
+fn certificates_that_are_being_replaced_are_waited_for() {
+    let Some(certificates) = Certificates::new() else { return };
+    let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
+    let program = certificates.directory.file("program");
+    install_program(&program);
+    let mut terminator = certificates.terminator_of(&certificates.path("program"), &socket, &[]);
+    let mut holder = certificates.connect(terminator.address, "ca", None);
+    assert_eq!(holder.ask("ACQ4ME held 1 9 0"), "LOCKED");
+    // The key is away when the rehearsal has ended.
+    let (key, away) = (certificates.path("server.key"), certificates.path("away.key"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *--check-handover*) ;; *) mv {key} {away} ;; esac\nexec {} \"$@\"\n",
+        Daemon::program()
+    );
+    install(&program, script.as_bytes());
+    terminator.signal(Signal::SIGUSR1);
+    let line = terminator.wait_for_log("are read again");
+    assert!(line.contains("server.key"), "{line}");
+    assert_eq!(holder.ask("RELEASE held"), "RELEASED", "its copy goes on");
+    fs::rename(&away, &key).expect("it is there");
+    terminator.wait_for_log("has taken over");
+    assert!(uptime(&certificates.connect(terminator.address, "ca", None).ask("STATS UPTIME")));
+    assert!(uptime(&holder.ask("STATS UPTIME")));
 }
 
 #[test]

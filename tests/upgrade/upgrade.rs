@@ -3,7 +3,9 @@
 use crate::reload::{at, free_port, last_reload};
 use nix::sys::signal::Signal;
 use poolcounter_testkit::counter::CounterClient;
-use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install, install_program, raise_descriptor_limit};
+use poolcounter_testkit::daemon::{
+    Client, Daemon, PATIENCE, install, install_program, install_waiting_program, raise_descriptor_limit, wait_for_file,
+};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;
@@ -12,6 +14,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -312,6 +315,97 @@ fn a_request_to_stop_is_not_lost() {
         daemon.signal(Signal::SIGTERM);
         assert!(daemon.wait().success());
     }
+}
+
+/// A thread that took a signal would write it where exec throws it away.
+#[test]
+fn no_thread_takes_a_signal_from_the_loop() {
+    let files = Scratch::new();
+    let store = format!("sqlite:{}", files.file("jobs.db").display());
+    let mut daemon = Daemon::start_with_jobs(&["--jobs-store", &store]);
+    for _ in 0..2 {
+        assert!(JobsClient::to(daemon.jobs()).put("0 0 60", b"x").starts_with("INSERTED"));
+        let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("it runs");
+        let blocked: Vec<(String, u64)> = tasks.filter_map(|task| blocked_by(&task.ok()?.path())).collect();
+        assert!(blocked.iter().any(|(name, _)| name == "jobs-store"), "{blocked:x?}");
+        for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTERM] {
+            let takers: Vec<&String> =
+                blocked.iter().filter(|(_, mask)| mask & 1 << (signal as u64 - 1) == 0).map(|(name, _)| name).collect();
+            assert!(takers.is_empty(), "{signal} may come to {takers:?}");
+        }
+        daemon.upgrade();
+    }
+}
+
+/// Returns the name of a thread and the signals that it blocks; None if it has ended.
+fn blocked_by(task: &Path) -> Option<(String, u64)> {
+    let status = fs::read_to_string(task.join("status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    Some((field("Name:")?.into(), u64::from_str_radix(field("SigBlk:")?, 16).ok()?))
+}
+
+/// A request for an upgrade counts, also while another one is under way: settings that changed since the rehearsal read
+/// them are in effect in the end, whether that takes over or fails.
+#[test]
+fn an_upgrade_that_is_asked_for_during_another_one_follows_it() {
+    for fails in [false, true] {
+        let scratch = Scratch::new();
+        let (program, settings) = (scratch.file("poolcounter"), scratch.file("settings"));
+        fs::write(&settings, "max_locks = 1\n").expect("can be written");
+        install_waiting_program(&program);
+        let options = ["-l", "127.0.0.1:0", "--config", &settings.display().to_string()];
+        let mut daemon = Daemon::run(Command::new(&program).args(options));
+        let mut client = daemon.connect();
+        assert_eq!(client.ask("ACQ4ME a 1 1 0"), "LOCKED");
+        fs::write(&settings, "max_locks = 2\n").expect("can be written");
+        daemon.signal(Signal::SIGUSR1);
+        wait_for_file(&program.with_extension("read"));
+        fs::write(&settings, "max_locks = 3\n").expect("can be written");
+        daemon.signal(Signal::SIGUSR1);
+        // The loop has had a turn since the signal.
+        assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCK_HELD");
+        if fails {
+            fs::write(program.with_extension("bad"), "").expect("can be written");
+        }
+        fs::write(program.with_extension("go"), "").expect("can be written");
+        daemon.wait_for_log(if fails { "out of order" } else { "has taken over" });
+        daemon.wait_for_log("has taken over");
+        assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCKED");
+        assert_eq!(client.ask("ACQ4ME c 1 1 0"), "LOCKED", "the last settings are in effect");
+        assert_eq!(client.ask("ACQ4ME d 1 1 0"), "LOCK_HELD");
+        // It would have begun before these answers.
+        let begins = |line: &&String| line.contains("an upgrade begins");
+        daemon.signal(Signal::SIGTERM);
+        daemon.wait_for_log("poolcounter stops");
+        assert_eq!(daemon.lines.iter().filter(begins).count(), 2, "{:#?}", daemon.lines);
+    }
+}
+
+/// A signal that comes in the same tick as the end of a rehearsal is handled: by the old program or the new one.
+#[test]
+fn signals_at_the_end_of_a_rehearsal_are_not_lost() {
+    let scratch = Scratch::new();
+    let program = scratch.file("poolcounter");
+    install_waiting_program(&program);
+    let arguments = ["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", "memory"];
+    let mut daemon = Daemon::run(Command::new(&program).args(arguments));
+    daemon.signal(Signal::SIGUSR1);
+    wait_for_file(&program.with_extension("read"));
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid())).expect("it runs");
+    daemon.signal(Signal::SIGSTOP);
+    fs::write(program.with_extension("go"), "").expect("can be written");
+    let deadline = Instant::now() + PATIENCE;
+    while fs::read_to_string(format!("/proc/{}/stat", children.trim())).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(Instant::now() < deadline, "the rehearsal does not end");
+        thread::sleep(Duration::from_millis(2));
+    }
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCONT] {
+        daemon.signal(signal);
+    }
+    daemon.wait_for_log("has taken over");
+    daemon.wait_for_log("has taken over");
+    assert!(daemon.lines.iter().any(|line| line.contains("refuse new work")), "{:#?}", daemon.lines);
+    assert_eq!(JobsClient::to(daemon.jobs()).put("0 0 60", b"x"), "DRAINING");
 }
 
 /// Clients have taken every descriptor, and an upgrade needs some.

@@ -37,7 +37,8 @@ pub(super) const VERDICT: Token = Token(usize::MAX - 1);
 pub(super) struct Upgrade {
     /// Program that would take over; None if the system does not know the path of its file.
     pub program: Option<Program>,
-    /// True once an upgrade was asked for that has not begun: it waits until the services have read all of the last one.
+    /// True if SIGUSR1 may be pending. It is read when an upgrade can begin: once the services have read all of the last
+    /// one, and none is under way. One that comes later than the configuration was read is for the next upgrade.
     pub is_asked: bool,
     /// Child that rehearses the takeover, and its deadline.
     pub rehearsal: Option<(Rehearsal, Time)>,
@@ -91,6 +92,7 @@ impl Server {
 
     /// Handles signals: SIGTERM and SIGINT end [`Server::run`], SIGUSR1 begins an upgrade, SIGUSR2 drains the services,
     /// and SIGHUP is ignored. From now on the supervisor that started the process is notified of the server's state.
+    /// Threads that were started before must block these signals.
     ///
     /// # Errors
     ///
@@ -109,19 +111,17 @@ impl Server {
         self.connections.len()
     }
 
-    /// Starts the upgrade that was asked for, once the services can be saved.
+    /// Starts an upgrade if one was asked for, once the services can be saved, and the upgrade before has ended.
     pub(super) fn begin_asked_upgrade(&mut self) {
-        if self.upgrade.is_asked && self.connections.services().are_restored() {
-            self.upgrade.is_asked = false;
-            self.begin_upgrade();
+        let can_begin = self.upgrade_deadline().is_none() && self.connections.services().are_restored();
+        if can_begin && std::mem::take(&mut self.upgrade.is_asked) {
+            let signals = self.signals.as_mut();
+            signals.is_some_and(Signals::upgrade_asked).then(|| self.begin_upgrade());
         }
     }
 
     /// Starts an upgrade, for SIGUSR1: the program on disk rehearses the takeover.
     fn begin_upgrade(&mut self) {
-        if self.upgrade.rehearsal.is_some() || self.upgrade.accepted.is_some() {
-            return;
-        }
         self.upgrade.reserve.release_all();
         self.connections.services().hand_over_all(false);
         let begun = self.save(None).map(|(state, _)| state);
@@ -145,12 +145,16 @@ impl Server {
         self.upgrade.reserve();
     }
 
-    /// Continues the upgrade under way; once all is ready, this process is replaced and the call does not return.
+    /// Continues the upgrade under way; once all is ready, this process is replaced and the call does not return. If it
+    /// ends without effect, the next one begins that was asked for meanwhile.
     pub(super) fn continue_upgrade(&mut self) {
-        self.begin_asked_upgrade();
-        if self.upgrade_deadline().is_none() {
-            return;
+        if self.upgrade_deadline().is_some() {
+            self.continue_begun_upgrade();
         }
+        self.begin_asked_upgrade();
+    }
+
+    fn continue_begun_upgrade(&mut self) {
         let is_readable = std::mem::take(&mut self.upgrade.is_readable);
         let now = self.clock.now();
         if let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() {
@@ -199,24 +203,18 @@ impl Server {
         self.upgrade.reserve();
     }
 
-    /// Replaces this process, unless it was asked to stop. A signal that comes from now on is blocked until the new
-    /// program handles it; otherwise it would end the process.
+    /// Replaces this process. Signals that it has not read are pending, and the new program reads them.
     fn replace_process(&mut self, mut rehearsal: Rehearsal) {
-        Signals::hold();
-        self.is_stopping = self.signals.as_mut().is_some_and(Signals::stop_asked);
-        if !self.is_stopping {
-            self.upgrade.reserve.release_all();
-            let saved = self.save(rehearsal.rehearsed());
-            let error = match (saved, &self.upgrade.program) {
-                (Ok((state, preamble)), Some(program)) => {
-                    rehearsal.take_over(program, &state, &preamble.descriptors().collect::<Vec<_>>())
-                }
-                (Err(error), _) => error,
-                (_, None) => io::ErrorKind::NotFound.into(),
-            };
-            self.abort_upgrade(&format!("cannot be run: {error}"));
-        }
-        Signals::release();
+        self.upgrade.reserve.release_all();
+        let saved = self.save(rehearsal.rehearsed());
+        let error = match (saved, &self.upgrade.program) {
+            (Ok((state, preamble)), Some(program)) => {
+                rehearsal.take_over(program, &state, &preamble.descriptors().collect::<Vec<_>>())
+            }
+            (Err(error), _) => error,
+            (_, None) => io::ErrorKind::NotFound.into(),
+        };
+        self.abort_upgrade(&format!("cannot be run: {error}"));
     }
 
     /// Writes the handover: everything that a successor needs to continue from here.

@@ -4,15 +4,14 @@
 
 use super::{Terminator, VERDICT};
 use log::{info, warn};
-use mio::Interest;
+use mio::net::UnixStream;
+use mio::{Interest, Registry, Token};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 use poolcounter_core::time::{Span, Time};
-use poolcounter_server::{
-    DaemonState, Handover, Listener, Notifier, Program, Rehearsal, Signals, StateFile, check_listeners,
-};
+use poolcounter_server::{DaemonState, Handover, Listener, Notifier, Program, Rehearsal, StateFile, check_listeners};
 use std::fs;
 use std::io::{self, PipeWriter, Read, Write};
 use std::process;
@@ -31,6 +30,29 @@ pub(super) struct Upgrade {
     pub is_readable: bool,
     /// True if this process is the copy that goes on with the old connections.
     is_retired: bool,
+}
+
+/// Socket on which the end of a child is an event. Other signals are blocked until they are read, over exec too; SIGCHLD
+/// is not, because an earlier version would not unblock it.
+pub(super) struct ChildReceiver(UnixStream);
+
+impl ChildReceiver {
+    /// Makes SIGCHLD events of `token`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no descriptors are left.
+    pub fn listen(registry: &Registry, token: Token) -> io::Result<Self> {
+        let (mut receiver, sender) = UnixStream::pair()?;
+        signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, sender)?;
+        registry.register(&mut receiver, token, Interest::READABLE)?;
+        Ok(ChildReceiver(receiver))
+    }
+
+    /// Returns true if a child has ended since the last call.
+    pub fn has_come(&mut self) -> bool {
+        matches!(self.0.read(&mut [0; 64]), Ok(len) if len > 0)
+    }
 }
 
 /// Runs the child of a rehearsal, whose certificates were read.
@@ -57,6 +79,11 @@ impl Upgrade {
     /// Returns true if this process only goes on with the old connections.
     pub fn is_retired(&self) -> bool {
         self.is_retired
+    }
+
+    /// Returns true if an upgrade can begin. Until then, SIGUSR1 is left pending.
+    pub fn can_begin(&self) -> bool {
+        self.rehearsal.is_none() && !self.is_retired
     }
 
     /// Returns the deadline of the rehearsal.
@@ -97,9 +124,6 @@ impl Upgrade {
 impl Terminator {
     /// Starts an upgrade: the program on disk rehearses it.
     pub(super) fn begin_upgrade(&mut self) {
-        if self.upgrade.rehearsal.is_some() {
-            return;
-        }
         match self.rehearse() {
             Ok(path) => {
                 info!("an upgrade begins: {path} rehearses the takeover");
@@ -142,19 +166,13 @@ impl Terminator {
         warn!("no upgrade: {} {failure}", path.unwrap_or_default());
         self.notify_supervisor(DaemonState::Ready);
         self.upgrade.bury();
+        // Another upgrade may have been asked for meanwhile.
+        self.is_signalled = true;
     }
 
-    /// Becomes the rehearsed program, and leaves the connections to a copy of this process, in which it returns. A
-    /// signal that comes meanwhile is blocked until the new program handles it.
+    /// Becomes the rehearsed program, and leaves the connections to a copy of this process, in which it returns. Signals
+    /// that this process has not read are pending, and the new program reads them.
     fn divide(&mut self, rehearsal: Rehearsal) -> io::Result<()> {
-        Signals::hold();
-        self.is_stopping |= self.signals.as_mut().is_some_and(|caught| caught.usual.stop_asked());
-        let result = if self.is_stopping { Ok(()) } else { self.divide_unsignalled(rehearsal) };
-        Signals::release();
-        result
-    }
-
-    fn divide_unsignalled(&mut self, rehearsal: Rehearsal) -> io::Result<()> {
         let program = self.upgrade.program.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let (state, descriptors) = StateFile::of_listeners(self.ports.iter().map(|port| &port.listener), program)?;
         // It is closed when the new program runs; a byte on it tells the copy of a failure.
@@ -184,6 +202,10 @@ impl Terminator {
     fn retire(&mut self) {
         self.upgrade.is_retired = true;
         self.notifier = Notifier::default();
+        let signals = self.signals.as_ref();
+        if let Some(Err(error)) = signals.map(|caught| caught.register_again(self.poll.registry())) {
+            warn!("process {} takes no signals: {error}", getpid());
+        }
         for mut port in self.ports.drain(..) {
             // The sockets are open in the new program, so that closing them is not enough.
             if let Err(error) = port.listener.deregister(self.poll.registry()) {
