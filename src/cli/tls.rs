@@ -5,7 +5,7 @@ use super::logger;
 use super::options::keepalive;
 use super::serve::{VERSION, enumerate, raise_descriptor_limit};
 use super::table::Given;
-use log::info;
+use log::{info, warn};
 use nix::sys::prctl;
 use poolcounter_core::time::Span;
 use poolcounter_server::{self as net, Address, Handover, Listener};
@@ -14,11 +14,17 @@ use poolcounter_tls::{Files, SETUP_TIME, Settings, Terminator, check, inherited}
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Default limit of connections.
 const MAX_CONNECTIONS: usize = 10_000;
 /// Number of descriptors reserved for other uses: listeners, signals, an upgrade.
 const OTHER_DESCRIPTORS: u64 = 64;
+/// Time limit for a replacement of the certificates that is under way when a program takes over, and the pause between
+/// two attempts to read them.
+const RENEWAL_TIME: Duration = Duration::from_secs(10);
+const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Settings of the command.
 struct TlsSettings {
@@ -198,18 +204,43 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     // Hides the key from other processes of the same user. An upgraded program starts without this protection.
     prctl::set_dumpable(false).map_err(|error| format!("cannot hide the key: {error}"))?;
     let handover = Handover::inherited().transpose()?;
-    let terminator = terminator(&settings)?;
-    if settings.is_rehearsal {
-        check()?;
-    } else if !settings.is_check {
-        logger::start(settings.verbosity);
-        serve(terminator, &settings, handover)?;
+    let its_settings = settings_of_terminator(&settings)?;
+    if settings.is_check || settings.is_rehearsal {
+        Terminator::new(its_settings)?;
+        if settings.is_rehearsal {
+            check()?;
+        }
+        return Ok(ExitCode::SUCCESS);
     }
+    logger::start(settings.verbosity);
+    let terminator = match handover {
+        None => Terminator::new(its_settings)?,
+        Some(_) => successor(&its_settings)?,
+    };
+    serve(terminator, &settings, handover)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the terminator for the options, with its certificates, not listening yet.
-fn terminator(settings: &TlsSettings) -> Result<Terminator, Failure> {
+/// Returns the terminator that takes over. The rehearsal has read its certificates: if they cannot be read any more, they
+/// are being replaced, and new clients wait for that. A failure would end the connections of the copies.
+fn successor(settings: &Settings) -> Result<Terminator, String> {
+    let begun = Instant::now();
+    let mut is_logged = false;
+    loop {
+        match Terminator::new(settings.clone()) {
+            Err(sentence) if begun.elapsed() < RENEWAL_TIME => {
+                if !std::mem::replace(&mut is_logged, true) {
+                    warn!("the certificates cannot be used, and are read again: {sentence}");
+                }
+                thread::sleep(RENEWAL_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Returns the settings for the options.
+fn settings_of_terminator(settings: &TlsSettings) -> Result<Settings, Failure> {
     let missing = |option| Failure::misuse(format!("--{option} is needed (see poolcounter help tls)"));
     let to = settings.to.clone().ok_or_else(|| missing("to"))?;
     if settings.listen.is_empty() {
@@ -222,7 +253,7 @@ fn terminator(settings: &TlsSettings) -> Result<Terminator, Failure> {
     }
     let TlsSettings { files, max_connections, setup_time, .. } = settings;
     let (files, setup_time) = (files.clone(), *setup_time);
-    Ok(Terminator::new(Settings { to, files, max_connections: *max_connections, setup_time })?)
+    Ok(Settings { to, files, max_connections: *max_connections, setup_time })
 }
 
 fn serve(mut terminator: Terminator, settings: &TlsSettings, handover: Option<Handover>) -> Result<(), String> {
