@@ -61,6 +61,14 @@ def escape(name: str, longest: Optional[int] = None) -> bytes:
     return raw
 
 
+def shortened(name: str, longest: int) -> bytes:
+    """Returns a name like `escape`, without the last characters that do not fit into `longest` bytes."""
+    name = name[:longest]
+    while len(escape(name)) > longest:
+        name = name[:-1]
+    return escape(name)
+
+
 def text_of(raw: bytes) -> str:
     """Returns bytes of a line as text; `escape` turns it back into the same bytes."""
     return raw.decode("utf-8", "surrogateescape")

@@ -6,17 +6,19 @@ import ssl
 from types import TracebackType
 from typing import Optional, Type
 
-from ._wire import NO_LIMIT, Connection, Fleet, Lost, QueueFull, Refused, TimedOut, escape, seconds, text_of
+from ._wire import NO_LIMIT, Connection, Fleet, Lost, QueueFull, Refused, TimedOut, escape, seconds, shortened, text_of
 
 DEFAULT_PORT = 7531
+#: Most bytes of a name for the lists of holders.
+LONGEST_WHO = 64
 
 
 class Pools:
     """Client of the pools of one or several servers, each `HOST`, `HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`.
 
     Keys are distributed over several servers as MediaWiki does it, so all clients must spell the servers alike. Timeouts are in
-    seconds; a server that has failed is skipped for `retry` seconds. Lists of the holders of a key show `who`. Threads may share a
-    client.
+    seconds; a server that has failed is skipped for `retry` seconds. Lists of the holders of a key show the first 64 bytes of
+    `who`. Threads may share a client.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Pools:
         if hold is not None:
             words.append(b"hold=" + seconds(hold))
         if self._who is not None:
-            words.append(b"who=" + escape(self._who[:64]))
+            words.append(b"who=" + shortened(self._who, LONGEST_WHO))
         wait = NO_LIMIT if timeout is None else timeout
 
         def ask(connection: Connection) -> bytes:

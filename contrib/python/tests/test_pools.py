@@ -6,7 +6,7 @@ import time
 import unittest
 
 from poolcounter import Lost, Pools, QueueFull, Refused, TimedOut, Unavailable
-from poolcounter._wire import Fleet, escape, seconds
+from poolcounter._wire import Fleet, escape, seconds, shortened
 
 from .daemon import Daemon, DaemonTest
 
@@ -27,6 +27,17 @@ class PoolsTest(DaemonTest):
             self.pools.acquire("a b", workers=2, timeout=0).release()
         self.pools.acquire("a b", timeout=0).release()
         lock.release()
+
+    def test_a_long_name_is_cut_at_a_character(self) -> None:
+        for who in ["\u00e4" * 64, "a b" * 64, "x" + "\u20ac" * 64, "n" * 65]:
+            with self.subTest(who):
+                pools = Pools(self.daemon.pools, who=who)
+                self.addCleanup(pools.close)
+                pools.acquire("k", timeout=0).release()
+                sent = shortened(who, 64)
+                self.assertTrue(escape(who).startswith(sent) and 62 <= len(sent) <= 64)
+                sent.decode()
+        self.assertEqual(shortened("a b" * 64, 64), b"a%20b" * 12 + b"a%20")
 
     def test_work_is_done_once_for_anyone(self) -> None:
         first = self.pools.acquire("k", anyone=True)
