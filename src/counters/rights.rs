@@ -39,7 +39,7 @@ impl CountersService {
                 let has = context.holds_of(|| Holds { locks: self.state.held_by(conn), waits: 0 });
                 // A connection's units of one counter count once, whatever their number.
                 let locks = u32::from(!self.state.holds_units_of(conn, name));
-                let need = Need { verb: ACQUIRE, keys: &[name], takes: Some(Takes { has, locks }) };
+                let need = Need { verb: ACQUIRE, keys: &[name], takes: Some(Takes { has, locks, may_wait: false }) };
                 // The answer is the same as at a maximum, because clients know how to go on after that.
                 return context.check(conn, &need).err().map(|denial| match denial.is_limit() {
                     true => CounterRefusal::NotAvailable,

@@ -165,8 +165,13 @@ impl JobQueue {
             denial.inspect(|denial| self.deny(conn, *denial, context));
             return denial.is_some();
         };
-        let takes = matches!(item, Item::Request(Request::Reserve(_) | Request::ReserveJob(_)));
-        let takes = takes.then(|| Takes { has: context.holds_of(|| self.state.holds(conn)), locks: 1 });
+        let may_wait = match &*item {
+            Item::Request(Request::Reserve(reserve)) => Some(reserve.timeout != Some(0)),
+            Item::Request(Request::ReserveJob(_)) => Some(false),
+            _ => None,
+        };
+        let takes =
+            may_wait.map(|may_wait| Takes { has: context.holds_of(|| self.state.holds(conn)), locks: 1, may_wait });
         let names: Vec<Key<'_>> = match about {
             About::All | About::Itself => Vec::new(),
             About::Used => vec![self.state.used_tube(conn).into()],

@@ -120,7 +120,9 @@ impl Members {
             Some(Line::Request(Request::Take(take))) => Some(take.count.unwrap_or(1)),
             _ => None,
         };
-        let takes = wanted.map(|locks| Takes { has: context.holds_of(|| self.state.holds(conn)), locks });
+        // Without a timeout it may still wait for a check of the member.
+        let may_wait = true;
+        let takes = wanted.map(|locks| Takes { has: context.holds_of(|| self.state.holds(conn)), locks, may_wait });
         let keys: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
         let Err(denial) = context.check(conn, &Need { verb, keys: &keys, takes }) else {
             if takes.is_some() {

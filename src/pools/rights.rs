@@ -2,6 +2,7 @@
 
 use super::{PoolsService, Reply};
 use poolcounter_core::id::ConnId;
+use poolcounter_core::time::Span;
 use poolcounter_protocol::pools::commands::{ACQUIRE, STATS};
 use poolcounter_protocol::pools::request::{AcquireLock, KeyLimits};
 use poolcounter_protocol::pools::wire;
@@ -54,22 +55,23 @@ impl PoolsService {
         acquire: &AcquireLock<'_>,
         context: &mut Context<'_>,
     ) -> Option<Reply> {
-        let AcquireLock { key, purpose: _, workers: _, max_queue: _, timeout: _, hold: _, who: _, also } = acquire;
+        let AcquireLock { key, purpose: _, workers: _, max_queue: _, timeout, hold: _, who: _, also } = acquire;
         if also.is_empty() {
             if context.allows_lock(conn, ACQUIRE, key, || self.state.holds(conn)) {
                 return None;
             }
-            return self.refusal_of_lock(conn, slice::from_ref(key), context);
+            return self.refusal_of_lock(conn, slice::from_ref(key), *timeout, context);
         }
         let further = also.iter().map(|KeyLimits { key, workers: _, max_queue: _ }| *key);
         let keys: Vec<&[u8]> = iter::once(*key).chain(further).collect();
-        self.refusal_of_lock(conn, &keys, context)
+        self.refusal_of_lock(conn, &keys, *timeout, context)
     }
 
     #[cold]
-    fn refusal_of_lock(&self, conn: ConnId, keys: &[&[u8]], context: &mut Context<'_>) -> Option<Reply> {
+    fn refusal_of_lock(&self, conn: ConnId, keys: &[&[u8]], timeout: Span, context: &mut Context<'_>) -> Option<Reply> {
+        let (has, may_wait) = (context.holds_of(|| self.state.holds(conn)), timeout > Span::ZERO);
         // A lock counts once for each of its keys, of which there are few.
-        let takes = Takes { has: context.holds_of(|| self.state.holds(conn)), locks: keys.len() as u32 };
+        let takes = Takes { has, locks: keys.len() as u32, may_wait };
         let denial = context.check(conn, &Need { verb: ACQUIRE, keys, takes: Some(takes) }).err()?;
         Some(if denial.is_limit() { Reply::QueueFull } else { Reply::Denied })
     }

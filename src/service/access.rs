@@ -70,6 +70,8 @@ pub struct Takes {
     pub has: Holds,
     /// Number of locks that it would add.
     pub locks: u32,
+    /// False if it is answered at once in any case.
+    pub may_wait: bool,
 }
 
 /// Access rules with their state.

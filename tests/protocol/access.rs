@@ -805,6 +805,12 @@ fn waits_are_limited() {
     let waiters = [(); 2].map(|()| world.connect_from(CLIENT, "pools"));
     assert_eq!(world.ask(waiters[0], b"ACQ4ME k 1 9 9\n"), b"");
     assert_eq!(world.ask(waiters[1], b"ACQ4ME k 1 9 9\n"), b"QUEUE_FULL\n");
+    assert_eq!(world.ask(waiters[1], b"ACQ4ME k 1 9 0\n"), b"TIMEOUT\n", "it never waits");
+    let counters = world.connect_from(CLIENT, "counters");
+    assert_eq!(world.ask(counters, &frames::acquire(1, 9, b"c"))[2], 0, "it never waits");
+    let jobs = world.connect_from(CLIENT, "jobs");
+    assert_eq!(world.ask(jobs, b"reserve-with-timeout 0\r\nreserve-job 1\r\n"), b"TIMED_OUT\r\nNOT_FOUND\r\n");
+    assert_eq!(world.ask(jobs, b"reserve-with-timeout 1\r\n"), b"OUT_OF_MEMORY\r\n");
     world.advance(Span::from_secs(9));
     assert_eq!(world.take_received(waiters[0]), b"TIMEOUT\n");
     assert_eq!(world.ask(waiters[1], b"ACQ4ME k 1 9 9\n"), b"");

@@ -74,7 +74,7 @@ impl Access {
         let denial = match &rule.limits {
             _ if !is_allowed => Denial::Right,
             _ if wanted > left => Denial::Locks,
-            limits if need.takes.is_some() && counts.waits >= limits.waits => Denial::Waits,
+            limits if need.takes.is_some_and(|takes| takes.may_wait) && counts.waits >= limits.waits => Denial::Waits,
             _ if !has_room => Denial::Requests,
             _ => return Ok(left),
         };
