@@ -61,7 +61,7 @@ fn asked_for<'a>(item: &'a Item<'a>) -> Option<(JobCommand, About<'a>)> {
         Request::Delete(id) => (JobCommand::Delete, About::OthersJob(*id)),
         Request::Peek(id) => (JobCommand::Peek, About::Job(*id)),
         Request::PeekFirst(_) => (JobCommand::PeekReady, About::Used),
-        Request::StatsJob(id) => (JobCommand::StatsJob, About::Job(*id)),
+        Request::StatsJob(id) => (JobCommand::StatsJob, About::OthersJob(*id)),
         Request::StatsTube(name) => (JobCommand::StatsTube, tube(name.bytes())),
         Request::ListJobs(name, _, _, _) => (JobCommand::ListJobs, tube(name.bytes())),
         Request::Stats => (JobCommand::Stats, About::All),

@@ -7,10 +7,12 @@ use poolcounter_client::{JobState, NewJob, Producer, PutOutcome};
 use poolcounter_testkit::beanstalkd::Beanstalkd;
 use poolcounter_testkit::daemon::{Client, Daemon, wait};
 use poolcounter_testkit::jobs_command::{
-    Running, TIMEOUTS, counts, errors, jobs, jobs_with_input, server, wait_for, without_time,
+    Ended, Running, TIMEOUTS, counts, errors, jobs, jobs_with_input, server, wait_for, without_time,
 };
+use poolcounter_testkit::scratch::Scratch;
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -200,6 +202,86 @@ fn failed_jobs_of_all_states_are_listed() {
     assert_eq!(of(jobs(&["list", "a/t", "--error", "--limit", "1", "--after", "1"])), ["job 2"]);
     assert_eq!(of(jobs(&["list", "a/t", "delayed", "--error"])), ["job 2"]);
     assert_eq!(jobs_with_input(&address, &["list", "none", "--error"], b"").stderr, "poolcounter: none: NOT_FOUND\n");
+}
+
+/// Starts a daemon with this rule for all clients, and returns it with the address of its jobs.
+fn guarded(rule: &str) -> (Daemon, String) {
+    let scratch = Scratch::new();
+    let config = scratch.file("toml");
+    fs::write(&config, format!("[[access]]\nwho = [\"all\"]\n{rule}\n")).expect("can be written");
+    let daemon = Daemon::start_with_jobs(&["--config", config.to_str().expect("is text")]);
+    let address = daemon.jobs().to_string();
+    (daemon, address)
+}
+
+#[test]
+fn a_runner_needs_only_the_right_to_reserve() {
+    let (_daemon, address) = guarded("may = [\"jobs:put\", \"jobs:reserve\"]");
+    for options in [&[][..], &["--batch", "9"]] {
+        for body in ["a", "b"] {
+            jobs(&address, &["put", "a/t", body]);
+        }
+        let script = match options {
+            [] => "cat >>ran; echo >>ran",
+            _ => "while read -r id body; do echo $body >>ran; echo $id done >&3; done",
+        };
+        let running = Running::start(&address, options, script);
+        running.expect_lines("ran", &["a", "b"]);
+        running.signal();
+        let said = running.finish();
+        assert_eq!(said.matches(": done in ").count(), 2, "{said}");
+    }
+}
+
+/// The rule allows one job at a time, which another client has at first.
+#[test]
+fn a_runner_waits_while_a_limit_is_reached() {
+    let (_daemon, address) = guarded("may = [\"jobs\"]\nmax_locks = 1");
+    jobs(&address, &["put", "b/t", "x"]);
+    jobs(&address, &["put", "a/t", "y"]);
+    let mut other = Client::to(address.parse().expect("is an address"));
+    assert_eq!(other.ask("reserve-job 1\r"), "RESERVED 1 1\r");
+    assert_eq!(other.line(), "x\r");
+    let mut running = Running::start(&address, &[], "cat >>ran; echo >>ran");
+    let mut said = BufReader::new(running.child.stderr.take().expect("is piped")).lines().map_while(Result::ok);
+    let complaint = "poolcounter: the server refuses: OUT_OF_MEMORY; it is tried again";
+    assert_eq!(said.next().as_deref(), Some(complaint));
+    assert_eq!(other.ask("delete 1\r"), "DELETED\r");
+    running.expect_lines("ran", &["y"]);
+    running.signal();
+    assert_eq!(wait(&mut running.child).code(), Some(0));
+    assert_eq!(said.next().as_deref(), Some("poolcounter: the server accepts requests again"));
+}
+
+/// Starts a server of jobs that replies to each command by its first word, and returns its address. It serves one
+/// connection after the other.
+fn playing(reply: impl Fn(&str) -> &'static str + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it has one").to_string();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let lines = BufReader::new(stream.try_clone().expect("there are descriptors")).lines();
+            for line in lines.map_while(Result::ok) {
+                let word = line.split_whitespace().next().unwrap_or_default();
+                // The client may have gone.
+                let _ = stream.write_all(reply(word).as_bytes());
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_runner_whose_requests_are_refused_says_so() {
+    let address = playing(|word| match word {
+        "extensions" => "UNKNOWN_COMMAND\r\n",
+        "watch" | "ignore" => "WATCHING 1\r\n",
+        "reserve-with-timeout" => "RESERVED 1 1\r\nx\r\n",
+        _ => "NOT_ALLOWED\r\n",
+    });
+    let ended = jobs_with_input(&address, &["run", "a/t", "--", "true"], b"");
+    let stderr = "poolcounter: the server refuses: NOT_ALLOWED\n".into();
+    assert_eq!(ended, Ended { status: Some(76), stdout: String::new(), stderr });
 }
 
 #[test]

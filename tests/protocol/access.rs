@@ -490,6 +490,8 @@ fn a_worker_gets_only_jobs_that_it_may_reserve() {
     assert!(reserved.ends_with(b"RESERVED 2 1\r\na\r\n"), "{}", reserved.escape_ascii());
     assert!(is_denied("jobs", &world.ask(worker, b"delete 1\r\n")));
     assert!(is_denied("jobs", &world.ask(worker, b"peek 2\r\n")));
+    assert!(world.ask(worker, b"stats-job 2\r\n").starts_with(b"OK "), "it has it");
+    assert!(is_denied("jobs", &world.ask(worker, b"stats-job 3\r\n")));
     assert_eq!(world.ask(worker, b"delete 99\r\n"), b"NOT_FOUND\r\n");
     world.guard(may(&["jobs:put".into()]));
     assert_eq!(world.ask(worker, b"delete 2\r\n"), b"DELETED\r\n", "it has it");

@@ -106,11 +106,16 @@ impl<'a> SlotConnections<'a> {
             Ok(Reservation::Reserved(jobs)) => jobs,
             Ok(Reservation::TimedOut | Reservation::DeadlineSoon) => return Ok(Vec::new()),
             Err(Error::NoExtension(_)) => one_by_one(runner, most)?,
+            Err(error) if is_limit(&error) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
         let told = runner.status_many(&jobs.iter().collect::<Vec<_>>())?;
-        // A job that is unknown has passed its TTR.
-        Ok(jobs.into_iter().zip(told).filter_map(|(job, status)| Some((job, status.ok()?))).collect())
+        let known = |(job, status)| match status {
+            // Its TTR is over.
+            Err(Error::Expired) => None,
+            status => Some(status.map(|status| (job, status))),
+        };
+        jobs.into_iter().zip(told).filter_map(known).collect()
     }
 
     /// Returns the connection on which a job is reserved.
@@ -150,6 +155,11 @@ impl<'a> SlotConnections<'a> {
         self.waiting.close();
         self.fetching.close();
     }
+}
+
+/// Returns true for the refusal of a request beyond a limit of the rule, or of the server's memory, which may pass.
+pub fn is_limit(error: &Error) -> bool {
+    matches!(error, Error::Refused(words) if words == "OUT_OF_MEMORY")
 }
 
 /// Reserves up to `most` jobs from a plain beanstalkd, one at a time.

@@ -285,7 +285,8 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
         doc_long: "
             For
             .Cm put :
-            each line of the standard input is a job, without its end.",
+            each line of the standard input is a job, without its end.
+            It ends with the first that is refused, when those read with it are put, too, and goes on if the reader of its output is gone.",
         set: |settings, _| assign(&mut settings.by_line, Ok(true)),
         ..Opt::BLANK
     },

@@ -2,7 +2,7 @@
 //! the server may block it.
 
 use super::command_run::CommandRun;
-use super::fetch::{HeldJob, SlotConnections};
+use super::fetch::{HeldJob, SlotConnections, is_limit};
 use super::plan::{Ending, Plan, SlotSignals, poll_until};
 use crate::servers::TIMEOUTS;
 use crate::terminal::warn;
@@ -30,13 +30,16 @@ pub struct Slot<'a> {
     has_news: bool,
     /// Last message about the connection, to print each only once.
     complaint: String,
+    /// Pause after the next failure.
+    pause: Duration,
+    /// True if the last reply was a refusal that may pass.
+    is_refused: bool,
 }
 
 enum SlotState {
     /// Not connected; connects and reserves at this time.
     Down {
         until: Instant,
-        pause: Duration,
     },
     /// Reserving; the reply must come by this time.
     Waiting {
@@ -62,9 +65,10 @@ impl From<io::Error> for RunnerStop {
 impl<'a> Slot<'a> {
     /// Returns a slot for the first of these servers that replies.
     pub fn new(plan: &'a Plan<'a>, told: &'a SlotSignals, servers: &[String]) -> Slot<'a> {
-        let state = SlotState::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
+        let state = SlotState::Down { until: Instant::now() };
         let connections = SlotConnections::new(plan, servers);
-        Slot { plan, told, connections, state, has_news: false, complaint: String::new() }
+        let (complaint, pause) = (String::new(), SHORTEST_PAUSE);
+        Slot { plan, told, connections, state, has_news: false, complaint, pause, is_refused: false }
     }
 
     /// Reserves jobs and runs commands until the runner ends.
@@ -134,25 +138,35 @@ impl<'a> Slot<'a> {
     fn reserve(&mut self) -> Result<(), RunnerStop> {
         match self.connections.set_up().and_then(|()| self.connections.waiting.begin_reserve(Some(RESERVE))) {
             Ok(()) => {
-                if !self.complaint.is_empty() {
-                    self.complain("it is connected again");
-                    self.complaint.clear();
+                // After a refusal only the next reply shows that it has passed.
+                if !self.is_refused {
+                    self.recover("it is connected again");
                 }
                 self.state = SlotState::Waiting { until: Instant::now() + RESERVE + TIMEOUTS.answer };
                 Ok(())
             }
-            Err(error @ (Error::Unavailable(_) | Error::Lost)) => {
-                self.try_later(&format!("{error}; it is tried again"));
-                Ok(())
-            }
-            Err(error) => Err(RunnerStop::Refused(error)),
+            Err(error) => self.handle(error),
         }
+    }
+
+    /// Handles an error of the server: tries again later if it may pass, else ends the runner.
+    fn handle(&mut self, error: Error) -> Result<(), RunnerStop> {
+        match error {
+            Error::Lost => self.try_later("the connection is lost; it is tried again"),
+            Error::Unavailable(_) => self.try_later(&format!("{error}; it is tried again")),
+            error if is_limit(&error) => {
+                self.is_refused = true;
+                self.try_later(&format!("{error}; it is tried again"));
+            }
+            error => return Err(RunnerStop::Refused(error)),
+        }
+        Ok(())
     }
 
     fn try_later(&mut self, sentence: &str) {
         self.complain(sentence);
-        let pause = if let SlotState::Down { pause, .. } = self.state { pause } else { SHORTEST_PAUSE };
-        self.state = SlotState::Down { until: Instant::now() + pause, pause: (2 * pause).min(LONGEST_PAUSE) };
+        self.state = SlotState::Down { until: Instant::now() + self.pause };
+        self.pause = (2 * self.pause).min(LONGEST_PAUSE);
     }
 
     fn complain(&mut self, sentence: &str) {
@@ -162,23 +176,40 @@ impl<'a> Slot<'a> {
         }
     }
 
+    /// Notes that the server accepts requests, and says so after a complaint.
+    fn recover(&mut self, sentence: &str) {
+        (self.pause, self.is_refused) = (SHORTEST_PAUSE, false);
+        if !self.complaint.is_empty() {
+            self.complain(sentence);
+            self.complaint.clear();
+        }
+    }
+
     fn look_at_reply(&mut self) -> Result<(), RunnerStop> {
-        match self.connections.waiting.reserved_within(GLANCE) {
-            Ok(None) => Ok(()),
-            Ok(Some(Reservation::Reserved(job))) => self.start(job),
-            Ok(Some(Reservation::TimedOut | Reservation::DeadlineSoon)) => self.reserve(),
-            Err(Error::Lost) => {
-                self.try_later("the connection is lost; it is tried again");
-                Ok(())
-            }
-            Err(error) => Err(RunnerStop::Refused(error)),
+        let reply = match self.connections.waiting.reserved_within(GLANCE) {
+            Ok(None) => return Ok(()),
+            Ok(Some(reply)) => reply,
+            Err(error) => return self.handle(error),
+        };
+        self.recover("the server accepts requests again");
+        match reply {
+            Reservation::Reserved(job) => self.start(job),
+            Reservation::TimedOut | Reservation::DeadlineSoon => self.reserve(),
         }
     }
 
     /// Starts the command for a job.
     fn start(&mut self, job: ReservedJob) -> Result<(), RunnerStop> {
-        // On failure its TTR is over, or the connection is lost.
-        let Ok(status) = self.connections.waiting.status(&job) else { return self.reserve() };
+        let status = match self.connections.waiting.status(&job) {
+            Ok(status) => status,
+            // Its TTR is over.
+            Err(Error::Expired) => return self.reserve(),
+            Err(error) => {
+                // Without its priority it cannot be released.
+                self.connections.close();
+                return self.handle(error);
+            }
+        };
         self.told.is_running.store(true, Ordering::SeqCst);
         match CommandRun::start(self.plan, HeldJob::new(job, status, false)) {
             Ok(run) => self.state = SlotState::Running(Box::new(run)),
@@ -191,7 +222,7 @@ impl<'a> Slot<'a> {
                 // Ignores the result, because the connection is closed next.
                 let _ = self.connections.waiting.release(&held.job, Some(held.status.pri), delay);
                 self.connections.close();
-                self.state = SlotState::Down { until: Instant::now(), pause: LONGEST_PAUSE };
+                self.pause = LONGEST_PAUSE;
                 self.try_later(&format!("{name} cannot be run: {error}; it is tried again"));
             }
         }
@@ -207,7 +238,7 @@ impl<'a> Slot<'a> {
         match ending {
             Ending::No => self.reserve(),
             _ => {
-                self.state = SlotState::Down { until: Instant::now(), pause: SHORTEST_PAUSE };
+                self.state = SlotState::Down { until: Instant::now() };
                 self.close();
                 Ok(())
             }

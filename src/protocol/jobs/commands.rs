@@ -95,7 +95,7 @@ commands! {
             CHANGES.sees(Named);
         Stats = "stats", "", Some(READ), "Shows the statistics of the server.",
             ASKS.sees(Any);
-        StatsJob = "stats-job", "<id>", Some(READ), "Shows the statistics of a job.",
+        StatsJob = "stats-job", "<id>", Some(READ), "Shows the statistics of a job. A job that the connection has reserved needs no right.",
             ASKS.sees(Named);
         StatsTube = "stats-tube", "<tube>", Some(READ), "Shows the statistics of a tube.",
             ASKS.sees(Any);
