@@ -123,11 +123,18 @@ impl TlsStream {
     /// Sends all bytes.
     pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let tls = self.tls.get_mut();
-        tls.writer().write_all(bytes)?;
-        while tls.wants_write() {
-            tls.write_tls(&mut &self.socket)?;
+        let mut rest = bytes;
+        loop {
+            // Takes as many bytes as there is room for, 64 KiB at most.
+            let taken = tls.writer().write(rest)?;
+            rest = &rest[taken..];
+            while tls.wants_write() {
+                tls.write_tls(&mut &self.socket)?;
+            }
+            if rest.is_empty() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Appends all available bytes to `input`, and waits up to the socket's timeout if there are none. Returns their

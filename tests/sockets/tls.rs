@@ -634,13 +634,23 @@ fn every_kind_of_client_speaks_tls() {
     let mut command = Command::new(Daemon::program());
     command.args(["-c", &config, "-l", "127.0.0.1:0", "--members", "--members-listen", &path("members")]);
     command.args(["--counter", "--counter-listen", &path("counter")]);
-    let _daemon = Daemon::run(command.args(["--jobs", "--jobs-store", "memory", "--jobs-listen", &path("jobs")]));
+    let _daemon = Daemon::run(command.args([
+        "--jobs",
+        "--jobs-store",
+        "memory",
+        "--jobs-max-size",
+        "1000000",
+        "--jobs-listen",
+        &path("jobs"),
+    ]));
     let ca = certificates.path("ca.pem");
     let behind = |name: &str| behind_of(&certificates, name, &ca);
     let (_counter, run) = behind("counter");
     assert_eq!(run(&["counter", "acquire", "c", "1", "2", "--", "echo", "counted"]).finish().stdout, "counted\n");
     let (_jobs, run) = behind("jobs");
     assert_eq!(run(&["jobs", "put", "t", "a body"]).finish().status, Some(0));
+    // The TLS of the client has room for 64 KiB at a time.
+    assert_eq!(run(&["jobs", "put", "large", &"x".repeat(100_000)]).finish().stdout, "INSERTED 2\n");
     let _runner = run(&["jobs", "run", "t", "--", "sh", "-c", &format!("cat >{file}.new; mv {file}.new {file}")]);
     let deadline = Instant::now() + PATIENCE;
     while !fs::read(&file).is_ok_and(|body| body == b"a body") {
