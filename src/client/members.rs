@@ -297,6 +297,18 @@ impl Members {
         figures
     }
 
+    /// Returns the members of a pool at the server of the pool.
+    fn members_at_server_of(&self, pool: &[u8]) -> Rows<ListedMember> {
+        let request = pool_request("MEMBERS", &wire::escape_name(pool).ok_or(Error::BadName)?);
+        let mut notices = Vec::new();
+        let (rows, held) = self.fleet.borrow_mut().ask_first(&self.placement.order(pool), |connection| {
+            notices.clear();
+            read_list(connection, &request, wire::parse_member, &mut notices)
+        })?;
+        self.note(held, notices);
+        rows
+    }
+
     fn list<T>(&self, request: &[u8], parse: fn(&[u8]) -> Option<T>) -> RowsOfEach<T> {
         let answers = self.fleet.borrow_mut().ask_each_on(|connection| {
             let mut notices = Vec::new();

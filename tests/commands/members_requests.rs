@@ -2,6 +2,7 @@
 
 use super::members_shell::{server, server_with, start_program, wait_for};
 use poolcounter_cli::MEMBER_REQUESTS;
+use poolcounter_client::{MediaWiki, Placement};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::thread;
@@ -41,6 +42,37 @@ fn each_request_has_its_effect() {
     assert_eq!(members(&["rmgroup", "g", "graceful"]), done);
     assert_eq!(operator.ask("UTILIZATION acc"), "ERROR NO_POOL");
     assert_eq!(members(&["rmpool", "p"]), done);
+}
+
+/// The pool has its server by its name; the other one, which is listed first, has a pool of this name as well.
+#[test]
+fn the_members_are_listed_where_they_are_changed() {
+    let (mut other, mut own) = (server("0 2"), server("0 2"));
+    let names = [&other.0.address, &own.0.address].map(String::from);
+    if Placement::from(MediaWiki::new(names)).order(b"p")[0] == 0 {
+        std::mem::swap(&mut other, &mut own);
+    }
+    let members = |words: &[&str]| {
+        let ended =
+            start_program(&[&["members", "-s", &other.0.address, "-s", &own.0.address], words].concat()).finish();
+        (ended.status, ended.stdout, ended.stderr)
+    };
+    let operator = &mut own.1;
+    assert_eq!(operator.ask("ADD p m%201"), "OK");
+    let taken = operator.ask("TAKE p 0");
+    let lease = taken.split(' ').nth(1).expect("has a lease");
+    assert_eq!(members(&["takeback", "p", "--member", "m 1"]), (Some(0), String::new(), String::new()));
+    assert_eq!(operator.line(), format!("!LOST {lease} taken_back"));
+    wait_for(operator, "m%201 quarantined");
+    assert_eq!(members(&["repair", "p", "--all"]), (Some(0), "repaired: 1\n".into(), String::new()));
+    wait_for(operator, "m%201 free");
+}
+
+#[test]
+fn a_refusal_of_the_first_line_of_a_connection_is_named() {
+    let server = answering("ERROR DENIED\n");
+    let ended = start_program(&["take", "-s", &server, "--name", "ci", "-t", "0", "p", "--", "true"]).finish();
+    assert_eq!((ended.status, ended.stderr.contains("(DENIED)")), (Some(76), true), "{}", ended.stderr);
 }
 
 #[test]

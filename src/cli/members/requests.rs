@@ -3,7 +3,8 @@
 use super::refused;
 use crate::command::Failure;
 use crate::terminal::{ascii_where_invisible, print};
-use poolcounter_client::{Condition, Error, LeaseToken, ListedMember, Members, Offered};
+use poolcounter_client::{Condition, Error, LeaseToken, Members, Offered};
+use poolcounter_protocol::members::wire::client::escape_name;
 use poolcounter_service::options::{number, seconds};
 use serde_json::json;
 use std::process::ExitCode;
@@ -177,7 +178,7 @@ fn finish(word: &str, pool: &[u8], made: Result<ExitCode, Failure>, is_json: boo
 /// Fails if no server replies, or the server refuses.
 pub fn repair_all(members: &Members, pool: &[u8], is_json: bool) -> Result<ExitCode, Failure> {
     let repair = || {
-        let listed = members_of(members, pool)?;
+        let listed = members.operator().members(pool)?;
         let out: Vec<_> = listed.iter().filter(|member| member.state == "quarantined").collect();
         out.iter().try_for_each(|member| members.operator().repair(pool, &member.name))?;
         Ok(out.len())
@@ -202,25 +203,13 @@ pub fn take_back_member(
     is_json: bool,
 ) -> Result<ExitCode, Failure> {
     let take_back = || {
-        let listed = members_of(members, pool)?;
-        let lease = listed.iter().find(|listed| listed.name == member).and_then(|listed| listed.lease);
+        let listed = members.operator().members(pool)?;
+        let escaped = escape_name(member).ok_or(Error::BadName)?;
+        let lease = listed.iter().find(|listed| listed.name == *escaped).and_then(|listed| listed.lease);
         members.operator().take_back(pool, lease.ok_or(Error::NotTaken)?, &note(reason))
     };
     let taken = take_back().map(|()| ExitCode::SUCCESS).map_err(|error| refused(&[pool, member], &error));
     finish("takeback", pool, taken, is_json)
-}
-
-/// Returns the members of a pool at the first server that has it.
-fn members_of(members: &Members, pool: &[u8]) -> Result<Vec<ListedMember>, Error> {
-    let (mut refusal, mut silent) = (None, Vec::new());
-    for (server, reply) in members.members(pool)? {
-        match reply {
-            Ok(Ok(listed)) => return Ok(listed),
-            Ok(Err(error)) => refusal = refusal.or(Some(error)),
-            Err(failure) => silent.push((server, failure)),
-        }
-    }
-    Err(refusal.unwrap_or(Error::Unavailable(silent)))
 }
 
 /// Returns the words of the requests.

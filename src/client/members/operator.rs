@@ -4,7 +4,7 @@ use super::Members;
 use super::exchange::{Offered, sendable_attributes, sendable_text};
 use crate::error::Error;
 use poolcounter_protocol::members::request::{Named, Request};
-use poolcounter_protocol::members::wire::client::{self as wire, Reply};
+use poolcounter_protocol::members::wire::client::{self as wire, ListedMember, Reply};
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -90,6 +90,15 @@ impl Operator<'_> {
     pub fn delete(&self, pool: impl AsRef<[u8]>, member: impl AsRef<[u8]>, now: bool) -> Result<(), Error> {
         let names = SendableNames::of(pool.as_ref(), member.as_ref())?;
         self.ask(pool.as_ref(), &Request::Delete { named: names.named(), now })
+    }
+
+    /// Returns the members of a pool at the server of the pool, to which the other requests go, too.
+    ///
+    /// # Errors
+    ///
+    /// See [`Operator`].
+    pub fn members(&self, pool: impl AsRef<[u8]>) -> Result<Vec<ListedMember>, Error> {
+        self.members.members_at_server_of(pool.as_ref())
     }
 
     /// Takes a fixed member out of quarantine. Has no effect on other members.
