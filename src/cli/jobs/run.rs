@@ -52,7 +52,7 @@ pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) 
         tally: RunnerTally::default(),
         rests: Rests::default(),
     };
-    let ended = run_slots(&plan, &signals);
+    let ended = run_slots(&plan, &signals, |_| STACK);
     write_metrics(&plan);
     ended.map_err(|stop| match stop {
         RunnerStop::Refused(error) => failure(error),
@@ -70,25 +70,32 @@ fn watch_of(word: &str) -> Result<(&str, Option<u16>), Failure> {
     }
 }
 
-fn run_slots(plan: &Plan<'_>, signals: &SignalFd) -> Result<ExitCode, RunnerStop> {
+/// Runs a thread for each slot, with a stack of `stack_of` its index.
+fn run_slots(plan: &Plan<'_>, signals: &SignalFd, stack_of: impl Fn(usize) -> usize) -> Result<ExitCode, RunnerStop> {
     // Each slot asks the first server that replies; or each server has its own slots.
-    let all = plan.settings.servers.list();
-    let of_each = if plan.settings.each_server { all.chunks(1).map(<[_]>::to_vec).collect() } else { vec![all] };
+    let list = plan.settings.servers.list();
+    let of_each = if plan.settings.each_server { list.chunks(1).map(<[_]>::to_vec).collect() } else { vec![list] };
     let servers: Vec<_> = of_each.iter().flat_map(|servers| vec![servers; plan.settings.parallel]).collect();
-    let told: Vec<_> = servers.iter().map(|_| SlotSignals::new()).collect::<Result<_, _>>()?;
+    let all: &[SlotSignals] = &servers.iter().map(|_| SlotSignals::new()).collect::<Result<Vec<_>, _>>()?;
     let (over, bell) = (channel(), Bell::new()?);
-    let session = RunnerLoop { plan, signals, told: &told, bell: &bell, ending: Ending::No, give_back_at: None };
+    let session = RunnerLoop { plan, signals, told: all, bell: &bell, ending: Ending::No, give_back_at: None };
     thread::scope(|scope| {
-        for (servers, told) in servers.iter().zip(&told) {
-            spawn(scope, Slot::new(plan, told, servers), over.0.clone(), &bell)?;
+        let stacks = servers.iter().enumerate().map(|(index, _)| stack_of(index));
+        for ((servers, told), stack) in servers.iter().zip(all).zip(stacks) {
+            let slot = Slot::new(plan, told, servers);
+            // A slot that cannot be started has ended: the others, for which the scope waits, are told so.
+            if let Err(error) = spawn(scope, stack, slot, over.0.clone(), &bell) {
+                let _ = over.0.send(Err(error.into()));
+            }
         }
-        session.run(&over.1)
+        session.run(&over.1).inspect_err(|_| all.iter().for_each(|told| told.go_to(Ending::Finish)))
     })
 }
 
 /// Starts the thread of a slot, which sends its result.
 fn spawn<'scope>(
     scope: &'scope Scope<'scope, '_>,
+    stack: usize,
     slot: Slot<'scope>,
     over: Sender<Result<(), RunnerStop>>,
     bell: &'scope Bell,
@@ -98,7 +105,7 @@ fn spawn<'scope>(
         let _ = over.send(slot.run());
         bell.ring();
     };
-    thread::Builder::new().stack_size(STACK).spawn_scoped(scope, body).map(drop)
+    thread::Builder::new().stack_size(stack).spawn_scoped(scope, body).map(drop)
 }
 
 fn write_metrics(plan: &Plan<'_>) {
@@ -178,5 +185,30 @@ impl RunnerLoop<'_> {
     /// Notifies the slots with commands that a child has ended.
     fn tell_of_ends(&self) {
         self.told.iter().filter(|told| told.is_running.load(Ordering::SeqCst)).for_each(|told| told.bell().ring());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runner_ends_if_one_of_its_threads_cannot_be_started() {
+        let mut settings = JobCommandSettings { parallel: 3, ..JobCommandSettings::default() };
+        settings.servers = settings.servers.only("127.0.0.1:1");
+        let mask = SigSet::thread_get_mask().expect("is asked");
+        let signals = block_signals(&ENDING).expect("are blocked");
+        let plan = Plan {
+            settings: &settings,
+            watches: vec![("default", None)],
+            command: &[],
+            launcher: Launcher::new(mask).expect("is made"),
+            name: "test".into(),
+            tally: RunnerTally::default(),
+            rests: Rests::default(),
+        };
+        // There is no room for the second stack.
+        let ended = run_slots(&plan, &signals, |index| if index == 1 { 1 << 60 } else { STACK });
+        assert!(matches!(ended, Err(RunnerStop::System(_))));
     }
 }
