@@ -4,9 +4,10 @@ use super::members_shell::{Server, lines_of, provide, server, start_program, sta
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::cut::CutProxy;
-use poolcounter_testkit::daemon::{Client, PATIENCE, wait};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
 use poolcounter_testkit::running::Running;
 use poolcounter_testkit::scratch::Scratch;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
@@ -40,6 +41,28 @@ fn a_provider_that_drains_waits_for_members_in_use() {
     assert_eq!((ended.status, &*ended.stderr), (Some(0), ""));
     assert!(!lives(&scratch, 1) && !scratch.file("pid3").exists());
     assert_eq!(states(&mut operator), "");
+}
+
+/// It has the right to provide only, and cannot list members.
+#[test]
+fn a_provider_without_the_right_to_list_members_drains() {
+    let scratch = Scratch::new();
+    let config = scratch.file("toml");
+    let rule = "[[access]]\nwho = [\"all\"]\nmay = [\"members:provide\", \"members:take\"]\n";
+    fs::write(&config, format!("[[members.pool]]\nname = \"p\"\nmax = 1\n\n{rule}")).expect("can be written");
+    let daemon = Daemon::start_with_members(&["--config", config.to_str().expect("is text")]);
+    let server = Server { address: daemon.members().to_string(), daemon };
+    let mut consumer = Client::to(server.address.parse().expect("is an address"));
+    let mut provider = provide(&server, &scratch, PROCESS, &[]);
+    let taken = consumer.ask("TAKE p 30");
+    let lease = taken.split(' ').nth(1).expect("it is started");
+    provider.signal(Signal::SIGUSR2);
+    thread::sleep(Duration::from_millis(1500));
+    assert!(lives(&scratch, 1) && provider.child.try_wait().expect("is ours").is_none());
+    assert_eq!(consumer.ask(&format!("RETURN {lease}")), "RETURNED");
+    let ended = provider.finish();
+    assert_eq!((ended.status, &*ended.stderr), (Some(0), ""));
+    assert!(!lives(&scratch, 1));
 }
 
 /// A second signal ends the wait; a drain with no member in use ends at once.

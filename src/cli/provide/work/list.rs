@@ -38,6 +38,8 @@ impl Work<'_> {
     ///
     /// Fails if the connection is lost.
     pub(super) fn look(&mut self, provider: &mut Provider) -> Result<(), Error> {
+        // Now, because a refusal ends this early.
+        self.look_later();
         if self.is_draining {
             unless_lost(provider.set_capacity(Some(0)))?;
             for (name, own) in self.members.iter_mut().filter(|(_, own)| !own.is_stopping && !own.is_withdrawn) {
@@ -47,6 +49,7 @@ impl Work<'_> {
         let listed = match provider.members() {
             Ok(listed) => listed,
             Err(Error::Refused(words)) if words.starts_with("NO_POOL") => Vec::new(),
+            Err(Error::Refused(_)) if self.is_draining => return self.withdraw_again(provider),
             refused => return unless_lost(refused.map(drop)).map(drop),
         };
         let state_of = |name: &[u8]| listed.iter().find(|member| member.name == name).map(|member| &*member.state);
@@ -67,9 +70,28 @@ impl Work<'_> {
             }
         }
         gone.iter().for_each(|name| self.forsake(name));
+        self.look_later();
+        Ok(())
+    }
+
+    /// Sets the time of the next comparison, if there is one to come.
+    fn look_later(&mut self) {
         let is_unsure = self.members.values().any(|own| !own.is_adopted && !own.is_stopping);
         let pause = if self.is_draining { Some(DRAIN_LOOKS) } else { is_unsure.then_some(OTHER_LOOKS) };
         self.next_look = pause.map(|pause| Instant::now() + pause);
+    }
+
+    /// Stops withdrawn members that have left the pool. A provider without the right to list members learns that from
+    /// the refusal of another withdrawal.
+    fn withdraw_again(&mut self, provider: &mut Provider) -> Result<(), Error> {
+        let mut gone = Vec::new();
+        for (name, _) in self.members.iter().filter(|(_, own)| own.is_adopted && !own.is_stopping) {
+            match provider.withdraw(name, false) {
+                Err(Error::Refused(words)) if words.starts_with("NO_") => gone.push(name.clone()),
+                answer => drop(unless_lost(answer)?),
+            }
+        }
+        gone.iter().for_each(|name| self.forsake(name));
         Ok(())
     }
 
