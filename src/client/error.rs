@@ -58,6 +58,8 @@ pub enum Fault {
     Silent,
     /// The server's input is not a reply to the request: another server or another protocol.
     Garbled,
+    /// The server refused the connection with this text, before the request.
+    Refused(String),
 }
 
 impl Fault {
@@ -88,6 +90,20 @@ impl From<io::Error> for Fault {
     }
 }
 
+impl Error {
+    /// Returns the error for a request that no server has served: a refusal if all of them refuse connections.
+    pub(super) fn of_failures(servers: Vec<(String, Failure)>) -> Error {
+        let words = servers.iter().map(|(_, failure)| match &failure.fault {
+            Fault::Refused(words) => Some(words),
+            _ => None,
+        });
+        match words.collect::<Option<Vec<_>>>().as_deref() {
+            Some([words, ..]) => Error::Refused((*words).clone()),
+            _ => Error::Unavailable(servers),
+        }
+    }
+}
+
 impl Failure {
     /// Returns the text that follows the name of the server: the fault, with the address unless that equals the name.
     pub fn behind(&self, server: &str) -> String {
@@ -108,6 +124,7 @@ impl fmt::Display for Fault {
             Fault::Closed => f.write_str("it closed the connection"),
             Fault::Silent => f.write_str("it does not answer"),
             Fault::Garbled => f.write_str("it does not speak the protocol"),
+            Fault::Refused(words) => write!(f, "it refuses: {words}"),
         }
     }
 }

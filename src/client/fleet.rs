@@ -24,6 +24,8 @@ pub(super) struct Greeting {
     pub request: Vec<u8>,
     /// Expected reply, without its line end.
     pub answer: &'static [u8],
+    /// Beginning of a refusal, before its text.
+    pub refusal: &'static [u8],
 }
 
 /// One server.
@@ -86,7 +88,7 @@ impl Fleet {
                 Err(failure) => failures.push((self.address(*server), failure)),
             }
         }
-        Err(Error::Unavailable(failures))
+        Err(Error::of_failures(failures))
     }
 
     /// Asks each server, and returns the replies by address.
@@ -150,7 +152,7 @@ impl Fleet {
         held: HeldOn,
         ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>,
     ) -> Result<(T, HeldOn), Error> {
-        self.ask(held.server, ask).map_err(|failure| Error::Unavailable(vec![(self.address(held.server), failure)]))
+        self.ask(held.server, ask).map_err(|failure| Error::of_failures(vec![(self.address(held.server), failure)]))
     }
 
     /// Returns the lines that the server has sent unasked on the connection of `held`; None if it is lost. Does not
@@ -212,6 +214,11 @@ impl Fleet {
 impl Greeting {
     fn exchange(&self, connection: &mut ClientConnection) -> Result<(), Fault> {
         connection.send(&self.request, Duration::ZERO)?;
-        if connection.line()? == self.answer { Ok(()) } else { Err(Fault::Garbled) }
+        let line = connection.line()?;
+        match line.strip_prefix(self.refusal) {
+            _ if line == self.answer => Ok(()),
+            Some(words) => Err(Fault::Refused(String::from_utf8_lossy(words).into_owned())),
+            None => Err(Fault::Garbled),
+        }
     }
 }

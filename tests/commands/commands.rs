@@ -8,7 +8,7 @@ use poolcounter_testkit::original::Original;
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
@@ -303,6 +303,12 @@ fn holders_of_a_key_are_printed_and_followed() {
         format!("[{{\"server\":\"{server}\",\"claims\":[]}}]\n")
     );
     assert_eq!(run(&["watch", "-s", "unix:/nowhere", "k"]).status, Some(69));
+    assert_eq!(run(&["watch", "-s", &server, ""]).status, Some(64));
+    let scratch = Scratch::new();
+    let config = scratch.file("toml");
+    fs::write(&config, "[[access]]\nwho = [\"all\"]\nmay = [\"pools:acquire\"]\n").expect("can be written");
+    let guarded = Daemon::start(&["--config", config.to_str().expect("is text")]);
+    assert_eq!(run(&["watch", "-s", &guarded.address.to_string(), "k"]).status, Some(76));
 }
 
 #[test]

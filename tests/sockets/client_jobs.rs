@@ -307,7 +307,14 @@ fn nonsense_ends_a_connection_and_nothing_else() {
     }
     let garbled = runner(&scripted(&["HTTP/1.1 400 Bad Request\r\n"])).reserve(AT_ONCE);
     assert!(matches!(garbled, Err(Error::Unavailable(failures)) if failures[0].1.fault == Fault::Garbled));
+    for words in ["NOT_ALLOWED", "OUT_OF_MEMORY"] {
+        let answer: &'static str = Box::leak(format!("{words}\r\n").into_boxed_str());
+        let refused = runner(&scripted(Box::leak(Box::new([answer])))).reserve(AT_ONCE);
+        assert_eq!(refused, Err(Error::Refused(words.into())), "not even the extensions may be asked for");
+    }
     let server = Embedded::start("jobs");
+    let mut runner = Runner::new([scripted(&["NOT_ALLOWED\r\n"]), server.address.clone()], TIMEOUTS);
+    assert_eq!(runner.reserve(AT_ONCE), Ok(Reservation::TimedOut), "another server may allow it");
     let mut runner = Runner::new([scripted(&["INTERNAL_ERROR\r\n"]), server.address.clone()], TIMEOUTS);
     assert_eq!(runner.reserve(AT_ONCE), Ok(Reservation::TimedOut), "the one that stands by is passed over");
 }

@@ -268,7 +268,7 @@ impl JobSession {
                 Err(failure) => failures.push((server.clone(), failure)),
             }
         }
-        Err(Error::Unavailable(failures))
+        Err(Error::of_failures(failures))
     }
 
     /// Asks a new connection for the server's extensions, and restores the state of the previous connection.
@@ -278,16 +278,12 @@ impl JobSession {
         let extensions = match wire::split(&reply) {
             ("OK", _) => Some(wire::parse_list(&text(connection, &reply)?).ok_or(Fault::Garbled)?),
             ("UNKNOWN_COMMAND", _) => None,
-            // The server is a standby, or its store has failed.
-            ("INTERNAL_ERROR", _) => {
-                return Err(Fault::Unreachable(ErrorKind::NotConnected, "it answers INTERNAL_ERROR".into()));
-            }
-            _ => return Err(Fault::Garbled),
+            _ => return Err(unexpected(&reply)),
         };
         let mut tell = |request: &[u8], word| {
             connection.send(request, Duration::ZERO)?;
             let reply = line(connection)?;
-            if wire::split(&reply).0 == word { Ok(()) } else { Err(Fault::Garbled) }
+            if wire::split(&reply).0 == word { Ok(()) } else { Err(unexpected(&reply)) }
         };
         if self.used != DEFAULT_TUBE {
             tell(format!("use {}\r\n", self.used).as_bytes(), "USING")?;
@@ -302,6 +298,16 @@ impl JobSession {
             tell(format!("ignore {DEFAULT_TUBE}\r\n").as_bytes(), "WATCHING")?;
         }
         Ok(extensions)
+    }
+}
+
+/// Returns the fault for a reply to the first requests of a connection that they do not expect.
+fn unexpected(reply: &[u8]) -> Fault {
+    match reply {
+        // The server is a standby, or its store has failed.
+        b"INTERNAL_ERROR" => Fault::Unreachable(ErrorKind::NotConnected, "it answers INTERNAL_ERROR".into()),
+        _ if wire::is_refusal(reply) => Fault::Refused(String::from_utf8_lossy(reply).into_owned()),
+        _ => Fault::Garbled,
     }
 }
 
