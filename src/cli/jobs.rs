@@ -24,13 +24,13 @@ pub use options::described;
 use super::command::{Failure, MISUSE, requests_of, usage_of};
 use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
-use super::terminal::{print, printable};
+use super::terminal::{self, print, print_bytes, printable};
 use options::OPTIONS;
 use poolcounter_client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, SummaryBy};
 #[cfg(feature = "postgres")]
 use poolcounter_jobs::postgres::{self, PostgresUrl};
 use settings::JobCommandSettings;
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write, stdin, stdout};
+use std::io::{BufRead, BufReader, IsTerminal, Read, stdin, stdout};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -200,6 +200,8 @@ fn put_input(producer: &Producer, settings: &JobCommandSettings, tube: &str) -> 
         return told(producer.put(&NewJob { body, ..settings.job(tube) }).map_err(failure)?);
     }
     let mut input = BufReader::with_capacity(1 << 16, stdin().lock());
+    // The jobs are put whether or not somebody reads their numbers.
+    let mut has_reader = true;
     loop {
         let (mut jobs, mut bytes) = (Vec::new(), 0);
         // Batches the lines available now; no job waits for a later line.
@@ -222,19 +224,28 @@ fn put_input(producer: &Producer, settings: &JobCommandSettings, tube: &str) -> 
             true => producer.put_many(&jobs).map_err(failure)?,
             false => jobs.iter().map(|job| producer.put(job)).collect(),
         };
-        for outcome in outcomes {
-            told(outcome.map_err(failure)?)?;
+        // All of them, because those behind a refused one are put, too.
+        let text: String = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).map(line_of).collect();
+        if has_reader {
+            has_reader = terminal::try_print(text.as_bytes())?;
+        }
+        if let Some(error) = outcomes.into_iter().find_map(Result::err) {
+            return Err(failure(error));
         }
     }
 }
 
 fn told(outcome: PutOutcome) -> Result<ExitCode, Failure> {
-    print(&match outcome {
+    print(&line_of(&outcome))
+}
+
+fn line_of(outcome: &PutOutcome) -> String {
+    match outcome {
         PutOutcome::Inserted(id) => format!("INSERTED {id}\n"),
         PutOutcome::Buried(id) => format!("BURIED {id}\n"),
         PutOutcome::Duplicate(id) => format!("DUPLICATE {id}\n"),
         PutOutcome::Superseded => "SUPERSEDED\n".into(),
-    })
+    }
 }
 
 fn peek(producer: &Producer, what: &str, state: JobState) -> Result<ExitCode, Failure> {
@@ -249,8 +260,7 @@ fn peek(producer: &Producer, what: &str, state: JobState) -> Result<ExitCode, Fa
     if stdout().is_terminal() {
         return print(&format!("{}\n", printable(&body)));
     }
-    stdout().write_all(&body).map_err(|error| format!("cannot print: {error}"))?;
-    Ok(ExitCode::SUCCESS)
+    print_bytes(&body)
 }
 
 /// Kicks the jobs of a pattern that are in this state, and returns their number.

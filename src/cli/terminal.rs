@@ -26,12 +26,34 @@ pub fn say(level: Level, sentence: &str) {
 ///
 /// Fails if it cannot be written.
 pub fn print(text: &str) -> Result<ExitCode, Failure> {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    print_bytes(text.as_bytes())
+}
+
+/// Prints bytes to the standard output, like [`print`].
+///
+/// # Errors
+///
+/// Fails if they cannot be written.
+pub fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Failure> {
+    match try_print(bytes)? {
+        true => Ok(ExitCode::SUCCESS),
         // The reader is gone, which is no error.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        printed => printed.map_err(|error| format!("cannot print: {error}"))?,
+        false => std::process::exit(0),
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints bytes to the standard output. Returns false if its reader is gone.
+///
+/// # Errors
+///
+/// Fails if they cannot be written.
+pub fn try_print(bytes: &[u8]) -> Result<bool, Failure> {
+    let mut stdout = std::io::stdout().lock();
+    // What has no line end is written at the end of the process otherwise, where a failure has no effect.
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        printed => Ok(printed.map(|()| true).map_err(|error| format!("cannot print: {error}"))?),
+    }
 }
 
 /// Returns the JSON with invisible characters escaped, which could harm a terminal. Outside of strings there are none.

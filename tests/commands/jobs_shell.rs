@@ -56,6 +56,42 @@ fn jobs_are_put_and_looked_at() {
     assert_eq!(jobs(&["clear", "*/t"]), "CLEARED 2502\n");
 }
 
+#[test]
+fn all_lines_that_are_put_are_printed() {
+    let (_daemon, address, producer) = server(&["--jobs-max-size", "5"]);
+    let ended = jobs_with_input(&address, &["put", "a/t", "--lines"], b"a\ntoo long\nb\n");
+    assert_eq!((ended.status, &*ended.stderr), (Some(76), "poolcounter: the server refuses: JOB_TOO_BIG\n"));
+    assert_eq!(ended.stdout.matches("INSERTED ").count(), 2, "{}", ended.stdout);
+    assert_eq!(counts(&producer), [2, 0, 0, 0]);
+}
+
+#[test]
+fn lines_are_put_even_if_nobody_reads_their_numbers() {
+    let (_daemon, address, producer) = server(&[]);
+    let mut child = Command::new(Daemon::program())
+        .args(["jobs", "-s", &address, "put", "a/t", "--lines"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    drop(child.stdout.take());
+    let mut stdin = child.stdin.take().expect("is piped");
+    stdin.write_all(&b"x\n".repeat(3000)).expect("it reads all of them");
+    drop(stdin);
+    assert_eq!(wait(&mut child).code(), Some(0));
+    assert_eq!(counts(&producer), [3000, 0, 0, 0]);
+}
+
+#[test]
+fn a_body_that_cannot_be_printed_is_a_failure() {
+    let (_daemon, address, _producer) = server(&[]);
+    assert_eq!(jobs(&address, &["put", "a/t", "x"]), "INSERTED 1\n");
+    let full = fs::File::options().write(true).open("/dev/full").expect("is a device");
+    let peek = Command::new(Daemon::program()).args(["jobs", "-s", &address, "peek", "1"]).stdout(full).output();
+    let peek = peek.expect("the program runs");
+    assert_eq!(peek.status.code(), Some(1), "{}", String::from_utf8_lossy(&peek.stderr));
+}
+
 const BAD_NAME: &str = "a name cannot be sent: it is empty, too long or has a byte that the protocol does not allow";
 
 #[test]
