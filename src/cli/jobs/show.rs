@@ -142,7 +142,7 @@ pub fn job(producer: &Producer, settings: &JobCommandSettings, id: JobId) -> Res
     }
     map.push(("body".into(), String::from_utf8_lossy(&body).into_owned()));
     if settings.is_json {
-        return print_json(producer, "job", &object_of(map));
+        return print_json(producer, "job", &object_of(map, false));
     }
     let lines = |(name, value): &(String, String)| match value.trim_end().contains('\n') {
         true => format!("{name}:\n{}", indented(value)),
@@ -155,8 +155,17 @@ fn indented(text: &str) -> String {
     text.trim_end().lines().map(|line| format!("    {}\n", printable(line.as_bytes()))).collect()
 }
 
-fn object_of(map: Vec<(String, String)>) -> Value {
-    let object: Map<String, Value> = map.into_iter().map(|(name, value)| (name, scalar(&value))).collect();
+/// Names of texts, which stay as they are even if they look like numbers.
+const TEXTS: [&str; 10] = ["tube", "name", "key", "group", "error", "body", "hostname", "version", "os", "platform"];
+
+/// Returns a map as JSON. The `id` of a server is a text, that of a job a number.
+fn object_of(map: Vec<(String, String)>, is_of_server: bool) -> Value {
+    let is_text = |name: &str| TEXTS.contains(&name) || is_of_server && name == "id";
+    let pair = |(name, text): (String, String)| {
+        let value = if is_text(&name) { known(&text) } else { scalar(&text) };
+        (name, value)
+    };
+    let object: Map<String, Value> = map.into_iter().map(pair).collect();
     object.into()
 }
 
@@ -173,7 +182,7 @@ pub fn stats(producer: &Producer, settings: &JobCommandSettings, of: Option<&str
     };
     let Some(map) = map else { return found(of.unwrap_or_default(), false) };
     if settings.is_json {
-        return print_json(producer, "stats", &object_of(map));
+        return print_json(producer, "stats", &object_of(map, of.is_none()));
     }
     let line = |(name, value): &(String, String)| format!("{name}: {}\n", printable(value.as_bytes()));
     print(&map.iter().map(line).collect::<String>())
@@ -204,10 +213,17 @@ fn number(value: f64) -> Value {
     if value.fract() == 0.0 && (0.0..9e15).contains(&value) { Value::from(value as u64) } else { Value::from(value) }
 }
 
-/// Returns a statistic as JSON: a number if it is one, else a string; null without a value.
+/// Returns a statistic as JSON: a number if it is written as one, else a string; null without a value.
 fn scalar(text: &str) -> Value {
-    let number = text.parse::<u64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from));
-    number.unwrap_or_else(|_| known(text))
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_whole = |text: &str| text.parse::<u64>().is_ok_and(|number| number.to_string() == text);
+    match text.split_once('.') {
+        None if is_whole(text) => text.parse::<u64>().map_or(Value::Null, Value::from),
+        Some((whole, rest)) if is_whole(whole) && is_digits(rest) => {
+            text.parse::<f64>().map_or(Value::Null, Value::from)
+        }
+        _ => known(text),
+    }
 }
 
 /// Returns text as JSON; null if it is empty.
@@ -244,4 +260,27 @@ pub fn error_as_json(producer: &Producer, looked: Result<ExitCode, Failure>) -> 
 fn print_json(producer: &Producer, name: &str, value: &Value) -> Result<ExitCode, Failure> {
     let list = json!([{ "server": producer.server(), name: value }]);
     print(&format!("{}\n", ascii_where_invisible(&list.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_numbers_stay_what_they_are() {
+        let map =
+            |pairs: &[(&str, &str)]| pairs.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
+        let texts = ["NaN", "007", "1.10", "1e5", "5", "inf"];
+        for (name, text) in TEXTS.into_iter().flat_map(|name| texts.map(|text| (name, text))) {
+            assert_eq!(object_of(map(&[(name, text)]), false), json!({ name: text }));
+        }
+        let statistics = [("pri", "0"), ("age", "18446744073709551615"), ("rusage-utime", "1.500000"), ("id", "7")];
+        let numbers = json!({ "pri": 0, "age": u64::MAX, "rusage-utime": 1.5, "id": 7 });
+        assert_eq!(object_of(map(&statistics), false), numbers);
+        assert_eq!(object_of(map(&[("id", "7")]), true), json!({ "id": "7" }));
+        for text in ["NaN", "inf", "007", "1e5", "18446744073709551616", ".5", "5.", "1.2.3", "+5", "-"] {
+            assert_eq!(scalar(text), json!(text));
+        }
+        assert_eq!(scalar(""), Value::Null);
+    }
 }
