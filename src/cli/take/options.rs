@@ -44,7 +44,7 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
             With 0 it does not wait.
             Decimals are allowed.
             The default is no limit.
-            A server that does not answer is given up 5 seconds after that time, and one that does not accept the connection after 2 seconds.",
+            A server that does not answer is given up 11 seconds after that time, because a member may be checked first, and one that does not accept the connection after 2 seconds.",
         set: |settings, value| assign(&mut settings.wanted.timeout, seconds(value)),
         ..Opt::BLANK
     },
