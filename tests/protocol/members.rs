@@ -3,6 +3,7 @@
 
 mod groups;
 mod player;
+mod starts;
 
 use player::Player;
 use poolcounter_core::slices::PER_TICK;

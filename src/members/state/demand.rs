@@ -170,16 +170,13 @@ impl State {
         (if *provides && starts < MOST_STARTS { room } else { 0 }, capacity)
     }
 
-    /// Returns a start of a connection, which is late if its pool is being removed.
-    fn find_start(&mut self, conn: ConnId, number: u64, step: &mut Step<'_, '_>) -> Option<StartId> {
+    /// Returns a start of a connection that ends, with its provider and pool; without these if it is late, as each is in
+    /// a pool that is being removed.
+    fn find_start(&mut self, conn: ConnId, number: u64) -> Option<(StartId, Option<(AgentId, PoolId)>)> {
         let id = self.starts.find(conn, number)?;
-        if let StartProgress::UnderWay { pool, .. } = self.starts.get(id).progress
-            && self.pool(pool).is_leaving
-        {
-            self.starts.end(id, step);
-            self.pools.touch(pool);
-        }
-        Some(id)
+        let StartProgress::UnderWay { agent, pool, .. } = self.starts.get(id).progress else { return Some((id, None)) };
+        self.pools.touch(pool);
+        Some((id, (!self.pool(pool).is_leaving).then_some((agent, pool))))
     }
 
     /// `STARTED id member [attr=value ...]`.
@@ -190,10 +187,10 @@ impl State {
         named: Result<(&[u8], Attributes), Refusal>,
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let Some(id) = self.find_start(conn, number, step) else {
+        let Some((id, under_way)) = self.find_start(conn, number) else {
             return Err(named.err().unwrap_or(Refusal::BadStart));
         };
-        let StartProgress::UnderWay { agent, pool, .. } = self.starts.get(id).progress else {
+        let Some((agent, pool)) = under_way else {
             let start = self.starts.finish(id, step);
             let member: Arc<[u8]> = named?.0.into();
             self.agents.remember_late_stop(conn, member.clone());
@@ -203,7 +200,6 @@ impl State {
         };
         let cause = if self.has_spare_start(pool) { Cause::Other } else { Cause::Start };
         let start = self.starts.finish(id, step);
-        self.pools.touch(pool);
         let (name, attributes) = match named {
             Ok((name, _)) if self.known_member(pool, name, step).is_some() => {
                 self.note_failure(agent, b"the pool has a member of this name", step);
@@ -230,8 +226,8 @@ impl State {
         text: &[u8],
         step: &mut Step<'_, '_>,
     ) -> Result<(), Refusal> {
-        let id = self.find_start(conn, number, step).ok_or(Refusal::BadStart)?;
-        if let StartProgress::UnderWay { agent, .. } = self.starts.get(id).progress {
+        let (id, under_way) = self.find_start(conn, number).ok_or(Refusal::BadStart)?;
+        if let Some((agent, _)) = under_way {
             self.note_failure(agent, text, step);
         }
         self.starts.finish(id, step);

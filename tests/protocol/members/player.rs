@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 use std::time::Duration;
 
-/// Bounds of every player's service.
-const LIMITS: Limits = Limits { most: 60 };
+/// Most members, starts and waiters of a player's service, unless a test says otherwise.
+const MOST: usize = 60;
 
 const OWNER: Owner = Owner(3);
 
@@ -33,6 +33,7 @@ const ENDS: [MemberStat; 8] = [
 /// A state and its surroundings.
 pub struct Player {
     state: State,
+    limits: Limits,
     /// Budget of the background work of a tick.
     budget: u32,
     wheel: Wheel,
@@ -57,8 +58,15 @@ pub struct Player {
 impl Player {
     /// Returns a player. `budget` is that of the background work of a tick: two for each member.
     pub fn new(seed: u64, budget: u32) -> Self {
+        Player::with_most(MOST, seed, budget)
+    }
+
+    /// Returns a player whose service has at most `most` members, starts and waiters.
+    pub fn with_most(most: usize, seed: u64, budget: u32) -> Self {
+        let limits = Limits { most };
         Player {
-            state: State::new(LIMITS, 1),
+            state: State::new(limits, 1),
+            limits,
             budget,
             wheel: Wheel::with_budget(budget),
             now: Time::START,
@@ -270,7 +278,7 @@ impl Player {
         let mut saved = Vec::new();
         let timers = self.wheel.of::<Timer>(OWNER);
         self.state.save(&mut Writer::new(&mut saved), self.now, &timers).expect("a vector takes every byte");
-        self.state = State::new(LIMITS, 1);
+        self.state = State::new(self.limits, 1);
         self.wheel = Wheel::with_budget(self.budget);
         let told: usize = self.told.values().map(VecDeque::len).sum();
         self.restore_damaged(saved.clone());
@@ -300,7 +308,7 @@ impl Player {
             peer: &address,
         };
         // Either result is right, and a panic is not.
-        let _ = restore(&mut State::new(LIMITS, 1), &mut Reader::new(&mut saved), &mut step);
+        let _ = restore(&mut State::new(self.limits, 1), &mut Reader::new(&mut saved), &mut step);
     }
 
     /// Returns the output to a connection since the last call, with leases as the state numbers them.
