@@ -4,6 +4,7 @@
 mod groups;
 mod player;
 mod starts;
+mod wakes;
 
 use player::Player;
 use poolcounter_core::slices::PER_TICK;
@@ -300,7 +301,8 @@ fn random_line(player: &mut Player, conn: usize) -> String {
         0 | 18 | 19 => format!("RETURN {lease}{}", one_of(player, &["", " OK", " FAIL"])),
         _ => {
             let from = if player.below(4) == 0 { "TAKEGROUP g".into() } else { format!("TAKE {pool}") };
-            let options = ["", "", "", " n=1", " n=2", " n=3", " x=1", " x=2 n=2", " pri=0", " lease=3", " member=m2"];
+            let options =
+                ["", "", "", " n=1", " n=2", " n=2", " n=3", " x=1", " x=2 n=2", " pri=0", " lease=3", " member=m2"];
             format!("{from} {timeout}{}", one_of(player, &options))
         }
     }

@@ -84,13 +84,12 @@ impl State {
             self.serve_several(waiter, pool, None, step);
             return self.settle_want(waiter, pool);
         }
-        // Waiters for several behind the first reserve nothing, but are served with members that it cannot use.
-        if let Some((_, reserving)) = reserving {
-            let before = suited.iter().copied().take_while(|(rank, _)| is_first(*rank)).map(|(_, waiter)| waiter);
-            let mut several = before.filter(|waiter| is_several(*waiter) && *waiter != reserving);
-            if let Some(waiter) = several.find(|waiter| self.can_be_served(*waiter, pool, reserving)) {
-                return self.serve_several(waiter, pool, Some(reserving), step);
-            }
+        // Others that wait for several reserve nothing, but are served with members that the first cannot use.
+        let rest = reserving.map(|(_, waiter)| waiter);
+        let before = suited.iter().copied().take_while(|(rank, _)| is_first(*rank)).map(|(_, waiter)| waiter);
+        let mut several = before.filter(|waiter| is_several(*waiter) && Some(*waiter) != rest);
+        if let Some(waiter) = several.find(|waiter| self.can_be_served(*waiter, pool, rest)) {
+            return self.serve_several(waiter, pool, rest, step);
         }
         match single {
             Some((rank, waiter)) => {
@@ -144,9 +143,9 @@ impl State {
         self.free_count(pool) < free
     }
 
-    fn can_be_served(&self, id: WaiterId, pool: PoolId, reserving: WaiterId) -> bool {
+    fn can_be_served(&self, id: WaiterId, pool: PoolId, reserving: Option<WaiterId>) -> bool {
         let waiter = self.waiters.get(id);
-        self.pick(pool, waiter.filter.as_deref(), waiter.members(), Some(reserving)).is_some()
+        self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving).is_some()
     }
 
     /// Serves a waiter for several members if there are enough, and none of them must be checked first.

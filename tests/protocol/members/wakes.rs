@@ -1,0 +1,64 @@
+//! Waiters are served as soon as there are members for them.
+
+use super::*;
+
+/// Lets background work come to its end, and returns the output to a connection.
+fn heard_soon(player: &mut Player, conn: usize) -> String {
+    player.advance(Duration::from_millis(100));
+    player.heard(conn).join(" | ")
+}
+
+#[test]
+fn a_wait_for_several_ends_once_its_connection_may_have_as_many() {
+    for (conn, line) in [(CONSUMER, "RETURN 1"), (OPERATOR, "RECONFIGURE p per_client=0"), (OPERATOR, "TAKEBACK 1")] {
+        let mut player = five(" group=g per_client=3");
+        player.say(OPERATOR, "POOL q 0 2 group=g", true);
+        assert_eq!(ask(&mut player, CONSUMER, "TAKEGROUP g 20 n=2"), "");
+        player.say(conn, line, true);
+        let told = heard_soon(&mut player, CONSUMER);
+        assert!(told.contains("MEMBERS 2 | MEMBER 3 p "), "{line}: {told}");
+        player.end();
+    }
+}
+
+#[test]
+fn a_wait_for_several_ends_once_a_pool_allows_as_many() {
+    for (settings, line) in [(" group=g", "RECONFIGURE p max=3"), ("", "RECONFIGURE p max=3 group=g")] {
+        let mut player = Player::new(1, PER_TICK);
+        player.say(OPERATOR, &format!("POOL p 0 3{settings}"), true);
+        (1..=3).for_each(|n| player.say(OPERATOR, &format!("ADD p m{n}"), true));
+        player.say(OPERATOR, "RECONFIGURE p max=1", true);
+        player.say(OPERATOR, "POOL q 0 2 group=g", true);
+        assert_eq!(ask(&mut player, CONSUMER, "TAKEGROUP g 20 n=2"), "");
+        player.say(OPERATOR, line, true);
+        let told = heard_soon(&mut player, CONSUMER);
+        assert!(told.starts_with("MEMBERS 2 | "), "{line}: {told}");
+        player.end();
+    }
+}
+
+/// Connections that are not those of the other tests, and wait for what they do not get.
+fn close_all(mut player: Player, conns: std::ops::Range<usize>) {
+    conns.for_each(|conn| player.close(conn));
+    player.end();
+}
+
+#[test]
+fn a_wait_for_several_is_served_behind_many_kinds_that_cannot_be() {
+    for kinds in [15, 16, 40] {
+        let mut player = Player::with_most(200, 1, PER_TICK);
+        player.say(OPERATOR, "POOL p 0 100 queue=100", true);
+        (0..kinds).for_each(|n| player.say(OPERATOR, &format!("ADD p a{n} x={n}"), true));
+        (1..=2).for_each(|n| player.say(OPERATOR, &format!("ADD p b{n}"), true));
+        for n in (0..kinds).map(|n| format!("a{n}")).chain(["b1".into(), "b2".into()]) {
+            player.say(CONSUMER, &format!("TAKE p 0 member={n}"), true);
+        }
+        player.drop_output();
+        (0..kinds).for_each(|n| player.say(10 + n, &format!("TAKE p 20 n=2 x={n}"), true));
+        assert_eq!(ask(&mut player, OTHER, "TAKE p 20 n=2"), "");
+        (1..=2).for_each(|n| player.say(CONSUMER, &format!("RETURN {}", kinds + n), true));
+        let told = heard_soon(&mut player, OTHER);
+        assert!(told.starts_with("MEMBERS 2 | "), "{kinds}: {told}");
+        close_all(player, 10..10 + kinds);
+    }
+}
