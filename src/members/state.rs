@@ -360,8 +360,13 @@ impl State {
                     self.assert_at_rest(id, step);
                 }
             }
-            let Some(group) = self.pools.next_touched_group() else { break };
-            self.begin(BackgroundTask::Place(group), step);
+            if let Some(group) = self.pools.next_touched_group() {
+                self.begin(BackgroundTask::Place(group), step);
+            } else if self.has_room() && self.pools.has_cramped() && !self.background.is_launching() {
+                self.begin(BackgroundTask::Launch, step);
+            } else {
+                break;
+            }
         }
         self.members.note_used(None);
         self.background.go_on(step.timers);

@@ -30,6 +30,8 @@ pub(super) enum BackgroundTask {
     Shorten(PoolId, u32),
     /// Settle a pool that has too many members, or some that wait to be cleaned and need not.
     Settle(PoolId),
+    /// Settle the pools that lacked room for starts.
+    Launch,
 }
 
 impl BackgroundTask {
@@ -40,7 +42,8 @@ impl BackgroundTask {
             | BackgroundTask::Agent(_)
             | BackgroundTask::Place(_)
             | BackgroundTask::RemoveGroup(..)
-            | BackgroundTask::EndGroup(_) => None,
+            | BackgroundTask::EndGroup(_)
+            | BackgroundTask::Launch => None,
             BackgroundTask::Remove(id)
             | BackgroundTask::Retire(id, _)
             | BackgroundTask::Retime(id, _)
@@ -56,6 +59,8 @@ impl BackgroundTask {
 pub(super) struct Background {
     tasks: Slices<BackgroundTask>,
     by_pool: SideTable<PoolId, PoolTasks>,
+    /// True while a [`BackgroundTask::Launch`] is queued.
+    is_launching: bool,
 }
 
 /// Tasks under way for a pool.
@@ -80,6 +85,11 @@ impl Background {
     /// Returns the tasks under way for a pool.
     pub fn of_pool(&self, pool: PoolId) -> PoolTasks {
         *self.by_pool.get(pool)
+    }
+
+    /// Returns whether pools that lacked room for starts are to be settled.
+    pub fn is_launching(&self) -> bool {
+        self.is_launching
     }
 
     /// Asks for a slice, if there are tasks.
@@ -127,6 +137,7 @@ impl Background {
             | BackgroundTask::RemoveGroup(..)
             | BackgroundTask::EndGroup(_)
             | BackgroundTask::Shorten(..) => {}
+            BackgroundTask::Launch => self.is_launching = is_queued,
         }
     }
 
@@ -142,6 +153,8 @@ impl Background {
 
     /// Compares the flags of pools with the tasks.
     pub fn check(&self) {
+        let launches = self.count(|task| matches!(task, BackgroundTask::Launch));
+        assert_eq!(launches, usize::from(self.is_launching), "pools that lacked room are settled by one task");
         for (id, of_pool) in self.by_pool.iter() {
             let counts = [
                 self.count(|task| matches!(task, BackgroundTask::Retire(of, _) if *of == id)),

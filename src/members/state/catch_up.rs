@@ -49,6 +49,7 @@ impl State {
                 let rest = self.refuse_newest(id, excess, step);
                 (rest > 0).then_some(BackgroundTask::Shorten(id, rest))
             }
+            BackgroundTask::Launch => self.launch_cramped(step).then_some(task),
             BackgroundTask::Settle(id) => {
                 // Fixed members in excess of the maximum are not stopped, and so are free for waiters.
                 self.pools.reconsider(id);

@@ -7,6 +7,8 @@ use super::*;
 const MOST_STARTS: u32 = 4_096;
 /// Most members that are culled at once; the rest follows a millisecond later, so that others are served in between.
 const MOST_CULLED: u32 = 1_000;
+/// Most pools that get room for starts at once.
+const MOST_CRAMPED: usize = 64;
 
 impl State {
     /// Returns whether a waiter can use a member.
@@ -68,6 +70,7 @@ impl State {
             self.launch(id, wanted, step);
         }
         self.unplace_waiters(id);
+        self.note_cramped(id);
         if let Some(group) = self.pool(id).group
             && self.waiters.has_unplaced(group)
             && !self.pool(id).is_leaving
@@ -141,6 +144,30 @@ impl State {
             step.tell(conn, What::Start { pool, start });
             self.pools.note_start(id);
         }
+    }
+
+    /// Notes a pool that could start members if the daemon had room for them.
+    pub(super) fn note_cramped(&mut self, id: PoolId) {
+        if !self.has_room() && self.lacks_starts(id) {
+            self.pools.set_cramped(id);
+        }
+    }
+
+    /// Returns whether a pool wants members, or has waiters of its group that cause starts in no pool.
+    pub(super) fn lacks_starts(&self, id: PoolId) -> bool {
+        let Pool { group, is_leaving, .. } = *self.pool(id);
+        let has_unplaced = || group.is_some_and(|group| self.waiters.has_unplaced(group));
+        !is_leaving && self.has_slot(id) && (self.wanted(id) > 0 || has_unplaced())
+    }
+
+    /// Settles pools that lacked room for starts, as long as there is some. Returns whether there are more.
+    pub(super) fn launch_cramped(&mut self, step: &mut Step<'_, '_>) -> bool {
+        for _ in 0..MOST_CRAMPED {
+            let next = if self.has_room() { self.pools.next_cramped() } else { None };
+            let Some(id) = next else { return false };
+            self.settle_pool(id, step);
+        }
+        self.has_room() && self.pools.has_cramped()
     }
 
     /// Returns the provider with the most room left in proportion to its capacity, of those in no backoff; the first of

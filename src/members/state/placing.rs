@@ -80,6 +80,7 @@ impl State {
                 self.pools.add_candidate(group, pool);
                 break;
             }
+            self.note_cramped(pool);
             let prospects = self.start_prospects(pool);
             if self.pool(pool).group == Some(group) && prospects != (false, 0) {
                 able.push((prospects, Reverse(pool)));

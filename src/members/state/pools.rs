@@ -4,9 +4,11 @@ use super::saved::SavedPool;
 use super::waits::Retry;
 use super::*;
 use crate::stats::Times;
+use std::collections::VecDeque;
 use std::ops::Bound;
 
 mod check;
+mod cramped;
 
 pub(super) struct Pool {
     pub name: Arc<[u8]>,
@@ -34,6 +36,8 @@ pub(super) struct Pool {
     hash: Hash,
     /// True if it is in [`Pools::touched`].
     is_touched: bool,
+    /// True if it is in [`Pools::cramped`].
+    is_cramped: bool,
     /// True if waiters may want a member that became free in another way than by a return.
     is_to_reconsider: bool,
     /// Waiters that may get members which they could not get before.
@@ -73,6 +77,8 @@ pub(super) struct Pools {
     touched: Vec<PoolId>,
     /// Groups with candidates for their waiters.
     touched_groups: Vec<GroupId>,
+    /// Pools that could start members if there was room in the daemon, the first to wait for room first.
+    cramped: VecDeque<PoolId>,
     /// Statistics of dropped pools.
     past: Figures<Stat>,
 }
@@ -205,6 +211,7 @@ impl Pools {
         pool.cull.into_iter().chain(unclean).for_each(|timer| step.timers.cancel(timer));
         // The next pool with this id is touched for itself.
         self.touched.retain(|other| *other != id);
+        self.cramped.retain(|other| *other != id);
     }
 
     /// Puts a pool into the group of this name, and creates the group if it is new.
@@ -477,6 +484,7 @@ impl Pool {
             times: Box::default(),
             hash: Hash::default(),
             is_touched: false,
+            is_cramped: false,
             is_to_reconsider: false,
             retries: Vec::new(),
             settings,

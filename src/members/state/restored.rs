@@ -161,6 +161,10 @@ impl Reading<'_> {
         }
         for id in self.parts.ids.pools.values() {
             state.pools.restore_slots(*id, state.slots(*id));
+            if state.lacks_starts(*id) {
+                // Only those that have changed are settled anyway.
+                state.pools.set_cramped(*id);
+            }
         }
         std::mem::take(&mut self.parts.tasks).into_iter().for_each(|task| state.background.push(task));
         for group in state.pools.groups().map(|(id, _)| id).collect::<Vec<_>>() {

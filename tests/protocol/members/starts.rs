@@ -25,3 +25,47 @@ fn a_start_in_a_leaving_pool_is_late_though_as_many_as_are_remembered_are_late()
         player.end();
     }
 }
+
+/// A start that found no room is made once another pool leaves some.
+#[test]
+fn a_start_is_made_once_there_is_room() {
+    for (settings, line) in
+        [("0 2", "TAKE p 9"), ("0 2 group=g", "TAKEGROUP g 9"), ("1 2", "POOLS"), ("0 2 min_free=1", "POOLS")]
+    {
+        let mut player = Player::with_most(4, 1, PER_TICK);
+        player.say(OPERATOR, "POOL q 0 9", true);
+        (1..=3).for_each(|n| player.say(OPERATOR, &format!("ADD q m{n}"), true));
+        player.say(OPERATOR, &format!("POOL p {settings}"), true);
+        player.say(CONSUMER, line, true);
+        player.say(OPERATOR, "ADD q m4", true);
+        assert_eq!(ask(&mut player, PROVIDER, "PROVIDE p"), "OK", "{settings}: there is no room for a start");
+        player.upgrade();
+        assert_eq!(ask(&mut player, OPERATOR, "DEL q m1").rsplit(" | ").next(), Some("OK"));
+        player.advance(TICK);
+        assert_eq!(player.heard(PROVIDER), ["!START p 1"], "{settings}");
+        player.end();
+    }
+}
+
+/// Those that wait for room get it one after another.
+#[test]
+fn many_pools_wait_for_room() {
+    let mut player = Player::with_most(24, 1, 6);
+    player.say(OPERATOR, "POOL q 0 24", true);
+    (0..24).for_each(|n| player.say(OPERATOR, &format!("ADD q m{n}"), true));
+    for n in 0..20 {
+        player.say(OPERATOR, &format!("POOL p{n} 1 2"), true);
+    }
+    for n in 0..8 {
+        assert_eq!(ask(&mut player, 1 + n, &format!("PROVIDE p{n}")), "OK");
+    }
+    player.drop_output();
+    for n in 0..8 {
+        player.say(OPERATOR, &format!("DEL q m{n}"), true);
+        player.advance(Duration::from_millis(100));
+    }
+    for n in 0..8 {
+        assert_eq!(player.heard(1 + n).len(), 1, "{n}");
+    }
+    player.end();
+}
