@@ -319,9 +319,14 @@ impl State {
             self.leave_state(id, step);
             self.release_member(id, Cause::Other, step);
         } else {
+            let has_put_off = settings.check_on_take > Span::ZERO;
             self.members.end_check(id, settings, step);
             self.pools.touch(pool);
             self.offer_to_waiters(id, Cause::Other, step);
+            if has_put_off && self.free_count(pool) > 0 && self.queued(pool) > 0 {
+                // The check of another member may have been put off while as many as there are waiters were under way.
+                self.pools.reconsider(pool);
+            }
         }
         Ok(())
     }

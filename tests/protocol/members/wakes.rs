@@ -62,3 +62,28 @@ fn a_wait_for_several_is_served_behind_many_kinds_that_cannot_be() {
         close_all(player, 10..10 + kinds);
     }
 }
+
+#[test]
+fn a_member_is_checked_once_the_checks_of_others_end() {
+    let mut player = Player::new(1, PER_TICK);
+    player.say(OPERATOR, "POOL p 0 9 check_on_take=0.3 check_timeout=5 cull_interval=0", true);
+    player.say(PROVIDER, "PROVIDE p 0", true);
+    for member in ["x1 a=x", "x2 a=x", "y1 a=y", "y2 a=y", "y3 a=y"] {
+        player.say(PROVIDER, &format!("OFFER p {member}"), true);
+    }
+    player.advance(Duration::from_millis(500));
+    for conn in 4..=6 {
+        player.say(conn, "TAKE p 0 a=y", true);
+        player.close(conn);
+    }
+    player.say(CONSUMER, "TAKE p 20 a=x", true);
+    player.say(PROVIDER, "DEAD x2", true);
+    player.advance(TICK);
+    player.drop_output();
+    (1..=3).for_each(|n| player.say(PROVIDER, &format!("ALIVE y{n}"), true));
+    let told = heard_soon(&mut player, PROVIDER);
+    assert!(told.ends_with("!CHECK p x1"), "{told}");
+    player.say(PROVIDER, "ALIVE x1", true);
+    assert_eq!(player.heard(CONSUMER), ["MEMBER 1 p x1 a=x"]);
+    player.end();
+}
