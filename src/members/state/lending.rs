@@ -158,7 +158,12 @@ impl State {
         self.leases.renew(id, span, step.now);
         if self.leases.conn_of(id) != Some(conn) {
             self.detach_lease(id);
-            self.leases.attach(id, conn, self.member(self.leases.get(id).member).pool);
+            let pool = self.member(self.leases.get(id).member).pool;
+            self.leases.attach(id, conn, pool);
+            if self.waiters.of_conn(conn).is_some() {
+                // Members that are reserved for it here go to others if it may not have as many any more.
+                self.pools.touch(pool);
+            }
         }
         self.arm_lease(id, step);
         step.tell(conn, What::Renewed);

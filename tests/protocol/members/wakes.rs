@@ -87,3 +87,21 @@ fn a_member_is_checked_once_the_checks_of_others_end() {
     assert_eq!(player.heard(CONSUMER), ["MEMBER 1 p x1 a=x"]);
     player.end();
 }
+
+/// A lease that is renewed elsewhere puts the connection there over the limit, so nothing is reserved for it any more.
+#[test]
+fn a_lease_that_moves_to_a_waiter_for_several_frees_the_members_that_it_kept() {
+    let mut player = Player::new(1, PER_TICK);
+    player.say(OPERATOR, "POOL p 0 9 per_client=2 group=g", true);
+    player.say(OPERATOR, "POOL q 0 9 group=g", true);
+    (1..=3).for_each(|n| player.say(OPERATOR, &format!("ADD p m{n}"), true));
+    let taken = ask(&mut player, CONSUMER, "TAKE p 0 lease=100");
+    let (_, token) = taken.split_once("token=").expect("a lease with a time has a token");
+    player.say(CONSUMER, "TAKE p", true);
+    assert_eq!(ask(&mut player, OTHER, "TAKEGROUP g 30 n=2"), "");
+    assert_eq!(ask(&mut player, 4, "TAKE p 30"), "", "the free member is reserved");
+    assert_eq!(ask(&mut player, OTHER, &format!("RENEW {token}")), "RENEWED");
+    let told = heard_soon(&mut player, 4);
+    assert!(told.starts_with("MEMBER 3 p "), "{told}");
+    player.end();
+}
