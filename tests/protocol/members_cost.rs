@@ -263,3 +263,53 @@ fn members_are_lost_with_their_provider() {
         assert!(told(&timed, CONSUMER).ends_with("NO_MEMBERS timeout"));
     }
 }
+
+/// Returns two pools of a group, all of whose members are taken: as many clients as are asked for hold a member of `p`
+/// each, as many as they may, and wait for another one of the group.
+fn limited(clients: usize, adds: impl Fn(&mut Timed)) -> Timed {
+    let mut timed = Timed::new();
+    for pool in ["p", "q"] {
+        timed.say(OPERATOR, &format!("POOL {pool} 0 9000 per_client=1 queue=9000 group=g cull_interval=0"));
+    }
+    timed.say(OPERATOR, "ADD q m");
+    timed.say(OPERATOR, "TAKE q");
+    adds(&mut timed);
+    for n in 0..clients {
+        assert!(ask(&mut timed, MANY + n, "TAKE p").starts_with("MEMBER "));
+        assert_eq!(ask(&mut timed, MANY + n, "TAKEGROUP g 300"), "");
+    }
+    timed
+}
+
+#[test]
+fn a_waiter_behind_many_that_are_at_their_limit_causes_a_start() {
+    for clients in [10, 600, 2_000] {
+        let mut timed = limited(clients, |timed| {
+            timed.say(PROVIDER, &format!("PROVIDE p {clients}"));
+            (0..clients).for_each(|n| timed.say(PROVIDER, &format!("OFFER p m{n}")));
+        });
+        assert_eq!(ask(&mut timed, CONSUMER, "TAKEGROUP g 300"), "");
+        timed.events.clear();
+        timed.say(OTHER, "PROVIDE p 10");
+        timed.pass(TICK);
+        assert_eq!(told(&timed, OTHER), "OK\n!START p 1", "{clients}");
+        assert_eq!(ask(&mut timed, OTHER, "STARTED 1 more"), "OK");
+        timed.pass(TICK);
+        assert!(told(&timed, CONSUMER).ends_with(" p more"), "{clients}");
+    }
+}
+
+#[test]
+fn a_return_finds_the_waiter_behind_many_that_are_at_their_limit() {
+    for (clients, option) in [(10, ""), (4_200, ""), (4_200, " os=linux"), (4_200, " n=1 pri=1")] {
+        let mut timed = limited(clients, |timed| {
+            (0..=clients).for_each(|n| timed.say(OPERATOR, &format!("ADD p m{n} os=linux")));
+        });
+        let taken = ask(&mut timed, OTHER, "TAKE p");
+        assert_eq!(ask(&mut timed, CONSUMER, &format!("TAKEGROUP g 300{option}")), "");
+        let lease = taken.split(' ').nth(1).expect("it has a lease");
+        assert_eq!(ask(&mut timed, OTHER, &format!("RETURN {lease}")), "RETURNED");
+        timed.pass(TICK);
+        assert!(told(&timed, CONSUMER).contains(" p m"), "{clients}{option}");
+    }
+}

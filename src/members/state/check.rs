@@ -75,7 +75,7 @@ impl State {
         let is_misplaced = self.waiters.first_misplaced(id, pool.group.filter(|_| !pool.is_leaving)).is_some();
         assert!(!is_misplaced || is_behind, "a waiter causes starts in its pool or group");
         let Some(group) = pool.group.filter(|group| !self.pools.has_candidates(*group)) else { return };
-        let is_left_out = self.waiters.unplaced(group).take(1).any(|waiter| self.can_take_from(waiter, id));
+        let is_left_out = self.waiters.unplaced(group, id).take(1).any(|waiter| self.can_take_from(waiter, id));
         let is_possible = self.launchable(id) > 0 || self.has_spare_start(id);
         let is_behind = is_behind || self.background.is_launching();
         assert!(!(is_left_out && is_possible) || is_behind, "a waiter causes starts where they are possible");

@@ -77,6 +77,7 @@ impl State {
             && !self.background.of_pool(id).is_behind
         {
             self.pools.add_candidate(group, id);
+            self.waiters.search_again(group, id);
         }
         self.pools.end_growth(id);
         self.end_no_wait_takes(id, step);

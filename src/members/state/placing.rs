@@ -84,19 +84,43 @@ impl State {
             let prospects = self.start_prospects(pool);
             if self.pool(pool).group == Some(group) && prospects != (false, 0) {
                 able.push((prospects, Reverse(pool)));
+            } else {
+                self.waiters.end_search(group, pool);
             }
         }
-        let is_more = self.pools.has_candidates(group);
+        let mut passed = 0;
         while let Some((prospects, Reverse(pool))) = able.pop() {
-            let waiter = self.waiters.unplaced(group).take(MOST_LOOKED_AT).find(|id| self.can_take_from(*id, pool));
-            let Some(waiter) = waiter else { continue };
-            let want = u64::from(self.waiters.get(waiter).want);
-            self.move_want(waiter, Some(pool));
-            let left = prospects.1.saturating_sub(want);
+            if passed > 0 && step.timers.budget() == 0 {
+                self.pools.put_back_candidate(group, pool);
+                able.drain().for_each(|(_, Reverse(pool))| self.pools.put_back_candidate(group, pool));
+                break;
+            }
+            let looks = self.waiters.unplaced(group, pool).take(MOST_LOOKED_AT);
+            let unable: Vec<WaiterId> = looks.take_while(|id| !self.can_take_from(*id, pool)).collect();
+            passed += unable.len();
+            // Lossless: it is at most MOST_LOOKED_AT.
+            step.timers.charge(unable.len() as u32 * background::COST);
+            unable.last().into_iter().for_each(|last| self.waiters.pass_unplaced(group, pool, *last));
+            if unable.len() == MOST_LOOKED_AT {
+                // There may be one behind these.
+                self.pools.put_back_candidate(group, pool);
+                continue;
+            }
+            let waiter = self.waiters.unplaced(group, pool).next();
+            let left = match waiter {
+                Some(waiter) => {
+                    let want = u64::from(self.waiters.get(waiter).want);
+                    self.move_want(waiter, Some(pool));
+                    prospects.1.saturating_sub(want)
+                }
+                None => 0,
+            };
             if left > 0 {
                 able.push(((false, left), Reverse(pool)));
+            } else if self.waiters.end_search(group, pool) && waiter.is_none() {
+                self.pools.put_back_candidate(group, pool);
             }
         }
-        is_more
+        self.pools.has_candidates(group)
     }
 }

@@ -201,6 +201,7 @@ impl State {
     /// Removes a pool from its group. A group without pools is removed, and its waiters are refused.
     fn leave_group(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         let Some(group) = self.pools.leave_group(pool) else { return };
+        self.waiters.end_search(group, pool);
         // Waiters of the group have nothing reserved here any more.
         self.settle_reserving_waiter(pool, step.now);
         self.pools.touch(pool);

@@ -267,6 +267,13 @@ impl Pools {
         self.touch_group(id);
     }
 
+    /// Puts back a candidate of a group whose waiters background work goes on to place.
+    pub fn put_back_candidate(&mut self, id: GroupId, pool: PoolId) {
+        let group = &mut self.groups[id.index()];
+        group.is_touched = true;
+        group.candidates.push(pool);
+    }
+
     fn touch_group(&mut self, id: GroupId) {
         let group = &mut self.groups[id.index()];
         if !group.is_touched {

@@ -45,8 +45,8 @@ impl State {
         first.into_iter().for_each(|waiter| self.settle_want(waiter, pool));
         if self.queued(pool) > 0 {
             self.waiters.set_usable(pool, self.members.in_pool(pool).usable());
-            let oldest =
-                self.first(pool, Demand::Several, now).map(|(_, waiter)| waiter).filter(|id| Some(*id) != first);
+            let oldest = self.first(pool, Demand::Several, now).filter(|next| next.is_known).map(|next| next.waiter);
+            let oldest = oldest.filter(|id| Some(*id) != first);
             oldest.into_iter().for_each(|waiter| self.settle_want(waiter, pool));
         }
     }

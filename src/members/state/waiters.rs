@@ -5,18 +5,22 @@ use poolcounter_core::meter::Metered as _;
 
 mod check;
 mod classes;
+mod deep;
 mod placed;
 mod starts;
 
 use classes::Classes;
 pub(super) use classes::{Cursor, Place};
-use placed::PlacedWaiters;
+use deep::Deep;
+use placed::{PlacedWaiters, Search};
 
 /// Length of a wait that gives it the first priority.
 const LONG_WAIT: Span = Span::from_secs(60);
 const PRIORITIES: usize = 10;
 /// Most waiters of a priority that are examined for one that can have several members.
 const MOST_LOOKED_AT: usize = 64;
+/// Most waiters of a priority, or of a class, that are passed over at once because they may not take from a pool.
+pub(super) const MOST_PASSED: usize = 16;
 
 /// Result of a look at a waiter.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +33,15 @@ pub(super) enum Look {
 
 /// Position of a waiter in the order: lower comes first.
 pub type Rank = (u8, u64);
+
+/// Waiter that is served next.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Next {
+    pub rank: Rank,
+    pub waiter: WaiterId,
+    /// False if it was not examined, because [`MOST_PASSED`] come before it that may not take from the pool.
+    pub is_known: bool,
+}
 
 pub(super) struct Waiter {
     pub conn: ConnId,
@@ -152,6 +165,7 @@ struct PoolWaiters {
     usable: u64,
     /// Last class to which the free members were offered, while that goes on.
     cursor: Option<Cursor>,
+    deep: Deep,
 }
 
 /// All waiters, in the queues of their pools and groups.
@@ -175,6 +189,8 @@ struct GroupWaiters {
     queue: WaitQueue,
     /// Waiters that need starts, and cause them in no pool.
     unplaced: List<WaiterId>,
+    /// Searches among these for some that may take from a pool, while they go on.
+    searches: BTreeMap<PoolId, Search>,
 }
 
 impl Default for Waiters {
@@ -305,11 +321,6 @@ impl Waiters {
         self.classes.after(Place::Pool(pool), after).or_else(of_group)
     }
 
-    /// Returns the waiters of a class, first come first.
-    pub fn of_class(&self, class: ClassId) -> impl Iterator<Item = WaiterId> {
-        self.classes.waiters(class)
-    }
-
     /// Returns the classes of waiters for members of a pool, or of its group, that may suit a member, including all
     /// that it does suit.
     pub fn classes_under<'a>(
@@ -367,13 +378,26 @@ impl Waiters {
         demand: Demand,
         now: Time,
         is_meant: impl Fn(WaiterId) -> bool,
-    ) -> Option<(Rank, WaiterId)> {
+    ) -> Option<Next> {
         let lists = self.queues(pool, group).flat_map(|queue| queue.lists[demand as usize].iter());
-        let firsts = lists.filter(|list| !list.is_empty()).filter_map(|list| {
-            let id = list.iter(&self.links).find(|id| is_meant(*id))?;
-            Some((self.get(id).rank(now), id))
-        });
-        firsts.min()
+        let lists = lists.filter(|list| !list.is_empty());
+        lists.filter_map(|list| self.next_of(list.iter(&self.links), now, &is_meant)).min()
+    }
+
+    /// Returns the first waiter of a class for which `is_meant` is true.
+    pub fn first_of_class(&self, class: ClassId, now: Time, is_meant: impl Fn(WaiterId) -> bool) -> Option<Next> {
+        self.next_of(self.classes.waiters(class), now, is_meant)
+    }
+
+    fn next_of(
+        &self,
+        waiters: impl Iterator<Item = WaiterId>,
+        now: Time,
+        is_meant: impl Fn(WaiterId) -> bool,
+    ) -> Option<Next> {
+        let next = waiters.enumerate().find(|(passed, id)| *passed == MOST_PASSED || is_meant(*id));
+        let (passed, waiter) = next?;
+        Some(Next { rank: self.get(waiter).rank(now), waiter, is_known: passed < MOST_PASSED })
     }
 
     /// Adds a waiter with a number of its own, last in the order of its priority.

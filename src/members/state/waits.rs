@@ -1,13 +1,16 @@
 //! Waits: the order in which waiters get members, the members that are reserved, and the starts that waiters cause.
 
 use super::lifecycle::Cause;
-use super::waiters::{Demand, Place, Rank};
+use super::waiters::{Demand, MOST_PASSED, Next, Place, Rank};
 use super::*;
 
 /// Cost of an offer of a member to waiters: slices have fewer members if there are waiters.
 const OFFER_COST: usize = 4;
 /// Cost of each class of waiters that it suits.
 const COST_OF_A_CLASS: usize = 2;
+
+/// Most kinds of waiters for several that an offer examines.
+const MOST_SEVERAL: usize = 16;
 
 /// Most waiters for a check that are refused in a step.
 const MOST_REFUSED: usize = 512;
@@ -22,25 +25,24 @@ pub(super) enum Retry {
 
 impl State {
     /// Returns the first waiter with this demand, of those that can take from the pool.
-    pub(super) fn first(&self, pool: PoolId, demand: Demand, now: Time) -> Option<(Rank, WaiterId)> {
+    pub(super) fn first(&self, pool: PoolId, demand: Demand, now: Time) -> Option<Next> {
         let source = (pool, self.pool(pool).group);
         self.waiters.first(source, demand, now, |id| self.can_take_from(id, pool))
     }
 
     /// Returns the first waiter of each class that a member suits, in the order in which they are served.
-    fn suited(&self, id: MemberId, now: Time) -> Vec<(Rank, WaiterId)> {
+    fn suited(&self, id: MemberId, now: Time) -> Vec<Next> {
         let Member { pool, name, .. } = self.member(id);
         let attributes = self.members.attributes(id).map(|attributes| &**attributes);
         let classes = self.waiters.classes_under(*pool, self.pool(*pool).group, name, attributes);
-        let first =
-            classes.filter_map(|class| self.first_of_class(class, *pool)).filter(|first| self.suits(*first, id));
-        let mut all: Vec<_> = first.map(|first| (self.waiters.get(first).rank(now), first)).collect();
+        let first = classes.filter_map(|class| self.first_of_class(class, *pool, now));
+        let mut all: Vec<_> = first.filter(|first| self.suits(first.waiter, id)).collect();
         all.sort_unstable();
         all
     }
 
-    fn first_of_class(&self, class: ClassId, pool: PoolId) -> Option<WaiterId> {
-        self.waiters.of_class(class).find(|id| self.can_take_from(*id, pool))
+    fn first_of_class(&self, class: ClassId, pool: PoolId, now: Time) -> Option<Next> {
+        self.waiters.first_of_class(class, now, |id| self.can_take_from(id, pool))
     }
 
     /// Returns the waiters that can take from the pool, in the order in which they are served.
@@ -66,19 +68,39 @@ impl State {
     /// Gives a free member to the first waiter that it suits, or reserves it for one that waits for several.
     pub(super) fn offer_to_waiters(&mut self, id: MemberId, cause: Cause, step: &mut Step<'_, '_>) {
         let pool = self.member(id).pool;
-        if self.queued(pool) == 0 {
-            return;
+        if self.queued(pool) > 0 {
+            self.offer_member(id, cause, None, step);
+            self.offer_deep(pool);
         }
-        let now = step.now;
+    }
+
+    /// Goes on in the background if an offer has not examined all waiters.
+    fn offer_deep(&mut self, pool: PoolId) {
+        if self.waiters.wants_deep(pool) && !self.background.of_pool(pool).is_offering {
+            self.pools.reconsider(pool);
+        }
+    }
+
+    /// Offers a free member to its waiters. If some were not examined that may come before others, these get nothing, and
+    /// a search is wanted; such a search offers it to one that it knows, and to those before that.
+    fn offer_member(&mut self, id: MemberId, cause: Cause, known: Option<WaiterId>, step: &mut Step<'_, '_>) {
+        let (pool, now) = (self.member(id).pool, step.now);
         self.reserve_for_more(pool, step);
-        let suited = self.suited(id, now);
+        let (mut suited, mut any) = (self.suited(id, now), self.first(pool, Demand::Any, now));
+        let passed = suited.iter().chain(&any).filter(|next| !next.is_known).count() * MOST_PASSED;
         // Lossless: it is at most the budget.
-        let cost = (OFFER_COST + COST_OF_A_CLASS * suited.len()).min(step.timers.budget() as usize) as u32;
+        let cost = (OFFER_COST + COST_OF_A_CLASS * suited.len() + passed).min(step.timers.budget() as usize) as u32;
         step.timers.spend(cost);
         let is_several = |id: WaiterId| self.waiters.get(id).demand() == Demand::Several;
-        let matching = suited.iter().copied().find(|(_, waiter)| !is_several(*waiter));
-        let single = self.first(pool, Demand::Any, now).into_iter().chain(matching).min();
-        let is_first = |rank: Rank| single.is_none_or(|(single, _)| rank < single);
+        if let Some(waiter) = known {
+            any = any.filter(|next| next.is_known);
+            suited.retain(|next| next.is_known);
+            suited.push(Next { rank: self.waiters.get(waiter).rank(now), waiter, is_known: true });
+            suited.sort_unstable();
+        }
+        let matching = suited.iter().copied().find(|next| !is_several(next.waiter));
+        let single = any.into_iter().chain(matching).min();
+        let is_first = |rank: Rank| single.is_none_or(|single| rank < single.rank);
         let reserving = self.reserving_waiter(pool, now);
         if let Some((_, waiter)) = reserving.filter(|(rank, waiter)| is_first(*rank) && self.suits(*waiter, id)) {
             self.serve_several(waiter, pool, None, step);
@@ -86,13 +108,21 @@ impl State {
         }
         // Others that wait for several reserve nothing, but are served with members that the first cannot use.
         let rest = reserving.map(|(_, waiter)| waiter);
-        let before = suited.iter().copied().take_while(|(rank, _)| is_first(*rank)).map(|(_, waiter)| waiter);
-        let mut several = before.filter(|waiter| is_several(*waiter) && Some(*waiter) != rest);
-        if let Some(waiter) = several.find(|waiter| self.can_be_served(*waiter, pool, rest)) {
+        let before = suited.iter().take_while(|next| is_first(next.rank)).filter(|next| is_several(next.waiter));
+        let several: Vec<Next> = before.filter(|next| Some(next.waiter) != rest).copied().collect();
+        let examined = several.iter().take(MOST_SEVERAL).filter(|next| next.is_known).map(|next| next.waiter);
+        if let Some(waiter) = examined.chain(known).find(|waiter| {
+            let is_meant = is_several(*waiter) && is_first(self.waiters.get(*waiter).rank(now));
+            is_meant && self.can_be_served(*waiter, pool, rest)
+        }) {
             return self.serve_several(waiter, pool, rest, step);
         }
+        if known.is_none() && (several.len() > MOST_SEVERAL || several.iter().any(|next| !next.is_known)) {
+            self.waiters.want_deep(pool);
+        }
         match single {
-            Some((rank, waiter)) => {
+            Some(next) if !next.is_known => self.waiters.want_deep(pool),
+            Some(Next { rank, waiter, .. }) => {
                 let before = reserving.filter(|(first, _)| *first < rank).map(|(_, waiter)| waiter);
                 let id = self.next_for(waiter, pool, before).unwrap_or(id);
                 if self.unproved(&[id], self.waiters.get(waiter).since, now).is_empty() {
@@ -104,7 +134,7 @@ impl State {
             // The first that waits for several needs no other in its place.
             None if cause == Cause::Start => {
                 let several = self.first(pool, Demand::Several, now);
-                if !several.is_some_and(|(_, waiter)| self.suits(waiter, id)) {
+                if !several.is_some_and(|next| !next.is_known || self.suits(next.waiter, id)) {
                     self.use_start(pool);
                 }
             }
@@ -130,6 +160,13 @@ impl State {
 
     /// Hands out a free member to a waiter or to one before it, or starts its check. Returns whether that was done.
     fn try_to_serve(&mut self, id: WaiterId, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
+        let is_served = self.serve_or_check(id, pool, None, step);
+        self.offer_deep(pool);
+        is_served
+    }
+
+    /// As [`State::try_to_serve`]; `known` is the waiter if a search has found it behind many others.
+    fn serve_or_check(&mut self, id: WaiterId, pool: PoolId, known: Option<WaiterId>, step: &mut Step<'_, '_>) -> bool {
         let (waiter, free) = (self.waiters.get(id), self.free_count(pool));
         let reserving = self.reserving_waiter(pool, step.now).filter(|(first, _)| *first < waiter.rank(step.now));
         let reserving = reserving.map(|(_, first)| first);
@@ -137,7 +174,7 @@ impl State {
         let Some(members) = members else { return false };
         let unproved = self.unproved(&members, waiter.since, step.now);
         match unproved.is_empty() {
-            true => self.offer_to_waiters(members[0], Cause::Other, step),
+            true => self.offer_member(members[0], Cause::Other, known, step),
             false => self.check_for_waiters(pool, unproved, step),
         }
         self.free_count(pool) < free
@@ -177,33 +214,65 @@ impl State {
 
     /// Offers the free members of a pool to its waiters again, in the background.
     pub(super) fn reconsider(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
-        self.waiters.set_cursor(pool, None);
-        if !self.background.of_pool(pool).is_offering {
-            self.begin(BackgroundTask::Offer(pool), step);
+        match self.background.of_pool(pool).is_offering {
+            // Those that are offered to now come to their turn, whatever happens meanwhile.
+            true => self.waiters.offer_again(pool),
+            false => self.begin(BackgroundTask::Offer(pool), step),
         }
     }
 
-    /// Offers the free members of a pool to one waiter of each class, until the budget is used up. A class whose waiter
-    /// gets some is served again. Returns whether there are more classes.
+    /// Offers the free members of a pool to one waiter of each class, until the budget is used up, and then to those
+    /// behind many that may not take from it. A class whose waiter gets some is served again. Returns whether there are
+    /// more.
     pub(super) fn offer_free(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
         // This is called again once the free members of lost providers are ended.
         while self.free_count(pool) > 0 && self.queued(pool) > 0 && !self.agents.has_orphaned_free(pool) {
             if !step.timers.spend(background::COST) {
                 return true;
             }
-            let any = self.first(pool, Demand::Any, step.now).filter(|_| self.waiters.cursor(pool).is_none());
-            if any.is_some_and(|(_, any)| self.try_to_serve(any, pool, step)) {
-                continue;
-            }
-            let next = self.waiters.class_after(pool, self.pool(pool).group, self.waiters.cursor(pool));
-            let Some((_, class)) = next else { break };
-            // A class whose waiters get members comes again.
-            if !self.first_of_class(class, pool).is_some_and(|waiter| self.try_to_serve(waiter, pool, step)) {
-                self.waiters.set_cursor(pool, next);
+            let is_more = match self.waiters.is_deep(pool) {
+                true => self.offer_to_next_deep(pool, step),
+                false => self.offer_to_next_class(pool, step),
+            };
+            if !is_more && !self.waiters.begin_deep(pool) && !self.waiters.end_offers(pool) {
+                return false;
             }
         }
-        self.waiters.set_cursor(pool, None);
+        self.waiters.end_offers(pool);
         false
+    }
+
+    /// Offers free members to the first waiter for any, or to one of the next class. Returns false behind the last class.
+    fn offer_to_next_class(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
+        let any = self.first(pool, Demand::Any, step.now).filter(|_| self.waiters.cursor(pool).is_none());
+        if any.is_some_and(|any| self.serve_if_known(any, pool, step)) {
+            return true;
+        }
+        let next = self.waiters.class_after(pool, self.pool(pool).group, self.waiters.cursor(pool));
+        let Some((_, class)) = next else { return false };
+        let first = self.first_of_class(class, pool, step.now);
+        // A class whose waiters get members comes again.
+        if !first.is_some_and(|first| self.serve_if_known(first, pool, step)) {
+            self.waiters.set_cursor(pool, next);
+        }
+        true
+    }
+
+    /// Hands out a free member to a waiter if it was examined; otherwise a search is wanted.
+    fn serve_if_known(&mut self, next: Next, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
+        if !next.is_known {
+            self.waiters.want_deep(pool);
+        }
+        next.is_known && self.serve_or_check(next.waiter, pool, None, step)
+    }
+
+    /// Offers free members to the next waiter of a search. Returns false at its end.
+    fn offer_to_next_deep(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
+        let Some(id) = self.waiters.next_deep(pool, self.pool(pool).group) else { return false };
+        if !(self.can_take_from(id, pool) && self.serve_or_check(id, pool, Some(id), step)) {
+            self.waiters.pass(pool, id);
+        }
+        true
     }
 
     /// Offers free members to waiters that could not have them before.

@@ -63,6 +63,27 @@ fn a_wait_for_several_is_served_behind_many_kinds_that_cannot_be() {
     }
 }
 
+/// Each kind suits the member that comes free, and none but the last can be served.
+#[test]
+fn a_wait_for_several_is_served_behind_many_kinds_that_suit_a_member() {
+    let kinds = 30;
+    let mut player = Player::with_most(200, 1, PER_TICK);
+    player.say(OPERATOR, "POOL p 0 100 queue=100", true);
+    let attributes: String = (0..15).map(|n| format!(" x{n}=1")).collect();
+    player.say(OPERATOR, &format!("ADD p a{attributes}"), true);
+    player.say(OPERATOR, "ADD p b", true);
+    (0..2).for_each(|_| player.say(CONSUMER, "TAKE p", true));
+    player.drop_output();
+    for n in 0..kinds {
+        assert_eq!(ask(&mut player, 10 + n, &format!("TAKE p 20 n=2 x{}=1 pri={}", n % 15, 1 + n / 15)), "");
+    }
+    assert_eq!(ask(&mut player, OTHER, "TAKE p 20 n=2"), "");
+    (1..=2).for_each(|n| player.say(CONSUMER, &format!("RETURN {n}"), true));
+    let told = heard_soon(&mut player, OTHER);
+    assert!(told.starts_with("MEMBERS 2 | "), "{told}");
+    close_all(player, 10..10 + kinds);
+}
+
 #[test]
 fn a_member_is_checked_once_the_checks_of_others_end() {
     let mut player = Player::new(1, PER_TICK);

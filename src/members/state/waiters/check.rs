@@ -44,6 +44,8 @@ impl Waiters {
         for (group, of_group) in self.by_group.iter() {
             let is_unplaced = |waiter: &Waiter| waiter.source == WaitSource::Group(group, None) && waiter.want > 0;
             let expected = self.iter().filter(|(_, waiter)| is_unplaced(waiter) && !waiter.no_wait).count();
+            let is_searched = |passed: WaiterId| self.find(passed).is_some_and(is_unplaced);
+            assert!(of_group.searches.values().all(|search| is_searched(search.passed)), "a search is among them");
             assert_eq!(of_group.unplaced.iter(&self.place_links).count(), expected, "waiters in no pool of a group");
         }
         self.classes.check(&self.waiters);

@@ -17,6 +17,14 @@ pub(super) struct PlacedWaiters {
     covered: u64,
 }
 
+/// Search for a waiter for a group that may take from a pool.
+pub(super) struct Search {
+    /// Last waiter that was passed over.
+    pub passed: WaiterId,
+    /// True if the search begins again at its end, because the pool has changed.
+    is_again: bool,
+}
+
 impl PlacedWaiters {
     /// Returns whether no waiter for a group causes its starts in the pool.
     fn is_unused(&self) -> bool {
@@ -34,9 +42,35 @@ impl Waiters {
         !self.by_group.get(group).unplaced.is_empty()
     }
 
-    /// Returns the waiters for a group that need starts and cause them in no pool, in the order of their placing.
-    pub fn unplaced(&self, group: GroupId) -> impl Iterator<Item = WaiterId> {
-        self.by_group.get(group).unplaced.iter(&self.place_links)
+    /// Returns the waiters for a group that need starts and cause them in no pool, in the order of their placing, behind
+    /// those that a search for waiters that may take from a pool has passed over.
+    pub fn unplaced(&self, group: GroupId, pool: PoolId) -> impl Iterator<Item = WaiterId> {
+        let GroupWaiters { unplaced, searches, .. } = self.by_group.get(group);
+        let first = match searches.get(&pool) {
+            Some(search) => self.place_links.after(search.passed),
+            None => unplaced.front(),
+        };
+        std::iter::successors(first, |id| self.place_links.after(*id)).metered()
+    }
+
+    /// Notes the last unplaced waiter of a group that a search for a pool has passed over.
+    pub fn pass_unplaced(&mut self, group: GroupId, pool: PoolId, passed: WaiterId) {
+        let search = Search { passed, is_again: false };
+        self.by_group.get_mut(group).searches.entry(pool).or_insert(search).passed = passed;
+    }
+
+    /// Notes that a search for a pool must begin again once it has come to its end.
+    pub fn search_again(&mut self, group: GroupId, pool: PoolId) {
+        if !self.by_group.get(group).searches.is_empty() {
+            let search = self.by_group.get_mut(group).searches.get_mut(&pool);
+            search.into_iter().for_each(|search| search.is_again = true);
+        }
+    }
+
+    /// Ends a search for a pool, if one goes on. Returns whether it must begin again.
+    pub fn end_search(&mut self, group: GroupId, pool: PoolId) -> bool {
+        let is_searched = !self.by_group.get(group).searches.is_empty();
+        is_searched && self.by_group.get_mut(group).searches.remove(&pool).is_some_and(|search| search.is_again)
     }
 
     /// Returns whether no waiter is queued for a pool alone or causes starts or waits for a check in it.
@@ -107,7 +141,18 @@ impl Waiters {
                 placed.bound = placed.bound.min(placed.need);
             }
             WaitSource::Group(group, None) if want > 0 => {
-                self.by_group.get_mut(group).unplaced.remove(&mut self.place_links, id);
+                let GroupWaiters { unplaced, searches, .. } = self.by_group.get_mut(group);
+                if !searches.is_empty() {
+                    let before = self.place_links.before(id);
+                    searches.retain(|_, search| {
+                        if search.passed == id {
+                            // Without one before it, the search begins again.
+                            search.passed = before.unwrap_or(id);
+                        }
+                        search.passed != id
+                    });
+                }
+                unplaced.remove(&mut self.place_links, id);
             }
             _ => {}
         }
