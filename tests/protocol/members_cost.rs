@@ -313,3 +313,24 @@ fn a_return_finds_the_waiter_behind_many_that_are_at_their_limit() {
         assert!(told(&timed, CONSUMER).contains(" p m"), "{clients}{option}");
     }
 }
+
+#[test]
+fn provided_members_are_stopped_among_many_that_are_fixed() {
+    let stopped = |timed: &mut Timed| {
+        timed.pass(Span::from_millis(2_500));
+        told(timed, PROVIDER).matches("!STOP p ").count()
+    };
+    let mixed = |settings: &str| {
+        let mut timed = Timed::new();
+        timed.say(OPERATOR, &format!("POOL p 0 20000{settings}"));
+        (0..5_000).for_each(|n| timed.say(OPERATOR, &format!("ADD p f{n}")));
+        timed.say(PROVIDER, "PROVIDE p");
+        (0..3_000).for_each(|n| timed.say(PROVIDER, &format!("OFFER p m{n}")));
+        timed.events.clear();
+        timed
+    };
+    assert_eq!(stopped(&mut mixed(" max_age=0.5 cull_interval=1")), 3_000);
+    let mut timed = mixed(" cull_interval=0");
+    timed.say(OPERATOR, "RECONFIGURE p max=5000");
+    assert_eq!(stopped(&mut timed), 3_000);
+}

@@ -95,21 +95,12 @@ impl State {
         let room = if self.slots(id) > max { 0 } else { max - self.members.in_pool(id).live() };
         self.pools.limit_owed(id, room);
         while self.is_above_max(id) {
-            let Some(member) = self.oldest_idle(id) else { break };
+            let Some(member) = self.members.oldest_provided(id) else { break };
             if !step.timers.spend(background::COST) {
                 return self.background.fall_behind(id);
             }
             self.stop_member(member, Stat::Reconfigured, Then::Nothing, step);
         }
-    }
-
-    /// Returns the longest idle free member that can be stopped.
-    fn oldest_idle(&self, id: PoolId) -> Option<MemberId> {
-        let of_pool = self.members.in_pool(id);
-        if of_pool.len() as u64 == u64::from(of_pool.fixed()) {
-            return None;
-        }
-        self.members.free(id).find(|member| self.member(*member).owner != MemberOwner::Fixed)
     }
 
     /// Returns the number of starts that are wanted besides those under way, with or without room for them.
@@ -310,7 +301,7 @@ impl State {
     pub(super) fn cull(&mut self, id: PoolId, step: &mut Step<'_, '_>) {
         let mut culled = 0;
         while culled < MOST_CULLED && self.is_too_idle(id, step.now) {
-            let Some(member) = self.oldest_idle(id) else { break };
+            let Some(member) = self.members.oldest_provided(id) else { break };
             self.stop_member(member, Stat::MaxAge, Then::Nothing, step);
             culled += 1;
         }
@@ -321,7 +312,8 @@ impl State {
     fn is_too_idle(&self, id: PoolId, now: Time) -> bool {
         let (of_pool, Settings { init, min_free, max_age, .. }) = (self.members.in_pool(id), &self.pool(id).settings);
         let is_spare = of_pool.live() > u64::from(*init) && of_pool.idle() > *min_free;
-        is_spare && self.oldest_idle(id).is_some_and(|member| now.since(self.member(member).since) > *max_age)
+        is_spare
+            && self.members.oldest_provided(id).is_some_and(|member| now.since(self.member(member).since) > *max_age)
     }
 
     /// Returns whether a start or a check is under way that no waiter needs.

@@ -82,6 +82,10 @@ pub(super) struct MemberTable {
     free_links: Links,
     /// Links of the queues `idle`, `unclean` and `cleaning` of a pool.
     phase_links: Links,
+    /// Links of the list `free_provided` of a pool.
+    free_provided_links: Links,
+    /// Links of the list `idle_provided` of a pool.
+    idle_provided_links: Links,
     agent_links: Links,
 }
 
@@ -94,6 +98,10 @@ pub(super) struct PoolMembers {
     free: List<MemberId>,
     /// Members that are free or checked, longest idle first.
     idle: List<MemberId>,
+    /// Free members that are not fixed, longest idle first.
+    free_provided: List<MemberId>,
+    /// Free and checked members that are not fixed, longest idle first.
+    idle_provided: List<MemberId>,
     /// Members that wait to be cleaned, longest returned first.
     unclean: List<MemberId>,
     cleaning: List<MemberId>,
@@ -285,9 +293,9 @@ impl MemberTable {
     /// Makes room for members of a handover: a table that grows is copied.
     pub fn reserve(&mut self, members: usize) {
         self.members.reserve(members);
-        [&mut self.free_links, &mut self.phase_links, &mut self.agent_links]
-            .into_iter()
-            .for_each(|links| links.reserve(members));
+        let of_phases = [&mut self.free_links, &mut self.phase_links];
+        let of_providers = [&mut self.free_provided_links, &mut self.idle_provided_links, &mut self.agent_links];
+        of_phases.into_iter().chain(of_providers).for_each(|links| links.reserve(members));
     }
 
     /// Adds a member of a handover in no phase, whose attributes it takes. Returns None if the pool has a member of this

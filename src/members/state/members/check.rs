@@ -69,6 +69,11 @@ impl MemberTable {
         let free = of_pool.free.iter(&self.free_links);
         let idle_free = ids(&of_pool.idle).filter(|id| kind(id) == PhaseKind::Free);
         assert!(free.eq(idle_free), "the free list has the order of the idle");
+        let is_provided = |id: &MemberId| self.get(*id).owner != MemberOwner::Fixed;
+        let provided = of_pool.free_provided.iter(&self.free_provided_links);
+        assert!(provided.eq(of_pool.free.iter(&self.free_links).filter(is_provided)), "free members of providers");
+        let provided = of_pool.idle_provided.iter(&self.idle_provided_links);
+        assert!(provided.eq(ids(&of_pool.idle).filter(is_provided)), "idle members of providers");
         assert_eq!(of_pool.free.len(), of_pool.count(PhaseKind::Free));
         assert_eq!(of_pool.idle.len(), of_pool.idle(), "free and checked members are idle");
         assert!(is_sorted(&of_pool.idle), "the longest idle comes first");

@@ -8,6 +8,11 @@ impl MemberTable {
         self.in_pool(pool).free.iter(&self.free_links)
     }
 
+    /// Returns the free member of a pool that is not fixed and longest idle.
+    pub fn oldest_provided(&self, pool: PoolId) -> Option<MemberId> {
+        self.in_pool(pool).free_provided.front()
+    }
+
     /// Returns the free members of a pool, longest idle last.
     pub fn free_back(&self, pool: PoolId) -> impl Iterator<Item = MemberId> {
         self.in_pool(pool).free.iter_back(&self.free_links)
@@ -45,11 +50,16 @@ impl MemberTable {
             MemberPhase::Free(_) => {
                 of_pool.free.remove(&mut self.free_links, id);
                 of_pool.idle.remove(&mut self.phase_links, id);
+                if member.owner != MemberOwner::Fixed {
+                    of_pool.free_provided.remove(&mut self.free_provided_links, id);
+                    of_pool.idle_provided.remove(&mut self.idle_provided_links, id);
+                }
                 self.attributes.leave_idle(id);
                 self.attributes.set_free(id, false);
             }
             MemberPhase::Checking(_) => {
                 of_pool.idle.remove(&mut self.phase_links, id);
+                of_pool.idle_provided.remove(&mut self.idle_provided_links, id);
                 self.attributes.leave_idle(id);
             }
             MemberPhase::Unclean => of_pool.unclean.remove(&mut self.phase_links, id),
@@ -100,11 +110,16 @@ impl MemberTable {
             MemberPhase::Free(_) => {
                 of_pool.free.push_back(&mut self.free_links, id);
                 of_pool.idle.push_back(&mut self.phase_links, id);
+                if member.owner != MemberOwner::Fixed {
+                    of_pool.free_provided.push_back(&mut self.free_provided_links, id);
+                    of_pool.idle_provided.push_back(&mut self.idle_provided_links, id);
+                }
                 self.attributes.enter_idle(id);
                 self.attributes.set_free(id, true);
             }
             MemberPhase::Checking(_) => {
                 of_pool.idle.push_back(&mut self.phase_links, id);
+                of_pool.idle_provided.push_back(&mut self.idle_provided_links, id);
                 self.attributes.enter_idle(id);
             }
             MemberPhase::Unclean => of_pool.unclean.push_back(&mut self.phase_links, id),
@@ -164,7 +179,7 @@ impl MemberTable {
         }
     }
 
-    /// Starts the check of a free member. It keeps its position among the idle.
+    /// Starts the check of a free member, which is not fixed. It keeps its position among the idle.
     pub fn begin_check(&mut self, id: MemberId, timeout: Span, step: &mut Step<'_, '_>) {
         let timer = step.timers.arm(step.now + timeout, Timer::Phase(id));
         let member = &mut self.members[id.index()];
@@ -172,13 +187,17 @@ impl MemberTable {
         before.into_timer().into_iter().for_each(|timer| step.timers.cancel(timer));
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.free.remove(&mut self.free_links, id);
+        of_pool.free_provided.remove(&mut self.free_provided_links, id);
         of_pool.move_count(PhaseKind::Free, PhaseKind::Checking);
         self.attributes.set_free(id, false);
     }
 
     /// Makes a checked member free again. It keeps its position among the idle.
     pub fn end_check(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
-        let next = self.next_free(id);
+        let of_pool = self.in_pool(self.get(id).pool);
+        let next = self.next_free(id, &self.phase_links, &of_pool.free, &self.free_links);
+        let next_provided =
+            self.next_free(id, &self.idle_provided_links, &of_pool.free_provided, &self.free_provided_links);
         let timer = self.check_timer(id, settings, step);
         let member = &mut self.members[id.index()];
         let before = std::mem::replace(&mut member.phase, MemberPhase::Free(timer));
@@ -188,25 +207,27 @@ impl MemberTable {
             Some(next) => of_pool.free.insert_before(&mut self.free_links, next, id),
             None => of_pool.free.push_back(&mut self.free_links, id),
         }
+        match next_provided {
+            Some(next) => of_pool.free_provided.insert_before(&mut self.free_provided_links, next, id),
+            None => of_pool.free_provided.push_back(&mut self.free_provided_links, id),
+        }
         of_pool.move_count(PhaseKind::Checking, PhaseKind::Free);
         self.attributes.set_free(id, true);
     }
 
-    /// Returns the free member behind a checked one among the idle; None without one. The search goes in both
-    /// directions at once, so that many checks together cost little each.
-    fn next_free(&self, id: MemberId) -> Option<MemberId> {
+    /// Returns the free member behind a checked one among some idle ones, whose free ones are a list of their own; None
+    /// without one. The search goes in both directions at once, so that many checks together cost little each.
+    fn next_free(&self, id: MemberId, idle: &Links, free: &List<MemberId>, free_links: &Links) -> Option<MemberId> {
         let is_free = |id: MemberId| self.get(id).phase.kind() == PhaseKind::Free;
         let (mut before, mut after) = (id, id);
         loop {
-            let next = self.phase_links.after(after)?;
+            let next = idle.after(after)?;
             if is_free(next) {
                 return Some(next);
             }
-            let Some(prev) = self.phase_links.before(before) else {
-                return self.in_pool(self.get(id).pool).free.front();
-            };
+            let Some(prev) = idle.before(before) else { return free.front() };
             if is_free(prev) {
-                return self.free_links.after(prev);
+                return free_links.after(prev);
             }
             (before, after) = (prev, next);
         }
