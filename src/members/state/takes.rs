@@ -127,7 +127,8 @@ impl State {
             }
             Found::Nothing => Vec::new(),
         };
-        if !no_wait && self.queued(pool) >= self.pool(pool).settings.queue {
+        // A take that waits for the check of a free member comes before those of the queue.
+        if to_check.is_empty() && self.queued(pool) >= self.pool(pool).settings.queue {
             self.pools.count(pool, Stat::QueueFull);
             step.tell(conn, What::QueueFull);
             return Ok(());
@@ -166,7 +167,7 @@ impl State {
             self.refuse_group_take(conn, &pools, &take, step);
             return Ok(());
         }
-        if !no_wait && pools.iter().all(|pool| self.queued(*pool) >= self.pool(*pool).settings.queue) {
+        if to_check.is_none() && pools.iter().all(|pool| self.queued(*pool) >= self.pool(*pool).settings.queue) {
             self.pools.count(pools[0], Stat::QueueFull);
             step.tell(conn, What::QueueFull);
             return Ok(());

@@ -126,3 +126,22 @@ fn a_lease_that_moves_to_a_waiter_for_several_frees_the_members_that_it_kept() {
     assert!(told.starts_with("MEMBER 3 p "), "{told}");
     player.end();
 }
+
+#[test]
+fn a_take_waits_for_the_check_of_a_free_member_though_the_queue_is_full() {
+    for (queue, take) in [(0, "TAKE p 5"), (1, "TAKE p 5"), (0, "TAKEGROUP g 5"), (1, "TAKEGROUP g 5")] {
+        let mut player = Player::new(1, PER_TICK);
+        player.say(OPERATOR, &format!("POOL p 0 2 queue={queue} check_on_take=0.2 group=g"), true);
+        player.say(PROVIDER, "PROVIDE p 1", true);
+        player.say(PROVIDER, "OFFER p m", true);
+        (0..queue).for_each(|_| player.say(OTHER, "TAKE p 20 gpu=no", true));
+        player.advance(Duration::from_millis(500));
+        player.drop_output();
+        assert_eq!(ask(&mut player, CONSUMER, take), "", "{take}");
+        assert_eq!(player.heard(PROVIDER), ["!CHECK p m"], "{take}");
+        assert_eq!(ask(&mut player, 4, take), "QUEUE_FULL", "{take}");
+        player.say(PROVIDER, "ALIVE m", true);
+        assert_eq!(player.heard(CONSUMER), ["MEMBER 1 p m"], "{take}");
+        player.end();
+    }
+}
