@@ -181,6 +181,21 @@ fn a_name_is_free_as_soon_as_its_pool_is_removed() {
     player.end();
 }
 
+/// The connection may still report a member of its earlier pool as stopped.
+#[test]
+fn a_connection_that_takes_over_a_session_keeps_its_late_stops() {
+    let mut player = five("");
+    assert_eq!(ask(&mut player, OPERATOR, "POOL q 0 2"), "OK");
+    assert_eq!(ask(&mut player, OTHER, "PROVIDE q session=s"), "OK");
+    assert_eq!(ask(&mut player, OPERATOR, "RMPOOL p"), "OK");
+    player.advance(TICK);
+    player.drop_output();
+    assert_eq!(ask(&mut player, PROVIDER, "PROVIDE q session=s"), "OK");
+    assert_eq!(ask(&mut player, PROVIDER, "STOPPED m3"), "OK");
+    assert_eq!(ask(&mut player, PROVIDER, "STOPPED none").split_whitespace().nth(1), Some("NO_SUCH_MEMBER"));
+    player.end();
+}
+
 #[test]
 fn no_more_than_max_are_handed_out_though_more_are_free() {
     for settings in ["", " order=fifo"] {

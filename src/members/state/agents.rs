@@ -237,8 +237,9 @@ impl Agents {
             ProviderState::Serves(before) => {
                 let before = self.of_conn_mut(before);
                 before.serving = None;
-                let late_stops = std::mem::take(&mut before.late_stops);
-                self.of_conn_mut(conn).late_stops = late_stops;
+                for member in std::mem::take(&mut before.late_stops) {
+                    self.remember_late_stop(conn, member);
+                }
             }
             ProviderState::Grace(timer) => {
                 step.timers.cancel(timer);

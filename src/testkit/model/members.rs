@@ -596,7 +596,8 @@ impl Members {
         self.replaced.extend(before);
         let new = self.conns.get_mut(&conn).expect("it is known");
         if let Some(old) = old {
-            (new.cleans, new.backoff, new.late_stops) = (new.cleans || old.cleans, old.backoff, old.late_stops);
+            (new.cleans, new.backoff) = (new.cleans || old.cleans, old.backoff);
+            new.late_stops.extend(old.late_stops);
         }
         if let Some(lost) = lost {
             (new.cleans, new.backoff) = (new.cleans || lost.cleans, lost.backoff);
