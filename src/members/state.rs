@@ -158,8 +158,8 @@ pub const MOST_POOLS: usize = 65_536;
 /// Most members of one take: their lines must fit into a connection's output with all their attributes.
 const MOST_AT_ONCE: u32 = 512;
 /// Most members of a pool that are cleaned at once, whatever its settings say: the loss of a cleaner takes them all
-/// back in one step.
-const MOST_CLEANED: u32 = 4_096;
+/// back in one step, which looks at each a few times.
+const MOST_CLEANED: u32 = 1_024;
 
 /// Limits that the operator has set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -334,3 +334,23 @@ fn provided_members_are_stopped_among_many_that_are_fixed() {
     timed.say(OPERATOR, "RECONFIGURE p max=5000");
     assert_eq!(stopped(&mut timed), 3_000);
 }
+
+#[test]
+fn many_members_are_cleaned_by_another_when_their_cleaner_is_lost() {
+    let mut timed = Timed::new();
+    let members = 4_096;
+    timed.say(OPERATOR, &format!("POOL p 0 9000 cull_interval=0 clean_timeout=60 clean_parallel={members}"));
+    (0..members).for_each(|n| timed.say(OPERATOR, &format!("ADD p m{n}")));
+    timed.say(PROVIDER, "CLEAN p");
+    (0..members).for_each(|_| timed.say(CONSUMER, "TAKE p"));
+    timed.say(CONSUMER, "BYE");
+    timed.pass(Span::from_secs(1));
+    let cleaned = told(&timed, PROVIDER).matches("!CLEAN p ").count();
+    timed.events.clear();
+    timed.close(PROVIDER);
+    timed.pass(Span::from_secs(1));
+    timed.say(OTHER, "CLEAN p");
+    timed.pass(Span::from_secs(1));
+    assert_eq!(told(&timed, OTHER).matches("!CLEAN p ").count(), cleaned);
+    assert!(cleaned >= 1_000, "{cleaned}");
+}
