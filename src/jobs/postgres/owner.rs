@@ -98,6 +98,8 @@ pub struct Owner {
     trusted_until: Time,
     /// Time of the request by whose answer the lease was last renewed.
     renewed: Time,
+    /// True if the last answer was that to a renewal.
+    was_renewal: bool,
     /// Id of the queue of the loop's jobs; None without jobs, or if the previous process did not name it.
     queue: Option<u128>,
     epoch: u64,
@@ -135,6 +137,7 @@ impl Owner {
             silent_pause: FIRST_SILENT_PAUSE,
             trusted_until: Time::START,
             renewed: now,
+            was_renewal: false,
             queue: None,
             epoch: 0,
             since: 0.0,
@@ -228,7 +231,8 @@ impl Owner {
             return Next::Ask(StoreRequest::Connect);
         }
         let renewal = self.renewed + BEAT;
-        let is_due = now >= renewal;
+        // A renewal that takes longer than a beat makes the next one due at once. Other requests come between them.
+        let is_due = now >= renewal && !(self.was_renewal && self.has_work());
         let epoch = self.epoch;
         match &self.phase {
             Phase::StandsBy if now < self.takes_from => Next::Ask(StoreRequest::Look),
@@ -262,9 +266,20 @@ impl Owner {
         }
     }
 
+    /// Returns whether there is something to ask beside renewals.
+    fn has_work(&self) -> bool {
+        match &self.phase {
+            Phase::Reads(_, ahead) => *ahead < PAGES_AHEAD,
+            Phase::Owns => self.under_way.is_some(),
+            Phase::Rewrites(_, Stage::Writes) => self.slice.is_some(),
+            _ => true,
+        }
+    }
+
     /// Processes the answer to the last request.
     pub fn answer(&mut self, answer: Answer, now: Time) {
         self.weigh(&answer, now);
+        self.was_renewal = matches!(answer, Answer::Renewed(..));
         match answer {
             Answer::Done => self.done(now),
             Answer::Took(row, _) => self.took(&row, now),

@@ -76,6 +76,8 @@ struct Desk {
     replicated: Version,
     /// Time until which the replica receives nothing.
     hangs_until: u64,
+    /// Further time of the answers to renewals, and the end of that.
+    late_renewals: (u64, u64),
     requests: Vec<Request>,
     numbers: usize,
     askers: Vec<Asker>,
@@ -170,6 +172,7 @@ impl Database {
             versions: Vec::new(),
             replicated,
             hangs_until: 0,
+            late_renewals: (0, 0),
             requests: Vec::new(),
             numbers: 0,
             askers: Vec::new(),
@@ -255,6 +258,12 @@ impl Database {
     pub fn hang(&self, micros: u64) {
         let mut desk = self.desk();
         desk.hangs_until = desk.now() + micros;
+    }
+
+    /// Delays the answers to renewals by `late` for `micros`.
+    pub fn delay_renewals(&self, late: u64, micros: u64) {
+        let mut desk = self.desk();
+        desk.late_renewals = (late, desk.now() + micros);
     }
 
     /// Ends the wait for the replica that is under way, if there is one.
@@ -421,6 +430,10 @@ impl Desk {
             let which = self.random.below(3);
             let slow = self.random.pick(&[300_000, 2_000_000, 6_000_000, 15_000_000]);
             [&mut to, &mut takes, &mut back].into_iter().nth(which).into_iter().for_each(|part| *part += slow);
+        }
+        let (late, until) = self.late_renewals;
+        if matches!(what, What::Renew(_)) && now < until {
+            back += late;
         }
         let is_down = now < self.down_until;
         let asker = &mut self.askers[index];

@@ -177,6 +177,12 @@ impl Fleet {
         self.take_over()
     }
 
+    /// Delays the answers to renewals by `late` for `micros`.
+    pub fn delay_renewals(&mut self, late: u64, micros: u64) {
+        println!("{}: renewals take {late} more for {micros}", self.database.now());
+        self.database.delay_renewals(late, micros);
+    }
+
     /// Takes the database down for `micros`.
     pub fn go_down(&mut self, micros: u64) -> Result<(), String> {
         if self.is_calm() {

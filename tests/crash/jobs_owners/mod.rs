@@ -38,6 +38,21 @@ fn promises_of_one_daemon_hold_at_the_next() {
     assert!(seeds < SEEDS || promotions > seeds as usize / 4, "hardly a server was lost");
 }
 
+/// A renewal that takes longer than a beat makes the next one due at once, and the owner commits and reads all the same.
+#[test]
+fn owner_commits_and_reads_between_renewals_that_take_long() {
+    for seed in 1..=3 {
+        let mut fleet = Fleet::new(Database::install(seed), ACTORS, seed).expect("a daemon serves");
+        fleet.delay_renewals(1_300_000, 1_000_000_000);
+        for n in 0..50 {
+            fleet.speak(n % ACTORS);
+            fleet.pass(200_000).expect("the promises hold");
+        }
+        fleet.kill().expect("the other serves");
+        fleet.end().expect("the promises hold");
+    }
+}
+
 /// Plays one life of a fleet, and returns its counts of events.
 fn play(seed: u64) -> Result<fleet::Seen, String> {
     let mut random = Random::new(seed);
@@ -52,7 +67,8 @@ fn play(seed: u64) -> Result<fleet::Seen, String> {
                 let how = random.pick(&[Interrupted::Cancelled, Interrupted::Terminated]);
                 fleet.lose_server(how, random.pick(&[3_000, 100_000, 900_000, 3_000_000]))?;
             }
-            4..=6 => fleet.lose(random.below(ACTORS)),
+            4 => fleet.delay_renewals(random.pick(&[1_200_000, 2_500_000]), random.pick(&[3_000_000, 10_000_000])),
+            5..=6 => fleet.lose(random.below(ACTORS)),
             7..=9 => fleet.pass(random.pick(&[300_000, 1_000_000, 2_500_000]))?,
             10..=49 => fleet.pass(random.pick(&[200, 1_000, 5_000, 20_000]))?,
             _ => fleet.speak(random.below(ACTORS)),
