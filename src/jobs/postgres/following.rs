@@ -23,9 +23,13 @@ use tokio_postgres::types::ToSql;
 /// Number of jobs or root jobs that are read at once, at first and at most.
 const FIRST_JOBS: usize = 16;
 const MOST_JOBS: usize = 2048;
-/// Times of a reading below which the next has more jobs, and above which it has fewer.
+/// Number of batches that are followed at once, at most.
+const MOST_BATCHES: usize = 1024;
+/// Times of a reading, without that of a round trip, below which the next has more jobs, and above which it has fewer.
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_millis(200);
+/// Time after which a step reads nothing more: the owner may have died meanwhile.
+const STEP: Duration = Duration::from_secs(1);
 /// Pause after the database has refused to answer, or a standby has fallen behind.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
@@ -53,11 +57,20 @@ pub struct Following {
     is_given: bool,
     /// Number of jobs or root jobs that are read at once.
     at_once: usize,
+    /// Number of batches that are followed at once.
+    batches: usize,
+    /// Time of a round trip.
+    trip: Duration,
+    /// Jobs and root jobs that are to be read again, and the batch that the copy has then.
+    left: Option<(Vec<i64>, Vec<Root>, u64)>,
     /// Number of bytes of jobs beyond which no more pages are copied.
     most: usize,
     rests_until: Option<Instant>,
     fault: String,
 }
+
+/// Tube and signature of a root job.
+type Root = (String, Vec<u8>);
 
 /// Progress of copying the root jobs.
 #[derive(PartialEq, Eq)]
@@ -92,6 +105,9 @@ impl Following {
             given_roots: GivenRoots::default(),
             is_given: false,
             at_once: FIRST_JOBS,
+            batches: MOST_BATCHES,
+            trip: Duration::ZERO,
+            left: None,
             most,
             rests_until: None,
             fault: String::new(),
@@ -100,8 +116,15 @@ impl Following {
 
     /// Forgets all jobs and root jobs.
     pub fn forget(&mut self) {
-        let Following { at_once, most, rests_until, .. } = *self;
-        *self = Following { at_once, rests_until, fault: std::mem::take(&mut self.fault), ..Following::new(most) };
+        let Following { at_once, batches, trip, most, rests_until, .. } = *self;
+        *self = Following {
+            at_once,
+            batches,
+            trip,
+            rests_until,
+            fault: std::mem::take(&mut self.fault),
+            ..Following::new(most)
+        };
     }
 
     /// Forgets the copy if some of its jobs were given away.
@@ -118,7 +141,7 @@ impl Following {
 
     /// Makes the next readings smaller, because the last had no answer in time.
     pub fn be_slower(&mut self) {
-        self.at_once = (self.at_once / 8).max(1);
+        (self.at_once, self.batches) = ((self.at_once / 8).max(1), (self.batches / 8).max(1));
     }
 
     /// Pauses, because the database refuses to answer for this reason.
@@ -130,7 +153,7 @@ impl Following {
         }
     }
 
-    /// Follows a few batches, or copies a page.
+    /// Follows a few batches, or copies a page. If it is given up, the next one goes on with what is left.
     pub async fn step(&mut self, session: &SqlSession) -> Result<Followed, Trouble> {
         let begun = Instant::now();
         let last = self.look(session).await?;
@@ -204,7 +227,10 @@ impl Following {
 
     /// Returns the last batch of the database. If the copy does not belong to this database, it begins anew.
     async fn look(&mut self, session: &SqlSession) -> Result<u64, Trouble> {
-        let row = session.client.query_one(&session.prepared(sql::POINT).await?, &[]).await?;
+        let statement = session.prepared(sql::POINT).await?;
+        let begun = Instant::now();
+        let row = session.client.query_one(&statement, &[]).await?;
+        self.trip = begun.elapsed();
         let batch = number_of(row.try_get(0)?, "batch of the owner")?;
         let now = Point { batch, rewrites: row.try_get(1)?, run: row.try_get(2)?, queue: row.try_get(3)? };
         let is_same = self.point.as_ref().is_some_and(|point| Point { batch, ..point.clone() } == now);
@@ -215,13 +241,41 @@ impl Following {
         Ok(batch)
     }
 
-    /// Reads again what some of the batches up to this one have changed, and returns the number of those left.
+    /// Reads again some of what the batches up to this one have changed, and returns the number of batches that are not
+    /// in the copy.
     async fn catch_up(&mut self, session: &SqlSession, last: u64) -> Result<u64, Trouble> {
-        let Some(mut at) = self.point.as_ref().map(|point| point.batch).filter(|at| *at < last) else { return Ok(0) };
-        let params: [&(dyn ToSql + Sync); 2] = [&at.cast_signed(), &last.cast_signed()];
+        let begun = Instant::now();
+        if self.left.is_none() {
+            self.find_changes(session, last).await?;
+        }
+        while begun.elapsed() < STEP
+            && let Some((jobs, roots, reached)) = &mut self.left
+        {
+            let many = self.at_once;
+            if !jobs.is_empty() {
+                let some = jobs[jobs.len().saturating_sub(many)..].to_vec();
+                self.read_changed_jobs(session, &some).await?;
+            } else if !roots.is_empty() && self.roots_to != RootsTo::Never {
+                let some = roots[roots.len().saturating_sub(many)..].to_vec();
+                self.read_changed_roots(session, &some).await?;
+            } else {
+                let reached = *reached;
+                self.left = None;
+                self.point.iter_mut().for_each(|point| point.batch = reached);
+            }
+        }
+        Ok(self.point.as_ref().map_or(0, |point| last.saturating_sub(point.batch)))
+    }
+
+    /// Finds what some of the batches up to this one have changed.
+    async fn find_changes(&mut self, session: &SqlSession, last: u64) -> Result<(), Trouble> {
+        let Some(mut at) = self.point.as_ref().map(|point| point.batch).filter(|at| *at < last) else { return Ok(()) };
+        // Lossless: it is a thousand.
+        let params: [&(dyn ToSql + Sync); 3] = [&at.cast_signed(), &last.cast_signed(), &(self.batches as i64)];
         let rows = session.client.query(&session.prepared(sql::CHANGES).await?, &params).await?;
+        self.batches = (self.batches * 2).min(MOST_BATCHES);
         let mut changed: Vec<i64> = Vec::new();
-        let mut roots: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut roots: Vec<Root> = Vec::new();
         for row in &rows {
             if number_of(row.try_get(1)?, "batch before a change")? != at {
                 break;
@@ -239,52 +293,41 @@ impl Following {
                 break;
             }
         }
-        let Some(point) = self.point.as_mut().filter(|point| point.batch < at) else {
+        if self.point.as_ref().is_none_or(|point| point.batch >= at) {
             // The chain does not lead on. It may break again soon, as where an owner of an earlier version notes
             // nothing.
             let point = self.point.take();
             self.forget();
             self.rests_until = Some(Instant::now() + REFUSED_PAUSE);
             self.point = point.map(|point| Point { batch: last, ..point });
-            return Ok(0);
-        };
-        let mut reached = point.clone();
-        reached.batch = at;
+            return Ok(());
+        }
         changed.sort_unstable();
         changed.dedup();
-        let mut left = &changed[..];
-        while !left.is_empty() {
-            let (some, rest) = left.split_at(self.at_once.min(left.len()));
-            let read = self.read(session, sql::THESE_JOBS, &[&some], load::add_job).await?;
-            some.iter().for_each(|id| self.copy.remove(id.cast_unsigned()));
-            self.copy.add(read);
-            left = rest;
-        }
-        if self.roots_to != RootsTo::Never {
-            self.read_changed_roots(session, roots).await?;
-        }
-        self.point = Some(reached);
-        Ok(last - at)
-    }
-
-    /// Reads these root jobs again. Pages may come to some of them later, which does no harm.
-    async fn read_changed_roots(
-        &mut self,
-        session: &SqlSession,
-        mut roots: Vec<(String, Vec<u8>)>,
-    ) -> Result<(), Trouble> {
         roots.sort_unstable();
         roots.dedup();
-        let mut left = &roots[..];
-        while !left.is_empty() {
-            let (some, rest) = left.split_at(self.at_once.min(left.len()));
-            let (tubes, signatures): (Vec<&str>, Vec<&[u8]>) =
-                some.iter().map(|(tube, signature)| (tube.as_str(), signature.as_slice())).unzip();
-            let read = self.read(session, sql::THESE_ROOTS, &[&tubes, &signatures], load::add_root).await?;
-            some.iter().for_each(|(tube, signature)| self.roots.remove(tube.as_bytes(), signature));
-            self.roots.add(&read);
-            left = rest;
-        }
+        self.left = Some((changed, roots, at));
+        Ok(())
+    }
+
+    /// Reads these jobs again, which are the last of those left.
+    async fn read_changed_jobs(&mut self, session: &SqlSession, some: &[i64]) -> Result<(), Trouble> {
+        let read = self.read(session, sql::THESE_JOBS, &[&some], load::add_job).await?;
+        some.iter().for_each(|id| self.copy.remove(id.cast_unsigned()));
+        self.copy.add(read);
+        self.left.iter_mut().for_each(|(jobs, ..)| jobs.truncate(jobs.len() - some.len()));
+        Ok(())
+    }
+
+    /// Reads these root jobs again, which are the last of those left. Pages may come to some of them later, which does no
+    /// harm.
+    async fn read_changed_roots(&mut self, session: &SqlSession, some: &[Root]) -> Result<(), Trouble> {
+        let (tubes, signatures): (Vec<&str>, Vec<&[u8]>) =
+            some.iter().map(|(tube, signature)| (tube.as_str(), signature.as_slice())).unzip();
+        let read = self.read(session, sql::THESE_ROOTS, &[&tubes, &signatures], load::add_root).await?;
+        some.iter().for_each(|(tube, signature)| self.roots.remove(tube.as_bytes(), signature));
+        self.roots.add(&read);
+        self.left.iter_mut().for_each(|(_, roots, _)| roots.truncate(roots.len() - some.len()));
         Ok(())
     }
 
@@ -326,14 +369,15 @@ impl Following {
         params: &[&(dyn ToSql + Sync)],
         add: impl Fn(&mut Batch, &tokio_postgres::Row) -> Result<T, Error>,
     ) -> Result<Batch, Error> {
-        let (begun, mut page) = (Instant::now(), Batch::default());
+        let mut page = Batch::default();
         let statement = session.prepared(statement).await?;
+        let begun = Instant::now();
         let mut rows = pin!(session.client.query_raw(&statement, params.iter().copied()).await?);
         while let Some(row) = poll_fn(|context| rows.as_mut().poll_next(context)).await.transpose()? {
             add(&mut page, &row)?;
         }
         let is_full = page.rows.len() * 2 > self.at_once;
-        match begun.elapsed() {
+        match begun.elapsed().saturating_sub(self.trip) {
             took if took < SHORT && is_full => self.at_once = (self.at_once * 2).min(MOST_JOBS),
             took if took > LONG => self.at_once = (self.at_once / 2).max(1),
             _ => {}

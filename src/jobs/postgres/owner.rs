@@ -90,6 +90,8 @@ pub struct Owner {
     is_connected: bool,
     /// Time before which nothing is taken over.
     takes_from: Time,
+    /// True if the last look has shown that another daemon is the owner, and alive.
+    sees_owner: bool,
     /// Time before which nothing is asked.
     not_before: Time,
     pause: Span,
@@ -132,6 +134,7 @@ impl Owner {
             phase: Phase::StandsBy,
             is_connected: false,
             takes_from: now,
+            sees_owner: false,
             not_before: now,
             pause: FIRST_PAUSE,
             silent_pause: FIRST_SILENT_PAUSE,

@@ -22,8 +22,12 @@ impl Link {
         match within(&self.runtime, ANSWER_TIME, following.step(session)) {
             Ok(followed) => return Some(followed),
             Err(Trouble::Failed(error)) if !is_over(&error) => following.rest(&said(&error)),
-            Err(_) => {
+            Err(trouble) => {
                 following.be_slower();
+                // A standby that only looks at the owner sees in any case when that has died.
+                if let Trouble::TooLate = trouble {
+                    following.rest("the database does not answer in time");
+                }
                 self.end_sessions();
             }
         }

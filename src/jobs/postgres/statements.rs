@@ -121,8 +121,9 @@ pub const REWRITTEN: &str = "UPDATE owner SET rewrites = rewrites + 1 WHERE one 
 /// Reads the last batch, the number of rewrites, and the server's run and the queue, in which batches are not lost.
 pub const POINT: &str = "SELECT batch, rewrites, CAST(pg_postmaster_start_time() AS text), \
     (SELECT CAST(queue AS text) FROM meta WHERE one = 1) FROM owner WHERE one = 1";
-/// Reads which jobs and root jobs the batches behind `$1` up to `$2` have changed.
-pub const CHANGES: &str = "SELECT batch, after, ids, tubes, signatures FROM changed WHERE batch > $1 AND batch <= $2 ORDER BY batch LIMIT 1024";
+/// Reads which jobs and root jobs the next `$3` batches behind `$1` up to `$2` have changed.
+pub const CHANGES: &str =
+    "SELECT batch, after, ids, tubes, signatures FROM changed WHERE batch > $1 AND batch <= $2 ORDER BY batch LIMIT $3";
 /// Reads the next `$2` jobs with numbers above `$1`.
 pub const NEXT_JOBS: &str = concat!(jobs!(), " WHERE id > $1 ORDER BY id LIMIT $2");
 /// Reads the jobs with these numbers.

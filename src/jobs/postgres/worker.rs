@@ -69,7 +69,7 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
     }
     let mut waited = step(owner, link, clock, ends);
     let mut followed = None;
-    if owner.stands_by()
+    if owner.has_time()
         && let Some(span) = &mut waited
     {
         followed = link.follow();

@@ -40,6 +40,7 @@ impl Owner {
     /// Processes the row when nothing was taken.
     pub(super) fn saw(&mut self, row: &OwnerRow, now: Time) {
         let is_mine = row.address == self.address;
+        self.sees_owner = row.rest > Span::ZERO && now >= self.takes_from;
         match self.phase.clone() {
             Phase::GoesOn(_) if is_mine => self.took(row, now),
             Phase::GoesOn(_) | Phase::Doubts(_) | Phase::Retakes if !self.is_same_queue(row) => self.refuse(now),
@@ -67,9 +68,10 @@ impl Owner {
         }
     }
 
-    /// Returns whether another daemon owns the queue, as far as the row that was read last says.
-    pub fn stands_by(&self) -> bool {
-        self.is_connected && matches!(self.phase, Phase::StandsBy)
+    /// Returns whether there is time for more than looking at the owner: another daemon owns the queue, as the row that
+    /// was read last says.
+    pub fn has_time(&self) -> bool {
+        self.is_connected && self.sees_owner && matches!(self.phase, Phase::StandsBy)
     }
 
     /// Decides by the row if an unanswered request was executed.
