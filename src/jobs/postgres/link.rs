@@ -18,13 +18,19 @@ use crate::store::HandedOver;
 use crate::store::batch::Batch;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
 /// Time that an answer may take when much must be read or written.
 pub const LONG_ANSWER_TIME: Duration = Duration::from_secs(120);
+/// The same for a request whose parts have limits of their own.
+const NO_LIMIT: Duration = Duration::MAX;
+/// Time for a second session before a large request is sent.
+const SECOND_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a part of a slice.
+const PART_BYTES: usize = 1 << 20;
 /// Most attempts to repeat at once a transaction that the server has undone because of another.
 const CONFLICTS: usize = 5;
 
@@ -86,10 +92,7 @@ impl Link {
                     self.end_sessions();
                     return Answer::Refused(sentence);
                 }
-                Err(Trouble::TooLate) => {
-                    self.end_sessions();
-                    return Answer::Silent;
-                }
+                Err(Trouble::TooLate) => return self.give_up(),
                 Err(Trouble::Failed(error)) => {
                     conflicts += 1;
                     if is_conflict(&error) && conflicts <= CONFLICTS && !self.is_rewriting {
@@ -108,6 +111,20 @@ impl Link {
     /// Returns by how many microseconds the server's clock is ahead of this machine's.
     pub fn clock_ahead(&self) -> Option<i64> {
         self.session.as_ref().map(|session| session.ahead)
+    }
+
+    /// Ends the session that was too late. The one that renews the lease takes its place if it is answered, so that the
+    /// lease does not run out before the next request.
+    fn give_up(&mut self) -> Answer {
+        if !self.second.as_ref().is_some_and(SqlSession::is_answered) {
+            self.end_sessions();
+            return Answer::Silent;
+        }
+        self.reading = None;
+        let late = std::mem::replace(&mut self.session, self.second.take());
+        // The next requests do not wait for its end.
+        late.into_iter().for_each(|session| _ = self.runtime.spawn(session.end()));
+        Answer::Failed { sentence: "the database does not answer".into(), is_connected: true }
     }
 
     pub(super) fn end_sessions(&mut self) {
@@ -131,13 +148,7 @@ impl Link {
             StoreRequest::Connect => self.connect(),
             StoreRequest::Renew(epoch) if self.is_rewriting || self.reading.is_some() => self.renew_beside(*epoch),
             StoreRequest::BeginAnew => self.begin_anew(renewals),
-            StoreRequest::WriteAnew(batch) => {
-                let rows = Rows::of(batch);
-                self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
-                    all_of(session.write(&rows)).await?;
-                    Ok(Answer::Done)
-                })
-            }
+            StoreRequest::WriteAnew(batch) => self.write_anew(batch, renewals),
             StoreRequest::EndAnew(fence, next_id) => self.end_anew(fence, *next_id, renewals),
             StoreRequest::Commit(fence, batch) => match self.commit(fence, batch, renewals) {
                 Err(Trouble::Failed(error)) if is_of_row(&error) => self.find_unfit(fence, batch, error, renewals),
@@ -182,10 +193,28 @@ impl Link {
 
     /// Begins the transaction that writes everything anew.
     fn begin_anew(&mut self, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
+        self.make_second(renewals);
         self.is_rewriting = true;
         self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
             session.prepare(sql::of_batch()).await?;
             session.client.batch_execute(sql::BEGIN_ANEW).await?;
+            Ok(Answer::Done)
+        })
+    }
+
+    /// Writes a slice in that transaction, in parts: a message has a limited size, and the transaction is idle while one
+    /// is on its way.
+    fn write_anew(&mut self, batch: &Batch, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
+        let rate = self.rate.clone();
+        self.run_long(NO_LIMIT, renewals, |session, _| async move {
+            for part in batch.parts(PART_BYTES) {
+                let (rows, bytes) = (Rows::of_part(batch, part), batch.bytes_of(part));
+                let limit = sql::idle_limit(rate.limit(bytes));
+                let limited = async { session.client.batch_execute(&limit).await.map(|()| 0) };
+                let mut parts: Parts<'_> = vec![Box::pin(limited)];
+                parts.extend(session.write(&rows));
+                rate.send(bytes, async { Ok(all_of(parts).await?) }).await?;
+            }
             Ok(Answer::Done)
         })
     }
@@ -278,16 +307,24 @@ impl Link {
         within(&self.runtime, ANSWER_TIME, second.renew(epoch, &self.address))
     }
 
-    /// Commits a batch in one round trip, and one of a single kind of changes by one statement. It may take twice the
-    /// time of its bytes at the rate measured last; a batch that was too late has more time when it is sent again.
+    /// Makes the second session before much is sent, which takes many round trips of a link that is not full yet. The
+    /// first renews the lease meanwhile.
+    fn make_second(&mut self, renewals: &mut Renewals<'_>) {
+        if self.second.as_ref().is_none_or(SqlSession::is_closed) {
+            let Link { place, address, runtime, session, second, .. } = self;
+            *second = within(runtime, SECOND_TIME, renewals.beside(connect(place), session, place, address)).ok();
+        }
+    }
+
+    /// Commits a batch in one round trip, and one of a single kind of changes by one statement.
     fn commit(&mut self, fence: &Fence, batch: &Batch, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
-        let (rows, bytes) = (Rows::of(batch), batch.bytes());
-        let time = ANSWER_TIME + self.rate.time_of(bytes) * 2;
-        let begin =
-            if bytes < SMALL { sql::BEGIN.into() } else { format!("{}; {}", sql::BEGIN, sql::idle_limit(time)) };
-        let begun = Instant::now();
+        let (rows, bytes, rate) = (Rows::of(batch), batch.bytes(), self.rate.clone());
+        if bytes >= SMALL {
+            self.make_second(renewals);
+        }
+        let begin = rate.begin(bytes);
         let forgotten = self.changes.note(fence.to, rows.changed.len() + rows.roots_gone.0.len());
-        let answer = self.run_long(time, renewals, |session, address| async move {
+        let commit = async move |session: &SqlSession, address: &str| {
             let client = &session.client;
             session.prepare(sql::of_batch()).await?;
             if forgotten.is_none() && session.commit_at_once(&rows, fence, batch.next_id(), address).await? {
@@ -305,13 +342,8 @@ impl Link {
             let counts = all_of(parts).await?;
             let is_set = counts.iter().rev().nth(1) == Some(&1);
             Ok(Answer::Committed(is_set, session.reach()))
-        });
-        match &answer {
-            Ok(_) => self.rate.note(bytes, begun.elapsed()),
-            Err(Trouble::TooLate) => self.rate.halve(),
-            Err(_) => {}
-        }
-        answer
+        };
+        self.run_long(NO_LIMIT, renewals, |session, address| rate.send(bytes, commit(session, address)))
     }
 
     /// Finds rows of a batch that the database can never take. `error` is the database's error for the whole batch. A
@@ -323,14 +355,18 @@ impl Link {
         error: Error,
         renewals: &mut Renewals<'_>,
     ) -> Result<Answer, Trouble> {
-        self.run_long(LONG_ANSWER_TIME, renewals, |session, address| async move {
-            session.client.batch_execute(sql::BEGIN).await?;
-            let is_owner = session.fence(fence, None, address).await?;
-            session.client.batch_execute(sql::ROLLBACK).await?;
-            if !is_owner {
+        let rate = self.rate.clone();
+        self.run_long(NO_LIMIT, renewals, |session, address| async move {
+            let is_owner = rate.send(0, async {
+                session.client.batch_execute(sql::BEGIN).await?;
+                let is_owner = session.fence(fence, None, address).await?;
+                session.client.batch_execute(sql::ROLLBACK).await?;
+                Ok(is_owner)
+            });
+            if !is_owner.await? {
                 return Ok(Answer::Committed(false, Reach::Kept));
             }
-            let unfit = session.unfit_of(batch).await?;
+            let unfit = session.unfit_of(batch, &rate).await?;
             if unfit.is_empty() { Err(error.into()) } else { Ok(Answer::Unfit(unfit)) }
         })
     }

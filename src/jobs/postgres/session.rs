@@ -6,13 +6,13 @@ use super::rows::{Change, Rows};
 use super::schema;
 use super::statements as sql;
 use poolcounter_core::time::Span;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::{Severity, SqlState};
@@ -28,6 +28,8 @@ pub const NO_TABLES: &str = "it has no tables of this program; poolcounter jobs 
 /// Fault of a place behind a pooler that shares sessions, such as PgBouncer with a `pool_mode` other than `session`.
 pub const SHARED_SESSIONS: &str = "it gives each transaction another session, as PgBouncer does with pool_mode = transaction; \
     name the server itself, or a pool with pool_mode = session";
+/// Time for which an answered renewal shows that a session is of use.
+const ANSWERED: Duration = Duration::from_secs(5);
 /// Time limit for the end of a session.
 const END_TIME: Duration = Duration::from_secs(1);
 /// The class of the codes of warnings.
@@ -42,6 +44,8 @@ pub struct SqlSession {
     /// Task that carries its messages.
     carrier: JoinHandle<()>,
     tls: MakeRustlsConnect,
+    /// Time of the last renewal on it that was answered, or of its start.
+    answered: Cell<Instant>,
     /// Microseconds by which the server's clock is ahead of this machine's.
     pub ahead: i64,
 }
@@ -71,6 +75,11 @@ type Asked<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
 impl SqlSession {
     pub fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Returns whether a renewal on it was answered lately.
+    pub fn is_answered(&self) -> bool {
+        !self.is_closed() && self.answered.get().elapsed() < ANSWERED
     }
 
     /// Forgets the last warning of the server.
@@ -147,6 +156,7 @@ impl SqlSession {
     pub async fn renew(&self, epoch: u64, address: &str) -> Result<Answer, Trouble> {
         let params: [&(dyn ToSql + Sync); 2] = [&epoch.cast_signed(), &address];
         let row = self.client.query_opt(&self.prepared(sql::RENEW).await?, &params).await?;
+        self.answered.set(Instant::now());
         let batch = row.map(|row| number_of(row.try_get(0)?, "batch of the owner")).transpose()?;
         Ok(Answer::Renewed(batch, self.reach()))
     }
@@ -270,22 +280,26 @@ pub fn queue_text(queue: u128) -> String {
 /// Connects. The tables must be of a known format.
 pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let (client, warning, carrier) = open(place).await?;
-    for limit in sql::LIMITS {
-        match client.batch_execute(limit).await {
-            // The server does not know this setting.
-            Err(error) if error.as_db_error().is_some() => {}
-            set => set?,
-        }
-    }
-    client.batch_execute(sql::GREETING).await?;
-    client.batch_execute(sql::DURABLE).await?;
+    let set = |statement: &'static str| {
+        let set = client.batch_execute(statement);
+        Box::pin(async move {
+            match set.await {
+                // The server does not know this setting.
+                Err(error) if error.as_db_error().is_some() && sql::LIMITS.contains(&statement) => Ok(0_i64),
+                set => set.map(|()| 0_i64),
+            }
+        }) as Asked<'_, i64, Error>
+    };
+    let mut parts: Vec<_> = sql::LIMITS.into_iter().chain([sql::GREETING, sql::DURABLE]).map(set).collect();
     let asked = SystemTime::now();
-    let clock: i64 = client.query_one(sql::CLOCK, &[]).await?.try_get(0)?;
+    parts.push(Box::pin(async { client.query_one(sql::CLOCK, &[]).await?.try_get(0) }));
+    let clock = all_of(parts).await?.pop().unwrap_or_default();
     let between = asked + asked.elapsed().unwrap_or_default() / 2;
     let own = between.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros();
     let ahead = clock.saturating_sub(i64::try_from(own).unwrap_or(i64::MAX));
     prepare_tables(&client).await?;
-    Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls: place.tls.clone(), ahead })
+    let (tls, answered) = (place.tls.clone(), Cell::new(Instant::now()));
+    Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls, answered, ahead })
 }
 
 /// Refuses a place behind which two connections are one session of the server: settings of a session do not stay, and

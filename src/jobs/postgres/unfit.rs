@@ -3,8 +3,9 @@
 //! in it.
 
 use super::place::said;
+use super::rate::Rate;
 use super::rows::Rows;
-use super::session::{Parts, SqlSession, all_of};
+use super::session::{Parts, SqlSession, Trouble, all_of};
 use super::statements as sql;
 use crate::store::RefusedRow;
 use crate::store::batch::{Batch, Row};
@@ -34,15 +35,18 @@ impl SqlSession {
     /// # Errors
     ///
     /// Fails with any other error of the database.
-    pub async fn unfit_of(&self, batch: &Batch) -> Result<Vec<RefusedRow>, Error> {
+    pub async fn unfit_of(&self, batch: &Batch, rate: &Rate) -> Result<Vec<RefusedRow>, Trouble> {
         let begun = Instant::now();
         let mut unfit: Vec<RefusedRow> = Vec::new();
         let mut left = vec![(0, batch.rows.len())];
         while let Some((start, end)) = left.pop().filter(|_| unfit.is_empty() || begun.elapsed() < SEARCH) {
-            let rows = Rows::of_part(batch, &batch.rows[start..end]);
-            let Err(error) = self.try_out(&rows).await else { continue };
+            let part = &batch.rows[start..end];
+            let (rows, bytes) = (Rows::of_part(batch, part), batch.bytes_of(part));
+            let begin = rate.begin(bytes);
+            let tried = rate.send(bytes, async { Ok(self.try_out(&begin, &rows).await) }).await?;
+            let Err(error) = tried else { continue };
             if !is_of_row(&error) {
-                return Err(error);
+                return Err(error.into());
             }
             if end - start > 1 {
                 let middle = start + (end - start) / 2;
@@ -51,16 +55,16 @@ impl SqlSession {
             }
             match batch.rows.get(start).and_then(Row::change) {
                 Some(what) => unfit.push(RefusedRow { index: start, what, why: said(&error) }),
-                None => return Err(error),
+                None => return Err(error.into()),
             }
         }
         Ok(unfit)
     }
 
     /// Writes rows in a transaction of their own, and undoes it.
-    async fn try_out(&self, rows: &Rows<'_>) -> Result<(), Error> {
+    async fn try_out(&self, begin: &str, rows: &Rows<'_>) -> Result<(), Error> {
         let client = &self.client;
-        let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(sql::BEGIN).await.map(|()| 0) })];
+        let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(begin).await.map(|()| 0) })];
         parts.extend(self.write(rows));
         parts.push(Box::pin(async {
             // A server that does not know this statement checks nothing with the commit.

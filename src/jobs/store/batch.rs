@@ -146,6 +146,31 @@ impl Batch {
         self.rows.len() * ROW_BYTES + self.texts.len() + self.shared_bytes
     }
 
+    /// Returns the approximate number of bytes of some rows.
+    pub fn bytes_of(&self, rows: &[Row]) -> usize {
+        let len = |texts: &[Text]| texts.iter().map(|text| text.end - text.start).sum::<usize>();
+        let job = |job: &JobRow| len(&[job.tube, job.key, job.root.unwrap_or_default().0, job.group, job.error]);
+        let bytes = |row: &Row| match row {
+            Row::Put(put, body) => job(put) + self.body(body).len(),
+            Row::Update(updated) => job(updated),
+            Row::Root(tube, signature, ..) | Row::RootGone(tube, signature) => len(&[*tube, *signature]),
+            Row::Setting(_, of, value) => len(&[*of, value.unwrap_or_default()]),
+            Row::Delete(_) | Row::NextId(_) => 0,
+        };
+        rows.iter().map(|row| ROW_BYTES + bytes(row)).sum()
+    }
+
+    /// Returns the rows in parts that have `most` bytes, or a row more.
+    pub fn parts(&self, most: usize) -> impl Iterator<Item = &[Row]> {
+        let mut bytes = 0;
+        self.rows.chunk_by(move |row, _| {
+            bytes += self.bytes_of(std::slice::from_ref(row));
+            let is_full = bytes >= most;
+            bytes = if is_full { 0 } else { bytes };
+            !is_full
+        })
+    }
+
     /// Adds a change. `epoch` is the time of day at [`Time::START`].
     pub fn add(&mut self, change: Stored<'_>, epoch: Span) {
         let row = match change {
