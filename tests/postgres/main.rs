@@ -4,6 +4,7 @@
 mod access;
 mod crowd;
 mod cut;
+mod far;
 mod kept;
 mod long;
 mod proxy;

@@ -1,17 +1,25 @@
 //! Proxy between a daemon and its database, which parses messages just enough to recognize commits and their answers.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Start of a statement that commits a batch on its own.
 const AT_ONCE: &[u8] = b"WITH done AS ";
+/// Start of a statement that renews the lease.
+const RENEWAL: &[u8] = b"UPDATE owner SET until = clock_timestamp() + ";
+/// Tags of the answers to these statements.
+const COMMITTED: &[u8] = b"SELECT 1";
+const RENEWED: &[u8] = b"UPDATE 1";
 /// Bytes of a message that are passed on at a time.
 const PIECE: usize = 16 << 10;
+/// Number of such pieces on their way in each direction of a connection.
+const ON_THEIR_WAY: usize = 256;
 
 /// Fault of the next commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +30,15 @@ pub enum Fate {
     DropsAfter,
     /// The answers to this and all later commits are delayed by this time, until another fault is set.
     Delays(Duration),
+    /// The same for the answers to renewals.
+    DelaysRenewals(Duration),
 }
+
+/// Fault that the answer with a tag meets.
+type Awaited = Mutex<Option<(Fate, &'static [u8])>>;
+
+/// Bytes that arrive at a time.
+type OnTheirWay = (Instant, Vec<u8>);
 
 /// Proxy on a port of its own.
 pub struct Proxy {
@@ -42,6 +58,8 @@ struct Desk {
     is_held: AtomicBool,
     /// Bytes a second in each direction; 0 for no limit.
     rate: AtomicU64,
+    /// Milliseconds that bytes travel in each direction.
+    delay_ms: AtomicU64,
     /// Time at which all bytes so far have passed in each direction at that rate. Senders pass in the order in which
     /// they came, as on a real link.
     passed: [Mutex<Option<Instant>>; 2],
@@ -88,6 +106,11 @@ impl Proxy {
         self.desk.rate.store(rate, Ordering::Relaxed);
     }
 
+    /// Delays the bytes of each direction by this time.
+    pub fn delay(&self, delay: Duration) {
+        self.desk.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
+    }
+
     /// Returns the number of commits that have met a fault.
     pub fn met(&self) -> u64 {
         self.desk.met.load(Ordering::Relaxed)
@@ -95,26 +118,23 @@ impl Proxy {
 }
 
 impl Desk {
-    /// Passes a message on, within the rate of its direction.
-    fn pass(
-        &self,
-        lane: usize,
-        start: &[u8],
-        mut rest: usize,
-        mut from: &TcpStream,
-        mut to: &TcpStream,
-    ) -> std::io::Result<()> {
-        self.pace(lane, start.len());
-        to.write_all(start)?;
-        let mut piece = [0; PIECE];
+    /// Passes a message on, within the rate of its direction. Returns None if either side has ended.
+    fn pass(&self, lane: usize, message: Message, mut from: &TcpStream, to: &SyncSender<OnTheirWay>) -> Option<()> {
+        let Message { bytes, mut rest } = message;
+        self.send(lane, bytes, to)?;
         while rest > 0 {
-            let part = &mut piece[..rest.min(PIECE)];
-            from.read_exact(part)?;
-            self.pace(lane, part.len());
-            to.write_all(part)?;
-            rest -= part.len();
+            let mut piece = vec![0; rest.min(PIECE)];
+            from.read_exact(&mut piece).ok()?;
+            rest -= piece.len();
+            self.send(lane, piece, to)?;
         }
-        Ok(())
+        Some(())
+    }
+
+    fn send(&self, lane: usize, bytes: Vec<u8>, to: &SyncSender<OnTheirWay>) -> Option<()> {
+        self.pace(lane, bytes.len());
+        let delay = Duration::from_millis(self.delay_ms.load(Ordering::Relaxed));
+        to.send((Instant::now() + delay, bytes)).ok()
     }
 
     fn pace(&self, lane: usize, bytes: usize) {
@@ -139,31 +159,31 @@ impl Desk {
         let clone = |stream: &TcpStream| stream.try_clone().expect("there are descriptors");
         [client, &server].iter().for_each(|stream| stream.set_nodelay(true).expect("is an option"));
         self.streams.lock().expect("no holder panics").extend([clone(client), clone(&server)]);
-        let after = Arc::new(Mutex::new(None));
+        let after = Awaited::default();
         thread::scope(|scope| {
-            let fate_of_answer = after.clone();
-            scope.spawn(move || self.carry_answers(&server, client, &fate_of_answer));
-            let server = self.streams.lock().expect("no holder panics").last().map(clone);
-            if let Some(server) = server {
-                self.carry_requests(client, &server, &after);
-                // The other half ends with it.
-                let _ = server.shutdown(Shutdown::Both);
-                let _ = client.shutdown(Shutdown::Both);
-            }
+            let (to_server, requests) = sync_channel(ON_THEIR_WAY);
+            let (to_client, answers) = sync_channel(ON_THEIR_WAY);
+            scope.spawn(|| arrive(requests, client, &server));
+            scope.spawn(|| arrive(answers, &server, client));
+            scope.spawn(|| {
+                let to_client = to_client;
+                self.carry_answers(&server, &to_client, &after);
+            });
+            self.carry_requests(client, &to_server, &after);
+            drop(to_server);
         });
     }
 
     /// Carries messages to the database until either side closes, or a commit is dropped.
-    fn carry_requests(&self, mut from: &TcpStream, to: &TcpStream, after: &Mutex<Option<(Fate, &'static [u8])>>) {
+    fn carry_requests(&self, mut from: &TcpStream, to: &SyncSender<OnTheirWay>, after: &Awaited) {
         let mut is_first = true;
-        let mut at_once = HashSet::new();
+        let mut names = HashMap::new();
         while let Some(message) = read_message(&mut from, is_first) {
-            let Message { bytes: message, rest } = message;
             is_first = false;
-            if let Some(tag) = tag_of_commit(&message, &mut at_once) {
+            if let Some(tag) = tag_of(&message.bytes, &mut names) {
                 let mut fate = self.fate.lock().expect("no holder panics");
-                let met = *fate;
-                if !matches!(met, Some(Fate::Delays(_))) {
+                let met = fate.filter(|fate| matches!(fate, Fate::DelaysRenewals(_)) == (tag == RENEWED));
+                if matches!(met, Some(Fate::DropsBefore | Fate::DropsAfter)) {
                     *fate = None;
                 }
                 drop(fate);
@@ -173,31 +193,42 @@ impl Desk {
                 }
                 *after.lock().expect("no holder panics") = met.map(|fate| (fate, tag));
             }
-            if self.pass(0, &message, rest, from, to).is_err() {
+            if self.pass(0, message, from, to).is_none() {
                 return;
             }
         }
     }
 
-    fn carry_answers(&self, mut from: &TcpStream, to: &TcpStream, after: &Mutex<Option<(Fate, &'static [u8])>>) {
-        while let Some(Message { bytes: message, rest }) = read_message(&mut from, false) {
-            if message.starts_with(b"C") {
+    fn carry_answers(&self, mut from: &TcpStream, to: &SyncSender<OnTheirWay>, after: &Awaited) {
+        while let Some(message) = read_message(&mut from, false) {
+            if message.bytes.starts_with(b"C") {
                 let mut after = after.lock().expect("no holder panics");
-                let met = after.take_if(|(_, tag)| message[5..].starts_with(tag)).map(|(fate, _)| fate);
+                let met = after.take_if(|(_, tag)| message.bytes[5..].starts_with(tag)).map(|(fate, _)| fate);
                 drop(after);
                 match met {
-                    Some(Fate::DropsAfter) => break,
-                    Some(Fate::Delays(time)) => thread::sleep(time),
+                    Some(Fate::DropsAfter) => return,
+                    Some(Fate::Delays(time) | Fate::DelaysRenewals(time)) => thread::sleep(time),
                     Some(Fate::DropsBefore) | None => {}
                 }
             }
-            if self.pass(1, &message, rest, from, to).is_err() {
-                break;
+            if self.pass(1, message, from, to).is_none() {
+                return;
             }
         }
-        // The other half ends with it.
-        let _ = from.shutdown(Shutdown::Both);
-        let _ = to.shutdown(Shutdown::Both);
+    }
+}
+
+/// Writes bytes as they arrive. Both connections end with either direction.
+fn arrive(bytes: Receiver<OnTheirWay>, from: &TcpStream, mut to: &TcpStream) {
+    for (at, bytes) in &bytes {
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        if to.write_all(&bytes).is_err() {
+            break;
+        }
+    }
+    for stream in [from, to] {
+        // It may have ended already.
+        let _ = stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -207,9 +238,9 @@ struct Message {
     rest: usize,
 }
 
-/// Returns the tag of the answer to a message that commits a batch: a COMMIT, or a statement that does both. `at_once`
-/// has the names of such prepared statements.
-fn tag_of_commit(message: &[u8], at_once: &mut HashSet<Vec<u8>>) -> Option<&'static [u8]> {
+/// Returns the tag of the answer to a message that commits a batch or renews the lease. A batch is committed by a
+/// COMMIT, or by a statement that does both. `names` has the names of such prepared statements.
+fn tag_of(message: &[u8], names: &mut HashMap<Vec<u8>, &'static [u8]>) -> Option<&'static [u8]> {
     let (kind, text) = (message[0], message.get(5..)?);
     if kind == b'Q' {
         return text.starts_with(b"COMMIT").then_some(b"COMMIT");
@@ -217,8 +248,9 @@ fn tag_of_commit(message: &[u8], at_once: &mut HashSet<Vec<u8>>) -> Option<&'sta
     let mut texts = text.split(|byte| *byte == 0);
     let (first, second) = (texts.next()?, texts.next()?);
     match kind {
-        b'P' if second.starts_with(AT_ONCE) => _ = at_once.insert(first.to_vec()),
-        b'B' if at_once.contains(second) => return Some(b"SELECT 1"),
+        b'P' if second.starts_with(AT_ONCE) => _ = names.insert(first.to_vec(), COMMITTED),
+        b'P' if second.starts_with(RENEWAL) => _ = names.insert(first.to_vec(), RENEWED),
+        b'B' => return names.get(second).copied(),
         _ => {}
     }
     None

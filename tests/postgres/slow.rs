@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const RATE: u64 = 1_000_000;
 
 /// Returns the number of take-overs of the queue.
-fn takeovers(cluster: &Cluster, schema: &str) -> u64 {
+pub fn takeovers(cluster: &Cluster, schema: &str) -> u64 {
     cluster.query(schema, "SELECT epoch FROM owner")[0].parse().expect("a number")
 }
 

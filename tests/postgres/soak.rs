@@ -33,6 +33,8 @@ const LARGE_JOBS: usize = 64;
 const LARGE: usize = 60_000;
 const SLOW_RATE: u64 = 400_000;
 const SLOW_TIME: Duration = Duration::from_secs(60);
+/// Time of the bytes of some slow links in each direction.
+const LONG_LINK: Duration = Duration::from_millis(50);
 /// Most sessions of a daemon, and of the tests themselves.
 const SESSIONS: usize = 4;
 const OWN_SESSIONS: usize = 2;
@@ -46,6 +48,8 @@ enum Trouble {
     AnswersDropped,
     /// Answers to commits are late.
     AnswersDelayed,
+    /// Answers to renewals are late.
+    RenewalsDelayed,
     /// A link holds back all bytes.
     LinkHeld,
     /// The connections of a link end.
@@ -84,10 +88,11 @@ struct Replica<'a> {
 }
 
 /// Kinds of trouble with their weights.
-const TROUBLES: [(Trouble, usize); 18] = [
+const TROUBLES: [(Trouble, usize); 19] = [
     (CommitsDropped, 4),
     (AnswersDropped, 4),
     (AnswersDelayed, 2),
+    (RenewalsDelayed, 2),
     (LinkHeld, 3),
     (LinkCut, 3),
     (LinkSlow, 2),
@@ -171,7 +176,8 @@ fn play<'a>(stage: &mut Stage<'a>, replica: Option<Replica<'a>>, random: &mut Ra
                         time *= LONG;
                     }
                     println!("  {trouble:?} at {place} for {} ms", time.as_millis());
-                    meet(stage, trouble, place, time, replica);
+                    let is_worse = random.once_in(2);
+                    meet(stage, trouble, place, time, is_worse, replica);
                 }
             }));
             is_over.store(true, Ordering::Relaxed);
@@ -221,7 +227,14 @@ fn interrupt(cluster: &Cluster, function: &str) {
 }
 
 /// Causes a fault at a daemon or the server, and ends it.
-fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, replica: Option<Replica<'_>>) {
+fn meet(
+    stage: &mut Stage<'_>,
+    trouble: Trouble,
+    place: usize,
+    time: Duration,
+    is_worse: bool,
+    replica: Option<Replica<'_>>,
+) {
     let cluster = stage.cluster;
     let lock = |table: &str| {
         let seconds = time.as_secs_f64();
@@ -240,8 +253,9 @@ fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, r
             }
             proxy.set(None);
         }
-        AnswersDelayed => {
-            proxy.set(Some(Fate::Delays(time / 2)));
+        AnswersDelayed | RenewalsDelayed => {
+            let fate = if trouble == AnswersDelayed { Fate::Delays } else { Fate::DelaysRenewals };
+            proxy.set(Some(fate(time / 2)));
             thread::sleep(time);
             proxy.set(None);
         }
@@ -270,8 +284,18 @@ fn meet(stage: &mut Stage<'_>, trouble: Trouble, place: usize, time: Duration, r
         MuchPutAtSlowLinks => {
             stage.await_service();
             stage.proxies.iter().for_each(|proxy| proxy.limit(SLOW_RATE));
-            stage.put_much();
-            stage.proxies.iter().for_each(|proxy| proxy.limit(0));
+            let delay = if is_worse { LONG_LINK } else { Duration::ZERO };
+            stage.proxies.iter().for_each(|proxy| proxy.delay(delay));
+            let owner = stage.put_much();
+            if is_worse {
+                // Standbys have to follow it by their slow links.
+                stage.restart(owner, Signal::SIGKILL);
+                stage.await_service();
+            }
+            stage.proxies.iter().for_each(|proxy| {
+                proxy.limit(0);
+                proxy.delay(Duration::ZERO);
+            });
         }
         DaemonStopped => {
             stage.daemons[place].signal(Signal::SIGSTOP);
@@ -334,20 +358,21 @@ impl<'a> Stage<'a> {
         self.cluster.query(&self.schema, "SELECT epoch FROM owner").remove(0)
     }
 
-    /// Puts large jobs at the owner, and waits until the database has them.
-    fn put_much(&self) {
+    /// Puts large jobs at the owner, waits until the database has them, and returns its place.
+    fn put_much(&self) -> usize {
         let large = || self.cluster.query(&self.schema, "SELECT count(*) FROM job WHERE tube = 'large'").remove(0);
         let commits =
             |address: &SocketAddr| answer(*address, "put-job 9 0 60 1 tube=large\r\nx").starts_with("INSERTED");
         let mut owner = None;
         until(
             || {
-                owner = self.addresses().into_iter().find(commits);
+                owner = self.addresses().iter().position(commits);
                 owner.is_some()
             },
             "a daemon commits",
         );
-        let address = owner.expect("it was found");
+        let owner = owner.expect("it was found");
+        let address = self.addresses()[owner];
         answer(address, "clear large");
         until(|| large() == "0", "there are none");
         let mut client = Client::to(address);
@@ -362,6 +387,7 @@ impl<'a> Stage<'a> {
         assert!(replies.iter().all(is_taken), "the owner refuses jobs, or has gone: {replies:?}");
         until(|| large() == LARGE_JOBS.to_string(), "the jobs are committed");
         assert!(begun.elapsed() < SLOW_TIME, "the commit has taken {:?}", begun.elapsed());
+        owner
     }
 
     /// Loses the server and all daemons while commits wait for the replica and are interrupted, promotes the replica,

@@ -34,7 +34,7 @@ fn count(stage: &Stage<'_>) -> u64 {
 }
 
 /// Waits until the standby has a copy of all jobs.
-fn await_copy(stage: &Stage<'_>, standby: usize) {
+pub fn await_copy(stage: &Stage<'_>, standby: usize) {
     let daemon = &stage.daemons[standby];
     until(
         || figure(daemon, "store_followed") == count(stage) && figure(daemon, "store_behind") == 0,
