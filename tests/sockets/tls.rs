@@ -748,8 +748,9 @@ fn an_upgrade_of_the_terminator_during_another_one_follows_it() {
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     for name in ["good", "bad"] {
         let program = certificates.directory.file(name);
-        install_waiting_program(&program);
+        install_program(&program);
         let mut terminator = certificates.terminator_of(&certificates.path(name), &socket, &[]);
+        install_waiting_program(&program);
         let mut client = certificates.connect(terminator.address, "ca", None);
         assert!(uptime(&client.ask("STATS UPTIME")));
         terminator.signal(Signal::SIGUSR1);

@@ -352,9 +352,10 @@ fn an_upgrade_that_is_asked_for_during_another_one_follows_it() {
         let scratch = Scratch::new();
         let (program, settings) = (scratch.file("poolcounter"), scratch.file("settings"));
         fs::write(&settings, "max_locks = 1\n").expect("can be written");
-        install_waiting_program(&program);
+        install_program(&program);
         let options = ["-l", "127.0.0.1:0", "--config", &settings.display().to_string()];
         let mut daemon = Daemon::run(Command::new(&program).args(options));
+        install_waiting_program(&program);
         let mut client = daemon.connect();
         assert_eq!(client.ask("ACQ4ME a 1 1 0"), "LOCKED");
         fs::write(&settings, "max_locks = 2\n").expect("can be written");
@@ -386,9 +387,10 @@ fn an_upgrade_that_is_asked_for_during_another_one_follows_it() {
 fn signals_at_the_end_of_a_rehearsal_are_not_lost() {
     let scratch = Scratch::new();
     let program = scratch.file("poolcounter");
-    install_waiting_program(&program);
+    install_program(&program);
     let arguments = ["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", "memory"];
     let mut daemon = Daemon::run(Command::new(&program).args(arguments));
+    install_waiting_program(&program);
     daemon.signal(Signal::SIGUSR1);
     wait_for_file(&program.with_extension("read"));
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.pid())).expect("it runs");
