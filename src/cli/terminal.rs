@@ -49,7 +49,7 @@ pub fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Failure> {
 /// Fails if they cannot be written.
 pub fn try_print(bytes: &[u8]) -> Result<bool, Failure> {
     let mut stdout = std::io::stdout().lock();
-    // What has no line end is written at the end of the process otherwise, where a failure has no effect.
+    // Text without a line end would be written at the end of the process, where a failure has no effect.
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         printed => Ok(printed.map(|()| true).map_err(|error| format!("cannot print: {error}"))?),
