@@ -220,9 +220,9 @@ impl Desk {
 
 /// Writes bytes as they arrive. Both connections end with either direction.
 fn arrive(bytes: Receiver<OnTheirWay>, from: &TcpStream, mut to: &TcpStream) {
-    for (at, bytes) in &bytes {
+    for (at, piece) in bytes {
         thread::sleep(at.saturating_duration_since(Instant::now()));
-        if to.write_all(&bytes).is_err() {
+        if to.write_all(&piece).is_err() {
             break;
         }
     }
