@@ -36,7 +36,11 @@ pub(super) struct Jobs {
     /// Greatest number of any job so far. Greater numbers are unused, which needs no look-up for jobs that a store
     /// gives in order.
     last: u64,
+    /// The job with the lowest number among those that hold a key in a tube.
     by_key: JobIndex,
+    /// Further jobs that hold a key which a job in `by_key` holds, by the hash of the tube and the key: a job that is
+    /// released holds its key again, though others were put meanwhile. There may be very many with one key.
+    further: BTreeSet<(u64, JobId)>,
     hashing: Hashing,
     bytes: usize,
 }
@@ -49,7 +53,7 @@ impl Jobs {
 
     /// Returns true if there is no job, and no trace of one.
     pub fn is_empty(&self) -> bool {
-        self.len == 0 && self.by_id.len() == 0 && self.by_key.len() == 0 && self.bytes == 0
+        self.len == 0 && self.by_id.len() == 0 && self.by_key.len() + self.further.len() == 0 && self.bytes == 0
     }
 
     /// Returns the bytes of all jobs as they count for `--jobs-max-memory`.
@@ -194,31 +198,62 @@ impl Jobs {
         self.bytes -= std::mem::replace(&mut extras[key.index() % PAGE], extra).len();
     }
 
-    /// Returns the job with the lowest number among those that hold this key in this tube and for which `meant` is
-    /// true.
-    pub fn holder_of(&self, tube: TubeId, name: &[u8], meant: impl Fn(JobKey) -> bool) -> Option<JobKey> {
+    /// Returns the jobs that hold this key in this tube, the one with the lowest number first.
+    pub fn holders_of(&self, tube: TubeId, name: &[u8]) -> impl Iterator<Item = JobKey> {
         let hash = hash_of_key(&self.hashing, tube, name);
-        let mut lowest: Option<JobKey> = None;
-        let is_named = |key: JobKey| self[key].tube == tube && self.key_of(key) == name && meant(key);
-        let is_lower = |key: JobKey, lowest: Option<JobKey>| lowest.is_none_or(|other| self[key].id < self[other].id);
-        while let Some(lower) = self.by_key.find(hash, |key| is_named(key) && is_lower(key, lowest)) {
-            lowest = Some(lower);
-        }
-        lowest
+        let is_named = move |key: &JobKey| self[*key].tube == tube && self.key_of(*key) == name;
+        let first = self.by_key.find(hash, |key| is_named(&key));
+        let further = first.map(|_| self.further_with(hash).filter(is_named));
+        first.into_iter().chain(further.into_iter().flatten())
+    }
+
+    /// Returns the further jobs whose tube and key have this hash, the one with the lowest number first.
+    fn further_with(&self, hash: Hash) -> impl Iterator<Item = JobKey> {
+        let range = self.further.range((hash.0, JobId(0))..=(hash.0, JobId(u64::MAX)));
+        range.map(|(_, id)| self.find(*id).expect("only jobs that there are hold keys"))
     }
 
     /// Makes the job hold its deduplication key, which keeps others with it out.
     pub fn hold_key(&mut self, key: JobKey) {
-        let Jobs { by_key, pages, hashing, .. } = self;
-        let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, key_of(pages, key));
-        by_key.insert(hash_of(key), key, hash_of);
+        let (tube, hash) = (self[key].tube, self.hash_of_own_key(key));
+        let first = self.holders_of(tube, self.key_of(key)).next();
+        match first {
+            Some(first) if self[first].id < self[key].id => _ = self.further.insert((hash.0, self[key].id)),
+            Some(first) => {
+                self.further.insert((hash.0, self[first].id));
+                self.remove_first(hash, first);
+                self.insert_first(hash, key);
+            }
+            None => self.insert_first(hash, key),
+        }
     }
 
     /// Releases the job's deduplication key.
     pub fn free_key(&mut self, key: JobKey) {
+        let (tube, hash) = (self[key].tube, self.hash_of_own_key(key));
+        if self.further.remove(&(hash.0, self[key].id)) {
+            return;
+        }
+        let next = self.holders_of(tube, self.key_of(key)).nth(1);
+        self.remove_first(hash, key);
+        if let Some(next) = next {
+            self.further.remove(&(hash.0, self[next].id));
+            self.insert_first(hash, next);
+        }
+    }
+
+    fn hash_of_own_key(&self, key: JobKey) -> Hash {
+        hash_of_key(&self.hashing, self[key].tube, self.key_of(key))
+    }
+
+    fn insert_first(&mut self, hash: Hash, key: JobKey) {
         let Jobs { by_key, pages, hashing, .. } = self;
-        let hash_of = |key| hash_of_key(hashing, at(pages, key).tube, key_of(pages, key));
-        by_key.remove(hash_of(key), key, hash_of);
+        by_key.insert(hash, key, |key| hash_of_key(hashing, at(pages, key).tube, key_of(pages, key)));
+    }
+
+    fn remove_first(&mut self, hash: Hash, key: JobKey) {
+        let Jobs { by_key, pages, hashing, .. } = self;
+        by_key.remove(hash, key, |key| hash_of_key(hashing, at(pages, key).tube, key_of(pages, key)));
     }
 
     /// Compares the tables with each other.
@@ -232,7 +267,7 @@ impl Jobs {
             |(key, job): (JobKey, &Job)| JOB_BYTES + job.body.bytes().len() + encoded(&self.pages, key).len();
         assert_eq!(self.bytes, self.iter().map(bytes_of).sum::<usize>(), "their bytes are reckoned");
         let holders = self.iter().filter(|(key, _)| self.holds_key(*key));
-        assert_eq!(self.by_key.len(), holders.count(), "keys that are held");
+        assert_eq!(self.by_key.len() + self.further.len(), holders.count(), "keys that are held");
         let extras =
             self.pages.iter().flatten().filter_map(|page| page.extras.as_ref()).flat_map(|extras| extras.iter());
         let has_extra = self.iter().filter(|(_, job)| job.has_extra).count();
@@ -241,9 +276,10 @@ impl Jobs {
             assert_eq!(self.find(job.id), Some(key), "a job is found by its number");
             assert!(job.place != JobPlacement::Nowhere && job.ttr > 0, "a job is not as it should be");
             if self.holds_key(key) {
-                let holder =
-                    self.holder_of(job.tube, self.key_of(key), |_| true).expect("a key that is held has a holder");
-                assert!(self[holder].id <= job.id, "the lowest number holds the key");
+                let first = self.holders_of(job.tube, self.key_of(key)).next().expect("a key that is held has a holder");
+                let is_further = self.further.contains(&(self.hash_of_own_key(key).0, job.id));
+                assert!(self[first].id <= job.id, "the lowest number is the first holder");
+                assert_eq!(is_further, first != key, "a job holds its key once");
             }
         }
     }

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
+use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::Time;
 use poolcounter_core::wheel::Timers;
 use std::collections::BTreeSet;
@@ -18,6 +19,12 @@ use std::collections::BTreeSet;
 /// Divisor of the memory limit: tubes and watches may exceed it by that part, or by the minimum in bytes.
 const CLIENTS_SHARE: usize = 16;
 const LEAST_FOR_CLIENTS: usize = 64 << 10;
+/// Number of holders of its key that a put examines, and of superseded ones that it drops. Beyond it the put is made: the
+/// jobs that were examined will never run, and a refusal could lose the work, where a second job with the key only does
+/// it twice.
+const MOST_HOLDERS: usize = 64;
+/// Number of superseded holders that the puts of one request drop, beside one for each. A step makes few changes.
+const MOST_DROPPED: usize = 1024;
 
 impl State {
     /// `put` and `put-job`.
@@ -32,7 +39,7 @@ impl State {
         if !has_room {
             return step.reply(conn, if self.is_draining { Reply::Draining } else { Reply::OutOfMemory });
         }
-        let is_shown = self.put_with_room(conn, put, body, true, step);
+        let is_shown = self.put_with_room(conn, put, body, true, &mut MOST_DROPPED.clone(), step);
         if is_shown {
             self.serve_waiting(step);
         }
@@ -51,13 +58,13 @@ impl State {
         if !self.is_draining && !self.has_room(&sizes) {
             return step.reply(conn, Reply::OutOfMemory);
         }
-        let first = step.events.len();
+        let (first, mut left) = (step.events.len(), MOST_DROPPED);
         for entry in entries {
             match entry {
                 ManyEntry::Refused(refusal) => step.reply(conn, Reply::Refused(refusal)),
                 ManyEntry::Put(put, body) => {
                     self.figures.count(if put.options.is_some() { Stat::PutJob } else { Stat::Put });
-                    self.put_with_room(conn, &put, body, false, step);
+                    self.put_with_room(conn, &put, body, false, &mut left, step);
                 }
             }
         }
@@ -125,8 +132,17 @@ impl State {
     }
 
     /// Puts a job for which there is room, `at_once` without waiting for the end of the step if there is no store.
-    /// Returns true if it is visible already; then waiting connections must be served.
-    fn put_with_room(&mut self, conn: ConnId, put: &Put, body: Body, at_once: bool, step: &mut Step<'_, '_>) -> bool {
+    /// `left` is the rest of [`MOST_DROPPED`]. Returns true if it is visible already; then waiting connections must be
+    /// served.
+    fn put_with_room(
+        &mut self,
+        conn: ConnId,
+        put: &Put,
+        body: Body,
+        at_once: bool,
+        left: &mut usize,
+        step: &mut Step<'_, '_>,
+    ) -> bool {
         if self.is_draining {
             step.reply(conn, Reply::Draining);
             return false;
@@ -140,7 +156,7 @@ impl State {
             step.reply(conn, Reply::OutOfMemory);
             return false;
         };
-        match self.try_put(tube, put, body, at_once, step) {
+        match self.try_put(tube, put, body, at_once, left, step) {
             Ok((id, is_shown)) => {
                 let after = self.this_commit();
                 self.conns[conn].rates.count(Rated::Put, step.now);
@@ -173,14 +189,15 @@ impl State {
         put: &Put,
         body: Body,
         at_once: bool,
+        left: &mut usize,
         step: &mut Step<'_, '_>,
     ) -> Result<(JobId, bool), (Reply, Option<Commit>)> {
-        let mut extra = Extra::default();
+        let (mut extra, mut superseded) = (Extra::default(), Vec::new());
         if let Some(options) = &put.options {
             (extra.key, extra.until) = (&options.key, options.until);
             extra.root = options.root.as_ref().map(|(signature, timestamp)| (&**signature, *timestamp));
             self.check_root(tube, extra.root, step.now)?;
-            self.check_key(tube, extra.key, extra.root, step.now)?;
+            superseded = self.check_key(tube, extra.key, extra.root, left, step.now)?;
             if let Some((signature, timestamp)) = extra.root {
                 self.raise_root(tube, signature, timestamp, step);
             }
@@ -200,8 +217,9 @@ impl State {
             self.note_job(key);
             self.wait_for_commit(key);
         }
-        // The new job is added first, so that its tube is never without jobs.
-        self.drop_superseded_holders(tube, extra.key, extra.root, step);
+        // Superseded holders are dropped now, rather than at their reservation; the new job is added first, so that its
+        // tube is never without jobs.
+        superseded.into_iter().for_each(|holder| self.drop_superseded(holder, step));
         self.tubes[tube].total_jobs.bump();
         self.tubes.note(tube, Noted::Put, step.now);
         self.figures.count(Stat::TotalJobs);
@@ -226,19 +244,30 @@ impl State {
     }
 
     /// Refuses a put whose key another job holds, unless that job is a waiting leaf of a superseded root job, which
-    /// will never run.
+    /// will never run. Returns such holders, as many as a put may drop.
     fn check_key(
         &mut self,
         tube: TubeId,
         key: &[u8],
         root: Option<(&[u8], u64)>,
+        left: &mut usize,
         now: Time,
-    ) -> Result<(), (Reply, Option<Commit>)> {
+    ) -> Result<Vec<JobKey>, (Reply, Option<Commit>)> {
         if key.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let holder = self.jobs.holder_of(tube, key, |holder| !self.gives_way_to(holder, root));
-        let Some(holder) = holder else { return Ok(()) };
+        let (mut superseded, mut lasting) = (Vec::new(), None);
+        for holder in self.jobs.holders_of(tube, key).metered().take((*left).clamp(1, MOST_HOLDERS)) {
+            if !self.gives_way_to(holder, root) {
+                lasting = Some(holder);
+                break;
+            }
+            superseded.push(holder);
+        }
+        let Some(holder) = lasting else {
+            *left = left.saturating_sub(superseded.len());
+            return Ok(superseded);
+        };
         self.tubes.note(tube, Noted::Duplicate, now);
         self.figures.count(Stat::Duplicates);
         let after = self.put_commit(holder).and_then(|commit| {
@@ -258,22 +287,6 @@ impl State {
             root.is_some_and(|(other, newer)| other == signature && newer > timestamp)
         };
         self.jobs.root_of(holder).is_some_and(is_older) || self.is_superseded(holder)
-    }
-
-    /// Drops superseded leaves that hold the key of a new job now, rather than at their reservation.
-    fn drop_superseded_holders(
-        &mut self,
-        tube: TubeId,
-        key: &[u8],
-        root: Option<(&[u8], u64)>,
-        step: &mut Step<'_, '_>,
-    ) {
-        if key.is_empty() {
-            return;
-        }
-        while let Some(holder) = self.jobs.holder_of(tube, key, |holder| self.gives_way_to(holder, root)) {
-            self.drop_superseded(holder, step);
-        }
     }
 
     /// `root`: registers a root job; the newest timestamp wins.
