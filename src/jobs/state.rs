@@ -237,6 +237,8 @@ pub struct State {
     burials: burials::Burials,
     /// Jobs that are being read from a store beside those that were handed over; None otherwise.
     reading: Option<Box<Reading>>,
+    /// True while jobs are read from a store, after a start or by a successor: a tube without jobs may have some there.
+    may_lack_jobs: bool,
     is_draining: bool,
     figures: Figures<Stat>,
     /// Bytes that the adapter keeps for connections.
@@ -265,6 +267,7 @@ impl State {
             commits: commits::Commits::default(),
             burials: burials::Burials::default(),
             reading: None,
+            may_lack_jobs: false,
             is_draining: false,
             figures: Figures::default(),
             kept_bytes: 0,

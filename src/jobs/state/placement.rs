@@ -326,7 +326,12 @@ impl State {
     /// Returns the tube with this name, and creates it even beyond the limit. It must be used at once, or hidden again.
     pub(super) fn tube_in_any_case(&mut self, name: &[u8]) -> TubeId {
         if let Some(tube) = self.tubes.find(name) {
+            let totals = self.tubes[tube].totals();
             self.tubes.reveal(tube);
+            if self.may_lack_jobs {
+                // It counts as another tube only if it had no jobs.
+                self.tubes[tube].set_totals(totals);
+            }
             return tube;
         }
         let limits = self.limits.of_tube(name);
@@ -344,11 +349,14 @@ impl State {
         id
     }
 
-    /// Hides a tube without jobs, users and watchers; its rates are kept for a while.
+    /// Hides a tube without jobs, users and watchers; its rates are kept for a while. Its pause ends, unless it may have
+    /// jobs that are not read yet.
     pub(super) fn hide_if_unused(&mut self, id: TubeId, now: Time, timers: &mut Timers<'_, Timer>) {
         let tube = &self.tubes[id];
         if tube.is_unused() && tube.hidden.is_none() {
-            self.end_pause_of(id, timers);
+            if !self.may_lack_jobs {
+                self.end_pause_of(id, timers);
+            }
             self.tubes.hide(id, now);
             self.arm_forget(timers);
         }

@@ -23,11 +23,14 @@ impl State {
     /// Starts the reading: jobs restored from now on come without their bodies, and all others from a store.
     pub fn begin_reading(&mut self) {
         self.reading = Some(Box::default());
+        self.may_lack_jobs = true;
     }
 
     /// Ends the reading, in slices: removes jobs that were handed over and not found in the store. Returns true after
-    /// the last slice, and the number of jobs removed.
+    /// the last slice, and the number of jobs removed. Pauses of tubes that have turned out to have no jobs stay, as after
+    /// a start: until the tube is used and left again, or their time is over.
     pub fn end_reading(&mut self, step: &mut Step<'_, '_>) -> (bool, usize) {
+        self.may_lack_jobs = false;
         let Some(reading) = &mut self.reading else { return (true, 0) };
         let some = std::iter::from_fn(|| reading.bodiless.pop_first()).metered().take(SLICE as usize);
         let missing: Vec<_> = some.filter_map(|id| self.jobs.find(id)).collect();
@@ -42,6 +45,7 @@ impl State {
     ///
     /// Fails if it contradicts an earlier one.
     pub fn read(&mut self, saved: Saved<'_>, step: &mut Step<'_, '_>) -> Result<(), &'static str> {
+        self.may_lack_jobs = true;
         let Some(reading) = &mut self.reading else { return self.restore(saved, step) };
         match saved {
             // These were handed over.
