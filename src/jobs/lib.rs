@@ -268,7 +268,13 @@ impl Service for JobQueue {
             Timer::Store => self.look_after_store(context),
             Timer::Lease => self.look_after_lease(context),
             Timer::Memory => self.return_memory(),
-            timer => self.step(context, |state, step| state.expire(timer, step)),
+            timer => {
+                let was_crowded = self.state.is_crowded();
+                self.step(context, |state, step| state.expire(timer, step));
+                if was_crowded {
+                    self.resume_crowd(context);
+                }
+            }
         }
     }
 

@@ -325,20 +325,28 @@ impl State {
         }
     }
 
-    /// Gives each task of the background work a part of the slice. Changes of jobs may wait until the store has room.
+    /// Shares the slice among the tasks of the background work. Changes of jobs may wait until the store has room.
     fn work(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
-        for _ in 0..self.background.len() {
+        let (sweeps, others, begins_with_sweeps) = self.background.begin_slice();
+        if begins_with_sweeps {
+            self.run_some(sweeps, may_wait, step);
+        }
+        for _ in 0..others {
             match self.background.pop() {
-                Some(Task::Sweep(sweep)) => self.run(sweep, may_wait, step),
                 Some(Task::Orphans) => self.give_orphans_back(may_wait, step),
                 Some(Task::Unwatch) => self.unwatch_left(step),
                 Some(Task::Forget) => self.forget(step),
                 Some(Task::Expire) => self.expire_buried(may_wait, step),
                 Some(Task::Deadlines) => self.go_on_with_deadlines(may_wait, step),
                 Some(Task::Serve) => self.go_on_serving(step),
-                None => {}
+                Some(Task::Sweep(_)) | None => {}
             }
         }
+        if !begins_with_sweeps {
+            self.run_some(sweeps, may_wait, step);
+        }
+        let is_backed_up = self.is_backed_up();
+        self.background.go_on(is_backed_up, step);
     }
 
     /// Continues with this work in the next slice.

@@ -51,8 +51,8 @@ pub(super) struct StoreDriver {
     wall: Span,
     /// Timer of the end of the lease.
     pub lease_timer: Option<TimerId>,
-    /// Connections held back: too much waits for its commit, or the next request may see an own job of this commit.
-    held_back: Vec<(Option<Commit>, ConnId)>,
+    /// Connections held back.
+    held_back: Vec<(HeldUntil, ConnId)>,
     /// Operations that are done and not committed, with their results.
     pub operations: Vec<(Commit, Requester, String)>,
     /// Copy under way, and the connection that waits for it, if it has not ended.
@@ -77,6 +77,17 @@ pub(super) struct StoreDriver {
     unseen: Option<Unseen>,
     /// Handle that wakes the loop for the next slice.
     pub wake: Option<Wake>,
+}
+
+/// Event for which a connection is held back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HeldUntil {
+    /// There is room for changes, or all jobs are read.
+    Room,
+    /// This commit is done, as the next request may see an own job of it.
+    Committed(Commit),
+    /// Commands whose clients have gone are done.
+    Uncrowded,
 }
 
 /// Work on jobs that are not visible yet.
@@ -261,11 +272,24 @@ impl JobQueue {
             return;
         }
         let has_room = !self.state.is_backed_up();
-        let done = self.state.last_committed();
-        let is_due = |(commit, _): &mut (Option<Commit>, ConnId)| {
-            begins_to_fail || commit.map_or(has_room, |commit| commit <= done)
+        let (done, is_crowded) = (self.state.last_committed(), self.state.is_crowded());
+        let is_due = |(until, _): &mut (HeldUntil, ConnId)| {
+            begins_to_fail
+                || match *until {
+                    HeldUntil::Room => has_room,
+                    HeldUntil::Committed(commit) => commit <= done,
+                    HeldUntil::Uncrowded => !is_crowded,
+                }
         };
         self.driver.held_back.extract_if(.., is_due).for_each(|(_, conn)| context.resume(conn));
+    }
+
+    /// Serves connections again that were held back, once enough commands whose clients have gone are done.
+    pub(super) fn resume_crowd(&mut self, context: &mut Context<'_>) {
+        if !self.state.is_crowded() && !self.driver.is_settling {
+            let crowd = self.driver.held_back.extract_if(.., |(until, _)| *until == HeldUntil::Uncrowded);
+            crowd.for_each(|(_, conn)| context.resume(conn));
+        }
     }
 
     /// Applies the settings of tubes in the configuration file, once the stored settings are known.

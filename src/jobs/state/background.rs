@@ -15,6 +15,8 @@ use std::ops::{Index, IndexMut};
 const TICK: Span = Span::from_millis(1);
 /// Cost of a job that changes its place, or of a tube that gets a setting: a microsecond.
 pub(super) const COST: u32 = 4;
+/// Number of commands without a client that go through tubes at once, before another that would is begun.
+const MOST_LEFT: usize = 64;
 /// Cost of a job that becomes ready because its time has come: half a microsecond.
 pub(super) const DUE_COST: u32 = 2;
 
@@ -76,7 +78,13 @@ pub(super) struct Sweep {
 #[derive(Default)]
 pub(super) struct Background {
     sweeps: Slab<Sweep>,
+    /// Number of these without a client.
+    left_sweeps: usize,
+    /// Commands that are not done, each once, and other tasks, at most one of a kind.
+    queued_sweeps: Slices<SweepId>,
     tasks: Slices<Task>,
+    /// True if the next slice begins with the commands.
+    begins_with_sweeps: bool,
     /// Watches of connections that have ended.
     pub left: Vec<Watches>,
     /// Progress of storing delays and pauses anew.
@@ -92,22 +100,33 @@ pub(super) struct Background {
 impl Background {
     /// Adds a command.
     pub fn insert(&mut self, sweep: Sweep) -> SweepId {
+        self.left_sweeps += usize::from(sweep.conn.is_none());
         SweepId::from_index(self.sweeps.insert(sweep))
     }
 
     /// Removes a command that is done.
     pub fn remove(&mut self, id: SweepId) -> Sweep {
-        self.sweeps.remove(id.index())
+        let sweep = self.sweeps.remove(id.index());
+        self.left_sweeps -= usize::from(sweep.conn.is_none());
+        sweep
+    }
+
+    /// Lets a command go on without its client, which it returns.
+    pub fn leave(&mut self, id: SweepId) -> Option<ConnId> {
+        let conn = self[id].conn.take();
+        self.left_sweeps += usize::from(conn.is_some());
+        conn
+    }
+
+    /// Returns true while so many commands without a client are under way that no other is begun that goes through
+    /// tubes: a client could begin one after the other, and leave.
+    pub fn is_crowded(&self) -> bool {
+        self.left_sweeps >= MOST_LEFT
     }
 
     /// Returns every command.
     pub fn sweeps(&self) -> impl Iterator<Item = (SweepId, &Sweep)> {
         self.sweeps.iter().map(|(place, sweep)| (SweepId::from_index(place), sweep))
-    }
-
-    /// Returns every command, for changes.
-    pub fn sweeps_mut(&mut self) -> impl Iterator<Item = &mut Sweep> {
-        self.sweeps.iter_mut().map(|(_, sweep)| sweep)
     }
 
     /// Returns true when no command is under way.
@@ -122,36 +141,53 @@ impl Background {
 
     /// Returns whether this task is queued.
     pub fn has(&self, task: Task) -> bool {
-        self.tasks.iter().any(|queued| *queued == task)
+        match task {
+            Task::Sweep(id) => self.queued_sweeps.iter().any(|queued| *queued == id),
+            task => self.tasks.iter().any(|queued| *queued == task),
+        }
     }
 
     /// Returns whether all work that a handover cannot contain is done.
     pub fn is_settled(&self) -> bool {
-        self.tasks.iter().all(|task| matches!(task, Task::Forget | Task::Expire))
+        self.queued_sweeps.is_empty() && self.tasks.iter().all(|task| matches!(task, Task::Forget | Task::Expire))
     }
 
-    /// Returns the number of tasks.
-    pub fn len(&self) -> usize {
-        self.tasks.len()
+    /// Returns the tasks of a slice: the number of commands, and of others, and whether the commands come first, which
+    /// is so every other time.
+    pub fn begin_slice(&mut self) -> (usize, usize, bool) {
+        let is_first = self.begins_with_sweeps;
+        self.begins_with_sweeps = !is_first;
+        (self.queued_sweeps.len(), self.tasks.len(), is_first)
     }
 
-    /// Adds a task behind the others, unless it is queued already.
+    /// Adds a task behind the others of its sort, unless it is queued already. A command never is: it is begun, or was
+    /// removed for its slice.
     pub fn push(&mut self, task: Task) {
-        if !self.has(task) {
-            self.tasks.push(task);
+        match task {
+            Task::Sweep(id) => self.queued_sweeps.push(id),
+            task if self.has(task) => {}
+            task => self.tasks.push(task),
         }
     }
 
-    /// Removes and returns the next task of a slice.
+    /// Removes and returns the next command of a slice.
+    pub fn pop_sweep(&mut self) -> Option<SweepId> {
+        self.queued_sweeps.pop()
+    }
+
+    /// Removes and returns the next other task of a slice.
     pub fn pop(&mut self) -> Option<Task> {
         self.tasks.pop()
     }
 
     /// Asks for the next slice, if there are tasks: at once, or a little later while the store is as busy as it may be.
     pub fn go_on(&mut self, is_backed_up: bool, step: &mut Step<'_, '_>) {
+        if self.tasks.is_empty() && self.queued_sweeps.is_empty() {
+            return;
+        }
         if !is_backed_up {
-            self.tasks.go_on(Timer::Work, step.timers);
-        } else if self.pause.is_none() && !self.tasks.is_empty() {
+            step.timers.go_on(Timer::Work);
+        } else if self.pause.is_none() {
             self.pause = Some(step.timers.arm(step.now + TICK, Timer::Room));
         }
     }
@@ -184,6 +220,17 @@ impl Background {
     /// Returns whether something will be forgotten.
     pub fn will_forget(&self) -> bool {
         self.forget.is_some() || self.has(Task::Forget)
+    }
+
+    /// Compares the commands with their number.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they contradict each other.
+    pub fn check(&self) {
+        let left = self.sweeps().filter(|(_, sweep)| sweep.conn.is_none()).count();
+        assert_eq!(self.left_sweeps, left, "commands without a client are counted");
+        assert_eq!(self.queued_sweeps.len(), self.sweeps.len(), "each command goes on once");
     }
 
     /// Returns the number of armed timers.

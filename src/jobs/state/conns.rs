@@ -137,7 +137,7 @@ impl State {
         let conn = self.conns.remove(id);
         conn.timer.into_iter().for_each(|timer| step.timers.cancel(timer));
         if let Some(sweep) = conn.sweep {
-            self.background[sweep].conn = None;
+            self.background.leave(sweep);
         }
         self.tubes[conn.used].using -= 1;
         self.hide_if_unused(conn.used, step.now, step.timers);

@@ -73,14 +73,27 @@ impl State {
     /// Answers the clients of commands that were begun longer ago than `after`: the outcome is unknown. The commands go
     /// on.
     pub fn give_up_sweeps(&mut self, after: Span, step: &mut Step<'_, '_>) {
-        for sweep in self.background.sweeps_mut() {
-            if step.now.since(sweep.since) < after {
-                continue;
+        let is_late = |(_, sweep): &(SweepId, &Sweep)| step.now.since(sweep.since) >= after;
+        let late: Vec<SweepId> = self.background.sweeps().filter(is_late).map(|(id, _)| id).collect();
+        for conn in late.into_iter().filter_map(|id| self.background.leave(id)) {
+            self.conns[conn].sweep = None;
+            step.reply(conn, Reply::InternalError);
+        }
+    }
+
+    /// Returns true while too many commands go on whose clients have gone: others that go through tubes must wait.
+    pub fn is_crowded(&self) -> bool {
+        self.background.is_crowded()
+    }
+
+    /// Runs commands in turn within the slice, this number at most. Each costs something, even if it has to wait.
+    pub(super) fn run_some(&mut self, most: usize, may_wait: bool, step: &mut Step<'_, '_>) {
+        for _ in 0..most {
+            if !step.timers.spend(COST) {
+                return;
             }
-            if let Some(conn) = sweep.conn.take() {
-                self.conns[conn].sweep = None;
-                step.reply(conn, Reply::InternalError);
-            }
+            let Some(id) = self.background.pop_sweep() else { return };
+            self.run(id, may_wait, step);
         }
     }
 

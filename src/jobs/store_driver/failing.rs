@@ -1,7 +1,7 @@
 //! Requests and replies while the store fails, or is slow: their waits, the limits of these, and the answers after
 //! them.
 
-use super::{LOOK, Unseen};
+use super::{HeldUntil, LOOK, Unseen};
 use crate::JobQueue;
 use crate::sessions::session_of;
 use crate::state::{Commit, Event, JobId, Reply};
@@ -93,26 +93,27 @@ impl JobQueue {
     /// Returns whether [`JobQueue::hold_back`] may hold a connection back: always with a store.
     pub(crate) fn may_hold_back(&self) -> bool {
         let is_ready = self.state.keeps_no_changes() && self.store.ownership() == Ownership::Owns;
-        !is_ready || self.driver.is_settling
+        !is_ready || self.driver.is_settling || self.state.is_crowded()
     }
 
     /// Holds a connection back: during an upgrade, if its request needs jobs which are not read yet, if it would change
-    /// something while too much waits for its commit, or if it may see a job of its own that is not committed. Returns
-    /// whether it does.
+    /// something while too much waits for its commit, if it may see a job of its own that is not committed, or if it
+    /// would go through tubes while too many commands do whose clients have gone. Returns whether it does.
     pub(crate) fn hold_back(&mut self, conn: ConnId, input: &[u8], now: Time) -> bool {
         let reads = self.store.ownership() == Ownership::Reads && self.needs_jobs(conn, input);
         if reads || self.driver.is_settling && !input.is_empty() {
-            self.driver.held_back.push((None, conn));
+            self.driver.held_back.push((HeldUntil::Room, conn));
             return true;
         }
         let is_backed_up = self.state.is_backed_up();
         let put = self.own_put_seen(conn, input);
         let session = session_of(&mut self.sessions, conn);
-        if input.is_empty() || !is_backed_up && put.is_none() {
+        let is_between = session.stream.is_between();
+        let is_crowded = is_between && self.state.is_crowded() && commands::goes_through_tubes(input);
+        if input.is_empty() || !is_backed_up && !is_crowded && put.is_none() {
             session.held_since = None;
             return false;
         }
-        let is_between = session.stream.is_between();
         let is_put = !is_between || input.starts_with(b"put");
         if put.is_none() && is_between && !commands::may_change(input) {
             return false;
@@ -122,7 +123,12 @@ impl JobQueue {
             return false;
         }
         session_of(&mut self.sessions, conn).held_since.get_or_insert(now);
-        self.driver.held_back.push((put, conn));
+        let until = match put {
+            Some(commit) => HeldUntil::Committed(commit),
+            None if is_backed_up => HeldUntil::Room,
+            None => HeldUntil::Uncrowded,
+        };
+        self.driver.held_back.push((until, conn));
         true
     }
 

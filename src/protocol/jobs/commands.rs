@@ -167,6 +167,13 @@ pub fn may_change(input: &[u8]) -> bool {
     command_of(input).is_some_and(|(command, _)| command.traits().changes)
 }
 
+/// Returns true if the first line is of a command that goes through the tubes of a pattern, or through all groups.
+pub fn goes_through_tubes(input: &[u8]) -> bool {
+    use JobCommand::{Clear, KickAll, Limit, PauseAll};
+    command_of(input)
+        .is_some_and(|(command, rest)| matches!(command, Clear | KickAll | Limit | PauseAll) && rest.contains(&b'*'))
+}
+
 /// Returns true if the first line can be answered only once the jobs are known; false for a line that is incomplete.
 pub fn needs_jobs(input: &[u8]) -> bool {
     command_of(input).is_some_and(|(command, _)| command.traits().needs_jobs)
@@ -207,6 +214,8 @@ mod tests {
         assert_eq!(extensions, [None, Some(JobCommand::PutJob), None]);
         assert!(may_change(b"put 1 2 3 4\r\n") && may_change(b"clear *\n") && !may_change(b"peek 1\r\nput\r\n"));
         assert!(!may_change(b"put 1 2 3 4"), "not a whole line");
+        assert!(goes_through_tubes(b"kick-all */a\r\n") && goes_through_tubes(b"limit group:* 1\r\n"));
+        assert!(!goes_through_tubes(b"clear a\r\nclear *\r\n") && !goes_through_tubes(b"watch *\r\n"));
         assert!(needs_jobs(b"put 1 2 3 4\r\n") && needs_jobs(b"stats\r\n") && !needs_jobs(b"watch a\r\nstats\r\n"));
     }
 
