@@ -4,10 +4,11 @@ use super::commits::{Change, Commit};
 use super::ids::TubeId;
 use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
 use super::placement::DROPPED_AT_ONCE;
+use super::roots::Roots;
 use super::tally::Noted;
 use super::tally::Rated;
 use super::{
-    Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, PutOptions, Reply, State, Step, TUBE_BYTES, Timer, TubeName,
+    Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, Reply, State, Step, Timer, TubeName,
 };
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
@@ -34,7 +35,7 @@ impl State {
         self.forget_hidden(step.timers);
         let has_room = match put.options {
             None => self.next_id < END_OF_IDS && self.has_memory_for(JOB_BYTES + body.bytes().len()),
-            Some(_) => self.has_room(&[(put, body.bytes().len())]),
+            Some(_) => self.has_room(conn, &[(put, body.bytes().len())]),
         };
         if !has_room {
             return step.reply(conn, if self.is_draining { Reply::Draining } else { Reply::OutOfMemory });
@@ -55,7 +56,7 @@ impl State {
             ManyEntry::Refused(_) => None,
         });
         let sizes: Vec<(&Put, usize)> = sizes.collect();
-        if !self.is_draining && !self.has_room(&sizes) {
+        if !self.is_draining && !self.has_room(conn, &sizes) {
             return step.reply(conn, Reply::OutOfMemory);
         }
         let (first, mut left) = (step.events.len(), MOST_DROPPED);
@@ -71,23 +72,29 @@ impl State {
         step.hold_together(conn, first);
     }
 
-    /// Returns true if there is room for these jobs and their tubes, and a number for each, even if none is a
-    /// duplicate.
-    fn has_room<'a>(&'a self, puts: &[(&'a Put, usize)]) -> bool {
-        let of_options = |options: &PutOptions| {
-            let root = options.root.as_ref().map_or(0, |(signature, _)| signature.len() + 11);
-            options.key.len() + root + options.group.len() + 8
-        };
-        let bytes_of = |(put, body): &(&Put, usize)| JOB_BYTES + body + put.options.as_deref().map_or(0, of_options);
-        let bytes: usize = puts.iter().map(bytes_of).sum();
-        // The tube in use exists.
-        let name_of = |put: &'a Put| put.options.as_ref().map_or(&[][..], |options| &options.tube);
-        let is_new = |name: &&[u8]| !name.is_empty() && self.tubes.find_visible(name).is_none();
-        let new: BTreeSet<&[u8]> = puts.iter().map(|(put, _)| name_of(put)).filter(is_new).collect();
-        let tubes = self.tubes.visible();
+    /// Returns true if there is room for these jobs of a connection and what comes with them, and a number for each, even
+    /// if none is a duplicate.
+    fn has_room(&self, conn: ConnId, puts: &[(&Put, usize)]) -> bool {
+        let used = self.used_tube(conn);
+        let (mut tubes, mut roots, mut bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
+        for (put, body) in puts {
+            bytes += JOB_BYTES + body;
+            let Some(options) = &put.options else { continue };
+            let tube = if options.tube.is_empty() { used } else { &options.tube };
+            // The numbers and lengths of an extra take 8 bytes, those of a root 11 more.
+            bytes += options.key.len() + 8;
+            if let Some((signature, _)) = &options.root {
+                bytes += signature.len() + 11;
+                let is_new = self.roots.newest(tube, signature).is_none();
+                roots.extend(is_new.then_some((tube, &**signature)));
+            }
+            tubes.extend(self.tubes.find_visible(tube).is_none().then_some(tube));
+        }
+        bytes += roots.iter().map(|(tube, signature)| Roots::bytes_of(tube, signature)).sum::<usize>();
+        let visible = self.tubes.visible();
         puts.len() as u64 <= END_OF_IDS - self.next_id
-            && self.has_memory_for(bytes + new.len() * TUBE_BYTES)
-            && tubes + new.len() <= self.bounds.max_tubes.max(tubes)
+            && self.has_memory_for(bytes + self.tubes.bytes_of_new(&tubes))
+            && visible + tubes.len() <= self.bounds.max_tubes.max(visible)
     }
 
     /// Returns whether the memory limit allows `bytes` more.

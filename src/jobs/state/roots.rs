@@ -39,6 +39,11 @@ impl Roots {
         self.roots.len()
     }
 
+    /// Returns the bytes of a root job of this signature in a tube.
+    pub fn bytes_of(tube: &[u8], signature: &[u8]) -> usize {
+        ROOT_BYTES + tube.len() + signature.len()
+    }
+
     /// Returns the bytes of all root jobs.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -73,7 +78,7 @@ impl Roots {
             self.by_change.push_back(&mut self.links, id);
             return id;
         }
-        self.bytes += ROOT_BYTES + tube.len() + signature.len();
+        self.bytes += Roots::bytes_of(tube, signature);
         let root = Root { tube: tube.into(), signature: signature.into(), newest, changed, commit };
         let id = RootId::from_index(self.roots.insert(root));
         let hashing = self.names.hashing();
@@ -113,7 +118,7 @@ impl Roots {
     pub fn forget_oldest(&mut self) -> Option<Root> {
         let id = self.by_change.pop_front(&mut self.links)?;
         let root = self.roots.remove(id.index());
-        self.bytes -= ROOT_BYTES + root.tube.len() + root.signature.len();
+        self.bytes -= Roots::bytes_of(&root.tube, &root.signature);
         self.names.remove(hash_of(&self.names.hashing(), &root.tube, &root.signature), id);
         Some(root)
     }

@@ -96,9 +96,20 @@ struct Survey {
 }
 
 impl Sums {
+    /// Returns the kinds and names of the sums of a tube.
+    fn of(tube: &[u8]) -> [(SumBy, &[u8]); 2] {
+        [(SumBy::FirstPart, first_part(tube)), (SumBy::LastPart, last_part(tube))]
+    }
+
+    /// Returns the number of sums that do not exist and would with these tubes.
+    pub fn new_with<'a>(&self, tubes: impl Iterator<Item = &'a [u8]>) -> usize {
+        let sums: BTreeSet<(SumBy, &[u8])> = tubes.flat_map(Sums::of).collect();
+        sums.into_iter().filter(|(by, name)| self.find(*by, name).is_none()).count()
+    }
+
     /// Returns the sums of a tube, and adds the tube to them.
     pub fn enter(&mut self, id: TubeId, tube: &[u8]) -> [SumId; 2] {
-        [(SumBy::FirstPart, first_part(tube)), (SumBy::LastPart, last_part(tube))].map(|(by, name)| {
+        Sums::of(tube).map(|(by, name)| {
             let Sums { all, names, followed, .. } = self;
             let sum = *names.entry((by, name.into())).or_insert_with(|| {
                 let followed = &mut followed[by as usize];

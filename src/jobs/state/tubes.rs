@@ -1,11 +1,14 @@
 //! Table of every tube with its buckets of ready jobs, found by name; the hidden tubes, and sums over tubes.
 
+mod bytes;
+
+use super::JobState;
 use super::ids::{BucketId, LaneId, TubeId};
 use super::jobs::Jobs;
 use super::sums::{Sum, Sums, age_of};
 use super::tally::{LastError, Noted, Tally};
 use super::tube::{Bucket, Rank, Tube};
-use super::{JobState, SUM_BYTES, TUBE_BYTES};
+use bytes::name_bytes;
 use poolcounter_core::id::Id;
 use poolcounter_core::names::Names;
 use poolcounter_core::time::Time;
@@ -37,19 +40,6 @@ pub(super) struct Tubes {
 }
 
 impl Tubes {
-    /// Returns the bytes of visible tubes and of sums over tubes, without the tube `default`. Hidden tubes take
-    /// [`Tubes::hidden_bytes`] more until that room is needed.
-    pub fn bytes(&self) -> usize {
-        let (tubes, sums) = (self.visible().saturating_sub(1), self.sums.len().saturating_sub(2));
-        let tallies = self.tally_bytes[0] + self.sums.tally_bytes();
-        tubes * TUBE_BYTES + sums * SUM_BYTES + self.name_bytes + tallies
-    }
-
-    /// Returns the bytes that hidden tubes take.
-    pub fn hidden_bytes(&self) -> usize {
-        self.hidden.len() * TUBE_BYTES + self.tally_bytes[1]
-    }
-
     /// Returns the number of tubes, including hidden ones.
     pub fn len(&self) -> usize {
         self.all.len()
@@ -118,7 +108,7 @@ impl Tubes {
         let (id, hash) = (self.next_id(), self.names.hash(name));
         let sums = self.sums.enter(id, name);
         self.all.insert(Tube::new(name, hash, main, lane, sums));
-        self.name_bytes += 3 * name.len();
+        self.name_bytes += name_bytes(name);
         self.names.insert(hash, id, |tube| self.all[tube.index()].hash);
         id
     }
@@ -132,7 +122,7 @@ impl Tubes {
         let tube = self.all.remove(id.index());
         debug_assert!(tube.is_unused() && tube.first.is_none(), "only a hidden tube is dropped");
         self.hidden.remove(&(tube.hidden.expect("only a hidden tube is dropped"), id));
-        self.name_bytes -= 3 * tube.name.len();
+        self.name_bytes -= name_bytes(&tube.name);
         self.tally_bytes[1] -= tube.tally.bytes();
         self.names.remove(tube.hash, id);
         let Tubes { names, all, .. } = self;
@@ -305,9 +295,9 @@ impl Tubes {
     pub fn check(&self) {
         assert_eq!(self.all.len(), self.names.len(), "each tube has a name");
         assert_eq!(self.hidden.len(), self.iter().filter(|(_, tube)| tube.hidden.is_some()).count(), "hidden tubes");
-        let (mut urgent, mut retrying, mut name_bytes, mut tally_bytes) = (0, 0, 0, [0; 2]);
+        let (mut urgent, mut retrying, mut names, mut tally_bytes) = (0, 0, 0, [0; 2]);
         for (id, tube) in self.iter() {
-            name_bytes += 3 * tube.name.len();
+            names += name_bytes(&tube.name);
             tally_bytes[usize::from(tube.hidden.is_some())] += tube.tally.bytes();
             assert_eq!(self.find(&tube.name), Some(id), "a tube is found by its name");
             assert_eq!(tube.hidden.is_some(), tube.is_unused(), "a tube is hidden while it is unused");
@@ -317,7 +307,7 @@ impl Tubes {
             urgent += u64::from(tube.urgent);
             retrying += u64::from(tube.retrying);
         }
-        assert_eq!((self.urgent, self.name_bytes), (urgent, name_bytes), "urgent jobs, and the names of tubes");
+        assert_eq!((self.urgent, self.name_bytes), (urgent, names), "urgent jobs, and the names of tubes");
         assert_eq!(self.tally_bytes, tally_bytes, "bytes of the tallies of tubes");
         assert_eq!(self.retrying, retrying, "jobs that are tried again");
         let has_left = |id: TubeId| self.all[id.index()].waiting.front().is_none();
