@@ -3,10 +3,12 @@
 use super::commits::{Change, Commit};
 use super::ids::TubeId;
 use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
+use super::limits::{Gate, Group};
 use super::placement::DROPPED_AT_ONCE;
 use super::roots::Roots;
 use super::tally::Noted;
 use super::tally::Rated;
+use super::tube::Bucket;
 use super::{
     Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, Reply, State, Step, Timer, TubeName,
 };
@@ -20,6 +22,10 @@ use std::collections::BTreeSet;
 /// Divisor of the memory limit: tubes and watches may exceed it by that part, or by the minimum in bytes.
 const CLIENTS_SHARE: usize = 16;
 const LEAST_FOR_CLIENTS: usize = 64 << 10;
+/// Bytes of a group, at their worst: its entry, its gate, the longest name, and its place in the index.
+const GROUP_BYTES: usize = 2 * (size_of::<Group>() + size_of::<Gate>()) + 64 + 40;
+/// Bytes of a bucket of a group in a tube, at their worst: its entry, its queue, and its places in its tube.
+const BUCKET_BYTES: usize = 2 * size_of::<Bucket>() + 200;
 /// Number of holders of its key that a put examines, and of superseded ones that it drops. Beyond it the put is made: the
 /// jobs that were examined will never run, and a refusal could lose the work, where a second job with the key only does
 /// it twice.
@@ -77,6 +83,7 @@ impl State {
     fn has_room(&self, conn: ConnId, puts: &[(&Put, usize)]) -> bool {
         let used = self.used_tube(conn);
         let (mut tubes, mut roots, mut bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
+        let (mut groups, mut buckets) = (BTreeSet::new(), BTreeSet::new());
         for (put, body) in puts {
             bytes += JOB_BYTES + body;
             let Some(options) = &put.options else { continue };
@@ -89,7 +96,15 @@ impl State {
                 roots.extend(is_new.then_some((tube, &**signature)));
             }
             tubes.extend(self.tubes.find_visible(tube).is_none().then_some(tube));
+            if !options.group.is_empty() {
+                let (name, group) = (&*options.group, self.limits.find_group(&options.group));
+                let has = |group, tube| self.tubes[tube].by_group.contains_key(&group);
+                let has_bucket = group.zip(self.tubes.find(tube)).is_some_and(|(group, tube)| has(group, tube));
+                groups.extend(group.is_none().then_some(name));
+                buckets.extend((!has_bucket).then_some((tube, name)));
+            }
         }
+        bytes += self.group_bytes(groups.len(), buckets.len()) - self.group_bytes(0, 0);
         bytes += roots.iter().map(|(tube, signature)| Roots::bytes_of(tube, signature)).sum::<usize>();
         let visible = self.tubes.visible();
         puts.len() as u64 <= END_OF_IDS - self.next_id
@@ -114,10 +129,17 @@ impl State {
         self.used_memory().saturating_add(bytes) <= self.bounds.max_memory.saturating_add(more)
     }
 
-    /// Returns the bytes that jobs, root jobs, tubes, settings, watches, the orders of tubes that are watched, and what
-    /// is kept for connections take.
+    /// Returns the bytes of all groups and their buckets, with this number of new ones. A group counts one bucket at
+    /// least, though it has none while its jobs are not ready.
+    fn group_bytes(&self, groups: usize, buckets: usize) -> usize {
+        let groups = self.limits.groups.len() + groups;
+        groups * GROUP_BYTES + groups.max(self.tubes.group_buckets() + buckets) * BUCKET_BYTES
+    }
+
+    /// Returns the bytes that jobs, root jobs, tubes, groups, settings, watches, the orders of tubes that are watched, and
+    /// what is kept for connections take.
     pub fn used_memory(&self) -> usize {
-        let of_jobs = self.jobs.bytes() + self.roots.bytes() + self.tubes.bytes();
+        let of_jobs = self.jobs.bytes() + self.roots.bytes() + self.tubes.bytes() + self.group_bytes(0, 0);
         let of_watches = self.feeds.bytes() + self.sets.bytes() + self.conns.watch_bytes();
         of_jobs + of_watches + self.settings_bytes() + self.kept_bytes
     }
