@@ -47,7 +47,7 @@ statistics! {
         Superseded = "superseded", Count, "Leaves of superseded root jobs that were refused or dropped.";
         LostReservations = "lost-reservations", Count, "Reservations that ended because their connection was lost.";
         DeadLetters = "dead-letters", Count, "Jobs moved to a dead-letter tube.";
-        UsedMemory = "used-memory", Level, "Bytes of jobs, root jobs, tubes, settings and connections, as estimated for --jobs-max-memory.";
+        UsedMemory = "used-memory", Level, "Bytes of jobs, root jobs, tubes, groups, settings and connections, as estimated for --jobs-max-memory.";
         Roots = "current-roots", Level, "Root jobs in memory.";
         Batches = "store-batches", Count, "Batches of changes handed to the store.";
         Changes = "store-changes", Count, "Changes in these batches.";

@@ -369,9 +369,17 @@ impl Service {
     /// Adds records of a store, as a service that was handed over without its jobs does.
     pub fn read<'a>(&mut self, stored: impl IntoIterator<Item = Saved<'a>>) {
         self.state.begin_reading();
-        for saved in stored {
-            self.step(|state, step| state.read(saved, step).expect("it makes sense"));
-        }
+        stored.into_iter().for_each(|saved| self.read_on(saved));
+        self.end_reading();
+    }
+
+    /// Adds a record of a store, as a service that starts does.
+    pub fn read_on(&mut self, stored: Saved<'_>) {
+        self.step(|state, step| state.read(stored, step).expect("it makes sense"));
+    }
+
+    /// Ends the reading of a store.
+    pub fn end_reading(&mut self) {
         self.step(|state, step| while !state.end_reading(step).0 {});
     }
 

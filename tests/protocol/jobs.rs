@@ -2,7 +2,7 @@
 
 use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::Span;
-use poolcounter_jobs::state::{Backoff, Bounds, FileSetting, History, JobId, Record, Saved, Until};
+use poolcounter_jobs::state::{Backoff, Bounds, FileSetting, History, JobId, Record, Saved, Setting, Until};
 use poolcounter_testkit::jobs::{Commits, Service, play, play_with};
 
 #[test]
@@ -357,4 +357,88 @@ fn jobs_of_a_store_that_seem_to_be_put_later_are_ready_at_once() {
         1< RESERVED 2 1 b
         "#,
     );
+}
+
+/// A tube is paused in the store, and a client uses it and leaves while its jobs are not read yet: after a start, and in
+/// the successor of an upgrade.
+#[test]
+fn a_pause_outlives_a_client_that_comes_before_the_jobs_are_read() {
+    for is_upgrade in [false, true] {
+        let mut service = Service::without_store(Bounds::default());
+        let until = service.now + Span::from_secs(60);
+        let pause = Saved::Setting(Setting::TubePause(b"a", Some((until, 60))));
+        if is_upgrade {
+            service.state.begin_reading();
+            service.restore(pause);
+        } else {
+            service.read_on(pause);
+        }
+        play_with(
+            &mut service,
+            r#"
+            2> use a
+            2< USING a
+            2x
+            3> watch a
+            3< WATCHING 2
+            3> ignore a
+            3< WATCHING 1
+            "#,
+        );
+        let job = Record { tube: b"a", ..worn_job(1) };
+        service.read_on(Saved::Job(job, b"x", None, None));
+        service.end_reading();
+        play_with(
+            &mut service,
+            r#"
+            1> watch a
+            1< WATCHING 2
+            1> reserve-with-timeout 0
+            1< TIMED_OUT
+            1> stats-tube a
+            1<~ current-jobs-ready: 1; pause: 60
+            +60s
+            1> reserve-with-timeout 0
+            1< RESERVED 1 1 x
+            1> pause-tube a 60
+            1< PAUSED
+            1> delete 1
+            1< DELETED
+            1> ignore a
+            1< WATCHING 1
+            1> put-job 1 0 60 1 tube=a\r\ny
+            1< INSERTED 2
+            1> stats-tube a
+            1<~ pause: 0
+            "#,
+        );
+    }
+}
+
+/// Puts, or fails, as one near the limit of memory, whatever comes with the puts: tubes, sums, root jobs and groups.
+#[test]
+fn puts_of_one_request_have_room_together() {
+    let kinds: [(&str, fn(usize) -> String); 4] = [
+        ("tubes", |n| format!("tube=wiki-of-a-long-name-{n}/type-of-a-long-name-{n}")),
+        ("roots", |n| format!("tube=t{n} root=signature-{n} root-ts=1")),
+        ("groups", |n| format!("group=group-of-a-long-name-{n}")),
+        ("keys", |n| format!("key=key-of-a-long-name-{n} root=same root-ts=1 group=same")),
+    ];
+    for (kind, options) in kinds {
+        let put = |n| format!("put-job 1 0 60 1 {}\r\na\r\n", options(n));
+        let request = format!("put-many 300\r\n{}", (0..300).map(put).collect::<String>());
+        let (mut inserted, mut refused) = (0, 0);
+        for max_memory in (20_000..2_000_000).step_by(20_000) {
+            let mut service = Service::without_store(Bounds { max_memory, ..Bounds::default() });
+            service.send(1, request.as_bytes());
+            let told: Vec<String> = std::iter::from_fn(|| service.next(1)).collect();
+            let is_refused = told == ["OUT_OF_MEMORY"];
+            let is_inserted = told.len() == 300 && told.iter().all(|one| one.starts_with("INSERTED "));
+            assert!(is_refused || is_inserted, "{kind}, {max_memory}: {:?} of {}", told.last(), told.len());
+            let used = service.state.used_memory();
+            assert!(used <= max_memory, "{kind}: {used} of {max_memory}");
+            (inserted, refused) = (inserted + usize::from(is_inserted), refused + usize::from(is_refused));
+        }
+        assert!(inserted > 0 && refused > 0, "{kind}: {inserted} and {refused}");
+    }
 }

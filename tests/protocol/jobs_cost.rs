@@ -4,6 +4,7 @@
 
 use nix::time::{ClockId, clock_gettime};
 use poolcounter_core::meter;
+use poolcounter_core::time::Span;
 use poolcounter_jobs::state::{Bounds, TubeName, Watchers};
 use poolcounter_testkit::jobs::Service;
 use std::collections::BTreeSet;
@@ -327,4 +328,52 @@ fn stats_of_a_tube_come_in_slices() {
     assert!(slices > SETS / 1_024, "{slices}");
     let stats = service.state.tube_stats(&watchers, service.now).expect("it is in use");
     assert_eq!((stats.watching, stats.waiting), (SETS as u64, SETS as u64 / 2));
+}
+
+/// A runner holds very many jobs with one key and releases them, the last first: a put, and what moves such a job, costs
+/// the same as with few. The leaf of a newer root job drops some of the superseded ones at once, and is put in any case.
+#[test]
+fn a_put_costs_the_same_for_one_job_with_its_key_and_for_very_many() {
+    const JOBS: usize = 10_000;
+    let mut service = Service::without_store(Bounds::default());
+    let put = "put-job 1 0 600 1 key=k root=r root-ts=1\r\na\r\n";
+    for id in 1..=JOBS {
+        assert_eq!(ask(&mut service, 1, put), format!("INSERTED {id}"));
+        assert_eq!(ask(&mut service, 1, "reserve\r\n"), format!("RESERVED {id} 1 a"));
+    }
+    for id in (1..=JOBS).rev() {
+        assert_eq!(ask(&mut service, 1, &format!("release {id} 1 0\r\n")), "RELEASED");
+    }
+    service.state.check();
+    assert_eq!(ask(&mut service, 1, put), "DUPLICATE 1");
+    for id in [2, 1] {
+        assert_eq!(ask(&mut service, 1, &format!("delete {id}\r\n")), "DELETED");
+    }
+    assert_eq!(ask(&mut service, 1, put), "DUPLICATE 3", "the lowest is told");
+    let newer = "put-job 1 0 600 1 key=k root=r root-ts=2\r\nb\r\n";
+    let looked_at = visits(&mut service, 2, newer);
+    assert!(looked_at <= 64 + FEW_VISITS, "{looked_at} entries");
+    assert_eq!(service.next(2), Some(format!("INSERTED {}", JOBS + 1)));
+    let dropped = |service: &mut Service| {
+        service.send(2, b"summary tube\r\n");
+        let told = service.next(2).expect("it is answered");
+        let count = |line: &str| line.trim().strip_prefix("superseded: ").map(|count| count.parse().expect("a number"));
+        told.lines().find_map(count).unwrap_or(0)
+    };
+    assert_eq!(dropped(&mut service), 64);
+    // All puts of a request together drop a bounded number, and at least one each.
+    let many = format!("put-many 500\r\n{}", newer.repeat(500));
+    let looked_at = visits(&mut service, 2, &many);
+    assert!(looked_at <= meter::MOST_IN_A_STEP, "{looked_at} entries");
+    let told: Vec<String> = std::iter::from_fn(|| service.next(2)).collect();
+    assert!(told.len() == 500 && told.iter().all(|one| one.starts_with("INSERTED ")), "{:?}", told.last());
+    let all = dropped(&mut service);
+    assert!((64 + 1_024..=64 + 1_024 + 500).contains(&all), "{all}");
+    service.state.check();
+    // The rest is dropped when it would be reserved, and only then the live ones are left to refuse another.
+    service.send(3, b"reserve-with-timeout 5\r\n");
+    service.pass(Span::from_secs(1));
+    assert_eq!(service.next(3), Some(format!("RESERVED {} 1 b", JOBS + 1)));
+    assert_eq!(ask(&mut service, 2, newer), format!("DUPLICATE {}", JOBS + 2));
+    service.state.check();
 }

@@ -67,7 +67,7 @@ fn jobs_take_what_is_promised_and_give_it_back() {
     reserving_and_deleting_allocates_nothing();
 }
 
-/// A client makes 100,000 tubes, patterns or settings, if it may: all that they take counts, and others still watch.
+/// A client makes 100,000 tubes, groups, patterns or settings, if it may: all that they take counts, and others still watch.
 #[test]
 fn tubes_and_settings_take_no_more_than_the_memory_allowed() {
     const MEMORY: usize = 8 << 20;
@@ -79,13 +79,15 @@ fn tubes_and_settings_take_no_more_than_the_memory_allowed() {
             n + 1
         )
     };
-    let kinds: [(&str, Line<'_>, bool); 7] = [
+    let kinds: [(&str, Line<'_>, bool); 9] = [
         ("put", &|n| format!("put-job 0 0 99 0 tube=a{n}/b{n}\r\n\r\n"), true),
         ("long", &|n| format!("put-job 0 0 99 0 tube={long}{n}/{n}\r\n\r\n"), true),
         ("watch", &|n| format!("watch {long}/a{n}\r\n"), true),
         ("use", &|n| format!("use a{n}/b{n}\r\n"), false),
         ("worked", &worked, false),
         ("patterns", &|n| format!("watch {long}/a{n}/*\r\nreserve-with-timeout 0\r\n"), true),
+        ("groups", &|n| format!("put-job 0 0 99 0 group=group-of-a-long-name-{n}\r\n\r\n"), true),
+        ("delayed groups", &|n| format!("put-job 0 1 99 0 tube=t{} group={n}\r\n\r\n", n % 9), true),
         ("limits", &|n| format!("limit a{n}/* 1\r\nlimit group:{n} 1\r\n"), true),
     ];
     for (name, line, is_refused) in kinds {

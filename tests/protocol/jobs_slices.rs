@@ -343,3 +343,50 @@ fn jobs_that_are_committed_together_share_the_tick() {
     assert_eq!(service.state.totals()[2], many() as u64);
     service.state.check();
 }
+
+/// Clients begin commands that go through very many tubes, and leave: these go on, but only so many, and others are
+/// served meanwhile. The command of a client that stays comes after them, and a plain `kick` at once.
+#[test]
+fn commands_of_clients_that_have_gone_are_bounded() {
+    const TUBES: usize = 10 * SLICE;
+    /// Number of commands whose clients have gone, before another has to wait.
+    const LEFT: usize = 64;
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(JobsSettings::default()));
+    let [producer, stays, other] = [(); 3].map(|()| world.connect_to("jobs"));
+    let mut put = |world: &mut World, jobs: usize, line: &dyn Fn(usize) -> String| {
+        for first in (0..jobs).step_by(200) {
+            world.send(producer, (first..jobs.min(first + 200)).map(line).collect::<String>().as_bytes());
+            (0..2).for_each(|_| world.tick_unchecked());
+            world.take_received(producer);
+        }
+    };
+    put(&mut world, TUBES, &|tube| format!("put-job 5 0 60 1 tube=a{tube}/b\r\na\r\n"));
+    put(&mut world, 2 * LEFT, &|tube| format!("put-job 5 5000 60 1 tube=z/x{tube}\r\na\r\n"));
+    for tube in 0..2 * LEFT {
+        let gone = world.connect_to("jobs");
+        world.send(gone, format!("kick-all */x{tube}\r\n").as_bytes());
+        world.tick_unchecked();
+        world.reset(gone);
+    }
+    world.tick_unchecked();
+    world.send(stays, format!("kick-all */x{}\r\n", 2 * LEFT - 1).as_bytes());
+    let mut ticks = 0;
+    while world.unread(stays) == 0 {
+        world.send(other, b"put-job 0 0 60 1 tube=other\r\na\r\nkick 1\r\nlist-tube-used\r\n");
+        world.tick_unchecked();
+        let told = world.take_received(other);
+        assert!(told.ends_with(b"\r\nKICKED 0\r\nUSING default\r\n"), "{}", told.escape_ascii());
+        ticks += 1;
+        assert!(ticks < 10 * LEFT * TUBES / SLICE, "the commands have no end");
+    }
+    assert_eq!(world.take_received(stays), b"KICKED 1\r\n", "the last of those that have gone was not begun");
+    world.settle();
+    world.send(other, b"stats\r\n");
+    world.settle();
+    let told = String::from_utf8(world.take_received(other)).expect("replies are text");
+    let delayed: Option<usize> =
+        told.split_once("current-jobs-delayed: ").and_then(|(_, rest)| rest.lines().next()?.parse().ok());
+    let kicked = 2 * LEFT - delayed.expect("a number");
+    println!("{ticks} ticks, {kicked} of {} begun", 2 * LEFT);
+    assert!((LEFT..LEFT + LEFT / 2).contains(&kicked), "{kicked} were begun");
+}

@@ -276,7 +276,8 @@ impl Jobs {
             assert_eq!(self.find(job.id), Some(key), "a job is found by its number");
             assert!(job.place != JobPlacement::Nowhere && job.ttr > 0, "a job is not as it should be");
             if self.holds_key(key) {
-                let first = self.holders_of(job.tube, self.key_of(key)).next().expect("a key that is held has a holder");
+                let first =
+                    self.holders_of(job.tube, self.key_of(key)).next().expect("a key that is held has a holder");
                 let is_further = self.further.contains(&(self.hash_of_own_key(key).0, job.id));
                 assert!(self[first].id <= job.id, "the lowest number is the first holder");
                 assert_eq!(is_further, first != key, "a job holds its key once");

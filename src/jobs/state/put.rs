@@ -1,7 +1,7 @@
 //! Puts of jobs, one by one or many together, and root jobs.
 
 use super::commits::{Change, Commit};
-use super::ids::TubeId;
+use super::ids::{GroupId, TubeId};
 use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
 use super::limits::{Gate, Group};
 use super::placement::DROPPED_AT_ONCE;
@@ -9,9 +9,7 @@ use super::roots::Roots;
 use super::tally::Noted;
 use super::tally::Rated;
 use super::tube::Bucket;
-use super::{
-    Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, Reply, State, Step, Timer, TubeName,
-};
+use super::{Body, END_OF_IDS, JOB_BYTES, JobId, ManyEntry, Put, Reply, State, Step, Timer, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::Metered as _;
@@ -98,7 +96,7 @@ impl State {
             tubes.extend(self.tubes.find_visible(tube).is_none().then_some(tube));
             if !options.group.is_empty() {
                 let (name, group) = (&*options.group, self.limits.find_group(&options.group));
-                let has = |group, tube| self.tubes[tube].by_group.contains_key(&group);
+                let has = |group: GroupId, tube: TubeId| self.tubes[tube].by_group.contains_key(&group);
                 let has_bucket = group.zip(self.tubes.find(tube)).is_some_and(|(group, tube)| has(group, tube));
                 groups.extend(group.is_none().then_some(name));
                 buckets.extend((!has_bucket).then_some((tube, name)));
@@ -295,6 +293,7 @@ impl State {
         }
         let Some(holder) = lasting else {
             *left = left.saturating_sub(superseded.len());
+            self.visited += superseded.len();
             return Ok(superseded);
         };
         self.tubes.note(tube, Noted::Duplicate, now);
