@@ -95,10 +95,11 @@ impl Inquire for PoolsService {
 impl Inspect for PoolsService {
     fn check(&self) {
         self.state.check();
+        assert!(self.search.iter().all(|(conn, _)| self.listing.contains(conn)), "a search is of a list under way");
     }
 
     fn is_empty(&self) -> bool {
-        self.state.is_empty() && self.search.is_none()
+        self.state.is_empty() && self.search.is_none() && self.listing.is_empty()
     }
 
     fn background_timers(&self) -> usize {

@@ -48,6 +48,7 @@ use poolcounter_service::report::room::{self, Room};
 use poolcounter_service::report::snapshot::{Remembered, Snapshot};
 use poolcounter_service::settings::{self, Configure};
 use stats::PoolStat as Stat;
+use std::collections::HashSet;
 use wire::listing::{self, MOST_LINES};
 use wire::{PoolRequest, StatsQuery};
 
@@ -101,6 +102,8 @@ pub struct PoolsService {
     /// `STATS KEYS` request of a connection, which stays in its input until it is answered. One at a time is served, to
     /// limit the memory.
     search: Option<(ConnId, BusiestSearch)>,
+    /// Connections with such a request, which was checked when it came: the one that is served, and those that wait.
+    listing: HashSet<ConnId>,
     /// Growth of locks granted, requests refused, and requests shed in the last minute.
     minute: Growth<3>,
 }
@@ -130,6 +133,7 @@ impl PoolsService {
             replies: Vec::new(),
             events: Vec::new(),
             search: None,
+            listing: HashSet::new(),
             minute: Growth::default(),
         }
     }
@@ -150,7 +154,9 @@ impl PoolsService {
     fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Handled {
         trace!("{conn} > {}", escaped(line));
         let request = wire::parse(line);
+        // A list under way was checked when it was asked for.
         if context.has_rules()
+            && !self.listing.contains(&conn)
             && let Some(refusal) = self.refusal_of(conn, &request, context)
         {
             self.replies.push((conn, refusal));
@@ -291,8 +297,10 @@ impl PoolsService {
         self.search.take_if(|(searcher, _)| *searcher != conn && context.output.is_full(*searcher));
         let (searcher, search) = self.search.get_or_insert_with(|| (conn, BusiestSearch::new(most)));
         if *searcher != conn || !self.state.search_busiest(search, KEYS_AT_ONCE) {
+            self.listing.insert(conn);
             return Handled::Unfinished;
         }
+        self.listing.remove(&conn);
         if let Some((_, search)) = self.search.take() {
             let keys = self.state.found_busiest(search);
             let total = most.min(self.state.keys());
@@ -364,6 +372,7 @@ impl Service for PoolsService {
 
     fn close(&mut self, conn: ConnId, context: &mut Context<'_>) {
         self.search.take_if(|(searcher, _)| *searcher == conn);
+        self.listing.remove(&conn);
         self.step(context, |state, step| state.close(conn, step));
         self.end_turn(context.output);
     }

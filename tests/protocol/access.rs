@@ -11,6 +11,7 @@ use poolcounter_core::proxy::{Header, Tls};
 use poolcounter_core::stats::Stat as _;
 use poolcounter_core::time::Span;
 use poolcounter_http::HttpSettings;
+use poolcounter_pools::PoolsSettings;
 use poolcounter_protocol::counters::commands::Opcode;
 use poolcounter_service::access::{Access, Rule, Verb};
 use poolcounter_service::container::AllSettings;
@@ -873,6 +874,35 @@ fn each_request_counts_for_the_rate() {
     let told = world.ask(client, &b"use mine\r\n".repeat(12));
     assert!(told.ends_with(b"OUT_OF_MEMORY\r\n"), "{}", told.escape_ascii());
     assert_eq!(world.ask(client, b"touch 1\r\n"), b"NOT_FOUND\r\n", "what gives back is answered");
+}
+
+/// A list of keys is searched for in several turns, and one list at a time.
+#[test]
+fn a_list_of_keys_is_one_request() {
+    let pools = PoolsSettings { max_locks: u32::MAX, ..PoolsSettings::default() };
+    let mut world = World::with(AllSettings::defaults(SERVICES).with(pools));
+    world.guard(rules(&format!("[[access]]\nwho = [\"net:{CLIENT}\"]\nmay = [\"pools\"]\nmax_requests = 2\n")));
+    let operator = world.connect_from(OPERATOR, "pools");
+    let lines: String = (0..9_000).map(|n| format!("ACQ4ME key:{n} 1 9 0\n")).collect();
+    assert_eq!(world.ask(operator, lines.as_bytes()), b"LOCKED\n".repeat(9_000));
+    let clients = [(); 2].map(|()| world.connect_from(CLIENT, "pools"));
+    clients.iter().for_each(|client| world.send(*client, b"STATS KEYS 1\n"));
+    world.tick();
+    assert!(clients.iter().all(|client| world.take_received(*client).is_empty()), "the search has several slices");
+    world.settle();
+    for client in clients {
+        let told = world.take_received(client);
+        assert!(told.starts_with(b"key:0: 1 working"), "{}", told.escape_ascii());
+    }
+    assert_eq!(world.ask(clients[0], b"STATS KEYS 1\n"), b"ERROR LIMITED\n");
+
+    // After a reload that takes the right away, no search is left.
+    world.advance(Span::from_secs(9));
+    clients.iter().for_each(|client| world.send(*client, b"STATS KEYS 1\n"));
+    world.tick();
+    reload(&mut world, &["pools:acquire"]);
+    assert_eq!(clients.map(|client| world.take_received(client)), [(); 2].map(|()| b"ERROR DENIED\n".to_vec()));
+    assert!(world.ask(operator, b"STATS KEYS 1\n").starts_with(b"key:0: 1 working"));
 }
 
 #[test]
