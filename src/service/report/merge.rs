@@ -339,7 +339,7 @@ impl Snapshot {
         };
         own.conditions.extend(health.conditions);
         own.conditions.sort_by_key(|condition| std::cmp::Reverse(condition.level));
-        own.more += health.more;
+        own.more = own.more.saturating_add(health.more);
         if health.level > own.level {
             (own.level, own.sentence) = (health.level, health.sentence);
         } else if own.level == Level::Ok {

@@ -2,18 +2,20 @@
 //! here, so that no name is mistaken for something else, no link leads to another server, and no number is too large to
 //! be added up.
 
+use super::matrix::ShownMatrix;
 use super::snapshot::{ShownHealth, Snapshot};
 use super::tables::{ColumnHead, NAME_BYTES, ShownCell, ShownClient, ShownTable, ShownTimes};
 use crate::shown::Text;
 use poolcounter_core::text::{is_visible, visible};
 use serde::Deserialize;
 use serde_json::Value;
+use std::borrow::Cow;
 
 /// Valid units of a column.
 const UNITS: [&str; 8] = ["name", "address", "text", "key", "number", "bytes", "seconds", "times"];
 /// Limit of each list: services, tables of a service, columns of a table, figures, and so on.
 const MOST_OF_EACH: usize = 100;
-/// Largest number that is accepted, so that those of many daemons can be added up.
+/// Largest number that is accepted, so that those of many daemons can be added up. Larger ones are taken for it.
 const LARGEST: u64 = 1 << 53;
 /// Longest text outside of rows, in bytes: a sentence or two.
 const TEXT_BYTES: usize = 600;
@@ -26,7 +28,8 @@ impl Snapshot {
     /// A few words, if it is not a valid snapshot.
     pub fn read(json: &[u8], services: &[&'static str]) -> Result<Snapshot, String> {
         let unreadable = |error: serde_json::Error| format!("its status cannot be read: {error}");
-        let told: Value = serde_json::from_slice(json).map_err(unreadable)?;
+        let mut told: Value = serde_json::from_slice(json).map_err(unreadable)?;
+        tame(&mut told);
         let mut snapshot = Snapshot::deserialize(&told).map_err(unreadable)?;
         snapshot.services.retain(|service| services.contains(&&*service.name));
         snapshot.history.series.retain(|series| services.contains(&&*series.service));
@@ -42,7 +45,6 @@ impl Snapshot {
         for series in &mut snapshot.history.series {
             let texts = [&mut series.name, &mut series.title, &mut series.unit, &mut series.emphasis];
             texts.into_iter().for_each(|text| *text = shortened(text));
-            series.now = series.now.min(LARGEST);
         }
         for service in &mut snapshot.services {
             [&mut service.title, &mut service.option].into_iter().for_each(|text| *text = shortened(text));
@@ -56,13 +58,14 @@ impl Snapshot {
             service.tables.iter_mut().for_each(|table| table.read_rows(&rows[&*table.name]));
             // A table without known columns is of another release.
             service.tables.retain(|table| !table.columns.is_empty());
-            let is_sound = |matrix: &super::matrix::ShownMatrix| {
+            let is_sound = |matrix: &ShownMatrix| {
                 let lines = matrix.rows.iter().map(|line| &line.values).chain([&matrix.others, &matrix.all]);
                 let width = matrix.columns.len() + 2;
                 [&matrix.path, &matrix.row.1, &matrix.column.1].into_iter().all(|path| is_path(path))
                     && lines.into_iter().all(|values| values.len() == width)
             };
             service.matrix = service.matrix.take().filter(is_sound);
+            service.matrix.iter_mut().for_each(ShownMatrix::read);
         }
         Ok(snapshot)
     }
@@ -79,6 +82,15 @@ impl ShownHealth {
             condition.name = shortened(&condition.name);
             [&mut condition.subject, &mut condition.sentence, &mut condition.command].into_iter().for_each(shorten);
         }
+    }
+}
+
+impl ShownMatrix {
+    fn read(&mut self) {
+        let texts = [&mut self.title, &mut self.help, &mut self.empty, &mut self.row.0, &mut self.column.0];
+        texts.into_iter().for_each(|text| *text = shortened(text));
+        let names = self.rows.iter_mut().map(|line| &mut line.name).chain(&mut self.columns);
+        names.for_each(|name| *name = cut(name, NAME_BYTES).into_owned());
     }
 }
 
@@ -106,7 +118,7 @@ impl ColumnHead {
 
     fn read_cell(&self, row: &Value) -> ShownCell {
         let value = &row[&*self.name];
-        let text = |value: &Value| value.as_str().map(|text| visible(text.as_bytes(), NAME_BYTES));
+        let text = |value: &Value| value.as_str().map(|text| cut(text, NAME_BYTES).into_owned());
         let cell = match &*self.unit {
             "times" => ShownTimes::deserialize(value).ok().map(|times| match times.all {
                 Some(all) if all.count() < LARGEST => {
@@ -115,7 +127,7 @@ impl ColumnHead {
                 _ => ShownCell::Times(ShownTimes { all: None, ..times }),
             }),
             "seconds" => value.as_f64().map(ShownCell::Seconds),
-            "number" | "bytes" => value.as_u64().map(|number| ShownCell::Number(number.min(LARGEST))),
+            "number" | "bytes" => value.as_u64().map(ShownCell::Number),
             "address" => text(value).map(|address| match text(&row[&format!("{}_key", self.name)]) {
                 Some(key) => ShownCell::Client(ShownClient { address, key }),
                 None => ShownCell::Text(address),
@@ -143,8 +155,35 @@ fn is_link(link: &str) -> bool {
     link.starts_with('/') && !link.starts_with("//") && link.len() < 2000 && link.bytes().all(is_part)
 }
 
-/// Returns a text that is safe to show, cut at [`TEXT_BYTES`].
+/// Makes every text safe to show, and every number small enough to be added up.
+fn tame(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let is_tame = match number.as_u64() {
+                Some(number) => number <= LARGEST,
+                None => number.as_f64().is_some_and(|number| number.abs() <= LARGEST as f64),
+            };
+            if !is_tame {
+                *value = LARGEST.into();
+            }
+        }
+        Value::String(text) if !text.chars().all(is_visible) => *text = visible(text.as_bytes(), usize::MAX),
+        Value::Array(items) => items.iter_mut().for_each(tame),
+        Value::Object(fields) => fields.values_mut().for_each(tame),
+        Value::String(_) | Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// Returns a text, cut at [`TEXT_BYTES`].
 fn shortened(text: &Text) -> Text {
-    let is_fine = text.len() <= TEXT_BYTES && text.chars().all(is_visible);
-    if is_fine { text.clone() } else { visible(text.as_bytes(), TEXT_BYTES).into() }
+    if text.len() <= TEXT_BYTES { text.clone() } else { cut(text, TEXT_BYTES).into_owned().into() }
+}
+
+/// Returns at most so many bytes of a text that is visible, with an ellipsis if there are more.
+fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return text.into();
+    }
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    format!("{}…", &text[..end]).into()
 }

@@ -147,7 +147,7 @@ impl ShownTable {
 
     /// Keeps only the first `rows` rows.
     pub fn cut(&mut self, rows: usize) {
-        self.more += self.rows.len().saturating_sub(rows);
+        self.more = self.more.saturating_add(self.rows.len().saturating_sub(rows));
         self.rows.truncate(rows);
         // The name and the first figure are always shown.
         let first = self.columns.iter().position(|column| !column.is_text()).unwrap_or(0);
