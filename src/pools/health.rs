@@ -39,13 +39,7 @@ impl PoolsService {
     /// Notes the conditions that hold.
     pub(super) fn note_conditions(&mut self, look: &mut Look<'_>) {
         let state = &self.state;
-        let shed = state
-            .ceilings()
-            .iter()
-            .filter(|ceiling| !ceiling.is_shadow())
-            .map(|it| Count::from(it.shed))
-            .sum::<Count>()
-            .get();
+        let shed = state.ceilings().iter().map(|it| Count::from(it.shed)).sum::<Count>().get();
         let counts = [state.count_of(Stat::TotalAcquired), state.refusals(), shed];
         let ([granted, refused, shed], within) = self.minute.growth(look.now, counts);
         self.note_refusals(refused, within, look);

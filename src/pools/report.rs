@@ -339,11 +339,10 @@ pub(super) fn ceilings_table<'a>(ceilings: impl Iterator<Item = &'a CeilingInUse
 }
 
 fn row_of_ceiling(of: &CeilingInUse) -> Vec<Cell> {
-    let CeilingInUse { ceiling, lowered, shed } = of;
+    let CeilingInUse { ceiling, lowered, shed, would_shed } = of;
     let number = |number: u32| if number == u32::MAX { Cell::Nothing } else { Cell::Number(number.into()) };
     let time = |span| if span == Span::FOREVER { Cell::Nothing } else { Cell::Time(span) };
     let after = ceiling.shedding.map_or(Span::FOREVER, |shedding| shedding.after);
-    let [shed, would_shed] = if of.is_shadow() { [0, *shed] } else { [*shed, 0] };
     vec![
         Cell::Name(ceiling.pattern.clone().into()),
         number(ceiling.workers),
@@ -352,8 +351,8 @@ fn row_of_ceiling(of: &CeilingInUse) -> Vec<Cell> {
         time(ceiling.hold),
         time(after),
         Cell::Number(*lowered),
-        Cell::Number(shed),
-        Cell::Number(would_shed),
+        Cell::Number(*shed),
+        Cell::Number(*would_shed),
     ]
 }
 

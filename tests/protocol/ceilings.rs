@@ -106,14 +106,43 @@ fn in_the_shadow_it_is_only_counted() {
     pass(&mut world, 10_000);
     let (client, told_last) = come(&mut world);
     assert_eq!(told_last, "");
+    expect_metrics(
+        &mut world,
+        ["shed_total{pattern=\"a:*\"} 0", "would_shed_total{pattern=\"a:*\"} 1", "would_shed_total{pattern=\"*\"} 0"],
+    );
+    assert!(!world.is_closed(client));
+}
+
+#[test]
+fn leaving_the_shadow_and_going_back_keeps_the_counts_apart() {
+    let mut world = world(shedding(true));
+    let admin = world.connect_to("admin");
+    let set = |world: &mut World, settings: &str| {
+        assert!(ask(world, admin, &format!("CEILING a:* {settings}")).starts_with("OK "), "{settings}");
+        pass(world, 6_000);
+    };
+    let sheds = |world: &World| {
+        let conditions = world.health().into_iter().flat_map(|line| line.conditions);
+        conditions.map(|on| on.condition.info.name).any(|name| name == "sheds")
+    };
+    (0..2).for_each(|_| drop(come(&mut world)));
+    pass(&mut world, 10_000);
+    assert_eq!(come(&mut world).1, "");
+    set(&mut world, "shed_after=2");
+    expect_metrics(&mut world, ["shed_total{pattern=\"a:*\"} 0", "would_shed_total{pattern=\"a:*\"} 1"]);
+    assert!(!sheds(&world), "nothing was refused");
+    assert_eq!(come(&mut world).1, "QUEUE_FULL");
+    set(&mut world, "shed_after=2,shed_shadow=true");
+    expect_metrics(&mut world, ["shed_total{pattern=\"a:*\"} 1", "would_shed_total{pattern=\"a:*\"} 1"]);
+    assert!(sheds(&world), "what was refused in the last minute is not forgotten");
+}
+
+fn expect_metrics<const N: usize>(world: &mut World, figures: [&str; N]) {
     let page = world.connect_to("http");
-    let metrics = ask(&mut world, page, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r");
-    for figure in
-        ["shed_total{pattern=\"a:*\"} 0", "would_shed_total{pattern=\"a:*\"} 1", "would_shed_total{pattern=\"*\"} 0"]
-    {
+    let metrics = ask(world, page, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r");
+    for figure in figures {
         assert!(metrics.contains(&format!("poolcounter_pools_ceiling_{figure}")), "{figure} is not in {metrics}");
     }
-    assert!(!world.is_closed(client));
 }
 
 #[test]

@@ -24,20 +24,21 @@ pub struct CeilingInUse {
     pub ceiling: Ceiling,
     /// Number of requests that asked for more than it allows in any respect.
     pub lowered: u64,
-    /// Number of requests that were refused because a key sheds, or would have been.
+    /// Number of requests that were refused because a key sheds.
     pub shed: u64,
+    /// Number of requests that would have been refused without `shed_shadow`.
+    pub would_shed: u64,
 }
 
-impl CeilingInUse {
-    /// Returns true if shed requests are only counted.
-    pub fn is_shadow(&self) -> bool {
-        self.ceiling.shedding.is_some_and(|shedding| shedding.is_shadow)
+impl From<Ceiling> for CeilingInUse {
+    fn from(ceiling: Ceiling) -> Self {
+        CeilingInUse { ceiling, lowered: 0, shed: 0, would_shed: 0 }
     }
 }
 
 impl Ceilings {
     pub fn new(all: Vec<Ceiling>) -> Ceilings {
-        let all = all.into_iter().map(|ceiling| CeilingInUse { ceiling, lowered: 0, shed: 0 }).collect();
+        let all = all.into_iter().map(CeilingInUse::from).collect();
         let mut ceilings = Ceilings { all, can_shed: false, late_since: HashMap::new() };
         ceilings.note_shedding();
         ceilings
@@ -86,7 +87,7 @@ impl PoolsState {
         let all = &mut self.ceilings.all;
         match all.iter_mut().find(|one| one.ceiling.pattern == ceiling.pattern) {
             Some(one) => one.ceiling = ceiling,
-            None => all.insert(0, CeilingInUse { ceiling, lowered: 0, shed: 0 }),
+            None => all.insert(0, ceiling.into()),
         }
         self.ceilings.note_shedding();
     }
@@ -120,14 +121,14 @@ impl PoolsState {
     fn count_shed(&mut self, id: PoolId, now: Time) -> bool {
         let oldest = self.oldest_wait(id);
         let key = &self.pools[id.index()].key;
-        let Some(CeilingInUse { ceiling, shed, .. }) = find(&mut self.ceilings.all, key) else { return false };
-        let (Some(Shedding { after, interval, is_shadow }), Some(oldest)) = (ceiling.shedding, oldest) else {
+        let Some(one) = find(&mut self.ceilings.all, key) else { return false };
+        let (Some(Shedding { after, interval, is_shadow }), Some(oldest)) = (one.ceiling.shedding, oldest) else {
             return false;
         };
         let late = oldest + after;
         let since = self.ceilings.late_since.get(&id).map_or(late, |since| late.min(*since));
         let is_shed = late < now && now.since(since) >= interval;
-        *shed += u64::from(is_shed);
+        *(if is_shadow { &mut one.would_shed } else { &mut one.shed }) += u64::from(is_shed);
         is_shed && !is_shadow
     }
 
