@@ -6,6 +6,7 @@ use memchr::memmem::Finder;
 use poolcounter_core::text::{title_of, unescaped};
 use poolcounter_core::top_keys;
 use poolcounter_service::contract::Peers;
+use poolcounter_service::report::tables::client_of;
 use poolcounter_service::report::{
     Cell, Column, ColumnUnit, Emphasis, Report, Series, SeriesInfo, Table, TableInfo, View,
 };
@@ -133,13 +134,9 @@ impl CountersService {
     fn busiest(&self, include: impl Fn(&LevelOf<'_>) -> bool) -> Table {
         let is_held = |level: &LevelOf<'_>| level.units > 0 && include(level);
         let busiest = self.state.largest(MOST_ROWS, is_held, |level| Reverse(level.units));
-        let row = |level: LevelOf<'_>| {
-            let [units, peak] = [level.units, level.peak].map(|units| Cell::Number(units.into()));
-            vec![name_of(level.name), units, peak, maximum_of(&level)]
-        };
         let is_cut = self.state.slots() > SLOTS_LOOKED_AT;
         let note = is_cut.then(|| format!("Only the first {SLOTS_LOOKED_AT} counters are searched."));
-        Table { info: &BUSIEST, rows: busiest.into_iter().map(row).collect(), note }
+        Table { info: &BUSIEST, rows: busiest.into_iter().map(row_of).collect(), note }
     }
 
     /// Returns the page of one object: `counter/NAME`, `client/CLIENT` or `find/TEXT`, with names escaped as on other
@@ -147,19 +144,15 @@ impl CountersService {
     pub(super) fn view_of(&self, path: &[u8], peers: &dyn Peers) -> Option<View> {
         let at = path.iter().position(|byte| *byte == b'/')?;
         let text = str::from_utf8(&path[at + 1..]).unwrap_or_default();
-        let name = if text.is_empty() { path[at + 1..].to_vec() } else { unescaped(text) };
+        let mut name = if text.is_empty() { path[at + 1..].to_vec() } else { unescaped(text) };
         let (word, tables) = match &path[..at] {
             b"counter" => {
-                let one = self.busiest(|level| level.name == name);
-                ("Counter", vec![one, self.holders(|_, counter| counter == name, peers)])
+                if let Some(whole) = self.completed(&name, text) {
+                    name = whole.to_vec();
+                }
+                ("Counter", self.tables_of_counter(&name, peers))
             }
-            b"client" => {
-                let address = text.rsplit_once('@').map_or(text, |(address, _)| address);
-                let is_it = |peer: &str| {
-                    peer.strip_prefix(address).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-                };
-                ("Client", vec![self.holders(|peer, _| is_it(peer), peers)])
-            }
+            b"client" => ("Client", vec![self.holdings_of_client(text, peers)]),
             b"find" => {
                 let finder = Finder::new(&name);
                 ("Search:", vec![Table { info: &FOUND, ..self.busiest(|level| finder.find(level.name).is_some()) }])
@@ -170,20 +163,51 @@ impl CountersService {
         Some(View { title, report: Report { tables, ..Report::default() }, ..View::default() })
     }
 
-    /// Returns the table of the holders for which `include` is true, which gets the address and the name of the
-    /// counter.
-    fn holders(&self, include: impl Fn(&str, &[u8]) -> bool, peers: &dyn Peers) -> Table {
-        let holders = self.state.holders().flat_map(|(conn, held)| {
-            let client = Cell::client(conn, peers);
-            let Cell::Client(address, _) = &client else { return Vec::new() };
-            let held = held.filter(|(name, _)| include(address, name)).take(MOST_HOLDERS);
-            held.map(|(name, units)| vec![client.clone(), name_of(name), Cell::Number(units.into())])
-                .collect::<Vec<_>>()
-        });
-        let rows: Vec<Vec<Cell>> = holders.take(MOST_HOLDERS).collect();
-        let note = format!("Up to {MOST_HOLDERS} holders, from the first {CLIENTS_LOOKED_AT} connections.");
-        Table { info: &HOLDERS, rows, note: Some(note) }
+    /// Returns the busiest counter that begins with a name which a table has cut, unless one has just that name.
+    fn completed(&self, name: &[u8], text: &str) -> Option<&[u8]> {
+        let beginning = text.strip_suffix('…').filter(|_| self.state.level_of(name).is_none())?;
+        self.state.name_beginning(&unescaped(beginning))
     }
+
+    /// Returns the tables of a counter: its units, and their holders.
+    fn tables_of_counter(&self, name: &[u8], peers: &dyn Peers) -> Vec<Table> {
+        let level = self.state.level_of(name).filter(|level| level.units > 0);
+        let one = Table { info: &BUSIEST, rows: level.into_iter().map(row_of).collect(), note: None };
+        let holders = self.state.holders_of(name).map(|(conn, units)| (Cell::client(conn, peers), name, units));
+        vec![one, self.holders(holders)]
+    }
+
+    /// Returns the table of the holdings of a client: of one connection, or of all from an address.
+    fn holdings_of_client(&self, text: &str, peers: &dyn Peers) -> Table {
+        let one = client_of(text, peers);
+        let address = text.rsplit_once('@').map_or(text, |(address, _)| address);
+        let is_it =
+            |peer: &str| peer.strip_prefix(address).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+        let all = self.state.holders().filter(|_| one.is_none()).map(|conn| (conn, peers.peer(conn)));
+        let conns = one.map(|conn| (conn, peers.peer(conn))).into_iter().chain(all.filter(|(_, peer)| is_it(peer)));
+        self.holders(conns.flat_map(|(conn, peer)| {
+            let held = self.state.holdings_of(conn);
+            held.map(move |(name, units)| (Cell::Client(peer.clone(), conn), name, units))
+        }))
+    }
+
+    /// Returns the table of the first of these holders.
+    fn holders<'a>(&self, holders: impl Iterator<Item = (Cell, &'a [u8], u32)>) -> Table {
+        let row = |(client, name, units): (Cell, &[u8], u32)| vec![client, name_of(name), Cell::Number(units.into())];
+        let rows: Vec<Vec<Cell>> = holders.take(MOST_HOLDERS).map(row).collect();
+        let note = if rows.len() == MOST_HOLDERS {
+            Some(format!("Only the first {MOST_HOLDERS} are shown."))
+        } else {
+            let is_cut = self.state.holders().count() == CLIENTS_LOOKED_AT;
+            is_cut.then(|| format!("Only the first {CLIENTS_LOOKED_AT} connections are searched."))
+        };
+        Table { info: &HOLDERS, rows, note }
+    }
+}
+
+fn row_of(level: LevelOf<'_>) -> Vec<Cell> {
+    let [units, peak] = [level.units, level.peak].map(|units| Cell::Number(units.into()));
+    vec![name_of(level.name), units, peak, maximum_of(&level)]
 }
 
 fn maximum_of(level: &LevelOf<'_>) -> Cell {
@@ -199,13 +223,15 @@ mod tests {
     use super::*;
     use crate::{AcquireUnits, CountersSettings, CountersStep};
     use poolcounter_core::id::{ConnId, Id};
+    use poolcounter_core::meter;
+    use poolcounter_core::text::visible;
     use poolcounter_core::time::{Span, Time};
     use poolcounter_core::wheel::{Owner, Wheel};
     use poolcounter_service::container::tests::Numbered;
+    use poolcounter_service::report::tables::NAME_BYTES;
 
     fn held() -> CountersService {
         let mut service = CountersService::new(CountersSettings::default());
-        let mut wheel = Wheel::default();
         for (conn, name, resources, maximum) in [
             (1, &b"idle"[..], 1, 100),
             (2, b"full", 9, 10),
@@ -213,12 +239,22 @@ mod tests {
             (3, b"busy", 50, 1_000),
             (4, b"full", 1, 10),
         ] {
-            let mut timers = wheel.own(Owner(0));
-            let mut step = CountersStep { now: Time::START, epoch: Span::ZERO, timers: timers.typed() };
-            let _ =
-                service.state.acquire(ConnId::from_index(conn), AcquireUnits { name, resources, maximum }, &mut step);
+            acquire_one(&mut service, conn, AcquireUnits { name, resources, maximum });
         }
         service
+    }
+
+    fn acquire(service: &mut CountersService, conn: usize, counters: impl Iterator<Item = (String, u32)>) {
+        for (name, resources) in counters {
+            acquire_one(service, conn, AcquireUnits { name: name.as_bytes(), resources, maximum: 10 });
+        }
+    }
+
+    fn acquire_one(service: &mut CountersService, conn: usize, units: AcquireUnits<'_>) {
+        let mut wheel = Wheel::default();
+        let mut timers = wheel.own(Owner(0));
+        let mut step = CountersStep { now: Time::START, epoch: Span::ZERO, timers: timers.typed() };
+        let _ = service.state.acquire(ConnId::from_index(conn), units, &mut step);
     }
 
     fn names(table: &Table) -> Vec<String> {
@@ -250,5 +286,44 @@ mod tests {
         assert_eq!(names(&view("client/10.0.0.3").expect("is one")[0]), ["10.0.0.3:7", "10.0.0.3:7"]);
         assert_eq!(names(&view("find/u").expect("is one")[0]), ["busy", "full"]);
         assert!(view("other/x").is_none() && view("counter").is_none());
+        let note = |view: Option<Vec<Table>>| view.expect("is one").pop().expect("has tables").note;
+        assert_eq!((note(view("counter/full")), note(view("client/10.0.0.3"))), (None, None), "nothing is left out");
+    }
+
+    /// Tables cut long names, and search a part of the counters; each has its page all the same.
+    #[test]
+    fn every_counter_has_a_page() {
+        let mut service = CountersService::new(CountersSettings::default());
+        let long = |end: &str| format!("{}{end}", "n".repeat(300));
+        let others = (0..SLOTS_LOOKED_AT).map(|n| (format!("other-{n}"), 1));
+        acquire(
+            &mut service,
+            1,
+            [(long("a"), 1), (long("b"), 2)].into_iter().chain(others).chain([("last".into(), 1)]),
+        );
+        let shown = |name: &str| {
+            let view = service.view_of(format!("counter/{name}").as_bytes(), &Numbered).expect("is one");
+            let tables = view.report.tables;
+            (names(&tables[0]), names(&tables[1]))
+        };
+        let holder = vec!["10.0.0.1:7".to_string()];
+        assert_eq!(shown("last"), (vec!["last".into()], holder.clone()), "beyond the slots that are searched");
+        assert_eq!(shown(&long("a")), (vec![long("a")], holder.clone()));
+        let cut = visible(long("").as_bytes(), NAME_BYTES);
+        assert!(cut.ends_with('…'));
+        assert_eq!(shown(&cut), (vec![long("b")], holder), "the busiest that begins so");
+        assert_eq!(shown("none…"), (Vec::new(), Vec::new()));
+    }
+
+    /// Holdings of other counters, and those beyond the rows of the table, are not visited.
+    #[test]
+    fn a_page_visits_few_holdings() {
+        let mut service = CountersService::new(CountersSettings::default());
+        acquire(&mut service, 1, (0..10_000).map(|n| (format!("counter-{n}"), 1)));
+        for path in ["counter/counter-9999", "client/10.0.0.1", "client/10.0.0.1:7@1", "counter/none"] {
+            meter::begin_step();
+            service.view_of(path.as_bytes(), &Numbered).expect("is one");
+            meter::end_step();
+        }
     }
 }

@@ -407,8 +407,12 @@ impl CountersState {
 
     /// Returns whether a connection holds units of a counter.
     pub fn holds_units_of(&self, conn: ConnId, name: &[u8]) -> bool {
-        let id = self.names.find(self.names.hash(name), |id: CounterId| self.counters[id.index()].name() == name);
-        id.is_some_and(|id| self.held(conn, id) > 0)
+        self.named(name).is_some_and(|id| self.held(conn, id) > 0)
+    }
+
+    /// Returns the counter of this name, expired or not.
+    fn named(&self, name: &[u8]) -> Option<CounterId> {
+        self.names.find(self.names.hash(name), |id: CounterId| self.counters[id.index()].name() == name)
     }
 
     fn held(&self, conn: ConnId, id: CounterId) -> u32 {

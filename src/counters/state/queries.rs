@@ -1,8 +1,10 @@
 //! Queries for operators: the busiest counters, and their holders. They change nothing, and examine a limited part of
 //! the tables.
 
-use super::{CounterRecord, CountersState};
+use super::{CounterRecord, CountersState, Holdings};
 use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::meter::Metered as _;
+use std::cmp::Reverse;
 
 /// Most slots, and most connections, that are examined for a page, whose answer is made in one piece.
 pub const SLOTS_LOOKED_AT: usize = 32_768;
@@ -30,13 +32,8 @@ impl CountersState {
         include: impl Fn(&LevelOf<'_>) -> bool,
         key: impl Fn(&LevelOf<'_>) -> K,
     ) -> Vec<LevelOf<'_>> {
-        let level = |slot: usize| {
-            let CounterRecord { name, consumption, peak } = self.record(slot)?;
-            let maximum = self.maxima.get(slot).copied().filter(|maximum| *maximum > 0);
-            Some(LevelOf { name, units: consumption, peak, maximum })
-        };
         let mut found: Vec<LevelOf<'_>> =
-            (0..self.slots.min(SLOTS_LOOKED_AT)).filter_map(level).filter(|level| include(level)).collect();
+            (0..self.slots.min(SLOTS_LOOKED_AT)).filter_map(|slot| self.level(slot)).filter(include).collect();
         if found.len() > most {
             found.select_nth_unstable_by(most, |one, other| key(one).cmp(&key(other)).then(one.name.cmp(other.name)));
             found.truncate(most);
@@ -45,13 +42,39 @@ impl CountersState {
         found
     }
 
-    /// Returns the connections with holdings, at most the first `CLIENTS_LOOKED_AT`, with the name and the units of
-    /// each counter.
-    pub fn holders(&self) -> impl Iterator<Item = (ConnId, impl Iterator<Item = (&[u8], u32)>)> {
-        let clients = self.clients.iter().enumerate().filter(|(_, held)| !held.is_empty()).take(CLIENTS_LOOKED_AT);
-        clients.map(|(index, held)| {
-            let held = held.iter().map(|(id, units)| (self.counters[id.index()].name(), units));
-            (ConnId::from_index(index), held)
-        })
+    /// Returns the counter of this name.
+    pub fn level_of(&self, name: &[u8]) -> Option<LevelOf<'_>> {
+        self.level(self.named(name)?.index())
+    }
+
+    /// Returns the name of the counter with most units of those with this prefix, of the first `SLOTS_LOOKED_AT` slots.
+    pub fn name_beginning(&self, beginning: &[u8]) -> Option<&[u8]> {
+        let largest = self.largest(1, |level| level.name.starts_with(beginning), |level| Reverse(level.units));
+        largest.first().map(|level| level.name)
+    }
+
+    /// Returns the connections with holdings, at most the first `CLIENTS_LOOKED_AT`.
+    pub fn holders(&self) -> impl Iterator<Item = ConnId> {
+        let clients = self.clients.iter().enumerate().filter(|(_, held)| !held.is_empty());
+        clients.map(|(index, _)| ConnId::from_index(index)).take(CLIENTS_LOOKED_AT)
+    }
+
+    /// Returns those of them that hold units of a counter, with the number of units.
+    pub fn holders_of(&self, name: &[u8]) -> impl Iterator<Item = (ConnId, u32)> {
+        let id = self.named(name);
+        let units = move |conn: ConnId| id.map_or(0, |id| self.held(conn, id));
+        self.holders().map(move |conn| (conn, units(conn))).filter(|(_, units)| *units > 0)
+    }
+
+    /// Returns the counters of which a connection holds units, and their number.
+    pub fn holdings_of(&self, conn: ConnId) -> impl Iterator<Item = (&[u8], u32)> {
+        let held = self.clients.get(conn.index()).into_iter().flat_map(Holdings::iter).metered();
+        held.map(|(id, units)| (self.counters[id.index()].name(), units))
+    }
+
+    fn level(&self, slot: usize) -> Option<LevelOf<'_>> {
+        let CounterRecord { name, consumption, peak } = self.record(slot)?;
+        let maximum = self.maxima.get(slot).copied().filter(|maximum| *maximum > 0);
+        Some(LevelOf { name, units: consumption, peak, maximum })
     }
 }
