@@ -338,7 +338,7 @@ impl Service for Http {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        let input = input.bytes;
+        let Input { bytes: input, seen } = input;
         let mut consumed = 0;
         for _ in 0..ANSWERS_PER_TURN {
             if context.output.is_full(conn) {
@@ -362,6 +362,13 @@ impl Service for Http {
                     if request.connection == AfterResponse::Ends {
                         return Served { consumed: input.len(), then: Then::Close };
                     }
+                }
+                Parsed::Expects(head) => {
+                    // Once, when the head is complete.
+                    if seen < consumed + head {
+                        context.output.reply(conn, |bytes| bytes.extend_from_slice(wire::CONTINUE));
+                    }
+                    return Served { consumed, then: Then::Read };
                 }
                 Parsed::Partial => return Served { consumed, then: Then::Read },
                 Parsed::Refused(status) => {

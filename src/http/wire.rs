@@ -23,6 +23,9 @@ pub enum Parsed<'a> {
     Whole(HttpRequest<'a>, usize),
     /// Incomplete request.
     Partial,
+    /// Incomplete request, whose client may wait for [`CONTINUE`] before it sends the body. The head has this length in
+    /// bytes.
+    Expects(usize),
     /// Request that is refused with this status. The connection ends with the response.
     Refused(Status),
 }
@@ -96,6 +99,9 @@ pub const REFUSAL: &[u8] =
     b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 14\r\n\
 Cache-Control: no-store\r\nConnection: close\r\n\r\n403 Forbidden\n";
 
+/// Response to a client that waits with the body of its request.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
 /// Head of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponseHead<'a> {
@@ -161,15 +167,29 @@ impl ResponseHead<'_> {
 pub fn parse(input: &[u8]) -> Parsed<'_> {
     match parse_head(&input[..input.len().min(MAX_HEAD)]) {
         Ok(None) if input.len() >= MAX_HEAD => Parsed::Refused(Status::HeadTooLarge),
-        Ok(Some((_, len))) if len > input.len() => Parsed::Partial,
-        Ok(Some((request, len))) => Parsed::Whole(request, len),
+        Ok(Some(head)) if head.len + head.body > input.len() => match head.expects {
+            true => Parsed::Expects(head.len),
+            false => Parsed::Partial,
+        },
+        Ok(Some(head)) => Parsed::Whole(head.request, head.len + head.body),
         Ok(None) => Parsed::Partial,
         Err(status) => Parsed::Refused(status),
     }
 }
 
-/// Parses a request, and returns it with its length including the body; None if its head is incomplete.
-fn parse_head(input: &[u8]) -> Result<Option<(HttpRequest<'_>, usize)>, Status> {
+/// Head of a request.
+struct RequestHead<'a> {
+    request: HttpRequest<'a>,
+    /// Length in bytes.
+    len: usize,
+    /// Length of the body in bytes.
+    body: usize,
+    /// True if the client may wait for [`CONTINUE`].
+    expects: bool,
+}
+
+/// Parses the head of a request; None if it is incomplete.
+fn parse_head(input: &[u8]) -> Result<Option<RequestHead<'_>>, Status> {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     let len = match parsed.parse(input) {
@@ -205,7 +225,9 @@ fn parse_head(input: &[u8]) -> Result<Option<(HttpRequest<'_>, usize)>, Status> 
     let connection = connection(headers, is_modern);
     let is_forwarded = FORWARDED.iter().any(|name| values(headers, name).next().is_some());
     let request = HttpRequest { method, host, path, query, origin, site, is_forwarded, connection };
-    Ok(Some((request, len + body_length(headers)?)))
+    // HTTP/1.0 has no such response.
+    let expects = is_modern && values(headers, "expect").any(|value| value.eq_ignore_ascii_case("100-continue"));
+    Ok(Some(RequestHead { request, len, body: body_length(headers)?, expects }))
 }
 
 /// Returns the length of the body, if it is small enough to be skipped. Fails for a body in chunks, whose length is not
@@ -320,6 +342,17 @@ mod tests {
             assert_eq!(parse(&whole.as_bytes()[..len]), Parsed::Partial, "{len}");
         }
         assert!(matches!(parse(whole.as_bytes()), Parsed::Whole(..)));
+    }
+
+    #[test]
+    fn a_client_may_wait_with_its_body() {
+        let (head, ten) = ("Content-Length: 2\r\nExpect: 100-Continue\r\n\r\n", "POST / HTTP/1.0\r\n");
+        let new = format!("POST / HTTP/1.1\r\nHost: a\r\n{head}");
+        for body in ["", "x"] {
+            assert_eq!(parse(format!("{new}{body}").as_bytes()), Parsed::Expects(new.len()));
+            assert_eq!(parse(format!("{ten}{head}{body}").as_bytes()), Parsed::Partial, "HTTP/1.0 knows no 100");
+        }
+        assert!(matches!(parse(format!("{new}xy").as_bytes()), Parsed::Whole(..)));
     }
 
     #[test]

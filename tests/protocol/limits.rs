@@ -302,3 +302,19 @@ fn an_idle_server_is_not_woken() {
     world.advance(Span::from_secs(301));
     assert_eq!(world.next_work(), None);
 }
+
+/// A client may send the head of a request, and wait with the body until it is told to go on.
+#[test]
+fn a_client_that_waits_with_its_body_is_told_to_go_on() {
+    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
+    let client = world.connect_to("http");
+    let head = b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
+    assert_eq!(world.ask(client, &head[..50]), b"");
+    assert_eq!(world.ask(client, &head[50..]), b"HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(world.ask(client, b"a"), b"", "once");
+    world.upgrade();
+    let answer = String::from_utf8(world.ask(client, b"bc")).expect("is text");
+    assert!(answer.ends_with("404 Not Found\n") && !world.is_ended(client), "{answer}");
+    let answer = String::from_utf8(world.ask(client, &[&head[..], b"abc"].concat())).expect("is text");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "the body is there: {answer}");
+}
