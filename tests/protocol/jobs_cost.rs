@@ -45,7 +45,7 @@ impl Stage {
             service.send(1, one.repeat(jobs).as_bytes());
         }
         service.send(2, b"watch */*\r\nignore default\r\nreserve-with-timeout 1\r\n");
-        service.pass(poolcounter_core::time::Span::from_secs(2));
+        service.pass(Span::from_secs(2));
         service.close(2);
         service.send(2, b"watch */*\r\nignore default\r\n");
         service.output(1);
@@ -292,7 +292,7 @@ fn a_tube_of_many_parts_is_looked_up_for_few_patterns() {
         }
         assert!(told.len() > 1 && told.contains("OUT_OF_MEMORY"), "{command}: {told:?}");
     }
-    service.pass(poolcounter_core::time::Span::from_secs(2));
+    service.pass(Span::from_secs(2));
     (10..150).for_each(|conn| service.send(conn, b"reserve-with-timeout 0\r\n"));
     let put = format!("put-job 1 0 60 1 tube={}\r\na\r\n", arrangement(0));
     let visits = visits(&mut service, 1, &put);
