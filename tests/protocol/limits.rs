@@ -306,7 +306,7 @@ fn an_idle_server_is_not_woken() {
 /// A client may send the head of a request, and wait with the body until it is told to go on.
 #[test]
 fn a_client_that_waits_with_its_body_is_told_to_go_on() {
-    let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
+    let mut world = World::with(AllSettings::defaults(SERVICES));
     let client = world.connect_to("http");
     let head = b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
     assert_eq!(world.ask(client, &head[..50]), b"");
