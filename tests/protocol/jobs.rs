@@ -418,7 +418,8 @@ fn a_pause_outlives_a_client_that_comes_before_the_jobs_are_read() {
 /// Puts, or fails, as one near the limit of memory, whatever comes with the puts: tubes, sums, root jobs and groups.
 #[test]
 fn puts_of_one_request_have_room_together() {
-    let kinds: [(&str, fn(usize) -> String); 4] = [
+    type Options = fn(usize) -> String;
+    let kinds: [(&str, Options); 4] = [
         ("tubes", |n| format!("tube=wiki-of-a-long-name-{n}/type-of-a-long-name-{n}")),
         ("roots", |n| format!("tube=t{n} root=signature-{n} root-ts=1")),
         ("groups", |n| format!("group=group-of-a-long-name-{n}")),
