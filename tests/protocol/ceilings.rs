@@ -125,15 +125,24 @@ fn leaving_the_shadow_and_going_back_keeps_the_counts_apart() {
         let conditions = world.health().into_iter().flat_map(|line| line.conditions);
         conditions.map(|on| on.condition.info.name).any(|name| name == "sheds")
     };
+    // A condition is on once it has held for a while.
+    let look = |world: &mut World| {
+        (0..2).for_each(|_| {
+            expect_metrics(world, []);
+            pass(world, 6_000);
+        });
+    };
     (0..2).for_each(|_| drop(come(&mut world)));
     pass(&mut world, 10_000);
     assert_eq!(come(&mut world).1, "");
     set(&mut world, "shed_after=2");
     expect_metrics(&mut world, ["shed_total{pattern=\"a:*\"} 0", "would_shed_total{pattern=\"a:*\"} 1"]);
+    look(&mut world);
     assert!(!sheds(&world), "nothing was refused");
     assert_eq!(come(&mut world).1, "QUEUE_FULL");
     set(&mut world, "shed_after=2,shed_shadow=true");
     expect_metrics(&mut world, ["shed_total{pattern=\"a:*\"} 1", "would_shed_total{pattern=\"a:*\"} 1"]);
+    look(&mut world);
     assert!(sheds(&world), "what was refused in the last minute is not forgotten");
 }
 
