@@ -364,7 +364,6 @@ impl Service for Http {
                     }
                 }
                 Parsed::Expects(head) => {
-                    // Once, when the head is complete.
                     if seen < consumed + head {
                         context.output.reply(conn, |bytes| bytes.extend_from_slice(wire::CONTINUE));
                     }

@@ -215,7 +215,7 @@ impl State {
     /// Offers the free members of a pool to its waiters again, in the background.
     pub(super) fn reconsider(&mut self, pool: PoolId, step: &mut Step<'_, '_>) {
         match self.background.of_pool(pool).is_offering {
-            // Those that are offered to now come to their turn, whatever happens meanwhile.
+            // The offers that go on come to their end, whatever happens meanwhile.
             true => self.waiters.offer_again(pool),
             false => self.begin(BackgroundTask::Offer(pool), step),
         }

@@ -47,7 +47,7 @@ fn a_start_is_made_once_there_is_room() {
     }
 }
 
-/// Those that wait for room get it one after another.
+/// Pools that wait for room get it one after another.
 #[test]
 fn many_pools_wait_for_room() {
     let mut player = Player::with_most(24, 1, 6);
