@@ -35,6 +35,7 @@ mod restoring;
 mod saved;
 mod table;
 mod tick;
+mod turns;
 
 use restoring::Restoring;
 pub use saved::rehearse;

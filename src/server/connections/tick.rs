@@ -1,11 +1,10 @@
 //! The tick: the phases of the loop, in their order. The server, the simulator and the test of allocations share it.
 
-use super::{Connections, Dispatch, LINGER, LOOP};
+use super::{Connections, Dispatch, LOOP};
 use crate::connection::{Phase, Stream};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::container::{Entry, ServiceId};
-use poolcounter_service::contract::{Input, Served, Then};
 use poolcounter_service::loop_stats::Budget;
 use poolcounter_service::output::Unsent;
 use std::cell::Cell;
@@ -206,84 +205,6 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Gives a connection its turn, and returns the time at which its service was called.
-    fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
-        let conn = &mut self.slab[id.index()];
-        let service = conn.service;
-        self.read_buffer.load(&mut conn.unserved, self.dispatch.services[service].caps.request_bytes);
-        let kept = self.read_buffer.len();
-        let seen = if conn.partial { kept } else { 0 };
-        let received =
-            if conn.readable && self.read_buffer.wants_more() { conn.read(&mut self.read_buffer) } else { Ok(()) };
-        // The time is read after the request was received, so that a wait that begins with it cannot end early.
-        let now = clock();
-        self.dispatch.loop_stats.count_turn(now);
-        let input = self.read_buffer.bytes();
-        if let Err(error) = &received
-            && input.len() == kept
-        {
-            self.fail(id, error, now);
-            return now;
-        }
-        self.dispatch.services[service].traffic.received_bytes += (input.len() - kept) as u64;
-        let input = Input { bytes: input, seen };
-        self.dispatch.output.begin_turn(id);
-        let served = self.dispatch.call(service, now, &self.slab, |service, context| service.serve(id, input, context));
-        if served.consumed > 0 {
-            self.idle.note_activity(id, service, now);
-        }
-        let conn = &mut self.slab[id.index()];
-        conn.partial = served.then == Then::Read;
-        conn.unserved = self.read_buffer.unserved(served.consumed);
-        match received {
-            Ok(()) => self.after_serve(id, served, now),
-            Err(error) => self.fail(id, &error, now),
-        }
-        if self.dispatch.output.is_dirty_for(id) {
-            self.note_holds(id);
-        } else {
-            self.note_usage(id, now);
-        }
-        now
-    }
-
-    /// Decides the next step of a connection after it was served.
-    fn after_serve(&mut self, id: ConnId, served: Served, now: Time) {
-        let conn = &mut self.slab[id.index()];
-        let is_over = served.then == Then::Close || served.then == Then::Read && conn.eof;
-        if is_over {
-            conn.draining = true;
-            self.check_unserved(id, now);
-        } else if served.then == Then::Wait {
-            conn.waiting = true;
-            if conn.hangup || conn.eof {
-                self.check_unserved(id, now);
-            }
-        } else if conn.readable || served.then == Then::Serve {
-            let is_full = self.dispatch.output.is_full(id);
-            if served.then == Then::Serve && conn.unserved.is_some() && !is_full {
-                self.dispatch.loop_stats.count_spent(Budget::Requests);
-            }
-            self.make_ready(id);
-        }
-    }
-
-    /// Checks a connection whose service waits or is done with it: it is closed if it failed or is drained, and a
-    /// waiting service is notified of a hangup.
-    pub(super) fn check_unserved(&mut self, id: ConnId, now: Time) {
-        let conn = &mut self.slab[id.index()];
-        if conn.lost {
-            self.fail(id, &"its peer has disconnected", now);
-        } else if conn.draining {
-            if !self.dispatch.output.is_held_for(id) {
-                self.close(id, now);
-            }
-        } else if conn.hangup || conn.eof {
-            let service = conn.service;
-            self.dispatch.call(service, now, &self.slab, |service, context| service.hangup(id, context));
-        }
-    }
-
     /// Resumes the connections that their services have resumed, and ends those that they have ended.
     #[inline]
     pub(super) fn resume(&mut self, now: Time) {
@@ -315,19 +236,6 @@ impl<S: Stream> Connections<S> {
             }
         }
         self.dispatch.resumed = resumed;
-    }
-
-    /// Reads and discards the input on a connection that is being closed, up to its end of file. If input were left
-    /// unread, closing the socket would reset the connection and the last replies might be lost.
-    fn discard_input(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
-        let conn = &mut self.slab[id.index()];
-        self.read_buffer.load(&mut None, 0);
-        match conn.read(&mut self.read_buffer) {
-            Ok(()) if conn.eof => self.closing.push_back(id),
-            Ok(()) if conn.readable => self.make_ready(id),
-            Ok(()) => {}
-            Err(error) => self.fail(id, &error, clock()),
-        }
     }
 
     /// Writes once to a connection.
@@ -377,17 +285,6 @@ impl<S: Stream> Connections<S> {
         let is_sendable = |unsent: Unsent<'_>| !unsent.is_held && unsent.len <= most;
         if !conn.failed && conn.is_open() && self.dispatch.output.unsent_of(id).is_none_or(is_sendable) {
             self.close(id, now);
-        }
-    }
-
-    /// Parks a connection that does not read its replies: it is not served until it does. If the peer has closed its
-    /// side, too, it may have died, so a timer releases its locks.
-    fn park(&mut self, id: ConnId, now: Time) {
-        self.dispatch.loop_stats.count_spent(Budget::Output);
-        let conn = &mut self.slab[id.index()];
-        conn.parked = true;
-        if conn.hangup && matches!(conn.phase, Phase::Open) {
-            conn.phase = Phase::HalfClosed { linger_timer: self.dispatch.wheel.of(LOOP).arm(now + LINGER, id) };
         }
     }
 }
