@@ -25,7 +25,6 @@ pub use options::HttpSettings;
 use fleet::{Fleet, FleetTimer, Readiness};
 use host::Hosts;
 use log::{info, trace, warn};
-use percent_encoding::percent_decode_str;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
@@ -127,9 +126,6 @@ pub struct Http {
 /// Time between two samples of the last hour.
 const HOUR_INTERVAL: Span = Span::from_micros(3_600_000_000 / (KEPT as u64 - 1));
 
-/// Word instead of a service in the path of a search in all services.
-const FOUND: &str = "find";
-
 /// Text for requests under an unknown host name.
 const MISDIRECTED: &str = "This server does not know that host name. Add it with the option --http-host.\n";
 
@@ -197,18 +193,7 @@ impl Http {
     ) {
         let extent = Extent::of(resource, request.query);
         let target = self.fleet.as_ref().and_then(|_| resource.target(extent.range));
-        let wanted = match resource {
-            Resource::View(service, thing, _) if target.is_none() => {
-                let thing = percent_decode_str(thing).collect();
-                if service == FOUND {
-                    Wanted::Search(thing)
-                } else {
-                    Wanted::View { service: service.into(), path: thing }
-                }
-            }
-            Resource::Health => Wanted::Telemetry,
-            _ => Wanted::Reports,
-        };
+        let wanted = if target.is_some() { Wanted::Reports } else { resource.wanted() };
         let (method, connection) = (request.method, request.connection);
         let part = match resource {
             Resource::Tab(word, _) => Some(word.into()),
@@ -338,13 +323,16 @@ impl Service for Http {
     }
 
     fn serve(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        let Input { bytes: input, seen } = input;
+        let Input { bytes: input, seen, may_show } = input;
         let mut consumed = 0;
         for _ in 0..ANSWERS_PER_TURN {
             if context.output.is_full(conn) {
                 break;
             }
             match wire::parse(&input[consumed..]) {
+                Parsed::Whole(request, _) if !may_show && Resource::is_shown_for(&request) => {
+                    return Served { consumed, then: Then::Show };
+                }
                 Parsed::Whole(request, len) => {
                     match self.readiness(conn, &request, context.time.now) {
                         Readiness::Ready => {

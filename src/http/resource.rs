@@ -2,6 +2,9 @@
 
 use super::recent::{RANGES, Range};
 use super::tabs::OVERVIEW;
+use super::wire::{HttpRequest, Method};
+use percent_encoding::percent_decode_str;
+use poolcounter_service::contract::Wanted;
 use poolcounter_service::report::room::{MOST_ROWS, Room};
 
 /// Content type of text other than pages.
@@ -11,6 +14,8 @@ const TABLE_BYTES: usize = 780_000;
 /// Limit of the tables of answers that are merged in bytes; full counts of durations and more curves take an equal
 /// amount on top.
 const BYTES_TO_ADD: usize = 500_000;
+/// Word instead of a service in the path of a search in all services.
+const FOUND: &str = "find";
 /// Default number of rows per table: those that are not folded.
 const PAGE_ROWS: usize = 20;
 
@@ -66,6 +71,24 @@ impl Resource<'_> {
                     None => path.bytes().all(|byte| byte.is_ascii_lowercase()).then_some(Resource::Tab(path, form)),
                 }
             }
+        }
+    }
+
+    /// Returns true if a request needs a snapshot of the services.
+    pub fn is_shown_for(request: &HttpRequest<'_>) -> bool {
+        let is_of_page = matches!(request.method, Method::Get | Method::Head);
+        is_of_page && Resource::at(request.path).is_some_and(|resource| resource.wanted() != Wanted::Telemetry)
+    }
+
+    /// Returns what this daemon is asked for.
+    pub fn wanted(self) -> Wanted {
+        match self {
+            Resource::View(FOUND, thing, _) => Wanted::Search(percent_decode_str(thing).collect()),
+            Resource::View(service, thing, _) => {
+                Wanted::View { service: service.into(), path: percent_decode_str(thing).collect() }
+            }
+            Resource::Health => Wanted::Telemetry,
+            Resource::Tab(..) | Resource::Json | Resource::Metrics => Wanted::Reports,
         }
     }
 

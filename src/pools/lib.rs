@@ -120,6 +120,8 @@ enum Handled {
     Waits,
     /// Unfinished: continued in the connection's next turn.
     Unfinished,
+    /// Needs a turn for snapshots.
+    Shows,
     /// The connection must be closed.
     Close,
 }
@@ -151,9 +153,12 @@ impl PoolsService {
     }
 
     /// Serves one request. Its replies may be written later in the turn.
-    fn handle(&mut self, conn: ConnId, line: &[u8], context: &mut Context<'_>) -> Handled {
-        trace!("{conn} > {}", escaped(line));
+    fn handle(&mut self, conn: ConnId, line: &[u8], may_show: bool, context: &mut Context<'_>) -> Handled {
         let request = wire::parse(line);
+        if !may_show && matches!(request, PoolRequest::Report(_)) {
+            return Handled::Shows;
+        }
+        trace!("{conn} > {}", escaped(line));
         // A list under way was checked when it was asked for.
         if context.has_rules()
             && !self.listing.contains(&conn)
@@ -242,7 +247,7 @@ impl PoolsService {
 
     /// Serves requests from the front of the input, in order.
     fn serve_lines(&mut self, conn: ConnId, input: Input<'_>, context: &mut Context<'_>) -> Served {
-        let Input { bytes: input, seen } = input;
+        let Input { bytes: input, seen, may_show } = input;
         let is_logged = log_enabled!(Level::Trace);
         let mut consumed = 0;
         let mut unsent = context.output.len(conn);
@@ -273,12 +278,13 @@ impl PoolsService {
                 }
             }
             match first_line(&input[consumed..], seen, self.max_line) {
-                Line::Whole(line, len) => match self.handle(conn, line, context) {
+                Line::Whole(line, len) => match self.handle(conn, line, may_show, context) {
                     Handled::Next => consumed += len,
                     Handled::Answered => (consumed, unsent) = (consumed + len, context.output.len(conn)),
                     Handled::Last => return Served { consumed: consumed + len, then: Then::Serve },
                     Handled::Waits => return Served { consumed: consumed + len, then: Then::Wait },
                     Handled::Unfinished => break,
+                    Handled::Shows => return Served { consumed, then: Then::Show },
                     Handled::Close => return Served { consumed: input.len(), then: Then::Close },
                 },
                 Line::Partial => return Served { consumed, then: Then::Read },

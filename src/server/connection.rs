@@ -76,6 +76,9 @@ pub(super) struct Connection<S> {
     /// True while its service waits: it has answered [`Then::Wait`](poolcounter_service::contract::Then::Wait) and not
     /// resumed it.
     pub waiting: bool,
+    /// True if its next turn is one for snapshots: its service has answered
+    /// [`Then::Show`](poolcounter_service::contract::Then::Show).
+    pub shows: bool,
     /// True once its service is done with it: it ends once the replies that wait for a commit have left.
     pub draining: bool,
     /// True once the system has reported the connection as lost.
@@ -129,6 +132,7 @@ impl<S: Stream> Connection<S> {
             blocked: false,
             parked: false,
             waiting: false,
+            shows: false,
             draining: false,
             lost: false,
             failed: false,

@@ -1,8 +1,8 @@
 //! Table of all connections, and the phases of the tick that work on them: serve, expire, flush, reap. It knows streams
 //! that read and write, but neither sockets nor the clock, so that the simulator runs the very same code.
 //!
-//! Invariant: a connection with work that no event will announce (bytes not read, requests not served) is in `ready`,
-//! unless it is parked, and then the flush that drains its output puts it there.
+//! Invariant: a connection with work that no event will announce (bytes not read, requests not served) is in `ready` or
+//! `showing`, unless it is parked, and then the flush that drains its output puts it there.
 //! Invariant: a service knows a connection from its first turn until
 //! [`Service::close`](poolcounter_service::contract::Service::close), and never after. That is called as soon as the
 //! end is found, so that the locks of the connection are free at once; `reap` only drops the socket.
@@ -53,6 +53,8 @@ pub struct Connections<S> {
     slab: Table<S>,
     /// Connections that are served in the next tick, in order.
     ready: Queue<ConnId>,
+    /// Connections whose next turn is one for snapshots, in order.
+    showing: Queue<ConnId>,
     idle: IdleQueues,
     /// Connections for the next `reap`.
     closing: Queue<ConnId>,
@@ -81,6 +83,7 @@ impl<S: Stream> Connections<S> {
         Connections {
             slab: Table::default(),
             ready: Queue::default(),
+            showing: Queue::default(),
             idle: IdleQueues::new(services.ids().map(|service| services[service].caps.idle)),
             closing: Queue::default(),
             completed: Vec::new(),
@@ -170,7 +173,7 @@ impl<S: Stream> Connections<S> {
     /// Returns true if there are no connections, and no traces of any.
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty()
-            && self.ready.is_empty()
+            && !self.has_ready()
             && self.closing.is_empty()
             && self.idle.is_empty()
             && self.dispatch.is_empty()
@@ -220,7 +223,7 @@ impl<S: Stream> Connections<S> {
     /// Returns the time of work that no event will announce: at once if some is left over, else when the next timer is
     /// due.
     pub fn next_work(&self) -> Option<Time> {
-        let unserved = !self.is_paused && !self.ready.is_empty();
+        let unserved = !self.is_paused && self.has_ready();
         let unserved = unserved || !self.is_paused && !self.restoring.is_empty();
         let left_over = unserved || self.dispatch.output.is_dirty() || !self.closing.is_empty();
         match left_over {
@@ -235,11 +238,18 @@ impl<S: Stream> Connections<S> {
         &mut self.dispatch.loop_stats
     }
 
+    /// Gives a connection a turn, unless it is parked.
     #[inline]
     fn make_ready(&mut self, id: ConnId) {
-        if !self.slab[id.index()].parked {
-            self.ready.push_back(id);
+        match &self.slab[id.index()] {
+            conn if conn.parked => {}
+            conn if conn.shows => self.showing.push_back(id),
+            _ => self.ready.push_back(id),
         }
+    }
+
+    fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.showing.is_empty()
     }
 
     /// Continues after some of the connection's output was sent, or replaced by less: it may be served again, or
@@ -345,6 +355,7 @@ impl<S: Stream> Connections<S> {
         debug!("{id} closed: {} ({})", self.slab.peer(id), self.dispatch.services[service].info.name);
         self.forget(id);
         self.ready.remove(id);
+        self.showing.remove(id);
         self.closing.remove(id);
         let conn = self.slab.remove(id.index());
         let lost = self.dispatch.output.discard(id);

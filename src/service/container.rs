@@ -361,7 +361,11 @@ pub mod tests {
                 effects: &mut Vec::new(),
                 conns: Conns { peers, traffic },
             };
-            service.serve(ConnId::from_index(conn), Input { bytes: line.as_bytes(), seen: 0 }, &mut context);
+            service.serve(
+                ConnId::from_index(conn),
+                Input { bytes: line.as_bytes(), seen: 0, may_show: true },
+                &mut context,
+            );
         }
         service.report(now, traffic, peers)
     }

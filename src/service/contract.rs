@@ -27,6 +27,7 @@
 //! | the service wants | it |
 //! |---|---|
 //! | to reply later, and serve nothing before | returns [`Then::Wait`], then calls [`Context::resume`] |
+//! | to reply with a snapshot of all services | returns [`Then::Show`] unless [`Input::may_show`], then asks by [`Effect::Show`] |
 //! | to reply after a commit | uses [`Context::reply_after`], then [`Context::release_up_to`] in [`Service::completed`] |
 //! | to write to a store | collects changes and passes them on in [`Service::commit`], once a tick |
 //!
@@ -372,6 +373,8 @@ pub struct Input<'a> {
     /// Number of leading bytes in which the service found no complete request before: the search for the end of a
     /// request can start behind them.
     pub seen: usize,
+    /// True in a turn for snapshots: only then does a service ask for a snapshot with reports ([`Effect::Show`]).
+    pub may_show: bool,
 }
 
 /// Result of [`Service::serve`].
@@ -392,6 +395,9 @@ pub enum Then {
     Serve,
     /// The rest may hold complete requests, but nothing is served or read before [`Context::resume`].
     Wait,
+    /// The rest begins with a request that needs a snapshot with reports: serve it in a turn for snapshots. These come
+    /// after all others of their tick, so that a lock waits for one of them at most.
+    Show,
     /// Send the unsent output, then close.
     Close,
 }

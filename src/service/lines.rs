@@ -28,7 +28,7 @@ pub fn serve_lines(
     context: &mut Context<'_>,
     mut serve: impl FnMut(&[u8], &mut Context<'_>) -> Progress,
 ) -> Served {
-    let Input { bytes: input, seen } = input;
+    let Input { bytes: input, seen, .. } = input;
     let mut consumed = 0;
     for _ in 0..REQUESTS_PER_TURN {
         if consumed > 0 && consumed == input.len() {

@@ -147,6 +147,38 @@ fn a_tick_serves_2_milliseconds_at_most() {
     assert_eq!(clients.iter().filter(|client| !world.take_received(**client).is_empty()).count(), 50 - served);
 }
 
+/// Snapshots of all services are taken after the other turns of a tick: one at least, and within the same time.
+#[test]
+fn a_tick_takes_snapshots_after_all_else() {
+    const ASKED: usize = 10;
+    let mut world = World::with(AllSettings::defaults(SERVICES));
+    let observers: Vec<usize> = (0..20).map(|n| world.connect_to(["pools", "http"][n % 2])).collect();
+    for (n, observer) in observers.iter().enumerate() {
+        let request = ["STATS REPORT 1\n", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"][n % 2];
+        world.send(*observer, request.repeat(ASKED).as_bytes());
+    }
+    let (client, prober) = (world.connect(), world.connect_to("http"));
+    let shown = |world: &mut World| observers.iter().filter(|it| !world.take_received(**it).is_empty()).count();
+    let mut total = 0;
+    // Every reading of the clock takes longer than a tick serves, so each tick has one turn of each kind.
+    for _ in 0..50 {
+        world.tick_slowly(Span::from_millis(3));
+        total += shown(&mut world);
+    }
+    assert_eq!(total, 50, "each tick takes a snapshot");
+    for _ in 0..20 {
+        world.send(client, b"RELEASE\n");
+        world.send(prober, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        (0..4).for_each(|_| world.tick_slowly(Span::from_millis(3)));
+        assert_eq!(world.take_received(client), b"NOT_LOCKED\n", "a request waits for few snapshots");
+        assert!(world.take_received(prober).ends_with(b"ok\n"), "so does a health check");
+    }
+    world.settle();
+    let received = observers.iter().map(|observer| world.take_received(*observer)).collect::<Vec<_>>().concat();
+    assert!(!received.is_empty(), "some have waited until now");
+    observers.iter().for_each(|observer| assert!(!world.is_ended(*observer)));
+}
+
 /// The end of a connection takes its time from the clock, as a turn does. A job that becomes ready later in the tick
 /// comes after those of the end.
 #[test]

@@ -211,7 +211,9 @@ impl Pools {
         pool.cull.into_iter().chain(unclean).for_each(|timer| step.timers.cancel(timer));
         // The next pool with this id is touched for itself.
         self.touched.retain(|other| *other != id);
-        self.cramped.retain(|other| *other != id);
+        if pool.is_cramped {
+            self.cramped.retain(|other| *other != id);
+        }
     }
 
     /// Puts a pool into the group of this name, and creates the group if it is new.

@@ -16,7 +16,7 @@ impl<S: Stream> Connections<S> {
         self.check_restoring();
         self.slab.iter().for_each(|(index, conn)| self.check_one(ConnId::from_index(index), conn));
         let is_there = |id: ConnId| self.slab.contains(id.index());
-        assert!(self.ready.iter().all(is_there), "only connections are served");
+        assert!(self.ready.iter().chain(self.showing.iter()).all(is_there), "only connections are served");
         let is_ending = |id: ConnId| self.slab.get(id.index()).is_some_and(|conn| !conn.is_open());
         assert!(self.closing.iter().all(is_ending), "only connections that have ended are closed");
         assert!(
@@ -51,8 +51,10 @@ impl<S: Stream> Connections<S> {
 
     fn check_one(&self, id: ConnId, conn: &Connection<S>) {
         let waits = conn.parked || conn.waiting || conn.draining || self.is_held(id);
-        let waits_for_turn = waits || self.ready.contains(id) || self.closing.contains(id);
+        let is_ready = if conn.shows { self.showing.contains(id) } else { self.ready.contains(id) };
+        let waits_for_turn = waits || is_ready || self.closing.contains(id);
         assert!(waits_for_turn || !conn.readable, "{id} may have something to read, and has no turn");
+        assert!(conn.shows || !self.showing.contains(id), "{id} has a turn of its kind");
         let can_drain = self.dispatch.output.unsent(id).is_empty() || conn.blocked || conn.failed;
         assert!(can_drain || self.dispatch.output.is_dirty(), "{id} has something unsent, and is not to be flushed");
         let is_limited = self.dispatch.services[conn.service].caps.idle.is_some();

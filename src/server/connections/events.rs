@@ -18,9 +18,7 @@ impl<S: Stream> Connections<S> {
             conn.lost |= readiness.lost;
             // A peer that has closed its side without reading is parked again, this time with a timer.
             conn.parked &= !conn.hangup;
-            if !conn.parked {
-                self.ready.push_back(id);
-            }
+            self.make_ready(id);
         }
     }
 

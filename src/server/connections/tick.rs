@@ -92,8 +92,8 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Gives each ready connection one turn: one read, and a limited number of requests. Connections for which the tick
-    /// has no time left are the first of the next one. Returns the last time that was read from the clock: the rest of
-    /// the tick is not earlier.
+    /// has no time left are the first of the next one. Turns for snapshots follow, at least one. Returns the last time
+    /// that was read from the clock: the rest of the tick is not earlier.
     pub(super) fn serve(&mut self, clock: &impl Fn() -> Time) -> Option<Time> {
         let last = Cell::new(None);
         let clock = &|| {
@@ -108,22 +108,18 @@ impl<S: Stream> Connections<S> {
                 break;
             }
             let Some(id) = self.ready.pop_front() else { break };
-            let conn = &mut self.slab[id.index()];
-            if conn.failed {
-                continue;
-            } else if let Phase::Closed | Phase::Lingering { .. } = conn.phase {
-                self.discard_input(id, clock);
-            } else if conn.is_unidentified() {
-                self.read_header(id, clock);
-            } else if !self.restoring.is_empty() && self.hold_turn(id) {
-                continue;
-            } else if self.slab[id.index()].waiting || self.slab[id.index()].draining {
-                self.check_unserved(id, clock());
-            } else if self.dispatch.output.is_full(id) {
-                self.park(id, clock());
-            } else {
-                let now = self.serve_one(id, clock);
+            if let Some(now) = self.turn(id, clock) {
                 end.get_or_insert(now + SERVE_TIME);
+            }
+        }
+        for _ in 0..self.showing.len() {
+            let Some(id) = self.showing.pop_front() else { break };
+            if let Some(now) = self.turn(id, clock) {
+                end.get_or_insert(now + SERVE_TIME);
+            }
+            // A snapshot takes long, so its end is looked at.
+            if end.is_some_and(|end| clock() > end) {
+                break;
             }
         }
         if let Some(last) = last.get() {

@@ -8,8 +8,30 @@ use poolcounter_service::contract::{Input, Served, Then};
 use poolcounter_service::loop_stats::Budget;
 
 impl<S: Stream> Connections<S> {
-    /// Gives a connection its turn, and returns the time at which its service was called.
-    pub(super) fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
+    /// Gives a connection its turn, and returns the time at which its service served it; `None` if it did not.
+    #[inline]
+    pub(super) fn turn(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Option<Time> {
+        let conn = &mut self.slab[id.index()];
+        if conn.failed {
+            return None;
+        } else if let Phase::Closed | Phase::Lingering { .. } = conn.phase {
+            self.discard_input(id, clock);
+        } else if conn.is_unidentified() {
+            self.read_header(id, clock);
+        } else if !self.restoring.is_empty() && self.hold_turn(id) {
+            return None;
+        } else if self.slab[id.index()].waiting || self.slab[id.index()].draining {
+            self.check_unserved(id, clock());
+        } else if self.dispatch.output.is_full(id) {
+            self.park(id, clock());
+        } else {
+            return Some(self.serve_one(id, clock));
+        }
+        None
+    }
+
+    /// Lets the service of a connection serve it, and returns the time of that.
+    fn serve_one(&mut self, id: ConnId, clock: &impl Fn() -> Time) -> Time {
         let conn = &mut self.slab[id.index()];
         let service = conn.service;
         self.read_buffer.load(&mut conn.unserved, self.dispatch.services[service].caps.request_bytes);
@@ -28,7 +50,7 @@ impl<S: Stream> Connections<S> {
             return now;
         }
         self.dispatch.services[service].traffic.received_bytes += (input.len() - kept) as u64;
-        let input = Input { bytes: input, seen };
+        let input = Input { bytes: input, seen, may_show: conn.shows };
         self.dispatch.output.begin_turn(id);
         let served = self.dispatch.call(service, now, &self.slab, |service, context| service.serve(id, input, context));
         if served.consumed > 0 {
@@ -36,6 +58,7 @@ impl<S: Stream> Connections<S> {
         }
         let conn = &mut self.slab[id.index()];
         conn.partial = served.then == Then::Read;
+        conn.shows = served.then == Then::Show;
         conn.unserved = self.read_buffer.unserved(served.consumed);
         match received {
             Ok(()) => self.after_serve(id, served, now),
@@ -61,7 +84,7 @@ impl<S: Stream> Connections<S> {
             if conn.hangup || conn.eof {
                 self.check_unserved(id, now);
             }
-        } else if conn.readable || served.then == Then::Serve {
+        } else if conn.readable || matches!(served.then, Then::Serve | Then::Show) {
             let is_full = self.dispatch.output.is_full(id);
             if served.then == Then::Serve && conn.unserved.is_some() && !is_full {
                 self.dispatch.loop_stats.count_spent(Budget::Requests);
@@ -88,7 +111,7 @@ impl<S: Stream> Connections<S> {
 
     /// Reads and discards the input on a connection that is being closed, up to its end of file. If input were left
     /// unread, closing the socket would reset the connection and the last replies might be lost.
-    pub(super) fn discard_input(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
+    fn discard_input(&mut self, id: ConnId, clock: &impl Fn() -> Time) {
         let conn = &mut self.slab[id.index()];
         self.read_buffer.load(&mut None, 0);
         match conn.read(&mut self.read_buffer) {
@@ -101,7 +124,7 @@ impl<S: Stream> Connections<S> {
 
     /// Parks a connection that does not read its replies: it is not served until it does. If the peer has closed its
     /// side, too, it may have died, so a timer releases its locks.
-    pub(super) fn park(&mut self, id: ConnId, now: Time) {
+    fn park(&mut self, id: ConnId, now: Time) {
         self.dispatch.loop_stats.count_spent(Budget::Output);
         let conn = &mut self.slab[id.index()];
         conn.parked = true;
