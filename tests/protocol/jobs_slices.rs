@@ -94,6 +94,32 @@ fn jobs_that_are_due_together_become_ready_in_slices() {
     }
 }
 
+#[test]
+fn pauses_that_end_together_end_in_slices() {
+    const TUBES: usize = 2048;
+    let put = |n| format!("use t/{n}\r\nput 1 0 60 1\r\na\r\npause-tube t/{n} 60\r\n");
+    let mut service = service_with(TUBES, put);
+    service.send(2, b"watch t/*\r\n");
+    service.pass(Span::from_millis(59_990));
+    assert_eq!(service.next(2).as_deref(), Some("WATCHING 2"));
+    let (mut reserved, mut slices) = (0, 0);
+    while reserved < TUBES {
+        service.tick();
+        slices += 1;
+        assert!(slices < TUBES, "{reserved} of {TUBES} pauses have ended");
+        let before = reserved;
+        let mut take = || {
+            service.send(2, b"reserve-with-timeout 0\r\n");
+            service.next(2).is_some_and(|reply| reply.starts_with("RESERVED"))
+        };
+        while take() {
+            reserved += 1;
+        }
+        assert!(reserved - before <= 512, "{} pauses end at once", reserved - before);
+    }
+    println!("{TUBES} pauses: {slices} slices");
+}
+
 /// Each of very many groups gets its limit in a slice; very many tubes with jobs of one group need none.
 #[test]
 fn limits_of_groups_are_set_in_slices() {

@@ -12,7 +12,7 @@ use slab::Slab;
 use std::ops::{Index, IndexMut};
 
 /// Greatest inaccuracy of a timer: one turn of the wheel.
-const TICK: Span = Span::from_millis(1);
+pub(super) const TICK: Span = Span::from_millis(1);
 /// Cost of a job that changes its place, or of a tube that gets a setting: a microsecond.
 pub(super) const COST: u32 = 4;
 /// Number of commands without a client that go through tubes at once, before another that would is begun.

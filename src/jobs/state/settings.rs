@@ -1,6 +1,6 @@
 //! Settings of patterns of tubes: limits, backoffs, dead-letter tubes and pauses. They outlive their tubes.
 
-use super::background::{Work, keep_timer_at};
+use super::background::{TICK, Work, keep_timer_at};
 use super::commits::{Change, SettingKind};
 use super::ids::{GateId, TubeId};
 use super::limits::{Gate, Limit};
@@ -13,6 +13,9 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::{TimerId, Timers};
 use poolcounter_protocol::jobs::name::PatternMap;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Most pauses that end in one step.
+const MOST_ENDS: usize = 64;
 
 /// All settings but limits.
 #[derive(Default)]
@@ -228,19 +231,20 @@ impl State {
         keep_timer_at(&mut self.settings.pause_timer, first, Timer::Pause, timers);
     }
 
-    /// Removes expired pauses.
+    /// Removes expired pauses, some of them if they are many: the rest follows in the next tick.
     pub(super) fn end_pauses(&mut self, step: &mut Step<'_, '_>) {
         self.settings.pause_timer.take().into_iter().for_each(TimerId::fired);
-        while let Some((until, pattern)) = self.settings.ends.first().cloned()
-            && until <= step.now
-        {
+        for _ in 0..MOST_ENDS {
+            let over = self.settings.ends.first().filter(|(until, _)| *until <= step.now).cloned();
+            let Some((until, pattern)) = over else { break };
             self.settings.ends.remove(&(until, pattern.clone()));
             self.settings.pauses.remove(&pattern);
             self.note_change(Change::Setting(SettingKind::Pause, pattern.clone()));
             let pattern = Pattern::parse(&pattern).expect("only patterns are set");
             self.begin_own_sweep(pattern, None, step);
         }
-        self.arm_pause(step.timers);
+        let next = self.settings.ends.first().map(|(until, _)| (*until).max(step.now + TICK));
+        keep_timer_at(&mut self.settings.pause_timer, next, Timer::Pause, step.timers);
     }
 
     /// Updates the limits and the pause of a tube from the settings.
