@@ -39,12 +39,14 @@ pub mod context;
 pub mod effects;
 pub mod operations;
 pub mod settings;
+pub mod turns;
 
 pub use crate::peer::{Credentials, GONE, NoPeers, NoProcessInfo, Peers, Process, ProcessUsage, Traffic};
 pub use context::{CallTime, Called, Conns, Context, Wake};
 pub use effects::{Effect, Shown, Telemetry, Wanted};
 pub use operations::{Operation, OperationError, OperationRequest, OperationResult, Operations, Requester};
 pub use poolcounter_core::record::Unreadable;
+pub use turns::{Input, Served, Then};
 
 use crate::access::{Command, Holds};
 use crate::health::{ConditionInfo, Look};
@@ -364,43 +366,6 @@ pub trait Inspect {
 /// Limit of requests of one connection served before other connections have their turn. A request takes a few
 /// microseconds, so the busiest client delays the others by less than a millisecond.
 pub const REQUESTS_PER_TURN: usize = 512;
-
-/// Received bytes of a connection that are not served yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Input<'a> {
-    /// All bytes received and not consumed.
-    pub bytes: &'a [u8],
-    /// Number of leading bytes in which the service found no complete request before: the search for the end of a
-    /// request can start behind them.
-    pub seen: usize,
-    /// True in a turn for snapshots: only then does a service ask for a snapshot with reports ([`Effect::Show`]).
-    pub may_show: bool,
-}
-
-/// Result of [`Service::serve`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Served {
-    /// Number of input bytes consumed.
-    pub consumed: usize,
-    /// The next step.
-    pub then: Then,
-}
-
-/// Next step for a connection that was served.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Then {
-    /// The rest of the input is not a complete request: wait for more bytes.
-    Read,
-    /// The rest may hold complete requests: serve again in the next tick.
-    Serve,
-    /// The rest may hold complete requests, but nothing is served or read before [`Context::resume`].
-    Wait,
-    /// The rest begins with a request that needs a snapshot with reports: serve it in a turn for snapshots. These come
-    /// after all others of their tick, so that a lock waits for one of them at most.
-    Show,
-    /// Send the unsent output, then close.
-    Close,
-}
 
 /// Version of a service's part in the handovers of version 0.9.0, which each were one piece.
 pub const IN_ONE_PIECE: u16 = 0;

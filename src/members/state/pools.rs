@@ -205,15 +205,13 @@ impl Pools {
         if !self.get(id).is_removed {
             self.unname(id);
         }
+        self.leave_cramped(id);
         let pool = self.pools.remove(id.index());
         self.past.merge(&pool.figures);
         let unclean = pool.unclean_until.map(|(_, timer)| timer);
         pool.cull.into_iter().chain(unclean).for_each(|timer| step.timers.cancel(timer));
         // The next pool with this id is touched for itself.
         self.touched.retain(|other| *other != id);
-        if pool.is_cramped {
-            self.cramped.retain(|other| *other != id);
-        }
     }
 
     /// Puts a pool into the group of this name, and creates the group if it is new.

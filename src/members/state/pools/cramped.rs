@@ -11,6 +11,13 @@ impl Pools {
         }
     }
 
+    /// Forgets a pool that is removed.
+    pub fn leave_cramped(&mut self, id: PoolId) {
+        if self.pools[id.index()].is_cramped {
+            self.cramped.retain(|other| *other != id);
+        }
+    }
+
     pub fn has_cramped(&self) -> bool {
         !self.cramped.is_empty()
     }
