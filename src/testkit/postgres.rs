@@ -167,6 +167,17 @@ impl Cluster {
         format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable&options=-csearch_path%3D{schema}")
     }
 
+    /// Promotes a replica, and returns once it is a server. No statement waits for that: replay would cancel it.
+    pub fn promote(&self) {
+        self.query("postgres", "SELECT pg_promote(false)");
+        let deadline = Instant::now() + PATIENCE;
+        let is_server = || self.try_query("postgres", "SELECT pg_is_in_recovery()").is_ok_and(|told| told == ["f"]);
+        while !is_server() {
+            assert!(Instant::now() < deadline, "the replica is not promoted");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Sends a statement, and returns the first column of its result.
     pub fn query(&self, schema: &str, sql: &str) -> Vec<String> {
         self.try_query(schema, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))

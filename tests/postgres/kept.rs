@@ -91,7 +91,7 @@ fn commit_is_replied_once_the_replica_has_it() {
     cluster.kill();
     // The last job may be on its way to the replica.
     signal_receiver(&replica, Signal::SIGCONT);
-    replica.query("postgres", "SELECT pg_promote(true)");
+    replica.promote();
     let kept = format!("SELECT count(*) FROM job WHERE id <= {told}");
     assert_eq!(replica.query(&stage.schema, &kept), [told.to_string()]);
 }

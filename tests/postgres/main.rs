@@ -277,7 +277,7 @@ fn a_synchronous_replica_has_everything() {
     let crowd = Crowd::at(&stage.addresses());
     thread::sleep(LOAD * 2);
     cluster.kill();
-    replica.query("postgres", "SELECT pg_promote(true)");
+    replica.promote();
     replica.query("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''");
     replica.query("postgres", "SELECT pg_reload_conf()");
     stage.proxies.iter().for_each(|proxy| proxy.turn_to(replica.port));

@@ -432,7 +432,7 @@ impl<'a> Stage<'a> {
     }
 
     fn promote(&mut self, replica: &'a Cluster) {
-        replica.query("postgres", "SELECT pg_promote(true)");
+        replica.promote();
         replica.query("postgres", "ALTER SYSTEM SET synchronous_standby_names = ''");
         replica.query("postgres", "SELECT pg_reload_conf()");
         self.proxies.iter().for_each(|proxy| proxy.turn_to(replica.port));
