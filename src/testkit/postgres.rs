@@ -174,7 +174,7 @@ impl Cluster {
         let is_server = || self.try_query("postgres", "SELECT pg_is_in_recovery()").is_ok_and(|told| told == ["f"]);
         while !is_server() {
             assert!(Instant::now() < deadline, "the replica is not promoted");
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
     }
 
