@@ -362,7 +362,7 @@ impl State {
             }
             if let Some(group) = self.pools.next_touched_group() {
                 self.begin(BackgroundTask::Place(group), step);
-            } else if self.has_room() && self.pools.has_cramped() && !self.background.is_launching() {
+            } else if self.has_room() && !self.pools.cramped.is_empty() && !self.background.is_launching() {
                 self.begin(BackgroundTask::Launch, step);
             } else {
                 break;

@@ -56,6 +56,11 @@ impl Feed {
         }
     }
 
+    /// Returns whether it may have a job for a waiting set.
+    pub fn is_fresh(&self) -> bool {
+        self.fresh.is_some()
+    }
+
     /// Returns whether it covers a tube of this name.
     pub fn covers(&self, name: &[u8]) -> bool {
         Pattern::parse(&self.pattern).is_some_and(|pattern| pattern.matches(name))

@@ -13,10 +13,15 @@ use super::tubes::Tubes;
 use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::{ConnId, Id};
-use poolcounter_core::meter;
+use poolcounter_core::meter::{self, Metered as _};
 use poolcounter_core::time::Span;
 
 mod waiters;
+
+/// Cost of a dropped job while the store cannot keep up: few are dropped at once.
+const COST_OF_A_LATE_DROP: u32 = 64;
+/// Number of tubes that a search may pass over when the lanes have used up its budget, so that it gets further.
+const LEAST_PASSED: u32 = 64;
 
 /// Result of the search for the next job of a set of watches.
 enum NextJob {
@@ -113,7 +118,10 @@ impl State {
     /// Returns whether the search for jobs for the waiting connections of a set is unfinished.
     pub(super) fn is_later(&self, set: SetId) -> bool {
         let set = &self.sets[set];
-        !self.is_shut && (set.awake.is_some() || !set.waiting.is_empty() && self.has_news())
+        let is_every_set_woken = self.sets.waking.is_some() || !self.limits.opened.is_empty();
+        let has_fresh = || set.feeds.iter().metered().any(|(feed, _)| self.feeds[*feed].is_fresh());
+        let is_woken = || !set.waiting.is_empty() && (is_every_set_woken || has_fresh());
+        !self.is_shut && (set.awake.is_some() || is_woken())
     }
 
     /// Returns whether there is news for waiting connections: jobs, opened limits, or unfinished searches.
@@ -172,15 +180,16 @@ impl State {
             if !is_superseded && !is_held_back {
                 return NextJob::Job(turn, choice, key);
             }
-            if *budget == 0 || is_superseded && self.is_backed_up() {
-                return NextJob::Later;
-            }
-            *budget -= 1;
+            // Whatever a search costs, each one gets further, so that it comes to its end.
             if is_held_back {
                 self.place(choice.tube);
             } else {
                 self.drop_superseded(key, step);
             }
+            if *budget == 0 {
+                return NextJob::Later;
+            }
+            *budget = budget.saturating_sub(if self.is_backed_up() { COST_OF_A_LATE_DROP } else { 1 });
         }
     }
 
@@ -196,6 +205,7 @@ impl State {
         let view = View { tubes, limits, feeds };
         sets.change(set, |set| {
             let mut best: Option<((u32, u64), u16, Choice)> = None;
+            let mut least = LEAST_PASSED;
             let mut spend = |entries: usize, budget: &mut u32| {
                 meter::visit_many(entries);
                 *visited += entries;
@@ -209,7 +219,14 @@ impl State {
                 spend(feed.lanes.len() / FEW, budget);
                 let choice = match feed.is_plain {
                     true => feed.tube.and_then(|tube| view.choice_of(tube)),
-                    false => set.front(place, feed, &view, budget)?,
+                    false => {
+                        let whole = (*budget).max(least);
+                        let mut left = whole;
+                        let front = set.front(place, feed, &view, &mut left);
+                        let passed = whole - left;
+                        (*budget, least) = (budget.saturating_sub(passed), least.saturating_sub(passed));
+                        front?
+                    }
                 };
                 let Some(choice) = choice else { continue };
                 let rank = if set.is_fair {

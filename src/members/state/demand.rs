@@ -141,7 +141,7 @@ impl State {
     /// Notes a pool that could start members if the daemon had room for them.
     pub(super) fn note_cramped(&mut self, id: PoolId) {
         if !self.has_room() && self.lacks_starts(id) {
-            self.pools.set_cramped(id);
+            self.pools.cramped.push_back(id);
         }
     }
 
@@ -155,11 +155,11 @@ impl State {
     /// Settles pools that lacked room for starts, as long as there is some. Returns whether there are more.
     pub(super) fn launch_cramped(&mut self, step: &mut Step<'_, '_>) -> bool {
         for _ in 0..MOST_CRAMPED {
-            let next = if self.has_room() { self.pools.next_cramped() } else { None };
+            let next = if self.has_room() { self.pools.cramped.pop_front() } else { None };
             let Some(id) = next else { return false };
             self.settle_pool(id, step);
         }
-        self.has_room() && self.pools.has_cramped()
+        self.has_room() && !self.pools.cramped.is_empty()
     }
 
     /// Returns the provider with the most room left in proportion to its capacity, of those in no backoff; the first of

@@ -70,29 +70,29 @@ impl State {
     /// there is more to do.
     pub(super) fn place_waiters(&mut self, group: GroupId, step: &mut Step<'_, '_>) -> bool {
         let mut able = BinaryHeap::new();
-        while let Some(pool) = self.pools.next_candidate(group) {
+        while let Some((pool, is_overdue)) = self.pools.next_candidate(group) {
             if !self.waiters.has_unplaced(group) {
                 continue;
             }
             // Lossless: a pool has fewer agents than there are connections.
             let cost = background::COST + self.agents.in_pool(pool).len() as u32;
             if !step.timers.spend(cost.min(step.timers.budget().max(background::COST))) {
-                self.pools.add_candidate(group, pool);
+                self.pools.postpone_candidate(group, pool);
                 break;
             }
             self.note_cramped(pool);
             let prospects = self.start_prospects(pool);
             if self.pool(pool).group == Some(group) && prospects != (false, 0) {
-                able.push((prospects, Reverse(pool)));
+                able.push((is_overdue, prospects, Reverse(pool)));
             } else {
                 self.waiters.end_search(group, pool);
             }
         }
         let mut passed = 0;
-        while let Some((prospects, Reverse(pool))) = able.pop() {
+        while let Some((_, prospects, Reverse(pool))) = able.pop() {
             if passed > 0 && step.timers.budget() == 0 {
-                self.pools.put_back_candidate(group, pool);
-                able.drain().for_each(|(_, Reverse(pool))| self.pools.put_back_candidate(group, pool));
+                self.pools.postpone_candidate(group, pool);
+                able.drain().for_each(|(.., Reverse(pool))| self.pools.postpone_candidate(group, pool));
                 break;
             }
             let looks = self.waiters.unplaced(group, pool).take(MOST_LOOKED_AT);
@@ -116,7 +116,7 @@ impl State {
                 None => 0,
             };
             if left > 0 {
-                able.push(((false, left), Reverse(pool)));
+                able.push((false, (false, left), Reverse(pool)));
             } else if self.waiters.end_search(group, pool) && waiter.is_none() {
                 self.pools.put_back_candidate(group, pool);
             }

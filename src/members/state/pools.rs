@@ -4,11 +4,10 @@ use super::saved::SavedPool;
 use super::waits::Retry;
 use super::*;
 use crate::stats::Times;
-use std::collections::VecDeque;
+use poolcounter_core::list::{Links, List, Queue};
 use std::ops::Bound;
 
 mod check;
-mod cramped;
 
 pub(super) struct Pool {
     pub name: Arc<[u8]>,
@@ -36,8 +35,8 @@ pub(super) struct Pool {
     hash: Hash,
     /// True if it is in [`Pools::touched`].
     is_touched: bool,
-    /// True if it is in [`Pools::cramped`].
-    is_cramped: bool,
+    /// True if the last placing of waiters had no time left to look at it: it comes first in the next.
+    is_overdue: bool,
     /// True if waiters may want a member that became free in another way than by a return.
     is_to_reconsider: bool,
     /// Waiters that may get members which they could not get before.
@@ -52,7 +51,7 @@ pub(super) struct Group {
     /// Number of its pools that are not being removed.
     lasting: usize,
     /// Pools in which a start may have become possible, for a waiter that causes none.
-    candidates: Vec<PoolId>,
+    candidates: List<PoolId>,
     /// True if all of its pools are candidates.
     is_rescanned: bool,
     /// True if it is in [`Pools::touched_groups`], or background work places its waiters.
@@ -78,7 +77,9 @@ pub(super) struct Pools {
     /// Groups with candidates for their waiters.
     touched_groups: Vec<GroupId>,
     /// Pools that could start members if there was room in the daemon, the first to wait for room first.
-    cramped: VecDeque<PoolId>,
+    pub cramped: Queue<PoolId>,
+    /// Links of the candidates of all groups.
+    candidate_links: Links,
     /// Statistics of dropped pools.
     past: Figures<Stat>,
 }
@@ -205,7 +206,7 @@ impl Pools {
         if !self.get(id).is_removed {
             self.unname(id);
         }
-        self.leave_cramped(id);
+        self.cramped.remove(id);
         let pool = self.pools.remove(id.index());
         self.past.merge(&pool.figures);
         let unclean = pool.unclean_until.map(|(_, timer)| timer);
@@ -237,7 +238,7 @@ impl Pools {
     pub fn find_or_add_group(&mut self, name: &Arc<[u8]>) -> GroupId {
         self.find_group(name).unwrap_or_else(|| {
             let hash = self.group_names.hash(name);
-            let (name, candidates) = (name.clone(), Vec::new());
+            let (name, candidates) = (name.clone(), List::default());
             let (pools, is_rescanned, is_touched) = (Vec::new(), false, false);
             let group = Group { name, pools, lasting: 0, candidates, is_rescanned, is_touched, hash };
             let id = GroupId::from_index(self.groups.insert(group));
@@ -260,18 +261,26 @@ impl Pools {
 
     /// Notes that a pool may be able to start members for the waiters of its group.
     pub fn add_candidate(&mut self, id: GroupId, pool: PoolId) {
-        let candidates = &mut self.groups[id.index()].candidates;
-        if candidates.last() != Some(&pool) {
-            candidates.push(pool);
-        }
+        self.push_candidate(id, pool);
         self.touch_group(id);
     }
 
     /// Puts back a candidate of a group whose waiters background work goes on to place.
     pub fn put_back_candidate(&mut self, id: GroupId, pool: PoolId) {
-        let group = &mut self.groups[id.index()];
-        group.is_touched = true;
-        group.candidates.push(pool);
+        self.groups[id.index()].is_touched = true;
+        self.push_candidate(id, pool);
+    }
+
+    /// Puts back a candidate for which there was no time: it comes first the next time.
+    pub fn postpone_candidate(&mut self, id: GroupId, pool: PoolId) {
+        self.pools[pool.index()].is_overdue = true;
+        self.put_back_candidate(id, pool);
+    }
+
+    fn push_candidate(&mut self, id: GroupId, pool: PoolId) {
+        if !self.candidate_links.is_linked(pool) {
+            self.groups[id.index()].candidates.push_back(&mut self.candidate_links, pool);
+        }
     }
 
     fn touch_group(&mut self, id: GroupId) {
@@ -292,15 +301,21 @@ impl Pools {
         *is_rescanned || !candidates.is_empty()
     }
 
-    /// Takes a candidate. Returns None if there are no more: then the next one touches the group again.
-    pub fn next_candidate(&mut self, id: GroupId) -> Option<PoolId> {
-        let group = &mut self.groups[id.index()];
+    /// Takes a candidate, with true if it was postponed. Returns None if there are no more: then the next one touches
+    /// the group again.
+    pub fn next_candidate(&mut self, id: GroupId) -> Option<(PoolId, bool)> {
+        let (group, links) = (&mut self.groups[id.index()], &mut self.candidate_links);
         if std::mem::take(&mut group.is_rescanned) {
-            group.candidates.clone_from(&group.pools);
+            let Group { pools, candidates, .. } = group;
+            for pool in pools.iter() {
+                if !links.is_linked(*pool) {
+                    candidates.push_back(links, *pool);
+                }
+            }
         }
-        let next = group.candidates.pop();
+        let next = group.candidates.pop_front(links);
         group.is_touched = next.is_some();
-        next
+        next.map(|pool| (pool, std::mem::take(&mut self.pools[pool.index()].is_overdue)))
     }
 
     /// Removes a pool from its group, and returns the group.
@@ -309,7 +324,9 @@ impl Pools {
         let group = &mut self.groups[id.index()];
         // RMGROUP removes them from the end.
         group.pools.iter().rposition(|other| *other == pool).into_iter().for_each(|at| _ = group.pools.remove(at));
-        group.candidates.retain(|other| *other != pool);
+        if self.candidate_links.is_linked(pool) {
+            group.candidates.remove(&mut self.candidate_links, pool);
+        }
         group.lasting -= usize::from(!self.pools[pool.index()].is_leaving);
         Some(id)
     }
@@ -491,7 +508,7 @@ impl Pool {
             times: Box::default(),
             hash: Hash::default(),
             is_touched: false,
-            is_cramped: false,
+            is_overdue: false,
             is_to_reconsider: false,
             retries: Vec::new(),
             settings,

@@ -163,7 +163,7 @@ impl Reading<'_> {
             state.pools.restore_slots(*id, state.slots(*id));
             if state.lacks_starts(*id) {
                 // Only those that have changed are settled anyway.
-                state.pools.set_cramped(*id);
+                state.pools.cramped.push_back(*id);
             }
         }
         std::mem::take(&mut self.parts.tasks).into_iter().for_each(|task| state.background.push(task));

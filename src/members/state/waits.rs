@@ -102,29 +102,38 @@ impl State {
         let single = any.into_iter().chain(matching).min();
         let is_first = |rank: Rank| single.is_none_or(|single| rank < single.rank);
         let reserving = self.reserving_waiter(pool, now);
-        if let Some((_, waiter)) = reserving.filter(|(rank, waiter)| is_first(*rank) && self.suits(*waiter, id)) {
-            self.serve_several(waiter, pool, None, step);
-            return self.settle_want(waiter, pool);
-        }
-        // Others that wait for several reserve nothing, but are served with members that the first cannot use.
-        let rest = reserving.map(|(_, waiter)| waiter);
-        let before = suited.iter().take_while(|next| is_first(next.rank)).filter(|next| is_several(next.waiter));
-        let several: Vec<Next> = before.filter(|next| Some(next.waiter) != rest).copied().collect();
+        let kept = reserving.filter(|(rank, waiter)| is_first(*rank) && self.suits(*waiter, id));
+        // Others that wait for several reserve nothing, but are served before the first if they come before it, and with
+        // members that it cannot use.
+        let is_in_order = |rank: Rank| is_first(rank) && kept.is_none_or(|(kept, _)| rank < kept);
+        let before = suited.iter().take_while(|next| is_in_order(next.rank)).filter(|next| is_several(next.waiter));
+        let several: Vec<Next> = before.copied().collect();
         let examined = several.iter().take(MOST_SEVERAL).filter(|next| next.is_known).map(|next| next.waiter);
         if let Some(waiter) = examined.chain(known).find(|waiter| {
-            let is_meant = is_several(*waiter) && is_first(self.waiters.get(*waiter).rank(now));
-            is_meant && self.can_be_served(*waiter, pool, rest)
+            let rank = self.waiters.get(*waiter).rank(now);
+            is_several(*waiter) && is_in_order(rank) && self.can_be_served(*waiter, rank, pool, now)
         }) {
-            return self.serve_several(waiter, pool, rest, step);
+            let reserving = self.reserving_before(self.waiters.get(waiter).rank(now), pool, now);
+            return self.serve_several(waiter, pool, reserving, step);
         }
         if known.is_none() && (several.len() > MOST_SEVERAL || several.iter().any(|next| !next.is_known)) {
-            self.waiters.want_deep(pool);
+            let cause = if kept.is_some() { Cause::Other } else { cause };
+            self.want_deep(pool, cause);
+        } else if let Some((_, waiter)) = kept {
+            self.serve_several(waiter, pool, None, step);
+        } else {
+            self.offer_to_single(id, cause, single, step);
         }
+        kept.into_iter().for_each(|(_, waiter)| self.settle_want(waiter, pool));
+    }
+
+    /// Gives a free member to the first waiter for one, which comes before all others that could have it.
+    fn offer_to_single(&mut self, id: MemberId, cause: Cause, single: Option<Next>, step: &mut Step<'_, '_>) {
+        let (pool, now) = (self.member(id).pool, step.now);
         match single {
-            Some(next) if !next.is_known => self.waiters.want_deep(pool),
+            Some(next) if !next.is_known => self.want_deep(pool, cause),
             Some(Next { rank, waiter, .. }) => {
-                let before = reserving.filter(|(first, _)| *first < rank).map(|(_, waiter)| waiter);
-                let id = self.next_for(waiter, pool, before).unwrap_or(id);
+                let id = self.next_for(waiter, pool, self.reserving_before(rank, pool, now)).unwrap_or(id);
                 if self.unproved(&[id], self.waiters.get(waiter).since, now).is_empty() {
                     self.serve_waiter(waiter, pool, &[id], step);
                 } else {
@@ -132,14 +141,27 @@ impl State {
                 }
             }
             // The first that waits for several needs no other in its place.
-            None if cause == Cause::Start => {
-                let several = self.first(pool, Demand::Several, now);
-                if !several.is_some_and(|next| !next.is_known || self.suits(next.waiter, id)) {
-                    self.use_start(pool);
-                }
-            }
+            None if cause == Cause::Start => match self.first(pool, Demand::Several, now) {
+                Some(next) if !next.is_known => self.want_deep(pool, cause),
+                Some(next) if self.suits(next.waiter, id) => {}
+                _ => self.use_start(pool),
+            },
             None => {}
         }
+    }
+
+    /// Makes a search go on with an offer that has not examined all waiters. A start whose member is free at its end is
+    /// used.
+    fn want_deep(&mut self, pool: PoolId, cause: Cause) {
+        self.waiters.want_deep(pool);
+        if cause == Cause::Start {
+            self.waiters.note_started(pool);
+        }
+    }
+
+    /// Returns the waiter for which members are reserved, if it comes before this rank.
+    fn reserving_before(&self, rank: Rank, pool: PoolId, now: Time) -> Option<WaiterId> {
+        self.reserving_waiter(pool, now).filter(|(first, _)| *first < rank).map(|(_, first)| first)
     }
 
     /// Returns the free member that is next for a waiter for one, if there are several. They are free while a waiter may
@@ -168,8 +190,7 @@ impl State {
     /// As [`State::try_to_serve`]; `known` is the waiter if a search has found it behind many others.
     fn serve_or_check(&mut self, id: WaiterId, pool: PoolId, known: Option<WaiterId>, step: &mut Step<'_, '_>) -> bool {
         let (waiter, free) = (self.waiters.get(id), self.free_count(pool));
-        let reserving = self.reserving_waiter(pool, step.now).filter(|(first, _)| *first < waiter.rank(step.now));
-        let reserving = reserving.map(|(_, first)| first);
+        let reserving = self.reserving_before(waiter.rank(step.now), pool, step.now);
         let members = self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving);
         let Some(members) = members else { return false };
         let unproved = self.unproved(&members, waiter.since, step.now);
@@ -180,8 +201,8 @@ impl State {
         self.free_count(pool) < free
     }
 
-    fn can_be_served(&self, id: WaiterId, pool: PoolId, reserving: Option<WaiterId>) -> bool {
-        let waiter = self.waiters.get(id);
+    fn can_be_served(&self, id: WaiterId, rank: Rank, pool: PoolId, now: Time) -> bool {
+        let (waiter, reserving) = (self.waiters.get(id), self.reserving_before(rank, pool, now));
         self.pick(pool, waiter.filter.as_deref(), waiter.members(), reserving).is_some()
     }
 
@@ -235,10 +256,13 @@ impl State {
                 false => self.offer_to_next_class(pool, step),
             };
             if !is_more && !self.waiters.begin_deep(pool) && !self.waiters.end_offers(pool) {
-                return false;
+                break;
             }
         }
         self.waiters.end_offers(pool);
+        for _ in 0..self.waiters.take_started(pool).min(self.free_count(pool)) {
+            self.use_start(pool);
+        }
         false
     }
 
@@ -266,11 +290,21 @@ impl State {
         next.is_known && self.serve_or_check(next.waiter, pool, None, step)
     }
 
-    /// Offers free members to the next waiter of a search. Returns false at its end.
+    /// Looks at the next waiter of a search, and offers free members to the first that can be served once all lists are
+    /// searched. Returns false if there is none.
     fn offer_to_next_deep(&mut self, pool: PoolId, step: &mut Step<'_, '_>) -> bool {
-        let Some(id) = self.waiters.next_deep(pool, self.pool(pool).group) else { return false };
-        if !(self.can_take_from(id, pool) && self.serve_or_check(id, pool, Some(id), step)) {
-            self.waiters.pass(pool, id);
+        if let Some(id) = self.waiters.next_deep(pool, self.pool(pool).group) {
+            let rank = self.waiters.get(id).rank(step.now);
+            let is_meant = self.waiters.is_behind(pool, rank) && self.can_take_from(id, pool);
+            match is_meant && self.can_be_served(id, rank, pool, step.now) {
+                true => self.waiters.note_servable(pool, id, rank),
+                false => self.waiters.pass(pool, id),
+            }
+            return true;
+        }
+        let Some(found) = self.waiters.found_deep(pool) else { return false };
+        if found.is_some_and(|id| self.serve_or_check(id, pool, Some(id), step)) {
+            self.waiters.restart_deep(pool);
         }
         true
     }
