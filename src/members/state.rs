@@ -35,6 +35,7 @@ mod lending;
 mod lifecycle;
 mod loading;
 mod members;
+mod offers;
 mod pairs;
 mod phase;
 mod placing;

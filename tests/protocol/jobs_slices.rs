@@ -120,6 +120,52 @@ fn pauses_that_end_together_end_in_slices() {
     println!("{TUBES} pauses: {slices} slices");
 }
 
+/// The lanes of a set cost more than a slice has, and its next job is superseded.
+#[test]
+fn a_search_that_costs_more_than_a_slice_gets_further() {
+    const LANES: usize = 1000;
+    const TYPES: usize = 9;
+    let mut service = Service::without_store(Bounds::default());
+    service.send(99, b"watch other\r\nignore default\r\n");
+    for n in 0..TYPES {
+        service.send(2, format!("watch */t{n}\r\n").as_bytes());
+    }
+    service.send(2, b"reserve-with-timeout 0\r\n");
+    (0..LANES).for_each(|n| service.send(1, format!("limit w{n}/* 5 all\r\n").as_bytes()));
+    for tube in (0..LANES).flat_map(|wiki| (0..TYPES).map(move |n| format!("w{wiki}/t{n}"))) {
+        service.send(1, format!("put-job 9 0 60 1 tube={tube}\r\na\r\n").as_bytes());
+    }
+    for n in 0..5 {
+        service.send(1, format!("put-job {n} 0 60 1 tube=w0/t0 root=S root-ts=1\r\na\r\n").as_bytes());
+    }
+    service.send(1, b"root w0/t0 S 2\r\n");
+    service.tick();
+    service.output(2);
+    service.send(2, b"reserve\r\n");
+    service.send(3, b"watch empty\r\nignore default\r\nreserve-with-timeout 1\r\n");
+    let (reply, slices) = serve_others_until(&mut service, 2, "a reserve behind superseded jobs");
+    assert!(reply.starts_with("RESERVED") && slices < 100, "{reply} after {slices} slices");
+    service.pass(Span::from_secs(1));
+    assert!(service.output(3).ends_with(b"TIMED_OUT\r\n"), "a wait of others ends in time");
+}
+
+/// Superseded jobs are dropped while the store cannot keep up, so that the others are reserved.
+#[test]
+fn a_reserve_goes_on_behind_superseded_jobs_while_much_is_uncommitted() {
+    let mut service = Service::new(Bounds::default(), Commits::Later, 1);
+    service.state.set_queue(10, usize::MAX);
+    for n in 0..40 {
+        service.send(1, format!("put-job {n} 0 60 1 root=S root-ts=1\r\na\r\n").as_bytes());
+    }
+    service.send(1, b"put-job 99 0 60 4\r\nlast\r\nroot default S 2\r\n");
+    service.commit_all();
+    (0..20).for_each(|_| service.send(1, b"put-job 100 0 60 1 tube=other\r\na\r\n"));
+    assert!(service.state.is_backed_up());
+    service.send(2, b"reserve-with-timeout 1\r\n");
+    service.pass(Span::from_millis(500));
+    assert_eq!(service.next(2).as_deref(), Some("RESERVED 41 4 last"));
+}
+
 /// Each of very many groups gets its limit in a slice; very many tubes with jobs of one group need none.
 #[test]
 fn limits_of_groups_are_set_in_slices() {

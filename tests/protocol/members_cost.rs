@@ -10,6 +10,7 @@ const OPERATOR: usize = 0;
 const PROVIDER: usize = 1;
 const CONSUMER: usize = 2;
 const OTHER: usize = 3;
+const LATER: usize = 4;
 /// Time after which there is a budget again for work in slices.
 const TICK: Span = Span::from_millis(20);
 /// Number of the first of many connections.
@@ -353,4 +354,63 @@ fn many_members_are_cleaned_by_another_when_their_cleaner_is_lost() {
     timed.pass(Span::from_secs(1));
     assert_eq!(told(&timed, OTHER).matches("!CLEAN p ").count(), cleaned);
     assert!(cleaned >= 1_000, "{cleaned}");
+}
+
+/// A later take for the pool alone, or one for any member, comes after a waiter that is found by a search only.
+#[test]
+fn a_waiter_behind_many_that_are_at_their_limit_is_not_overtaken() {
+    for (first, later) in
+        [("", "TAKE p 300 pri=9"), (" os=linux", "TAKEGROUP g 300"), ("", "TAKE p 300 os=linux pri=6")]
+    {
+        let mut timed = limited(16, |timed| {
+            (0..17).for_each(|n| timed.say(OPERATOR, &format!("ADD p m{n} os=linux")));
+        });
+        let taken = ask(&mut timed, OTHER, "TAKE p");
+        assert_eq!(ask(&mut timed, CONSUMER, &format!("TAKEGROUP g 300{first}")), "");
+        assert_eq!(ask(&mut timed, LATER, later), "");
+        let lease = taken.split(' ').nth(1).expect("it has a lease");
+        timed.events.clear();
+        assert_eq!(ask(&mut timed, OTHER, &format!("RETURN {lease}")), "RETURNED");
+        (0..10).for_each(|_| timed.pass(TICK));
+        assert_eq!(told(&timed, LATER), "", "{later}");
+        assert!(told(&timed, CONSUMER).contains(" p m"), "{later}");
+    }
+}
+
+/// Its start is spent once the search has found nobody else for its member.
+#[test]
+fn a_member_that_fits_nobody_is_not_started_again_behind_many() {
+    let mut timed = limited(17, |timed| (0..17).for_each(|n| timed.say(OPERATOR, &format!("ADD p m{n}"))));
+    timed.say(PROVIDER, "PROVIDE p");
+    timed.events.clear();
+    assert_eq!(ask(&mut timed, CONSUMER, "TAKE p 300 os=linux"), "");
+    for start in 1..=5 {
+        timed.pass(TICK);
+        let starts = told(&timed, PROVIDER).matches("!START").count();
+        assert!(starts <= 1, "{starts} starts");
+        if start == 1 {
+            assert_eq!(ask(&mut timed, PROVIDER, "STARTED 1 other os=bsd"), "OK");
+        }
+    }
+}
+
+/// Pools that are noted over and over come once, and none before one that has waited for its turn.
+#[test]
+fn a_start_does_not_wait_behind_pools_that_change_often() {
+    let clients = 500;
+    let mut timed = limited(clients, |timed| {
+        (0..=clients).for_each(|n| timed.say(OPERATOR, &format!("ADD p m{n}")));
+        timed.say(OPERATOR, "POOL r 0 10 group=g queue=9000");
+    });
+    timed.say(PROVIDER, "PROVIDE p 10");
+    for _ in 0..2_000 {
+        timed.say(CONSUMER, "TAKE p 300 member=m1");
+        timed.say(CONSUMER, "CANCEL");
+        timed.say(CONSUMER, "TAKE q 300 member=m");
+        timed.say(CONSUMER, "CANCEL");
+    }
+    timed.events.clear();
+    timed.say(OTHER, "PROVIDE r 1");
+    (0..20).for_each(|_| timed.pass(TICK));
+    assert!(told(&timed, OTHER).contains("!START r "), "{}", told(&timed, OTHER));
 }

@@ -180,7 +180,7 @@ impl State {
             if !is_superseded && !is_held_back {
                 return NextJob::Job(turn, choice, key);
             }
-            // Whatever a search costs, each one gets further, so that it comes to its end.
+            // A search gets further whatever it costs, so that it comes to its end.
             if is_held_back {
                 self.place(choice.tube);
             } else {

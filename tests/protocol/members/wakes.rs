@@ -38,8 +38,8 @@ fn a_wait_for_several_ends_once_a_pool_allows_as_many() {
 }
 
 /// Connections that are not those of the other tests, and wait for what they do not get.
-fn close_all(mut player: Player, conns: std::ops::Range<usize>) {
-    conns.for_each(|conn| player.close(conn));
+fn close_all(mut player: Player, conns: impl IntoIterator<Item = usize>) {
+    conns.into_iter().for_each(|conn| player.close(conn));
     player.end();
 }
 
@@ -82,6 +82,27 @@ fn a_wait_for_several_is_served_behind_many_kinds_that_suit_a_member() {
     let told = heard_soon(&mut player, OTHER);
     assert!(told.starts_with("MEMBERS 2 | "), "{told}");
     close_all(player, 10..10 + kinds);
+}
+
+/// Members that are kept for a later waiter for more of them are not kept from an earlier one behind many kinds.
+#[test]
+fn a_wait_for_several_is_served_before_a_later_one_for_more() {
+    let kinds = 16;
+    let mut player = Player::with_most(200, 1, PER_TICK);
+    player.say(OPERATOR, "POOL p 0 300 group=g queue=200", true);
+    player.say(PROVIDER, "PROVIDE p 0", true);
+    (0..4).for_each(|n| player.say(OPERATOR, &format!("ADD p m{n}"), true));
+    (0..4).for_each(|_| player.say(CONSUMER, "TAKE p", true));
+    player.drop_output();
+    for n in 0..kinds {
+        assert_eq!(ask(&mut player, 10 + n, &format!("TAKEGROUP g 20 n=2 x={n}")), "");
+    }
+    assert_eq!(ask(&mut player, OTHER, "TAKEGROUP g 20 n=2"), "");
+    assert_eq!(ask(&mut player, 10 + kinds, "TAKE p 20 n=3 pri=9"), "");
+    (1..=2).for_each(|n| player.say(CONSUMER, &format!("RETURN {n}"), true));
+    let told = heard_soon(&mut player, OTHER);
+    assert!(told.starts_with("MEMBERS 2 | "), "{told}");
+    close_all(player, 10..=10 + kinds);
 }
 
 #[test]
