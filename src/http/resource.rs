@@ -77,7 +77,7 @@ impl Resource<'_> {
     /// Returns true if a request needs a snapshot of the services.
     pub fn is_shown_for(request: &HttpRequest<'_>) -> bool {
         let is_of_page = matches!(request.method, Method::Get | Method::Head);
-        is_of_page && Resource::at(request.path).is_some_and(|resource| resource.wanted() != Wanted::Telemetry)
+        is_of_page && Resource::at(request.path).is_some_and(|resource| resource != Resource::Health)
     }
 
     /// Returns what this daemon is asked for.
