@@ -167,7 +167,8 @@ impl Pools {
     /// Adds a pool of a handover. Returns None if there is one of its name, or its settings contradict each other.
     pub fn restore(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<PoolId> {
         saved.settings.check().ok()?;
-        (saved.is_removed || self.find(&saved.name).is_err()).then_some(())?;
+        let is_sound = if saved.is_removed { saved.is_leaving } else { self.find(&saved.name).is_err() };
+        is_sound.then_some(())?;
         let id = PoolId::from_index(self.pools.vacant_key());
         let mut pool = Pool {
             is_leaving: saved.is_leaving,

@@ -69,9 +69,9 @@ impl State {
             self.agents.set_cleaner(id);
         }
         if let Some(before) = before {
-            self.fail_starts(before, step);
             self.leave_wait(before, step);
             self.lose_consumer(before, false, step);
+            self.fail_starts(before, step);
             self.replaced.push(before);
         }
         self.members.take_from_cleaner(pool, id, step);

@@ -573,9 +573,9 @@ impl Members {
         let before = self.conns.iter().find(|(_, of)| has_it(of)).map(|(id, _)| *id);
         let lost = self.lost.remove(&(name.clone(), session.into()));
         if let Some(before) = before {
-            self.starts.retain(|start| start.conn != before);
             self.leave_wait(before);
             self.end_leases(before);
+            self.starts.retain(|start| start.conn != before);
         } else if lost.is_none() {
             return;
         }
