@@ -112,14 +112,15 @@ impl<S: Stream> Connections<S> {
                 end.get_or_insert(now + SERVE_TIME);
             }
         }
-        for _ in 0..self.showing.len() {
+        for shown in 0..self.showing.len() {
+            // A snapshot takes long, so its end is looked at.
+            if shown > 0 && end.is_some_and(|end| clock() > end) {
+                self.dispatch.loop_stats.count_spent(Budget::Serving);
+                break;
+            }
             let Some(id) = self.showing.pop_front() else { break };
             if let Some(now) = self.turn(id, clock) {
                 end.get_or_insert(now + SERVE_TIME);
-            }
-            // A snapshot takes long, so its end is looked at.
-            if end.is_some_and(|end| clock() > end) {
-                break;
             }
         }
         if let Some(last) = last.get() {
