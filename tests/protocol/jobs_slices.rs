@@ -28,7 +28,7 @@ fn many() -> usize {
 /// number of milliseconds. Prints the longest latency of the other client.
 fn serve_others_until(service: &mut Service, conn: usize, what: &str) -> (String, usize) {
     let mut longest = Duration::ZERO;
-    for slices in 0.. {
+    for slices in 0..many() {
         if let Some(reply) = service.next(conn) {
             println!("{what}: {slices} slices, of which the longest took {longest:?}");
             return (reply, slices);
@@ -40,7 +40,7 @@ fn serve_others_until(service: &mut Service, conn: usize, what: &str) -> (String
         let told = service.output(99);
         assert!(told.windows(8).any(|word| word == b"RESERVED"), "the other is not served: {}", told.escape_ascii());
     }
-    unreachable!("a reply comes at last");
+    panic!("{what}: there is no reply");
 }
 
 fn service_with(jobs: usize, line: impl Fn(usize) -> String) -> Service {
@@ -135,12 +135,12 @@ fn a_search_that_costs_more_than_a_slice_gets_further() {
     for tube in (0..LANES).flat_map(|wiki| (0..TYPES).map(move |n| format!("w{wiki}/t{n}"))) {
         service.send(1, format!("put-job 9 0 60 1 tube={tube}\r\na\r\n").as_bytes());
     }
-    for n in 0..5 {
-        service.send(1, format!("put-job {n} 0 60 1 tube=w0/t0 root=S root-ts=1\r\na\r\n").as_bytes());
-    }
-    service.send(1, b"root w0/t0 S 2\r\n");
-    service.tick();
     service.output(2);
+    service.send(2, b"reserve\r\n");
+    let (reply, _) = serve_others_until(&mut service, 2, "a reserve of one of many lanes");
+    assert!(reply.starts_with("RESERVED"), "{reply}");
+    service.send(1, b"put-job 0 0 60 1 tube=w0/t0 root=S root-ts=1\r\na\r\nroot w0/t0 S 2\r\n");
+    service.tick();
     service.send(2, b"reserve\r\n");
     service.send(3, b"watch empty\r\nignore default\r\nreserve-with-timeout 1\r\n");
     let (reply, slices) = serve_others_until(&mut service, 2, "a reserve behind superseded jobs");

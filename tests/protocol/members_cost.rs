@@ -394,20 +394,27 @@ fn a_member_that_fits_nobody_is_not_started_again_behind_many() {
 /// Pools that are noted over and over come once, and none before one that has waited for its turn.
 #[test]
 fn a_start_does_not_wait_behind_pools_that_change_often() {
-    let clients = 500;
-    let mut timed = limited(clients, |timed| {
-        (0..=clients).for_each(|n| timed.say(OPERATOR, &format!("ADD p m{n}")));
-        timed.say(OPERATOR, "POOL r 0 10 group=g queue=9000");
-    });
-    timed.say(PROVIDER, "PROVIDE p 10");
-    for _ in 0..2_000 {
-        timed.say(CONSUMER, "TAKE p 300 member=m1");
-        timed.say(CONSUMER, "CANCEL");
-        timed.say(CONSUMER, "TAKE q 300 member=m");
+    const CLIENTS: usize = 500;
+    let mut timed = Timed::new();
+    for (pool, provider) in [("p", PROVIDER), ("q", LATER)] {
+        timed.say(OPERATOR, &format!("POOL {pool} 0 9000 per_client=1 queue=9000 group=g cull_interval=0"));
+        (0..=CLIENTS).for_each(|n| timed.say(OPERATOR, &format!("ADD {pool} m{n}")));
+        timed.say(provider, &format!("PROVIDE {pool} 10"));
+    }
+    timed.say(OPERATOR, "POOL r 0 10 group=g queue=9000");
+    for n in 0..CLIENTS {
+        for pool in ["p", "q"] {
+            assert!(ask(&mut timed, MANY + n, &format!("TAKE {pool}")).starts_with("MEMBER "));
+        }
+        assert_eq!(ask(&mut timed, MANY + n, "TAKEGROUP g 300"), "");
+    }
+    for pool in ["p", "q"].into_iter().cycle().take(8_000) {
+        timed.say(CONSUMER, &format!("TAKE {pool} 300 member=m1"));
         timed.say(CONSUMER, "CANCEL");
     }
-    timed.events.clear();
+    timed.look();
     timed.say(OTHER, "PROVIDE r 1");
-    (0..20).for_each(|_| timed.pass(TICK));
-    assert!(told(&timed, OTHER).contains("!START r "), "{}", told(&timed, OTHER));
+    timed.pass(TICK);
+    assert_eq!(told(&timed, OTHER), "OK\n!START r 1");
+    assert!(timed.steps < 100, "{} slices", timed.steps);
 }

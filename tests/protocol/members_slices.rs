@@ -25,7 +25,7 @@ pub struct Timed {
     /// Time of the longest step and of all steps since the last call of `look`, and their number.
     longest: Duration,
     all: Duration,
-    steps: u64,
+    pub steps: u64,
     /// Events since the last call of `look`.
     pub events: Vec<Event>,
 }
@@ -83,7 +83,7 @@ impl Timed {
     }
 
     /// Returns the time of the longest step since the last call, and the number of events.
-    fn look(&mut self) -> (Duration, usize) {
+    pub fn look(&mut self) -> (Duration, usize) {
         (self.steps, self.all) = (0, Duration::ZERO);
         (std::mem::take(&mut self.longest), std::mem::take(&mut self.events).len())
     }
