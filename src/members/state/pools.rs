@@ -164,7 +164,8 @@ impl Pools {
         self.insert(Pool::new(name, settings))
     }
 
-    /// Adds a pool of a handover. Returns None if there is one of its name, or its settings contradict each other.
+    /// Adds a pool of a handover. Returns None if there is one of its name, its settings contradict each other, or it is
+    /// removed without leaving: nothing would end it.
     pub fn restore(&mut self, saved: SavedPool, step: &mut Step<'_, '_>) -> Option<PoolId> {
         saved.settings.check().ok()?;
         let is_sound = if saved.is_removed { saved.is_leaving } else { self.find(&saved.name).is_err() };
