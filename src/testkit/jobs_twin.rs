@@ -19,16 +19,15 @@ pub struct JobsTwin {
     /// Last job that each connection was given, for requests about it.
     pub held: Vec<u64>,
     pub tally: BTreeMap<String, u64>,
-    replay: String,
     done: Vec<String>,
 }
 
 impl JobsTwin {
-    pub fn new(conns: usize, commits: Commits, seed: u64, replay: String) -> JobsTwin {
+    pub fn new(conns: usize, commits: Commits, seed: u64) -> JobsTwin {
         let service = Service::new(Bounds::default(), commits, seed);
         let model = Jobs::new(service.now.as_micros(), seed);
         let held = vec![1; conns];
-        let mut twin = JobsTwin { service, model, conns, held, tally: BTreeMap::new(), replay, done: Vec::new() };
+        let mut twin = JobsTwin { service, model, conns, held, tally: BTreeMap::new(), done: Vec::new() };
         (0..conns).for_each(|conn| twin.say(conn, "list-tube-used"));
         twin
     }
@@ -130,13 +129,8 @@ impl JobsTwin {
         self.service.pass(Span::from_secs(1));
         self.service.commit_all();
         self.service.state.check();
-        assert!(self.service.state.is_empty(), "something is left; {}", self.replay);
-        assert_eq!(
-            self.service.wheel.len(),
-            self.service.state.background_timers(),
-            "a timer is left; {}",
-            self.replay
-        );
+        assert!(self.service.state.is_empty(), "something is left");
+        assert_eq!(self.service.wheel.len(), self.service.state.background_timers(), "a timer is left");
     }
 
     /// Applies an action to the service, then to the model, and compares their output.
@@ -145,7 +139,7 @@ impl JobsTwin {
             return;
         }
         self.done.push(what.into());
-        let shown = Shown { done: &self.done, replay: &self.replay };
+        let shown = Shown(&self.done);
         self.service.happened = Some(Vec::new());
         let follow = act(&mut self.service, &mut self.model);
         let happened = self.service.happened.take().unwrap_or_default();
@@ -238,16 +232,13 @@ fn items_of<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Vec<&'a str>> {
 }
 
 /// Recent actions, which are printed when they make the test fail.
-struct Shown<'a> {
-    done: &'a [String],
-    replay: &'a str,
-}
+struct Shown<'a>(&'a [String]);
 
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let first = self.done.len().saturating_sub(SHOWN);
-            eprintln!("{}\n{}", self.done[first..].join("\n"), self.replay);
+            let first = self.0.len().saturating_sub(SHOWN);
+            eprintln!("{}", self.0[first..].join("\n"));
         }
     }
 }

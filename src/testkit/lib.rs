@@ -39,6 +39,7 @@ pub mod rules;
 pub mod running;
 pub mod scratch;
 pub mod script;
+pub mod seeds;
 pub mod sockets;
 pub mod speech;
 pub mod strange;

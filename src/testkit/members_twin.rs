@@ -29,14 +29,13 @@ pub struct MembersTwin {
     /// Number of replies of each kind.
     pub tally: BTreeMap<String, u64>,
     done: VecDeque<String>,
-    replay: String,
     /// True after two events were due at once in an unspecified order; the history ends there.
     pub is_tied: bool,
 }
 
 impl MembersTwin {
-    /// Returns both without pools. `replay` describes how to repeat the test.
-    pub fn new(replay: String) -> Self {
+    /// Returns both without pools.
+    pub fn new() -> Self {
         let members = MembersSettings { admin: Some(true), ..MembersSettings::default() };
         let counters = CountersSettings { buckets: 16, ..CountersSettings::default() };
         let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES).with(members).with(counters));
@@ -52,7 +51,6 @@ impl MembersTwin {
             leases: Vec::new(),
             tally: BTreeMap::new(),
             done: VecDeque::new(),
-            replay,
             is_tied: false,
         }
     }
@@ -357,7 +355,7 @@ impl MembersTwin {
 impl Drop for MembersTwin {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}; the last actions:", self.replay);
+            eprintln!("the last actions:");
             self.done.iter().for_each(|action| eprintln!("{action}"));
         }
     }

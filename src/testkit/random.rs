@@ -1,7 +1,5 @@
 //! Random numbers that a seed repeats on every machine: splitmix64.
 
-use std::collections::BTreeMap;
-
 /// A source of numbers.
 pub struct Random(u64);
 
@@ -55,25 +53,6 @@ impl Random {
         swarm[0].1 += things[0].1;
         swarm
     }
-}
-
-/// Plays random inputs of `bytes` bytes: those of the seeds from `SIM_SEED` on, `SIM_SEEDS` of them. `play` gets an
-/// input and the command that repeats it, and returns counts by kind. Returns the number of seeds, and the sums of
-/// these counts.
-pub fn play_seeds(
-    bytes: usize,
-    mut play: impl FnMut(&[u8], String) -> BTreeMap<String, u64>,
-) -> (u64, BTreeMap<String, u64>) {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", 300));
-    let mut tally = BTreeMap::new();
-    for seed in (0..seeds).map(|n| first.wrapping_add(n)) {
-        let mut random = Random::new(seed);
-        let data: Vec<u8> = (0..bytes).map(|_| random.below(256) as u8).collect();
-        let told = play(&data, format!("SIM_SEED={seed} SIM_SEEDS=1 replays this"));
-        told.into_iter().for_each(|(word, times)| *tally.entry(word).or_insert(0) += times);
-    }
-    println!("{tally:?}");
-    (seeds, tally)
 }
 
 /// Returns the number in the environment variable `name`, in decimal or after 0x in hexadecimal, else `default`.

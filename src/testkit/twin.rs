@@ -53,13 +53,11 @@ pub struct Twin {
     /// The last actions, with a number for each.
     done: VecDeque<(usize, Action)>,
     count: usize,
-    /// Command that repeats the test, for the message.
-    replay: String,
 }
 
 impl Twin {
-    /// Returns both without clients. `replay` describes how to repeat the test.
-    pub fn new(limits: model::Limits, replay: String) -> Self {
+    /// Returns both without clients.
+    pub fn new(limits: model::Limits) -> Self {
         let max_hold = limits.max_hold_us.map_or(Span::FOREVER, Span::from_micros);
         let max_locks = u32::try_from(limits.max_locks).expect("nobody has so many locks");
         let interval = Span::from_micros(limits.interval_us);
@@ -76,7 +74,6 @@ impl Twin {
             ends: 0,
             done: VecDeque::new(),
             count: 0,
-            replay,
         }
     }
 
@@ -199,7 +196,7 @@ impl Twin {
 impl Drop for Twin {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}; the last of {} actions:", self.replay, self.count);
+            eprintln!("the last of {} actions:", self.count);
             for (number, action) in &self.done {
                 eprintln!("{number:6}  {action}");
             }

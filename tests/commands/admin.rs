@@ -6,7 +6,9 @@ use poolcounter_service::container::AllSettings;
 use poolcounter_service::operations::{Offered, Operations};
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, install_program};
 use poolcounter_testkit::frames;
+use poolcounter_testkit::random::Random;
 use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::world::World;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -315,9 +317,9 @@ fn a_reader_that_never_reads_costs_nothing() {
 
 /// Bytes of any kind end the connection at worst.
 #[test]
-fn any_bytes_are_survived() {
-    let mut random = poolcounter_testkit::random::Random::new(poolcounter_testkit::random::setting("SIM_SEED", 1));
-    for _ in 0..200 {
+fn random_bytes_are_survived() {
+    play("admin-bytes", |history| {
+        let mut random = Random::new(history.seed);
         let mut stage = Stage::new();
         let holder = stage.connect("pools");
         stage.ask(holder, "ACQ4ME k 1 5 60\n");
@@ -328,7 +330,7 @@ fn any_bytes_are_survived() {
         stage.pass(3);
         stage.world.finish(stage.admin);
         stage.pass(700);
-    }
+    });
 }
 
 /// The help on the command line lists the commands of the daemon.

@@ -1,8 +1,7 @@
 //! Random histories with crowds of everything whose number a client decides: no step looks at more entries than it may.
 //! The meter of the loop fails the test otherwise (`core::meter`).
 //!
-//! `SIM_SEEDS` is the number of histories, `CROWD` the number of entries of each crowd: more than a step may look at,
-//! in any case.
+//! `CROWD` is the number of entries of each crowd: more than a step may look at, in any case.
 
 use poolcounter_core::random::Random;
 use poolcounter_core::time::Span;
@@ -13,12 +12,11 @@ use poolcounter_pools::PoolsSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_testkit::frames;
 use poolcounter_testkit::random::setting;
+use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::world::World;
 
 /// Requests in one write.
 const BATCH: usize = 50;
-/// Steps of a history after its crowds are there.
-const STEPS: usize = 40;
 
 /// A world, and its clients.
 struct Crowd {
@@ -231,23 +229,21 @@ impl Crowd {
 }
 
 #[test]
-fn no_step_looks_at_too_much_however_large_the_crowds() {
+fn random_crowds_make_no_step_long() {
     let size = setting("CROWD", 5_000) as usize;
-    let first = setting("SIM_SEED", 1);
-    for seed in first..first + setting("SIM_SEEDS", 2) {
-        println!("SIM_SEED={seed} CROWD={size}");
-        let mut crowd = Crowd::new(seed, size);
+    play("crowds", |history| {
+        let mut crowd = Crowd::new(history.seed, size);
         for _ in 0..1 + crowd.below(4) {
             let dimension = crowd.below(DIMENSIONS.len());
             println!("dimension {dimension}");
             DIMENSIONS[dimension](&mut crowd);
         }
-        (0..STEPS).for_each(|_| crowd.step());
+        (0..history.steps).for_each(|_| crowd.step());
         for (client, _) in std::mem::take(&mut crowd.clients) {
             crowd.world.reset(client);
         }
         crowd.turn();
-    }
+    });
 }
 
 /// Each crowd occurs at least once, alone.

@@ -145,7 +145,7 @@ fn client_of(letter: Letter) -> Option<usize> {
 
 fn play(clients: usize, language: &Language<'_>, history: &[Letter]) {
     let limits = Limits { interval_us: INTERVAL_US, ..Limits::USUAL };
-    let mut twin = Twin::new(limits, String::new());
+    let mut twin = Twin::new(limits);
     let connect = Action::Connect(language.service);
     let mut numbers: Vec<usize> = (0..clients).collect();
     numbers.iter().for_each(|_| twin.act(connect.clone()));

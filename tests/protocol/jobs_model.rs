@@ -1,12 +1,13 @@
 //! The jobs service beside a naive model of it that was written from the protocol: every reply in random histories,
 //! with commits at any time, upgrades and lost connections; and in all short histories of some requests.
 
+use poolcounter_testkit::bodies;
 use poolcounter_testkit::jobs::Commits;
 use poolcounter_testkit::jobs_twin::JobsTwin;
-use poolcounter_testkit::random::play_seeds;
+use poolcounter_testkit::seeds::{self, sum};
 
-/// Number of bytes of choices of a history.
-const LONG: usize = 2_000;
+/// Number of histories that contain every word.
+const ENOUGH: u64 = 75;
 
 /// Replies that must occur in some history.
 const WORDS: [&str; 26] = [
@@ -38,12 +39,12 @@ const WORDS: [&str; 26] = [
     "NOT_IGNORED",
 ];
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
 fn random_histories_go_as_the_model_says() {
-    let (seeds, tally) = play_seeds(LONG, poolcounter_testkit::bodies::jobs_model::play);
-    if seeds >= 100 {
-        assert!(tally["played to the end"] > seeds / 2, "most histories are cut short");
+    let tallies = seeds::play("jobs-model", |history| bodies::jobs_model::play(&history.bytes()));
+    let (histories, tally) = (tallies.len() as u64, sum(tallies));
+    if histories >= ENOUGH {
+        assert!(tally["played to the end"] > histories / 2, "most histories are cut short");
         assert_eq!(WORDS.iter().find(|word| !tally.contains_key(**word)), None, "was never told");
     }
 }
@@ -86,7 +87,7 @@ fn all_short_histories_go_as_the_model_says() {
 }
 
 fn play(commits: Commits, moves: &[(usize, &str)]) {
-    let mut twin = JobsTwin::new(2, commits, 1, format!("{commits:?}: {moves:?}"));
+    let mut twin = JobsTwin::new(2, commits, 1);
     for (conn, text) in moves {
         if let Some(seconds) = text.strip_prefix('+') {
             twin.pass(seconds.parse().expect("a number"));

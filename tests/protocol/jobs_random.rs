@@ -4,26 +4,20 @@
 use poolcounter_core::time::Span;
 use poolcounter_jobs::state::Bounds;
 use poolcounter_testkit::jobs::{Commits, Service};
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
+use poolcounter_testkit::seeds::{History, play};
 
-const SEEDS: u64 = 300;
-const STEPS: usize = 250;
 const CONNS: usize = 5;
 
 const TUBES: [&str; 6] = ["default", "a/x", "a/y", "b/x", "b/y/z", "c"];
 const PATTERNS: [&str; 7] = ["*/*", "a/*", "*/x", "*", "a/x", "b/y/*", "c"];
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
-fn nothing_contradicts_itself() {
-    let (first, seeds) = (setting("SIM_SEED", 0), setting("SIM_SEEDS", SEEDS));
-    for seed in first..first + seeds {
-        let result = std::panic::catch_unwind(|| run(seed));
-        assert!(result.is_ok(), "SIM_SEED={seed} SIM_SEEDS=1 replays this");
-    }
+fn random_requests_keep_tables_and_store_in_agreement() {
+    play("jobs", run);
 }
 
-fn run(seed: u64) {
+fn run(History { seed, steps }: History) {
     let mut random = Random::new(seed);
     let commits = [Commits::Never, Commits::AtOnce, Commits::Later][random.below(3)];
     let max_memory = if random.once_in(4) { 25_000 } else { usize::MAX };
@@ -31,7 +25,7 @@ fn run(seed: u64) {
     let bounds = Bounds { max_size: 20, max_tubes, max_memory, ..Bounds::default() };
     let mut service = Service::new(bounds, commits, seed);
     let mut held = [1; CONNS];
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         step(&mut service, &mut random, &mut held);
         service.state.check();
     }

@@ -9,35 +9,21 @@ mod wakes;
 use player::Player;
 use poolcounter_core::slices::PER_TICK;
 use poolcounter_members::state::MOST_POOLS;
-use poolcounter_testkit::random::setting;
+use poolcounter_testkit::seeds::{History, play, sum};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Seeds of histories that once failed: a pool that stopped surplus members kept a fixed member from a waiter; after an
-/// upgrade in the middle of its removal, a pool listed providers in their grace, so that their timers outlived it; the
-/// number of starts for a waiter for a group was updated when a pool without such starts changed, and not when the
-/// other did; a waiter for a group that needed no start outlived its pool; a damaged handover had a pool whose
-/// settings contradicted each other; another had a take that asked for nothing; a pool that was behind never came to its
-/// end, as the offers to its waiters began anew each time; and these offers left no budget for the members that had
-/// waited for a cleaner for too long, so that the pool was settled without end.
-const ONCE_WRONG: [u64; 9] =
-    [1_639_066_424, 1_912_279_237, 1_912_291_030, 509_047, 210_578_417, 506_843, 7_007_897, 5_018_180, 3_012_148];
-
-/// Plays random requests of random connections. `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
 fn random_histories_keep_the_tables_in_agreement() {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", 300));
-    let mut tally = BTreeMap::new();
-    for seed in (first..first + seeds).chain(ONCE_WRONG) {
-        let played = std::panic::catch_unwind(|| play_random(seed));
-        let words = played.unwrap_or_else(|_| panic!("SIM_SEED={seed} SIM_SEEDS=1 replays this"));
-        words.into_iter().for_each(|(word, times)| *tally.entry(word).or_insert(0) += times);
-    }
+    let tallies = play("members", play_random);
+    let (histories, tally) = (tallies.len(), sum(tallies));
     println!("{tally:?}");
     let unseen: Vec<&&str> = EVERYTHING.iter().filter(|word| !tally.contains_key(**word)).collect();
-    assert!(seeds < 100 || unseen.is_empty(), "never told: {unseen:?}");
+    assert!(histories < ENOUGH || unseen.is_empty(), "never told: {unseen:?}");
 }
 
+/// Number of histories that contain every reply.
+const ENOUGH: usize = 75;
 /// Replies that random histories must contain: a test with fewer tests less.
 const EVERYTHING: &[&str] = &[
     "OK",
@@ -80,9 +66,8 @@ const EVERYTHING: &[&str] = &[
 ];
 
 const CONNECTIONS: usize = 8;
-const STEPS: usize = 400;
 
-fn play_random(seed: u64) -> BTreeMap<String, u64> {
+fn play_random(History { seed, steps }: History) -> BTreeMap<String, u64> {
     // Mostly small budgets, so that other events happen in the middle of background work.
     let budget = [2, 4, 6, PER_TICK][(seed % 4) as usize];
     // In some the service has no room for all members that are wanted.
@@ -92,7 +77,7 @@ fn play_random(seed: u64) -> BTreeMap<String, u64> {
         let settings = random_settings(&mut player);
         player.say(9, &format!("POOL {pool} 1 5{settings}"), true);
     }
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         let conn = 1 + player.below(CONNECTIONS as u64) as usize;
         match player.below(40) {
             0 => player.close(conn),

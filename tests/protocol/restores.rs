@@ -1,7 +1,5 @@
 //! A process that takes over finds connections of every service in every phase, and continues with them, whatever its
 //! own settings are.
-//!
-//! `SIM_SEED` is the first seed, `SIM_SEEDS` their number, `SIM_STEPS` the length of each. A failure prints its seed.
 
 use poolcounter_core::count;
 use poolcounter_core::proxy::Header;
@@ -9,13 +7,12 @@ use poolcounter_core::time::Span;
 use poolcounter_counters::CountersSettings;
 use poolcounter_jobs::JobsSettings;
 use poolcounter_service::container::AllSettings;
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
 use poolcounter_testkit::rules;
+use poolcounter_testkit::seeds::{History as Seeded, play};
 use poolcounter_testkit::speech::{SPOKEN, speech};
 use poolcounter_testkit::world::{EPOCH, World};
 
-const SEEDS: u64 = 64;
-const STEPS: u64 = 300;
 const MOST_CLIENTS: usize = 24;
 const MORE_THAN_A_FLUSH: usize = 600;
 /// Time after which nothing of a connection is left: not even the memory of counters and lost leases.
@@ -90,8 +87,6 @@ struct History {
     world: World,
     clients: Vec<(usize, &'static str)>,
     random: Random,
-    /// Command that repeats the history, printed when it fails.
-    replay: String,
 }
 
 /// Returns a daemon that has started.
@@ -104,9 +99,8 @@ fn world() -> World {
 }
 
 impl History {
-    fn new(seed: u64, steps: u64) -> History {
-        let replay = format!("SIM_SEED={seed:#x} SIM_SEEDS=1 SIM_STEPS={steps} replays this");
-        History { world: world(), clients: Vec::new(), random: Random::new(seed), replay }
+    fn new(seed: u64) -> History {
+        History { world: world(), clients: Vec::new(), random: Random::new(seed) }
     }
 
     fn start(&mut self) {
@@ -267,39 +261,29 @@ impl History {
     }
 }
 
-/// Prints the command that repeats the history when a test fails, wherever it fails.
-impl Drop for History {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("{}", self.replay);
-        }
-    }
-}
-
 #[test]
-fn connections_of_every_service_go_on_in_every_phase_under_any_settings() {
-    play_all(SEEDS);
+fn random_upgrades_keep_connections_of_every_service() {
+    play("restores", play_one);
 }
 
 /// Numbers of all events, ids that count up and turns of watch sets overflow in each of the histories.
 #[test]
-fn a_daemon_whose_figures_are_near_their_ends_goes_on() {
-    count::begin_near_the_end(true);
-    play_all(SEEDS / 4);
-    count::begin_near_the_end(false);
+fn random_upgrades_go_on_with_figures_near_their_ends() {
+    play("restores-near-the-end", |history| {
+        count::begin_near_the_end(true);
+        play_one(history);
+        count::begin_near_the_end(false);
+    });
 }
 
-fn play_all(seeds: u64) {
-    let (first, seeds, steps) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", seeds), setting("SIM_STEPS", STEPS));
-    for seed in (0..seeds).map(|n| first.wrapping_add(n)) {
-        let mut history = History::new(seed, steps);
-        let moves = history.random.swarm(&MOVES);
-        for _ in 0..steps {
-            let next = history.random.weigh(&moves);
-            history.play(next);
-        }
-        history.end();
+fn play_one(Seeded { seed, steps }: Seeded) {
+    let mut history = History::new(seed);
+    let moves = history.random.swarm(&MOVES);
+    for _ in 0..steps {
+        let next = history.random.weigh(&moves);
+        history.play(next);
     }
+    history.end();
 }
 
 /// More connections than a tick writes to: some have quit, and wait for a flush, when another process takes over.

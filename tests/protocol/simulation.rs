@@ -1,19 +1,17 @@
 //! Many clients over few keys and few counters, in random order, against the daemon above its sockets and the naive
 //! model of it. The two must agree about every byte and every end of a connection after every step.
-//!
-//! `SIM_SEED` is the first seed, `SIM_SEEDS` their number, `SIM_STEPS` the length of each. A failure prints its seed.
 
 use poolcounter_testkit::chatter::Chatter;
 use poolcounter_testkit::counting::Counting;
 use poolcounter_testkit::frames;
 use poolcounter_testkit::model::{Limits, Service};
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
+use poolcounter_testkit::seeds::{History, play, sum};
 use poolcounter_testkit::twin::{Action, Twin};
 use std::collections::BTreeMap;
 
-const SEED: u64 = 0x706f_6f6c;
-const SEEDS: u64 = 256;
-const STEPS: u64 = 400;
+/// Number of histories that contain every reply.
+const ENOUGH: usize = 64;
 /// Longest jump of time: a month.
 const FAR_US: u64 = 30 * 86_400_000_000;
 
@@ -115,29 +113,20 @@ struct Client {
 type Tally = BTreeMap<String, u64>;
 
 #[test]
-fn the_daemon_and_its_model_agree() {
-    let (seed, seeds, steps) = (setting("SIM_SEED", SEED), setting("SIM_SEEDS", SEEDS), setting("SIM_STEPS", STEPS));
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let simulate_some = |first: u64| -> Tally {
-        let own = (first..seeds).step_by(threads as usize);
-        own.map(|n| simulate(seed.wrapping_add(n), steps)).fold(Tally::new(), merge)
-    };
-    let tally = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|first| scope.spawn(move || simulate_some(first))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Tally>| thread.join().expect("the seed above agrees");
-        running.into_iter().map(join).fold(Tally::new(), merge)
-    });
-    println!("{seeds} seeds from {seed:#x}, {steps} steps each; replies compared: {tally:?}");
-    if seeds >= SEEDS && steps >= STEPS {
+fn random_clients_find_daemon_and_model_agree() {
+    let tallies = play("simulation", simulate);
+    let (histories, tally) = (tallies.len(), sum(tallies));
+    println!("replies compared: {tally:?}");
+    if histories >= ENOUGH {
         let frames = FRAMES.map(name_of);
         let mut replies = REPLIES.into_iter().chain(frames.iter().map(String::as_str));
         assert_eq!(replies.find(|reply| !tally.contains_key(*reply)), None, "was never seen");
     }
 }
 
-fn simulate(seed: u64, steps: u64) -> Tally {
-    let mut simulation = Simulation::new(seed, steps);
-    for _ in 0..steps {
+fn simulate(history: History) -> Tally {
+    let mut simulation = Simulation::new(history.seed);
+    for _ in 0..history.steps {
         simulation.step();
     }
     simulation.end();
@@ -145,7 +134,7 @@ fn simulate(seed: u64, steps: u64) -> Tally {
 }
 
 impl Simulation {
-    fn new(seed: u64, steps: u64) -> Self {
+    fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let limits = Limits {
             max_locks: random.pick(&[1, 2, 4, 4]),
@@ -154,9 +143,8 @@ impl Simulation {
             interval_us: random.pick(&[10_000_000, 10_000_000, 60_000_000, 86_400_000_000]),
             max_memory: random.pick(&[250, 1_000, 1 << 30, 1 << 30]),
         };
-        let replay = format!("SIM_SEED={seed:#x} SIM_SEEDS=1 SIM_STEPS={steps} replays this ({limits:?})");
         Simulation {
-            twin: Twin::new(limits, replay),
+            twin: Twin::new(limits),
             chatter: Chatter::new(&mut random, limits.max_line),
             counting: Counting::new(&mut random),
             services: random.pick(&[&[Service::Pools], &[Service::Counters], &[Service::Pools, Service::Counters]]),
@@ -350,11 +338,4 @@ fn tally(twin: &Twin) -> Tally {
 
 fn name_of((opcode, status): (u8, u8)) -> String {
     format!("{opcode:02x} {status:02x}")
-}
-
-fn merge(mut all: Tally, some: Tally) -> Tally {
-    for (reply, count) in some {
-        *all.entry(reply).or_default() += count;
-    }
-    all
 }

@@ -1,7 +1,8 @@
 //! Misbehaving clients of the members, on the real program over real sockets.
 
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, raise_descriptor_limit};
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
+use poolcounter_testkit::seeds::play;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::thread;
@@ -148,16 +149,16 @@ fn some_line(random: &mut Random) -> Vec<u8> {
 
 /// Bytes of all kinds are answered in the protocol, and change nothing for users of another pool.
 #[test]
-fn any_bytes_are_answered() {
+fn random_bytes_are_answered() {
     let daemon = start();
     let mut operator = connect(&daemon);
     serves_promptly(&mut operator);
-    let seed = setting("SIM_SEED", 7);
-    let mut random = Random::new(seed);
-    for n in 0..60 {
-        let client = connect(&daemon);
+    let address = daemon.members();
+    play("members-bytes", |history| {
+        let mut random = Random::new(history.seed);
+        let client = Client::to(address);
         let mut garbage: Vec<u8> = (0..300).flat_map(|_| some_line(&mut random)).collect();
-        if n % 10 == 9 {
+        if random.once_in(10) {
             garbage = (0..20_000).map(|_| random.below(256) as u8).collect();
         }
         let mut writer = client.stream().try_clone().expect("a second handle");
@@ -174,8 +175,8 @@ fn any_bytes_are_answered() {
             let word = line.split(' ').next().unwrap_or_default();
             !WORDS.contains(&word) && !word.starts_with('!')
         });
-        assert_eq!(strange, None, "with SIM_SEED={seed}");
-    }
+        assert_eq!(strange, None, "is no reply");
+    });
     serves_promptly(&mut operator);
     for pool in ["p", "q"] {
         let removed = operator.ask(&format!("RMPOOL {pool}"));

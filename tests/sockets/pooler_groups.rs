@@ -2,7 +2,7 @@
 //! `POOLER_EBIN` names the directory of pooler's compiled modules.
 
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
 use poolcounter_testkit::running::Running;
 use poolcounter_testkit::skipped;
 use std::collections::{BTreeMap, BTreeSet};
@@ -404,10 +404,9 @@ fn groups_are_removed(pair: &mut Pair) {
 
 /// Plays random histories with pools that start all their members at once: then both serve the same takes.
 fn random_histories(pair: &mut Pair) {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", HISTORIES));
     let mut served = 0;
-    for seed in first..first + seeds {
-        println!("SIM_SEED={seed} SIM_SEEDS=1 replays this");
+    for seed in 1..=HISTORIES {
+        println!("seed {seed}");
         let mut random = Random::new(seed);
         let sizes = [1 + random.below(3), 1 + random.below(3)];
         let [a, b] = sizes;

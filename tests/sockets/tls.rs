@@ -6,8 +6,9 @@ use poolcounter_core::proxy::{Header, Tls};
 use poolcounter_testkit::daemon::{
     Daemon, PATIENCE, install, install_program, install_waiting_program, raise_descriptor_limit, wait_for_file,
 };
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
 use poolcounter_testkit::running::Running;
+use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::skipped;
 use poolcounter_testkit::tls::{Certificates, TlsClient};
 use std::fs;
@@ -18,8 +19,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -162,15 +163,15 @@ fn plain_bytes_are_refused() {
 
 /// Wrong bytes of a client end its connection, and not the process with all others.
 #[test]
-fn a_damaged_handshake_harms_nobody_else() {
+fn random_damage_to_handshakes_harms_nobody_else() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let mut terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
-    let mut good = certificates.connect(terminator.address, "ca", Some("web1"));
+    let good = certificates.connect(terminator.address, "ca", Some("web1"));
     let connector = certificates.connector("ca", Some("web1"));
-    let seed = setting("SIM_SEED", 1);
-    let mut random = Random::new(seed);
-    for _ in 0..100 {
+    let good = Mutex::new(good);
+    play("tls-handshakes", |history| {
+        let mut random = Random::new(history.seed);
         let flight = random.below(2);
         let mut flights = 0;
         connector.shake_hands(terminator.address, Duration::from_millis(50), |bytes| {
@@ -184,10 +185,10 @@ fn a_damaged_handshake_harms_nobody_else() {
             }
             flights += 1;
         });
-        assert!(uptime(&good.ask("STATS UPTIME")), "SIM_SEED={seed}");
-    }
+        assert!(uptime(&good.lock().expect("no history fails with it").ask("STATS UPTIME")));
+    });
     let log = terminator.new_log();
-    assert!(!log.iter().any(|line| line.contains("panicked")), "SIM_SEED={seed}: {log:#?}");
+    assert!(!log.iter().any(|line| line.contains("panicked")), "{log:#?}");
 }
 
 #[test]

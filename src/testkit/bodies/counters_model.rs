@@ -19,7 +19,7 @@ pub fn run(data: &[u8]) {
     let mut choices = Choices::new(data);
     let max_memory = choices.pick(&[1 << 30, 200, 300]);
     let limits = Limits { interval_us: 10_000_000, max_memory, ..Limits::USUAL };
-    let mut twin = Twin::new(limits, "the input above shows this".into());
+    let mut twin = Twin::new(limits);
     act(&mut twin, Service::Counters, FAR_US, &mut choices, |turn, choices| match turn / 16 {
         0..=6 => request(choices),
         7 => {

@@ -14,16 +14,16 @@ const SPANS: [u64; 10] = [0, 0, 1, 1, 2, 3, 5, 70, 1_000, 2_500_000];
 
 /// Applies the input to the service and to the model.
 pub fn run(data: &[u8]) {
-    play(data, "the input above shows this".into());
+    play(data);
 }
 
 /// Plays the input, and returns the number of replies of each kind.
-pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
+pub fn play(data: &[u8]) -> BTreeMap<String, u64> {
     let mut choices = Choices::new(data);
     let commits = choices.pick(&[Commits::AtOnce, Commits::Later, Commits::Never]);
     // Some inputs have few kinds of requests, so that these occur together.
     let kinds = u64::from(choices.byte()) << 32 | choices.number();
-    let mut twin = JobsTwin::new(CONNS, commits, u64::from(choices.byte()), replay);
+    let mut twin = JobsTwin::new(CONNS, commits, u64::from(choices.byte()));
     for _ in 0..MOST_STEPS {
         if choices.is_empty() || twin.is_tied() {
             break;

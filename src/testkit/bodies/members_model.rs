@@ -38,13 +38,13 @@ const CARE: [&str; 6] = [
 
 /// Applies the input to the service and to the model.
 pub fn run(data: &[u8]) {
-    play(data, "the input above shows this".into());
+    play(data);
 }
 
 /// Plays the input, and returns the number of replies of each kind.
-pub fn play(data: &[u8], replay: String) -> BTreeMap<String, u64> {
+pub fn play(data: &[u8]) -> BTreeMap<String, u64> {
     let mut choices = Choices::new(data);
-    let mut twin = MembersTwin::new(replay);
+    let mut twin = MembersTwin::new();
     let mut slots: Vec<usize> = (0..CLIENTS).map(|_| twin.connect()).collect();
     for (pool, group) in [("a", " group=g"), ("b", " group=g")] {
         let line = format!(

@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
         max_line: choices.pick(&[8192, 64]),
         ..Limits::USUAL
     };
-    let mut twin = Twin::new(limits, "the input above shows this".into());
+    let mut twin = Twin::new(limits);
     act(&mut twin, Service::Pools, FAR_US, &mut choices, |turn, choices| match turn / 16 {
         0..=4 => acquire(choices).into_bytes(),
         5 => b"RELEASE\n".to_vec(),

@@ -1,7 +1,7 @@
 //! A file system that is full for a while: requests that need room are refused, the others are served, and nothing is
 //! lost.
 
-use crate::jobs_crash::disk::{Faults, FaultyDisk};
+use crate::jobs_crash::disk::Faults;
 use crate::jobs_crash::load::{Log, Over};
 use crate::jobs_crash::vfs;
 use crate::jobs_store::kept::{Change, commit, load, verdict_of};
@@ -14,7 +14,6 @@ use poolcounter_testkit::crash::actor::{Actor, SETUP, retries};
 use poolcounter_testkit::crash::history::{Found, History};
 use poolcounter_testkit::daemon::Daemon;
 use poolcounter_testkit::jobs_client::JobsClient;
-use poolcounter_testkit::random::setting;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::skipped;
 use std::fs::{self, File};
@@ -49,7 +48,7 @@ fn in_small_file_system(directory: &Path) -> Option<Command> {
 
 #[test]
 fn nothing_is_lost_when_there_is_no_room_for_a_while() {
-    let (scratch, seed) = (Scratch::new(), setting("SIM_SEED", 1));
+    let (scratch, seed) = (Scratch::new(), 1);
     let directory = scratch.file("small");
     fs::create_dir(&directory).expect("a new directory");
     let Some(mut command) = in_small_file_system(&directory) else {
@@ -122,9 +121,8 @@ fn a_put_without_room_is_refused_at_once_and_is_never_there() {
 
 #[test]
 fn a_batch_without_room_is_committed_later_without_its_puts() {
-    let (scratch, disk) = (Scratch::new(), FaultyDisk::new(1));
-    vfs::register("room", &disk);
-    let place = DatabaseFile { path: scratch.file("jobs.db"), vfs: Some("room".into()) };
+    let (scratch, (disk, vfs)) = (Scratch::new(), vfs::new_disk(1));
+    let place = DatabaseFile { path: scratch.file("jobs.db"), vfs: Some(vfs) };
     let mut store = Sqlite::new(place.clone());
     let mut kept = load(&mut store, Span::ZERO).expect("is new");
     kept.add(&mut store, Change::Put(1, b"a".to_vec()));

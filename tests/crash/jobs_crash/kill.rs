@@ -5,21 +5,21 @@ use nix::sys::signal::Signal;
 use poolcounter_testkit::crash::actor::{Actor, SETUP, retries};
 use poolcounter_testkit::crash::history::{Found, History};
 use poolcounter_testkit::daemon::Daemon;
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
 use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::seeds::{History as Seeded, play};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 const ACTORS: usize = 4;
-const ROUNDS: u64 = 20;
 /// Longest life of the daemon, in milliseconds.
 const LONGEST_MS: usize = 250;
 
 /// Without a crash, the state found equals the replies: the check raises no false alarm.
 #[test]
 fn jobs_are_as_replied_without_a_crash() {
-    let seed = setting("SIM_SEED", 1);
+    let seed = 1;
     let log = Log::new(History::new(Found::default(), retries()));
     let daemon = Daemon::start_with_jobs(&["--jobs-store", "memory"]);
     let address = daemon.jobs();
@@ -39,25 +39,18 @@ fn jobs_are_as_replied_without_a_crash() {
     log.check(address, ACTORS, &[]);
 }
 
+/// A step is a life of the daemon. The seed determines the times of the kills, and the requests of the clients.
 #[test]
-fn no_job_is_lost_in_repeated_kills() {
-    play(ROUNDS);
+fn random_kills_lose_no_job() {
+    play("jobs-kills", live_and_die);
 }
 
-#[test]
-#[ignore = "runs for minutes; make soak-jobs"]
-fn nothing_is_lost_in_many_rounds() {
-    play(setting("SOAK_ROUNDS", 200));
-}
-
-/// Plays this number of lives. `SIM_SEED` determines the times of the kills, and the requests of the clients.
-fn play(rounds: u64) {
-    let seed = setting("SIM_SEED", 1);
+fn live_and_die(Seeded { seed, steps }: Seeded) {
     let mut random = Random::new(seed);
     let scratch = Scratch::new();
     let store = format!("sqlite:{}", scratch.file("jobs.db").display());
     let log = Log::new(History::new(Found::default(), retries()));
-    for life in 0..=rounds as usize {
+    for life in 0..=steps as usize {
         let daemon = Daemon::start_with_jobs(&["--jobs-store", &store]);
         let address = daemon.jobs();
         let found = log.check(address, ACTORS, if life == 0 { &SETUP } else { &[] });
@@ -74,5 +67,5 @@ fn play(rounds: u64) {
             daemon.signal(Signal::SIGKILL);
         });
     }
-    assert!(log.replies() > rounds as usize * 20, "there was no load: {} replies", log.replies());
+    assert!(log.replies() > steps as usize * 20, "there was no load: {} replies", log.replies());
 }

@@ -12,14 +12,14 @@ use poolcounter_service::contract::{Info, Service};
 use poolcounter_service::options::Opt;
 use poolcounter_service::settings::{self, Configure};
 use poolcounter_testkit::crash::sim::{Disk, Sim, step};
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
 use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::world::World;
 use std::cell::RefCell;
 use std::thread;
 use std::time::Duration;
 
-const SEEDS: u64 = 12;
 const LIVES: usize = 5;
 const STEPS: usize = 150;
 const ACTORS: usize = 3;
@@ -68,8 +68,8 @@ impl Disk for OnDisk {
 }
 
 #[test]
-fn nothing_is_lost_with_the_power() {
-    play("power", |sim, random| {
+fn random_failures_of_the_power_lose_nothing() {
+    play_all("jobs-power", |sim, random| {
         if random.once_in(40) {
             sim.disk.0.cut_after(random.below(60));
         }
@@ -78,8 +78,8 @@ fn nothing_is_lost_with_the_power() {
 
 /// The device fails in some of the ways for a while.
 #[test]
-fn nothing_is_lost_with_the_disk() {
-    play("faults", |sim, random| {
+fn random_failures_of_the_disk_lose_nothing() {
+    play_all("jobs-disk", |sim, random| {
         if random.once_in(6) {
             sim.disk.0.fail(Faults {
                 read: random.pick(&[0, 0, 9]),
@@ -97,14 +97,11 @@ fn nothing_is_lost_with_the_disk() {
 /// Test of the check: on a disk that only pretends to sync, jobs are lost, and the check notices it.
 #[test]
 fn a_disk_that_lies_is_found_out() {
-    let disk = FaultyDisk::new(setting("SIM_SEED", 1));
-    vfs::register("lies", &disk);
-    let is_found_out = (1..=SEEDS).any(|seed| {
-        let scratch = Scratch::new();
-        CURRENT.set(Some(DatabaseFile { path: scratch.file("jobs.db"), vfs: Some("lies".into()) }));
+    let is_found_out = (1..=12).any(|seed| {
+        let (disk, vfs) = vfs::new_disk(seed);
         let lie = |sim: &mut Sim<OnDisk>, _: &mut Random| sim.disk.0.fail(Faults { lies: true, ..Faults::default() });
         // If too much of a file is lost, it cannot even be opened, which counts as noticed, too.
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play_one(&disk, seed, &lie)));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play_one(&disk, &vfs, seed, &lie)));
         !matches!(result, Ok(Ok(_)))
     });
     assert!(is_found_out, "nothing was lost, though nothing was synced");
@@ -113,11 +110,10 @@ fn a_disk_that_lies_is_found_out() {
 /// At the end of the daemon, a slow disk gets no more syncs than needed: the log stays beside the file.
 #[test]
 fn a_slow_disk_gets_no_checkpoint_at_the_end() {
-    let disk = FaultyDisk::new(1);
-    vfs::register("slow", &disk);
+    let (disk, vfs) = vfs::new_disk(1);
     for (sync_takes, has_log) in [(Duration::ZERO, false), (Duration::from_millis(1100), true)] {
         let scratch = Scratch::new();
-        let place = DatabaseFile { path: scratch.file("jobs.db"), vfs: Some("slow".into()) };
+        let place = DatabaseFile { path: scratch.file("jobs.db"), vfs: Some(vfs.clone()) };
         let open = || Box::new(Sqlite::new(place.clone()));
         let mut store = open();
         let mut kept = load(&mut *store, Span::ZERO).expect("is new");
@@ -132,27 +128,28 @@ fn a_slow_disk_gets_no_checkpoint_at_the_end() {
     }
 }
 
-/// Plays seeds: `SIM_SEED` is the first one, `SIM_SEEDS` their number. The threads of the store have their own pace, so
-/// that a seed repeats the requests, and not the times of their commits.
-fn play(vfs: &str, disturb: impl Fn(&mut Sim<OnDisk>, &mut Random)) {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
-    let disk = FaultyDisk::new(first);
-    vfs::register(vfs, &disk);
-    let mut replies = 0;
-    for seed in first..first + seeds {
-        let scratch = Scratch::new();
-        CURRENT.set(Some(DatabaseFile { path: scratch.file("jobs.db"), vfs: Some(vfs.into()) }));
-        replies +=
-            play_one(&disk, seed, &disturb).unwrap_or_else(|error| panic!("{error}\nSIM_SEED={seed} SIM_SEEDS=1"));
-    }
-    let (syncs, failures) = disk.counts();
-    println!("{seeds} seeds, {replies} replies, {syncs} syncs, {failures} failures");
-    assert!(replies > 100 * seeds as usize, "there was no load: {replies} replies");
-    assert!(seeds < 5 || failures > 0, "nothing failed");
+/// Plays the seeds of a test. The threads of the store have their own pace, so that a seed repeats the requests, and not
+/// the times of their commits.
+fn play_all(test: &str, disturb: impl Fn(&mut Sim<OnDisk>, &mut Random) + Sync) {
+    let played = play(test, |history| {
+        let (disk, vfs) = vfs::new_disk(history.seed);
+        let replies = play_one(&disk, &vfs, history.seed, &disturb).unwrap_or_else(|error| panic!("{error}"));
+        (replies, disk.counts().1)
+    });
+    let (replies, failures) = played.iter().fold((0, 0), |sums, one| (sums.0 + one.0, sums.1 + one.1));
+    println!("{replies} replies, {failures} failures");
+    assert!(replies > 100 * played.len(), "there was no load: {replies} replies");
+    assert!(played.len() < 5 || failures > 0, "nothing failed");
 }
 
-fn play_one(disk: &FaultyDisk, seed: u64, disturb: &impl Fn(&mut Sim<OnDisk>, &mut Random)) -> Result<usize, String> {
-    let mut random = Random::new(seed);
+fn play_one(
+    disk: &FaultyDisk,
+    vfs: &str,
+    seed: u64,
+    disturb: &impl Fn(&mut Sim<OnDisk>, &mut Random),
+) -> Result<usize, String> {
+    let (scratch, mut random) = (Scratch::new(), Random::new(seed));
+    CURRENT.set(Some(DatabaseFile { path: scratch.file("jobs.db"), vfs: Some(vfs.into()) }));
     let mut sim = Sim::new(OnDisk(disk.clone()), ACTORS, seed);
     for _ in 0..LIVES {
         for _ in 0..random.below(STEPS) {

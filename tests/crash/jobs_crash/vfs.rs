@@ -13,6 +13,7 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Open file, as SQLite allocates it.
 #[repr(C)]
@@ -50,8 +51,16 @@ static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xUnfetch: None,
 };
 
+/// Returns a new disk, and the name by which SQLite knows it.
+pub fn new_disk(seed: u64) -> (FaultyDisk, String) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let (disk, name) = (FaultyDisk::new(seed), format!("faulty{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+    register(&name, &disk);
+    (disk, name)
+}
+
 /// Registers a disk with SQLite by this name, for as long as the process runs.
-pub fn register(name: &str, disk: &FaultyDisk) {
+fn register(name: &str, disk: &FaultyDisk) {
     let name = CString::new(name).expect("the tests choose names without zeros").into_raw();
     // SAFETY: the default VFS is there for as long as the process runs, and is only read.
     let system = unsafe { *sqlite3_vfs_find(ptr::null()) };

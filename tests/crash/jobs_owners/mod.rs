@@ -6,36 +6,25 @@ mod fleet;
 
 use database::{Database, Interrupted};
 use fleet::Fleet;
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
+use poolcounter_testkit::seeds::{History, play};
 
-const SEEDS: u64 = 40;
-const STEPS: usize = 500;
+/// Number of histories in which each event occurs.
+const ENOUGH: usize = 40;
 const ACTORS: usize = 3;
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
-fn promises_of_one_daemon_hold_at_the_next() {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
-    let (mut replies, mut takeovers, mut rewrites, mut promotions) = (0, 0, 0, 0);
-    for seed in first..first + seeds {
-        match std::panic::catch_unwind(|| play(seed)) {
-            Ok(Ok(seen)) => {
-                replies += seen.replies;
-                takeovers += seen.takeovers;
-                rewrites += seen.rewrites;
-                promotions += seen.promotions;
-            }
-            Ok(Err(error)) => panic!("{error}\nSIM_SEED={seed} SIM_SEEDS=1 replays this"),
-            Err(_) => panic!("SIM_SEED={seed} SIM_SEEDS=1 replays this"),
-        }
-    }
+fn random_faults_leave_promises_to_the_next_daemon() {
+    let lives = play("jobs-owners", |history| play_one(history).unwrap_or_else(|error| panic!("{error}")));
+    let sum = |of: fn(&fleet::Seen) -> usize| lives.iter().map(of).sum::<usize>();
+    let (replies, takeovers) = (sum(|seen| seen.replies), sum(|seen| seen.takeovers));
+    let (rewrites, promotions) = (sum(|seen| seen.rewrites), sum(|seen| seen.promotions));
     println!(
-        "{seeds} seeds, {replies} replies, {takeovers} take-overs, {promotions} of them by a replica, \
-         all written anew {rewrites} times"
+        "{replies} replies, {takeovers} take-overs, {promotions} of them by a replica, all written anew {rewrites} times"
     );
-    assert!(replies > 100 * seeds as usize && takeovers > 2 * seeds as usize, "there was no load");
-    assert!(seeds < SEEDS || rewrites > 0, "no commit was lost");
-    assert!(seeds < SEEDS || promotions > seeds as usize / 4, "hardly a server was lost");
+    assert!(replies > 100 * lives.len() && takeovers > 2 * lives.len(), "there was no load");
+    assert!(lives.len() < ENOUGH || rewrites > 0, "no commit was lost");
+    assert!(lives.len() < ENOUGH || promotions > lives.len() / 4, "hardly a server was lost");
 }
 
 /// A renewal that takes longer than a beat makes the next one due at once, and the owner commits and reads all the same.
@@ -54,10 +43,10 @@ fn owner_commits_and_reads_between_renewals_that_take_long() {
 }
 
 /// Plays one life of a fleet, and returns its counts of events.
-fn play(seed: u64) -> Result<fleet::Seen, String> {
+fn play_one(History { seed, steps }: History) -> Result<fleet::Seen, String> {
     let mut random = Random::new(seed);
     let mut fleet = Fleet::new(Database::install(seed), ACTORS, seed)?;
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         match random.below(100) {
             0 => fleet.kill()?,
             1 => fleet.stop(random.pick(&[500_000, 3_000_000, 6_000_000, 12_000_000]))?,

@@ -7,10 +7,10 @@ use poolcounter_jobs::JobsSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::contract::Info;
 use poolcounter_testkit::crash::sim::{Disk, Sim, step};
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
+use poolcounter_testkit::seeds::play;
 use poolcounter_testkit::world::World;
 
-const SEEDS: u64 = 40;
 const LIVES: usize = 6;
 const STEPS: usize = 120;
 const ACTORS: usize = 3;
@@ -29,25 +29,15 @@ impl Disk for LosingStore {
     }
 }
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
-fn promises_outlive_every_crash() {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
-    let mut replies = 0;
-    for seed in first..first + seeds {
-        let result = std::panic::catch_unwind(|| play(seed));
-        match result {
-            Ok(Ok(heard)) => replies += heard,
-            Ok(Err(error)) => panic!("{error}\nSIM_SEED={seed} SIM_SEEDS=1 replays this"),
-            Err(_) => panic!("SIM_SEED={seed} SIM_SEEDS=1 replays this"),
-        }
-    }
-    println!("{seeds} seeds, {replies} replies");
-    assert!(replies > 100 * seeds as usize, "there was no load: {replies} replies");
+fn promises_outlive_random_crashes() {
+    let replies = play("jobs-crashes", |history| play_one(history.seed).unwrap_or_else(|error| panic!("{error}")));
+    let (histories, replies) = (replies.len(), replies.iter().sum::<usize>());
+    assert!(replies > 100 * histories, "there was no load: {replies} replies");
 }
 
-/// Plays one seed, and returns the number of replies.
-fn play(seed: u64) -> Result<usize, String> {
+/// Plays a history, and returns the number of replies.
+fn play_one(seed: u64) -> Result<usize, String> {
     let mut random = Random::new(seed);
     let mut sim = Sim::new(LosingStore::install(), ACTORS, seed);
     for _ in 0..LIVES {

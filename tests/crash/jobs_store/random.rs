@@ -8,44 +8,33 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_testkit::bodies::jobs_model;
 use poolcounter_testkit::jobs_twin::compare_reply;
 use poolcounter_testkit::model::jobs::Jobs;
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
+use poolcounter_testkit::seeds::{History, play};
 use std::collections::VecDeque;
 
-const SEEDS: u64 = 300;
-const STEPS: usize = 150;
 const SLOTS: usize = 5;
 const SPANS: [u64; 8] = [0, 0, 1, 1, 2, 3, 5, 70];
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
-fn the_service_and_the_model_agree_whenever_the_store_commits() {
-    play_all(false);
+fn random_commits_find_service_and_model_agree() {
+    check(&play("jobs-store", |history| Twin::play(history, false)));
 }
 
 /// New processes read the jobs from the store, and are replaced while they read.
 #[test]
-fn the_service_and_the_model_agree_when_jobs_are_read_after_an_upgrade() {
-    play_all(true);
+fn random_commits_and_upgrades_find_service_and_model_agree() {
+    check(&play("jobs-store-upgrades", |history| Twin::play(history, true)));
 }
 
-fn play_all(reads: bool) {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
-    let (mut commits, mut rollbacks, mut tied) = (0, 0, 0);
-    for seed in first..first + seeds {
-        let mut twin = Twin::new(seed, reads);
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for _ in 0..STEPS {
-                twin.step();
-            }
-        }));
-        assert!(result.is_ok(), "{}\nSIM_SEED={seed} SIM_SEEDS=1 replays this", twin.done.join("\n"));
-        commits += twin.commits;
-        rollbacks += twin.rollbacks;
-        tied += u64::from(twin.model.is_tied);
-    }
+/// Checks that the histories had commits, commits without room, and mostly a well-defined end.
+fn check(twins: &[(u64, u64, bool)]) {
+    let histories = twins.len() as u64;
+    let commits: u64 = twins.iter().map(|twin| twin.0).sum();
+    let rollbacks: u64 = twins.iter().map(|twin| twin.1).sum();
+    let tied = twins.iter().filter(|twin| twin.2).count() as u64;
     let done = format!("{commits} commits, {rollbacks} without room, {tied} cut short");
-    println!("{seeds} seeds, {done}");
-    assert!(seeds < 100 || commits > 5 * seeds && rollbacks > seeds && tied < seeds / 2, "{done}");
+    println!("{done}");
+    assert!(histories < 75 || commits > 5 * histories && rollbacks > histories && tied < histories / 2, "{done}");
 }
 
 struct Twin {
@@ -87,6 +76,13 @@ impl Twin {
         };
         (0..SLOTS).for_each(|slot| twin.say(slot, "list-tube-used"));
         twin
+    }
+
+    /// Plays a history, and returns the numbers of commits and of those without room, and whether it was cut short.
+    fn play(History { seed, steps }: History, reads: bool) -> (u64, u64, bool) {
+        let mut twin = Twin::new(seed, reads);
+        (0..steps).for_each(|_| twin.step());
+        (twin.commits, twin.rollbacks, twin.model.is_tied)
     }
 
     fn step(&mut self) {
@@ -301,5 +297,14 @@ impl Twin {
             }
         }
         assert_eq!(self.model.next(slot), None, "{slot} is not told");
+    }
+}
+
+/// Prints the actions when a test fails, wherever it fails.
+impl Drop for Twin {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.done.join("\n"));
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! Free pages of the file: they are given back to the file system while batches are committed, and no crash meanwhile
 //! loses anything.
 
-use crate::jobs_crash::disk::FaultyDisk;
 use crate::jobs_crash::vfs;
 use crate::jobs_store::kept::{Change, EPOCH, Kept, commit, load, verdict_within};
 use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
 use poolcounter_jobs::store::{Store, Verdict};
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
 use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::seeds::play;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -91,13 +91,12 @@ fn file_that_cannot_shrink_is_written_anew() {
 }
 
 #[test]
-fn no_crash_while_a_file_shrinks_loses_anything() {
-    let disk = FaultyDisk::new(setting("SIM_SEED", 1));
-    vfs::register("shrinks", &disk);
-    for seed in 1..=setting("SIM_SEEDS", 8) {
-        let (scratch, mut random) = (Scratch::new(), Random::new(seed));
+fn random_crashes_lose_nothing_while_a_file_shrinks() {
+    play("jobs-shrinking", |history| {
+        let (disk, vfs) = vfs::new_disk(history.seed);
+        let (scratch, mut random) = (Scratch::new(), Random::new(history.seed));
         let path = scratch.file("jobs.db");
-        let mut store = store_at(path.clone(), Some("shrinks"));
+        let mut store = store_at(path.clone(), Some(&vfs));
         let mut kept = load(&mut store, EPOCH).expect("is new");
         fill_and_clear(&mut store, &mut kept, 3000, 100);
         disk.cut_after(random.below(2500));
@@ -108,7 +107,7 @@ fn no_crash_while_a_file_shrinks_loses_anything() {
         disk.cut();
         drop(store);
         disk.power_on();
-        let mut store = store_at(path, Some("shrinks"));
-        assert_eq!(load(&mut store, EPOCH), Ok(kept), "SIM_SEED={seed}");
-    }
+        let mut store = store_at(path, Some(&vfs));
+        assert_eq!(load(&mut store, EPOCH), Ok(kept));
+    });
 }

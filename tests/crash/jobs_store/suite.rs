@@ -7,8 +7,9 @@ use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
 use poolcounter_jobs::state::{Commit, JobId};
 use poolcounter_jobs::store::{Copying, HandedOver, Mark, Memory, Ownership, RefusedChange, Store, Verdict};
 use poolcounter_testkit::postgres::{place_of, shared};
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
 use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::seeds::{History, play};
 use std::time::Duration;
 
 /// Function that opens a store in a directory. The same directory is the same place.
@@ -16,9 +17,6 @@ type Open = fn(&Scratch) -> Box<dyn Store>;
 
 /// Stores that keep jobs beyond the process.
 const STORES: &[(&str, Open)] = &[("sqlite", sqlite), ("postgres", postgres)];
-
-const SEEDS: u64 = 20;
-const STEPS: usize = 120;
 
 pub fn sqlite(scratch: &Scratch) -> Box<dyn Store> {
     Box::new(Sqlite::new(DatabaseFile { path: scratch.file("jobs.db"), vfs: None }))
@@ -120,33 +118,34 @@ fn times_mean_the_same_to_a_later_process() {
     });
 }
 
-/// `SIM_SEED` is the first seed, `SIM_SEEDS` their number.
 #[test]
-fn a_store_and_a_naive_one_agree_after_any_batches_and_openings() {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", SEEDS));
-    for seed in first..first + seeds {
-        on_each(|open, scratch| {
-            println!("SIM_SEED={seed} SIM_SEEDS=1 replays this");
-            // Connections take long to make, so PostgreSQL gets fewer seeds.
-            if open as usize == postgres as fn(&Scratch) -> Box<dyn Store> as usize && seed >= first + SEEDS / 8 {
-                return;
-            }
-            let mut random = Random::new(seed);
-            let mut store = open(&scratch);
-            let mut kept = load(&mut *store, EPOCH).expect("is new");
-            let mut next = 1;
-            for batch in 1..STEPS as u64 {
-                for _ in 0..random.below(12) {
-                    kept.add_any(&mut *store, &mut random, &mut next);
-                }
-                commit(&mut *store, &mut kept, batch);
-                if random.once_in(15) {
-                    drop(store);
-                    store = open(&scratch);
-                    assert_eq!(load(&mut *store, EPOCH).expect("is readable"), kept);
-                }
-            }
-        });
+fn random_batches_and_openings_find_store_and_naive_one_agree() {
+    play("jobs-batches", |history| agree(history, sqlite));
+}
+
+/// Connections take long to make, so PostgreSQL gets fewer seeds.
+#[test]
+fn random_batches_find_postgres_and_naive_store_agree() {
+    if shared().is_some() {
+        play("jobs-batches-postgres", |history| agree(history, postgres));
+    }
+}
+
+fn agree(History { seed, steps }: History, open: Open) {
+    let (scratch, mut random) = (Scratch::new(), Random::new(seed));
+    let mut store = open(&scratch);
+    let mut kept = load(&mut *store, EPOCH).expect("is new");
+    let mut next = 1;
+    for batch in 1..=steps {
+        for _ in 0..random.below(12) {
+            kept.add_any(&mut *store, &mut random, &mut next);
+        }
+        commit(&mut *store, &mut kept, batch);
+        if random.once_in(15) {
+            drop(store);
+            store = open(&scratch);
+            assert_eq!(load(&mut *store, EPOCH).expect("is readable"), kept);
+        }
     }
 }
 

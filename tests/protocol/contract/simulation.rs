@@ -1,18 +1,16 @@
 //! Many clients of the toy in random order, with commits and crashes whenever the seed says so, against a naive model.
 //! The two must agree about every byte and every end of a connection after every step.
-//!
-//! `SIM_SEED` is the first seed, `SIM_SEEDS` their number, `SIM_STEPS` the length of each. A failure prints its seed.
 
 use crate::contract::Stage;
 use crate::contract::toy::model::Model;
 use poolcounter_core::id::Id;
 use poolcounter_core::time::Span;
-use poolcounter_testkit::random::{Random, setting};
+use poolcounter_testkit::random::Random;
+use poolcounter_testkit::seeds::{History, play, sum};
 use std::collections::BTreeMap;
 
-const SEED: u64 = 0x746f_7973;
-const SEEDS: u64 = 400;
-const STEPS: u64 = 200;
+/// Number of histories that contain every reply.
+const ENOUGH: usize = 100;
 
 /// Bound of the bytes sent and not served; the model does not know that the loop reads no more than a request ahead.
 const BACKLOG: usize = 2_000;
@@ -65,7 +63,6 @@ struct Simulation {
     is_paused: bool,
     /// Recent actions, for the search of the fault.
     done: Vec<String>,
-    replay: String,
     tally: Tally,
 }
 
@@ -73,27 +70,26 @@ struct Simulation {
 type Tally = BTreeMap<&'static str, u64>;
 
 #[test]
-fn the_toy_and_its_model_agree() {
-    let (seed, seeds, steps) = (setting("SIM_SEED", SEED), setting("SIM_SEEDS", SEEDS), setting("SIM_STEPS", STEPS));
-    let mut tally = Tally::new();
-    for n in 0..seeds {
-        let simulation = &mut Simulation::new(seed.wrapping_add(n), steps);
-        for _ in 0..steps {
-            simulation.step();
-        }
-        for (what, count) in simulation.end() {
-            *tally.entry(what).or_default() += count;
-        }
-    }
-    println!("{seeds} seeds from {seed:#x}, {steps} steps each; seen: {tally:?}");
-    if seeds >= SEEDS && steps >= STEPS {
+fn random_clients_find_toy_and_model_agree() {
+    let tallies = play("toy", simulate);
+    let (histories, tally) = (tallies.len(), sum(tallies));
+    println!("seen: {tally:?}");
+    if histories >= ENOUGH {
         assert_eq!(REPLIES.iter().find(|reply| !tally.contains_key(*reply)), None, "was never seen");
         assert!(tally["upgrades"] > 0 && tally["upgrades given up"] > 0);
     }
 }
 
+fn simulate(history: History) -> Tally {
+    let mut simulation = Simulation::new(history.seed);
+    for _ in 0..history.steps {
+        simulation.step();
+    }
+    simulation.end()
+}
+
 impl Simulation {
-    fn new(seed: u64, steps: u64) -> Self {
+    fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         Simulation {
             stage: Stage::new(),
@@ -105,7 +101,6 @@ impl Simulation {
             received: Vec::new(),
             is_paused: false,
             done: Vec::new(),
-            replay: format!("SIM_SEED={seed:#x} SIM_SEEDS=1 SIM_STEPS={steps} replays this"),
             tally: Tally::new(),
             random,
         }
@@ -232,7 +227,7 @@ impl Simulation {
         self.settle();
         self.pause(true);
         self.settle();
-        assert_eq!(self.stage.world.is_quiet(), self.model.is_quiet(), "{}", self.replay);
+        assert_eq!(self.stage.world.is_quiet(), self.model.is_quiet());
         if self.model.is_quiet() {
             self.stage.world.upgrade();
             self.model.upgrade();
@@ -246,19 +241,19 @@ impl Simulation {
     fn settle(&mut self) {
         self.stage.settle();
         self.model.settle();
-        let Simulation { stage, model, received, replay, .. } = self;
+        let Simulation { stage, model, received, .. } = self;
         for (client, (received, is_reset)) in received.iter_mut().enumerate() {
             if *is_reset {
                 continue;
             }
             let (heard, predicted) = (stage.heard(client), model.take_received(client));
-            assert_eq!(heard, predicted, "client {client}; {replay}");
-            assert_eq!(stage.world.is_ended(client), model.is_ended(client), "the end of client {client}; {replay}");
+            assert_eq!(heard, predicted, "client {client}");
+            assert_eq!(stage.world.is_ended(client), model.is_ended(client), "the end of client {client}");
             received.push_str(&heard);
         }
-        assert_eq!(stage.store.queued(), model.queued(), "{replay}");
+        assert_eq!(stage.store.queued(), model.queued());
         if model.is_quiet() {
-            assert_eq!(stage.store.texts(), model.texts(), "{replay}");
+            assert_eq!(stage.store.texts(), model.texts());
         }
         self.speakers.retain(|client| !self.stage.world.is_ended(*client));
         if self.speakers.is_empty() {
@@ -301,7 +296,7 @@ impl Drop for Simulation {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let first = self.done.len().saturating_sub(SHOWN);
-            println!("{}; the last that was done:\n{}", self.replay, self.done[first..].join("\n"));
+            println!("the last actions:\n{}", self.done[first..].join("\n"));
         }
     }
 }

@@ -15,8 +15,8 @@ use poolcounter_pools::ceiling::{Ceiling, Shedding};
 use poolcounter_testkit::original::Original;
 use poolcounter_testkit::player::play;
 use poolcounter_testkit::protocol::Protocol;
-use poolcounter_testkit::random::setting;
 use poolcounter_testkit::script::Script;
+use poolcounter_testkit::seeds;
 use poolcounter_testkit::sockets::Sockets;
 use processors::Processors;
 use servers::{Farm, Page, SECOND};
@@ -85,13 +85,11 @@ fn the_documented_table_is_that_of_the_model() {
 }
 
 #[test]
-fn every_farm_fares_alike() {
-    let (first, seeds) = (setting("SIM_SEED", 1), setting("SIM_SEEDS", 1));
-    for seed in (0..seeds).map(|n| first.wrapping_add(n)) {
-        println!("SIM_SEED={seed} SIM_SEEDS=1 replays this");
-        check_edit(&play_farms(false, seed));
-        check_power_loss(&play_farms(true, seed));
-    }
+fn random_farms_fare_alike() {
+    seeds::play("farm", |history| {
+        check_edit(&play_farms(false, history.seed));
+        check_power_loss(&play_farms(true, history.seed));
+    });
 }
 
 /// Checks the edit. Without locks every worker renders the page, until the whole farm is busy with it. With locks one

@@ -2,6 +2,7 @@
 
 use super::*;
 use poolcounter_testkit::histories::extend;
+use poolcounter_testkit::random::setting;
 
 #[test]
 fn a_returned_member_does_not_come_before_one_that_is_free_for_longer() {
