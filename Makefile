@@ -15,7 +15,7 @@ UNITS = $(DESTDIR)$(PREFIX)/lib/systemd/system
 # Target of `make fuzz`, and its duration in seconds.
 TARGET ?= pools_stream
 TIME ?= 60
-# Duration of each part of `make soak`, in minutes.
+# Duration of `make explore`, and of each part of `make soak`, in minutes.
 MINUTES ?= 20
 
 # Architectures of `make static`, `make image` and `make release`, as words of Rust and of images.
@@ -30,47 +30,69 @@ PACKAGE_TESTS = $(PACKAGING) debootstrap lintian systemd-container openssl
 
 DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 
-.PHONY: all test check docs python test-browser pictures test-mediawiki test-postgres test-upgrade golden bench bench-tables bench-compare fuzz sim farm soak soak-jobs soak-postgres static test-static image test-image deb test-package test-crates test-reproducible release install install-documents clean help
+.PHONY: all test check lint lint-all docs python test-browser pictures test-mediawiki test-postgres test-upgrade golden bench bench-tables bench-compare fuzz explore farm soak soak-jobs soak-postgres static test-static image test-image deb test-package test-crates test-reproducible release install install-documents clean help
 
 ## all: the daemon, optimised
 all:
+	@[ -e $(BINARY) ] || echo 'The first build takes 1 to 4 minutes on two cores.'
 	$(CARGO) build --release
+	@echo 'Start it with: $(BINARY)'
 
-## test: every test, short enough for each change
+# Tests of all crates, and the programs of tests. Most wait for daemons, so these run at the same time, with more threads than two
+# cores. `make test FAST=1` has what is worth to run after each edit.
+PROGRAMS = $(if $(FAST),protocol commands,postgres sockets protocol commands crash upgrade units documents)
+BUILT = $(if $(FAST),$(PROGRAMS:%=--test %),--workspace)
+WAITING = commands crash postgres sockets upgrade
+test_units = --workspace --lib --bins --benches
+test_documents = --workspace --doc
+
+# File in which the tests record their skipped parts.
+SKIPPED = $(abspath $(CARGO_TARGET_DIR))/skipped
+tell_skipped = sort -u $(SKIPPED) | sed 's/^/not tested here: /'
+# Makes some targets at the same time after the tests are built, and shows the output of each at its end.
+define run_tests
+	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
+	$(CARGO) test $(BUILT) --no-run
+	@status=0; $(MAKE) -f $(firstword $(MAKEFILE_LIST)) --no-print-directory --keep-going --output-sync=target --jobs=4 $(1) || status=$$?; $(tell_skipped); exit $$status
+endef
+
+## test: every test, short enough for each change; make test FAST=1 runs the conversations and the commands
 test:
-	$(test)
+	$(call run_tests,$(PROGRAMS:%=run-%))
+
+run-%:
+	@TESTS_SKIPPED=$(SKIPPED) $(if $(filter $*,$(WAITING)),RUST_TEST_THREADS=4) \
+		$(CARGO) test --no-fail-fast $(or $(test_$*),--test $*)
 
 ## check: all that a change must pass: format, lints, tests, documentation, fuzz targets
 check:
 	$(CARGO) fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 	$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
 	$(CARGO) fmt --all --check
+	$(call run_tests,$(PROGRAMS:%=run-%) lint)
+
+# Beside the tests, which must not wait for it.
+lint: export CARGO := nice $(CARGO)
+lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --workspace -- -D warnings
-	$(CARGO) clippy -p poolcounter-client -- -D warnings
 	$(CARGO) clippy -p poolcounter --no-default-features --features daemon -- -D warnings
+	$(CARGO) clippy -p poolcounter-client -- -D warnings
+	test $$($(CARGO) tree -p poolcounter-client -e normal --prefix none --no-dedupe | sort -u | wc -l) -le $(CLIENT_CRATES)
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	if [ -f fuzz/Cargo.toml ]; then CUSTOM_LIBFUZZER_PATH=none/none $(CARGO) check --manifest-path fuzz/Cargo.toml --target-dir $(CARGO_TARGET_DIR); fi
+
+## lint-all: lints of each combination of features, and of the client on other systems
+lint-all: lint
+	$(CARGO) clippy --workspace -- -D warnings
 	for target in $(ELSEWHERE); do \
 		if rustup target add $$target >/dev/null 2>&1; then $(CARGO) check -p poolcounter-client --target $$target || exit; \
 		else echo "not checked here: the client library for $$target"; fi; \
 	done
-	test $$($(CARGO) tree -p poolcounter-client -e normal --prefix none --no-dedupe | sort -u | wc -l) -le $(CLIENT_CRATES)
-	$(test)
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
-	if [ -f fuzz/Cargo.toml ]; then cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) check; fi
-	@$(tell_skipped)
 
 # Platforms besides Linux on which the client library compiles.
 ELSEWHERE = x86_64-unknown-freebsd aarch64-apple-darwin
 # Limit of the crates of the client library, including itself.
 CLIENT_CRATES = 12
-
-# File in which the tests record their skipped parts.
-SKIPPED = $(abspath $(CARGO_TARGET_DIR))/skipped
-tell_skipped = sort -u $(SKIPPED) | sed 's/^/not tested here: /'
-define test
-	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
-	@status=0; TESTS_SKIPPED=$(SKIPPED) $(CARGO) test --workspace --no-fail-fast || status=$$?; $(tell_skipped); exit $$status
-endef
 
 ## docs: the parts of the manual and of the settings' template that are made of the tables of options
 docs:
@@ -167,12 +189,10 @@ fuzz:
 	$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $(TARGET) -- -max_total_time=$(TIME) $(DICTIONARY:%=-dict=$(CURDIR)/%)
 
-# Names of the tests that play random histories.
-HISTORIES = simulation:: restores:: random
-## sim: random histories of each service and of all together, with their models: make sim [SEED=0x1234] [SEEDS=20000] [STEPS=400] [HISTORIES=restores::]
-sim:
-	$(if $(SEED),SIM_SEED=$(SEED)) $(if $(SEEDS),SIM_SEEDS=$(SEEDS)) $(if $(STEPS),SIM_STEPS=$(STEPS)) \
-		$(CARGO) test --release --test protocol -- $(HISTORIES) --nocapture
+## explore: new seeds of every random test, and longer histories of exhaustive ones; failures are appended to tests/seeds.txt: make explore MINUTES=20
+explore:
+	EXPLORE_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test --release --no-fail-fast --test protocol --test crash --test sockets --test commands \
+		-- random exhaustive --nocapture --test-threads=1
 
 ## farm: what the product is for: a model of a farm with and without locks, as a table of benches/README.md
 farm:
@@ -188,7 +208,8 @@ ROUNDS ?= 200
 
 ## soak-jobs: the daemon killed under load, over and over, and jobs on disks that fail: make soak-jobs ROUNDS=200
 soak-jobs:
-	SOAK_ROUNDS=$(ROUNDS) SIM_SEEDS=$(ROUNDS) $(CARGO) test --release --test crash jobs_crash:: -- --include-ignored --nocapture
+	SIM_SEED=1 SIM_STEPS=$(ROUNDS) $(CARGO) test --release --test crash random_kills -- --nocapture
+	SIM_SEED=1 SIM_SEEDS=$(ROUNDS) $(CARGO) test --release --test crash random_failures -- --nocapture
 
 ## static: the daemon as one file that needs no libraries, for each architecture: make static [STATIC=aarch64]
 static:
@@ -270,6 +291,7 @@ release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 release:
 	@[ -z "$$(git status --porcelain)" ] || { echo "a release is that of a commit, and there are other changes: git status" >&2; exit 1; }
 	$(call with_debian,$(PACKAGING))
+	$(MAKE) lint-all
 	rm -rf $(PARTS) && mkdir -p $(PARTS)/dist $(PARTS)/poolcounter
 	$(MAKE) image checkers
 	for arch in $(STATIC); do cp $(call static_program,$$arch) $(PARTS)/dist/poolcounter-$(VERSION)-$$arch-linux || exit; done

@@ -36,12 +36,13 @@ fn make(target: &str, programs: &[(&str, &str)]) -> Option<Output> {
 
 #[test]
 fn skipped_tests_are_listed_at_the_end() {
-    let cargo = "echo testing; echo b >>$TESTS_SKIPPED; echo a >>$TESTS_SKIPPED; echo b >>$TESTS_SKIPPED";
+    let cargo = "[ $TESTS_SKIPPED ] || exit 0; echo testing; for one in b a b; do echo $one >>$TESTS_SKIPPED; done";
     for (end, status) in [("", Some(0)), ("; exit 101", Some(2))] {
         let Some(output) = make("test", &[("cargo", &format!("{cargo}{end}"))]) else { return };
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), status, "{said}");
-        assert_eq!(said, "testing\nnot tested here: a\nnot tested here: b\n");
+        let programs = "testing\n".repeat(8);
+        assert_eq!(said, format!("{programs}not tested here: a\nnot tested here: b\n"));
     }
 }
 
