@@ -7,7 +7,20 @@ use poolcounter_service::operations::descriptions;
 type Run = fn(&mut Admin, &OperationRequest, &mut Context<'_>) -> Option<OperationResult>;
 
 /// Every operation, with the function that runs it.
-const TABLE: [(Operation, Run); 3] = [
+const TABLE: [(Operation, Run); 4] = [
+    (
+        Operation {
+            name: "reload",
+            parameters: &[],
+            summary: "run the program on disk in place of the daemon, with the settings of the file",
+            is_on_pages: false,
+            command: Some("RELOAD"),
+        },
+        |admin, request, context| {
+            admin.reload_for(request.from, context);
+            None
+        },
+    ),
     (
         Operation {
             name: "drain",

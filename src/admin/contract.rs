@@ -2,7 +2,7 @@
 
 use super::drain::Drain;
 use super::stats::AdminStat as Stat;
-use super::{Admin, answer};
+use super::{Admin, answer, end_waits};
 use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
@@ -13,8 +13,8 @@ use poolcounter_service::contract::{
 use poolcounter_service::report::Report;
 use std::io;
 
-/// Version of the saved format.
-const SAVED_VERSION: u16 = 1;
+/// Version of the saved format. Version 1 has no reloads.
+const SAVED_VERSION: u16 = 2;
 
 impl Lifecycle for Admin {
     fn begin(&mut self, _: bool, context: &mut Context<'_>) -> Result<(), String> {
@@ -35,11 +35,12 @@ impl Handover for Admin {
 
     fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
         let level = self.log_level.map(|level| level.as_str());
-        out.put(&(&self.drain, &self.watchers, level, self.figures.save()))
+        out.put(&(&self.drain, &self.watchers, level, self.figures.save()))?;
+        out.put(&self.reloads)
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION {
+        if !(1..=SAVED_VERSION).contains(&version) {
             return Err(Unreadable::version("admin", version));
         }
         type Saved = (Option<Drain>, Vec<ConnId>, Option<String>, Vec<(String, u64)>);
@@ -47,6 +48,10 @@ impl Handover for Admin {
         (self.drain, self.watchers) = (drain, watchers);
         self.figures.restore(&figures);
         self.log_level = level.and_then(|level| level.parse().ok());
+        if version > 1 {
+            self.reloads = saved.take()?;
+            self.reloads.ask_again(context);
+        }
         if self.drain.is_some() {
             self.go_on_draining(context);
         }
@@ -83,6 +88,14 @@ impl Inquire for Admin {
         context.resume(conn);
     }
 
+    fn reload_begins(&mut self) {
+        self.reloads.begin();
+    }
+
+    fn reload_ended(&mut self, result: &OperationResult, context: &mut Context<'_>) {
+        end_waits(self.reloads.end(), result, context);
+    }
+
     fn shown(&mut self, from: Requester, shown: Shown<'_>, context: &mut Context<'_>) {
         if let Shown::Telemetry(telemetry) = shown {
             self.note_left(from, telemetry, context);
@@ -97,7 +110,7 @@ impl Inspect for Admin {
     }
 
     fn is_empty(&self) -> bool {
-        self.watchers.is_empty() && self.pending.is_empty()
+        self.watchers.is_empty() && self.reloads.is_empty() && self.pending.is_empty()
     }
 
     fn background_timers(&self) -> usize {

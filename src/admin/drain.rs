@@ -1,13 +1,14 @@
 //! Drain: refuses new requests, and ends the daemon once no locks, members or jobs are held or waited for.
 
 use super::stats::AdminStat as Stat;
-use super::{Admin, AdminTimer, who_is, wire, write_answer};
+use super::{Admin, AdminTimer, end_waits, who_is, wire};
 use log::warn;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::Span;
 use poolcounter_service::contract::{Context, Effect, OperationError, OperationResult, Requester, Telemetry, Wanted};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::mem::take;
 
 /// Time between two counts of the remaining things.
 const LOOK_INTERVAL: Span = Span::from_millis(100);
@@ -59,9 +60,7 @@ pub(super) fn look(conn: Option<ConnId>, context: &mut Context<'_>) {
 impl Admin {
     /// Handles `DRAIN`: starts a drain unless one is in progress, and reports its progress to the connection.
     pub(super) fn drain_for(&mut self, from: Requester, context: &mut Context<'_>) {
-        if let Some((_, asked)) = self.pending.end(from.number) {
-            warn!("{asked}");
-        }
+        self.end_pending(from);
         if self.drain.is_none() {
             self.drain = Some(Drain { by: who_is(from.conn, context), looks: 0 });
             self.go_on_draining(context);
@@ -91,7 +90,8 @@ impl Admin {
         if left.total() == 0 {
             warn!("nothing is left, and the daemon ends, as {} has asked", drain.by);
             context.effects.push(Effect::EndProcess);
-            return self.end_watch(&Ok("nothing is left, and the daemon ends".into()), context);
+            let watchers = take(&mut self.watchers);
+            return end_waits(watchers, &Ok("nothing is left, and the daemon ends".into()), context);
         }
         drain.looks += 1;
         if drain.looks % LOOKS_PER_LOG_LINE == 0 {
@@ -108,14 +108,6 @@ impl Admin {
         self.arm_look(context);
     }
 
-    /// Replies to the connections that wait for the end of the drain.
-    fn end_watch(&mut self, result: &OperationResult, context: &mut Context<'_>) {
-        for conn in self.watchers.drain(..) {
-            write_answer(conn, result, context);
-            context.resume(conn);
-        }
-    }
-
     /// Handles `UNDRAIN`: ends the drain.
     pub(super) fn undrain(&mut self, context: &mut Context<'_>) -> OperationResult {
         // A signal, or a service's own command, may have begun a drain of which this service does not know.
@@ -124,7 +116,8 @@ impl Admin {
         context.timers.typed::<AdminTimer>().cancel(timer);
         self.drain = None;
         self.figures.set(Stat::Left, 0);
-        self.end_watch(&Err(OperationError::Refused("the drain was ended by UNDRAIN".into())), context);
+        let ended = Err(OperationError::Refused("the drain was ended by UNDRAIN".into()));
+        end_waits(take(&mut self.watchers), &ended, context);
         Ok("new requests are granted again".into())
     }
 }

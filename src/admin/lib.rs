@@ -1,13 +1,14 @@
 //! Administration: commands of operators, over a Unix socket owned by the daemon's user. Parses commands and replies to
 //! them; the services run the operations in their tables.
 //!
-//! A drain belongs to the daemon and not to the connection that started it: it continues after that is closed, and
-//! after an upgrade.
+//! A drain and a reload belong to the daemon and not to the connection that started them: they continue after that is
+//! closed. A drain also continues after an upgrade.
 
 mod commands;
 mod contract;
 mod drain;
 mod options;
+mod reload;
 mod stats;
 pub mod wire;
 
@@ -29,6 +30,7 @@ use poolcounter_service::operations::{Offered, PendingOperations};
 use poolcounter_service::options::{Opt, did_you_mean};
 use poolcounter_service::output::MAX_BYTES;
 use poolcounter_service::settings::{self, Configure};
+use reload::Reloads;
 use stats::AdminStat as Stat;
 use wire::{MOST_LINE_BYTES, words};
 
@@ -83,6 +85,7 @@ pub struct Admin {
     look_timer: Option<TimerId>,
     /// Connections that wait for the end of the drain.
     watchers: Vec<ConnId>,
+    reloads: Reloads,
     /// Operations of all services.
     operations: Operations,
     /// Operations in progress, each with its line of the log.
@@ -140,6 +143,13 @@ impl Admin {
         OperationError::Malformed(format!("unknown command{near}"))
     }
 
+    /// Logs a command whose reply takes longer than an upgrade may wait, and lets the upgrade go on.
+    fn end_pending(&mut self, from: Requester) {
+        if let Some((_, asked)) = self.pending.end(from.number) {
+            warn!("{asked}");
+        }
+    }
+
     /// Handles `LOG`: sets the log level.
     fn set_log_level(&mut self, name: &[u8], context: &mut Context<'_>) -> OperationResult {
         self.log_level = level_of(name)?;
@@ -156,6 +166,14 @@ fn answer(conn: ConnId, asked: &str, result: &OperationResult, context: &mut Con
         Err(reason) => warn!("{asked}, which is refused: {}", reason.text()),
     }
     write_answer(conn, result, context);
+}
+
+/// Replies to connections that have waited, and serves them again.
+fn end_waits(conns: Vec<ConnId>, result: &OperationResult, context: &mut Context<'_>) {
+    for conn in conns {
+        write_answer(conn, result, context);
+        context.resume(conn);
+    }
 }
 
 fn write_answer(conn: ConnId, result: &OperationResult, context: &mut Context<'_>) {
@@ -204,6 +222,7 @@ impl Service for Admin {
 
     fn close(&mut self, conn: ConnId, _: &mut Context<'_>) {
         self.watchers.retain(|watcher| *watcher != conn);
+        self.reloads.forget(conn);
         self.pending.forget(conn);
     }
 }

@@ -11,6 +11,8 @@ pub const OK: &str = "OK";
 pub const ERROR: &str = "ERROR";
 /// First word of the progress lines before the reply to `DRAIN`.
 pub const LEFT: &str = "LEFT";
+/// First word of the line before the reply to `RELOAD`, which takes as long as the new program needs.
+pub const WAIT: &str = "WAIT";
 
 /// Returns the words of a line.
 pub fn words(line: &[u8]) -> Vec<&[u8]> {
@@ -29,6 +31,11 @@ pub fn write_answer(bytes: &mut Vec<u8>, answer: Result<&str, &str>) {
 /// Writes a progress line with the number of remaining things.
 pub fn write_left(bytes: &mut Vec<u8>, left: &dyn Display) {
     write_line(bytes, LEFT, left);
+}
+
+/// Writes the line before the reply to `RELOAD`.
+pub fn write_wait(bytes: &mut Vec<u8>) {
+    write_line(bytes, WAIT, &"for the new program");
 }
 
 fn write_line(bytes: &mut Vec<u8>, word: &str, text: &dyn Display) {

@@ -6,7 +6,7 @@ use super::servers::json_option;
 use super::services::SERVICES;
 use super::table::Given;
 use super::terminal::{ascii_where_invisible, print, printable};
-use poolcounter_admin::wire::{ERROR, LEFT, OK};
+use poolcounter_admin::wire::{ERROR, LEFT, OK, WAIT};
 use poolcounter_client::connect_unix;
 use poolcounter_core::address::Address;
 use poolcounter_service::operations::{Offered, Operations};
@@ -80,6 +80,7 @@ const OPTIONS: &[Opt<AdminCommandSettings>] = &[
             "
             Print each line of the reply as a JSON object:
             .Va left ,
+            .Va wait ,
             .Va ok
             or
             .Va error ,
@@ -127,6 +128,8 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
                     print(&format!("left: {text}\n"))?;
                 }
             }
+            // The daemon ends a reload that takes too long, and the end of the daemon ends the connection.
+            WAIT => socket.set_read_timeout(None).map_err(failed)?,
             _ => {}
         }
     }

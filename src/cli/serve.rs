@@ -81,7 +81,12 @@ fn go_on(handover: Handover, given: &Given) -> Result<(), Failure> {
     };
     // A service that cannot start must not cost the locks of connected clients.
     let has_begun = server.begin().inspect_err(|sentence| error!("{sentence}")).is_ok();
-    server.note_reload(has_worked && has_begun);
+    server.note_reload(match has_worked && has_begun {
+        true => Ok(format!("poolcounter {VERSION} has taken over")),
+        false => {
+            Err(format!("poolcounter {VERSION} has taken over, but not all of its settings: the log has the reason"))
+        }
+    });
     announce(&server, &format!("has taken over, with {} connections, and ", server.connections()));
     Ok(serve(server)?)
 }

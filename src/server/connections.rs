@@ -21,7 +21,7 @@ use poolcounter_core::time::{Span, Time, earliest};
 use poolcounter_core::wheel::Owner;
 use poolcounter_service::access::SavedCounts;
 use poolcounter_service::container::{PerService, ServiceId, Services};
-use poolcounter_service::contract::Peers;
+use poolcounter_service::contract::{OperationResult, Peers};
 use poolcounter_service::loop_stats::LoopStats;
 
 mod check;
@@ -168,6 +168,27 @@ impl<S: Stream> Connections<S> {
     /// Returns true if a service has asked for the end of the daemon, and nothing is under way that would be lost.
     pub fn may_end(&self) -> bool {
         self.dispatch.is_end_asked && self.is_quiet()
+    }
+
+    /// Returns true if a service has asked for a reload that has not begun.
+    pub fn is_reload_asked(&self) -> bool {
+        self.dispatch.is_reload_asked
+    }
+
+    /// Notes that a reload begins.
+    pub fn begin_reload(&mut self) {
+        self.dispatch.is_reload_asked = false;
+        for id in self.dispatch.services.ids() {
+            self.dispatch.services[id].service.reload_begins();
+        }
+    }
+
+    /// Passes on the result of a reload.
+    pub fn end_reload(&mut self, result: &OperationResult, now: Time) {
+        for id in self.dispatch.services.ids() {
+            self.dispatch.call(id, now, &self.slab, |service, context| service.reload_ended(result, context));
+        }
+        self.resume(now);
     }
 
     /// Returns true if there are no connections, and no traces of any.

@@ -41,6 +41,8 @@ pub struct Dispatch {
     pub ended: Vec<ConnId>,
     /// True once a service has asked for the end of the process.
     pub is_end_asked: bool,
+    /// True once a service has asked for a reload, until that begins.
+    pub is_reload_asked: bool,
     /// Services whose listeners must be opened or closed.
     pub listening: Vec<(ServiceId, bool)>,
     /// Rules of access.
@@ -92,6 +94,7 @@ impl Dispatch {
             resumed: Vec::new(),
             ended: Vec::new(),
             is_end_asked: false,
+            is_reload_asked: false,
             listening: Vec::new(),
             access: Access::default(),
             effects: Vec::new(),
@@ -158,6 +161,7 @@ impl Dispatch {
                 }
                 Effect::Listen(service, is_wanted) => self.listening.push((service, is_wanted)),
                 Effect::EndProcess => self.is_end_asked = true,
+                Effect::Reload => self.is_reload_asked = true,
                 Effect::SetLogLevel(level) => self.process.set_log_level(level),
                 Effect::Operate(request) => self.operate(&request, now, peers),
                 Effect::Done(from, result) => {

@@ -283,7 +283,7 @@ impl Server {
             info!("services that can be drained refuse new work");
             self.connections.drain(self.clock.now());
         }
-        if !stop_asked && !self.is_stopping {
+        if !stop_asked {
             self.upgrade.is_asked = true;
             self.begin_asked_upgrade();
         }

@@ -338,6 +338,13 @@ pub trait Inquire {
     /// Receives the snapshot of [`Effect::Show`], before any other call of the service.
     fn shown(&mut self, _from: Requester, _shown: Shown<'_>, _context: &mut Context<'_>) {}
 
+    /// Notes that the reload begins that was asked for by [`Effect::Reload`] or a signal. Its settings are read from now on,
+    /// so a request that comes later is for the next reload.
+    fn reload_begins(&mut self) {}
+
+    /// Receives the result of a reload, in the new process if it has replaced the old one.
+    fn reload_ended(&mut self, _result: &OperationResult, _context: &mut Context<'_>) {}
+
     /// Samples the figures of the other services for curves; returns the time of the next call. The loop does not wake
     /// up for it: without calls no value changes.
     fn watch(&mut self, _telemetry: &Telemetry<'_>, _now: Time) -> Time {

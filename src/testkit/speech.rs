@@ -82,8 +82,8 @@ const HTTP: [&str; 7] = [
     "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nnot that",
     "BREW",
 ];
-const ADMIN: [&str; 7] =
-    ["CEILING KEY workers=2", "RELEASE-LOCK KEY gone", "LOG info", "DRAIN", "UNDRAIN", "UNDRAIN", "NOTHING"];
+const ADMIN: [&str; 8] =
+    ["CEILING KEY workers=2", "RELEASE-LOCK KEY gone", "LOG info", "RELOAD", "DRAIN", "UNDRAIN", "UNDRAIN", "NOTHING"];
 
 /// Returns bytes that a client of a service sends: mostly a request, at times less or anything.
 pub fn speech(service: &str, random: &mut Random) -> Vec<u8> {

@@ -323,8 +323,8 @@ fn random_bytes_are_survived() {
         let mut stage = Stage::new();
         let holder = stage.connect("pools");
         stage.ask(holder, "ACQ4ME k 1 5 60\n");
-        let words: [&[u8]; 9] =
-            [b"DRAIN", b"UNDRAIN", b"LOG", b" ", b"\n", b"k", b"RELEASE-LOCK", b"\0\xff\r", b"client:1"];
+        let words: [&[u8]; 10] =
+            [b"DRAIN", b"RELOAD", b"UNDRAIN", b"LOG", b" ", b"\n", b"k", b"RELEASE-LOCK", b"\0\xff\r", b"client:1"];
         let bytes: Vec<u8> = (0..random.below(200)).flat_map(|_| random.pick(&words).to_vec()).collect();
         stage.world.send(stage.admin, &bytes);
         stage.pass(3);
@@ -469,6 +469,45 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "it does not come true");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn a_reload_is_answered_with_its_result() {
+    let scratch = Scratch::new();
+    let config = scratch.file("settings.toml");
+    fs::write(&config, "max_locks = 1\n").expect("is written");
+    let (mut daemon, socket) = start(&scratch, &["--config", config.to_str().expect("is text")]);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME a 1 5 5"), "LOCKED");
+    fs::write(&config, "max_locks = 1\nmax_lokcs = 2\n").expect("is written");
+    let (out, said, status) = printed(&admin(&socket, &["RELOAD"]));
+    assert_eq!((out.as_str(), status), ("", Some(1)), "{said}");
+    let mistake = "settings.toml:2: there is no setting max_lokcs; did you mean max_locks?\n";
+    assert!(said.starts_with("poolcounter: no upgrade: ") && said.ends_with(mistake), "{said}");
+    fs::write(&config, "max_locks = 2\n").expect("is written");
+    let done = format!("poolcounter {} has taken over\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(printed(&admin(&socket, &["RELOAD"])), (done.clone(), String::new(), Some(0)));
+    assert_eq!(holder.ask("ACQ4ME b 1 5 5"), "LOCKED", "the lock is kept, and the new limit counts");
+    let json = printed(&admin(&socket, &["--json", "RELOAD"])).0;
+    let lines: Vec<&str> = json.lines().collect();
+    assert_eq!(lines, ["{\"wait\":\"for the new program\"}", &format!("{{\"ok\":\"{}\"}}", done.trim_end())]);
+    let line = daemon.wait_for_log("asks for RELOAD");
+    assert!(line.contains("uid "), "{line}");
+}
+
+/// The new program serves, without the address that another process has.
+#[test]
+fn a_reload_tells_of_addresses_that_are_taken() {
+    let scratch = Scratch::new();
+    let config = scratch.file("settings.toml");
+    fs::write(&config, "http = []\n").expect("is written");
+    let (_daemon, socket) = start(&scratch, &["--config", config.to_str().expect("is text")]);
+    let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    let taken = other.local_addr().expect("an address");
+    fs::write(&config, format!("http = [\"{taken}\"]\n")).expect("is written");
+    let (out, said, status) = printed(&admin(&socket, &["RELOAD"]));
+    let reason = "has taken over, but not all of its settings: the log has the reason\n";
+    assert!(out.is_empty() && said.ends_with(reason) && status == Some(1), "{out}{said}");
 }
 
 /// Clients with a list of servers go on to the next, and come back.

@@ -164,6 +164,7 @@ const JOBS: &[Row] = &[
 const ADMIN: &[Row] = &[
     ("RELEASE-LOCK", Mine, "RELEASE-LOCK k client:0\n"),
     ("CEILING", Mine, "CEILING k none\n"),
+    ("RELOAD", Mine, "RELOAD\n"),
     ("DRAIN", Mine, "DRAIN\n"),
     ("UNDRAIN", Mine, "UNDRAIN\n"),
     ("LOG", Mine, "LOG default\n"),

@@ -2,6 +2,7 @@
 
 mod golden;
 mod members_upgrade;
+mod operators;
 mod order;
 mod reload;
 mod upgrade;

@@ -4,6 +4,7 @@ use super::Server;
 use crate::listener::Listener;
 use crate::socket::Socket;
 use poolcounter_service::container::ServiceId;
+use poolcounter_service::contract::OperationError;
 use poolcounter_service::loop_stats::Reload;
 use std::io::{self, ErrorKind};
 
@@ -48,8 +49,11 @@ impl Server {
         }
     }
 
-    /// Notes the result of a reload or an upgrade that has ended.
-    pub fn note_reload(&mut self, has_worked: bool) {
-        self.connections.loop_stats().reload = Some(Reload { at: self.clock.now(), has_worked });
+    /// Notes the result of a reload or an upgrade that has ended, in a few words, for the status and for the operators
+    /// who wait for it.
+    pub fn note_reload(&mut self, result: Result<String, String>) {
+        let (at, has_worked) = (self.clock.now(), result.is_ok());
+        self.connections.loop_stats().reload = Some(Reload { at, has_worked });
+        self.connections.end_reload(&result.map_err(OperationError::Refused), at);
     }
 }

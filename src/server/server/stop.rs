@@ -28,7 +28,6 @@ impl Server {
     /// Begins the stop, which ends an upgrade, and returns its deadline.
     fn begin_stop(&mut self, now: Time) -> Time {
         self.notify_supervisor(DaemonState::Stopping);
-        self.upgrade.is_asked = false;
         let upgrade = self.upgrade.rehearsal.take().or(self.upgrade.accepted.take());
         upgrade.into_iter().for_each(|(mut rehearsal, _)| rehearsal.end());
         self.connections.finish(now);

@@ -113,14 +113,19 @@ impl Server {
 
     /// Starts an upgrade if one was asked for, once the services can be saved, and the upgrade before has ended.
     pub(super) fn begin_asked_upgrade(&mut self) {
-        let can_begin = self.upgrade_deadline().is_none() && self.connections.services().are_restored();
-        if can_begin && std::mem::take(&mut self.upgrade.is_asked) {
-            let signals = self.signals.as_mut();
-            signals.is_some_and(Signals::upgrade_asked).then(|| self.begin_upgrade());
+        let is_idle = !self.is_stopping && self.upgrade_deadline().is_none();
+        if !is_idle || !self.connections.services().are_restored() {
+            return;
+        }
+        let is_signalled =
+            std::mem::take(&mut self.upgrade.is_asked) && self.signals.as_mut().is_some_and(Signals::upgrade_asked);
+        if is_signalled || self.connections.is_reload_asked() {
+            self.connections.begin_reload();
+            self.begin_upgrade();
         }
     }
 
-    /// Starts an upgrade, for SIGUSR1: the program on disk rehearses the takeover.
+    /// Starts an upgrade: the program on disk rehearses the takeover.
     fn begin_upgrade(&mut self) {
         self.upgrade.reserve.release_all();
         self.connections.services().hand_over_all(false);
@@ -196,10 +201,10 @@ impl Server {
         self.notify_supervisor(DaemonState::Ready);
     }
 
-    /// Logs the reason for which there is no upgrade, and notes the failure.
+    /// Logs the reason for which there is no upgrade, and tells it to those who have asked for one.
     fn refuse_upgrade(&mut self, why: &str) {
         warn!("no upgrade: {why}");
-        self.note_reload(false);
+        self.note_reload(Err(format!("no upgrade: {why}")));
         self.upgrade.reserve();
     }
 

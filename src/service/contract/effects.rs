@@ -20,6 +20,9 @@ pub enum Effect {
     Listen(ServiceId, bool),
     /// End the process, as soon as no work is in progress.
     EndProcess,
+    /// Replace the process by the program on disk, with the settings of the file, as SIGUSR1 does. The result comes to
+    /// [`Inquire::reload_ended`](crate::contract::Inquire::reload_ended).
+    Reload,
     /// Set the log level; `None`: that of the start of the process.
     SetLogLevel(Option<LevelFilter>),
     /// Run an operation of a service.

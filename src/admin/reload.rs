@@ -1,0 +1,57 @@
+//! Reload: the connections that wait for its result.
+
+use super::{Admin, wire};
+use poolcounter_core::id::ConnId;
+use poolcounter_service::contract::{Context, Effect, Requester};
+use serde::{Deserialize, Serialize};
+use std::mem::take;
+
+/// Connections that wait for the result of a reload.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Reloads {
+    /// Connections whose reload has not begun, because another is under way: its settings may be those of before the
+    /// request.
+    asked: Vec<ConnId>,
+    /// Connections whose reload is under way.
+    begun: Vec<ConnId>,
+}
+
+impl Reloads {
+    /// Notes that the reload begins.
+    pub fn begin(&mut self) {
+        self.begun.append(&mut self.asked);
+    }
+
+    /// Returns the connections whose reload has ended.
+    pub fn end(&mut self) -> Vec<ConnId> {
+        take(&mut self.begun)
+    }
+
+    /// Asks for the reload that had not begun in the previous process.
+    pub fn ask_again(&self, context: &mut Context<'_>) {
+        if !self.asked.is_empty() {
+            context.effects.push(Effect::Reload);
+        }
+    }
+
+    /// Removes a closed connection. Its reload goes on.
+    pub fn forget(&mut self, conn: ConnId) {
+        self.asked.retain(|waiting| *waiting != conn);
+        self.begun.retain(|waiting| *waiting != conn);
+    }
+
+    /// Returns true if no connection waits.
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.begun.is_empty()
+    }
+}
+
+impl Admin {
+    /// Handles `RELOAD`: asks for a reload. The reply follows with the result, after the exchange of the process.
+    pub(super) fn reload_for(&mut self, from: Requester, context: &mut Context<'_>) {
+        self.end_pending(from);
+        self.reloads.asked.push(from.conn);
+        context.output.reply_lines(from.conn, wire::write_wait);
+        context.effects.push(Effect::Reload);
+    }
+}
