@@ -9,10 +9,11 @@ use super::services::SERVICES;
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
 use nix::sys::statvfs::statvfs;
-use poolcounter_client::{Client, connect_unix};
+use poolcounter_client::{Client, SILENCE_LIMIT, connect_unix};
 use poolcounter_core::address::Address;
 use poolcounter_core::text::plain;
 use poolcounter_jobs::options::{JobsSettings, StoreKind};
+use poolcounter_server::Keepalive;
 use poolcounter_service::container::ServiceId;
 use poolcounter_service::health::{Level, grouped};
 use poolcounter_service::options::{Opt, assign};
@@ -109,6 +110,7 @@ fn of_daemon(first: Finding, settings: &DaemonSettings) -> Vec<Finding> {
     findings.extend(ports.iter().map(|port| about_port(port, drains)));
     findings.push(administration(settings));
     findings.extend(told);
+    findings.push(keepalive_of(settings));
     findings.extend(store(settings));
     findings
 }
@@ -224,7 +226,7 @@ fn about_report(report: &Value) -> Vec<Finding> {
         false => warning(
             "version",
             format!(
-                "the daemon is of version {version}, the commands of {own}: reload the daemon, which loses no lock"
+                "the daemon is of version {version}, the commands of {own}: poolcounter admin RELOAD loses no lock"
             ),
         ),
     };
@@ -266,6 +268,24 @@ fn backlog(wanted: i32, system: Option<String>) -> Finding {
             format!("{most} connections may wait to be accepted, not {wanted}: sysctl net.core.somaxconn={wanted}"),
         ),
         false => ok("backlog", format!("{wanted} connections may wait to be accepted")),
+    }
+}
+
+/// Compares the time after which the daemon gives back the locks of a machine that is gone with the time after which a
+/// holder notices that it is cut off.
+fn keepalive_of(settings: &DaemonSettings) -> Finding {
+    let Some(time) = settings.net.keepalive.map(Keepalive::total) else {
+        return ok("keepalive", "a machine that is gone keeps its locks");
+    };
+    let (gone, limit) = (time.as_secs(), SILENCE_LIMIT.as_secs());
+    match time > SILENCE_LIMIT {
+        true => ok("keepalive", format!("a machine that is gone gives back its locks after {gone} s")),
+        false => warning(
+            "keepalive",
+            format!(
+                "locks are given back after {gone} s of silence, and their holders notice that after {limit} s, too late for --on-lost: raise keepalive"
+            ),
+        ),
     }
 }
 
@@ -360,6 +380,27 @@ mod tests {
         assert_eq!(level, Level::Warning);
         assert!(sentence.ends_with("sysctl net.core.somaxconn=4096"), "{sentence}");
         assert_eq!(backlog(4096, None).0, Level::Ok);
+    }
+
+    #[test]
+    fn a_keepalive_shorter_than_the_clients_is_reported() {
+        let of = |keepalive| {
+            let mut settings = DaemonSettings::default();
+            settings.net.keepalive = keepalive;
+            keepalive_of(&settings)
+        };
+        let secs = Duration::from_secs;
+        let short = Keepalive { idle: secs(15), interval: secs(5), probes: 3 };
+        for (keepalive, level) in [
+            (None, Level::Ok),
+            (Some(Keepalive::default()), Level::Ok),
+            (Some(Keepalive { idle: secs(16), ..short }), Level::Ok),
+            (Some(short), Level::Warning),
+            (Some(Keepalive { idle: secs(10), ..short }), Level::Warning),
+        ] {
+            let Finding(found, _, sentence) = of(keepalive);
+            assert_eq!(found, level, "{sentence}");
+        }
     }
 
     #[test]

@@ -116,7 +116,10 @@ const LOOP: &[Opt<DaemonSettings>] = &[
             The seconds go from 1 to 32767, the probes from 1 to 127; what is left out keeps its default.
             .Cm off
             sends no probes.
-            The default is 60,10,6.",
+            The default is 60,10,6.
+            A client notices after 30 seconds that it is cut off, so that a shorter time in all gives its lock to another client before
+            .Ql exec --on-lost
+            acts.",
         set: |settings, value| assign(&mut settings.net.keepalive, keepalive(value)),
         ..Opt::BLANK
     },

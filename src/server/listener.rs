@@ -99,6 +99,12 @@ const MOST_PROBES: u32 = 127;
 const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
 impl Keepalive {
+    /// Returns the time after which a peer that is gone has lost its connection.
+    pub fn total(self) -> Duration {
+        let Keepalive { idle, interval, probes } = self.within_limits();
+        idle + interval * probes
+    }
+
     /// Returns the nearest values that the system accepts: whole seconds, at least one.
     fn within_limits(self) -> Keepalive {
         let pause = |pause: Duration| Duration::from_secs(pause.as_secs()).clamp(Duration::from_secs(1), LONGEST_PAUSE);
@@ -374,7 +380,7 @@ fn prepare_tcp(socket: &SockRef<'_>, options: &Options) -> io::Result<()> {
             let Keepalive { idle, interval, probes } = keepalive.within_limits();
             // There are no probes while data are unacknowledged, and the kernel would send these again for a quarter of
             // an hour: a waiter that died just before it was granted the lock would hold it as long.
-            socket.set_tcp_user_timeout(Some((idle + interval * probes).min(LONGEST_TIMEOUT)))?;
+            socket.set_tcp_user_timeout(Some(keepalive.total().min(LONGEST_TIMEOUT)))?;
             socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes))
         }
     }

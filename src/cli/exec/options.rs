@@ -213,7 +213,10 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
             as well, and
             .Cm kill
             .Dv SIGKILL .
-            A server whose machine died is detected after 30 seconds.",
+            A server whose machine died is detected after 30 seconds.
+            The time of the daemon's setting
+            .Va keepalive
+            should be above that, or the lock is granted to another client before the action.",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },
