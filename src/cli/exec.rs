@@ -115,8 +115,7 @@ fn run_with(lock: Lock<'_>, settings: &ExecSettings, words: &[OsString]) -> Resu
     let until = settings.hold.and_then(|hold| Instant::now().checked_add(hold));
     let check = || match until {
         Some(until) if until <= Instant::now() => Err("the lock is lost, because its time is over".into()),
-        _ if lock.is_lost() => Err("the lock is lost, because the connection is gone".into()),
-        _ => Ok(until),
+        _ => lock.loss().map_or(Ok(until), |loss| Err(format!("the lock is lost, because {loss}"))),
     };
     let connection = || Some((0, lock.descriptor()?));
     let held = HeldResource { connection: &connection, check: &check, on_lost: settings.on_lost };

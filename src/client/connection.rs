@@ -65,18 +65,27 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Returns the complete lines that the server has sent unasked. Does not wait.
-    pub fn pending_lines(&mut self) -> Result<Vec<Vec<u8>>, Fault> {
-        self.stream.set_nonblocking(true)?;
-        let received = self.receive_pending();
-        self.stream.set_nonblocking(false)?;
-        received?;
+    /// Begins the next reply, to one of several requests that were sent together.
+    pub fn next_reply(&mut self) {
+        self.begin_reply(self.answer_timeout);
+    }
+
+    fn begin_reply(&mut self, within: Duration) {
+        self.deadline = Instant::now() + within;
+        self.budget = LARGEST_REPLY;
+    }
+
+    /// Returns the complete lines that the server has sent unasked, and the fault that ended the connection behind
+    /// them, if any. Does not wait.
+    pub fn pending_lines(&mut self) -> (Vec<Vec<u8>>, Result<(), Fault>) {
+        let received = self.stream.set_nonblocking(true).map_err(Fault::from).and_then(|()| self.receive_pending());
+        let received = received.and(self.stream.set_nonblocking(false).map_err(Fault::from));
         let mut lines = Vec::new();
         while let Some(len) = self.input[self.read..].iter().position(|byte| *byte == b'\n') {
             lines.push(self.input[self.read..][..len].to_vec());
             self.read += len + 1;
         }
-        Ok(lines)
+        (lines, received)
     }
 
     /// Returns the next line that the server sends unasked; None after `timeout`.

@@ -18,7 +18,7 @@ pub enum Error {
     /// The connection was lost, and with it everything held on it, which other clients may hold by now. The server may
     /// have executed a request that was in progress.
     Lost,
-    /// The server has revoked this: the longest time to hold it is over.
+    /// The server has revoked this: the longest time to hold it is over, or an operator took it.
     Expired,
     /// The connection holds as many locks as the server allows (four by default).
     LockHeld,
@@ -140,7 +140,7 @@ impl fmt::Display for Error {
                 servers.iter().try_for_each(|(server, failure)| write!(f, "; {server}: {}", failure.behind(server)))
             }
             Error::Lost => f.write_str("the connection was lost, with all that it held"),
-            Error::Expired => f.write_str("the longest time to hold it was over"),
+            Error::Expired => f.write_str("it was taken back, by an operator or a limit of the time to hold it"),
             Error::LockHeld => f.write_str("the connection holds as many locks as the server allows"),
             Error::Refused(words) => write!(f, "the server refuses: {words}"),
             Error::NoExtension(what) => write!(f, "the server does not know {what}: it is a plain beanstalkd"),

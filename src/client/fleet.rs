@@ -155,13 +155,14 @@ impl Fleet {
         self.ask(held.server, ask).map_err(|failure| Error::of_failures(vec![(self.address(held.server), failure)]))
     }
 
-    /// Returns the lines that the server has sent unasked on the connection of `held`; None if it is lost. Does not
-    /// wait.
-    pub fn pending_lines(&mut self, held: HeldOn) -> Option<Vec<Vec<u8>>> {
-        let mut holder = self.servers[held.server].connection.take_if(|kept| kept.number == held.number)?;
-        let lines = holder.connection.pending_lines().ok()?;
-        self.servers[held.server].connection = Some(holder);
-        Some(lines)
+    /// Returns the lines that the server has sent unasked on the connection of `held`, and whether it is still open.
+    /// Does not wait.
+    pub fn pending_lines(&mut self, held: HeldOn) -> (Vec<Vec<u8>>, bool) {
+        let kept = &mut self.servers[held.server].connection;
+        let Some(mut holder) = kept.take_if(|kept| kept.number == held.number) else { return (Vec::new(), false) };
+        let (lines, received) = holder.connection.pending_lines();
+        *kept = received.is_ok().then_some(holder);
+        (lines, received.is_ok())
     }
 
     /// Returns true if the connection of `held` is lost. Does not wait.

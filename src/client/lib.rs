@@ -306,7 +306,7 @@ pub use poolcounter_protocol::members::wire::client::{
 };
 pub use poolcounter_protocol::pools::request::{KeyLimits, MOST_LIMITS, Purpose};
 pub use poolcounter_protocol::pools::stats::PoolStat;
-pub use pools::{Client, Limits, Lines, ListedClaim, Lock, Outcome};
+pub use pools::{Client, Limits, Lines, ListedClaim, Lock, LockLoss, Outcome};
 pub use provider::{Provider, Role, TaskResult};
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -16,7 +16,8 @@ use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_protocol::pools::wire::MAX_WHO;
 use poolcounter_protocol::pools::wire::client as wire;
 pub use poolcounter_protocol::pools::wire::client::ListedClaim;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -74,6 +75,17 @@ pub enum Outcome<'a> {
 pub struct Lock<'a> {
     client: &'a Client,
     /// None after the release.
+    /// True once the server has reported that it took the lock.
+    is_taken_back: Cell<bool>,
+}
+
+/// Reason for which a lock is no longer held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockLoss {
+    /// The server has reported that it took the lock: for an operator, or because of a limit of the time to hold it.
+    TakenBack,
+    /// The connection is gone.
+    Connection,
     held: Option<HeldOn>,
     /// Key in its escaped form.
     key: Vec<u8>,
@@ -160,7 +172,8 @@ impl Client {
             connection.send(&limits.request(purpose, &key, timeout, &self.who, &also), timeout)?;
             outcome_of(&connection.line_with_progress(&mut || watch(begun.elapsed()))?)
         })?;
-        let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec() });
+        let is_taken_back = Cell::new(false);
+        let locked = || Outcome::Locked(Lock { client: self, held: Some(held), key: key.to_vec(), is_taken_back });
         Ok(outcome?.unwrap_or_else(locked))
     }
 
@@ -240,6 +253,9 @@ impl Lock<'_> {
     ///
     /// # Errors
     ///
+        if self.is_taken_back.get() {
+            return Err(Error::Expired);
+        }
     /// [`Error::Lost`] or [`Error::Expired`] if another client may have held the lock, too, and done the same work.
     pub fn release(mut self) -> Result<(), Error> {
         let held = self.held.take().ok_or(Error::Lost)?;
@@ -254,15 +270,37 @@ impl Lock<'_> {
         }
     }
 
-    /// Returns true if the connection, and with it the lock, is lost. Does not wait, so it notices neither the end of
-    /// the `hold` limit nor, until keepalive fails, a crash of the server's machine.
-    pub fn is_lost(&self) -> bool {
-        self.held.is_none_or(|held| self.client.fleet.borrow().is_lost(held))
+    /// Returns the reason of its loss, if it is lost. Does not wait, so it does not notice a crash of the server's
+    /// machine until keepalive fails. The end of [`Limits::hold`] is for the caller to watch.
+    pub fn loss(&self) -> Option<LockLoss> {
+        let Some(held) = self.held else { return Some(LockLoss::Connection) };
+        let mut fleet = self.client.fleet.borrow_mut();
+        let (lines, is_open) = fleet.pending_lines(held);
+        if lines.iter().any(|line| wire::parse_reply(line) == Some(Reply::NotLocked)) {
+            self.is_taken_back.set(true);
+        }
+        if !lines.is_empty() {
+            // The server sends nothing else unasked, and closes the connection.
+            fleet.close(held);
+        }
+        match self.is_taken_back.get() {
+            true => Some(LockLoss::TakenBack),
+            false => (!is_open || !lines.is_empty()).then_some(LockLoss::Connection),
+        }
     }
 
     /// Returns the descriptor of the connection, if it is open; it is readable when the connection may be lost.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.client.fleet.borrow().descriptor(self.held?)
+impl fmt::Display for LockLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LockLoss::TakenBack => "an operator or a limit of the daemon took it",
+            LockLoss::Connection => "the connection is gone",
+        })
+    }
+}
+
     }
 }
 

@@ -149,7 +149,8 @@ impl Provider {
     /// [`Error::Lost`].
     pub fn next_task(&mut self, timeout: Duration) -> Result<Option<Task>, Error> {
         if self.tasks.is_empty() {
-            let lines = self.connection.pending_lines().map_err(|_| Error::Lost)?;
+            let (lines, received) = self.connection.pending_lines();
+            received.map_err(|_| Error::Lost)?;
             lines.iter().try_for_each(|line| self.note(line)).map_err(|_| Error::Lost)?;
         }
         if self.tasks.is_empty() && !timeout.is_zero() {

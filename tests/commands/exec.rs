@@ -399,9 +399,24 @@ fn a_hold_that_is_over_is_a_lock_that_is_lost() {
 #[test]
 fn a_lock_that_was_taken_back_is_missed_in_the_end() {
     let daemon = Daemon::start(&["--max-hold", "0.1"]);
+#[test]
+fn a_lock_that_the_daemon_takes_is_not_a_lost_connection() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let server = port.local_addr().expect("is bound").to_string();
+    thread::spawn(move || {
+        let (mut stream, _) = port.accept().expect("the command connects");
+        assert!(stream.read(&mut [0; 1024]).is_ok_and(|len| len > 0));
+        stream.write_all(b"LOCKED\nNOT_LOCKED\n").expect("it listens");
+    });
+    let Ended { status, stderr, .. } = run(&server, &["--on-lost", "kill"], &["sleep", "60"]);
+    assert_eq!(status, Some(137));
+    let told = "the lock is lost, because an operator or a limit of the daemon took it; the command is killed";
+    assert_eq!(stderr, format!("poolcounter: {told}\n"));
+}
+
     let Ended { status, stderr, .. } = run(&daemon.address.to_string(), &[], &["sleep", "0.5"]);
     assert_eq!(status, Some(0));
-    assert!(stderr.contains("the longest time to hold it was over"), "{stderr}");
+    assert!(stderr.contains("an operator or a limit of the "), "{stderr}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The client library against our server, against servers that fail in every way, and against the C daemon.
 
-use poolcounter_client::{Client, Error, Failure, Fault, Limits, Lock, MediaWiki, Outcome, Purpose, Timeouts};
+use poolcounter_client::{
+    Client, Error, Failure, Fault, Limits, Lock, LockLoss, MediaWiki, Outcome, Purpose, Timeouts,
+};
 use poolcounter_core::stats::Stat as _;
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_testkit::daemon::{Daemon, PATIENCE};
@@ -65,6 +67,21 @@ fn unavailable(address: &str, fault: Fault) -> Error {
 fn refusing() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     listener.local_addr().expect("is bound").to_string()
+}
+
+/// Starts a server that answers the requests of one connection with these, and then closes it.
+fn scripted(answers: &'static [&'static str]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("is bound").to_string();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the client connects");
+        for answer in answers {
+            if stream.read(&mut [0; 1024]).is_ok_and(|len| len > 0) {
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        }
+    });
+    address
 }
 
 /// Returns a key whose first server is `first`, of these two.
@@ -449,7 +466,7 @@ fn abandoned_work_goes_to_the_next_waiter() {
     let server = Embedded::start("pools");
     let (first, observer) = (client(&[&server.address]), client(&[&server.address]));
     let held = lock(&first, "k");
-    assert!(!held.is_lost() && held.descriptor().is_some());
+    assert!(held.loss().is_none() && held.descriptor().is_some());
     thread::scope(|scope| {
         let second = scope.spawn(|| {
             let second = client(&[&server.address]);
@@ -468,14 +485,34 @@ fn a_lost_lock_is_known_without_a_question() {
     let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let held = lock(&client, "k");
-    assert!(!held.is_lost());
+    assert!(held.loss().is_none());
     drop(server);
     let deadline = Instant::now() + PATIENCE;
-    while !held.is_lost() {
+    while held.loss().is_none() {
         assert!(Instant::now() < deadline, "nobody notices");
         thread::sleep(Duration::from_millis(2));
     }
     assert_eq!(held.release(), Err(Error::Lost));
+}
+
+#[test]
+fn a_lock_that_was_taken_back_is_known_as_such() {
+    for answer in ["LOCKED\nNOT_LOCKED\n", "LOCKED\n"] {
+        let address = scripted(Box::leak(Box::new([answer])));
+        let client = client(&[&address]);
+        let held = lock(&client, "k");
+        let deadline = Instant::now() + PATIENCE;
+        while held.loss().is_none() {
+            assert!(Instant::now() < deadline, "nobody notices");
+            thread::sleep(Duration::from_millis(2));
+        }
+        let is_taken_back = answer.contains("NOT_LOCKED");
+        let (loss, error) = match is_taken_back {
+            true => (LockLoss::TakenBack, Error::Expired),
+            false => (LockLoss::Connection, Error::Lost),
+        };
+        assert_eq!((held.loss(), held.release()), (Some(loss), Err(error)), "{answer}");
+    }
 }
 
 #[test]

@@ -202,9 +202,9 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         hint: "warn|term|kill",
         doc_short: "when the lock is lost while the command runs: only warn, or also terminate or kill it (default: warn)",
         doc_long: "
-            Action when the lock is lost while the command runs, because the connection is lost or the time of
+            Action when the lock is lost while the command runs, because the connection is lost, the time of
             .Fl -hold
-            is over:
+            is over, or an operator or a limit of the daemon takes it:
             .Cm warn ,
             which is the default, prints a line;
             .Cm term

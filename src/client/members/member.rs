@@ -136,14 +136,14 @@ impl Member<'_> {
     /// the server's machine goes unnoticed until keepalive fails.
     pub fn loss(&self) -> Option<MemberLoss> {
         if self.lost().is_none() {
-            let lines = self.members.fleet.borrow_mut().pending_lines(self.held.get());
-            let Some(lines) = lines else {
+            let (lines, is_open) = self.members.fleet.borrow_mut().pending_lines(self.held.get());
+            self.members.note(self.held.get(), lines.iter().filter_map(|line| wire::parse_notice(line)).collect());
+            if !is_open && self.lost().is_none() {
                 return match self.until.get() {
                     None => Some(MemberLoss::Connection),
                     Some(until) => (until <= Instant::now()).then_some(MemberLoss::Expired),
                 };
-            };
-            self.members.note(self.held.get(), lines.iter().filter_map(|line| wire::parse_notice(line)).collect());
+            }
         }
         self.lost().map(MemberLoss::Reported)
     }
