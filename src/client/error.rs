@@ -60,6 +60,8 @@ pub enum Fault {
     Garbled,
     /// The server refused the connection with this text, before the request.
     Refused(String),
+    /// The server drains: it grants nothing new.
+    Draining,
 }
 
 impl Fault {
@@ -126,6 +128,7 @@ impl fmt::Display for Fault {
             Fault::Garbled => f.write_str("it does not speak the protocol"),
             Fault::Refused(words) => write!(f, "it refuses: {words}"),
         }
+            Fault::Draining => f.write_str("it drains, and grants nothing new"),
     }
 }
 

@@ -185,7 +185,7 @@ impl Fleet {
         self.servers[held.server].connection.take_if(|kept| kept.number == held.number);
     }
 
-    /// Asks on this connection, and keeps it on success.
+    /// Asks on this connection, and keeps it on success, and if the server drains: locks may be held on it.
     fn ask_on<T>(
         &mut self,
         server: usize,
@@ -202,9 +202,14 @@ impl Fleet {
             }
             Err(fault) => {
                 let failure = Failure { address: numbered.connection.address().into(), fault };
-                // A closed connection may only mean a restart.
-                if failure.fault != Fault::Closed {
-                    remote.has_failed(&failure);
+                match failure.fault {
+                    Fault::Draining => {
+                        remote.has_answered();
+                        *connection = Some(numbered);
+                    }
+                    // The end of a connection is not always that of its server: it may have been started again.
+                    Fault::Closed | Fault::Unreachable(..) => {}
+                    _ => remote.has_failed(&failure),
                 }
                 Err(failure)
             }

@@ -309,16 +309,18 @@ fn put_outcomes(connection: &mut ClientConnection, first: &[u8], count: usize) -
         return Ok(Err(session::refused(first)));
     }
     let failure = Error::Refused(session::INTERNAL_ERROR.into());
-    let is_failed = |outcome: &Result<PutOutcome, Error>| outcome.as_ref().is_err_and(|error| *error == failure);
+    let draining = Error::Refused(session::DRAINING.into());
     let mut outcomes = vec![put_outcome(first)?];
     while outcomes.len() < count {
         connection.renew();
         match session::line(connection) {
             Ok(line) => outcomes.push(put_outcome(&line)?),
             // A server that gives up its jobs replies once to all, and closes the connection.
-            Err(_) if outcomes.len() == 1 && is_failed(&outcomes[0]) => break,
+            Err(_) if outcomes.len() == 1 && outcomes[0].as_ref() == Err(&failure) => break,
             Err(fault) => return Err(fault),
         }
     }
-    Ok(if outcomes.iter().all(is_failed) { Err(failure) } else { Ok(outcomes) })
+    let of_server =
+        [failure, draining].into_iter().find(|error| outcomes.iter().all(|told| told.as_ref() == Err(error)));
+    Ok(of_server.map_or(Ok(outcomes), Err))
 }

@@ -252,6 +252,8 @@
 //!   [`Timeouts::answer`], closes the connection or sends garbage. The client then tries the next one of the
 //!   [`Placement`]. When none is left, the request fails with [`Error::Unavailable`]: at once while all are known to be
 //!   dead.
+//! - A server that drains and refuses a lock or a job for that is not dead. The next one is asked in the same way, and
+//!   the connection is kept, with the locks on it.
 //! - A dead server is skipped for [`Timeouts::retry`], which doubles with each further failure up to eight times that.
 //!   The next request after that starts to connect in the background: it waits at most a millisecond and goes on to the
 //!   next server. Later requests check whether the connection is made. So a machine that is down costs

@@ -327,6 +327,7 @@ fn outcome_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
     Ok(Ok(match wire::parse_reply(line) {
         Some(Reply::Locked) => None,
         Some(Reply::Done) => Some(Outcome::Done),
+        Some(Reply::Draining) => return Err(Fault::Draining),
         Some(Reply::QueueFull) => Some(Outcome::QueueFull),
         Some(Reply::Timeout) => Some(Outcome::Timeout),
         Some(Reply::LockHeld) => return Ok(Err(Error::LockHeld)),

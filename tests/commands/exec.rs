@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::strange::Strange;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -270,6 +271,21 @@ fn the_next_server_is_asked_when_one_is_dead() {
 }
 
 #[test]
+#[test]
+fn a_server_that_drains_is_like_a_dead_one() {
+    let draining = Strange::start(b"ERROR DRAINING\n").address;
+    let (_daemon, server, _) = daemon();
+    let run = |options: &[&str]| run(&draining, options, &["echo", "runs"]);
+    for n in 0..4 {
+        let key = format!("k{n}");
+        assert_eq!(run(&["-s", &server, "-k", &key]).status, Some(0), "the next server is asked");
+    }
+    let Ended { status, stderr, .. } = run(&["--retry", "-t", "0.7"]);
+    assert_eq!((status, stderr.contains("it drains")), (Some(69), true), "{stderr}");
+    let Ended { status, stdout, .. } = run(&["--fail-open"]);
+    assert_eq!((status, &*stdout), (Some(0), "runs\n"));
+}
+
 fn keys_are_placed_as_by_mediawiki() {
     let daemons = [Daemon::start(&[]), Daemon::start(&[]), Daemon::start(&[])];
     let servers: Vec<String> = daemons.iter().map(|daemon| daemon.address.to_string()).collect();

@@ -516,6 +516,30 @@ fn a_lock_that_was_taken_back_is_known_as_such() {
 }
 
 #[test]
+fn a_draining_server_is_passed_over() {
+    let (draining, alive) = (Strange::start(b"ERROR DRAINING\n"), Embedded::start("pools"));
+    let client = client(&[&draining.address, &alive.address]);
+    let key = key_of(&draining.address, &alive.address);
+    for _ in 0..3 {
+        lock(&client, &key).release().expect("was held until now");
+    }
+    assert_eq!(draining.connections(), 1, "the connection is kept");
+    let error = self::client(&[&draining.address]).acquire(Purpose::Me, "k", &ONE).map(|_| ());
+    assert_eq!(error, Err(unavailable(&draining.address, Fault::Draining)));
+}
+
+#[test]
+fn locks_stay_held_while_their_server_drains() {
+    let (draining, alive) = (scripted(&["LOCKED\n", "ERROR DRAINING\n", "RELEASED\n"]), Embedded::start("pools"));
+    let client = client(&[&draining, &alive.address]);
+    let key = key_of(&draining, &alive.address);
+    let held = lock(&client, &key);
+    let second = lock(&client, &key);
+    assert!(held.loss().is_none());
+    assert_eq!((held.release(), second.release()), (Ok(()), Ok(())));
+}
+
+#[test]
 fn a_wait_is_watched_each_second() {
     let server = Embedded::start("pools");
     let (first, second) = (client(&[&server.address]), client(&[&server.address]));

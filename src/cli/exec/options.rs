@@ -182,7 +182,8 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         doc_long: "
             While no server answers, ask again, twice a second at first and every four seconds in the end, until the time of
             .Fl -timeout
-            is over.",
+            is over.
+            A server that drains counts as one that does not answer.",
         set: |settings, _| assign(&mut settings.retries, Ok(true)),
         ..Opt::BLANK
     },

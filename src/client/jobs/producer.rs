@@ -62,19 +62,20 @@ impl Producer {
     /// connection is lost before the reply or the server replies INTERNAL_ERROR: the job may or may not have been put.
     /// The next put goes to the next server, so without a key a repeated put may duplicate the job;
     /// [`Error::NoExtension`] for a job with extras on a plain beanstalkd; [`Error::Refused`], for example with
-    /// `JOB_TOO_BIG`, `DRAINING` or `OUT_OF_MEMORY`.
+    /// `JOB_TOO_BIG` or `OUT_OF_MEMORY`, and with `DRAINING` if all servers drain.
     pub fn put(&self, job: &NewJob) -> Result<PutOutcome, Error> {
-        let mut session = self.session.borrow_mut();
-        let is_extended = session.is_extended()?;
-        let mut request = Vec::new();
-        job.write(&mut request, is_extended)?;
-        match &job.tube {
-            // The request carries the tube.
-            Some(_) if is_extended => {}
-            Some(tube) => session.use_tube(tube)?,
-            None => session.use_tube(&self.tube.borrow())?,
-        }
-        session.ask(&request, Duration::ZERO, |_, line| put_outcome(line))
+        self.session.borrow_mut().put(|session| {
+            let is_extended = session.is_extended()?;
+            let mut request = Vec::new();
+            job.write(&mut request, is_extended)?;
+            match &job.tube {
+                // The request carries the tube.
+                Some(_) if is_extended => {}
+                Some(tube) => session.use_tube(tube)?,
+                None => session.use_tube(&self.tube.borrow())?,
+            }
+            session.ask(&request, Duration::ZERO, |_, line| put_outcome(line))
+        })
     }
 
     /// Puts 1 to 1000 jobs of at most 16 MiB together in one transaction, and returns the result of each. The refusal
@@ -92,12 +93,13 @@ impl Producer {
         if jobs.iter().map(|job| job.body.len()).sum::<usize>() > MANY_BYTES {
             return Err(Error::Refused("JOB_TOO_BIG".into()));
         }
-        let mut session = self.session.borrow_mut();
-        session.require("put-many")?;
-        session.use_tube(&self.tube.borrow())?;
         let mut request = format!("put-many {}\r\n", jobs.len()).into_bytes();
         jobs.iter().try_for_each(|job| job.write(&mut request, true))?;
-        session.ask(&request, Duration::ZERO, |connection, first| put_outcomes(connection, first, jobs.len()))
+        self.session.borrow_mut().put(|session| {
+            session.require("put-many")?;
+            session.use_tube(&self.tube.borrow())?;
+            session.ask(&request, Duration::ZERO, |connection, first| put_outcomes(connection, first, jobs.len()))
+        })
     }
 
     /// Registers a root job by its signature, and returns the newest timestamp that the server has for it: leaves of

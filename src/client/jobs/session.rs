@@ -22,7 +22,9 @@ const LONGEST_BODY: usize = 1 << 30;
 const PART: usize = 1 << 20;
 /// Reply of a server that may no longer own the jobs or cannot store them.
 pub const INTERNAL_ERROR: &str = "INTERNAL_ERROR";
-/// Requests after which this reply ends the connection: another server may accept them, and only the request is lost.
+/// Reply of a server that accepts no jobs.
+pub const DRAINING: &str = "DRAINING";
+/// Requests after which INTERNAL_ERROR ends the connection: another server may accept them, and only the request is lost.
 const MOVABLE: [&[u8]; 7] = [b"put", b"reserve", b"use ", b"watch ", b"ignore ", b"identify ", b"pause-"];
 /// Pause before the first server is asked again after the last one has replied so.
 const TURN_PAUSE: Duration = Duration::from_millis(200);
@@ -166,9 +168,21 @@ impl JobSession {
         link.last_use = Instant::now();
         link.is_doubtful = is_internal_error(&said);
         if link.is_doubtful && MOVABLE.iter().any(|word| request.starts_with(word)) {
-            return Err(self.leave_server());
+            self.leave_server();
+            return Err(Error::Lost);
         }
         self.lost_if_failed(said)
+    /// Calls `put`, and again for the next server if one drains, which has put nothing then.
+    pub fn put<T>(&mut self, put: impl Fn(&mut JobSession) -> Result<T, Error>) -> Result<T, Error> {
+        for _ in 1..self.servers.len() {
+            match put(self) {
+                Err(Error::Refused(words)) if words == DRAINING => self.leave_server(),
+                answer => return answer,
+            }
+        }
+        put(self)
+    }
+
     }
 
     /// Sends a reserve without waiting; [`JobSession::reply_within`] returns its reply.
@@ -202,7 +216,8 @@ impl JobSession {
         };
         (link.is_reserving, link.last_use) = (false, Instant::now());
         if is_internal_error(&said) {
-            return Err(self.leave_server());
+            self.leave_server();
+            return Err(Error::Lost);
         }
         self.lost_if_failed(said).map(Some)
     }
@@ -213,9 +228,8 @@ impl JobSession {
     }
 
     /// Closes the connection; the next one goes to the next server.
-    fn leave_server(&mut self) -> Error {
+    fn leave_server(&mut self) {
         self.first = self.link.take().map_or(0, |link| link.server + 1);
-        Error::Lost
     }
 
     fn lost_if_failed<T>(&mut self, said: Said<T>) -> Result<T, Error> {
@@ -465,6 +479,18 @@ mod tests {
             let producer = producer(&[reply]);
             assert_eq!(producer.put_many(&jobs), Err(Error::Lost), "{reply}");
             let next = vec![inserted(7), Ok(PutOutcome::Duplicate(JobId(8))), Ok(PutOutcome::Superseded)];
+    #[test]
+    fn put_that_a_draining_server_refuses_goes_to_the_next() {
+        let (job, inserted) = (NewJob::new("x"), |id| Ok(PutOutcome::Inserted(JobId(id))));
+        let producer = Producer::new([server(vec!["DRAINING"]), server(vec!["INSERTED 5", "INSERTED 6"])], TIMEOUTS);
+        assert_eq!((producer.put(&job), producer.put(&job)), (inserted(5), inserted(6)));
+        let next = server(vec!["INSERTED 5\r\nINSERTED 6"]);
+        let producer = Producer::new([server(vec!["DRAINING\r\nDRAINING"]), next], TIMEOUTS);
+        assert_eq!(producer.put_many(&[job.clone(), job.clone()]), Ok(vec![inserted(5), inserted(6)]));
+        let producer = Producer::new([server(vec!["DRAINING"]), server(vec!["DRAINING"])], TIMEOUTS);
+        assert_eq!(producer.put(&job), Err(Error::Refused("DRAINING".into())), "no server is left");
+    }
+
             assert_eq!(producer.put_many(&jobs), Ok(next), "{reply}: the next server is asked");
             assert!(begun.elapsed() < TIMEOUTS.answer);
         }
