@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(4);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Time after which a client notices that the machine of its server is gone. A server should give back the locks of a
+/// Time after which a client notices that the machine of its server is gone, also while bytes that it sent are not
+/// acknowledged. A server should give back the locks of a
 /// silent client later than that.
 pub const SILENCE_LIMIT: Duration = KEEPALIVE_IDLE.saturating_add(KEEPALIVE_INTERVAL.saturating_mul(KEEPALIVE_PROBES));
 /// The prefix of a server's name that is a path.
@@ -142,6 +143,8 @@ impl Dial {
             if !socket.local_addr()?.is_unix() {
                 socket.set_tcp_nodelay(true)?;
                 socket.set_tcp_keepalive(&keepalive())?;
+                #[cfg(target_os = "linux")]
+                socket.set_tcp_user_timeout(Some(SILENCE_LIMIT))?;
             }
             socket.set_write_timeout(Some(self.timeouts.answer.max(SHORTEST)))?;
             match &self.tls {
@@ -254,6 +257,8 @@ fn host_and_port(server: &str, default_port: u16) -> (&str, u16) {
 mod tests {
     use super::*;
     use socket2::Domain;
+    #[cfg(target_os = "linux")]
+    use socket2::SockRef;
 
     #[test]
     fn a_server_is_a_host_and_perhaps_a_port() {
@@ -290,6 +295,20 @@ mod tests {
         let failure = Failure { address: String::new(), fault: Fault::Closed };
         let timeouts = Timeouts { connect, ..Timeouts::default() };
         Dial { rest: peers.into_iter(), attempt: None, timeouts, default_port: 7531, tls: None, failure }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_dead_machine_is_noticed_in_half_a_minute() {
+        let alive = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = alive.local_addr().expect("it is bound");
+        let connection = dial([address; 2], Duration::from_secs(5)).finish().expect("it is there");
+        let descriptor = connection.as_fd();
+        let socket = SockRef::from(&descriptor);
+        let (idle, interval) = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval());
+        assert_eq!((idle.ok(), interval.ok()), (Some(KEEPALIVE_IDLE), Some(KEEPALIVE_INTERVAL)));
+        assert_eq!(socket.tcp_keepalive_retries().ok(), Some(KEEPALIVE_PROBES));
+        assert_eq!(socket.tcp_user_timeout().ok(), Some(Some(SILENCE_LIMIT)));
     }
 
     #[test]

@@ -85,8 +85,9 @@ impl From<io::Error> for Fault {
     /// Returns the fault for a failed read or write.
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Silent,
+            ErrorKind::WouldBlock => Fault::Silent,
             ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Fault::Closed,
+            // Also what keepalive finds: the machine is gone, or a firewall has dropped the connection.
             _ => Fault::unreachable(&error),
         }
     }
@@ -127,8 +128,8 @@ impl fmt::Display for Fault {
             Fault::Silent => f.write_str("it does not answer"),
             Fault::Garbled => f.write_str("it does not speak the protocol"),
             Fault::Refused(words) => write!(f, "it refuses: {words}"),
-        }
             Fault::Draining => f.write_str("it drains, and grants nothing new"),
+        }
     }
 }
 

@@ -113,12 +113,12 @@ impl Fleet {
         self.servers[server].remote.address().into()
     }
 
-    /// Asks one server on the open connection, or on a new one. If the server has closed the open one, perhaps by a
-    /// restart, it is asked once more.
+    /// Asks one server on the open connection, or on a new one. If the open one has ended, perhaps by a restart of the
+    /// server, it is asked once more.
     fn ask<T>(&mut self, server: usize, mut ask: impl FnMut(&mut ClientConnection) -> Result<T, Fault>) -> Asked<T> {
         if let Some(kept) = self.servers[server].connection.take() {
             match self.ask_on(server, kept, &mut ask) {
-                Err(Failure { fault: Fault::Closed, .. }) => {}
+                Err(Failure { fault: Fault::Closed | Fault::Unreachable(..), .. }) => {}
                 result => return result,
             }
         }
@@ -129,7 +129,7 @@ impl Fleet {
         let asked = self.ask_on(server, NumberedConnection { connection, number }, |connection| {
             greeted.and_then(|()| ask(connection))
         });
-        if let Err(failure @ Failure { fault: Fault::Closed, .. }) = &asked {
+        if let Err(failure @ Failure { fault: Fault::Closed | Fault::Unreachable(..), .. }) = &asked {
             self.servers[server].remote.has_failed(failure);
         }
         asked

@@ -263,8 +263,7 @@
 //!   order.
 //! - After a failure a connection is closed and never used again. The server releases everything held on it, and no
 //!   reply can arrive late.
-//! - A connection that the server has closed since its last use does not count as a failure: the client connects once
-//!   more.
+//! - A connection that has ended since its last use does not count as a failure: the client connects once more.
 //! - Everything held on a lost connection is lost. Its release fails, and does not affect later acquisitions.
 //!
 //! When a server is lost, or unreachable for some clients only, other servers grant its keys while its clients still
