@@ -41,6 +41,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     if settings.key.is_empty() {
         return Err(Failure::misuse("--key is missing (see poolcounter help exec)"));
     }
+    if let Some((key, ..)) = settings.also.iter().find(|(key, ..)| *key == settings.key) {
+        return Err(Failure::misuse(format!("--also {}: --key has it already", printable(key))));
+    }
     if given.words.is_empty() {
         return Err(Failure::misuse("there is no command to run (see poolcounter help exec)"));
     }

@@ -145,6 +145,7 @@ fn faults_of_the_command_line_are_named() {
         (&["exec", "-k", "k"], "no command"),
         (&["exec", "-k", "", "true"], "--key: \"\" is not a key"),
         (&["exec", "-k", "k", "--workers", "0", "true"], "--workers: \"0\" is not a number"),
+        (&["exec", "-k", "k", "--also", "k:2", "true"], "--also k: --key has it already"),
         (&["exec", "-k", "k", "--on-lost", "cry", "true"], "--on-lost: \"cry\" is not warn, term or kill"),
         (&["exec", "--frobnicate", "true"], "frobnicate"),
     ] {
@@ -271,7 +272,6 @@ fn the_next_server_is_asked_when_one_is_dead() {
 }
 
 #[test]
-#[test]
 fn a_server_that_drains_is_like_a_dead_one() {
     let draining = Strange::start(b"ERROR DRAINING\n").address;
     let (_daemon, server, _) = daemon();
@@ -286,6 +286,7 @@ fn a_server_that_drains_is_like_a_dead_one() {
     assert_eq!((status, &*stdout), (Some(0), "runs\n"));
 }
 
+#[test]
 fn keys_are_placed_as_by_mediawiki() {
     let daemons = [Daemon::start(&[]), Daemon::start(&[]), Daemon::start(&[])];
     let servers: Vec<String> = daemons.iter().map(|daemon| daemon.address.to_string()).collect();
@@ -399,6 +400,21 @@ fn a_lost_lock_is_reported_and_ends_the_command_if_wanted() {
 }
 
 #[test]
+fn a_lock_that_the_daemon_takes_is_not_a_lost_connection() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let server = port.local_addr().expect("is bound").to_string();
+    thread::spawn(move || {
+        let (mut stream, _) = port.accept().expect("the command connects");
+        assert!(stream.read(&mut [0; 1024]).is_ok_and(|len| len > 0));
+        stream.write_all(b"LOCKED\nNOT_LOCKED\n").expect("it listens");
+    });
+    let Ended { status, stderr, .. } = run(&server, &["--on-lost", "kill"], &["sleep", "60"]);
+    assert_eq!(status, Some(137));
+    let told = "the lock is lost, because an operator or a limit of the daemon took it; the command is killed";
+    assert_eq!(stderr, format!("poolcounter: {told}\n"));
+}
+
+#[test]
 fn a_hold_that_is_over_is_a_lock_that_is_lost() {
     let (_daemon, server, mut observer) = daemon();
     let begun = Instant::now();
@@ -415,21 +431,6 @@ fn a_hold_that_is_over_is_a_lock_that_is_lost() {
 #[test]
 fn a_lock_that_was_taken_back_is_missed_in_the_end() {
     let daemon = Daemon::start(&["--max-hold", "0.1"]);
-#[test]
-fn a_lock_that_the_daemon_takes_is_not_a_lost_connection() {
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let server = port.local_addr().expect("is bound").to_string();
-    thread::spawn(move || {
-        let (mut stream, _) = port.accept().expect("the command connects");
-        assert!(stream.read(&mut [0; 1024]).is_ok_and(|len| len > 0));
-        stream.write_all(b"LOCKED\nNOT_LOCKED\n").expect("it listens");
-    });
-    let Ended { status, stderr, .. } = run(&server, &["--on-lost", "kill"], &["sleep", "60"]);
-    assert_eq!(status, Some(137));
-    let told = "the lock is lost, because an operator or a limit of the daemon took it; the command is killed";
-    assert_eq!(stderr, format!("poolcounter: {told}\n"));
-}
-
     let Ended { status, stderr, .. } = run(&daemon.address.to_string(), &[], &["sleep", "0.5"]);
     assert_eq!(status, Some(0));
     assert!(stderr.contains("an operator or a limit of the "), "{stderr}");
