@@ -1,4 +1,5 @@
-//! One connection to a server: sends a request and waits for the reply, within a deadline. Independent of the protocol.
+//! One connection to a server: sends a request and reads the reply, within a deadline and a budget for the whole reply.
+//! Independent of the protocol.
 //!
 //! Invariant: a caller that gets a [`Fault`] drops the connection, so that a late reply is never taken for the reply to
 //! the next request.
@@ -12,6 +13,13 @@ use std::time::{Duration, Instant};
 
 /// Longest line of a server, in bytes; longer ones are garbage. The longest in use is one of `STATS`.
 const LONGEST_LINE: usize = 64 * 1024;
+/// Budget of a reply, in bytes with [`LINE_COST`] for each line: a reply without an end must not use up the memory. A
+/// list of 2^20 members, the default limit of a server, has 128 bytes for each row.
+const LARGEST_REPLY: usize = 256 << 20;
+/// Bytes that a line costs beside its own: about what its reader keeps for it.
+const LINE_COST: usize = 128;
+/// Bytes of a reply that extend its deadline by another reply timeout. Slower replies are given up.
+pub(super) const PART: usize = 1 << 20;
 /// Limit of the buffer for lines that a server sends unasked, in bytes. A provider of a thousand members can receive a
 /// stop and a check for each while one of its own commands runs, of at most 600 bytes a line.
 const MOST_PENDING: usize = 4 << 20;
@@ -36,12 +44,15 @@ pub(super) struct ClientConnection {
     answer_timeout: Duration,
     /// Deadline of the current reply.
     deadline: Instant,
+    /// Rest of the budget of the current reply.
+    budget: usize,
 }
 
 impl ClientConnection {
     /// Returns the connection on a connected stream.
     pub fn new(stream: ClientStream, address: String, answer_timeout: Duration) -> ClientConnection {
-        ClientConnection { stream, address, input: Vec::new(), read: 0, answer_timeout, deadline: Instant::now() }
+        let (input, deadline) = (Vec::new(), Instant::now());
+        ClientConnection { stream, address, input, read: 0, answer_timeout, deadline, budget: 0 }
     }
 
     /// Returns the server's address, with the port.
@@ -61,7 +72,7 @@ impl ClientConnection {
     /// Sends a request like [`ClientConnection::send`], but allows unread input: the server also sends lines unasked.
     pub fn send_amid_notices(&mut self, request: &[u8], wait: Duration) -> Result<(), Fault> {
         self.stream.write_all(request)?;
-        self.deadline = Instant::now() + wait.min(LONGEST) + self.answer_timeout;
+        self.begin_reply(wait.min(LONGEST) + self.answer_timeout);
         Ok(())
     }
 
@@ -88,19 +99,17 @@ impl ClientConnection {
         (lines, received)
     }
 
-    /// Returns the next line that the server sends unasked; None after `timeout`.
+    /// Returns the next line that the server sends unasked, which may begin a reply; None after `timeout`.
     pub fn line_within(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, Fault> {
-        self.deadline = Instant::now() + timeout.min(LONGEST);
+        self.begin_reply(timeout.min(LONGEST));
         match self.line() {
-            Ok(line) => Ok(Some(line)),
+            Ok(line) => {
+                self.next_reply();
+                Ok(Some(line))
+            }
             Err(Fault::Silent) => Ok(None),
             Err(fault) => Err(fault),
         }
-    }
-
-    /// Renews the deadline for the next part of a reply in many parts.
-    pub fn renew(&mut self) {
-        self.deadline = Instant::now() + self.answer_timeout;
     }
 
     /// Returns the next line of the reply, without its line feed.
@@ -126,6 +135,7 @@ impl ClientConnection {
             if let Some(len) = unread[searched..].iter().position(|byte| *byte == b'\n') {
                 let line = unread[..searched + len].to_vec();
                 self.read += line.len() + 1;
+                self.spend(line.len() + LINE_COST)?;
                 return Ok(line);
             }
             searched = unread.len();
@@ -158,8 +168,19 @@ impl ClientConnection {
         self.stream.has_news()
     }
 
+    /// Adds bytes to the budget of the reply: it has announced them, and the caller accepts so many.
+    pub fn accept(&mut self, len: usize) {
+        self.budget = self.budget.saturating_add(len);
+    }
+
+    fn spend(&mut self, cost: usize) -> Result<(), Fault> {
+        self.budget = self.budget.checked_sub(cost).ok_or(Fault::Garbled)?;
+        Ok(())
+    }
+
     /// Returns the next `len` bytes of the reply.
     pub fn bytes(&mut self, len: usize) -> Result<Vec<u8>, Fault> {
+        self.spend(len)?;
         while self.input.len() - self.read < len {
             self.receive()?;
         }
@@ -197,10 +218,76 @@ impl ClientConnection {
         let mut chunk = [0; CHUNK];
         match self.stream.read_to(&mut self.input, &mut chunk) {
             Ok(0) => Err(Fault::Closed),
-            Ok(_) => Ok(true),
+            Ok(len) => {
+                self.deadline += self.answer_timeout.mul_f64(len as f64 / PART as f64);
+                Ok(true)
+            }
             // The deadline is checked before the next read.
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::Socket;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::thread::{sleep, spawn};
+
+    const ANSWER: Duration = Duration::from_millis(100);
+
+    /// Returns a connection to a server that sends this line over and over, with this pause.
+    fn endless(line: &'static [u8], pause: Duration) -> ClientConnection {
+        let (ours, mut theirs) = UnixStream::pair().expect("there are sockets");
+        spawn(move || {
+            while theirs.write_all(line).is_ok() {
+                sleep(pause);
+            }
+        });
+        let mut connection = ClientConnection::new(ClientStream::Plain(Socket::from(ours)), String::new(), ANSWER);
+        connection.send_amid_notices(b"list\n", Duration::ZERO).expect("is open");
+        connection
+    }
+
+    #[test]
+    fn an_endless_reply_uses_up_its_budget() {
+        let mut connection = endless(b"row\n", Duration::ZERO);
+        connection.budget = 100 * (3 + LINE_COST) + 1;
+        let rows = std::iter::from_fn(|| connection.line().ok()).count();
+        assert_eq!((rows, connection.line()), (100, Err(Fault::Garbled)));
+    }
+
+    #[test]
+    fn parts_of_a_slow_reply_do_not_extend_it() {
+        let mut connection = endless(b"row\n", ANSWER / 5);
+        let begun = Instant::now();
+        let fault = loop {
+            if let Err(fault) = connection.line() {
+                break fault;
+            }
+        };
+        assert_eq!(fault, Fault::Silent);
+        assert!(begun.elapsed() < 50 * ANSWER, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn announced_bytes_are_beside_the_budget() {
+        let mut connection = endless(b"12345678", Duration::ZERO);
+        connection.budget = 8;
+        connection.accept(PART);
+        assert_eq!(connection.bytes(PART).map(|bytes| bytes.len()), Ok(PART));
+        assert_eq!(connection.bytes(9), Err(Fault::Garbled));
+    }
+
+    #[test]
+    fn last_lines_are_read_before_the_end() {
+        let (ours, mut theirs) = UnixStream::pair().expect("there are sockets");
+        let mut connection = ClientConnection::new(ClientStream::Plain(Socket::from(ours)), String::new(), ANSWER);
+        theirs.write_all(b"NOT_LOCKED\n").expect("is open");
+        drop(theirs);
+        assert_eq!(connection.pending_lines(), (vec![b"NOT_LOCKED".to_vec()], Err(Fault::Closed)));
     }
 }

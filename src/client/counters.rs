@@ -15,9 +15,6 @@ use std::cell::RefCell;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// Limit of a dump, in bytes: a dump without an end must not use up the memory.
-const LONGEST_DUMP: usize = 1 << 30;
-
 /// A client of the counters of one or several servers. Servers, connections and threads are as with the
 /// [`Client`](super::Client) of pools.
 #[derive(Debug)]
@@ -240,18 +237,14 @@ fn receive<T>(
 
 fn receive_dump(connection: &mut ClientConnection) -> Result<Vec<Usage>, Fault> {
     let mut dumped = Vec::new();
-    let mut bytes = 0;
-    while bytes < LONGEST_DUMP {
+    loop {
         let body = receive(connection, &CounterRequest::Dump, |body| Some(body.to_vec()))?;
         if body.is_empty() {
             return Ok(dumped);
         }
         let record = wire::parse_record(&body).ok_or(Fault::Garbled)?;
         dumped.push(Usage { name: record.name.to_vec(), consumption: record.consumption, peak: record.peak });
-        bytes += HEADER_BYTES + body.len();
-        connection.renew();
     }
-    Err(Fault::Garbled)
 }
 
 /// Returns the refusals that any request can get as an error; other replies are a fault.

@@ -312,7 +312,6 @@ fn put_outcomes(connection: &mut ClientConnection, first: &[u8], count: usize) -
     let draining = Error::Refused(session::DRAINING.into());
     let mut outcomes = vec![put_outcome(first)?];
     while outcomes.len() < count {
-        connection.renew();
         match session::line(connection) {
             Ok(line) => outcomes.push(put_outcome(&line)?),
             // A server that gives up its jobs replies once to all, and closes the connection.

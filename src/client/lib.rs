@@ -331,7 +331,7 @@ const LONGEST: Duration = Duration::from_secs(u32::MAX as u64 + 1);
 pub struct Timeouts {
     /// Time limit of a connection attempt, for each address of a host; without the name lookup.
     pub connect: Duration,
-    /// Time limit of a reply, in addition to the timeout of the request itself.
+    /// Time limit of a reply, and of each further MiB of it, in addition to the timeout of the request itself.
     pub answer: Duration,
     /// Time for which a failed server is skipped; doubles with each further failure, up to eight times this.
     pub retry: Duration,

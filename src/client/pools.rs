@@ -21,9 +21,6 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// Limit of lines in a reply: `STATS FULL` has 21, lists have 1002, a report has 2000, and later servers may send more.
-const MOST_LINES: usize = 10_000;
-
 /// Lines of a reply, or a refusal.
 pub type Lines = Result<Vec<Vec<u8>>, Error>;
 
@@ -75,6 +72,9 @@ pub enum Outcome<'a> {
 pub struct Lock<'a> {
     client: &'a Client,
     /// None after the release.
+    held: Option<HeldOn>,
+    /// Key in its escaped form.
+    key: Vec<u8>,
     /// True once the server has reported that it took the lock.
     is_taken_back: Cell<bool>,
 }
@@ -86,9 +86,6 @@ pub enum LockLoss {
     TakenBack,
     /// The connection is gone.
     Connection,
-    held: Option<HeldOn>,
-    /// Key in its escaped form.
-    key: Vec<u8>,
 }
 
 impl Client {
@@ -253,12 +250,12 @@ impl Lock<'_> {
     ///
     /// # Errors
     ///
-        if self.is_taken_back.get() {
-            return Err(Error::Expired);
-        }
     /// [`Error::Lost`] or [`Error::Expired`] if another client may have held the lock, too, and done the same work.
     pub fn release(mut self) -> Result<(), Error> {
         let held = self.held.take().ok_or(Error::Lost)?;
+        if self.is_taken_back.get() {
+            return Err(Error::Expired);
+        }
         self.client.release(held, &self.key)
     }
 
@@ -292,15 +289,15 @@ impl Lock<'_> {
     /// Returns the descriptor of the connection, if it is open; it is readable when the connection may be lost.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.client.fleet.borrow().descriptor(self.held?)
+    }
+}
+
 impl fmt::Display for LockLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             LockLoss::TakenBack => "an operator or a limit of the daemon took it",
             LockLoss::Connection => "the connection is gone",
         })
-    }
-}
-
     }
 }
 
@@ -327,10 +324,10 @@ fn outcome_of(line: &[u8]) -> Said<Option<Outcome<'static>>> {
     Ok(Ok(match wire::parse_reply(line) {
         Some(Reply::Locked) => None,
         Some(Reply::Done) => Some(Outcome::Done),
-        Some(Reply::Draining) => return Err(Fault::Draining),
         Some(Reply::QueueFull) => Some(Outcome::QueueFull),
         Some(Reply::Timeout) => Some(Outcome::Timeout),
         Some(Reply::LockHeld) => return Ok(Err(Error::LockHeld)),
+        Some(Reply::Draining) => return Err(Fault::Draining),
         _ => return refusal(line),
     }))
 }
@@ -344,19 +341,18 @@ fn refusal<T>(line: &[u8]) -> Said<T> {
 fn read_stats(connection: &mut ClientConnection) -> Result<Figures<Stat>, Fault> {
     connection.send(wire::STATS_FULL, Duration::ZERO)?;
     let mut figures = Figures::default();
-    for _ in 0..MOST_LINES {
+    loop {
         let line = connection.line()?;
         if line.is_empty() {
             return Ok(figures);
         }
         if wire::parse_error(&line).is_some() {
-            break;
+            return Err(Fault::Garbled);
         }
         if let Some((stat, value)) = wire::parse_figure(&line) {
             figures.set(stat, value);
         }
     }
-    Err(Fault::Garbled)
 }
 
 /// Returns the words of `STATS` for the claims on a key.
@@ -380,13 +376,12 @@ fn read_lines(connection: &mut ClientConnection, words: &[u8]) -> Result<Lines, 
     if !wire::is_list(words) {
         return Ok(Ok(lines));
     }
-    for _ in 0..MOST_LINES {
+    loop {
         if lines.pop_if(|last| last.is_empty()).is_some() {
             return Ok(Ok(lines));
         }
         lines.push(connection.line()?);
     }
-    Err(Fault::Garbled)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The client library's members against our server, and against servers that fail.
 
 use poolcounter_client::{
-    Cleaner, Condition, Error, LeaseToken, Lost, MediaWiki, Member, MemberLoss, Members, NoMembers, Offered, Provider,
-    TakeOutcome, Task, TaskResult, Timeouts, Wanted,
+    Cleaner, Condition, Error, Fault, LeaseToken, Lost, MediaWiki, Member, MemberLoss, Members, NoMembers, Offered,
+    Provider, TakeOutcome, Task, TaskResult, Timeouts, Wanted,
 };
 use poolcounter_testkit::daemon::{Client, PATIENCE};
 use poolcounter_testkit::embedded::Embedded;
@@ -170,6 +170,23 @@ fn a_server_that_talks_nonsense_is_not_believed() {
         let outcome = client.take("p", &Wanted::default());
         assert!(matches!(outcome, Err(Error::Unavailable(_))), "{}: {outcome:?}", answer.escape_ascii());
     }
+}
+
+#[test]
+fn a_list_without_an_end_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("is bound").to_string();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the client connects");
+        while stream.write_all(b"m1 free - 0.000 0.000 0\n").is_ok() {
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let timeouts = Timeouts { answer: Duration::from_millis(200), ..TIMEOUTS };
+    let begun = Instant::now();
+    let (_, rows) = Members::with(MediaWiki::new([&address]), timeouts).members("p").expect("is a name").remove(0);
+    assert_eq!(rows.map(drop).map_err(|failure| failure.fault), Err(Fault::Silent));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[test]

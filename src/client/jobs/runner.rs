@@ -319,7 +319,7 @@ impl Runner {
         self.session.ask(request.as_bytes(), Duration::ZERO, |connection, first| {
             let mut told = vec![read(connection, first)?];
             while told.len() < jobs.len() {
-                connection.renew();
+                connection.next_reply();
                 let next = line(connection)?;
                 told.push(read(connection, &next)?);
             }

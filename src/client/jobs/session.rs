@@ -1,7 +1,7 @@
 //! Session with a server of jobs: connects on demand and restores the state of the connection (tube in use, watches,
 //! name) on each new one. Independent of all other commands.
 
-use crate::connection::ClientConnection;
+use crate::connection::{ClientConnection, PART};
 use crate::dial::Dial;
 use crate::error::{Error, Failure, Fault};
 use crate::jobs::whole_seconds;
@@ -18,8 +18,6 @@ use std::time::{Duration, Instant};
 pub const DEFAULT_TUBE: &str = "default";
 /// Longest body or text, in bytes. A server can be configured for bodies of up to 1 GiB.
 const LONGEST_BODY: usize = 1 << 30;
-/// Bytes of a body that may take up to one reply timeout.
-const PART: usize = 1 << 20;
 /// Reply of a server that may no longer own the jobs or cannot store them.
 pub const INTERNAL_ERROR: &str = "INTERNAL_ERROR";
 /// Reply of a server that accepts no jobs.
@@ -172,6 +170,8 @@ impl JobSession {
             return Err(Error::Lost);
         }
         self.lost_if_failed(said)
+    }
+
     /// Calls `put`, and again for the next server if one drains, which has put nothing then.
     pub fn put<T>(&mut self, put: impl Fn(&mut JobSession) -> Result<T, Error>) -> Result<T, Error> {
         for _ in 1..self.servers.len() {
@@ -181,8 +181,6 @@ impl JobSession {
             }
         }
         put(self)
-    }
-
     }
 
     /// Sends a reserve without waiting; [`JobSession::reply_within`] returns its reply.
@@ -208,10 +206,7 @@ impl JobSession {
         }
         let said = match link.connection.line_within(timeout) {
             Ok(None) => return Ok(None),
-            Ok(Some(line)) => without_end(line).and_then(|line| {
-                link.connection.renew();
-                read(&mut link.connection, &line)
-            }),
+            Ok(Some(line)) => without_end(line).and_then(|line| read(&mut link.connection, &line)),
             Err(fault) => Err(fault),
         };
         (link.is_reserving, link.last_use) = (false, Instant::now());
@@ -343,9 +338,9 @@ pub fn body(connection: &mut ClientConnection, len: usize) -> Result<Vec<u8>, Fa
     if len > LONGEST_BODY {
         return Err(Fault::Garbled);
     }
+    connection.accept(len);
     let mut body = Vec::new();
     while body.len() < len + 2 {
-        connection.renew();
         let part = connection.bytes((len + 2 - body.len()).min(PART))?;
         body.extend_from_slice(&part);
     }
@@ -479,6 +474,11 @@ mod tests {
             let producer = producer(&[reply]);
             assert_eq!(producer.put_many(&jobs), Err(Error::Lost), "{reply}");
             let next = vec![inserted(7), Ok(PutOutcome::Duplicate(JobId(8))), Ok(PutOutcome::Superseded)];
+            assert_eq!(producer.put_many(&jobs), Ok(next), "{reply}: the next server is asked");
+            assert!(begun.elapsed() < TIMEOUTS.answer);
+        }
+    }
+
     #[test]
     fn put_that_a_draining_server_refuses_goes_to_the_next() {
         let (job, inserted) = (NewJob::new("x"), |id| Ok(PutOutcome::Inserted(JobId(id))));
@@ -489,11 +489,6 @@ mod tests {
         assert_eq!(producer.put_many(&[job.clone(), job.clone()]), Ok(vec![inserted(5), inserted(6)]));
         let producer = Producer::new([server(vec!["DRAINING"]), server(vec!["DRAINING"])], TIMEOUTS);
         assert_eq!(producer.put(&job), Err(Error::Refused("DRAINING".into())), "no server is left");
-    }
-
-            assert_eq!(producer.put_many(&jobs), Ok(next), "{reply}: the next server is asked");
-            assert!(begun.elapsed() < TIMEOUTS.answer);
-        }
     }
 
     #[test]

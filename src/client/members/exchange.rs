@@ -7,9 +7,6 @@ use poolcounter_protocol::members::request::{Attributes, NoMembers, Request, Tak
 use poolcounter_protocol::members::wire::client::{self as wire, Notice, Reply};
 use std::time::Duration;
 
-/// Limit of rows in a list; a longer one is garbage. Ten times the default limit of a server's members (2^20).
-const MOST_LISTED: usize = 10 << 20;
-
 /// Longest text of a reason or note that is sent, in characters: enough for a sentence, and far below the longest line.
 const LONGEST_TEXT: usize = 400;
 
@@ -94,7 +91,6 @@ pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<
                     Some(Reply::Member(one)) => taken.push(one),
                     _ => return Err(Fault::Garbled),
                 }
-                connection.renew();
             }
             TakeAnswer::Taken(taken)
         }
@@ -118,15 +114,11 @@ pub fn read_list<T>(
         Err(error) => return Ok(Err(error)),
     };
     let mut rows = Vec::new();
-    while rows.len() < MOST_LISTED {
-        if line.is_empty() {
-            return Ok(Ok(rows));
-        }
+    while !line.is_empty() {
         rows.push(parse(&line).ok_or(Fault::Garbled)?);
-        connection.renew();
         line = connection.line()?;
     }
-    Err(Fault::Garbled)
+    Ok(Ok(rows))
 }
 
 /// Sends a request for figures or a list, and returns the first line of the reply.

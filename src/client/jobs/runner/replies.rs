@@ -35,7 +35,6 @@ pub fn read_many(connection: &mut ClientConnection, first: &[u8]) -> Said<Reserv
         Err(refusal) => return Ok(Err(refusal)),
     };
     loop {
-        connection.renew();
         let next = line(connection)?;
         if next == b"END" {
             return Ok(Ok(Reservation::Reserved(jobs)));
