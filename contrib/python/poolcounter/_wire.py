@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
 import os
 import socket
 import ssl
@@ -12,8 +14,20 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 #: Longest timeout of the protocol, in seconds (136 years).
 NO_LIMIT = 2**32 - 1
-#: Longest line, in bytes; the connection fails with `Closed` if a longer one arrives.
+#: Longest line, in bytes; the connection fails with `Garbled` if a longer one arrives.
 LONGEST_LINE = 64 * 1024
+#: Largest answer, in bytes with `LINE_COST` for each line: an answer without an end must not use up the memory.
+LARGEST_ANSWER = 256 << 20
+#: Bytes that a line costs beside its own: about what its reader keeps for it.
+LINE_COST = 128
+#: Bytes of an answer that extend its deadline by another answer timeout. Slower answers are given up.
+PART = 1 << 20
+#: Bytes that are read at once of the lines that a server sends unasked.
+MOST_PENDING = 4 << 20
+#: Idle connections that are kept for each server. Many threads that ask at the same moment need more for that moment only.
+MOST_IDLE = 8
+#: Options by which the system notices in half a minute that the machine of a server is gone, as far as the system has them.
+KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 
 Answer = TypeVar("Answer")
 
@@ -50,11 +64,28 @@ class Closed(ConnectionError):
     """End of the connection by the server."""
 
 
+class Garbled(ConnectionError):
+    """Answer of a server that is none of the protocol."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(f"it does not speak the protocol: {answer[:80]!r}")
+
+
+class Draining(ConnectionError):
+    """Refusal because the server drains."""
+
+    def __init__(self) -> None:
+        super().__init__("it drains, and grants nothing new")
+
+
 def escape(name: str, longest: Optional[int] = None) -> bytes:
     """Returns a name as it is sent: in UTF-8, with `%20` for a space.
 
-    Raises `ValueError` for an empty name, one of more than `longest` bytes, or one with a newline, a carriage return or a NUL.
+    Raises `ValueError` for an empty name, one of more than `longest` bytes, or one with a newline, a carriage return or a NUL, and
+    `TypeError` for anything but a `str`.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is not a str")
     raw = name.encode("utf-8", "surrogateescape").replace(b" ", b"%20")
     if not raw or any(byte in raw for byte in b"\n\r\0") or (longest is not None and len(raw) > longest):
         raise ValueError(f"{name!r} is no name: it is empty or too long, or contains a line break or NUL")
@@ -76,8 +107,25 @@ def text_of(raw: bytes) -> str:
 
 def seconds(value: Optional[float]) -> bytes:
     """Returns a number of seconds as it is sent, rounded to milliseconds. None means without limit; a negative number is sent as 0."""
+    if value is not None and math.isnan(value):
+        raise ValueError("a number of seconds is not a number")
     span = NO_LIMIT if value is None else min(max(value, 0.0), NO_LIMIT)
     return (f"{span:.3f}".rstrip("0").rstrip(".")).encode()
+
+
+def rest(timeout: Optional[float], begun: float) -> Optional[float]:
+    """Returns what is left of a timeout since `begun`. It stays in whole seconds, which is all that the C daemon supports."""
+    if timeout is None:
+        return None
+    left = max(timeout - (time.monotonic() - begun), 0.0)
+    return float(math.ceil(left)) if float(timeout).is_integer() else left
+
+
+def number(word: bytes) -> int:
+    """Returns a number of an answer. Raises `Garbled`."""
+    if not word.isdigit() or len(word) > 20:
+        raise Garbled(word)
+    return int(word)
 
 
 class Connection:
@@ -90,7 +138,12 @@ class Connection:
         self, address: str, port: int, connect_timeout: float, answer_timeout: float, tls: Optional[ssl.SSLContext]
     ) -> None:
         self.answer_timeout = answer_timeout
-        self._input = b""
+        self._process = os.getpid()
+        self._input = bytearray()
+        #: Number of bytes of the input that are read already.
+        self._read = 0
+        self._deadline = 0.0
+        self._budget = 0
         if address.startswith("unix:"):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(connect_timeout)
@@ -101,6 +154,9 @@ class Connection:
         self._socket = socket.create_connection((host, port), connect_timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE.items():
+            if hasattr(socket, option):
+                self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         if has_tls:
             context = tls or ssl.create_default_context()
             self._socket = context.wrap_socket(self._socket, server_hostname=host)
@@ -109,59 +165,91 @@ class Connection:
         return self._socket.fileno()
 
     def close(self) -> None:
+        """Ends the connection. In a fork of the process that opened it, only the copy of the fork is closed."""
+        if self._process == os.getpid():
+            # A fork may have a copy, with which the connection would stay open.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def send(self, line: bytes) -> None:
-        """Sends a request, given without the end of its line. Raises `OSError` if that fails or times out."""
+    def send(self, line: bytes, wait: float = 0.0) -> None:
+        """Sends a request, given without the end of its line, to which the server may answer after `wait` seconds.
+
+        Raises `OSError` if that fails or times out, and `Garbled` if the server has answered already.
+        """
+        unread = bytes(self._input[self._read :])
+        # Lines that a server sends unasked begin with `!`.
+        if unread and not unread.startswith(b"!"):
+            raise Garbled(unread)
+        self.send_amid_answers(line, wait)
+
+    def send_amid_answers(self, line: bytes, wait: float = 0.0) -> None:
+        """Sends a request like `send`, while answers to earlier ones may be under way."""
+        self._check_process()
         self._socket.settimeout(self.answer_timeout)
         self._socket.sendall(line + b"\n")
+        self._deadline = time.monotonic() + min(wait, NO_LIMIT) + self.answer_timeout
+        self._budget = LARGEST_ANSWER
 
-    def line(self, wait: float = 0.0) -> bytes:
-        """Returns the next line without its end, after at most `wait` seconds and the answer timeout.
+    def line(self) -> bytes:
+        """Returns the next line of the answer without its end.
 
-        Raises `OSError`: `socket.timeout` after that time, and `Closed` at the end of the stream or for a line that is too long.
+        Raises `OSError`: `socket.timeout` if the answer is not whole in time, `Closed` at the end of the stream, and `Garbled` if the
+        line or the answer is too long.
         """
-        deadline = time.monotonic() + min(wait, NO_LIMIT) + self.answer_timeout
         while True:
             line = self._whole_line()
             if line is not None:
+                self._budget -= len(line) + LINE_COST
+                if self._budget < 0:
+                    raise Garbled(line)
                 return line
-            left = deadline - time.monotonic()
+            left = self._deadline - time.monotonic()
             if left <= 0:
                 raise socket.timeout("the server does not answer in time")
             # The system rejects longer timeouts.
             self._socket.settimeout(min(left, 1_000_000.0))
-            self._receive()
+            self._deadline += self._receive() / PART * self.answer_timeout
 
     def pending(self) -> List[bytes]:
-        """Returns the lines that have arrived, without waiting. Raises `OSError` if the connection is lost."""
+        """Returns the lines that have arrived, without waiting. Raises `OSError` if the connection is lost and there are none."""
+        self._check_process()
         self._socket.settimeout(0.0)
+        fault: Optional[OSError] = None
         try:
-            while True:
+            while len(self._input) < MOST_PENDING:
                 self._receive()
         except (BlockingIOError, ssl.SSLWantReadError):
             pass
-        lines: List[bytes] = []
-        while True:
-            line = self._whole_line()
-            if line is None:
-                return lines
-            lines.append(line)
+        except OSError as error:
+            fault = error
+        lines = list(iter(self._whole_line, None))
+        if fault is not None and not lines:
+            raise fault
+        return lines
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise Closed("the connection belongs to the process of which this one is a fork")
 
     def _whole_line(self) -> Optional[bytes]:
-        line, end, rest = self._input.partition(b"\n")
-        if not end:
+        end = self._input.find(b"\n", self._read)
+        if end < 0:
             return None
-        self._input = rest
+        line = bytes(self._input[self._read : end])
+        self._read = end + 1
         return line
 
-    def _receive(self) -> None:
+    def _receive(self) -> int:
+        del self._input[: self._read]
+        self._read = 0
         if len(self._input) > LONGEST_LINE and b"\n" not in self._input:
-            raise Closed(f"the server has sent a line of more than {LONGEST_LINE} bytes")
+            raise Garbled(bytes(self._input[:80]))
         chunk = self._socket.recv(65536)
         if not chunk:
             raise Closed("the server has closed the connection")
         self._input += chunk
+        return len(chunk)
 
 
 def _host_and_port(address: str, port: int) -> Tuple[str, int]:
@@ -228,13 +316,14 @@ class Fleet:
     def ask(self, server: str, ask: Callable[[Connection], Answer]) -> Tuple[Answer, Connection]:
         """Asks one server, and returns the answer and the connection. Raises `OSError` if that fails.
 
-        Uses an idle connection if there is one, and a new one if that is closed: the server may only have been restarted.
+        Uses an idle connection if there is one, and a new one if that fails: the server may have been restarted, or the network may
+        have dropped the connection.
         """
         idle = self._take_idle(server)
         if idle is not None:
             try:
                 return _asked(idle, ask)
-            except (Closed, ConnectionResetError, BrokenPipeError):
+            except OSError:
                 pass
         connection = self._connect(server)
         if self._greet is not None:
@@ -242,10 +331,14 @@ class Fleet:
         return _asked(connection, ask)
 
     def give_back(self, server: str, connection: Connection) -> None:
-        """Keeps an open connection, on which nothing is held, for the next request."""
+        """Keeps an open connection, on which nothing is held, for the next request, or closes it if enough are kept."""
         with self._lock:
             self._forget_of_parent()
-            self._idle.setdefault(server, []).append(connection)
+            kept = self._idle.setdefault(server, [])
+            if len(kept) < MOST_IDLE:
+                kept.append(connection)
+                return
+        connection.close()
 
     def close(self) -> None:
         """Closes the idle connections."""
@@ -264,7 +357,7 @@ class Fleet:
 
     def _forget_of_parent(self) -> None:
         if self._process != os.getpid():
-            # The connections belong to the parent process. Closing them here does not end them there.
+            # The connections belong to the parent process, and stay open there.
             self._process = os.getpid()
             for connections in self._idle.values():
                 for connection in connections:

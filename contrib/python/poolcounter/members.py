@@ -7,11 +7,12 @@ import select
 import socket
 import ssl
 import threading
+import time
 from types import TracebackType
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Type, Union
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Type, TypeVar, Union
 
-from ._wire import NO_LIMIT, Closed, Connection, Fleet, Lost, PoolCounterError, QueueFull, Refused, TimedOut
-from ._wire import escape, seconds, text_of
+from ._wire import NO_LIMIT, Closed, Connection, Fleet, Garbled, Lost, PoolCounterError, QueueFull, Refused, TimedOut
+from ._wire import escape, number, rest, seconds, text_of
 
 DEFAULT_PORT = 7532
 LONGEST_NAME = 255
@@ -23,6 +24,8 @@ RESERVED = {"member", "n", "pri", "lease", "token"}
 
 #: Description of a member by its provider: a name, or a name and attributes.
 Described = Union[str, Tuple[str, Mapping[str, str]]]
+
+Parsed = TypeVar("Parsed")
 
 
 class NoMembers(PoolCounterError):
@@ -54,7 +57,7 @@ class Members:
         def greet(connection: Connection) -> None:
             if identify is not None:
                 connection.send(identify)
-                _read_ok(_reply(connection))
+                _read_done(_done(connection, b"OK"), b"OK")
 
         self._fleet = Fleet(servers, DEFAULT_PORT, connect_timeout, answer_timeout, retry, tls, greet)
 
@@ -80,8 +83,7 @@ class Members:
         Raises `NoMembers`, `TimedOut`, `QueueFull`, `Unavailable` or `Refused`, and `ValueError` for a name that cannot be sent.
         """
         wanted = {**(attributes or {}), **more}
-        line, wait = _take(pool, timeout, member, priority, lease, group, wanted)
-        return self._take(pool, line, wait, 0, fail_on)[0]
+        return self._take(pool, timeout, _take_options(member, priority, lease, wanted), group, 0, fail_on)[0]
 
     @contextlib.contextmanager
     def take_several(
@@ -98,36 +100,55 @@ class Members:
         **more: str,
     ) -> Iterator[List[Member]]:
         """Takes `count` members, all or none, as `take` does, and gives them back at the end of the `with`. Raises as `take` does."""
-        line, wait = _take(pool, timeout, None, priority, lease, group, {**(attributes or {}), **more})
-        taken = self._take(pool, line + f" n={count}".encode(), wait, count, fail_on)
+        options = _take_options(None, priority, lease, {**(attributes or {}), **more}) + [f"n={count}".encode()]
+        taken = self._take(pool, timeout, options, group, count, fail_on)
         with contextlib.ExitStack() as stack:
             for member in taken:
                 stack.enter_context(member)
             yield taken
 
-    def _take(self, pool: str, line: bytes, wait: float, count: int, fail_on: Type[BaseException]) -> List[Member]:
-        def ask(connection: Connection) -> List[bytes]:
-            connection.send(line)
-            lines = [_reply(connection, wait + CHECK)]
-            if lines[0].startswith(b"MEMBERS "):
-                lines = [connection.line() for _ in range(count)]
-            return lines
+    def _take(
+        self,
+        pool: str,
+        timeout: Optional[float],
+        options: List[bytes],
+        group: bool,
+        count: int,
+        fail_on: Type[BaseException],
+    ) -> List[Member]:
+        raw = escape(pool, LONGEST_NAME)
+        # A number that is none is refused before a server is asked.
+        seconds(timeout)
+        begun = time.monotonic()
 
-        lines, server, connection = self._fleet.ask_first(escape(pool, LONGEST_NAME), ask)
-        if lines[0].startswith(b"MEMBER "):
-            shared = _Held(self._fleet, server, connection, len(lines))
-            return [Member(shared, words, fail_on) for words in lines]
+        def ask(connection: Connection) -> Union[List[_Taken], bytes]:
+            left = rest(timeout, begun)
+            words = [b"TAKEGROUP" if group else b"TAKE", raw, seconds(left)] + options
+            connection.send(b" ".join(words), (NO_LIMIT if left is None else left) + CHECK)
+            answer = _reply(connection)
+            if count == 0 and answer.startswith(b"MEMBER "):
+                return [_Taken.parse(answer)]
+            if count > 0 and answer == f"MEMBERS {count}".encode():
+                return [_Taken.parse(connection.line()) for _ in range(count)]
+            if answer not in (b"QUEUE_FULL", b"LIMIT") and not answer.startswith((b"NO_MEMBERS ", b"ERROR ")):
+                raise Garbled(answer)
+            return answer
+
+        answer, server, connection = self._fleet.ask_first(raw, ask)
+        if isinstance(answer, list):
+            shared = _Held(self._fleet, server, connection, [taken.lease for taken in answer])
+            return [Member(shared, taken, fail_on) for taken in answer]
         self._fleet.give_back(server, connection)
-        word, _, reason = lines[0].partition(b" ")
+        word, _, reason = answer.partition(b" ")
         if word == b"QUEUE_FULL":
             raise QueueFull(f"{pool}: too many wait already")
         if word == b"LIMIT":
             raise NoMembers(pool, "limit")
-        if lines[0] == b"NO_MEMBERS timeout":
+        if answer == b"NO_MEMBERS timeout":
             raise TimedOut(f"{pool}: no member was free in time")
         if word == b"NO_MEMBERS":
             raise NoMembers(pool, text_of(reason))
-        raise _refusal(lines[0])
+        raise _refusal(answer)
 
     def renew(self, pool: str, token: str, span: Optional[float] = None) -> None:
         """Extends a lease to `span` seconds from now; None: to the time that it was taken for. Raises `Lost` if there is no such lease."""
@@ -160,22 +181,31 @@ class Members:
 
     def utilization(self, pool: str) -> Dict[str, int]:
         """Returns the figures of a pool by name: `max`, `in_use`, `free`, `quarantined` and so on. Raises `Refused`."""
+
+        def parse(connection: Connection, answer: bytes) -> Dict[str, int]:
+            words = answer.split()
+            if not words or len(words) % 2:
+                raise Garbled(answer)
+            return {text_of(name): number(value) for name, value in zip(words[::2], words[1::2])}
+
         raw = escape(pool, LONGEST_NAME)
-        words = self._query(raw, b"UTILIZATION " + raw, lambda connection: [_reply(connection)])[0].split()
-        return {text_of(name): int(value) for name, value in zip(words[::2], words[1::2])}
+        return self._query(raw, b"UTILIZATION " + raw, parse)
 
     def states(self, pool: str) -> Dict[str, str]:
         """Returns the state of each member of a pool by name: `free`, `in_use`, `quarantined` and so on. Raises `Refused`."""
 
-        def lines(connection: Connection) -> List[bytes]:
-            found = [_reply(connection)]
-            while found[-1] and not found[0].startswith(b"ERROR"):
-                found.append(connection.line())
+        def parse(connection: Connection, line: bytes) -> Dict[str, str]:
+            found = {}
+            while line:
+                row = line.split(None, 2)
+                if len(row) < 2:
+                    raise Garbled(line)
+                found[text_of(row[0])] = text_of(row[1])
+                line = connection.line()
             return found
 
         raw = escape(pool, LONGEST_NAME)
-        rows = [line.split() for line in self._query(raw, b"MEMBERS " + raw, lines) if line]
-        return {text_of(row[0]): text_of(row[1]) for row in rows}
+        return self._query(raw, b"MEMBERS " + raw, parse)
 
     def provide(
         self,
@@ -201,7 +231,7 @@ class Members:
 
         def ask(connection: Connection) -> None:
             connection.send(line)
-            _read_ok(_reply(connection))
+            _read_done(_done(connection, b"OK"), b"OK")
 
         _, _, connection = self._fleet.ask_first(escape(pool, LONGEST_NAME), ask)
         return Provider(connection, start, stop, check, clean)
@@ -210,44 +240,73 @@ class Members:
         """Closes the idle connections. Members that are taken stay taken."""
         self._fleet.close()
 
-    def _query(self, pool: bytes, line: bytes, read: Callable[[Connection], List[bytes]]) -> List[bytes]:
-        def ask(connection: Connection) -> List[bytes]:
+    def _query(self, pool: bytes, line: bytes, parse: Callable[[Connection, bytes], Parsed]) -> Parsed:
+        def ask(connection: Connection) -> Union[Parsed, Refused]:
             connection.send(line)
-            return read(connection)
+            answer = _reply(connection)
+            return _refusal(answer) if answer.startswith(b"ERROR ") else parse(connection, answer)
 
-        lines, server, connection = self._fleet.ask_first(pool, ask)
+        found, server, connection = self._fleet.ask_first(pool, ask)
         self._fleet.give_back(server, connection)
-        if lines[0].startswith(b"ERROR"):
-            raise _refusal(lines[0])
-        return lines
+        if isinstance(found, Refused):
+            raise found
+        return found
 
     def _ask(self, pool: str, line: bytes, success: bytes) -> None:
-        lines = self._query(escape(pool, LONGEST_NAME), line, lambda connection: [_reply(connection)])
-        _read_done(lines[0], success)
+        def ask(connection: Connection) -> bytes:
+            connection.send(line)
+            return _done(connection, success)
+
+        answer, server, connection = self._fleet.ask_first(escape(pool, LONGEST_NAME), ask)
+        self._fleet.give_back(server, connection)
+        _read_done(answer, success)
+
+
+class _Taken(NamedTuple):
+    """Member as a server describes it."""
+
+    lease: int
+    pool: str
+    name: str
+    token: Optional[str]
+    attributes: Dict[str, str]
+
+    @staticmethod
+    def parse(line: bytes) -> _Taken:
+        """Parses `MEMBER lease pool member [name=value ...] [token=token]`. Raises `Garbled`."""
+        words = line.split()
+        if len(words) < 4 or words[0] != b"MEMBER":
+            raise Garbled(line)
+        pairs = [word.partition(b"=") for word in words[4:]]
+        found = {text_of(name): text_of(value) for name, _, value in pairs}
+        return _Taken(number(words[1]), text_of(words[2]), text_of(words[3]), found.pop("token", None), found)
 
 
 class _Held:
-    """Connection on which members are taken, and their number."""
+    """Connection on which members are taken."""
 
-    def __init__(self, fleet: Fleet, server: str, connection: Connection, count: int) -> None:
+    def __init__(self, fleet: Fleet, server: str, connection: Connection, leases: List[int]) -> None:
         self.fleet = fleet
         self.server = server
         self.connection: Optional[Connection] = connection
-        self.count = count
+        self.leases = leases
+        #: Number of members that are still taken.
+        self.count = len(leases)
         #: Reasons of losses, by the numbers of the leases.
         self.losses: Dict[int, str] = {}
 
     def note(self, line: bytes) -> None:
         words = line.split()
-        if len(words) == 3 and words[0] == b"!LOST":
-            self.losses[int(words[1])] = text_of(words[2])
+        for lease in self.leases:
+            if len(words) == 3 and words[:2] == [b"!LOST", b"%d" % lease]:
+                self.losses[lease] = text_of(words[2])
 
-    def ask(self, line: bytes) -> bytes:
+    def ask(self, line: bytes, success: bytes) -> bytes:
         if self.connection is None:
             raise Closed("the connection is closed")
         try:
             self.connection.send(line)
-            return _reply(self.connection, 0.0, self.note)
+            return _done(self.connection, success, self.note)
         except BaseException:
             self.cut()
             raise
@@ -268,23 +327,20 @@ class _Held:
 class Member:
     """Member that is taken until the end of its `with`."""
 
-    def __init__(self, held: _Held, line: bytes, fail_on: Type[BaseException]) -> None:
-        words = line.split()
-        pairs = [word.partition(b"=") for word in words[4:]]
-        found = {text_of(name): text_of(value) for name, _, value in pairs}
+    def __init__(self, held: _Held, taken: _Taken, fail_on: Type[BaseException]) -> None:
         self._held = held
         self._fail_on = fail_on
         self._is_taken = True
         #: Number of the lease, higher than that of any earlier lease: a fencing token, so that resources can refuse older leases.
-        self.lease = int(words[1])
+        self.lease = taken.lease
         #: Name of the pool.
-        self.pool = text_of(words[2])
+        self.pool = taken.pool
         #: Name of the member. A space in it is `%20`.
-        self.name = text_of(words[3])
+        self.name = taken.name
         #: Token that renews or returns the lease on any connection; None without a lease.
-        self.token: Optional[str] = found.pop("token", None)
+        self.token = taken.token
         #: Attributes of the member.
-        self.attributes: Dict[str, str] = found
+        self.attributes = taken.attributes
 
     @property
     def lost(self) -> Optional[str]:
@@ -307,7 +363,7 @@ class Member:
         """
         if self.token is None:
             raise ValueError(f"{self.name} was taken without lease=")
-        line = b"RENEW " + self.token.encode()
+        line = b"RENEW " + escape(self.token)
         self._ask(line if span is None else line + b" " + seconds(span), b"RENEWED")
 
     def give_back(self, ok: bool = True) -> None:
@@ -317,7 +373,7 @@ class Member:
         self._is_taken = False
         name = self.token or str(self.lease)
         try:
-            self._ask(b"RETURN " + name.encode() + (b" OK" if ok else b" FAIL"), b"RETURNED")
+            self._ask(b"RETURN " + escape(name) + (b" OK" if ok else b" FAIL"), b"RETURNED")
         finally:
             self._held.leave()
 
@@ -331,14 +387,14 @@ class Member:
 
     def _ask(self, line: bytes, success: bytes) -> None:
         try:
-            answer = self._held.ask(line)
+            answer = self._held.ask(line, success)
         except OSError as error:
             if self.token is None:
                 raise Lost(f"{self.name}: {error}") from error
 
             def again(connection: Connection) -> bytes:
                 connection.send(line)
-                return _reply(connection)
+                return _done(connection, success)
 
             try:
                 answer, connection = self._held.fleet.ask(self._held.server, again)
@@ -409,8 +465,9 @@ class Provider:
             while not self._is_ending.is_set():
                 for line in self._connection.pending():
                     # Other lines are replies to results: late results are refused, which is no fault.
-                    if line.startswith(b"!"):
-                        self._connection.send(self._answer(line))
+                    answer = self._answer(line) if line.startswith(b"!") else None
+                    if answer is not None:
+                        self._connection.send_amid_answers(answer)
                 select.select([self._connection.fileno(), self._waker.fileno()], [], [])
         except OSError:
             pass
@@ -420,14 +477,18 @@ class Provider:
         self.members.clear()
         self._waker.close()
 
-    def _answer(self, line: bytes) -> bytes:
-        task, _, what = line.split()[:3]
+    def _answer(self, line: bytes) -> Optional[bytes]:
+        """Does a task, and returns its result; None for a line that is no task."""
+        words = line.split()
+        if len(words) < 3 or words[0] not in (b"!START", b"!STOP", b"!CHECK", b"!CLEAN"):
+            return None
+        task, what = words[0], words[2]
         if task == b"!START":
             try:
-                described = self._start(int(what))
+                described = self._start(number(what))
                 answer = _described(described)
             except Exception as error:
-                return b"FAILED " + what + b" " + " ".join(str(error).split()).encode()[:400]
+                return b"FAILED " + what + b" " + " ".join(str(error).split()).encode(errors="replace")[:400]
             self.members.append(text_of(answer.split()[0]))
             return b"STARTED " + what + b" " + answer
         member = text_of(what)
@@ -450,22 +511,16 @@ class Provider:
                 self._stop(member)
 
 
-def _take(
-    pool: str,
-    timeout: Optional[float],
-    member: Optional[str],
-    priority: int,
-    lease: Optional[float],
-    group: bool,
-    attributes: Mapping[str, str],
-) -> Tuple[bytes, float]:
-    words = [b"TAKEGROUP" if group else b"TAKE", escape(pool, LONGEST_NAME), seconds(timeout), f"pri={priority}".encode()]
+def _take_options(
+    member: Optional[str], priority: int, lease: Optional[float], attributes: Mapping[str, str]
+) -> List[bytes]:
+    words = [f"pri={priority}".encode()]
     if member is not None:
         words.append(b"member=" + escape(member, LONGEST_NAME))
     words += _pairs(attributes)
     if lease is not None:
         words.append(b"lease=" + seconds(lease))
-    return b" ".join(words), NO_LIMIT if timeout is None else timeout
+    return words
 
 
 def _pairs(attributes: Mapping[str, str]) -> List[bytes]:
@@ -480,17 +535,25 @@ def _described(described: Described) -> bytes:
     return b" ".join([escape(name, LONGEST_NAME)] + _pairs(attributes))
 
 
-def _reply(connection: Connection, wait: float = 0.0, note: Callable[[bytes], None] = lambda line: None) -> bytes:
+def _reply(connection: Connection, note: Callable[[bytes], None] = lambda line: None) -> bytes:
     """Returns the next reply. Lines that the server sends by itself, which begin with `!`, go to `note`."""
     while True:
-        line = connection.line(wait)
+        line = connection.line()
         if not line.startswith(b"!"):
             return line
         note(line)
 
 
+def _done(connection: Connection, success: bytes, note: Callable[[bytes], None] = lambda line: None) -> bytes:
+    """Returns the reply to a request that succeeds, is refused, or names a lease that does not exist. Raises `Garbled`."""
+    answer = _reply(connection, note)
+    if answer not in (success, b"NOT_TAKEN") and not answer.startswith(b"ERROR "):
+        raise Garbled(answer)
+    return answer
+
+
 def _refusal(line: bytes) -> Refused:
-    return Refused(text_of(line[len(b"ERROR ") :] if line.startswith(b"ERROR ") else line))
+    return Refused(text_of(line[len(b"ERROR ") :]))
 
 
 def _read_done(line: bytes, success: bytes) -> None:
@@ -498,7 +561,3 @@ def _read_done(line: bytes, success: bytes) -> None:
         raise Lost("there is no such lease")
     if line != success:
         raise _refusal(line)
-
-
-def _read_ok(line: bytes) -> None:
-    _read_done(line, b"OK")
