@@ -5,8 +5,9 @@ of it lives on.
 """
 
 from ._wire import Lost, PoolCounterError, QueueFull, Refused, TimedOut, Unavailable
-from .members import Member, Members, NoMembers, Provider
+from .members import Member, Members, NoMembers
 from .pools import Lock, Pools
+from .provider import Provider
 
 __version__ = "1.0.0"
 __all__ = [

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import select
-import socket
 import ssl
-import threading
 import time
 from types import TracebackType
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Type, TypeVar, Union
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type, TypeVar, Union
 
 from ._wire import NO_LIMIT, Closed, Connection, Fleet, Garbled, Lost, PoolCounterError, QueueFull, Refused, TimedOut
 from ._wire import escape, number, rest, seconds, text_of
+from .provider import LONGEST_NAME, Described, Provider, description, pairs
 
 DEFAULT_PORT = 7532
-LONGEST_NAME = 255
 #: Seconds allowed for a check of the member before it is handed out; a take with timeout 0 may need them, too.
 CHECK = 6.0
-
-#: Names of options of a take, which attributes must not have.
-RESERVED = {"member", "n", "pri", "lease", "token"}
-
-#: Description of a member by its provider: a name, or a name and attributes.
-Described = Union[str, Tuple[str, Mapping[str, str]]]
 
 Parsed = TypeVar("Parsed")
 
@@ -173,7 +164,7 @@ class Members:
 
     def add(self, pool: str, member: str, **attributes: str) -> None:
         """Adds a fixed member with attributes. Needs the rights of an operator. Raises `Refused`."""
-        self._ask(pool, b"ADD " + escape(pool, LONGEST_NAME) + b" " + _described((member, attributes)), b"OK")
+        self._ask(pool, b"ADD " + escape(pool, LONGEST_NAME) + b" " + description((member, attributes)), b"OK")
 
     def repair(self, pool: str, member: str) -> None:
         """Takes a fixed member out of quarantine. Needs the rights of an operator. Raises `Refused`."""
@@ -421,118 +412,16 @@ class Member:
             pass
 
 
-class Provider:
-    """Provider of members until the end of its `with`."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        start: Callable[[int], Described],
-        stop: Optional[Callable[[str], None]],
-        check: Optional[Callable[[str], bool]],
-        clean: Optional[Callable[[str], bool]],
-    ) -> None:
-        self._connection = connection
-        self._start = start
-        self._stop = stop
-        self._check = check
-        self._clean = clean
-        self._is_ending = threading.Event()
-        self._waker, self._wake = socket.socketpair()
-        #: Names of the members that are started and not stopped yet.
-        self.members: List[str] = []
-        self._thread = threading.Thread(target=self._serve, name="poolcounter-provider", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Takes the members of this provider out of the pool, and stops them. A second call has no effect."""
-        self._is_ending.set()
-        # The thread sees the end of the stream, unless it has ended by itself.
-        self._wake.close()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def __enter__(self) -> Provider:
-        return self
-
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
-
-    def _serve(self) -> None:
-        try:
-            while not self._is_ending.is_set():
-                for line in self._connection.pending():
-                    # Other lines are replies to results: late results are refused, which is no fault.
-                    answer = self._answer(line) if line.startswith(b"!") else None
-                    if answer is not None:
-                        self._connection.send_amid_answers(answer)
-                select.select([self._connection.fileno(), self._waker.fileno()], [], [])
-        except OSError:
-            pass
-        self._connection.close()
-        for member in self.members:
-            self._stop_one(member)
-        self.members.clear()
-        self._waker.close()
-
-    def _answer(self, line: bytes) -> Optional[bytes]:
-        """Does a task, and returns its result; None for a line that is no task."""
-        words = line.split()
-        if len(words) < 3 or words[0] not in (b"!START", b"!STOP", b"!CHECK", b"!CLEAN"):
-            return None
-        task, what = words[0], words[2]
-        if task == b"!START":
-            try:
-                described = self._start(number(what))
-                answer = _described(described)
-            except Exception as error:
-                return b"FAILED " + what + b" " + " ".join(str(error).split()).encode(errors="replace")[:400]
-            self.members.append(text_of(answer.split()[0]))
-            return b"STARTED " + what + b" " + answer
-        member = text_of(what)
-        if task == b"!STOP":
-            if member in self.members:
-                self.members.remove(member)
-            self._stop_one(member)
-            return b"STOPPED " + what
-        is_check = task == b"!CHECK"
-        try:
-            work = self._check if is_check else self._clean
-            is_well = work is None or work(member)
-        except Exception:
-            is_well = False
-        return ((b"ALIVE " if is_check else b"CLEANED ") if is_well else b"DEAD ") + what
-
-    def _stop_one(self, member: str) -> None:
-        if self._stop is not None:
-            with contextlib.suppress(Exception):
-                self._stop(member)
-
-
 def _take_options(
     member: Optional[str], priority: int, lease: Optional[float], attributes: Mapping[str, str]
 ) -> List[bytes]:
     words = [f"pri={priority}".encode()]
     if member is not None:
         words.append(b"member=" + escape(member, LONGEST_NAME))
-    words += _pairs(attributes)
+    words += pairs(attributes)
     if lease is not None:
         words.append(b"lease=" + seconds(lease))
     return words
-
-
-def _pairs(attributes: Mapping[str, str]) -> List[bytes]:
-    reserved = RESERVED.intersection(attributes)
-    if reserved:
-        raise ValueError(f"an attribute cannot have the name of an option of a take: {', '.join(sorted(reserved))}")
-    return [escape(name, LONGEST_NAME) + b"=" + escape(value, LONGEST_NAME) for name, value in attributes.items()]
-
-
-def _described(described: Described) -> bytes:
-    name, attributes = (described, {}) if isinstance(described, str) else described
-    return b" ".join([escape(name, LONGEST_NAME)] + _pairs(attributes))
 
 
 def _reply(connection: Connection, note: Callable[[bytes], None] = lambda line: None) -> bytes:
