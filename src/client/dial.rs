@@ -24,8 +24,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
 /// Time after which a client notices that the machine of its server is gone, also while bytes that it sent are not
-/// acknowledged. A server should give back the locks of a
-/// silent client later than that.
+/// acknowledged. A server should give back the locks of a silent client later than that.
 pub const SILENCE_LIMIT: Duration = KEEPALIVE_IDLE.saturating_add(KEEPALIVE_INTERVAL.saturating_mul(KEEPALIVE_PROBES));
 /// The prefix of a server's name that is a path.
 const UNIX: &str = "unix:";
