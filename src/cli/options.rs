@@ -1,6 +1,10 @@
 //! Options of the daemon: those of each service, and those of the loop. Parsing, `--help`, the configuration file and
 //! the manual's test use them as one table.
 
+mod values;
+
+pub(super) use values::keepalive;
+
 use super::access;
 use super::command::Failure;
 use super::config;
@@ -9,13 +13,13 @@ use super::table::Given;
 use crate::services::SERVICES;
 use poolcounter_core::address::Address;
 use poolcounter_core::time::Span;
-use poolcounter_server::{self as net, Keepalive};
+use poolcounter_server as net;
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{AllSettings, PerService, ServiceId};
 use poolcounter_service::contract::Info;
 use poolcounter_service::health::HealthSettings;
-use poolcounter_service::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, flag, number, seconds};
-use std::time::Duration;
+use poolcounter_service::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, number, seconds};
+use values::{mode, verbosity};
 
 /// Permissions of sockets that only the daemon's own user and root can open.
 const PRIVATE_MODE: u32 = 0o600;
@@ -366,38 +370,6 @@ pub fn groups() -> Vec<(&'static str, Vec<Opt<()>>)> {
     services.chain([("daemon", LOOP.iter().map(Opt::describe).collect())]).collect()
 }
 
-fn mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| "an octal mode from 0 to 777, or umask".into())
-}
-
-/// Returns the verbosity. Each option on the command line adds one; in a file, where a key is unique, the value can be
-/// a number.
-fn verbosity(text: &str, more: u8) -> Result<u8, String> {
-    match flag(text) {
-        Ok(true) => Ok(more),
-        Ok(false) => Ok(0),
-        Err(_) => number(text, 0..=2).map_err(|_| "true, false or a number from 0 to 2".into()),
-    }
-}
-
-pub(super) fn keepalive(text: &str) -> Result<Option<Keepalive>, String> {
-    if text == "off" {
-        return Ok(None);
-    }
-    let wanted = || "IDLE[,INTERVAL[,PROBES]] (at most 32767,32767,127) or off".to_string();
-    let defaults = Keepalive::default();
-    let mut parts = text.split(',');
-    let mut next = |max| parts.next().map(|part| number(part, 1..=max).map_err(|_| wanted())).transpose();
-    let idle = next(32767)?.map_or(defaults.idle, |s| Duration::from_secs(u64::from(s)));
-    let interval = next(32767)?.map_or(defaults.interval, |s| Duration::from_secs(u64::from(s)));
-    let probes = next(127_u32)?.unwrap_or(defaults.probes);
-    if parts.next().is_some() {
-        return Err(wanted());
-    }
-    Ok(Some(Keepalive { idle, interval, probes }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -406,7 +378,9 @@ mod tests {
     use poolcounter_jobs::JobsSettings;
     use poolcounter_jobs::options::{PartNames, Queue, ShowBodies, Standby, StoreKind, Warnings};
     use poolcounter_pools::PoolsSettings;
+    use poolcounter_server::Keepalive;
     use std::ffi::OsString;
+    use std::time::Duration;
 
     fn parse(line: &str) -> Result<DaemonSettings, String> {
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
