@@ -9,6 +9,7 @@ use super::table::{Given, WordsAllowed};
 use super::terminal::print;
 use names::{KEYS, MEMBERS, POOLS, TUBES, print_names};
 use parameters::{Completed, Parameter, parameters_of};
+use poolcounter_core::text::shell_word;
 use poolcounter_service::options::Opt;
 use scripts::{BASH, FISH, ZSH, ZSH_DASHES};
 use std::collections::BTreeSet;
@@ -231,7 +232,7 @@ fn all_commands(commands: &[Command]) -> Vec<&'static str> {
     commands.iter().map(|command| command.name).collect()
 }
 
-/// Quotes a text for every shell; a single quote inside ends the quotes and starts them again.
+/// Returns a text as one word of every shell.
 fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
+    String::from_utf8_lossy(&shell_word(text.as_bytes())).into_owned()
 }

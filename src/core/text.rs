@@ -124,6 +124,17 @@ impl Piece {
     }
 }
 
+/// Returns the bytes as one word of a shell: as they are if no shell changes them, else in single quotes.
+pub fn shell_word(bytes: &[u8]) -> Vec<u8> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b":/_-.,@+".contains(byte);
+    if !bytes.is_empty() && bytes.iter().all(is_plain) {
+        return bytes.into();
+    }
+    // A single quote ends the quotes, stands alone behind a backslash, and starts them again.
+    let parts: Vec<&[u8]> = bytes.split(|byte| *byte == b'\'').collect();
+    [b"'", &*parts.join(&br"'\''"[..]), b"'"].concat()
+}
+
 /// Returns the bytes as text like that of [`visible`], at any length.
 pub fn escaped(bytes: &[u8]) -> String {
     visible(bytes, usize::MAX)
@@ -247,6 +258,21 @@ mod tests {
             assert!(!is_visible(c), "{c:?}");
         }
         assert!("aZ 09~\u{a0}éß日本ع\u{301}\u{fffd}🙂".chars().all(is_visible));
+    }
+
+    #[test]
+    fn a_word_is_quoted_unless_plain() {
+        let words: [(&[u8], &[u8]); 6] = [
+            (b"a:b/c", b"a:b/c"),
+            (b"", b"''"),
+            (b"$(x)", b"'$(x)'"),
+            (b"it's", br"'it'\''s'"),
+            (b"'", br"''\'''"),
+            (b"\xff\r", b"'\xff\r'"),
+        ];
+        for (bytes, word) in words {
+            assert_eq!(shell_word(bytes), word);
+        }
     }
 
     #[test]

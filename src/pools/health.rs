@@ -95,8 +95,9 @@ impl PoolsService {
             let info = if waiting > 0 && longest >= self.state.warn_hold() { &BLOCKED } else { &OVERDUE };
             // Words of an administration command are separated by spaces.
             let word = quoted(claim.key).filter(|_| !claim.key.contains(&b' '));
+            let release = word.zip(quoted(peer.as_bytes()));
             let condition = Condition::about(info, KEYS, claim.key, sentence)
-                .helped_by(word.map(|key| format!("admin RELEASE-LOCK {key} {peer}")));
+                .helped_by(release.map(|(key, peer)| format!("admin RELEASE-LOCK {key} {peer}")));
             look.note(Condition { waiting: waiting.into(), ..condition });
         }
     }

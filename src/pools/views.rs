@@ -117,7 +117,7 @@ impl PoolsService {
     fn release_of(&self, key: &[u8], peers: &dyn Peers) -> Option<String> {
         let held = self.state.claims_on(key).take(MOST_CLAIMS).filter(|claim| claim.waits_for.is_none());
         let client = peers.peer(held.min_by_key(|claim| claim.since)?.conn);
-        Some(format!("admin RELEASE-LOCK {} {client}", quoted(key)?))
+        Some(format!("admin RELEASE-LOCK {} {}", quoted(key)?, quoted(client.as_bytes())?))
     }
 
     /// Returns the tables of a type of work; None if it has no counts.

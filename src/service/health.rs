@@ -17,7 +17,7 @@ pub use sweep::Sweep;
 
 use crate::peer::{Peers, Traffic};
 use crate::shown::{duration, path_to, seconds};
-use poolcounter_core::text::visible;
+use poolcounter_core::text::{shell_word, visible};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::top_keys;
 use serde::{Deserialize, Serialize};
@@ -187,10 +187,8 @@ pub fn name_of(name: &[u8]) -> String {
 
 /// Returns a name quoted as one word of a shell; `None` if it cannot be typed.
 pub fn quoted(name: &[u8]) -> Option<String> {
-    let text = str::from_utf8(name).ok().filter(|text| visible(name, MOST_TYPED) == *text && !text.starts_with('-'))?;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '/' | '_' | '-' | '.' | ',' | '@' | '+');
-    let is_word = !text.is_empty() && text.chars().all(is_plain);
-    Some(if is_word { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) })
+    let can_be_typed = visible(name, MOST_TYPED).as_bytes() == name && !name.starts_with(b"-");
+    can_be_typed.then(|| String::from_utf8(shell_word(name)).ok())?
 }
 
 /// Returns a span as text: `2.5 s`, `12 min 3 s`.

@@ -26,6 +26,18 @@ fn wait_for(daemon: &Daemon, code: i32) -> String {
     }
 }
 
+/// Shells take brackets for a pattern of files.
+#[test]
+fn a_remedy_quotes_the_address_of_a_client() {
+    let limits = ["--warn-hold", "0.2", "--status-after", "0.1"];
+    let daemon = Daemon::run(Command::new(Daemon::program()).args(["-l", "[::1]:0"]).args(limits));
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME backup 1 9 9"), "LOCKED");
+    let text = wait_for(&daemon, 1);
+    let own = holder.stream().local_addr().expect("is connected");
+    assert!(text.contains(&format!("\n    poolcounter admin RELEASE-LOCK backup '{own}'\n")), "{text}");
+}
+
 #[test]
 fn the_exit_status_is_that_of_the_worst_condition() {
     let mut daemon = Daemon::start(&[
