@@ -133,7 +133,7 @@ pub const COMMANDS: &[Command] = &[
         name: "take",
         usage: "[options] POOL -- COMMAND [ARGUMENT ...]\n       \
                 poolcounter take [options] --group GROUP -- COMMAND [ARGUMENT ...]\n       \
-                poolcounter take [options] --keep --lease SECONDS POOL\n\n\
+                poolcounter take [options] --keep --lease SECONDS --format sh|env|json POOL\n\n\
                 The command finds in its environment:\n    \
                 POOL_MEMBER     the member's name\n    \
                 POOL_ATTR_name  its attribute of that name\n    \

@@ -7,7 +7,7 @@ mod options;
 pub use options::described;
 
 use super::command::Failure;
-use super::failure::TRY_LATER;
+use super::failure::{FAILURE, TRY_LATER};
 use super::members::refused;
 use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
@@ -17,10 +17,11 @@ use super::terminal::{self, ascii_where_invisible, printable};
 use super::wait::{WaitProgress, retrying};
 use options::{Format, NO_LIMIT, OPTIONS, TakeSettings};
 use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, TakeOutcome, Wanted};
+use poolcounter_core::text::{escaped, is_visible, shell_word};
 use serde_json::Value;
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _, stdout};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -49,6 +50,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         (false, false) if settings.format.is_some() => return Err(misused("--format is for --keep")),
         (true, false) => return Err(misused("--keep runs no command")),
         (true, true) if settings.wanted.lease.is_none() => return Err(misused("--keep needs --lease")),
+        (true, true) if settings.format.is_none() && !stdout().is_terminal() => {
+            return Err(misused("--keep needs --format sh, env or json"));
+        }
         _ => {}
     }
     let mut members = Members::with(settings.servers.placement(), TIMEOUTS);
@@ -57,7 +61,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     }
     let failure = |status, sentence: &str| Failure { status, sentence: format!("{}: {sentence}", printable(source)) };
     match wait(&members, &settings, source) {
-        Ok(TakeOutcome::Taken(taken)) if settings.keeps => keep(taken, &settings),
+        Ok(TakeOutcome::Taken(taken)) if settings.keeps => {
+            keep(taken, &settings).map_err(|sentence| failure(FAILURE, &sentence))
+        }
         Ok(TakeOutcome::Taken(taken)) => run_with(taken, &settings, command),
         Ok(TakeOutcome::NoMembers(reason)) => {
             let wanted = &settings.wanted;
@@ -156,25 +162,49 @@ fn census(members: &Members, settings: &TakeSettings, source: &[u8]) -> Census {
 }
 
 /// Prints the variables that a command would get. The members stay taken.
-fn keep(taken: Vec<Member<'_>>, settings: &TakeSettings) -> Result<ExitCode, Failure> {
+///
+/// # Errors
+///
+/// Fails if the format cannot carry a value, or nothing can be printed. The members are returned in that case, because
+/// nobody has their tokens.
+fn keep(taken: Vec<Member<'_>>, settings: &TakeSettings) -> Result<ExitCode, String> {
     let variables = variables(&taken, settings.wanted.count.is_some());
-    let text = match settings.format.unwrap_or_default() {
-        Format::Env => {
-            let lines = variables.iter().map(|(name, value)| [name, &b"="[..], value, b"\n"].concat());
-            lines.collect::<Vec<_>>().concat()
-        }
-        Format::Json => {
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let object = variables.iter().map(|(name, value)| (text(name), Value::from(text(value))));
-            format!("{}\n", ascii_where_invisible(&Value::Object(object.collect()).to_string())).into_bytes()
-        }
-    };
-    // A token that could not be printed is useless, also if its reader is gone: the members are returned in that case.
-    std::io::stdout().write_all(&text).map_err(|error| format!("cannot print: {error}"))?;
+    let is_seen = stdout().is_terminal();
+    let mut text = Vec::new();
+    for line in lines_of(&variables, settings.format)? {
+        text.extend(if is_seen { printable(&line).into_bytes() } else { line });
+        text.push(b'\n');
+    }
+    stdout().write_all(&text).map_err(|error| format!("cannot print: {error}"))?;
     for member in taken {
         member.keep();
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the variables as lines of a format; None is for a person. The error names a value that a line cannot carry.
+fn lines_of(variables: &[Variable], format: Option<Format>) -> Result<Vec<Vec<u8>>, String> {
+    let assigned = |name: &[u8], value: &[u8]| [name, b"=", value].concat();
+    let lines = variables.iter();
+    match format {
+        None => Ok(lines.map(|(name, value)| assigned(name, value)).collect()),
+        Some(Format::Sh) => Ok(lines.map(|(name, value)| assigned(name, &shell_word(value))).collect()),
+        Some(Format::Env) => lines
+            .map(|(name, value)| match str::from_utf8(value) {
+                Ok(text) if text.chars().all(is_visible) => Ok(assigned(name, value)),
+                _ => Err(format!(
+                    "--format env cannot carry the invisible characters in {}=\"{}\"; sh and json can",
+                    printable(name),
+                    escaped(value)
+                )),
+            })
+            .collect(),
+        Some(Format::Json) => {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let object = lines.map(|(name, value)| (text(name), Value::from(text(value))));
+            Ok(vec![ascii_where_invisible(&Value::Object(object.collect()).to_string()).into_bytes()])
+        }
+    }
 }
 
 /// Runs the command while the members are held, and returns them in the condition that its exit status means.

@@ -40,7 +40,11 @@ fn play_job(server: &str, scratch: &Scratch, number: usize) {
     let (pause, patience) = (cut_time() / 20, (cut_time().as_secs() + 60).to_string());
     let told = step(
         server,
-        &["take", "p", "--keep", "--lease", "60", "-t", &patience, "--retry", "--name", &name, "-a", "region=eu"],
+        &[
+            &["take", "p", "--keep", "--lease", "60", "--format", "env", "-t", &patience][..],
+            &["--retry", "--name", &name, "-a", "region=eu"],
+        ]
+        .concat(),
     );
     let told: BTreeMap<&str, &str> = told.lines().filter_map(|line| line.split_once('=')).collect();
     // No other job uses this account.

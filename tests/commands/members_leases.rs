@@ -2,16 +2,19 @@
 //! token. Takes that wait through a restart or a cut, and the messages for refused ones.
 
 use super::members_shell::{UNTIL_EOF, lines_of, provide, server_with, start_program, states, take, until, wait_for};
+use super::pty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use poolcounter_testkit::cut::CutProxy;
 use poolcounter_testkit::daemon::{Client, Daemon, wait};
-use poolcounter_testkit::running::Ended;
+use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::tls::Certificates;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::net::TcpListener;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,7 +27,7 @@ fn a_member_is_kept_from_one_step_to_the_next() {
     let (server, mut operator) = server_with("0 2 on_loss=ok", &["a region=eu", "b region=us"]);
     let members = |words: &[&str]| start_program(&[&["members", "-s", &server.address], words].concat()).finish();
     let run = |words: &[&str]| start_program(&[&["take", "-s", &server.address], words].concat()).finish();
-    let kept = run(&["p", "--keep", "--lease", "600", "-a", "region=us"]);
+    let kept = run(&["p", "--keep", "--lease", "600", "--format", "env", "-a", "region=us"]);
     assert_eq!((kept.status, &*kept.stderr), (Some(0), ""));
     let told = variables(&kept.stdout);
     assert_eq!(
@@ -55,7 +58,8 @@ fn a_member_is_kept_from_one_step_to_the_next() {
     assert_eq!((&object["POOL_MEMBER"], &object["POOL_ATTR_region"]), (&"a".into(), &"eu".into()));
     wait_for(&mut operator, "a free b quarantined");
     for words in [
-        &["p", "--keep"][..],
+        &["p", "--keep", "--format", "sh"][..],
+        &["p", "--keep", "--lease", "9"],
         &["p", "--keep", "--lease", "9", "--", "true"],
         &["p", "--keep", "--lease", "9", "--format", "xml"],
         &["p", "--format", "json", "--", "true"],
@@ -63,6 +67,63 @@ fn a_member_is_kept_from_one_step_to_the_next() {
         assert_eq!(run(words).status, Some(64), "{words:?}");
     }
     assert_eq!(states(&mut operator), "a free b quarantined");
+}
+
+/// Runs a script of a shell in a directory, with the program as `$take`.
+fn run_in(scratch: &Scratch, server: &str, script: &str) -> Ended {
+    let take = format!("{} take -s {server} p --keep --lease 600", Daemon::program());
+    Running::start(Command::new("sh").args(["-c", script]).env("take", take).current_dir(scratch.file(""))).finish()
+}
+
+/// A shell that evaluates the printed lines gets names and values as they are, and runs nothing of them.
+#[test]
+fn a_shell_takes_values_for_values() {
+    let names = ["$(touch${IFS}ran)", "`touch${IFS}ran`", "x;touch${IFS}ran", "it's&", "a\tb\\\u{1b}[31m", "~/*"];
+    let members = names.map(|name| format!("{name} note={name}"));
+    let (server, mut operator) = server_with("0 9 order=fifo on_loss=ok", &members.each_ref().map(|member| &**member));
+    let scratch = Scratch::new();
+    for name in names {
+        let script =
+            "lease=$($take --format sh) || exit; eval \"$lease\"; printf '%s|%s' \"$POOL_MEMBER\" \"$POOL_ATTR_note\"";
+        let ended = run_in(&scratch, &server.address, script);
+        let stdout = format!("{name}|{name}");
+        assert_eq!(ended, Ended { status: Some(0), stdout, stderr: String::new() });
+    }
+    assert!(!scratch.file("ran").exists());
+    let ended = run_in(&scratch, &server.address, "lease=$($take --format sh -t 0) || exit; echo goes on");
+    assert_eq!((ended.status, &*ended.stdout), (Some(75), ""));
+    assert_eq!(states(&mut operator).matches(" in_use").count(), names.len());
+}
+
+#[test]
+fn a_member_that_no_line_carries_is_returned() {
+    let (server, mut operator) = server_with("0 2 on_loss=ok", &["a\rPATH=."]);
+    let scratch = Scratch::new();
+    let ended = run_in(&scratch, &server.address, "$take --format env");
+    let sentence =
+        r#"--format env cannot carry the invisible characters in POOL_MEMBER="a\u{d}PATH=."; sh and json can"#;
+    let stderr = format!("poolcounter: p: {sentence}\n");
+    assert_eq!(ended, Ended { status: Some(1), stdout: String::new(), stderr });
+    wait_for(&mut operator, "a\rPATH=. free");
+    assert_eq!(run_in(&scratch, &server.address, "$take --format json | grep -c 'a.rPATH'").stdout, "1\n");
+}
+
+#[test]
+fn a_terminal_shows_invisible_characters_as_escapes() {
+    let (server, _operator) = server_with("0 9", &["a\u{1b}[31m note=\u{1b}c", "b\u{1b}c"]);
+    for format in [&[][..], &["--format", "sh"]] {
+        let terminal = pty::open();
+        let take = ["take", "-s", &server.address, "p", "--keep", "--lease", "60"];
+        let mut command = Command::new(Daemon::program());
+        command.args([&take, format].concat()).stdout(Stdio::from(terminal.slave));
+        let mut child = command.spawn().expect("the program runs");
+        drop(command);
+        let mut shown = Vec::new();
+        // The read fails when the last descriptor of the other side is closed.
+        let _ = File::from(terminal.master).read_to_end(&mut shown);
+        let shown = String::from_utf8(shown).expect("is text");
+        assert!(wait(&mut child).success() && shown.contains(r"\u{1b}") && !shown.contains('\u{1b}'), "{shown:?}");
+    }
 }
 
 #[test]
@@ -80,7 +141,7 @@ fn a_kept_member_is_renewed_and_returned_over_tls() {
         assert_eq!((ended.status, &*ended.stderr), (Some(0), ""), "{words:?}");
         ended.stdout
     };
-    let kept = run(&["take", "p", "--keep", "--lease", "600", "-n", "2"]);
+    let kept = run(&["take", "p", "--keep", "--lease", "600", "--format", "env", "-n", "2"]);
     let told = variables(&kept);
     assert_eq!(run(&["members", "p"]).matches(" in_use ").count(), 2);
     for token in [told["POOL_TOKEN_1"], told["POOL_TOKEN_2"]] {
@@ -119,7 +180,7 @@ fn a_refused_take_names_the_number_in_quarantine() {
     let members = |words: &[&str]| start_program(&[&["members", "-s", &server.address], words].concat()).finish();
     assert_eq!(members(&["repair", "p", "--all"]).stdout, "repaired: 2\n");
     wait_for(&mut operator, "a free b free");
-    let kept = ["take", "-s", &server.address, "p", "--member", "a", "--keep", "--lease", "60"];
+    let kept = ["take", "-s", &server.address, "p", "--member", "a", "--keep", "--lease", "60", "--format", "json"];
     assert_eq!(start_program(&kept).finish().status, Some(0));
     let few = take(&server, &["-t", "0", "-n", "2"], "true").finish();
     assert_eq!(

@@ -149,7 +149,7 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     },
     Opt {
         long: "keep",
-        doc_short: "run no command: print its environment as NAME=VALUE lines, and leave the member taken",
+        doc_short: "run no command: print its environment, and leave the member taken",
         doc_long: "
             Run no command: print the variables of its environment, one a line, and exit.
             The member stays taken for the time of
@@ -159,22 +159,39 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
             and
             .Cm members return
             go on from there.
-            The lines are meant for files such as that of
-            .Ev GITHUB_ENV .
-            They are not quoted for a shell, and their values come from providers.",
+            Unless the output is a terminal,
+            .Fl -format
+            is needed.",
         set: |settings, _| assign(&mut settings.keeps, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "format",
-        hint: "env|json",
-        doc_short: "output of --keep: lines NAME=VALUE, or one JSON object (default: env)",
+        hint: "sh|env|json",
+        doc_short: "output of --keep: for eval in a shell, for a file such as $GITHUB_ENV, or one JSON object",
         doc_long: "
             Output of
-            .Fl -keep :
-            lines
-            .Ar name Ns = Ns Ar value ,
-            which is the default, or one object of JSON.",
+            .Fl -keep .
+            With
+            .Cm sh ,
+            it is lines
+            .Ar name Ns = Ns Ar value
+            that are quoted for a shell:
+            .Dl lease=$(poolcounter take p --keep --lease 600 --format sh) || exit
+            .Dl eval \\(dq$lease\\(dq
+            An
+            .Ic eval
+            of the command itself would go on without a member, because the status of one of nothing is 0.
+            With
+            .Cm env ,
+            it is lines for a file such as that of
+            .Ev GITHUB_ENV ,
+            which are not quoted; no shell may read them, because values come from providers.
+            A value with control characters, other invisible characters or bytes that are not UTF-8 is refused, and the member is returned.
+            With
+            .Cm json ,
+            it is one object of JSON.
+            On a terminal invisible characters are escaped.",
         set: |settings, value| assign(&mut settings.format, Format::parse(value).map(Some)),
         ..Opt::BLANK
     },
@@ -216,10 +233,11 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
 ];
 
 /// Format of printed variables.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// `NAME=VALUE`, one per line.
-    #[default]
+    /// `NAME=VALUE`, one per line, quoted for a shell.
+    Sh,
+    /// `NAME=VALUE`, one per line, as it is.
     Env,
     /// One JSON object.
     Json,
@@ -235,9 +253,10 @@ impl TakeSettings {
 impl Format {
     fn parse(text: &str) -> Result<Format, String> {
         match text {
+            "sh" => Ok(Format::Sh),
             "env" => Ok(Format::Env),
             "json" => Ok(Format::Json),
-            _ => Err("env or json".into()),
+            _ => Err("sh, env or json".into()),
         }
     }
 }
