@@ -1,6 +1,7 @@
 //! Options of the daemon: those of each service, and those of the loop. Parsing, `--help`, the configuration file and
 //! the manual's test use them as one table.
 
+mod idle;
 mod values;
 
 pub(super) use values::keepalive;
@@ -19,6 +20,7 @@ use poolcounter_service::container::{AllSettings, PerService, ServiceId};
 use poolcounter_service::contract::Info;
 use poolcounter_service::health::HealthSettings;
 use poolcounter_service::options::{Endpoint, Misplaced, Opt, Table, TableDoc, assign, number, seconds};
+use std::collections::BTreeSet;
 use values::{mode, verbosity};
 
 /// Permissions of sockets that only the daemon's own user and root can open.
@@ -49,6 +51,8 @@ pub struct DaemonSettings {
     pub verbosity: u8,
     /// Access rules.
     pub rules: Vec<Rule>,
+    /// Keys of the options and tables of services that were set.
+    pub set_keys: BTreeSet<&'static str>,
 }
 
 /// Options of the loop. Keys in the file are the names of options with underscores, in a section for options that start
@@ -184,8 +188,9 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         doc_long: "
             Only check the other options and the configuration file.
             Prints all mistakes of the file, 20 at most, each with its line and what would be right where that is known, and exits 1, or
-            64 if an option is wrong; prints nothing and exits 0 if all is well-formed.
-            It does not bind, so it cannot detect addresses that are in use or not local.",
+            64 if an option is wrong; exits 0 if all is well-formed.
+            Settings that have no effect are printed as warnings, also in the log at start and reload; they do not change the status.
+            It does not bind, so it cannot detect addresses that are in use or not local, and does not know the sockets of a supervisor.",
         set: |settings, _| assign(&mut settings.is_check, Ok(true)),
         ..Opt::BLANK
     },
@@ -228,6 +233,7 @@ impl Default for DaemonSettings {
             is_rehearsal: false,
             verbosity: 0,
             rules: Vec::new(),
+            set_keys: BTreeSet::new(),
         }
     }
 }
@@ -318,14 +324,16 @@ impl DaemonSettings {
         for id in ServiceId::all(SERVICES) {
             let listening = id.info(SERVICES).listening;
             if let Some(option) = listening.get(row) {
+                self.set_keys.insert(option.key);
                 return (option.set)(&mut self.endpoints[id], value);
             }
             row -= listening.len();
-            let own = self.services[id].rows().len();
-            if row < own {
+            let own = self.services[id].rows();
+            if let Some(option) = own.get(row) {
+                self.set_keys.insert(option.key);
                 return self.services[id].set(row, value);
             }
-            row -= own;
+            row -= own.len();
         }
         (LOOP[row].set)(self, value)
     }
@@ -333,11 +341,12 @@ impl DaemonSettings {
     /// Applies a table, described by this index of [`tables`].
     fn add(&mut self, mut row: usize, table: &Table) -> Result<(), Misplaced> {
         for id in ServiceId::all(SERVICES) {
-            let own = self.services[id].tables().len();
-            if row < own {
+            let own = self.services[id].tables();
+            if let Some(about) = own.get(row) {
+                self.set_keys.insert(about.key);
                 return self.services[id].add(row, table);
             }
-            row -= own;
+            row -= own.len();
         }
         (access::TABLES[row].add)(&mut self.rules, table)
     }

@@ -2,8 +2,8 @@
 
 use super::command::Failure;
 use super::logger;
-use super::serve::enumerate;
 use super::table::Given;
+use super::terminal::enumerate;
 use log::info;
 use poolcounter_http::fleet::fetch::HttpServer;
 use poolcounter_http::options::OPTIONS as HTTP_OPTIONS;

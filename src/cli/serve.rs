@@ -7,12 +7,13 @@ use super::logger;
 use super::options::DaemonSettings;
 use super::relisten::{is_unsupported, relisten};
 use super::table::Given;
+use super::terminal::{self, enumerate};
 use crate::services::SERVICES;
 use log::{error, info, warn};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, access};
 use poolcounter_jobs::options::StoreKind;
-use poolcounter_server::{self as net, Address, Handover, Listener, Policy, Server};
+use poolcounter_server::{self as net, Handover, Listener, Policy, Server};
 use poolcounter_service::access::Rule;
 use poolcounter_service::container::{ServiceId, Services};
 use std::io;
@@ -34,6 +35,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     net::Signals::hold_requests();
     let settings = DaemonSettings::of(given)?;
     if settings.is_check {
+        settings.idle(|_| false).iter().for_each(|sentence| terminal::warn(sentence));
         return Ok(ExitCode::SUCCESS);
     }
     if settings.is_rehearsal {
@@ -70,7 +72,9 @@ fn go_on(handover: Handover, given: &Given) -> Result<(), Failure> {
     let has_worked = match complaint {
         None => {
             server.configure();
-            relisten(&mut server, &settings)
+            let has_worked = relisten(&mut server, &settings);
+            warn_of_idle(&server, &settings);
+            has_worked
         }
         Some(sentence) => {
             warn!(
@@ -114,6 +118,7 @@ fn start(settings: &DaemonSettings) -> Result<Server, String> {
     server.configure();
     listen(&mut server, settings)?;
     server.begin()?;
+    warn_of_idle(&server, settings);
     raise_descriptor_limit();
     announce(&server, "");
     Ok(server)
@@ -132,6 +137,12 @@ fn warn_of_rules(settings: &DaemonSettings) {
             "rules of access for user: and group: match only ids that are mapped in this user namespace, and not all are"
         );
     }
+}
+
+/// Warns about settings that have no effect.
+fn warn_of_idle(server: &Server, settings: &DaemonSettings) {
+    let is_on = |id: ServiceId| !server.addresses(id.info(SERVICES).name).is_empty();
+    settings.idle(is_on).iter().for_each(|sentence| warn!("{sentence}"));
 }
 
 /// Logs the addresses, those of the pools last. `before` is the text before them.
@@ -232,14 +243,4 @@ fn listen_for(service: ServiceId, server: &mut Server, settings: &DaemonSettings
         }
     }
     Ok(())
-}
-
-/// Returns the addresses as an enumeration.
-pub(super) fn enumerate(addresses: &[Address]) -> String {
-    let texts: Vec<String> = addresses.iter().map(Address::to_string).collect();
-    match texts.as_slice() {
-        [] => String::new(),
-        [only] => only.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
 }

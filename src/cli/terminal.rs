@@ -74,6 +74,16 @@ pub fn in_words(time: Duration) -> String {
     shown::duration(time.as_secs_f64())
 }
 
+/// Returns the addresses or names as an enumeration.
+pub fn enumerate(all: &[impl ToString]) -> String {
+    let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+    match texts.as_slice() {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
 /// Returns lines with columns as wide as their widest cell. All rows have as many cells as the first.
 pub fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| rows.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);

@@ -3,8 +3,9 @@
 use super::command::Failure;
 use super::logger;
 use super::options::keepalive;
-use super::serve::{VERSION, enumerate, raise_descriptor_limit};
+use super::serve::{VERSION, raise_descriptor_limit};
 use super::table::Given;
+use super::terminal::enumerate;
 use log::{info, warn};
 use nix::sys::prctl;
 use poolcounter_core::time::Span;

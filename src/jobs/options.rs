@@ -156,6 +156,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             .Li INTERNAL_ERROR .
             Damage that is found only when the jobs are read, after the start, closes the jobs in both cases.",
         set: |settings, value| assign(&mut settings.required, flag(value)),
+        idle: store::not_kept,
         ..Opt::BLANK
     },
     Opt {
@@ -192,6 +193,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             The default is
             .Cm warm .",
         set: |settings, value| assign(&mut settings.standby, store::standby(value)),
+        idle: store::not_shared,
         ..Opt::BLANK
     },
     Opt {
@@ -208,6 +210,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             0 is for ever.
             The default is 30.",
         set: |settings, value| assign(&mut settings.store_timeout, seconds_or_forever(value)),
+        idle: store::not_kept,
         ..Opt::BLANK
     },
     Opt {
@@ -221,6 +224,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             Beyond that, connections that would change more are not read until there is room.
             The default is 65536,64.",
         set: |settings, value| assign(&mut settings.queue, store::queue(value)),
+        idle: store::not_kept,
         ..Opt::BLANK
     },
     Opt {
@@ -323,6 +327,9 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             0 turns that off.
             The default is 600.",
         set: |settings, value| assign(&mut settings.warnings.age, seconds_or_forever(value)),
+        idle: |JobsSettings { warnings: Warnings { age, alarm_age, .. }, .. }| {
+            (*age != Span::FOREVER && alarm_age <= age).then_some("jobs.alarm_age is not longer")
+        },
         ..Opt::BLANK
     },
     Opt {

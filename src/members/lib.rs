@@ -70,6 +70,10 @@ impl Configure for MembersSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
     const TABLES: &'static [TableOpt<Self>] = pool_table::TABLES;
 
+    fn idle_tables(&self) -> Vec<String> {
+        pool_table::idle(self)
+    }
+
     fn check(&self) -> Result<(), String> {
         pool_table::check(self)
     }

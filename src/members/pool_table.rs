@@ -1,6 +1,10 @@
 //! Pools in the configuration file: each `[[members.pool]]` as a value that cannot be wrong. Names and settings are
 //! those of the protocol.
 
+mod idle;
+
+pub use idle::idle;
+
 use super::options::MembersSettings;
 use super::state::{DeclaredMember, DeclaredPool, MOST_POOLS};
 use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};

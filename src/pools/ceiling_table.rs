@@ -2,6 +2,7 @@
 
 use super::ceiling::{Ceiling, Shedding};
 use super::options::PoolsSettings;
+use poolcounter_core::text::escaped;
 use poolcounter_core::time::Span;
 use poolcounter_service::options::{
     Misplaced, Table, TableDoc, TableEntry, TableOpt, TableValue, did_you_mean, flag, number, seconds,
@@ -49,6 +50,20 @@ pub const TABLES: &[TableOpt<PoolsSettings>] = &[TableOpt {
         Ok(())
     },
 }];
+
+/// Returns a sentence for each reason for which a ceiling has no effect, or its hold has none.
+pub fn idle(settings: &PoolsSettings) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for (n, ceiling) in settings.ceilings.iter().enumerate() {
+        let name = |ceiling: &Ceiling| format!("pools.ceiling {}", escaped(&ceiling.pattern));
+        if let Some(first) = settings.ceilings[..n].iter().find(|first| first.matches(&ceiling.pattern)) {
+            sentences.push(format!("{} has no effect, because {} before it has its keys", name(ceiling), name(first)));
+        } else if ceiling.hold != Span::FOREVER && settings.max_hold <= ceiling.hold {
+            sentences.push(format!("{}: hold is set, but max_hold is not longer", name(ceiling)));
+        }
+    }
+    sentences
+}
 
 fn read_ceiling(table: &Table) -> Result<Ceiling, Misplaced> {
     let mut builder = Builder::default();

@@ -86,6 +86,10 @@ impl Configure for PoolsSettings {
     const OPTIONS: &'static [Opt<Self>] = options::OPTIONS;
     const TABLES: &'static [TableOpt<Self>] = ceiling_table::TABLES;
 
+    fn idle_tables(&self) -> Vec<String> {
+        ceiling_table::idle(self)
+    }
+
     fn open(&self) -> Box<dyn Service> {
         Box::new(PoolsService::new(self.clone()))
     }

@@ -74,6 +74,7 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
             Port of addresses without one, from 0 to 65535; with 0 the system chooses one.
             The default is 7531.",
         set: set_port,
+        idle: Endpoint::idle_port,
         ..Opt::BLANK
     },
     Opt {
@@ -131,6 +132,10 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
             With 0, never.
             The default is 300.",
         set: |settings, value| assign(&mut settings.warn_hold, seconds_or_forever(value)),
+        idle: |settings| {
+            let is_over = settings.warn_hold != Span::FOREVER && settings.max_hold <= settings.warn_hold;
+            is_over.then_some("max_hold is not longer")
+        },
         ..Opt::BLANK
     },
     Opt {

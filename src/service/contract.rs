@@ -78,7 +78,7 @@ pub struct Info {
     pub conditions: &'static [&'static ConditionInfo],
     /// First words of the log line that names the addresses: `the counters are at`.
     pub announcement: &'static str,
-    /// Options for the addresses.
+    /// Options for the addresses. The first turns the service on, unless it is enabled by default.
     pub listening: &'static [Opt<Endpoint>],
     /// True when the service listens on Unix sockets alone, which only the daemon's own user and root can open,
     /// whatever the permissions of other sockets are.

@@ -35,6 +35,9 @@ pub struct Opt<S> {
     pub set: fn(&mut S, &str) -> Result<(), String>,
     /// Sets the value instead of `set`, if a value on the command line may be other than UTF-8 text.
     pub set_bytes: Option<SetBytes<S>>,
+    /// Returns why the option has no effect beside the other settings, as the end of a sentence: `max_hold is not
+    /// longer`.
+    pub idle: fn(&S) -> Option<&'static str>,
 }
 
 /// Sets a field of an `S` to bytes. The error describes valid values.
@@ -140,6 +143,7 @@ impl<S> Opt<S> {
         is_hidden: false,
         set: |_, _| Ok(()),
         set_bytes: None,
+        idle: |_| None,
     };
     /// Option `--help`, which every command has. The reader of the command line handles it.
     pub const HELP: Opt<S> = Opt {
@@ -203,6 +207,12 @@ impl Endpoint {
     pub fn is_default(&self) -> bool {
         self.listen.is_empty()
     }
+
+    /// Returns why the port has no effect.
+    pub fn idle_port(&self) -> Option<&'static str> {
+        let has_port = |text: &String| Address::parse(text, 1) == Address::parse(text, 2);
+        (!self.is_default() && self.listen.iter().all(has_port)).then_some("no address needs it")
+    }
 }
 
 /// Listening options of a service, with a prefix that is also the name of its section in the file: whether it is
@@ -249,6 +259,7 @@ macro_rules! listening {
                     "."
                 ),
                 set: $crate::options::set_port,
+                idle: $crate::options::Endpoint::idle_port,
                 ..$crate::options::Opt::BLANK
             },
             $crate::options::Opt {

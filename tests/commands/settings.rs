@@ -68,6 +68,99 @@ fn only_regular_files_are_read() {
     }
 }
 
+/// Files with settings that have no effect, and the sentences about them.
+const IDLE: &[(&str, &[&str])] = &[
+    (
+        "[[members.pool]]\nname = 'p'\nmax = 1\n",
+        &["members.pool is set, but members.enable is not: that service is off"],
+    ),
+    (
+        "jobs.port = 0\njobs.warn_age = 9\n[[jobs.limit]]\npattern = '*/a'\nnumber = 2\n",
+        &["jobs.port, jobs.warn_age and jobs.limit are set, but jobs.enable is not: that service is off"],
+    ),
+    ("counter.buckets = 9\n", &["counter.buckets is set, but counter.enable is not: that service is off"]),
+    (
+        "http_host = 'a'\nhttp_admin = true\n",
+        &["http_host and http_admin are set, but http is not: that service is off"],
+    ),
+    (
+        "max_hold = 9\nwarn_hold = 9\n[[pools.ceiling]]\nkey = 'a:*'\nhold = 10\n[[pools.ceiling]]\nkey = 'a:b'\nhold = 1\n",
+        &[
+            "warn_hold is set, but max_hold is not longer",
+            "pools.ceiling a:*: hold is set, but max_hold is not longer",
+            "pools.ceiling a:b has no effect, because pools.ceiling a:* before it has its keys",
+        ],
+    ),
+    (
+        "members.enable = true\nmembers.listen = '127.0.0.1:0'\nmembers.port = 9\n\
+         [[members.pool]]\nname = 'p'\nmax = 1\nfixed = ['a']\ncheck_on_take = 9\nmin_free = 1\n\
+         [[members.pool]]\nname = 'q'\nmax = 2\nfixed = ['a']\ncheck_timeout = 9\nmax_hold = 5\nwarn_hold = 5\nloss_delay = 5\n",
+        &[
+            "members.port is set, but no address needs it",
+            "members.pool p: min_free, check_on_take are set, but fixed members fill the pool, which are not started or checked",
+            "members.pool q: check_timeout is set, but neither check_interval nor check_on_take is",
+            "members.pool q: loss_delay is set, but on_loss is not ok",
+            "members.pool q: warn_hold is set, but max_hold is not longer",
+        ],
+    ),
+    (
+        "jobs.enable = true\njobs.listen = '127.0.0.1:0'\njobs.store = 'memory'\njobs.required = true\njobs.standby = 'cold'\njobs.warn_age = 9\njobs.alarm_age = 9\n",
+        &[
+            "jobs.required is set, but jobs.store is memory",
+            "jobs.standby is set, but jobs.store is not in PostgreSQL",
+            "jobs.warn_age is set, but jobs.alarm_age is not longer",
+        ],
+    ),
+    ("", &[]),
+    ("jobs.enable = false\njobs.port = 9\ncounter.enable = true\ncounter.port = 0\ncounter.buckets = 9\n", &[]),
+    (
+        "max_hold = 9\nwarn_hold = 8\n[[pools.ceiling]]\nkey = 'a:b'\nhold = 8\n[[pools.ceiling]]\nkey = 'a:*'\nhold = 1\n",
+        &[],
+    ),
+    (
+        "members.enable = true\nmembers.listen = ['127.0.0.1', '127.0.0.2:0']\nmembers.port = 0\n\
+         [[members.pool]]\nname = 'p'\nmax = 2\nfixed = ['a']\ncheck_on_take = 9\ncheck_timeout = 9\non_loss = 'ok'\nloss_delay = 1\n",
+        &[],
+    ),
+];
+
+/// Such settings are no mistakes: the check names them, and succeeds.
+#[test]
+fn settings_without_effect_are_warnings() {
+    let scratch = Scratch::new();
+    let path = scratch.file("settings").display().to_string();
+    for (text, sentences) in IDLE {
+        fs::write(&path, text).expect("can be written");
+        let check = Command::new(Daemon::program()).args(["--check", "-c", &path]).output().expect("it runs");
+        let lines: Vec<String> = sentences.iter().map(|sentence| format!("poolcounter: {sentence}\n")).collect();
+        let said = String::from_utf8_lossy(&check.stderr);
+        assert_eq!((check.status.code(), &*said), (Some(0), &*lines.concat()), "{text}");
+    }
+    let check = Command::new(Daemon::program()).args(["--check", "--members-max", "9"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&check.stderr);
+    assert_eq!(said, "poolcounter: members.max is set, but members.enable is not: that service is off\n");
+}
+
+#[test]
+fn start_and_reload_log_settings_without_effect() {
+    let scratch = Scratch::new();
+    let path = scratch.file("settings").display().to_string();
+    for (text, sentences) in IDLE {
+        fs::write(&path, text).expect("can be written");
+        let mut daemon = Daemon::start(&["-c", &path]);
+        for starts in 1..=2 {
+            for sentence in *sentences {
+                let times = daemon.lines.iter().filter(|line| line.contains(sentence)).count();
+                assert_eq!(times, starts, "{sentence}: {:#?}", daemon.lines);
+            }
+            let is_quiet =
+                !daemon.lines.iter().any(|line| line.contains(" is set, but ") || line.contains(" are set, but "));
+            assert_eq!(is_quiet, sentences.is_empty(), "{:#?}", daemon.lines);
+            daemon.upgrade();
+        }
+    }
+}
+
 /// The init script, with another program, user and paths than the package has.
 struct InitScript {
     scratch: Scratch,
@@ -200,6 +293,7 @@ fn every_line_shows_the_default() {
         let mut settings = DaemonSettings::of(&given).unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
         // The settings are compared, not the text.
         settings.config_text = None;
+        settings.set_keys.clear();
         settings
     };
     let default = read("");

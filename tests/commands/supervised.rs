@@ -153,7 +153,8 @@ fn listening_descriptors(daemon: &Daemon) -> usize {
 #[test]
 fn sockets_are_taken_by_their_names() {
     let (sockets, [counters, pools]) = listeners();
-    let mut daemon = Daemon::run(&mut activated(sockets, "counter:pools", &["-l", "192.0.2.1"]));
+    let mut daemon =
+        Daemon::run(&mut activated(sockets, "counter:pools", &["-l", "192.0.2.1", "--counter-buckets", "9"]));
     let log = daemon.lines.join("\n");
     assert!(log.contains("the addresses set for the pools are ignored"), "{log}");
     assert!(log.contains(&format!("listens on {pools}")), "{log}");
@@ -170,6 +171,8 @@ fn sockets_are_taken_by_their_names() {
         assert_eq!(listening_descriptors(&daemon), 2);
     }
     assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    let log = daemon.lines.join("\n");
+    assert!(!log.contains("counter.buckets is set"), "the counters are on: {log}");
 }
 
 /// Sends a Noop to the counters, which must answer.

@@ -1,5 +1,6 @@
 //! The place where jobs are kept, as the settings name it.
 
+use super::JobsSettings;
 #[cfg(feature = "postgres")]
 use crate::postgres::PostgresUrl;
 use poolcounter_service::options::{nearest, number};
@@ -99,6 +100,16 @@ pub(super) fn standby(text: &str) -> Result<Standby, String> {
         "cold" => Ok(Standby::Cold),
         _ => Err("warm or cold".into()),
     }
+}
+
+/// Returns why settings about writes have no effect.
+pub(super) fn not_kept(settings: &JobsSettings) -> Option<&'static str> {
+    matches!(settings.store, StoreKind::Memory).then_some("jobs.store is memory")
+}
+
+/// Returns why settings about other daemons have no effect.
+pub(super) fn not_shared(settings: &JobsSettings) -> Option<&'static str> {
+    matches!(settings.store, StoreKind::Memory | StoreKind::Sqlite(_)).then_some("jobs.store is not in PostgreSQL")
 }
 
 /// Reads the limits of the changes.

@@ -120,6 +120,11 @@ macro_rules! settings {
         }
 
         impl Settings {
+            /// Returns true if a setting has another value than there.
+            pub fn differs(&self, key: Key, other: &Settings) -> bool {
+                match key { $(Key::$key => self.$key != other.$key,)* }
+            }
+
             /// Sets one value, which must be of its key's kind.
             fn set(&mut self, key: Key, value: Value) {
                 match (key, value) {

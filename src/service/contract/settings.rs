@@ -22,6 +22,11 @@ pub trait Configure: Clone + PartialEq + Debug + Default + Send + 'static {
         Ok(())
     }
 
+    /// Returns a sentence for each reason for which settings in tables have no effect.
+    fn idle_tables(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the service with these settings, without connections.
     fn open(&self) -> Box<dyn Service>;
 
@@ -58,6 +63,10 @@ pub trait ServiceSettings: Any + Debug + Send {
     /// One sentence that names the contradiction.
     fn check(&self) -> Result<(), String>;
 
+    /// Returns a sentence for each reason for which settings have no effect. `is_set` tells which keys of options were
+    /// set.
+    fn idle(&self, is_set: &dyn Fn(&str) -> bool) -> Vec<String>;
+
     /// Returns the service with these settings, without connections.
     fn open(&self) -> Box<dyn Service>;
 
@@ -92,6 +101,10 @@ impl<S: Configure> ServiceSettings for S {
         Configure::check(self)
     }
 
+    fn idle(&self, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
+        idle_options(S::OPTIONS, self, is_set).chain(self.idle_tables()).collect()
+    }
+
     fn open(&self) -> Box<dyn Service> {
         Configure::open(self)
     }
@@ -107,6 +120,16 @@ impl<S: Configure> ServiceSettings for S {
     fn is_like(&self, other: &dyn ServiceSettings) -> bool {
         (other as &dyn Any).downcast_ref() == Some(self)
     }
+}
+
+/// Returns a sentence for each option that was set and has no effect.
+pub fn idle_options<S>(
+    options: &'static [Opt<S>],
+    settings: &S,
+    is_set: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = String> {
+    let set = options.iter().filter(move |option| is_set(option.key));
+    set.filter_map(move |option| Some(format!("{} is set, but {}", option.key, (option.idle)(settings)?)))
 }
 
 /// Returns the defaults of a service, for its entry in the list.
