@@ -40,7 +40,7 @@ all:
 
 # Tests of all crates, and the programs of tests. Most wait for daemons, so these run at the same time, with more threads than two
 # cores. `make test FAST=1` has what is worth to run after each edit.
-PROGRAMS = $(if $(FAST),protocol commands,postgres sockets protocol commands crash upgrade units documents)
+PROGRAMS = $(if $(FAST),protocol commands,postgres protocol sockets commands crash upgrade units documents)
 BUILT = $(if $(FAST),$(PROGRAMS:%=--test %),--workspace)
 WAITING = commands crash postgres sockets upgrade
 test_units = --workspace --lib --bins --benches
@@ -53,7 +53,7 @@ tell_skipped = sort -u $(SKIPPED) | sed 's/^/not tested here: /'
 define run_tests
 	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
 	$(CARGO) test $(BUILT) --no-run
-	@status=0; $(MAKE) -f $(firstword $(MAKEFILE_LIST)) --no-print-directory --keep-going --output-sync=target --jobs=4 $(1) || status=$$?; $(tell_skipped); exit $$status
+	@status=0; $(MAKE) -f $(firstword $(MAKEFILE_LIST)) --no-print-directory --keep-going --output-sync=target --jobs=3 $(1) || status=$$?; $(tell_skipped); exit $$status
 endef
 
 ## test: every test, short enough for each change; make test FAST=1 runs the conversations and the commands
@@ -61,7 +61,7 @@ test:
 	$(call run_tests,$(PROGRAMS:%=run-%))
 
 run-%:
-	@TESTS_SKIPPED=$(SKIPPED) $(if $(filter $*,$(WAITING)),RUST_TEST_THREADS=4) \
+	@unset MAKEFLAGS; TESTS_SKIPPED=$(SKIPPED) $(if $(filter $*,$(WAITING)),RUST_TEST_THREADS=3) \
 		$(CARGO) test --no-fail-fast $(or $(test_$*),--test $*)
 
 ## check: all that a change must pass: format, lints, tests, documentation, fuzz targets
@@ -72,7 +72,7 @@ check:
 	$(call run_tests,$(PROGRAMS:%=run-%) lint)
 
 # Beside the tests, which must not wait for it.
-lint: export CARGO := nice $(CARGO)
+lint: CARGO := nice $(CARGO)
 lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy -p poolcounter --no-default-features --features daemon -- -D warnings

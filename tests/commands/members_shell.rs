@@ -382,7 +382,7 @@ fn a_member_that_fails_is_stopped_and_replaced() {
     let (server, mut operator) = server("1 1");
     let scratch = Scratch::new();
     // The member's process stays in the foreground, and there is no --stop.
-    let start = "echo m$POOL_START_ID; echo $$ > pid; exec sleep 1000";
+    let start = "echo $$ > pid; echo m$POOL_START_ID; exec sleep 1000";
     let _provider = provide(&server, &scratch, start, &[]);
     wait_for(&mut operator, "m1 free");
     let process =
