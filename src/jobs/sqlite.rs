@@ -1,6 +1,7 @@
 //! The store that keeps jobs in a file of SQLite, as the loop sees it: batches go to a thread, which reports each
 //! commit. Neither side waits for the other.
 
+mod aside;
 mod copy;
 mod file;
 mod load;

@@ -31,9 +31,6 @@ const CACHE_KIB: i64 = 16 * 1024;
 const LOG_BYTES: i64 = 64 * 1024 * 1024;
 /// Mode of the files: bodies are private.
 const MODE: u32 = 0o600;
-/// Most files of one name that are kept aside.
-const MOST_ASIDE: u32 = 1000;
-
 /// Location of a store, and the way to open it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatabaseFile {
@@ -271,38 +268,6 @@ impl DatabaseFile {
         Ok(aside)
     }
 
-    /// Puts aside files at the paths of the file and its log that are neither.
-    fn put_strangers_aside(&self, ours: &Look) -> Result<Option<PathBuf>, FileTrouble> {
-        let log = self.beside("-wal");
-        let is_strange = |path: &Path, id| FileId::at(path).map(|found| found.is_some_and(|found| found != id));
-        let (file_is, log_is) = (is_strange(&self.path, ours.file.id)?, is_strange(&log, ours.log.id)?);
-        if !file_is && !log_is {
-            return Ok(None);
-        }
-        let aside = self.free_name("-found")?;
-        if file_is {
-            fs::rename(&self.path, &aside)?;
-        }
-        if log_is {
-            // The log keeps its name beside its file.
-            fs::rename(&log, with_suffix(&aside, "-wal"))?;
-        }
-        self.sync_directory()?;
-        Ok(Some(aside))
-    }
-
-    /// Returns a path beside the file that is free, as is that of its log.
-    fn free_name(&self, suffix: &str) -> Result<PathBuf, FileTrouble> {
-        let names = (1..=MOST_ASIDE).map(|number| match number {
-            1 => self.beside(suffix),
-            _ => self.beside(&format!("{suffix}-{number}")),
-        });
-        let is_free =
-            |path: &PathBuf| [path, &with_suffix(path, "-wal")].iter().all(|path| path.symlink_metadata().is_err());
-        let free = names.into_iter().find(is_free);
-        free.ok_or_else(|| FileTrouble::Passing(format!("there are {MOST_ASIDE} files {suffix} beside it")))
-    }
-
     /// Finishes a replacement that a crash may have interrupted. A file that is not newer than the present one is not a
     /// rewritten one, and is put aside.
     fn finish_replacement(&self) -> Result<(), FileTrouble> {
@@ -346,24 +311,7 @@ impl DatabaseFile {
         new.is_some() && new > mark_of(&self.path)
     }
 
-    /// Moves the file out of the way, and returns its new path.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the file cannot be moved.
-    pub fn put_aside(&self, connection: Connection, mark: Mark) -> Result<PathBuf, FileTrouble> {
-        // Closing the connection brings the log into the file.
-        connection.close().map_err(|(_, error)| error)?;
-        if self.beside("-wal").exists() {
-            return Err(FileTrouble::Passing("its log is not in it".into()));
-        }
-        let aside = self.free_name(&format!("-{}-{}", mark.opening, mark.batch))?;
-        fs::rename(&self.path, &aside)?;
-        self.sync_directory()?;
-        Ok(aside)
-    }
-
-    fn sync_directory(&self) -> io::Result<()> {
+    pub(super) fn sync_directory(&self) -> io::Result<()> {
         File::open(self.directory())?.sync_all()
     }
 
@@ -372,7 +320,7 @@ impl DatabaseFile {
     }
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
