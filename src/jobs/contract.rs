@@ -98,16 +98,11 @@ impl Handover for JobQueue {
         self.restore_all(version, saved, true, context)
     }
 
+    /// A store never moves, so a successor with another one is refused.
+
     fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        self.restore_all(version, saved, false, context)
-    }
-
-    fn needs_all(&self) -> bool {
-        self.driver.left_in.as_ref().is_some_and(|place| !self.store.is_at(place))
-    }
-
-    fn hand_over_all(&mut self, is_asked: bool) {
-        self.driver.hands_over_all = is_asked;
+        self.restore_all(version, saved, false, context)?;
+        self.refuse_other_store()
     }
 }
 

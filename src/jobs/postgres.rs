@@ -65,6 +65,8 @@ const STUCK_AFTER: Span = Span::from_secs(2);
 /// Store of jobs in a database.
 pub struct Postgres {
     name: String,
+    /// Name without the servers, which may change while the queue stays.
+    identity: String,
     backend: Backend,
     wake: Option<Wake>,
     /// Time of day at the service's start by the database's clock, as far as that is known.
@@ -154,11 +156,13 @@ impl Postgres {
     /// Returns a store that is not open yet. While it stands by, it copies at most `follows` bytes of jobs; none
     /// without.
     pub fn new(place: Place, follows: Option<usize>) -> Self {
-        let name = place.name();
+        let (name, identity) = (place.name(), place.name_without_servers());
         let begun = Instant::now();
         let clock = Arc::new(move || Time::START + Span::from_micros(1) + begun.elapsed().into());
         let start = worker::starter(place, clock.clone(), follows);
-        Postgres::with(name, Backend { clock, start, patience: FIRST_WORD })
+        let mut store = Postgres::with(name, Backend { clock, start, patience: FIRST_WORD });
+        store.identity = identity;
+        store
     }
 
     /// Returns the store of a queue with a name, which the log has before the place.
@@ -173,6 +177,7 @@ impl Postgres {
     /// Returns a store with another backend, such as a model of a database.
     pub fn with(name: String, backend: Backend) -> Self {
         Postgres {
+            identity: name.clone(),
             name,
             backend,
             wake: None,

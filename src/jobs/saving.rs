@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use std::io;
 
 /// Version of the format. Each change of the format needs another.
-pub(super) const VERSION: u16 = 7;
+pub(super) const VERSION: u16 = 8;
+/// Version 7 named the store only if jobs were left in it.
+const WITHOUT_STORE_NAME: u16 = 7;
 /// Version 6 had neither the times for which jobs ran nor last failures.
 const WITHOUT_RUNS: u16 = 6;
 /// Version 5 had no settings of a configuration file.
@@ -40,15 +42,15 @@ impl JobQueue {
     pub(super) fn save_all(&self, out: &mut Writer<'_>) -> io::Result<()> {
         let open = || self.sessions.iter().enumerate().filter(|(_, session)| session.is_open);
         out.put(&self.handed_over())?;
-        let left_in = self.left_in();
-        out.put(&left_in)?;
+        let leaves_jobs = self.leaves_jobs();
+        out.put(&(self.store_in_use(), leaves_jobs))?;
         out.put(&Head { name: self.name, sessions: open().count() })?;
         for (index, session) in open() {
             out.put(&ConnId::from_index(index))?;
             session.save(out)?;
         }
         let mut result = Ok(());
-        self.state.save(left_in.is_some(), &mut |saved| {
+        self.state.save(leaves_jobs, &mut |saved| {
             if result.is_ok() {
                 result = save_one(out, saved);
             }
@@ -66,7 +68,7 @@ impl JobQueue {
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
         self.driver.handed_over = match version {
-            VERSION | WITHOUT_RUNS | WITHOUT_FILE | WITH_ALL_JOBS => saved.take()?,
+            VERSION | WITHOUT_STORE_NAME | WITHOUT_RUNS | WITHOUT_FILE | WITH_ALL_JOBS => saved.take()?,
             WITHOUT_QUEUE | WITHOUT_CURVES => {
                 let mark: Option<Mark> = saved.take()?;
                 mark.map(|mark| HandedOver { mark, ..HandedOver::default() })
@@ -74,10 +76,15 @@ impl JobQueue {
             WITHOUT_STORE => Some(HandedOver::default()),
             other => return Err(Unreadable::version("jobs", other)),
         };
-        if matches!(version, VERSION | WITHOUT_RUNS | WITHOUT_FILE) {
-            self.driver.left_in = saved.take()?;
+        match version {
+            VERSION => (self.driver.former_store, self.driver.are_left) = saved.take()?,
+            WITHOUT_STORE_NAME | WITHOUT_RUNS | WITHOUT_FILE => {
+                self.driver.former_store = saved.take()?;
+                self.driver.are_left = self.driver.former_store.is_some();
+            }
+            _ => {}
         }
-        if self.driver.left_in.is_some() {
+        if self.driver.are_left {
             self.state.begin_reading();
         }
         self.state.begin_shut();

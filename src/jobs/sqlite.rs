@@ -243,9 +243,15 @@ impl Store for Sqlite {
         self.place.path.display().to_string()
     }
 
+    fn identity(&self) -> String {
+        self.place.clone().resolved().path.display().to_string()
+    }
+
     fn load(&mut self, epoch: Span) -> Result<(), String> {
         self.epoch = epoch;
-        let Some((lock, opened)) = self.open()? else { return Ok(()) };
+        let opened = self.open();
+        let opened = opened.inspect_err(|sentence| self.note_damage(sentence))?;
+        let Some((lock, opened)) = opened else { return Ok(()) };
         (self.reading, self.is_counted) = (ReadProgress::UnderWay, false);
         self.start(Begin::Open(lock, opened))
     }
@@ -312,10 +318,6 @@ impl Store for Sqlite {
 
     fn is_sound(&self) -> bool {
         self.look.as_ref().is_none_or(|look| self.place.look().is_ok_and(|now| look.is_in(&now)))
-    }
-
-    fn is_at(&self, place: &str) -> bool {
-        self.place.clone().resolved().path.display().to_string() == place
     }
 
     fn hand_over(&self, batch: u64, next_id: u64) -> HandedOver {

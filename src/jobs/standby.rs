@@ -21,8 +21,8 @@ use poolcounter_service::contract::{Context, Served, Then};
 const LEAST_WAIT: Span = Span::from_millis(1);
 
 impl JobQueue {
-    /// Answers a client that is at the wrong daemon, and ends its connection, because another daemon owns the jobs.
-    /// Only requests about the daemon itself are served.
+    /// Answers a client that is at the wrong daemon, and ends its connection: another daemon owns the jobs, or they
+    /// cannot be read.
     pub(super) fn turn_away(&mut self, conn: ConnId, input: &[u8], context: &mut Context<'_>) -> Served {
         let Session { is_lost, is_torn, unsent, .. } = session_of(&mut self.sessions, conn);
         let is_lost = *is_lost;
@@ -43,10 +43,6 @@ impl JobQueue {
             };
             match item {
                 Item::Request(Request::Quit) => {}
-                Item::Request(Request::Stats) if !is_lost => {
-                    self.ask(conn, Request::Stats, context);
-                    return Served { consumed, then: Then::Serve };
-                }
                 _ => self.add_reply(conn, ReplyBody::None, None, context, |_, bytes, _| {
                     replies::write_internal_error(bytes);
                 }),
@@ -128,7 +124,7 @@ impl JobQueue {
         let is_idle = is_committed && !self.store.is_busy() && self.store.is_sound();
         match self.store.ownership() {
             Ownership::Reads => {
-                self.driver.has_settings && self.left_in().is_some() && (is_idle || is_committed && may_be_left)
+                self.driver.has_settings && self.leaves_jobs() && (is_idle || is_committed && may_be_left)
             }
             _ => is_idle || may_be_left,
         }

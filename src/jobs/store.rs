@@ -24,6 +24,12 @@ pub trait Store: Send {
     /// Returns the name of the place of the jobs for people, such as the path of a file.
     fn place(&self) -> String;
 
+    /// Returns the identity of the place: a process that takes over must have a store of the same one. It is the same
+    /// before and after the opening.
+    fn identity(&self) -> String {
+        self.place()
+    }
+
     /// Opens the store and starts to read it. Its contents come in pages: the settings first, then root jobs, and the
     /// jobs last, in the order of their numbers. `epoch` is the time of day at the service's
     /// [`Time::START`](poolcounter_core::time::Time::START).
@@ -63,11 +69,6 @@ pub trait Store: Send {
     /// will find out soon.
     fn is_sound(&self) -> bool {
         true
-    }
-
-    /// Returns whether it reads on from a predecessor's jobs in this place.
-    fn is_at(&self, _place: &str) -> bool {
-        false
     }
 
     /// Returns the handover of the store for a successor. `batch` is the last committed one, and `next_id` the number

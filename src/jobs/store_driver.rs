@@ -34,10 +34,10 @@ pub(super) struct StoreDriver {
     has_begun: bool,
     /// Handover of the store by the previous process; None without a store or such a process.
     pub handed_over: Option<HandedOver>,
-    /// Place of the store in which that process has left the jobs; None if it has handed over all.
-    pub left_in: Option<String>,
-    /// True if the next handover has all jobs, because the successor cannot read them from the store.
-    pub hands_over_all: bool,
+    /// Identity of the store of the previous process; None if it had opened none.
+    pub former_store: Option<String>,
+    /// True if that process has left the jobs in the store, and has handed over only the reserved ones.
+    pub are_left: bool,
     /// Time for which replies wait for a commit that fails.
     timeout: Span,
     /// Batch under way, and the time of its begin.
@@ -104,8 +104,8 @@ impl StoreDriver {
         StoreDriver {
             has_begun: false,
             handed_over: None,
-            left_in: None,
-            hands_over_all: false,
+            former_store: None,
+            are_left: false,
             timeout: settings.store_timeout,
             under_way: None,
             collecting_since: None,
@@ -372,7 +372,7 @@ impl JobQueue {
 }
 
 /// Returns the store of the settings, not open yet.
-pub(super) fn store_of(settings: &JobsSettings) -> Box<dyn Store> {
+pub fn store_of(settings: &JobsSettings) -> Box<dyn Store> {
     use super::options::StoreKind;
     match &settings.store {
         StoreKind::Memory => Box::<super::store::Memory>::default(),

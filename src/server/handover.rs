@@ -267,21 +267,16 @@ fn path_of(executable: &OwnedFd) -> String {
 }
 
 impl Rehearsal {
-    /// Returns the record that the child appended to the handover; None if it failed, or is of an older version.
-    pub fn rehearsed(&mut self) -> Option<Rehearsed> {
-        self.appended().map(|(rehearsed, _)| rehearsed)
-    }
-
-    /// Returns whether the child needs a handover of all that the services have.
-    pub fn needs_all(&mut self) -> bool {
-        self.appended().is_some_and(|(_, needs_all)| needs_all)
-    }
-
-    fn appended(&mut self) -> Option<(Rehearsed, bool)> {
+    /// Returns the record that the child appended to the handover.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none: the successor would read a configuration that was not rehearsed.
+    pub fn rehearsed(&mut self) -> io::Result<Rehearsed> {
         let StateFile { file, bytes } = &mut self.state;
-        file.seek(SeekFrom::Start(*bytes)).ok()?;
-        let mut appended = Reader::new(file);
-        Some((appended.take().ok()?, appended.take().unwrap_or(false)))
+        file.seek(SeekFrom::Start(*bytes))?;
+        let missing = |_| io::Error::other("its rehearsal has not returned the settings");
+        Reader::new(file).take().map_err(missing)
     }
 
     /// Replaces this process by the rehearsed program. Returns only if that fails, and then nothing has changed.

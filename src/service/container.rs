@@ -226,17 +226,6 @@ impl Services {
         }
     }
 
-    /// Returns true if a rehearsed service could only continue from the whole state of the other process.
-    pub fn need_all(&self) -> bool {
-        self.0.iter().any(|entry| entry.service.needs_all())
-    }
-
-    /// Sets whether the next handover writes the whole state of the services, or only what a process with the same
-    /// settings needs.
-    pub fn hand_over_all(&mut self, is_asked: bool) {
-        self.0.iter_mut().for_each(|entry| entry.service.hand_over_all(is_asked));
-    }
-
     /// Returns true if every service has read all that another process has saved.
     pub fn are_restored(&self) -> bool {
         !self.0.iter().any(|entry| entry.is_restoring)

@@ -259,24 +259,14 @@ pub trait Handover {
 
     /// Fails in the same cases as [`Handover::restore`], with [`Handover::restore_more`] after it. The state afterwards does not matter, so it may take less
     /// memory. Leaves the store alone, which belongs to the serving process. The first turns of connections follow, but
-    /// no commit.
+    /// no commit. The serving process goes on meanwhile, so a refusal may depend only on facts that it does not change.
     ///
     /// # Errors
     ///
-    /// The errors of [`Handover::restore`].
+    /// The errors of [`Handover::restore`], and a refusal to continue with the settings of this process.
     fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
         self.restore(version, saved, context)
     }
-
-    /// Returns true if [`Handover::restore`] could not continue from the rehearsed data, because the other process left
-    /// out a part that this one does not find elsewhere (see [`Handover::hand_over_all`]).
-    fn needs_all(&self) -> bool {
-        false
-    }
-
-    /// Sets whether the next [`Handover::save`] writes the whole state, or only what a process with the same settings
-    /// needs.
-    fn hand_over_all(&mut self, _is_asked: bool) {}
 }
 
 /// Figures of a service for operators.

@@ -208,17 +208,16 @@ fn a_reload_makes_a_removed_socket_file_again() {
     assert!(!configured.daemon.lines.iter().any(|line| line.contains("opened anew")), "nothing was missing");
 }
 
-/// A reload to a place where no file of jobs can be is refused, and the jobs stay where they were.
+/// A reload that begins to serve jobs is refused where no file of jobs can be.
 #[test]
 fn a_reload_to_a_missing_directory_of_jobs_is_refused() {
     let scratch = Scratch::new();
+    let without = "listen = '127.0.0.1:0'\n";
     let text = |store: &PathBuf| {
         let jobs = format!("[jobs]\nenable = true\nlisten = '127.0.0.1:0'\nstore = 'sqlite:{}'\n", store.display());
-        format!("listen = '127.0.0.1:0'\n{jobs}")
+        format!("{without}{jobs}")
     };
-    let mut configured = Configured::start(&text(&scratch.file("jobs.db")), Stdio::null());
-    let mut client = JobsClient::to(configured.daemon.jobs());
-    assert_eq!(client.ask("put 0 0 60 1\r\nx"), "INSERTED 1");
+    let mut configured = Configured::start(without, Stdio::null());
     fs::write(scratch.file("file"), "").expect("can be written");
     for (place, reason) in [("missing/jobs.db", "No such file or directory"), ("file/jobs.db", "Not a directory")] {
         let place = scratch.file(place);
@@ -227,11 +226,35 @@ fn a_reload_to_a_missing_directory_of_jobs_is_refused() {
         let line = configured.daemon.wait_for_log("no upgrade: ");
         assert!(line.contains(&format!("the jobs cannot be kept in {}: ", place.display())), "{line}");
         assert!(line.ends_with(reason), "{line}");
-        assert_eq!(client.ask("put 0 0 60 1\r\nx").split(' ').next(), Some("INSERTED"));
+        assert_eq!(configured.daemon.connect().ask("RELEASE"), "NOT_LOCKED");
     }
     fs::create_dir(scratch.file("missing")).expect("can be made");
     configured.reload(&text(&scratch.file("missing/jobs.db")));
-    assert_eq!(client.ask("delete 1"), "DELETED");
+    assert_eq!(JobsClient::to(configured.daemon.jobs()).ask("put 0 0 60 1\r\nx"), "INSERTED 1");
+}
+
+/// A store that another daemon has is read by the next reload, or left for another one.
+#[test]
+fn a_reload_after_a_store_was_taken_reads_it() {
+    let (own, others) = (Scratch::new(), Scratch::new());
+    let without = "listen = '127.0.0.1:0'\n";
+    let text = |files: &Scratch| {
+        let store = files.file("jobs.db").display().to_string();
+        format!("{without}[jobs]\nenable = true\nlisten = '127.0.0.1:0'\nstore = 'sqlite:{store}'\n")
+    };
+    let other = Configured::start(&text(&others), Stdio::null());
+    assert_eq!(JobsClient::to(other.daemon.jobs()).ask("put 0 0 60 1\r\nx"), "INSERTED 1");
+    let mut configured = Configured::start(without, Stdio::null());
+    configured.reload(&text(&others));
+    assert!(configured.daemon.lines.iter().any(|line| line.contains("another daemon keeps its jobs there")));
+    assert_eq!(JobsClient::to(configured.daemon.jobs()).ask("stats"), "INTERNAL_ERROR");
+    configured.reload(&text(&own));
+    assert_eq!(JobsClient::to(configured.daemon.jobs()).ask("peek 1"), "NOT_FOUND");
+    let mut configured = Configured::start(without, Stdio::null());
+    configured.reload(&text(&others));
+    drop(other);
+    configured.reload(&text(&others));
+    assert_eq!(JobsClient::to(configured.daemon.jobs()).ask("peek 1"), "FOUND 1 1");
 }
 
 /// An address that cannot be opened is named, and the service stays where it was. Operators see whether a reload has

@@ -222,6 +222,7 @@ fn a_program_that_cannot_take_over_does_not() {
         ("echo out of order >&2; exit 1", "out of order"),
         ("kill -9 $$", "it printed nothing"),
         ("echo all is well", "all is well"),
+        ("echo can take over", "its rehearsal has not returned the settings"),
     ] {
         install(&program, format!("#!/bin/sh\n{script}\n").as_bytes());
         refuse(&mut daemon, reason);

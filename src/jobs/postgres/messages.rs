@@ -118,7 +118,7 @@ pub enum StoreRequest<'a> {
     Connect,
     /// Take the queue, if its owner counts as dead.
     TakeOver,
-    /// Go on with the queue that another process has handed over, or with one that was never used.
+    /// Go on with the queue that another process has handed over.
     GoOn(&'a HandedOver),
     /// Take the queue of this id again, if its row knows only earlier take-overs than this number.
     Retake(u64, u128),

@@ -125,8 +125,17 @@ impl Place {
             port.map_or(name.clone(), |port| format!("{name}:{port}"))
         };
         let servers: Vec<String> = config.get_hosts().iter().enumerate().map(server).collect();
+        self.name_at(&servers.join(","))
+    }
+
+    /// Returns its name without the servers.
+    pub fn name_without_servers(&self) -> String {
+        self.name_at("")
+    }
+
+    fn name_at(&self, servers: &str) -> String {
         let schema = self.schema().map(|schema| format!("?schema={schema}")).unwrap_or_default();
-        format!("postgres://{}/{}{schema}", servers.join(","), database_of(config))
+        format!("postgres://{servers}/{}{schema}", database_of(&self.config))
     }
 
     /// Returns the schemas in which tables are sought, if the URL names them.

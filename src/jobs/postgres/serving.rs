@@ -11,6 +11,11 @@ impl Store for Postgres {
         self.name.clone()
     }
 
+    /// Returns database and schema. Whether another server has the same queue is known once it is connected to.
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+
     /// Opens the store. Its jobs come in pages, once this process owns the queue.
     fn load(&mut self, epoch: Span) -> Result<(), String> {
         self.set_epoch(epoch);

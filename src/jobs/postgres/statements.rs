@@ -30,13 +30,13 @@ pub const TAKE_OVER: &str = concat!(
     lease!(),
     " WHERE one = 1 AND until < clock_timestamp()"
 );
-/// Takes the queue `$4` from the same daemon before an upgrade, which had it by the take-over `$2` as `$3`, or one that
-/// was never used. Empty parameters were not handed over, by a daemon of an earlier version.
+/// Takes the queue `$4` from the same daemon before an upgrade, which had it by the take-over `$2` as `$3`. Empty
+/// parameters were not handed over.
 pub const GO_ON: &str = concat!(
     "UPDATE owner SET epoch = epoch + 1, address = $1, since = clock_timestamp(), until = ",
     lease!(),
-    " WHERE one = 1 AND (epoch = $2 AND ($3 = '' OR address = $3) \
-     AND ($4 = '' OR EXISTS (SELECT 1 FROM meta WHERE CAST(queue AS text) = $4)) OR until < clock_timestamp() AND batch = 0 AND next_id <= 1)"
+    " WHERE one = 1 AND epoch = $2 AND ($3 = '' OR address = $3) \
+     AND ($4 = '' OR EXISTS (SELECT 1 FROM meta WHERE CAST(queue AS text) = $4))"
 );
 /// Takes the queue `$3` where the take-over `$2` is lost.
 pub const RETAKE: &str = concat!(

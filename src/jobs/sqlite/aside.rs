@@ -2,12 +2,11 @@
 
 use super::file::{DatabaseFile, FileTrouble, with_suffix};
 use super::look::{FileId, Look};
-use crate::store::Mark;
 use rusqlite::Connection;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Most files of one name that are kept aside.
+/// Most files that are kept aside.
 const MOST_ASIDE: u32 = 1000;
 
 impl DatabaseFile {
@@ -16,13 +15,13 @@ impl DatabaseFile {
     /// # Errors
     ///
     /// Fails if the file cannot be moved.
-    pub fn put_aside(&self, connection: Connection, mark: Mark) -> Result<PathBuf, FileTrouble> {
+    pub fn put_aside(&self, connection: Connection) -> Result<PathBuf, FileTrouble> {
         // Closing the connection brings the log into the file.
         connection.close().map_err(|(_, error)| error)?;
         if self.beside("-wal").exists() {
             return Err(FileTrouble::Passing("its log is not in it".into()));
         }
-        let aside = self.free_name(&format!("-{}-{}", mark.opening, mark.batch))?;
+        let aside = self.free_name()?;
         fs::rename(&self.path, &aside)?;
         self.sync_directory()?;
         Ok(aside)
@@ -36,7 +35,7 @@ impl DatabaseFile {
         if !file_is && !log_is {
             return Ok(None);
         }
-        let aside = self.free_name("-found")?;
+        let aside = self.free_name()?;
         if file_is {
             fs::rename(&self.path, &aside)?;
         }
@@ -49,14 +48,14 @@ impl DatabaseFile {
     }
 
     /// Returns a path beside the file that is free, as is that of its log.
-    pub(super) fn free_name(&self, suffix: &str) -> Result<PathBuf, FileTrouble> {
+    pub(super) fn free_name(&self) -> Result<PathBuf, FileTrouble> {
         let names = (1..=MOST_ASIDE).map(|number| match number {
-            1 => self.beside(suffix),
-            _ => self.beside(&format!("{suffix}-{number}")),
+            1 => self.beside("-found"),
+            _ => self.beside(&format!("-found-{number}")),
         });
         let is_free =
             |path: &PathBuf| [path, &with_suffix(path, "-wal")].iter().all(|path| path.symlink_metadata().is_err());
         let free = names.into_iter().find(is_free);
-        free.ok_or_else(|| FileTrouble::Passing(format!("there are {MOST_ASIDE} files {suffix} beside it")))
+        free.ok_or_else(|| FileTrouble::Passing(format!("there are {MOST_ASIDE} files -found beside it")))
     }
 }

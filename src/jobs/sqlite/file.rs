@@ -142,9 +142,12 @@ impl DatabaseFile {
         FileId::at(&self.beside("-lock")).is_ok_and(|id| id == Some(lock.id))
     }
 
-    /// Returns the place itself, if the path is that of a link: SQLite keeps its log beside the file.
+    /// Returns the place itself, if the path leads over links: SQLite keeps its log beside the file. It is the same
+    /// before and after the file is made.
     pub fn resolved(self) -> DatabaseFile {
-        DatabaseFile { path: fs::canonicalize(&self.path).unwrap_or(self.path), ..self }
+        let in_directory = |name| fs::canonicalize(self.directory()).map(|directory| directory.join(name)).ok();
+        let path = fs::canonicalize(&self.path).ok().or_else(|| self.path.file_name().and_then(in_directory));
+        DatabaseFile { path: path.unwrap_or(self.path), ..self }
     }
 
     /// Examines the file and its log.
@@ -282,7 +285,7 @@ impl DatabaseFile {
         if is_newer {
             return self.take_place();
         }
-        let aside = self.free_name("-found")?;
+        let aside = self.free_name()?;
         fs::rename(&whole, &aside)?;
         self.sync_directory()?;
         warn!("{} is not newer than {}, and is in {} now", whole.display(), self.path.display(), aside.display());

@@ -2,7 +2,7 @@
 
 use crate::JobQueue;
 use crate::store::{HandedOver, Ownership};
-use poolcounter_service::contract::Context;
+use poolcounter_service::contract::{Context, Unreadable};
 
 impl JobQueue {
     /// Opens the store, and starts to read it unless the previous process has handed everything over.
@@ -12,12 +12,12 @@ impl JobQueue {
         }
         (self.driver.has_begun, self.driver.wall) = (true, context.time.wall);
         if let Some(handed_over) = self.driver.handed_over.take() {
-            match self.driver.left_in.take() {
-                Some(_) => {
+            match std::mem::take(&mut self.driver.are_left) {
+                true => {
                     self.driver.has_settings = true;
                     self.store.read_on(context.time.wall, handed_over);
                 }
-                None => self.store.go_on(context.time.wall, handed_over),
+                false => self.store.go_on(context.time.wall, handed_over),
             }
             self.await_end_of_lease(context);
             // Waiting connections may be given jobs now that could not be given out before the handover.
@@ -57,10 +57,28 @@ impl JobQueue {
         Some(handed_over)
     }
 
-    /// Returns the place of the store in which the jobs are left for a successor; None if all are handed over.
-    pub(crate) fn left_in(&self) -> Option<String> {
+    /// Returns whether the jobs are left in the store for a successor; if not, all are handed over.
+    pub(crate) fn leaves_jobs(&self) -> bool {
         let is_behind = self.state.last_uncommitted().is_some() && self.store.may_be_left();
-        let is_left = self.handed_over().is_some() && !is_behind && !self.driver.hands_over_all;
-        (is_left && self.store.can_be_read_on()).then(|| self.store.place())
+        self.handed_over().is_some() && !is_behind && self.store.can_be_read_on()
+    }
+
+    /// Returns the identity of the store; None if it was never opened, or cannot be read. A store that is not in use
+    /// stays so, and a standby may come to own its store.
+    pub(crate) fn store_in_use(&self) -> Option<String> {
+        let is_in_use = self.driver.has_begun && self.store.ownership() != Ownership::Damaged;
+        is_in_use.then(|| self.store.identity())
+    }
+
+    /// Refuses to continue if the previous process has opened another store than that of the settings.
+    pub(crate) fn refuse_other_store(&self) -> Result<(), Unreadable> {
+        let own = self.store.identity();
+        match self.driver.former_store.as_ref().filter(|former| **former != own) {
+            None => Ok(()),
+            Some(former) => Err(Unreadable(format!(
+                "the jobs are in {former}, and jobs.store names {own}: a running daemon does not move them; \
+                 stop it, run poolcounter jobs copy FROM TO, and start it"
+            ))),
+        }
     }
 }

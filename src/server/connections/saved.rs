@@ -55,16 +55,6 @@ pub enum SavedClient {
     Behind(Header),
 }
 
-/// Result of a rehearsal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
-    /// True if the other process had rules of access.
-    pub had_rules: bool,
-    /// True if it must hand over all that its services have, not only as much as a process with the same settings
-    /// needs.
-    pub need_all: bool,
-}
-
 /// Stream of a connection in a rehearsal: every read and write would block.
 struct NullStream;
 
@@ -198,7 +188,8 @@ impl<S: Stream> Connections<S> {
 }
 
 /// Restores a handover without its sockets, and serves the requests in it, to find out if this program can take over.
-/// `has_socket` returns true once for each connection whose socket is handed over.
+/// `has_socket` returns true once for each connection whose socket is handed over. Returns true if the other process had
+/// rules of access.
 ///
 /// # Errors
 ///
@@ -208,18 +199,17 @@ pub fn rehearse(
     saved: &mut Reader<'_>,
     (now, epoch): (Time, Span),
     mut has_socket: impl FnMut(ConnId) -> bool,
-) -> Result<Found, Unreadable> {
+) -> Result<bool, Unreadable> {
     let random = Random::from_seed(0);
     let stream_of = |id| has_socket(id).then_some(NullStream).ok_or(ErrorKind::NotFound.into());
     let mut connections = Connections::read(services, saved, (now, epoch), random, stream_of, true)?;
-    let need_all = connections.services().need_all();
     connections.check();
     connections.configure(now);
     connections.serve(&|| now);
     connections.flush(now);
     connections.resume(now);
     connections.check();
-    Ok(Found { had_rules: access::had_rules(&connections.denied), need_all })
+    Ok(access::had_rules(&connections.denied))
 }
 
 impl Read for NullStream {
@@ -310,7 +300,7 @@ mod tests {
     }
 
     /// Rehearses a handover of idle connections with these indices, whose sockets are those of `sockets`.
-    fn rehearse_with(indices: &[usize], sockets: &[usize]) -> Result<Found, Unreadable> {
+    fn rehearse_with(indices: &[usize], sockets: &[usize]) -> Result<bool, Unreadable> {
         let now = Time::START + Span::from_secs(10);
         let services = || Services::of(SERVICES, &AllSettings::defaults(SERVICES));
         let mut connections = Connections::<NullStream>::new(services(), Span::ZERO, Random::from_seed(0));
@@ -340,7 +330,7 @@ mod tests {
 
     #[test]
     fn each_connection_has_one_socket() {
-        assert_eq!(rehearse_with(&[0, 2], &[2, 0]).map(|found| found.had_rules), Ok(false));
+        assert_eq!(rehearse_with(&[0, 2], &[2, 0]), Ok(false));
         assert!(rehearse_with(&[0, 2], &[0]).is_err(), "a socket is missing");
         assert!(rehearse_with(&[0, 2, 2], &[0, 2]).is_err(), "two connections have one number");
     }

@@ -29,14 +29,14 @@ pub fn check(services: Services, config: Option<String>, is_config_empty: bool) 
     }
     let mut sockets: HashSet<ConnId> = sockets.iter().map(|socket| socket.id).collect();
     let (time, mut rest) = ((clock.now(), clock.epoch()), Reader::new(&mut rest));
-    let found = connections::rehearse(services, &mut rest, time, |id| sockets.remove(&id))
+    let had_rules = connections::rehearse(services, &mut rest, time, |id| sockets.remove(&id))
         .map_err(|error| error.to_string())?;
-    if found.had_rules && is_config_empty {
+    if had_rules && is_config_empty {
         // An editor may be about to write it. Without its rules every client might send every request.
         return Err("the configuration file is empty, and there are rules of access".into());
     }
-    // An older daemon, or a pipe, takes no such record.
-    if let Err(error) = append(&mut stdin()?, &Rehearsed { config }, found.need_all) {
+    // A file that is only read, or a pipe, takes no such record.
+    if let Err(error) = append(&mut stdin()?, &Rehearsed { config }) {
         debug!("the configuration cannot be appended to the handover: {error}");
     }
     print!("{READY}");
@@ -50,11 +50,9 @@ pub(super) fn be_expendable() {
     env::args_os().next().iter().for_each(set_process_name);
 }
 
-fn append(file: &mut File, rehearsed: &Rehearsed, needs_all: bool) -> io::Result<()> {
+fn append(file: &mut File, rehearsed: &Rehearsed) -> io::Result<()> {
     file.seek(SeekFrom::End(0))?;
     let mut bytes = Vec::new();
-    let mut out = Writer::new(&mut bytes);
-    out.put(rehearsed)?;
-    out.put(&needs_all)?;
+    Writer::new(&mut bytes).put(rehearsed)?;
     file.write_all(&bytes)
 }

@@ -128,7 +128,6 @@ impl Server {
     /// Starts an upgrade: the program on disk rehearses the takeover.
     fn begin_upgrade(&mut self) {
         self.upgrade.reserve.release_all();
-        self.connections.services().hand_over_all(false);
         let begun = self.save(None).map(|(state, _)| state);
         let Some(program) = &self.upgrade.program else {
             return self.refuse_upgrade("the system does not say which program this is");
@@ -165,10 +164,7 @@ impl Server {
         if let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() {
             let verdict = if is_readable { rehearsal.verdict() } else { None };
             match verdict {
-                Some(Ok(())) => {
-                    self.connections.services().hand_over_all(rehearsal.needs_all());
-                    self.upgrade.accepted = Some((rehearsal, now + QUIESCE_TIME));
-                }
+                Some(Ok(())) => self.upgrade.accepted = Some((rehearsal, now + QUIESCE_TIME)),
                 Some(Err(reason)) => self.abort_upgrade(&format!("cannot take over: {reason}")),
                 None if now < deadline => self.upgrade.rehearsal = Some((rehearsal, deadline)),
                 None => {
@@ -211,7 +207,7 @@ impl Server {
     /// Replaces this process. Signals that it has not read are pending, and the new program reads them.
     fn replace_process(&mut self, mut rehearsal: Rehearsal) {
         self.upgrade.reserve.release_all();
-        let saved = self.save(rehearsal.rehearsed());
+        let saved = rehearsal.rehearsed().and_then(|rehearsed| self.save(Some(rehearsed)));
         let error = match (saved, &self.upgrade.program) {
             (Ok((state, preamble)), Some(program)) => {
                 rehearsal.take_over(program, &state, &preamble.descriptors().collect::<Vec<_>>())

@@ -511,10 +511,9 @@ impl Desk {
             What::Connect | What::Begin | What::Write(_) => Answer::Done,
             What::TakeOver => return self.take(request, self.until < now, self.row.epoch + 1),
             What::GoOn(HandedOver { mark, queue, address, .. }) => {
-                let is_new = self.until < now && self.row.batch == 0 && self.next_id <= 1;
                 let is_same = self.row.epoch == mark.opening && Some(self.row.queue) == *queue;
                 let is_same = is_same && Some(&self.row.address) == address.as_ref();
-                return self.take(request, is_same || is_new, self.row.epoch + 1);
+                return self.take(request, is_same, self.row.epoch + 1);
             }
             What::Retake(epoch, queue) => {
                 let may = self.row.epoch < *epoch && self.until < now && self.row.queue == *queue;

@@ -166,68 +166,51 @@ fn changes_that_the_disk_lost_are_written_from_memory() {
     assert_eq!(client.ask("put 0 0 99 1|z|"), format!("INSERTED {}", 3003 + puts));
 }
 
-/// A reload changes the place of the jobs: those in memory are written there, and those that were there are kept.
+/// Several reloads follow each other at once, as when an operator changes his mind.
 #[test]
-fn a_reload_takes_the_jobs_to_another_place() {
-    let scratch = Scratch::new();
-    let (path, config) = (scratch.file("jobs.db"), scratch.file("poolcounter.toml"));
-    let daemon = start(&path, &[]);
-    assert_eq!(Speaker::connect(daemon.jobs()).ask("put 0 0 99 3|old|"), "INSERTED 1");
-    drop(daemon);
-    let queue = queue_of(&path);
-    let settings = |store: &str| format!("[jobs]\nenable = true\nlisten = \"127.0.0.1:0\"\nstore = \"{store}\"\n");
-    fs::write(&config, settings("memory")).expect("can be written");
-    let mut daemon = Daemon::start(&["--config", config.to_str().expect("is text")]);
-    let mut client = Speaker::connect(daemon.jobs());
-    (1..3000).for_each(|_| client.send("put-job 0 0 99 4 group=g|body|"));
-    (1..3000).for_each(|id| assert_eq!(client.line(), format!("INSERTED {id}")));
-    assert_eq!(client.ask("limit */x 3|"), "LIMIT 3");
-    fs::write(&config, settings(&format!("sqlite:{}", path.display()))).expect("can be written");
-    daemon.signal(Signal::SIGUSR1);
-    let line = daemon.wait_for_log("had other jobs than this daemon: the queue ");
-    assert!(line.contains(&format!("{queue}, which is in ")), "{queue}: {line}");
-    assert_eq!(client.ask("delete 7|"), "DELETED");
-    daemon.signal(Signal::SIGKILL);
-    drop(daemon);
-    let daemon = start(&path, &[]);
-    let mut client = Speaker::connect(daemon.jobs());
-    client.send("summary|");
-    let mut lines = std::iter::repeat_with(|| client.line());
-    assert!(lines.by_ref().take(9).any(|line| line == "  ready: 2998" || line == "ready: 2998"), "the jobs are there");
-    let aside = fs::read_dir(path.parent().expect("is in a directory")).expect("is readable");
-    let mut names: Vec<String> =
-        aside.map(|entry| entry.expect("is readable").file_name().to_string_lossy().into_owned()).collect();
-    names.sort_unstable();
-    assert!(names.iter().any(|name| name.starts_with("jobs.db-2-")), "{names:?}");
-}
-
-/// A reload changes the file of the jobs: the new process gets them all.
-#[test]
-fn a_reload_takes_the_jobs_from_one_file_to_another() {
-    let scratch = Scratch::new();
-    let (from, to, config) = (scratch.file("from.db"), scratch.file("to.db"), scratch.file("poolcounter.toml"));
-    let set = |path: &Path| {
-        let store = format!("sqlite:{}", path.display());
-        let settings = format!("[jobs]\nenable = true\nlisten = \"127.0.0.1:0\"\nstore = \"{store}\"\n");
-        fs::write(&config, settings).expect("can be written");
-    };
-    set(&from);
-    let mut daemon = Daemon::start(&["--config", config.to_str().expect("is text")]);
-    let mut client = Speaker::connect(daemon.jobs());
-    assert_eq!(client.ask("put 0 0 99 3|one|"), "INSERTED 1");
-    assert_eq!(client.ask("put 0 0 99 3|two|"), "INSERTED 2");
-    assert_eq!((client.ask("reserve|"), client.line()), ("RESERVED 1 3".into(), "one".into()));
-    set(&to);
-    daemon.signal(Signal::SIGUSR1);
-    daemon.wait_for_log("has taken over");
-    assert_eq!((client.ask("peek 2|"), client.line()), ("FOUND 2 3".into(), "two".into()));
-    assert_eq!((client.ask("release 1 0 0|"), client.ask("delete 2|")), ("RELEASED".into(), "DELETED".into()));
-    daemon.signal(Signal::SIGKILL);
-    drop(daemon);
-    let daemon = start(&to, &[]);
-    let mut client = Speaker::connect(daemon.jobs());
-    assert_eq!((client.ask("peek 1|"), client.line()), ("FOUND 1 3".into(), "one".into()));
-    assert_eq!(client.ask("peek 2|"), "NOT_FOUND");
+fn reloads_with_other_stores_are_refused() {
+    for from in ["memory", "sqlite:a.db", "sqlite:link/a.db"] {
+        let scratch = Scratch::new();
+        let config = scratch.file("poolcounter.toml");
+        std::os::unix::fs::symlink(scratch.file(""), scratch.file("link")).expect("can be made");
+        let place = |store: &str| store.replace("sqlite:", &format!("sqlite:{}/", scratch.file("").display()));
+        let set = |store: &str| {
+            let store = place(store);
+            let settings = format!("[jobs]\nenable = true\nlisten = \"127.0.0.1:0\"\nstore = \"{store}\"\n");
+            fs::write(&config, settings).expect("can be written");
+        };
+        set(from);
+        let mut daemon = Daemon::start(&["--config", config.to_str().expect("is text")]);
+        let mut client = Speaker::connect(daemon.jobs());
+        (1..=10).for_each(|id| assert_eq!(client.ask("put 0 0 99 3|one|"), format!("INSERTED {id}")));
+        assert_eq!((client.ask("reserve|"), client.line()), ("RESERVED 1 3".into(), "one".into()));
+        set("sqlite:b.db");
+        daemon.signal(Signal::SIGUSR1);
+        daemon.wait_for_log("an upgrade begins");
+        set("sqlite:c.db");
+        daemon.signal(Signal::SIGUSR1);
+        for _ in 0..2 {
+            let line = daemon.wait_for_log("no upgrade: ");
+            assert!(
+                line.contains("the jobs are in ") && line.contains(".db: a running daemon does not move"),
+                "{line}"
+            );
+        }
+        if from != "memory" {
+            set("memory");
+            daemon.signal(Signal::SIGUSR1);
+            let line = daemon.wait_for_log("no upgrade: ");
+            assert!(line.contains("a.db, and jobs.store names memory"), "{line}");
+        }
+        assert_eq!(
+            (client.ask("delete 1|"), client.ask("put 0 0 99 3|two|")),
+            ("DELETED".into(), "INSERTED 11".into())
+        );
+        assert!(!scratch.file("b.db").exists() && !scratch.file("c.db").exists(), "no other file was made");
+        set(from);
+        daemon.upgrade();
+        assert_eq!((client.ask("peek 11|"), client.line()), ("FOUND 11 3".into(), "two".into()));
+    }
 }
 
 /// Makes files that hold no jobs that can be read, and returns each with the reason.
@@ -268,7 +251,7 @@ fn a_file_that_cannot_be_read_closes_the_jobs_alone_and_stays_as_it_is() {
         let http = line.rsplit(' ').next().and_then(|word| word.parse().ok()).expect("an address");
         let mut holder = daemon.connect();
         assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
-        for request in ["put 0 0 9 1|x|", "reserve-with-timeout 0|", "list-tube-used|"] {
+        for request in ["put 0 0 9 1|x|", "reserve-with-timeout 0|", "list-tube-used|", "stats|"] {
             assert_eq!(Speaker::connect(daemon.jobs()).ask(request), "INTERNAL_ERROR", "{request}");
         }
         for query in ["", "?service=jobs"] {

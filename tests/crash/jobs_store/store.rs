@@ -220,10 +220,6 @@ impl Store for SlowStore {
         self.desk().page_jobs.is_some()
     }
 
-    fn is_at(&self, place: &str) -> bool {
-        place == self.place()
-    }
-
     fn is_busy(&self) -> bool {
         let desk = self.desk();
         let reads = !desk.pages.is_empty() && desk.page_jobs.is_none();

@@ -80,7 +80,7 @@ impl Worker {
         if found.is_of_new_file() {
             return Ok(Some(connection));
         }
-        let aside = self.place.put_aside(connection, found)?;
+        let aside = self.place.put_aside(connection)?;
         let path = self.place.path.display();
         let own = self.queue.map_or("another queue".into(), |own| format!("the queue {own:032x}"));
         warn!(
