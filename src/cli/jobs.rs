@@ -4,6 +4,7 @@
 mod allowed;
 mod batch;
 mod command_run;
+mod copy;
 mod fetch;
 mod input;
 mod options;
@@ -25,6 +26,7 @@ use super::command::{Failure, MISUSE, requests_of, usage_of};
 use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
 use super::terminal::{self, print, print_bytes, printable};
+use copy::Place;
 use options::OPTIONS;
 use poolcounter_client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, SummaryBy};
 #[cfg(feature = "postgres")]
@@ -53,7 +55,8 @@ pub const USAGE: &str = "[options] REQUEST\n\n\
     retry PATTERN ATTEMPTS [FIRST [FACTOR [MAX]]]\n    \
     limit PATTERN N [each | all], or limit group:NAME N\n    \
     dead-letter PATTERN [TUBE]\n    \
-    init-db URL                  print (or with --run, execute) the SQL for --jobs-store postgres:URL\n\n\
+    init-db URL                  print (or with --run, execute) the SQL for --jobs-store postgres:URL\n    \
+    copy FROM TO                 copy all jobs from one store to another (sqlite:PATH, postgres:URL)\n\n\
     A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.";
 /// Limits of one `put-many` for jobs from lines: their number, and the bytes of their bodies.
 const LINES_AT_ONCE: usize = 1000;
@@ -105,6 +108,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         }
         ["kick" | "bury" | "delete" | "clear", ..] => change_jobs(&producer, &settings, &texts),
         ["init-db", url] => init_db(url, settings.is_run),
+        ["copy", from, to] => copy_store(from, to),
         _ => change_tubes(&producer, &texts),
     }
 }
@@ -170,6 +174,14 @@ fn change_tubes(producer: &Producer, words: &[&str]) -> Result<ExitCode, Failure
 
 fn wrong_form(words: &[&str]) -> Failure {
     misuse(&usage_of("jobs", USAGE, words[0]))
+}
+
+/// Copies all jobs of a store to an empty one, without a daemon.
+fn copy_store(from: &str, to: &str) -> Result<ExitCode, Failure> {
+    let place = |text| Place::parse(text).map_err(|sentence| misuse(&sentence));
+    let (source, target) = (place(from)?, place(to)?);
+    let name = target.name().to_string();
+    print(&format!("{name} has {} jobs now\n", copy::copy(source, target)?))
 }
 
 #[cfg(not(feature = "postgres"))]

@@ -32,6 +32,7 @@ mod views;
 use options::ShowBodies;
 pub use options::{JobsSettings, StoreKind};
 pub use poolcounter_protocol::jobs::{commands, name, request, values};
+pub use store_driver::store_of;
 
 /// The protocol: lines to requests, replies and lists to bytes.
 pub mod wire {
@@ -129,7 +130,7 @@ pub struct JobQueue {
 impl JobQueue {
     /// Returns a service without jobs.
     pub fn new(settings: &JobsSettings) -> Self {
-        JobQueue::with_store(settings, store_driver::store_of(settings))
+        JobQueue::with_store(settings, store_of(settings))
     }
 
     /// Returns a service without jobs, whose changes go to this store.

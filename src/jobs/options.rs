@@ -135,6 +135,9 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             keeps them in a database that several daemons share, of which one serves jobs and the others stand by;
             .Cm memory
             keeps them for as long as the daemon runs, upgrades included.
+            A reload that names another store is refused:
+            .Cm poolcounter jobs copy
+            takes the jobs there while the daemon is stopped.
             The default is
             .Cm sqlite:\\& ,
             which is
@@ -142,7 +145,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             in the directory that systemd names in
             .Ev STATE_DIRECTORY ,
             else in the working directory.",
-        set: |settings, value| assign(&mut settings.store, store::store(value)),
+        set: |settings, value| assign(&mut settings.store, StoreKind::parse(value)),
         ..Opt::BLANK
     },
     Opt {

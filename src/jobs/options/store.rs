@@ -59,29 +59,35 @@ pub fn absolute(path: &Option<PathBuf>) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// Reads the place.
-pub(super) fn store(text: &str) -> Result<StoreKind, String> {
-    match text.split_once(':') {
-        None if text == "memory" => Ok(StoreKind::Memory),
-        Some(("memory", "")) => Ok(StoreKind::Memory),
-        Some(("sqlite", "")) => Ok(StoreKind::Sqlite(None)),
-        Some(("sqlite", path)) => Ok(StoreKind::Sqlite(Some(path.into()))),
-        #[cfg(not(feature = "postgres"))]
-        Some(("postgres" | "postgresql", _)) => {
-            Err("sqlite:PATH or memory: this program is built without PostgreSQL".into())
-        }
-        #[cfg(feature = "postgres")]
-        Some(("postgres" | "postgresql", url)) => Ok(StoreKind::Postgres(Box::new(PostgresUrl::parse(url)?))),
-        _ => {
-            let kind = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
-            let instead = match nearest(&kind, ["sqlite", "postgres", "postgresql", "memory"]) {
-                _ if text.contains('/') && !text.contains(':') => format!("; use sqlite:{text}"),
-                Some("memory") => "; use memory".into(),
-                Some("sqlite") => "; use sqlite: or sqlite:PATH".into(),
-                Some(_) => "; use postgres:URL".into(),
-                None => String::new(),
-            };
-            Err(format!("sqlite:PATH, postgres:URL or memory{instead}"))
+impl StoreKind {
+    /// Reads the place.
+    ///
+    /// # Errors
+    ///
+    /// The accepted forms.
+    pub fn parse(text: &str) -> Result<StoreKind, String> {
+        match text.split_once(':') {
+            None if text == "memory" => Ok(StoreKind::Memory),
+            Some(("memory", "")) => Ok(StoreKind::Memory),
+            Some(("sqlite", "")) => Ok(StoreKind::Sqlite(None)),
+            Some(("sqlite", path)) => Ok(StoreKind::Sqlite(Some(path.into()))),
+            #[cfg(not(feature = "postgres"))]
+            Some(("postgres" | "postgresql", _)) => {
+                Err("sqlite:PATH or memory: this program is built without PostgreSQL".into())
+            }
+            #[cfg(feature = "postgres")]
+            Some(("postgres" | "postgresql", url)) => Ok(StoreKind::Postgres(Box::new(PostgresUrl::parse(url)?))),
+            _ => {
+                let kind = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+                let instead = match nearest(&kind, ["sqlite", "postgres", "postgresql", "memory"]) {
+                    _ if text.contains('/') && !text.contains(':') => format!("; use sqlite:{text}"),
+                    Some("memory") => "; use memory".into(),
+                    Some("sqlite") => "; use sqlite: or sqlite:PATH".into(),
+                    Some(_) => "; use postgres:URL".into(),
+                    None => String::new(),
+                };
+                Err(format!("sqlite:PATH, postgres:URL or memory{instead}"))
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::changes::ChangeLog;
 use super::following::{Extent, Following};
+use super::load;
 use super::messages::{Answer, Fence, Reach, StoreRequest};
 use super::place::{Place, said};
 use super::rate::{Rate, SMALL};
@@ -179,6 +180,7 @@ impl Link {
             within(&self.runtime, ANSWER_TIME, refuse_shared_sessions(&session, &self.place))?;
             self.has_own_sessions = true;
         }
+        within(&self.runtime, ANSWER_TIME, load::refuse_unfinished(&session))?;
         self.session = Some(session);
         Ok(Answer::Done)
     }

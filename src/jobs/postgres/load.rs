@@ -1,7 +1,9 @@
 //! Reading of rows of the database into a page.
 
+use super::session::{SqlSession, Trouble};
+use super::statements as sql;
 use crate::state::{History, JobId, Setting, Until};
-use crate::store::batch::{Batch, JobRow, Row, RowBody};
+use crate::store::batch::{Batch, JobRow, Row, RowBody, UNFINISHED, UNFINISHED_KIND};
 use tokio_postgres::Error;
 
 /// Adds the number of the next job.
@@ -17,6 +19,17 @@ pub fn add_setting(page: &mut Batch, row: &tokio_postgres::Row) -> Result<(), Er
         page.rows.push(Row::Setting(kind, pattern, Some(value)));
     }
     Ok(())
+}
+
+/// Refuses a database that has only a part of a copy.
+pub async fn refuse_unfinished(session: &SqlSession) -> Result<(), Trouble> {
+    refuse_part(&session.client.query(&session.prepared(sql::SETTINGS).await?, &[]).await?)
+}
+
+/// Refuses a database with these settings if it has only a part of a copy.
+pub fn refuse_part(settings: &[tokio_postgres::Row]) -> Result<(), Trouble> {
+    let is_mark = |row: &tokio_postgres::Row| row.try_get(0).is_ok_and(|kind: &str| kind == UNFINISHED_KIND);
+    if settings.iter().any(is_mark) { Err(Trouble::Refused(UNFINISHED.into())) } else { Ok(()) }
 }
 
 /// Adds a root job.

@@ -97,6 +97,8 @@ impl Link {
             let settings = client.query(sql::SETTINGS, &[]).await?;
             Ok((settings, client.query_one(sql::EXTENT, &[]).await?, session.look().await?))
         })?;
+        // The copy may have begun and ended since this daemon has connected.
+        load::refuse_part(&settings)?;
         load::add_next_id(&mut page.rows, row.next_id);
         settings.iter().try_for_each(|row| load::add_setting(&mut page.rows, row))?;
         let number = |column, name| number_of(extent.try_get(column)?, name);

@@ -11,6 +11,7 @@
 use super::look::{FileId, Look};
 use super::schema::{self, QueueId};
 use crate::store::Mark;
+use crate::store::batch::UNFINISHED;
 use log::warn;
 use nix::fcntl::{Flock, FlockArg};
 use poolcounter_core::text::plain;
@@ -207,6 +208,9 @@ impl DatabaseFile {
         super::statements::count_log_pages(&mut connection)?;
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
         schema::prepare(&connection)?;
+        if schema::is_unfinished(&connection)? {
+            return Err(FileTrouble::Passing(UNFINISHED.into()));
+        }
         let (mark, queue) = (schema::read_mark(&connection)?, read_queue(&connection)?);
         let look = self.look().map_err(FileTrouble::Passing)?;
         if before != Some(look.file.id) {

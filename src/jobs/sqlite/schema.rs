@@ -1,6 +1,7 @@
 //! Tables of the file, each released format of them, and the migrations between these.
 
 use crate::store::Mark;
+use crate::store::batch::UNFINISHED_KIND;
 use rusqlite::{Connection, Error};
 
 /// Id of the queue in a file that is opened. Two copies of a file that were both served have different ids.
@@ -115,6 +116,11 @@ pub fn prepare(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute("UPDATE meta SET format = ?1", [FORMAT])?;
     }
     connection.execute_batch("COMMIT")
+}
+
+/// Returns whether the file has only a part of a copy.
+pub fn is_unfinished(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("SELECT EXISTS (SELECT 1 FROM setting WHERE kind = ?1)", [UNFINISHED_KIND], |row| row.get(0))
 }
 
 fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {

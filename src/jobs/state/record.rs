@@ -116,6 +116,8 @@ pub enum Stored<'a> {
     Setting(Setting<'a>),
     /// Next number of a job: lower ones will not be given out again.
     NextId(u64),
+    /// True while the store has only a part of a copy: no daemon may serve it.
+    Unfinished(bool),
 }
 
 /// Returns a job as a store has it. A reserved job is ready there: reservations are not stored.

@@ -7,6 +7,10 @@ use poolcounter_core::count::SmallCount;
 use poolcounter_core::time::{Span, Time};
 use std::sync::Arc;
 
+/// Kind of the setting of a store that has only a part of a copy.
+pub const UNFINISHED_KIND: &str = "unfinished-copy";
+/// Fault of a store with that setting.
+pub const UNFINISHED: &str = "a copy to it was not completed: empty it, and copy again";
 /// Longest body that is copied into the batch: to share it would take as long, and memory for as long as the job lives.
 const COPIED_BYTES: usize = 1024;
 /// Bytes of a row beside its texts, as they count for `--jobs-store-queue`.
@@ -186,6 +190,10 @@ impl Batch {
             Stored::RootGone(tube, signature) => Row::RootGone(self.note(tube), self.note(signature)),
             Stored::Setting(setting) => self.setting(setting, epoch),
             Stored::NextId(id) => Row::NextId(id),
+            Stored::Unfinished(is_so) => {
+                let empty = self.note(b"");
+                Row::Setting(UNFINISHED_KIND, empty, is_so.then_some(empty))
+            }
         };
         self.rows.push(row);
     }

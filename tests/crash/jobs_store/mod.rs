@@ -3,6 +3,7 @@
 
 mod amounts;
 mod clock;
+mod copying;
 mod crashes;
 mod daemon;
 mod figures;
