@@ -99,7 +99,6 @@ impl Handover for JobQueue {
     }
 
     /// A store never moves, so a successor with another one is refused.
-
     fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
         self.restore_all(version, saved, false, context)?;
         self.refuse_other_store()

@@ -12,8 +12,10 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Stores, each with the function that names its place.
-const STORES: [(Open, fn(&Scratch) -> String); 2] = [(sqlite, path_of), (postgres, url_of)];
+/// A store, and the function that names its place.
+type Named = (Open, fn(&Scratch) -> String);
+
+const STORES: [Named; 2] = [(sqlite, path_of), (postgres, url_of)];
 /// Number of jobs that take a second or so to copy.
 const MANY: u32 = 300_000;
 
@@ -22,7 +24,7 @@ fn path_of(scratch: &Scratch) -> String {
 }
 
 /// Returns the stores that are there.
-fn stores() -> &'static [(Open, fn(&Scratch) -> String)] {
+fn stores() -> &'static [Named] {
     if shared().is_some() { &STORES } else { &STORES[..1] }
 }
 
