@@ -43,9 +43,11 @@ const OPTIONS: &[Opt<StatusSettings>] = &[
     Opt::HELP,
 ];
 
-/// Line of the output: a condition that is on, or a healthy service.
+/// Line of the output: a condition that is on, or a service without one that holds.
 struct Line {
     level: Level,
+    /// True for a condition that has ended.
+    is_over: bool,
     server: String,
     title: String,
     /// Time for which the condition has been on; empty without a condition.
@@ -102,6 +104,7 @@ fn lines_of(server: &str, answer: &Result<Value, String>) -> Vec<Line> {
 fn critical(server: &str, sentence: &str) -> Line {
     Line {
         level: Level::Critical,
+        is_over: false,
         server: printable(server.as_bytes()),
         title: "Server".into(),
         span: String::new(),
@@ -111,25 +114,25 @@ fn critical(server: &str, sentence: &str) -> Line {
 }
 
 fn lines_of_service(server: &str, health: &ToldHealth, now: f64) -> Vec<Line> {
-    let line = |level, span, sentence: &str, command: &str| Line {
+    let line = |level, is_over, span, sentence: &str, command: &str| Line {
         level,
+        is_over,
         server: printable(server.as_bytes()),
         title: printable(health.title.as_bytes()),
         span,
         sentence: printable(sentence.as_bytes()),
         command: printable(command.as_bytes()),
     };
-    if health.conditions.is_empty() {
-        return vec![line(health.level, String::new(), &health.sentence, "")];
-    }
     // A time of day is far below the limit of a span.
     let span = |since: f64| in_words(Span::from_micros(((now - since).max(0.0) * 1e6) as u64));
-    let mut lines: Vec<Line> =
-        health.conditions.iter().map(|on| line(on.level, span(on.since), &on.sentence, &on.command)).collect();
-    if health.more > 0 {
-        lines.push(line(Level::Warning, String::new(), &format!("and {} more", health.more), ""));
-    }
-    lines
+    let on = health.conditions.iter().map(|on| match on.until {
+        None => line(on.level, false, span(on.since), &on.sentence, &on.command),
+        Some(_) => line(Level::Ok, true, String::new(), &on.sentence, ""),
+    });
+    let standing = (health.level == Level::Ok).then(|| line(Level::Ok, false, String::new(), &health.sentence, ""));
+    let more =
+        (health.more > 0).then(|| line(health.level, false, String::new(), &format!("and {} more", health.more), ""));
+    standing.into_iter().chain(on).chain(more).collect()
 }
 
 /// Returns a first line for monitoring, and a table with the helpful command below each condition.
@@ -148,7 +151,8 @@ fn text_of(lines: &[Line], has_several: bool) -> Vec<String> {
     let row = |line: &Line| {
         let server = has_several.then(|| line.server.clone());
         let cells = [line.title.clone(), line.span.clone(), line.sentence.clone()];
-        [line.level.word().to_string()].into_iter().chain(server).chain(cells).collect()
+        let word = if line.is_over { "over" } else { line.level.word() };
+        [word.to_string()].into_iter().chain(server).chain(cells).collect()
     };
     let rows = aligned(&lines.iter().map(row).collect::<Vec<Vec<String>>>());
     let with_command = |(row, line): (String, &Line)| {
@@ -177,6 +181,7 @@ mod tests {
     fn the_first_line_is_for_monitoring() {
         let line = |level, title: &str, sentence: &str| Line {
             level,
+            is_over: false,
             server: "a".into(),
             title: title.into(),
             span: String::new(),

@@ -2,7 +2,7 @@
 
 use super::CountersService;
 use poolcounter_core::time::Span;
-use poolcounter_service::health::{Condition, ConditionInfo, Look, grouped, in_words, name_of, quoted};
+use poolcounter_service::health::{Condition, ConditionInfo, Look, TOTAL, grouped, in_words, name_of, quoted};
 
 static MEMORY: ConditionInfo = ConditionInfo::critical(
     "memory",
@@ -25,7 +25,7 @@ impl CountersService {
         if full > 0 {
             let sentence =
                 format!("counters are refused: {} requests in the last {within}, as memory is used up", grouped(full));
-            look.note(Condition { waiting: full, ..Condition::of_service(&MEMORY, "/counters", sentence) });
+            look.note(Condition { badness: TOTAL, ..Condition::of_service(&MEMORY, "/counters", sentence) });
         }
         if refused > self.warn_refusals {
             let name = &refusals.last;
@@ -35,7 +35,9 @@ impl CountersService {
             let condition = Condition::about(&REFUSES, "/counters/counter/", name, sentence)
                 .helped_by(quoted(name).map(|name| format!("counter get {name}")));
             // The counter of the last refusal changes all the time; the condition is the same.
-            look.note(Condition { subject: Vec::new(), waiting: refused, ..condition });
+            look.note(
+                Condition { subject: Vec::new(), ..condition }.measured(refused as f64, self.warn_refusals as f64),
+            );
         }
         let refused = if refused == 0 { "nothing".into() } else { grouped(refused) };
         look.standing = format!(

@@ -54,10 +54,15 @@ fn write_health(page: &mut Exposition, health: &[HealthLine]) -> usize {
     let name = "poolcounter_health";
     page.family(name, GAUGE, "Health by service: 0 is ok, 1 is a warning, 2 is critical.");
     for line in health {
-        page.value(name, &format!("service=\"{}\"", line.title.to_lowercase()), line.level as u8);
+        let level = line.conditions.iter().map(|on| on.condition.info.level).max().unwrap_or_default();
+        page.value(name, &format!("service=\"{}\"", line.title.to_lowercase()), level as u8);
     }
     let name = "poolcounter_condition";
-    page.family(name, GAUGE, "1 for each condition that is on, by service and subject.");
+    page.family(
+        name,
+        GAUGE,
+        "1 for each condition that is on, until status.over has passed since its end, by service and subject.",
+    );
     let (mut told, mut left_out) = (HashSet::new(), health.iter().map(|line| line.more).sum());
     for (line, on) in health.iter().flat_map(|line| line.conditions.iter().map(move |on| (line, on))) {
         let Condition { info, subject, .. } = &on.condition;
@@ -117,9 +122,12 @@ type TrafficFamily = (&'static str, &'static str, &'static str, fn(&Traffic) -> 
 const TRAFFIC: [TrafficFamily; 6] = [
     ("connections", GAUGE, "Open connections, by service.", |traffic| traffic.open),
     ("connections_opened_total", COUNTER, "Connections accepted, by service.", |traffic| traffic.opened.get()),
-    ("connect_errors_total", COUNTER, "Connections that could not be accepted or served, by service.", |traffic| {
-        traffic.connect_errors.get()
-    }),
+    (
+        "connect_errors_total",
+        COUNTER,
+        "Connections that were refused, or lost before they were served, by service.",
+        |traffic| traffic.connect_errors.get(),
+    ),
     ("failed_sends_total", COUNTER, "Replies that could not be delivered, by service.", |traffic| {
         traffic.failed_sends.get()
     }),

@@ -142,7 +142,7 @@ mod merged {
             title: "Locks",
             level: Level::Warning,
             standing: "stands".into(),
-            conditions: vec![ConditionOn { condition, since: Time::START }],
+            conditions: vec![ConditionOn { condition, since: Time::START, until: None }],
             more: 6,
         }];
         let loop_stats = LoopStats::default();

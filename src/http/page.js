@@ -642,10 +642,13 @@ function linesOf(status) {
   return [...servers, ...status.health].sort((one, other) => LEVELS.indexOf(other.level) - LEVELS.indexOf(one.level));
 }
 
-function sentenceOf({ sentence, since, link, command }) {
-  const root = el("li"), words = link ? Object.assign(el("a", "", sentence), { href: withRange(link) }) : el("span", "", sentence);
+// Returns a condition; its level is written if that of its service is another one.
+function sentenceOf({ level, sentence, since, until, link, command }, levelOfService) {
+  const words = link ? Object.assign(el("a", "", sentence), { href: withRange(link) }) : el("span", "", sentence);
+  const root = el("li", until ? "over" : level);
+  if (!until && level !== levelOfService) root.append(el("span", "word", level), " ");
   root.append(words);
-  if (since) root.append(" ", el("small", "", "since " + clock(since, true)));
+  if (since && !until) root.append(" ", el("small", "", "since " + clock(since, true)));
   if (command) {
     root.append(" ", ...commandOf(command));
   }
@@ -662,6 +665,18 @@ function ofThing(lines) {
   });
 }
 
+// Returns the item that opens the conditions that are not shown; open if it was.
+function restOf({ title, more }, items, opened) {
+  if (!items.length && !more) return [];
+  const item = el("li"), details = el("details"), list = el("ul");
+  details.dataset.title = title;
+  details.open = opened.includes(title);
+  list.append(...items, ...(more ? [el("li", "", number(more) + " are not listed")] : []));
+  details.append(el("summary", "", "and " + number(items.length + more) + " more"), list);
+  item.append(details);
+  return [item];
+}
+
 function showHealth(status) {
   const lines = linesOf(status), root = byId("state"), shownLines = status.title ? ofThing(lines) : lines;
   const told = JSON.stringify(shownLines);
@@ -670,13 +685,15 @@ function showHealth(status) {
   const critical = lines.flatMap(line => line.conditions.filter(it => it.level === "critical"));
   const worst = lines.find(line => line.level === "critical");
   if (root.dataset.told !== told) {
+    const opened = [...root.querySelectorAll("details[open]")].map(it => it.dataset.title);
     root.dataset.told = told;
     root.hidden = !shownLines.length;
     root.replaceChildren(...shownLines.map(line => {
       const row = el("div", "level " + line.level), list = el("ul");
       row.append(el("i"), el("b", "", line.title), el("span", "word", line.level), list);
-      const shown = line.conditions.slice(0, isWhole(line) ? MOST_CONDITIONS : 1), more = line.more + line.conditions.length - shown.length;
-      list.append(...(shown.length ? shown.map(sentenceOf) : [el("li", "", line.sentence)]), ...(more > 0 ? [el("li", "", "and " + number(more) + " more")] : []));
+      const shown = line.conditions.slice(0, isWhole(line) ? MOST_CONDITIONS : 1), rest = line.conditions.slice(shown.length);
+      const itemOf = condition => sentenceOf(condition, line.level);
+      list.append(...(line.level === "ok" && !status.title ? [el("li", "", line.sentence)] : []), ...shown.map(itemOf), ...restOf(line, rest.map(itemOf), opened));
       return row;
     }));
   }

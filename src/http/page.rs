@@ -19,8 +19,8 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-vjltsmpJoPY/4lKIwCVe0CdJHOWKCA8fRRVtdIbIgW4='; ",
-            "style-src 'sha256-v6ycmuV+9xKGhgb+O4gM85cMbnE+WEizMaRN/ksEu+A='; ",
+            "script-src 'sha256-0i0VatTZqsameLawtZxZ8e7AoSQ/J7tdjIHLW8FxJf0='; ",
+            "style-src 'sha256-EviNKnFM+sM2Nf1db0f34Bdr/j2ORVrTx6rcVHg2/lw='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )
@@ -125,18 +125,22 @@ fn write_ranges(page: &mut String, shown: Option<&str>) {
 fn write_health(page: &mut String, status: &Snapshot) {
     let at = |since: f64| duration((status.started_at + status.uptime - since).max(0.0));
     let rows = status.health.iter().flat_map(|line| {
-        let row = |level: Level, text: String, since: String, command: &str| {
-            let class = if level == Level::Critical { "red" } else { "" };
-            let level = (level.word().into(), class);
-            [(html(&line.title).into_owned(), ""), level, (text, ""), (since, NUMBER), (html(command).into_owned(), "")]
+        let row = |word: &str, text: String, since: String, command: &str| {
+            let class = if word == Level::Critical.word() { "red" } else { "" };
+            let word = (word.into(), class);
+            [(html(&line.title).into_owned(), ""), word, (text, ""), (since, NUMBER), (html(command).into_owned(), "")]
         };
-        let on = line.conditions.iter().map(move |on| {
+        let on = line.conditions.iter().map(|on| {
             let text = format!("<a href=\"{}\">{}</a>", on.link, html(&on.sentence));
-            row(on.level, text, at(on.since), &on.command)
+            match on.until {
+                None => row(on.level.word(), text, at(on.since), &on.command),
+                Some(_) => row("over", text, String::new(), ""),
+            }
         });
-        let well =
-            line.conditions.is_empty().then(|| row(line.level, html(&line.sentence).into_owned(), String::new(), ""));
-        on.chain(well).collect::<Vec<_>>()
+        let well = || row(line.level.word(), html(&line.sentence).into_owned(), String::new(), "");
+        let more = || row("", format!("and {} more", line.more), String::new(), "");
+        let well = (line.level == Level::Ok).then(well);
+        well.into_iter().chain(on).chain((line.more > 0).then(more)).collect::<Vec<_>>()
     });
     if !status.health.is_empty() {
         let heads = [("service", ""), ("level", ""), ("state", ""), ("for", NUMBER), ("poolcounter ...", "")];

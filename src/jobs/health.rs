@@ -9,7 +9,7 @@ use super::store::{Follows, Ownership};
 use log::info;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::health::{
-    Condition, ConditionInfo, Growth, Look, Sweep, grouped, in_words, name_of, per_second, quoted,
+    Condition, ConditionInfo, Growth, Look, Sweep, TOTAL, grouped, in_words, name_of, per_second, quoted,
 };
 use std::collections::BTreeMap;
 
@@ -66,12 +66,24 @@ pub(super) struct Watcher {
     parts: Sweep<usize>,
     runners: Sweep<usize>,
     followed: BTreeMap<Box<[u8]>, Followed>,
+    /// The last round through the parts, since all of the store's jobs are read; None before the first.
+    last_round: Option<Round>,
+    /// The present round.
+    round: Round,
     /// Time for which the oldest ready job has been ready: of the last round, and of the present one so far.
     oldest: [Span; 2],
     /// Time at which the store began to fail; None while it works.
     failing_since: Option<Time>,
     /// Number of expired jobs logged so far, and time of the next such line; None before the first look.
     expired: Option<(u64, Time)>,
+}
+
+/// Round through the last parts.
+#[derive(Clone, Copy, Default)]
+struct Round {
+    begun: Time,
+    /// True if a part was not followed, because there are very many.
+    has_left_out: bool,
 }
 
 /// Counts of a last part.
@@ -81,7 +93,9 @@ struct Followed {
     /// Jobs done, and attempts that failed.
     attempts: Growth<2>,
     buried: Growth<1>,
-    /// Round that saw it last.
+    /// Counts at the last look.
+    events: [u64; 3],
+    /// Time of the last look.
     seen: Time,
 }
 
@@ -106,8 +120,9 @@ impl JobQueue {
                 let owner = owner.unwrap_or("another daemon".into());
                 let sentence = format!("standby: {owner} serves the jobs of {}{follows}", self.queue_name());
                 look.note(Condition::of_service(&STANDBY, "/jobs", sentence));
+                self.watcher.forget_parts();
             }
-            _ => {}
+            _ => self.watcher.forget_parts(),
         }
         let oldest = in_words(self.watcher.oldest[0]);
         let oldest = if ready == 0 { String::new() } else { format!(", the oldest for {oldest}") };
@@ -154,17 +169,18 @@ impl Watcher {
             return;
         };
         let span = now.since(*self.failing_since.get_or_insert(now));
-        look.note(Condition::of_service(
-            &NOT_KEPT,
-            "/jobs",
-            format!("jobs are not taken: {fault}, for {}", in_words(span)),
-        ));
+        let sentence = format!("jobs are not taken: {fault}, for {}", in_words(span));
+        look.note(Condition { badness: TOTAL, ..Condition::of_service(&NOT_KEPT, "/jobs", sentence) });
     }
 
     fn note_jobs(&mut self, state: &State, path: &str, look: &mut Look<'_>) {
         let now = look.now;
         let has_runner = state.producers_and_workers().1 > 0;
-        let (parts, next) = state.parts_health(self.parts.begin_part().unwrap_or(0), MOST_AT_ONCE, now);
+        let first = self.parts.begin_part().unwrap_or_else(|| {
+            self.round = Round { begun: now, has_left_out: false };
+            0
+        });
+        let (parts, next) = state.parts_health(first, MOST_AT_ONCE, now);
         for part in &parts {
             self.oldest[1] = self.oldest[1].max(part.oldest);
             self.conditions_of(part, path, has_runner, now)
@@ -173,14 +189,16 @@ impl Watcher {
         }
         if next.is_none() {
             self.oldest = [self.oldest[1], Span::ZERO];
-            self.followed.retain(|_, followed| now.since(followed.seen) < BURIED_SPAN);
+            let Round { begun, .. } = self.round;
+            self.followed.retain(|_, followed| followed.seen >= begun);
+            self.last_round = Some(self.round);
         }
         self.parts.end_part(next, look);
         if self.warnings.hold < Span::FOREVER {
             let (held, next) =
                 state.held_for(self.warnings.hold, self.runners.begin_part().unwrap_or(0), MOST_AT_ONCE, now);
             for held in held {
-                self.runners.found(stuck(&held, look));
+                self.runners.found(stuck(&held, look).lasting(held.span, self.warnings.hold));
             }
             self.runners.end_part(next, look);
         }
@@ -188,7 +206,7 @@ impl Watcher {
         if oldest > RUNNER_MISSING && !has_runner {
             let sentence = format!("no runner: {} ready, the oldest for {}", grouped(ready), in_words(oldest));
             let condition = Condition::of_service(&NO_RUNNER, "/jobs", sentence).helped_by(Some("jobs summary".into()));
-            look.note(Condition { waiting: ready, ..condition });
+            look.note(condition.lasting(oldest, RUNNER_MISSING));
         }
         if state.is_draining() {
             let reserved = grouped(state.count_in(JobState::Reserved));
@@ -198,48 +216,67 @@ impl Watcher {
         if state.is_full() {
             let sentence = "jobs are not taken: jobs.max_memory is used up".into();
             let condition = Condition::of_service(&FULL, "/jobs", sentence).helped_by(Some("jobs summary tube".into()));
-            look.note(Condition { waiting: ready, ..condition });
+            look.note(Condition { badness: TOTAL, ..condition });
         }
+    }
+
+    /// Forgets what the parts had: another process may change their jobs now.
+    fn forget_parts(&mut self) {
+        (self.parts, self.last_round) = (Sweep::default(), None);
+        self.followed.clear();
+    }
+
+    /// Returns the counts of a part at earlier looks; None if it is not followed.
+    fn follow(&mut self, part: &PartHealth<'_>, now: Time) -> Option<&mut Followed> {
+        if self.followed.len() >= MOST_FOLLOWED && !self.followed.contains_key(part.name) {
+            self.round.has_left_out = true;
+            return None;
+        }
+        // A part that the last round did not find has begun at zero since.
+        let from = self.last_round.filter(|round| !round.has_left_out).map(|round| round.begun);
+        let followed = self.followed.entry(part.name.into()).or_insert_with(|| Followed::new(from, now));
+        let is_another = part.events.iter().zip(followed.events).any(|(now, before)| *now < before);
+        if is_another {
+            *followed = Followed::new(Some(followed.seen), now);
+        }
+        (followed.events, followed.seen) = (part.events, now);
+        Some(followed)
     }
 
     fn conditions_of(&mut self, part: &PartHealth<'_>, path: &str, has_runner: bool, now: Time) -> Vec<Condition> {
         let [reserves, deletes, failures] = part.events;
-        let is_known = self.followed.contains_key(part.name) || self.followed.len() < MOST_FOLLOWED;
-        let fresh = || Followed {
-            minute: Growth::default(),
-            attempts: Growth::over(FAILURES_SPAN),
-            buried: Growth::over(BURIED_SPAN),
-            seen: now,
-        };
-        let followed = is_known.then(|| self.followed.entry(part.name.into()).or_insert_with(fresh));
+        let warnings = self.warnings;
+        let followed = self.follow(part, now);
         let mut all = Vec::new();
-        let mut note = |info, sentence, command: Option<String>| {
+        let mut note = |info, sentence, command: Option<String>, [value, limit]: [f64; 2]| {
             let condition = Condition::about(info, path, part.name, sentence).helped_by(command);
-            all.push(Condition { waiting: part.ready, ..condition });
+            all.push(condition.measured(value, limit));
         };
+        let age = |limit: Span| [part.oldest, limit].map(|span| span.as_micros() as f64);
         let name = name_of(part.name);
         let pattern = quoted(&pattern_of(part.tube, part.name));
         let late = format!("{} ready, the oldest for {}", grouped(part.ready), in_words(part.oldest));
         let late_of = format!("{}: {late}", name_of(part.tube));
-        if part.oldest > self.warnings.alarm_age {
-            note(&VERY_LATE, late_of, Some("jobs summary tube".into()));
-        } else if part.oldest > self.warnings.age {
-            note(&LATE, late_of, Some("jobs summary tube".into()));
+        let help = Some("jobs summary tube".into());
+        if part.oldest > warnings.alarm_age {
+            note(&VERY_LATE, late_of, help, age(warnings.alarm_age));
+        } else if part.oldest > warnings.age {
+            note(&LATE, late_of, help, age(warnings.age));
         }
         let Some(followed) = followed else { return all };
-        followed.seen = now;
         let ([reserved], within) = followed.minute.growth(now, [reserves]);
         if has_runner && part.oldest > RUNNER_MISSING && reserved == 0 && part.reserved == 0 && within >= RUNNER_MISSING
         {
             let command = pattern.as_ref().map(|pattern| format!("jobs run {pattern} -- COMMAND"));
-            note(&UNWATCHED, format!("no runner for {name}: {late}"), command);
+            note(&UNWATCHED, format!("no runner for {name}: {late}"), command, age(RUNNER_MISSING));
         }
         let ([done, failed], _) = followed.attempts.growth(now, [deletes, failures]);
         let attempts = done.saturating_add(failed);
-        if attempts >= LEAST_ATTEMPTS && failed.saturating_mul(1000) > self.warnings.failures.saturating_mul(attempts) {
+        if attempts >= LEAST_ATTEMPTS && failed.saturating_mul(1000) > warnings.failures.saturating_mul(attempts) {
             let share = failed.saturating_mul(100) / attempts;
             let sentence = format!("{name}: {share} % of {} attempts failed in 5 min", grouped(attempts));
-            note(&FAILS, sentence, quoted(part.tube).map(|tube| format!("jobs list {tube} --error")));
+            let command = quoted(part.tube).map(|tube| format!("jobs list {tube} --error"));
+            note(&FAILS, sentence, command, [failed as f64 * 1000.0 / attempts as f64, warnings.failures as f64]);
         }
         let ([buried], within) = followed.buried.growth(now, [part.buried]);
         if buried > 0 {
@@ -249,9 +286,26 @@ impl Watcher {
                 grouped(buried),
                 in_words(within)
             );
-            note(&BURIED, sentence, pattern.map(|pattern| format!("jobs kick {pattern}")));
+            let command = pattern.map(|pattern| format!("jobs kick {pattern}"));
+            note(&BURIED, sentence, command, [buried as f64, LEAST_ATTEMPTS as f64]);
         }
         all
+    }
+}
+
+impl Followed {
+    /// Returns the counts of a part that had none at this time; None: it had those of the first look.
+    fn new(from: Option<Time>, now: Time) -> Followed {
+        fn growth<const N: usize>(length: Span, from: Option<Time>) -> Growth<N> {
+            from.map_or_else(|| Growth::over(length), |from| Growth::from_zero(length, from))
+        }
+        Followed {
+            minute: growth(Span::from_secs(60), from),
+            attempts: growth(FAILURES_SPAN, from),
+            buried: growth(BURIED_SPAN, from),
+            events: [0; 3],
+            seen: now,
+        }
     }
 }
 

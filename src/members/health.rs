@@ -85,6 +85,8 @@ struct PoolConditions<'a> {
     /// Time since the last failed start, and its text.
     failure: Option<(Span, &'a str)>,
     warn_wait: Span,
+    /// True once a condition has the number of members that are kept out.
+    has_told_out: bool,
     all: Vec<Condition>,
 }
 
@@ -94,12 +96,18 @@ impl<'a> PoolConditions<'a> {
             format!("{} held for {} by {}", name_of(member.name), in_words(*span), name_of(member.holder.as_bytes()))
         });
         let (name, word) = (name_of(pool.row.name), quoted(pool.row.name));
-        PoolConditions { pool, name, word, longest, failure, warn_wait, all: Vec::new() }
+        PoolConditions { pool, name, word, longest, failure, warn_wait, has_told_out: false, all: Vec::new() }
     }
 
     fn note(&mut self, info: &'static ConditionInfo, sentence: String, command: Option<String>) {
         let condition = Condition::about(info, "/members/pool/", self.pool.row.name, sentence).helped_by(command);
-        self.all.push(Condition { waiting: self.pool.row.figures.queued.into(), ..condition });
+        self.all.push(condition.lasting(self.pool.longest_wait, self.warn_wait));
+    }
+
+    /// Sets the badness of the last condition, for a time and its limit.
+    fn lasting(&mut self, time: Span, limit: Span) {
+        let last = self.all.pop().map(|condition| condition.lasting(time, limit));
+        self.all.extend(last);
     }
 
     /// Notes the first reason that applies for which takes wait.
@@ -115,8 +123,10 @@ impl<'a> PoolConditions<'a> {
             let held = self.held_long().map_or(String::new(), |held| format!(", {held}"));
             let sentence = format!("{name} has no usable member: {out}{held}; {waiting}");
             self.note(&EMPTY, sentence, self.repair().or_else(|| self.take_back()));
+            self.has_told_out = true;
         } else if waits && of.quarantined > 0 && u64::from(of.quarantined) * 2 >= u64::from(of.max) {
             self.note(&HALF_OUT, format!("{name}: {out}; {waiting}"), self.repair());
+            self.has_told_out = true;
         } else if waits && comes + of.in_use + of.stopping == 0 && !pool.is_provided {
             self.note(&NO_START, format!("{name} has no member and no provider; {waiting}"), self.look(""));
         } else if let Some((_, text)) = self.failure.filter(|_| waits && is_backing_off && comes == 0) {
@@ -132,7 +142,7 @@ impl<'a> PoolConditions<'a> {
 
     /// Notes members that are kept out, or held for long.
     fn note_members(&mut self) {
-        if let Some(member) = &self.pool.last_out {
+        if let Some(member) = self.pool.longest_out.as_ref().filter(|_| !self.has_told_out) {
             let since = member.kept_out.map_or(member.idle, |out| out.since);
             let more = match self.pool.row.figures.quarantined - 1 {
                 0 => String::new(),
@@ -143,6 +153,8 @@ impl<'a> PoolConditions<'a> {
         }
         if let Some(held) = self.held_long() {
             self.note(&HELD_LONG, format!("{}: {held}", self.name), self.take_back());
+            let longest = self.pool.longest_held.as_ref().map_or(Span::ZERO, |(_, span)| *span);
+            self.lasting(longest, self.pool.warn_hold);
         }
     }
 
@@ -174,10 +186,10 @@ impl<'a> PoolConditions<'a> {
         self.word.as_ref().map(|pool| format!("members {pool}{behind}"))
     }
 
-    /// Returns the command that makes the member that was kept out last usable, or all if several are; None if none is
-    /// kept out.
+    /// Returns the command that makes the member that is kept out for longest usable, or all if several are; None if none
+    /// is kept out.
     fn repair(&self) -> Option<String> {
-        let (member, pool) = (self.pool.last_out.as_ref()?, self.word.as_ref()?);
+        let (member, pool) = (self.pool.longest_out.as_ref()?, self.word.as_ref()?);
         match member.state {
             "quarantined" if self.pool.row.figures.quarantined > 1 => Some(format!("members repair {pool} --all")),
             "quarantined" => Some(format!("members repair {pool} {}", quoted(member.name)?)),

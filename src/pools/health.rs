@@ -2,16 +2,19 @@
 
 use super::PoolsService;
 use super::report::KEYS;
-use super::state::{BusyKey, OverdueLock, RefusingKey};
+use super::state::{BusyKey, OverdueLock, PoolsState};
 use poolcounter_core::count::Count;
-use poolcounter_core::time::Span;
+use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use poolcounter_service::health::{
-    Condition, ConditionInfo, Look, grouped, in_words, name_of, per_second, quoted, rate,
+    Condition, ConditionInfo, Growth, Look, grouped, in_words, name_of, per_second, quoted, rate,
 };
+use std::collections::BTreeMap;
 
 /// Most locks that one look examines.
 const MOST_LOCKS: usize = 64;
+/// Time over which refusals are counted.
+const RECENT: Span = Span::from_secs(10);
 /// Refusals of a key in a second from which the key is named.
 const REFUSALS: f64 = 1.0;
 /// Factor from which refusals of all keys together are worth a condition.
@@ -42,7 +45,7 @@ impl PoolsService {
         let shed = state.ceilings().iter().map(|it| Count::from(it.shed)).sum::<Count>().get();
         let counts = [state.count_of(Stat::TotalAcquired), state.refusals(), shed];
         let ([granted, refused, shed], within) = self.minute.growth(look.now, counts);
-        self.note_refusals(refused, within, look);
+        self.note_refusals(look);
         self.note_overdue(look);
         if shed > 0 {
             let sentence = format!("ceilings shed {}", per_second(shed, within));
@@ -56,26 +59,25 @@ impl PoolsService {
         look.is_moving = state.working() > 0 && state.warn_hold() < Span::FOREVER;
     }
 
-    fn note_refusals(&self, refused: u64, within: Span, look: &mut Look<'_>) {
-        let Some((open, keys)) = self.state.refusing(look.now) else { return };
-        let (mut named, mut most) = (false, None);
-        let (mut keys_refusing, limit) = (0_usize, f64::from(self.state.warn_refusals()));
-        for key in keys {
-            keys_refusing += 1;
-            if most.as_ref().is_none_or(|(refusals, _)| key.refusals > *refusals) {
-                most = Some((key.refusals, key.key));
-            }
-            let rate = rate(key.refusals, open);
+    fn note_refusals(&mut self, look: &mut Look<'_>) {
+        self.refusals.update(&self.state, look.now);
+        let limit = f64::from(self.state.warn_refusals());
+        let mut named = false;
+        for (key, of) in &self.refusals.keys {
+            let rate = rate(of.recent.0, of.recent.1);
             if rate > REFUSALS {
                 named = true;
-                look.note(refuses(if rate > limit { &FLOODS } else { &REFUSES }, &key, open));
+                let (info, limit) = if rate > limit { (&FLOODS, limit) } else { (&REFUSES, REFUSALS) };
+                look.note(refuses(info, key, of.recent, self.state.busy_key(key)).measured(rate, limit));
             }
         }
-        if let Some((_, key)) = most.filter(|_| !named && rate(refused, within) > ALL_KEYS * REFUSALS) {
-            let refused = per_second(refused, within);
-            let sentence =
-                format!("{refused} refused for {} keys, most for {}", grouped(keys_refusing as u64), name_of(key));
-            look.note(Condition::of_service(&REFUSES, "/locks", sentence));
+        let (refused, within) = self.refusals.of_all;
+        let most = self.refusals.keys.iter().max_by_key(|(_, of)| of.recent.0);
+        if let Some((key, _)) = most.filter(|_| !named && rate(refused, within) > ALL_KEYS * REFUSALS) {
+            let (keys, key) = (grouped(self.refusals.keys.len() as u64), name_of(key));
+            let sentence = format!("{} refused for {keys} keys, most for {key}", per_second(refused, within));
+            let condition = Condition::of_service(&REFUSES, "/locks", sentence);
+            look.note(condition.measured(rate(refused, within), ALL_KEYS * REFUSALS));
         }
     }
 
@@ -92,24 +94,87 @@ impl PoolsService {
                     in_words(longest)
                 ));
             }
-            let info = if waiting > 0 && longest >= self.state.warn_hold() { &BLOCKED } else { &OVERDUE };
+            let warn_hold = self.state.warn_hold();
+            let (info, lasting) = match waiting > 0 && longest >= warn_hold {
+                true => (&BLOCKED, longest),
+                false => (&OVERDUE, look.now.since(claim.since)),
+            };
             // Words of an administration command are separated by spaces.
             let word = quoted(claim.key).filter(|_| !claim.key.contains(&b' '));
             let release = word.zip(quoted(peer.as_bytes()));
             let condition = Condition::about(info, KEYS, claim.key, sentence)
                 .helped_by(release.map(|(key, peer)| format!("admin RELEASE-LOCK {key} {peer}")));
-            look.note(Condition { waiting: waiting.into(), ..condition });
+            look.note(condition.lasting(lasting, warn_hold));
         }
     }
 }
 
-fn refuses(info: &'static ConditionInfo, of: &RefusingKey<'_>, open: Span) -> Condition {
-    let key = name_of(of.key);
-    let mut sentence = format!("{key} refuses {}", per_second(of.refusals, open));
-    let waiting = of.claims.map_or(0, |claims| claims.waiting);
-    if let Some(BusyKey { working, waiting, .. }) = of.claims {
+fn refuses(
+    info: &'static ConditionInfo,
+    key: &[u8],
+    (refusals, within): (u64, Span),
+    claims: Option<BusyKey<'_>>,
+) -> Condition {
+    let mut sentence = format!("{} refuses {}", name_of(key), per_second(refusals, within));
+    if let Some(BusyKey { working, waiting, .. }) = claims {
         sentence.push_str(&format!(": {} working, {} waiting", grouped(working.into()), grouped(waiting.into())));
     }
-    let command = quoted(of.key).map(|key| format!("holders {key}"));
-    Condition { waiting: waiting.into(), ..Condition::about(info, KEYS, of.key, sentence).helped_by(command) }
+    let command = quoted(key).map(|key| format!("holders {key}"));
+    Condition::about(info, KEYS, key, sentence).helped_by(command)
+}
+
+/// Refusals in the last seconds.
+pub(super) struct Refusals {
+    /// Keys that have refused requests.
+    keys: BTreeMap<Box<[u8]>, KeyRefusals>,
+    all: Growth<1>,
+    /// Refusals of all keys in the last seconds, and the exact time.
+    of_all: (u64, Span),
+    looked_at: Time,
+}
+
+struct KeyRefusals {
+    /// Refusals in the window of the state at the last look; each window begins at zero.
+    in_window: u64,
+    /// Refusals since the key has been here.
+    total: u64,
+    growth: Growth<1>,
+    /// Refusals in the last seconds, and the exact time.
+    recent: (u64, Span),
+    seen: Time,
+}
+
+impl Default for Refusals {
+    fn default() -> Self {
+        let (keys, all) = (BTreeMap::new(), Growth::over(RECENT));
+        Refusals { keys, all, of_all: (0, Span::ZERO), looked_at: Time::START }
+    }
+}
+
+impl Refusals {
+    fn update(&mut self, state: &PoolsState, now: Time) {
+        let ([refused], within) = self.all.growth(now, [state.refusals()]);
+        self.of_all = (refused, within);
+        let looked_at = std::mem::replace(&mut self.looked_at, now);
+        for (begun, key, refusals) in state.refusing() {
+            let of = self.keys.entry(key.into()).or_insert_with(|| KeyRefusals {
+                in_window: 0,
+                total: 0,
+                growth: Growth::from_zero(RECENT, begun.max(looked_at)),
+                recent: (0, Span::ZERO),
+                seen: now,
+            });
+            let before = if refusals < of.in_window { 0 } else { of.in_window };
+            of.total = of.total.saturating_add(refusals - before);
+            (of.in_window, of.seen) = (refusals, now);
+        }
+        self.keys.retain(|_, of| {
+            let ([refusals], within) = of.growth.growth(now, [of.total]);
+            of.recent = (refusals, within);
+            if of.seen < now {
+                of.in_window = 0;
+            }
+            of.seen == now || refusals > 0
+        });
+    }
 }

@@ -28,6 +28,7 @@ pub mod wire {
 }
 
 use commands::PoolCommand;
+use health::Refusals;
 use log::{Level, debug, log_enabled, trace};
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::ConnId;
@@ -113,6 +114,8 @@ pub struct PoolsService {
 }
 
 /// Next step after a request.
+    /// Refusals in the last seconds.
+    refusals: Refusals,
 enum Handled {
     /// Done: the next request can be served.
     Next,
@@ -145,6 +148,7 @@ impl PoolsService {
     }
 
     /// Serves a well-formed acquire. Its replies may be written later in the turn.
+            refusals: Refusals::default(),
     #[inline]
     fn acquire(&mut self, conn: ConnId, request: &mut AcquireLock<'_>, context: &mut Context<'_>) {
         if context.has_rules()

@@ -37,7 +37,7 @@ mod who;
 
 pub use alerts::{PoolEvent, WINDOW};
 pub use ceilings::CeilingInUse;
-pub use health::{OverdueLock, RefusingKey};
+pub use health::OverdueLock;
 pub use poolcounter_protocol::pools::request::{AcquireLock, BadSyntax, KeyLimits, Purpose, Reply};
 pub use queries::{BusiestSearch, BusyKey, CLIENTS_LOOKED_AT, ClaimInfo, KEYS_LOOKED_AT, WhichKeys};
 pub use saved::SAVED_VERSION;

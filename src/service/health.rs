@@ -11,7 +11,7 @@ mod growth;
 mod sweep;
 
 pub use crate::shown::grouped;
-pub use board::{Board, ConditionOn, ConditionOver, HealthLine};
+pub use board::{Board, ConditionOn, ConditionOver, HealthLine, with_more};
 pub use growth::Growth;
 pub use sweep::Sweep;
 
@@ -24,6 +24,8 @@ use serde::{Deserialize, Serialize};
 
 /// Limit of the conditions of a service that are kept; further ones are only counted.
 pub const MOST_CONDITIONS: usize = 256;
+/// Badness of a condition that stops a whole service.
+pub const TOTAL: f64 = 1e9;
 /// Longest name in a sentence, in bytes.
 const NAME_BYTES: usize = 80;
 /// Longest name in a command, in bytes.
@@ -117,15 +119,15 @@ pub struct Condition {
     pub link: String,
     /// Command that helps, without the name of the program; empty if there is none.
     pub command: String,
-    /// Number of requests that wait because of it, for the choice of the worst condition.
-    pub waiting: u64,
+    /// Measured value as a multiple of its limit, for the order within a level; 1 without a limit.
+    pub badness: f64,
 }
 
 impl Condition {
     /// Returns a condition of a whole service, whose tab of the status page is at `path`.
     pub fn of_service(info: &'static ConditionInfo, path: &str, sentence: String) -> Self {
         let (subject, command) = (Vec::new(), String::new());
-        Condition { info, subject, sentence, link: path.into(), command, waiting: 0 }
+        Condition { info, subject, sentence, link: path.into(), command, badness: 1.0 }
     }
 
     /// Returns a condition about a thing with a page below `path`.
@@ -138,6 +140,16 @@ impl Condition {
     /// Returns the same with a command that helps, if it can be typed.
     pub fn helped_by(self, command: Option<String>) -> Self {
         Condition { command: command.unwrap_or_default(), ..self }
+    }
+
+    /// Returns the same with its badness, for a value and its limit. A limit of zero is none.
+    pub fn measured(self, value: f64, limit: f64) -> Self {
+        Condition { badness: if limit > 0.0 { value / limit } else { 1.0 }, ..self }
+    }
+
+    /// Returns the same with its badness, for a time and its limit.
+    pub fn lasting(self, time: Span, limit: Span) -> Self {
+        self.measured(time.as_micros() as f64, limit.as_micros() as f64)
     }
 }
 

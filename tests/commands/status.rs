@@ -78,6 +78,37 @@ fn the_exit_status_is_that_of_the_worst_condition() {
 }
 
 #[test]
+fn an_ended_condition_is_told_in_the_past() {
+    let daemon = Daemon::start(&["--warn-hold", "0.5", "--status-after", "0.1"]);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME backup 1 9 9 who=db1"), "LOCKED");
+    assert!(wait_for(&daemon, 1).contains("admin RELEASE-LOCK backup "));
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    let text = wait_for(&daemon, 0);
+    assert!(text.starts_with("OK: nothing is wrong | critical=0 warning=0\n"), "{text}");
+    let told = text.lines().find(|line| line.starts_with("over  Locks")).expect("it is told");
+    assert!(told.contains("not now; was: backup: db1 at ") && told.ends_with(" ago"), "{text}");
+    assert!(!text.contains("RELEASE-LOCK"), "{text}");
+}
+
+#[test]
+fn all_conditions_are_printed() {
+    let daemon = Daemon::start(&["--warn-hold", "0.5", "--status-after", "0.1", "--max-locks", "40"]);
+    let mut holder = daemon.connect();
+    for n in 0..40 {
+        assert_eq!(holder.ask(&format!("ACQ4ME backup{n:02} 1 9 9")), "LOCKED");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = wait_for(&daemon, 1);
+        if (0..40).all(|n| text.contains(&format!("  backup{n:02}: "))) {
+            break assert!(!text.contains("\nwarning  Locks  and "), "{text}");
+        }
+        assert!(Instant::now() < deadline, "{text}");
+    }
+}
+
+#[test]
 fn a_server_that_does_not_answer_is_critical() {
     let daemon = Daemon::start(&[]);
     let address = daemon.address.to_string();

@@ -46,10 +46,10 @@ impl Rig {
         self.world.health().into_iter().find(|line| line.title == title).expect("each service has a line")
     }
 
-    /// Returns the names of the conditions that are on, with their sentences.
+    /// Returns the names of the conditions that hold, with their sentences.
     fn on(&self, title: &str) -> Vec<(&'static str, String)> {
-        let line = self.line(title);
-        line.conditions.into_iter().map(|on| (on.condition.info.name, on.condition.sentence)).collect()
+        let held = self.line(title).conditions.into_iter().filter(|on| on.until.is_none());
+        held.map(|on| (on.condition.info.name, on.condition.sentence)).collect()
     }
 
     /// Returns the command that helps with a condition that is on.
@@ -59,6 +59,20 @@ impl Rig {
 
     fn names(&self, title: &str) -> Vec<&'static str> {
         self.on(title).into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Puts jobs of `w/mail`, and fails each with an attempt that buries it.
+    fn fail_jobs(&mut self, jobs: usize) {
+        let client = self.client("jobs", "use w/mail\r\nwatch w/mail\r\n");
+        for _ in 0..jobs {
+            self.world.send(client, b"put 1 0 60 1\r\nx\r\nreserve\r\n");
+            self.world.settle();
+            let told = String::from_utf8(self.world.take_received(client)).expect("is text");
+            let id = told.split("RESERVED ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a job");
+            self.say(client, &format!("fail {id} 0 0 1 bury\r\nx\r\n"));
+        }
+        self.world.reset(client);
+        self.world.settle();
     }
 }
 
@@ -88,8 +102,94 @@ fn a_lock_held_for_long_is_overdue_and_blocks_waiters() {
     assert_eq!((on[0].0, rig.line("Locks").level), ("blocked", Level::Critical));
     assert!(on[0].1.starts_with("backup: db1 at ") && on[0].1.contains("; 1 waiting, the longest for 3"), "{on:?}");
     [holder, waiter].into_iter().for_each(|client| rig.world.reset(client));
+    rig.pass(2);
+    let line = rig.line("Locks");
+    assert!(line.level == Level::Ok && line.sentence().ends_with(" granted, 0 held, 0 waiting, nothing refused"));
+    let [ended] = &line.conditions[..] else { panic!("{:?}", line.conditions) };
+    assert!(ended.until.is_some() && ended.condition.command.is_empty(), "{ended:?}");
     rig.pass(70);
-    assert_eq!(rig.names("Locks"), [""; 0]);
+    assert!(rig.line("Locks").conditions.is_empty());
+}
+
+/// The next holder has done nothing wrong.
+#[test]
+fn a_quick_holder_after_a_slow_one_is_not_named() {
+    let mut rig = Rig::new();
+    let clients = [0; 2].map(|_| rig.client("pools", "ACQ4ME hot 1 9 600\n"));
+    rig.pass(40);
+    assert_eq!(rig.names("Locks"), ["blocked"]);
+    assert!(rig.help("Locks", 0).starts_with("admin RELEASE-LOCK hot "), "{}", rig.help("Locks", 0));
+    for turn in 0..5 {
+        rig.say(clients[turn % 2], "RELEASE\nACQ4ME hot 1 9 600\n");
+        rig.pass(8);
+        assert_eq!(rig.names("Locks"), [""; 0]);
+        assert!(rig.line("Locks").conditions.iter().all(|on| on.condition.command.is_empty()));
+    }
+}
+
+/// All jobs of a new kind fail before the first look at them.
+#[test]
+fn failures_of_a_new_type_count_from_the_first() {
+    let mut rig = Rig::new();
+    rig.pass(30);
+    rig.fail_jobs(30);
+    rig.pass(12);
+    let on = rig.on("Jobs");
+    let [fails, buried] = &on[..] else { panic!("{on:?}") };
+    assert_eq!(*fails, ("fails", "mail: 100 % of 30 attempts failed in 5 min".into()));
+    assert!(buried.1.starts_with("mail: 30 buried, 30 in the last "), "{buried:?}");
+}
+
+#[test]
+fn failures_of_a_type_that_came_back_count_from_the_first() {
+    let mut rig = Rig::new();
+    rig.pass(3);
+    rig.fail_jobs(40);
+    rig.pass(12);
+    let operator = rig.client("jobs", "");
+    (1..=40).for_each(|id| rig.say(operator, &format!("delete {id}\r\n")));
+    rig.pass(400);
+    assert_eq!(rig.names("Jobs"), [""; 0]);
+    rig.fail_jobs(12);
+    rig.pass(12);
+    let on = rig.on("Jobs");
+    assert!(on.iter().any(|(_, sentence)| sentence == "mail: 100 % of 12 attempts failed in 5 min"), "{on:?}");
+    assert!(on.iter().any(|(_, sentence)| sentence.starts_with("mail: 12 buried, 12 in the last ")), "{on:?}");
+}
+
+#[test]
+fn the_worst_type_of_jobs_leads() {
+    let mut rig = Rig::new();
+    let client = rig.client("jobs", "");
+    for (tube, jobs) in [("w/a", 11), ("w/z", 20)] {
+        rig.say(client, &format!("use {tube}\r\nwatch {tube}\r\n"));
+        rig.say(client, &"put 1 0 60 1\r\nx\r\nreserve\r\n".repeat(jobs));
+    }
+    (1..=8).for_each(|id| rig.say(client, &format!("delete {id}\r\n")));
+    (9..=11).for_each(|id| rig.say(client, &format!("fail {id} 0 600 1\r\nx\r\n")));
+    (12..=31).for_each(|id| rig.say(client, &format!("fail {id} 0 600 1\r\nx\r\n")));
+    rig.pass(12);
+    let shares: Vec<String> = rig.on("Jobs").into_iter().map(|(_, sentence)| sentence).collect();
+    assert_eq!(
+        shares,
+        ["z: 100 % of 20 attempts failed in 5 min", "a: 27 % of 11 attempts failed in 5 min"],
+        "the larger share first"
+    );
+}
+
+#[test]
+fn members_kept_out_are_told_once() {
+    let mut rig = Rig::new();
+    rig.client("members", "POOL acc 0 3 queue=9\nADD acc a\nADD acc b\nADD acc c\nHOLD acc a 600\n");
+    rig.pass(5);
+    let operator = rig.client("members", "HOLD acc b 600\n");
+    rig.pass(12);
+    let on = rig.on("Members");
+    assert!(on.len() == 1 && on[0].1.starts_with("acc: a held for ") && on[0].1.ends_with(", and 1 more"), "{on:?}");
+    rig.say(operator, "HOLD acc c 600\n");
+    rig.client("members", "TAKE acc 600\n");
+    rig.pass(12);
+    assert_eq!(rig.names("Members"), ["empty"]);
 }
 
 #[test]
@@ -108,6 +208,13 @@ fn a_key_that_refuses_is_named() {
     refuse(&mut rig, 20);
     assert_eq!(rig.names("Locks")[0], "floods");
     assert!(rig.on("Locks")[0].1.starts_with("hot refuses "), "{:?}", rig.on("Locks"));
+    for _ in 0..100 {
+        rig.say(client, &"ACQ4ME hot 1 1 0\n".repeat(20));
+        rig.pass(1);
+        assert_eq!(rig.names("Locks")[0], "floods", "at the end of a minute, too");
+    }
+    rig.pass(15);
+    assert_eq!(rig.names("Locks"), ["overdue"], "it refuses nothing any more");
     assert_eq!(rig.line("Locks").conditions[0].condition.link, "/pools/key/hot");
 }
 

@@ -5,7 +5,7 @@ use poolcounter_core::time::Span;
 use poolcounter_members::MembersSettings;
 use poolcounter_service::container::AllSettings;
 use poolcounter_service::output::FULL_BYTES;
-use poolcounter_testkit::daemon::{Client, Daemon};
+use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE};
 use poolcounter_testkit::frames;
 use poolcounter_testkit::jobs_client::JobsClient;
 use poolcounter_testkit::scratch::Scratch;
@@ -17,7 +17,7 @@ use std::io::{ErrorKind, Read as _, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PAGES: [(&str, &str); 6] = [
     ("/", "text/html; charset=utf-8"),
@@ -294,6 +294,30 @@ fn metrics_count_what_happens() {
 }
 
 #[test]
+fn an_ended_condition_has_no_command_on_the_page() {
+    let (daemon, address) = start(&["--warn-hold", "0.2", "--status-after", "0.1"]);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("ACQ4ME backup 1 9 9"), "LOCKED");
+    let locks = || json(address, "/status.json")["health"][0].clone();
+    let wait_until = |level: &str| {
+        let deadline = Instant::now() + PATIENCE;
+        while locks()["level"] != level || locks()["conditions"][0].is_null() {
+            assert!(Instant::now() < deadline, "{}", locks());
+            thread::sleep(Duration::from_millis(100));
+        }
+        locks()["conditions"][0].clone()
+    };
+    let on = wait_until("warning");
+    assert!(on["until"].is_null() && on["badness"].as_f64() > Some(1.0), "{on}");
+    assert_eq!(holder.ask("RELEASE"), "RELEASED");
+    let ended = wait_until("ok");
+    assert!(ended["until"].as_f64() > on["since"].as_f64() && ended["command"] == "", "{ended}");
+    assert!(ended["sentence"].as_str().is_some_and(|it| it.starts_with("not now; was: backup: ")), "{ended}");
+    let page = fetch(address, "/locks");
+    assert!(page.text().contains("not now; was: ") && !page.text().contains("RELEASE-LOCK"), "{}", page.text());
+}
+
+#[test]
 fn connections_and_history_survive_an_upgrade() {
     let (mut daemon, address) = start(&[]);
     let mut client = daemon.connect();
@@ -323,8 +347,8 @@ fn an_idle_daemon_sleeps() {
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("Linux tells");
         line.trim().parse().expect("a number")
     };
-    // The daemon may be about to fall asleep.
-    thread::sleep(Duration::from_millis(100));
+    // The daemon looks at its health once more.
+    thread::sleep(Duration::from_millis(1_500));
     let before = wakeups(&daemon);
     thread::sleep(Duration::from_millis(4_000));
     assert_eq!(wakeups(&daemon), before);

@@ -23,4 +23,7 @@ pub struct ToldCondition {
     pub command: String,
     /// Start, in seconds since 1970.
     pub since: f64,
+    /// End, in seconds since 1970; None while it holds.
+    #[serde(default)]
+    pub until: Option<f64>,
 }

@@ -19,8 +19,10 @@ pub struct PoolHealth<'a> {
     pub row: PoolRow<'a>,
     /// Time for which the oldest take has waited.
     pub longest_wait: Span,
-    /// Member that was put into quarantine, held back or orphaned last.
-    pub last_out: Option<MemberRow<'a>>,
+    /// Member that has been in quarantine, held back or orphaned for longest.
+    pub longest_out: Option<MemberRow<'a>>,
+    /// Age from which a member is held for long; zero means never.
+    pub warn_hold: Span,
     /// Number of members that are held for longer than `warn_hold`.
     pub held_long: usize,
     /// Member that is held for longest, with the time; of pools with `warn_hold` and of those that are being removed.
@@ -92,7 +94,8 @@ impl State {
         let (row, pool) = (self.pool_row(id), self.pool(id));
         let mut health = PoolHealth {
             longest_wait: Span::ZERO,
-            last_out: None,
+            longest_out: None,
+            warn_hold: pool.settings.warn_hold,
             held_long: 0,
             longest_held: None,
             is_provided: self.agents.is_provided(id),
@@ -139,7 +142,7 @@ impl State {
         if figures.quarantined == 0 && !looks_at_holds && candidates.is_empty() {
             return 0;
         }
-        let (mut visits, mut last_out, mut longest_held) = (0, None, None);
+        let (mut visits, mut longest_out, mut longest_held) = (0, None, None);
         for member in self.members.in_pool(id).all().take(MOST_OF_POOL).metered() {
             visits += 1;
             let of = self.member(member);
@@ -154,14 +157,14 @@ impl State {
                     }
                 }
                 _ if PhaseKind::KEPT_OUT.contains(&of.phase.kind()) => {
-                    last_out = last_out.max(Some((of.since, member)));
+                    longest_out = longest_out.min(Some((of.since, member))).or(Some((of.since, member)));
                     held_since = Some(Time::START);
                 }
                 _ => {}
             }
             candidates.iter_mut().for_each(|candidate| self.consider(candidate, member, held_since));
         }
-        health.last_out = last_out.map(|(_, member)| self.member_row(member, now, peer));
+        health.longest_out = longest_out.map(|(_, member)| self.member_row(member, now, peer));
         health.longest_held =
             longest_held.map(|(since, member)| (self.member_row(member, now, peer), now.since(since)));
         visits

@@ -6,16 +6,6 @@ use poolcounter_core::list::List;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_protocol::pools::stats::PoolStat as Stat;
 
-/// A key that refuses requests.
-pub struct RefusingKey<'a> {
-    /// The key, cut to [`KEY_BYTES`](poolcounter_core::top_keys::KEY_BYTES).
-    pub key: &'a [u8],
-    /// Number of requests refused in the present window.
-    pub refusals: u64,
-    /// Claims on it; `None` if there are none at present.
-    pub claims: Option<BusyKey<'a>>,
-}
-
 /// A lock that is held for longer than the operator has set.
 pub struct OverdueLock<'a> {
     /// The lock.
@@ -27,13 +17,11 @@ pub struct OverdueLock<'a> {
 }
 
 impl PoolsState {
-    /// Returns the keys that have refused requests in the present window, in no order, and the time since that was
-    /// opened; `None` without a window.
-    pub fn refusing(&self, now: Time) -> Option<(Span, impl Iterator<Item = RefusingKey<'_>>)> {
-        let begun = self.alerts.window_begun()?;
-        let keys = self.top_keys.refusals_in_window();
-        let keys = keys.map(|(key, refusals)| RefusingKey { key, refusals, claims: self.busy_key(key) });
-        Some((now.since(begun), keys))
+    /// Returns the keys that have refused requests in the present window, in no order, with the begin of the window and
+    /// the number of these requests. Keys are cut to [`KEY_BYTES`](poolcounter_core::top_keys::KEY_BYTES).
+    pub fn refusing(&self) -> impl Iterator<Item = (Time, &[u8], u64)> {
+        let begun = self.alerts.window_begun().into_iter();
+        begun.flat_map(|begun| self.top_keys.refusals_in_window().map(move |(key, refusals)| (begun, key, refusals)))
     }
 
     /// Returns the oldest of the locks that are held for longer than the operator has set, at most `most`.
@@ -64,7 +52,8 @@ impl PoolsState {
         self.count_of(Stat::FullQueues).saturating_add(self.timeouts())
     }
 
-    fn busy_key(&self, key: &[u8]) -> Option<BusyKey<'_>> {
+    /// Returns the claims on a key; None if there are none at present.
+    pub fn busy_key(&self, key: &[u8]) -> Option<BusyKey<'_>> {
         self.pool(key).map(|pool| self.busy(pool))
     }
 }

@@ -8,6 +8,8 @@ use poolcounter_service::health::{Board, Condition, ConditionInfo, Growth, Look,
 
 /// Title of the daemon's line.
 pub const TITLE: &str = "Daemon";
+/// Time for which connections are said to wait after the system could not give one.
+const ACCEPT_FAILS: Span = Span::from_secs(2);
 /// Share of the descriptors, in percent, from which they are about to run out.
 const DESCRIPTORS: u64 = 80;
 
@@ -17,7 +19,7 @@ static BUSY: ConditionInfo = ConditionInfo::critical(
 );
 static OUT_OF_DESCRIPTORS: ConditionInfo = ConditionInfo::warning(
     "descriptors",
-    "Connections use more than 80 % of the descriptors that the process may have.",
+    "Connections use more than 80 % of the descriptors that the process may have, or wait because the system has none.",
 );
 static TURNS_AWAY: ConditionInfo =
     ConditionInfo::warning("turns away", "Connections were refused, or could not be served, in the last minute.");
@@ -39,13 +41,17 @@ pub(crate) struct Health {
     minute: Growth<2>,
     /// Time since which new requests are refused; None while they are accepted.
     pub refuses_since: Option<Time>,
+    /// Last time at which the system could not give a connection to the process, with its reason.
+    pub accept_failure: Option<(Time, String)>,
 }
 
 impl Dispatch {
     /// Looks at the health of all services, if it is time for that and each has read its state.
     #[inline]
     pub fn look_if_due(&mut self, now: Time, peers: &dyn Peers) {
-        if self.health.board.is_due(now) && self.services.are_restored() {
+        if !self.health.board.is_due(now) {
+            self.health.board.look_later();
+        } else if self.services.are_restored() {
             self.look(now, peers);
         }
     }
@@ -76,22 +82,38 @@ impl Dispatch {
         let ([busy, errors], within) = self.health.minute.growth(now, [busy, errors]);
         // Percent: a microsecond of work in a second is a millionth.
         let share = (rate(busy, within) / 1e4) as u64;
-        let mut note = |info, sentence: String| look.note(Condition::of_service(info, "/daemon", sentence));
+        let mut note = |info, sentence: String, [value, limit]: [f64; 2]| {
+            look.note(Condition::of_service(info, "/daemon", sentence).measured(value, limit));
+        };
+        const NO_LIMIT: [f64; 2] = [1.0; 2];
         if share > self.health.board.settings.busy && within >= Span::from_secs(30) {
-            note(&BUSY, format!("busy {share} % of the time: start another daemon"));
+            let limit = self.health.board.settings.busy;
+            note(
+                &BUSY,
+                format!("busy {share} % of the time: start another daemon"),
+                [share, limit].map(|it| it as f64),
+            );
         }
         let (open, most) = (self.services.open(), self.process.max_fds());
-        if most > 0 && open.saturating_mul(100) > most.saturating_mul(DESCRIPTORS) {
+        let failure = self.health.accept_failure.as_ref().filter(|(at, _)| now.since(*at) < ACCEPT_FAILS);
+        if let Some((_, reason)) = failure {
+            let sentence = format!("new connections wait: {reason}: raise the limit of open files");
+            note(&OUT_OF_DESCRIPTORS, sentence, NO_LIMIT);
+        } else if most > 0 && open.saturating_mul(100) > most.saturating_mul(DESCRIPTORS) {
             let (open, most) = (grouped(open), grouped(most));
-            note(&OUT_OF_DESCRIPTORS, format!("{open} of {most} descriptors are used: raise the limit of open files"));
+            let sentence = format!("{open} of {most} descriptors are used: raise the limit of open files");
+            note(&OUT_OF_DESCRIPTORS, sentence, NO_LIMIT);
         }
         if errors > 0 {
-            note(&TURNS_AWAY, format!("{} connections could not be served in the last minute", grouped(errors)));
+            let within = in_words(within);
+            let sentence = format!("{} connections could not be served in the last {within}", grouped(errors));
+            note(&TURNS_AWAY, sentence, NO_LIMIT);
         }
         if let Some(reload) = self.loop_stats.reload.filter(|reload| !reload.has_worked) {
             note(
                 &RELOAD_FAILED,
                 format!("the reload {} ago failed: the log has the reason", in_words(now.since(reload.at))),
+                NO_LIMIT,
             );
         }
         if let Some(since) = self.health.refuses_since {
@@ -100,6 +122,7 @@ impl Dispatch {
             note(
                 &DRAINS,
                 format!("draining for {span}: {} locks, members, units and jobs are still held", grouped(at_risk)),
+                NO_LIMIT,
             );
         }
         look.standing = format!(

@@ -4,7 +4,8 @@ use super::{Condition, HealthSettings, Level, Look, MOST_CONDITIONS};
 use log::{Level as LogLevel, log};
 use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::time::{Span, Time, earliest};
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Time between two looks if only time can cause a condition.
 const SLOW_INTERVAL: Span = Span::from_secs(10);
@@ -34,6 +35,8 @@ struct OfService {
     title: &'static str,
     standing: String,
     more: usize,
+    /// Time of the last look.
+    looked_at: Time,
     kept: BTreeMap<(&'static str, Vec<u8>), Kept>,
 }
 
@@ -45,13 +48,15 @@ struct Kept {
     is_on: bool,
 }
 
-/// Condition that is on.
+/// Condition that is on. It holds, or ended less than [`HealthSettings::over`] ago.
 #[derive(Clone, Debug)]
 pub struct ConditionOn {
-    /// The condition as last reported.
+    /// The condition as last reported; without its command once it has ended.
     pub condition: Condition,
     /// Start of the condition.
     pub since: Time,
+    /// End of the condition; None while it holds.
+    pub until: Option<Time>,
 }
 
 /// Condition that is over.
@@ -72,11 +77,11 @@ pub struct ConditionOver {
 pub struct HealthLine {
     /// Title of the service.
     pub title: &'static str,
-    /// Level of the worst condition.
+    /// Level of the worst condition that holds.
     pub level: Level,
-    /// Sentence about the service where no condition is on.
+    /// Sentence about the service where no condition holds.
     pub standing: String,
-    /// Conditions that are on, worst first.
+    /// Conditions that are on: those that hold, worst first, and those that have ended.
     pub conditions: Vec<ConditionOn>,
     /// Number of conditions that were not kept.
     pub more: usize,
@@ -106,6 +111,14 @@ impl Board {
         self.wake_at
     }
 
+    /// Schedules the next look without events: something has happened since the last one.
+    #[inline]
+    pub fn look_later(&mut self) {
+        if self.settings.interval < Span::FOREVER {
+            self.wake_at = earliest(self.wake_at, Some(self.next));
+        }
+    }
+
     /// Starts a look at all services.
     pub fn begin(&mut self, now: Time) {
         (self.next, self.wake_at) = (now + self.settings.interval, None);
@@ -114,16 +127,20 @@ impl Board {
     /// Applies the look at the service of this title.
     pub fn take(&mut self, title: &'static str, look: Look<'_>) {
         let place = self.services.iter().position(|of| of.title == title).unwrap_or_else(|| {
-            self.services.push(OfService { title, standing: String::new(), more: 0, kept: BTreeMap::new() });
+            let (standing, kept) = (String::new(), BTreeMap::new());
+            self.services.push(OfService { title, standing, more: 0, looked_at: Time::START, kept });
             self.services.len() - 1
         });
-        let Look { now, standing, conditions, is_moving, more, .. } = look;
+        let Look { now, standing, mut conditions, is_moving, more, .. } = look;
+        conditions.sort_by(|one, other| other.badness.total_cmp(&one.badness));
         let HealthSettings { after, over, interval, .. } = self.settings;
         let (OfService { kept, .. }, past) = (&mut self.services[place], &mut self.past);
         let mut turned = Vec::new();
         for condition in conditions {
             let key = (condition.info.name, condition.subject.clone());
-            if kept.len() >= 2 * MOST_CONDITIONS && !kept.contains_key(&key) {
+            let known = kept.get(&key);
+            // The worst of several with one subject is kept, such as the oldest of a key's locks.
+            if known.is_some_and(|kept| kept.held_at == now) || known.is_none() && kept.len() >= 2 * MOST_CONDITIONS {
                 continue;
             }
             let entry = kept.entry(key).or_insert_with(|| Kept {
@@ -153,7 +170,8 @@ impl Board {
         });
         let wake = if !kept.is_empty() { Some(now + interval) } else { is_moving.then(|| now + SLOW_INTERVAL) };
         self.wake_at = earliest(self.wake_at, wake);
-        (self.services[place].standing, self.services[place].more) = (standing, more);
+        let of = &mut self.services[place];
+        (of.standing, of.more, of.looked_at) = (standing, more, now);
         for (level, text) in turned {
             let limit = &mut self.logs[usize::from(level != LogLevel::Error)];
             if let Some(left_out) = limit.due(now) {
@@ -176,28 +194,55 @@ impl Board {
 impl OfService {
     fn line(&self) -> HealthLine {
         let on = self.kept.values().filter(|kept| kept.is_on);
-        let mut conditions: Vec<ConditionOn> =
-            on.map(|kept| ConditionOn { condition: kept.condition.clone(), since: kept.since }).collect();
+        let (held, mut ended): (Vec<&Kept>, Vec<&Kept>) = on.partition(|kept| kept.held_at == self.looked_at);
+        // A subject has its last ended condition listed, and none while another condition of it holds.
+        let mut subjects: BTreeSet<&[u8]> = held.iter().map(|kept| &*kept.condition.subject).collect();
+        ended.sort_by_key(|kept| Reverse(kept.held_at));
+        ended.retain(|kept| subjects.insert(&kept.condition.subject));
+        let mut conditions: Vec<ConditionOn> = held.iter().map(|kept| kept.on(None)).collect();
+        conditions.extend(ended.iter().map(|kept| kept.on(Some(kept.held_at))));
         conditions.sort_by(|one, other| {
-            let rank = |on: &ConditionOn| (on.condition.info.level, on.condition.waiting);
-            rank(other).cmp(&rank(one)).then(one.since.cmp(&other.since))
+            let by_badness = other.condition.badness.total_cmp(&one.condition.badness);
+            other.level().cmp(&one.level()).then(by_badness).then(one.since.cmp(&other.since))
         });
-        let more = self.more + conditions.len().saturating_sub(MOST_CONDITIONS);
+        let more = self.more + held.len().saturating_sub(MOST_CONDITIONS);
         conditions.truncate(MOST_CONDITIONS);
-        let level = conditions.first().map_or(Level::Ok, |on| on.condition.info.level);
+        let level = conditions.first().map_or(Level::Ok, ConditionOn::level);
         HealthLine { title: self.title, level, standing: self.standing.clone(), conditions, more }
     }
 }
 
-impl HealthLine {
-    /// Returns the sentence about the service: the worst condition and the number of others, or its state.
-    pub fn sentence(&self) -> String {
-        let Some(worst) = self.conditions.first() else { return self.standing.clone() };
-        match self.conditions.len() - 1 + self.more {
-            0 => worst.condition.sentence.clone(),
-            more => format!("{}, and {more} more", worst.condition.sentence),
+impl Kept {
+    fn on(&self, until: Option<Time>) -> ConditionOn {
+        let mut condition = self.condition.clone();
+        if until.is_some() {
+            condition.command.clear();
         }
+        ConditionOn { condition, since: self.since, until }
     }
+}
+
+impl ConditionOn {
+    /// Returns the level of the condition; [`Level::Ok`] if it has ended.
+    pub fn level(&self) -> Level {
+        if self.until.is_none() { self.condition.info.level } else { Level::Ok }
+    }
+}
+
+impl HealthLine {
+    /// Returns the sentence about the service: the worst condition that holds and the number of others, or its state.
+    pub fn sentence(&self) -> String {
+        let mut held = self.conditions.iter().filter(|on| on.until.is_none());
+        held.next().map_or_else(
+            || self.standing.clone(),
+            |worst| with_more(&worst.condition.sentence, held.count() + self.more),
+        )
+    }
+}
+
+/// Returns the sentence about the worst condition with the number of the others.
+pub fn with_more(worst: &str, more: usize) -> String {
+    if more == 0 { worst.into() } else { format!("{worst}, and {more} more") }
 }
 
 #[cfg(test)]
@@ -209,9 +254,10 @@ mod tests {
     static FULL: ConditionInfo = ConditionInfo::critical("full", "It is full.");
     static SLOW: ConditionInfo = ConditionInfo::warning("slow", "It is slow.");
 
-    fn condition(info: &'static ConditionInfo, subject: &str, waiting: u64) -> Condition {
+    fn condition(info: &'static ConditionInfo, subject: &str, badness: u32) -> Condition {
         let sentence = format!("{subject} is {}", info.name);
-        Condition { waiting, ..Condition::about(info, "/", subject.as_bytes(), sentence) }
+        let condition = Condition::about(info, "/", subject.as_bytes(), sentence);
+        condition.helped_by(Some("help".into())).measured(badness.into(), 1.0)
     }
 
     /// Takes a look at second `s`, and returns level and sentence.
@@ -235,8 +281,10 @@ mod tests {
         assert_eq!(look(&mut board, 1, &full), (Level::Ok, "well".into()));
         assert_eq!(look(&mut board, 5, &full), (Level::Ok, "well".into()));
         assert_eq!(look(&mut board, 6, &full), (Level::Critical, "a is full".into()));
-        assert_eq!(look(&mut board, 65, &[]), (Level::Critical, "a is full".into()));
+        assert_eq!(look(&mut board, 65, &[]), (Level::Ok, "well".into()), "it does not hold");
+        assert_eq!((board.lines()[0].conditions.len(), board.past().len()), (1, 0), "it is not over");
         assert_eq!(look(&mut board, 66, &[]), (Level::Ok, "well".into()));
+        assert_eq!((board.lines()[0].conditions.len(), board.past().len()), (0, 1));
         assert_eq!(look(&mut board, 72, &full), (Level::Ok, "well".into()));
         look(&mut board, 73, &[]);
         assert_eq!(look(&mut board, 77, &full), (Level::Ok, "well".into()), "it did not hold all the time");
@@ -253,6 +301,44 @@ mod tests {
         look(&mut board, 0, &all);
         assert_eq!(look(&mut board, 10, &all), (Level::Critical, "b is full, and 2 more".into()));
         assert_eq!(board.wake_at(), Some(Time::START + Span::from_secs(11)));
+    }
+
+    #[test]
+    fn an_ended_condition_has_an_end_and_no_command() {
+        let mut board = Board::default();
+        let full = [condition(&FULL, "a", 1)];
+        look(&mut board, 0, &full);
+        look(&mut board, 10, &full);
+        let on = |board: &Board| board.lines().remove(0).conditions;
+        assert_eq!((on(&board)[0].until, &*on(&board)[0].condition.command), (None, "help"));
+        look(&mut board, 11, &[]);
+        let ended = (Some(Time::START + Span::from_secs(10)), "");
+        assert_eq!((on(&board)[0].until, &*on(&board)[0].condition.command), ended);
+        assert_eq!(look(&mut board, 12, &full), (Level::Critical, "a is full".into()), "it holds again");
+        assert_eq!((on(&board)[0].until, &*on(&board)[0].condition.command), (None, "help"));
+    }
+
+    #[test]
+    fn a_condition_replaces_an_ended_one_of_its_subject() {
+        let mut board = Board::default();
+        let both = [condition(&SLOW, "a", 1), condition(&SLOW, "b", 1)];
+        look(&mut board, 0, &both);
+        look(&mut board, 10, &both);
+        let full = [condition(&FULL, "a", 1)];
+        look(&mut board, 11, &full);
+        look(&mut board, 16, &full);
+        let on = board.lines().remove(0).conditions;
+        let told: Vec<_> = on.iter().map(|on| (&*on.condition.sentence, on.level())).collect();
+        assert_eq!(told, [("a is full", Level::Critical), ("b is slow", Level::Ok)]);
+    }
+
+    #[test]
+    fn the_worst_of_a_subject_is_kept() {
+        let mut board = Board::default();
+        let of = |badness, sentence: &str| Condition { sentence: sentence.into(), ..condition(&SLOW, "a", badness) };
+        let both = [of(3, "the older"), of(2, "the younger")];
+        look(&mut board, 0, &both);
+        assert_eq!(look(&mut board, 10, &both).1, "the older");
     }
 
     #[test]

@@ -4,7 +4,6 @@
 
 use super::snapshot::{ShownCondition, ShownCurve, ShownFigure, ShownHealth, ShownService, Snapshot, Spent, Values};
 use super::tables::{ColumnHead, ShownCell, ShownTable, ShownTimes};
-use crate::health::Level;
 use crate::shown::{ShownRecent, Text};
 use std::collections::HashMap;
 
@@ -337,14 +336,7 @@ impl Snapshot {
         let Some(own) = self.health.iter_mut().find(|own| own.title == health.title) else {
             return self.health.push(health);
         };
-        own.conditions.extend(health.conditions);
-        own.conditions.sort_by_key(|condition| std::cmp::Reverse(condition.level));
-        own.more = own.more.saturating_add(health.more);
-        if health.level > own.level {
-            (own.level, own.sentence) = (health.level, health.sentence);
-        } else if own.level == Level::Ok {
-            own.sentence = format!("{}; {}", own.sentence, health.sentence);
-        }
+        own.add(health);
     }
 
     /// Adds a curve, unless its interval differs.

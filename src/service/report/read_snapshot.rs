@@ -76,6 +76,7 @@ impl ShownHealth {
         let shorten = |text: &mut String| *text = shortened(&std::mem::take(text).into()).into_owned();
         self.title = shortened(&self.title);
         shorten(&mut self.sentence);
+        self.more = self.more.saturating_add(self.conditions.len().saturating_sub(MOST_OF_EACH));
         self.conditions.truncate(MOST_OF_EACH);
         self.conditions.retain(|condition| is_link(&condition.link));
         for condition in &mut self.conditions {

@@ -2,24 +2,24 @@
 
 use super::moment::Moment;
 use super::tables::NAME_BYTES;
-use crate::health::{Condition, ConditionOn, ConditionOver, HealthLine, Level};
+use crate::health::{Condition, ConditionOn, ConditionOver, HealthLine, Level, in_words, with_more};
 use crate::shown::{Text, seconds};
 use poolcounter_core::text::visible;
 use serde::{Deserialize, Serialize};
 
-/// Limit of listed conditions per service.
-const MOST_SHOWN: usize = 20;
+/// Limit of the listed conditions of a service in JSON, in bytes: some seventy conditions.
+const CONDITION_BYTES: usize = 25_000;
 
 /// Health of one service.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShownHealth {
     /// Title of the service.
     pub title: Text,
-    /// Level of its worst condition.
+    /// Level of its worst condition that holds.
     pub level: Level,
-    /// Worst condition, or a sentence about the state of the service.
+    /// Worst condition that holds, or a sentence about the state of the service.
     pub sentence: String,
-    /// Conditions that are on, worst first.
+    /// Conditions that are on: those that hold, worst first, and those that have ended.
     pub conditions: Vec<ShownCondition>,
     /// Number of conditions that are on but not listed.
     pub more: usize,
@@ -30,17 +30,23 @@ pub struct ShownHealth {
 pub struct ShownCondition {
     /// Name.
     pub name: Text,
-    /// Severity.
+    /// Severity; [`Level::Ok`] if it has ended.
     pub level: Level,
     /// Subject; empty if it concerns the whole service.
     pub subject: String,
     /// Cause.
     pub sentence: String,
+    /// Measured value as a multiple of its limit.
+    #[serde(default)]
+    pub badness: f64,
     /// Start, in seconds since 1970.
     pub since: f64,
+    /// End, in seconds since 1970; None while it holds.
+    #[serde(default)]
+    pub until: Option<f64>,
     /// Path of the page about it.
     pub link: String,
-    /// Command that helps; empty if there is none.
+    /// Command that helps; empty if there is none, or the condition has ended.
     pub command: String,
 }
 
@@ -63,22 +69,55 @@ pub struct ShownPast {
 
 impl ShownHealth {
     pub(super) fn of(line: &HealthLine, moment: &Moment<'_>) -> ShownHealth {
-        let condition = |on: &ConditionOn| ShownCondition {
-            name: on.condition.info.name.into(),
-            level: on.condition.info.level,
-            subject: visible(&on.condition.subject, NAME_BYTES),
-            sentence: on.condition.sentence.clone(),
-            since: seconds(moment.time_of_day(on.since)),
-            link: on.condition.link.clone(),
-            command: on.condition.command.clone(),
-        };
-        let listed = line.conditions.iter().take(MOST_SHOWN).map(condition);
+        let mut bytes = 0;
+        let conditions = line.conditions.iter().map(|on| ShownCondition::of(on, moment));
+        let conditions: Vec<ShownCondition> = conditions
+            .take_while(|condition| {
+                bytes += serde_json::to_string(condition).map_or(0, |json| json.len());
+                bytes <= CONDITION_BYTES
+            })
+            .collect();
         ShownHealth {
             title: line.title.into(),
             level: line.level,
             sentence: line.sentence(),
-            more: line.more + line.conditions.len().saturating_sub(MOST_SHOWN),
-            conditions: listed.collect(),
+            more: line.more + line.conditions.iter().skip(conditions.len()).filter(|on| on.until.is_none()).count(),
+            conditions,
+        }
+    }
+
+    /// Adds the conditions of the same service at another daemon.
+    pub(super) fn add(&mut self, other: ShownHealth) {
+        self.conditions.extend(other.conditions);
+        self.conditions
+            .sort_by(|one, other| other.level.cmp(&one.level).then_with(|| other.badness.total_cmp(&one.badness)));
+        self.more = self.more.saturating_add(other.more);
+        self.level = self.level.max(other.level);
+        let mut held = self.conditions.iter().filter(|condition| condition.until.is_none());
+        self.sentence = match held.next() {
+            Some(worst) => with_more(&worst.sentence, held.count().saturating_add(self.more)),
+            None => format!("{}; {}", self.sentence, other.sentence),
+        };
+    }
+}
+
+impl ShownCondition {
+    fn of(on: &ConditionOn, moment: &Moment<'_>) -> ShownCondition {
+        let Condition { info, subject, sentence, link, command, badness } = on.condition.clone();
+        let sentence = match on.until {
+            None => sentence,
+            Some(until) => format!("not now; was: {sentence}, ended {} ago", in_words(moment.now.since(until))),
+        };
+        ShownCondition {
+            name: info.name.into(),
+            level: on.level(),
+            subject: visible(&subject, NAME_BYTES),
+            sentence,
+            badness,
+            since: seconds(moment.time_of_day(on.since)),
+            until: on.until.map(|until| seconds(moment.time_of_day(until))),
+            link,
+            command,
         }
     }
 }
