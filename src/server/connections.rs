@@ -231,7 +231,7 @@ impl<S: Stream> Connections<S> {
         self.fail(id, &"it cannot be polled", now);
     }
 
-    /// Counts a connection that could not be accepted or served.
+    /// Counts a connection that was refused, or lost before it was served.
     pub fn count_error(&mut self, service: ServiceId) {
         self.dispatch.services[service].traffic.connect_errors.bump();
     }

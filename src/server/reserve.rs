@@ -1,5 +1,7 @@
 //! Descriptors that are kept for the case that clients have taken all others.
 
+use nix::errno::Errno;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 
@@ -31,4 +33,10 @@ impl Reserve {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// Returns whether the system lacks descriptors or memory for a connection. It waits then, and is not lost.
+pub fn is_lack(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM))
 }

@@ -5,7 +5,7 @@ use super::connection::Readiness;
 use super::connections::{Connections, Host};
 use super::listener::{Listener, Options};
 use super::process::System;
-use super::reserve::Reserve;
+use super::reserve::{Reserve, is_lack};
 use super::sd_notify::{DaemonState, Notifier};
 use super::signals::Signals;
 use super::socket::Socket;
@@ -411,7 +411,11 @@ impl Server {
     fn pause_accepting(&mut self, service: ServiceId, error: &io::Error) {
         let now = self.clock.now();
         self.accept_paused_until = Some(now + ACCEPT_PAUSE);
-        self.connections.count_accept_failure(service, error, now);
+        if is_lack(error) {
+            self.connections.note_waiting(error, now);
+        } else {
+            self.connections.count_accept_failure(service, error, now);
+        }
     }
 }
 

@@ -169,9 +169,20 @@ impl<S: Stream> Connections<S> {
         self.count_accept_failure(service, &"the limit of connections is reached", now);
     }
 
-    /// Counts a connection that is not accepted, and logs the reason, if that was not done lately.
+    /// Counts a connection that is lost before it is served, and logs the reason, if that was not done lately.
     pub fn count_accept_failure(&mut self, service: ServiceId, reason: &dyn fmt::Display, now: Time) {
         self.count_error(service);
+        self.log_accept_failure(reason, now);
+    }
+
+    /// Notes that the system cannot give a connection to the process. The connection waits.
+    pub fn note_waiting(&mut self, reason: &dyn fmt::Display, now: Time) {
+        self.dispatch.health.accept_failure = Some((now, reason.to_string()));
+        self.log_accept_failure(reason, now);
+    }
+
+    /// Logs the reason for which a connection is not accepted, if that was not done lately.
+    fn log_accept_failure(&mut self, reason: &dyn fmt::Display, now: Time) {
         if let Some(more) = self.accept_log.due(now) {
             warn!("cannot accept more than {} connections now: {reason}{more}", self.slab.len());
         }
