@@ -1,16 +1,30 @@
 //! The pools' events as lines of the log. Keys are escaped, so that an event is one line whatever a client sent.
 
+use super::PoolsService;
 use super::state::{PoolEvent, WINDOW};
 use super::wire::listing::ListedSeconds;
 use log::{Level, log};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::text::escaped;
-use poolcounter_service::contract::Peers;
+use poolcounter_service::contract::{Context, Peers};
 use std::fmt::Write;
 
-/// Logs one event.
-pub fn log(event: &PoolEvent, peers: &dyn Peers) {
-    let (level, text) = describe(event, peers);
-    log!(level, "{text}");
+impl PoolsService {
+    /// Logs the events of a step, and ends the connections whose locks were taken back.
+    #[cold]
+    pub(super) fn handle_events(&mut self, context: &mut Context<'_>) {
+        for event in self.events.drain(..) {
+            let mut more = Some(String::new());
+            if let PoolEvent::TakenBack { conn, .. } = event {
+                context.end(conn);
+                more = self.taken_back_log.due(context.time.now);
+            }
+            if let Some(more) = more {
+                let (level, text) = describe(&event, context.conns.peers);
+                log!(level, "{text}{more}");
+            }
+        }
+    }
 }
 
 /// Returns the level and the text of an event's line.
@@ -18,10 +32,13 @@ fn describe(event: &PoolEvent, peers: &dyn Peers) -> (Level, String) {
     let minute = WINDOW.as_micros() / 1_000_000;
     match event {
         PoolEvent::Overdue { key, conn, who, age, overdue } => {
-            let (peer, key, age) = (peers.peer(*conn), escaped(key), ListedSeconds(*age));
-            let peer = if who.is_empty() { peer } else { format!("{} at {peer}", escaped(who)) };
+            let (client, key, age) = (name_of(*conn, who, peers), escaped(key), ListedSeconds(*age));
             let others = if *overdue > 1 { format!("; {overdue} locks are overdue") } else { String::new() };
-            (Level::Warn, format!("a lock is overdue: {peer} has held {key} for {age}{others}"))
+            (Level::Warn, format!("a lock is overdue: {client} has held {key} for {age}{others}"))
+        }
+        PoolEvent::TakenBack { key, conn, who, held } => {
+            let (client, key, held) = (name_of(*conn, who, peers), escaped(key), ListedSeconds(*held));
+            (Level::Warn, format!("a lock is taken back: {client} has held {key} for {held}, which is the limit"))
         }
         PoolEvent::Refusing { key, refusals, within } => {
             let (key, within) = (escaped(key), ListedSeconds(*within));
@@ -41,10 +58,16 @@ fn describe(event: &PoolEvent, peers: &dyn Peers) -> (Level, String) {
     }
 }
 
+/// Returns the name and the address of a client.
+fn name_of(conn: ConnId, who: &[u8], peers: &dyn Peers) -> String {
+    let peer = peers.peer(conn);
+    if who.is_empty() { peer } else { format!("{} at {peer}", escaped(who)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use poolcounter_core::id::{ConnId, Id};
+    use poolcounter_core::id::Id;
     use poolcounter_core::time::Span;
     use poolcounter_service::contract::NoPeers;
 
@@ -70,6 +93,11 @@ mod tests {
                 overdue(b"web1\n:7", 3),
                 Level::Warn,
                 r"a lock is overdue: web1\u{a}:7 at gone has held a:ß\u{202e}\u{d}\u{1b}[2J\xff for 300.000001s; 3 locks are overdue",
+            ),
+            (
+                PoolEvent::TakenBack { key: b"k".into(), conn, who: (*b"db1").into(), held: Span::from_secs(60) },
+                Level::Warn,
+                "a lock is taken back: db1 at gone has held k for 60.000000s, which is the limit",
             ),
             (
                 PoolEvent::Refusing { key: b"k".into(), refusals: 61, within: Span::from_millis(1_500) },

@@ -32,6 +32,7 @@ use health::Refusals;
 use log::{Level, debug, log_enabled, trace};
 use poolcounter_core::browser::is_from_browser;
 use poolcounter_core::id::ConnId;
+use poolcounter_core::log_limit::LogLimit;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::text::escaped;
 use poolcounter_core::time::Time;
@@ -109,13 +110,15 @@ pub struct PoolsService {
     search: Option<(ConnId, BusiestSearch)>,
     /// Connections with such a request, which was checked when it came: the one that is served, and those that wait.
     listing: HashSet<ConnId>,
+    /// Limit of the log lines about locks that are taken back.
+    taken_back_log: LogLimit,
     /// Growth of locks granted, requests refused, and requests shed in the last minute.
     minute: Growth<3>,
+    /// Refusals in the last seconds.
+    refusals: Refusals,
 }
 
 /// Next step after a request.
-    /// Refusals in the last seconds.
-    refusals: Refusals,
 enum Handled {
     /// Done: the next request can be served.
     Next,
@@ -143,12 +146,13 @@ impl PoolsService {
             events: Vec::new(),
             search: None,
             listing: HashSet::new(),
+            taken_back_log: LogLimit::default(),
             minute: Growth::default(),
+            refusals: Refusals::default(),
         }
     }
 
     /// Serves a well-formed acquire. Its replies may be written later in the turn.
-            refusals: Refusals::default(),
     #[inline]
     fn acquire(&mut self, conn: ConnId, request: &mut AcquireLock<'_>, context: &mut Context<'_>) {
         if context.has_rules()
@@ -223,7 +227,7 @@ impl PoolsService {
         Handled::Answered
     }
 
-    /// Runs one step of the state machine, and logs its events.
+    /// Runs one step of the state machine, and handles its events.
     fn step(&mut self, context: &mut Context<'_>, take: impl FnOnce(&mut PoolsState, &mut PoolsStep<'_, '_>)) {
         let (replies, events) = (&mut self.replies, &mut self.events);
         take(
@@ -231,7 +235,7 @@ impl PoolsService {
             &mut PoolsStep { now: context.time.now, timers: &mut context.timers.typed(), replies, events },
         );
         if !self.events.is_empty() {
-            self.events.drain(..).for_each(|event| events::log(&event, context.conns.peers));
+            self.handle_events(context);
         }
     }
 

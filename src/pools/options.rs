@@ -114,6 +114,7 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         doc_short: "maximum time to hold a lock, after which it is taken back; 0: without limit (default: 0)",
         doc_long: "
             Maximum time to hold a lock, after which it is taken back, whatever the request asks for.
+            A client that asked for more receives NOT_LOCKED, and its connection is closed.
             Decimals are allowed.
             With 0, which is the default, there is no limit.",
         set: |settings, value| assign(&mut settings.max_hold, seconds_or_forever(value)),

@@ -100,11 +100,15 @@ enum ClaimPhase {
         purpose: Purpose,
         /// Longest hold of the lock once it is granted.
         hold: Span,
+        /// True if the client asked for a longer hold.
+        is_lowered: bool,
         timeout: TimerId,
     },
     Holding {
         /// Timer of the end of the hold, if it has a limit.
         end: Option<TimerId>,
+        /// True if the client asked for a longer hold.
+        is_lowered: bool,
         /// Number of milestones that it has passed: ages at which a lock is reported.
         passed: u8,
     },
@@ -241,6 +245,10 @@ impl PoolsState {
 
     /// Ends a claim whose wait or hold has reached its limit.
     fn expire_claim(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
+        if let ClaimPhase::Holding { end, is_lowered: true, .. } = &mut self.claims[id.index()].phase {
+            end.take().into_iter().for_each(TimerId::fired);
+            return self.take_back(id, step);
+        }
         let freed = self.other_pools(id);
         let claim = self.detach(id, step.now);
         match claim.phase {
@@ -304,6 +312,7 @@ impl PoolsState {
         if self.refuses_new {
             return Err(Reply::Draining);
         }
+        let asked = request.hold;
         if !self.ceilings.is_empty() {
             self.ceilings.lower(request);
         }
@@ -329,15 +338,16 @@ impl PoolsState {
         let pool = known.unwrap_or_else(|hash| self.create(hash, request.key));
         self.latest = pool;
         let hold = request.hold.min(self.settings.max_hold);
+        let is_lowered = hold < asked;
         let id = ClaimId::from_index(self.claims.vacant_key());
         let (phase, is_free) = match room {
             Room::Busy(busy) | Room::Full(busy) => {
                 let timeout = step.timers.arm(step.now + request.timeout, PoolsTimer::Claim(id));
                 self.top_keys.count(&self.pools[busy.index()].key, KeyEvent::Wait, step.now);
                 self.type_of(pool).queued.bump();
-                (ClaimPhase::Waiting { purpose: request.purpose, hold, timeout }, false)
+                (ClaimPhase::Waiting { purpose: request.purpose, hold, is_lowered, timeout }, false)
             }
-            Room::Free => (ClaimPhase::Holding { end: Self::arm_end(id, hold, step), passed: 0 }, true),
+            Room::Free => (ClaimPhase::Holding { end: Self::arm_end(id, hold, step), is_lowered, passed: 0 }, true),
         };
         self.attach(id, Claim { pool, conn, since: step.now, phase });
         if !request.who.is_empty() {
@@ -393,9 +403,10 @@ impl PoolsState {
         let of_type = &mut self.types[pool.type_id];
         let waited = step.now.since(claim.since);
         pool.queue_of(&claim.phase).remove(&mut self.links_by_pool, id);
-        let phase = std::mem::replace(&mut claim.phase, ClaimPhase::Holding { end: None, passed: 0 });
+        let holding = ClaimPhase::Holding { end: None, is_lowered: false, passed: 0 };
+        let phase = std::mem::replace(&mut claim.phase, holding);
         pool.queue_of(&claim.phase).push_back(&mut self.links_by_pool, id);
-        let ClaimPhase::Waiting { purpose, hold, timeout } = phase else {
+        let ClaimPhase::Waiting { purpose, hold, is_lowered, timeout } = phase else {
             unreachable!("the queues of waiters have only claims that wait, and their parts");
         };
         step.timers.cancel(timeout);
@@ -411,16 +422,10 @@ impl PoolsState {
         );
         let claim = &mut self.claims[id.index()];
         claim.since = step.now;
-        claim.phase = ClaimPhase::Holding { end: Self::arm_end(id, hold, step), passed: 0 };
+        claim.phase = ClaimPhase::Holding { end: Self::arm_end(id, hold, step), is_lowered, passed: 0 };
         let conn = claim.conn;
         self.note_hold(id, conn, own_pool, step);
         self.hold_parts(id);
-    }
-
-    /// Arms the timer of the end of a hold that begins now, if it has a limit.
-    #[inline]
-    fn arm_end(id: ClaimId, hold: Span, step: &mut PoolsStep<'_, '_>) -> Option<TimerId> {
-        (hold != Span::FOREVER).then(|| step.timers.arm(step.now + hold, PoolsTimer::Claim(id)))
     }
 
     /// Counts a hold that begins now, and replies to its connection.

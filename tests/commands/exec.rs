@@ -427,13 +427,14 @@ fn a_hold_that_is_over_is_a_lock_that_is_lost() {
     assert!(stderr.contains("the lock is lost, because its time is over"), "{stderr}");
 }
 
-/// The server has a shorter limit, which it does not announce: the end of the lock shows at its release.
+/// The server has a shorter limit, which it does not announce.
 #[test]
-fn a_lock_that_was_taken_back_is_missed_in_the_end() {
+fn a_hold_that_the_server_limits_is_a_lock_that_is_lost() {
     let daemon = Daemon::start(&["--max-hold", "0.1"]);
-    let Ended { status, stderr, .. } = run(&daemon.address.to_string(), &[], &["sleep", "0.5"]);
-    assert_eq!(status, Some(0));
-    assert!(stderr.contains("an operator or a limit of the "), "{stderr}");
+    let server = daemon.address.to_string();
+    let Ended { status, stderr, .. } = run(&server, &["--hold", "60", "--on-lost", "kill"], &["sleep", "60"]);
+    assert_eq!(status, Some(137));
+    assert!(stderr.contains("the lock is lost, because an operator or a limit of the "), "{stderr}");
 }
 
 #[test]

@@ -529,6 +529,16 @@ fn a_lock_that_is_held_for_long_is_logged_with_its_holder() {
 }
 
 #[test]
+fn a_lock_that_is_taken_back_is_logged_and_ends_the_command() {
+    let mut daemon = Daemon::start(&["--max-hold", "0.5"]);
+    let server = daemon.address.to_string();
+    let command = ["exec", "-s", &server, "-k", "k", "--who", "db1", "--on-lost", "kill", "--", "sleep", "60"];
+    assert!(!run(&command).status.success());
+    daemon.wait_for_log("a lock is taken back: db1 at 127.0.0.1:");
+    assert_eq!(daemon.connect().stat("taken_back"), 1);
+}
+
+#[test]
 fn the_holder_at_a_local_socket_is_its_process() {
     let scratch = Scratch::new();
     let path = scratch.file("socket");

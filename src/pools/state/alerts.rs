@@ -40,6 +40,17 @@ pub enum PoolEvent {
         /// Number of locks that are held for longer than the operator has set, including this one.
         overdue: u64,
     },
+    /// A lock is taken back earlier than its client asked for: its connection must be ended.
+    TakenBack {
+        /// Key of the lock.
+        key: Vec<u8>,
+        /// Connection that held it.
+        conn: ConnId,
+        /// Name that its client gave; empty without one.
+        who: Box<[u8]>,
+        /// Time for which it was held.
+        held: Span,
+    },
     /// A key refuses more requests than the operator has set.
     Refusing {
         /// The key.

@@ -122,15 +122,14 @@ impl Background {
 }
 
 impl PoolsState {
-    /// Removes all claims of a lost connection, newest first; very many in slices.
+    /// Removes all claims of a connection that ends, newest first; very many in slices.
     pub fn close(&mut self, conn: ConnId, step: &mut PoolsStep<'_, '_>) {
         for _ in 0..BACK_AT_ONCE {
             if !self.give_newest_back(conn, step) {
                 return;
             }
         }
-        if self.has_claims(conn) {
-            self.background.leaving.insert(conn);
+        if self.has_claims(conn) && self.background.leaving.insert(conn) {
             self.background.tasks.push(Task::Leave(conn));
             self.work(step);
         }

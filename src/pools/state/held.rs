@@ -3,10 +3,13 @@
 //! The ages at which a lock is reported are its milestones: the first is set by the operator, and each is twice the one
 //! before. Locks that have passed equally many are in one queue.
 
-use super::{ClaimId, ClaimPhase, PoolsState};
+use super::{Claim, ClaimId, ClaimPhase, PoolEvent, PoolsState, PoolsStep, PoolsTimer, Reply};
 use poolcounter_core::id::Id;
 use poolcounter_core::list::{Links, List};
 use poolcounter_core::time::{Span, Time};
+use poolcounter_core::top_keys;
+use poolcounter_core::wheel::TimerId;
+use poolcounter_protocol::pools::stats::PoolStat as Stat;
 
 /// Number of queues. No lock passes more milestones: the last would be 2^63 us.
 const QUEUES: usize = 64;
@@ -58,6 +61,23 @@ impl HeldLocks {
 }
 
 impl PoolsState {
+    /// Arms the timer of the end of a hold that begins now, if it has a limit.
+    #[inline]
+    pub(super) fn arm_end(id: ClaimId, hold: Span, step: &mut PoolsStep<'_, '_>) -> Option<TimerId> {
+        (hold != Span::FOREVER).then(|| step.timers.arm(step.now + hold, PoolsTimer::Claim(id)))
+    }
+
+    /// Notifies a holder whose hold ends earlier than it asked for, and gives back all claims of its connection.
+    #[cold]
+    pub(super) fn take_back(&mut self, id: ClaimId, step: &mut PoolsStep<'_, '_>) {
+        let Claim { conn, since, .. } = self.claims[id.index()];
+        let (key, who) = (top_keys::truncated(self.key_of(id)).into(), self.whos.of(id).into());
+        self.figures.count(Stat::TakenBack);
+        step.replies.push((conn, Reply::NotLocked));
+        step.events.push(PoolEvent::TakenBack { key, conn, who, held: step.now.since(since) });
+        self.close(conn, step);
+    }
+
     /// Returns the first time at which a lock passes a milestone; None if none ever does.
     pub(super) fn next_milestone(&self) -> Option<Time> {
         self.held.fronts().map(|(passed, id)| self.milestone(self.claims[id.index()].since, passed)).min()

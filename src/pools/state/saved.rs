@@ -18,9 +18,10 @@ use std::cmp::Reverse;
 use std::io;
 
 /// Version of the format: a [`PoolsHead`], then each pool.
-pub const SAVED_VERSION: u16 = 2;
-/// The version before, without parts.
+pub const SAVED_VERSION: u16 = 3;
+/// Versions before: without parts, and without lowered holds.
 const WITHOUT_PARTS: u16 = 1;
+const WITHOUT_LOWERED: u16 = 2;
 
 /// First record: statistics and alerts.
 #[derive(Serialize, Deserialize)]
@@ -123,6 +124,8 @@ enum SavedPhase {
         is_held: bool,
         part: SavedPart,
     },
+    /// A wait or a lock whose client asked for a longer hold.
+    Lowered(Box<SavedPhase>),
 }
 
 impl CoarseType {
@@ -181,7 +184,7 @@ impl PoolsState {
     ) -> Result<(), Unreadable> {
         let mut loose = Loose::default();
         match version {
-            WITHOUT_PARTS | SAVED_VERSION => {
+            WITHOUT_PARTS | WITHOUT_LOWERED | SAVED_VERSION => {
                 let head: PoolsHead = saved.take()?;
                 let pools = head.pools;
                 self.restore_head(head);
@@ -240,14 +243,20 @@ impl PoolsState {
         let mut ids = Vec::with_capacity(claims.len().min(1024));
         for SavedClaim { conn, newer, since, phase: saved } in claims {
             let id = ClaimId::from_index(self.claims.vacant_key());
+            let (saved, is_lowered) = match saved {
+                SavedPhase::Lowered(saved) => (*saved, true),
+                saved => (saved, false),
+            };
             let phase = match saved {
                 SavedPhase::Waiting { purpose, hold, until } => {
-                    ClaimPhase::Waiting { purpose, hold, timeout: timers.arm(until, PoolsTimer::Claim(id)) }
+                    let timeout = timers.arm(until, PoolsTimer::Claim(id));
+                    ClaimPhase::Waiting { purpose, hold, is_lowered, timeout }
                 }
                 SavedPhase::Holding { until } => {
                     let end = until.map(|until| timers.arm(until, PoolsTimer::Claim(id)));
-                    ClaimPhase::Holding { end, passed: 0 }
+                    ClaimPhase::Holding { end, is_lowered, passed: 0 }
                 }
+                SavedPhase::Lowered(_) => return Err(Unreadable("pools: a hold is lowered twice".into())),
                 // Its whole is assigned once all claims are restored.
                 SavedPhase::Part { is_held, .. } => ClaimPhase::Part { whole: id, is_held },
             };
@@ -307,8 +316,12 @@ impl PoolsState {
 
     fn save_claim(&self, id: ClaimId, newer: u32, timers: &Timers<'_, PoolsTimer>) -> SavedClaim {
         let Claim { conn, since, phase, .. } = &self.claims[id.index()];
+        let is_lowered = matches!(
+            phase,
+            ClaimPhase::Waiting { is_lowered: true, .. } | ClaimPhase::Holding { is_lowered: true, .. }
+        );
         let phase = match phase {
-            ClaimPhase::Waiting { purpose, hold, timeout } => {
+            ClaimPhase::Waiting { purpose, hold, timeout, .. } => {
                 SavedPhase::Waiting { purpose: *purpose, hold: *hold, until: timers.deadline(timeout) }
             }
             ClaimPhase::Holding { end, .. } => {
@@ -318,6 +331,7 @@ impl PoolsState {
                 SavedPhase::Part { is_held: *is_held, part: self.save_part(*whole, id) }
             }
         };
+        let phase = if is_lowered { SavedPhase::Lowered(phase.into()) } else { phase };
         SavedClaim { conn: *conn, newer, since: *since, phase }
     }
 

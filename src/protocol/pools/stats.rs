@@ -19,12 +19,16 @@ statistics! {
         HashtableEntries = "hashtable_entries", Level, "Keys with a holder or a waiter.";
         ProcessingWorkers = "processing_workers", Level, "Locks held.";
         WaitingWorkers = "waiting_workers", Level, "Requests that wait for a lock.";
-        ConnectErrors = "connect_errors", Count, "Connections that could not be accepted or served.", Elsewhere;
+        ConnectErrors = "connect_errors", Count, "Connections that were refused, or lost before they were served.", Elsewhere;
         FailedSends = "failed_sends", Count, "Replies that could not be delivered.", Elsewhere;
         FullQueues = "full_queues", Count, "QUEUE_FULL replies.";
         LockMismatch = "lock_mismatch", Count, "LOCK_HELD replies.";
         LockWhileWaiting = "lock_while_waiting", Count, "ERROR WAIT_FOR_RESPONSE replies.";
         ReleaseMismatch = "release_mismatch", Count, "NOT_LOCKED replies.";
         ProcessedCount = "processed_count", Count, "Locks given back: released, lost with their connection, or taken back when their hold ended.";
+        TakenBack = "taken_back", Count, "Locks taken back earlier than their clients asked for, by max_hold or the hold of a ceiling. STATS FULL leaves it out.";
     }
 }
+
+/// Number of statistics in `STATS FULL`, the first ones: exporters depend on its lines.
+pub const IN_FULL: usize = PoolStat::TakenBack as usize;

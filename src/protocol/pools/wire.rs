@@ -3,7 +3,7 @@
 use super::commands::PoolCommand;
 use super::request::{AcquireLock, BadSyntax, KeyLimits, MOST_LIMITS, Purpose, Reply};
 use crate::line::{LINE_TOO_LONG, LineWords, take_plain_word, take_short_number};
-use crate::pools::stats::PoolStat as Stat;
+use crate::pools::stats::{IN_FULL, PoolStat as Stat};
 use poolcounter_core::decimal::{parse_number, parse_seconds};
 use poolcounter_core::stats::{Figures, Stat as _, Unit};
 use poolcounter_core::time::Span;
@@ -245,7 +245,7 @@ pub fn write_reply(bytes: &mut Vec<u8>, reply: Reply) {
 
 /// Writes the answer to `STATS FULL`.
 pub fn write_figures(bytes: &mut Vec<u8>, figures: &Figures<Stat>) {
-    for (row, value) in figures.rows() {
+    for (row, value) in figures.rows().take(IN_FULL) {
         write_figure(bytes, row.name, row.unit, value);
     }
     bytes.push(b'\n');

@@ -61,6 +61,8 @@ pub struct Model {
     ready: Vec<usize>,
     /// Clients with output to be sent in this round, in order.
     dirty: Vec<usize>,
+    /// Clients whose connections the service ends, the last one first.
+    ending: Vec<usize>,
     /// Clients that are checked at the end of the round, in order.
     closing: Vec<usize>,
     /// Client that had the last turn in this round.
@@ -119,6 +121,7 @@ impl Model {
             now: 0,
             ready: Vec::new(),
             dirty: Vec::new(),
+            ending: Vec::new(),
             closing: Vec::new(),
             last_turn: None,
             failed_sends: 0,
@@ -234,6 +237,12 @@ impl Model {
             self.deliver(client);
         }
         self.last_turn = None;
+        while let Some(client) = self.ending.pop() {
+            match self.clients[client].reset {
+                true => self.break_off(client),
+                false => self.part(client),
+            }
+        }
         for client in std::mem::take(&mut self.closing) {
             self.see_off(client);
         }
@@ -416,8 +425,9 @@ impl Model {
                 self.clients[id].given_up = None;
                 self.break_off(id);
             } else {
-                let replies = self.pools.fire(timer, self.now);
+                let (replies, ended) = self.pools.fire(timer, self.now);
                 self.tell(replies);
+                self.ending.extend(ended);
             }
         }
         self.counters.turn(self.now);

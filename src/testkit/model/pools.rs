@@ -40,6 +40,8 @@ struct Claim {
     /// Start of the hold, or else of the wait.
     since: u64,
     hold_us: Option<u64>,
+    /// True if its client asked for a longer hold.
+    is_lowered: bool,
     timer: Option<Timer>,
     /// Its keys with the number of locks that each allows: the first one and, for several, the others.
     keys: Vec<(Vec<u8>, u64)>,
@@ -112,10 +114,15 @@ impl Pools {
         self.claims.iter().filter_map(|claim| claim.timer).min()
     }
 
-    /// Fires the next timer of a claim.
-    pub fn fire(&mut self, timer: Timer, now: u64) -> Replies {
+    /// Fires the next timer of a claim. Returns the client whose connection ends, too.
+    pub fn fire(&mut self, timer: Timer, now: u64) -> (Replies, Option<usize>) {
         let mut replies = Vec::new();
         let claim = self.claims.iter().position(|claim| claim.timer == Some(timer)).expect("it is armed");
+        if let Claim { client, held: true, is_lowered: true, .. } = self.claims[claim] {
+            replies.extend(say(client, "NOT_LOCKED"));
+            replies.extend(self.leave(client, now));
+            return (replies, Some(client));
+        }
         let before = self.held_by_key();
         let claim = self.give_back(claim, now);
         if claim.held {
@@ -125,7 +132,7 @@ impl Pools {
             self.count(&claim.key, OfType::Timeouts, 1);
             replies.extend(say(claim.client, "TIMEOUT"));
         }
-        replies
+        (replies, None)
     }
 
     /// Returns whether two timers of different keys fire in one millisecond. Their order in another process is
@@ -173,11 +180,12 @@ impl Pools {
             self.count(&key, OfType::Timeouts, 1);
             return say(client, "TIMEOUT");
         }
+        let is_lowered = self.limits.max_hold_us.is_some_and(|most| hold_us.is_none_or(|asked| most < asked));
         let hold_us = hold_us.into_iter().chain(self.limits.max_hold_us).min();
         let timer = if is_free { None } else { Some(self.arm(now + timeout_us)) };
         // One that waits for another key may be the first of its type.
         self.types.entry(type_of(&key)).or_default();
-        self.claims.push(Claim { client, key, for_me, held: false, since: now, hold_us, timer, keys });
+        self.claims.push(Claim { client, key, for_me, held: false, since: now, hold_us, is_lowered, timer, keys });
         if is_free { self.grant(self.claims.len() - 1, now) } else { Vec::new() }
     }
 

@@ -188,8 +188,9 @@ mod tests {
 
     #[test]
     fn statistics_are_read_as_they_were_written() {
+        use crate::pools::stats::IN_FULL;
         let mut figures = Figures::default();
-        for (n, stat) in (0_u32..).zip(Stat::ALL) {
+        for (n, stat) in (0_u32..).zip(&Stat::ALL[..IN_FULL]) {
             // The uptime is written in whole seconds.
             let precision = if stat.row().unit == Unit::Uptime { 1_000_000 } else { 1 };
             figures.set(*stat, 7_u64.pow(n).wrapping_mul(86_400_000_001) / precision * precision);
