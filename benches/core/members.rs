@@ -180,7 +180,7 @@ fn restore(size: usize, time: Duration) -> f64 {
         let mut saved = &saved[..];
         let mut saved = Reader::new(&mut saved);
         rig.run(|state, step| {
-            state.restore(&mut saved, true, step).expect("it was saved");
+            state.restore(&mut saved, step).expect("it was saved");
             while !state.restore_more(step).expect("it was saved") {}
         });
         ended.push(rig);

@@ -1,9 +1,7 @@
 //! Handover, lifecycle and reports of the administration.
 
-use super::drain::Drain;
 use super::stats::AdminStat as Stat;
 use super::{Admin, answer, end_waits};
-use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
@@ -13,8 +11,8 @@ use poolcounter_service::contract::{
 use poolcounter_service::report::Report;
 use std::io;
 
-/// Version of the saved format. Version 1 has no reloads.
-const SAVED_VERSION: u16 = 2;
+/// Version of the saved format.
+const SAVED_VERSION: u16 = 1;
 
 impl Lifecycle for Admin {
     fn begin(&mut self, _: bool, context: &mut Context<'_>) -> Result<(), String> {
@@ -35,23 +33,18 @@ impl Handover for Admin {
 
     fn save(&self, out: &mut Writer<'_>, _: &mut Context<'_>) -> io::Result<()> {
         let level = self.log_level.map(|level| level.as_str());
-        out.put(&(&self.drain, &self.watchers, level, self.figures.save()))?;
-        out.put(&self.reloads)
+        out.put(&(&self.drain, &self.watchers, level, self.figures.save(), &self.reloads))
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        if !(1..=SAVED_VERSION).contains(&version) {
+        if version != SAVED_VERSION {
             return Err(Unreadable::version("admin", version));
         }
-        type Saved = (Option<Drain>, Vec<ConnId>, Option<String>, Vec<(String, u64)>);
-        let (drain, watchers, level, figures) = saved.take::<Saved>()?;
-        (self.drain, self.watchers) = (drain, watchers);
+        let (level, figures): (Option<String>, Vec<(String, u64)>);
+        (self.drain, self.watchers, level, figures, self.reloads) = saved.take()?;
         self.figures.restore(&figures);
         self.log_level = level.and_then(|level| level.parse().ok());
-        if version > 1 {
-            self.reloads = saved.take()?;
-            self.reloads.ask_again(context);
-        }
+        self.reloads.ask_again(context);
         if self.drain.is_some() {
             self.go_on_draining(context);
         }

@@ -50,14 +50,9 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Serves in place of the process that left `handover`, with the settings that were rehearsed, even if the
-/// configuration file has changed since. Version 0.9.0 did not pass them on; then the file is read, and a fault in it
-/// must not cost the locks.
+/// configuration file has changed since. A fault in them must not cost the locks.
 fn go_on(handover: Handover, given: &Given) -> Result<(), Failure> {
-    let settings = match handover.config() {
-        Some(text) => DaemonSettings::with_file(given, text),
-        None => DaemonSettings::of(given),
-    };
-    let (settings, complaint) = match settings {
+    let (settings, complaint) = match DaemonSettings::with_file(given, handover.config()) {
         Ok(settings) => (settings, None),
         Err(failure) => (DaemonSettings::without_file(given)?, Some(failure.sentence.replace('\n', "; "))),
     };

@@ -189,25 +189,6 @@ impl Histogram {
         }
     }
 
-    /// Makes a histogram of counts in fewer buckets, whose bounds must be bounds here; the last has none. Each is
-    /// spread evenly.
-    pub fn of_coarse(bounds: &[u64], counts: &[u64], sum: u64) -> Self {
-        let mut fine = vec![Count::ZERO; BUCKETS];
-        let mut first = 0;
-        for (n, count) in counts.iter().enumerate() {
-            let last = bounds.get(n).map_or(BOUND_COUNT, |bound| bucket_of(*bound));
-            let mut given = 0;
-            for (bucket, in_bucket) in fine.iter_mut().enumerate().take(last + 1).skip(first) {
-                let share = u128::from(*count) * (bucket - first + 1) as u128 / (last - first + 1) as u128;
-                // Lossless: a share of a count.
-                *in_bucket += share as u64 - given;
-                given = share as u64;
-            }
-            first = last + 1;
-        }
-        Histogram { count: counts.iter().copied().map(Count::from).sum(), sum: sum.into(), counts: fine.into() }
-    }
-
     /// Adds the values of another histogram.
     pub fn add(&mut self, other: &Histogram) {
         self.grow(other.counts.len());
@@ -364,16 +345,6 @@ mod tests {
         assert!(!histogram.quantile(1.0).expect("there is one").is_beyond);
         (0..100).for_each(|_| histogram.record(Span::from_secs(90_000)));
         assert_eq!(histogram.quantile(0.99), Some(Quantile { value: LARGEST, is_beyond: true }));
-    }
-
-    #[test]
-    fn coarse_counts_stay_within_their_bounds() {
-        let counts = [3, 0, 1_000, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
-        let histogram = Histogram::of_coarse(TIME_BOUNDS, &counts, 99);
-        let cumulative: Vec<u64> = histogram.cumulative(TIME_BOUNDS).map(|(_, count)| count).collect();
-        assert_eq!(cumulative[..5], [3, 3, 1_003, 1_003, 1_010]);
-        assert_eq!((cumulative[18], histogram.count(), histogram.sum()), (1_010, 1_015, 99));
-        assert_eq!(histogram.quantile(1.0).map(|it| it.is_beyond), Some(true));
     }
 
     #[test]

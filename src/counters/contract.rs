@@ -1,28 +1,18 @@
 //! The contract of the counters service beside the tick: start, handover, reports.
 
-use super::{CounterSession, CountersService, state, step};
+use super::{CounterSession, CountersService, step};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
-    Context, Handover, IN_ONE_PIECE, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable,
+    Context, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, Peers, Traffic, Unreadable,
 };
 use poolcounter_service::health::Look;
 use poolcounter_service::report::{Report, Series, View};
-use serde::Deserialize;
 use std::io;
 
 /// Version of the handover format: the sessions that are not idle, then the state.
 const SAVED_VERSION: u16 = 1;
-
-type CounterSessions = Vec<(ConnId, CounterSession)>;
-
-/// Format of version 0.9.0.
-#[derive(Deserialize)]
-struct CountersInOnePiece {
-    state: state::CounterTablesInOnePiece,
-    sessions: CounterSessions,
-}
 
 impl Lifecycle for CountersService {
     fn refuse_new(&mut self, refuses: bool, _: &mut Context<'_>) {
@@ -43,18 +33,8 @@ impl Handover for CountersService {
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        match version {
-            SAVED_VERSION => {
-                self.restore_sessions(saved.take()?);
-                self.state.restore(saved, &mut step(context))
-            }
-            IN_ONE_PIECE => {
-                let CountersInOnePiece { state, sessions } = saved.take()?;
-                self.restore_sessions(sessions);
-                self.state.restore_in_one_piece(state, &mut step(context))
-            }
-            _ => Err(Unreadable::version("counters", version)),
-        }
+        self.restore_sessions(version, saved)?;
+        self.state.restore(saved, &mut step(context))
     }
 
     fn restore_more(&mut self, context: &mut Context<'_>) -> Result<bool, Unreadable> {
@@ -62,10 +42,7 @@ impl Handover for CountersService {
     }
 
     fn rehearse(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        if version != SAVED_VERSION {
-            return self.restore(version, saved, context);
-        }
-        self.restore_sessions(saved.take()?);
+        self.restore_sessions(version, saved)?;
         self.state.rehearse(saved, &mut step(context))
     }
 }
@@ -107,9 +84,13 @@ impl Inspect for CountersService {
 }
 
 impl CountersService {
-    fn restore_sessions(&mut self, sessions: CounterSessions) {
-        for (conn, session) in sessions {
+    fn restore_sessions(&mut self, version: u16, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        if version != SAVED_VERSION {
+            return Err(Unreadable::version("counters", version));
+        }
+        for (conn, session) in saved.take::<Vec<(ConnId, CounterSession)>>()? {
             *self.session(conn) = session;
         }
+        Ok(())
     }
 }

@@ -18,7 +18,6 @@ mod sweep;
 
 pub use poolcounter_protocol::counters::request::{AcquireUnits, CounterRecord, CounterRefusal, ReleaseUnits};
 pub use queries::{CLIENTS_LOOKED_AT, LevelOf, SLOTS_LOOKED_AT};
-pub use saved::CounterTablesInOnePiece;
 
 use crate::options::CountersSettings;
 use counter::Counter;

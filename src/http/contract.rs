@@ -2,13 +2,13 @@
 
 use super::fleet::Fleet;
 use super::recent::Recent;
-use super::{Http, SAVED_VERSION, WITHOUT_THINGS};
+use super::{Http, SAVED_VERSION};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_core::time::Time;
 use poolcounter_service::contract::{
-    Context, Effect, Handover, IN_ONE_PIECE, Inquire, Inspect, Lifecycle, Observe, Operate, OperationResult,
-    Operations, Peers, Requester, Shown, Telemetry, Traffic, Unreadable, Wake, Wanted,
+    Context, Effect, Handover, Inquire, Inspect, Lifecycle, Observe, Operate, OperationResult, Operations, Peers,
+    Requester, Shown, Telemetry, Traffic, Unreadable, Wake, Wanted,
 };
 use poolcounter_service::report::{Report, Series};
 use std::io;
@@ -47,12 +47,11 @@ impl Handover for Http {
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, _: &mut Context<'_>) -> Result<(), Unreadable> {
-        match version {
-            IN_ONE_PIECE => self.samples.restore_unnamed(saved),
-            WITHOUT_THINGS => self.samples.restore(saved),
-            SAVED_VERSION => self.samples.restore(saved).and_then(|()| self.things.restore(saved)),
-            _ => Err(Unreadable::version("http", version)),
+        if version != SAVED_VERSION {
+            return Err(Unreadable::version("http", version));
         }
+        self.samples.restore(saved)?;
+        self.things.restore(saved)
     }
 }
 

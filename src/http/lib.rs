@@ -46,9 +46,7 @@ const CURVES_TO_ADD: usize = 100;
 /// Limit of requests of one connection answered in a turn; a page ends the turn, because it takes up to a millisecond.
 const ANSWERS_PER_TURN: usize = 4;
 /// Version of the saved format: the samples of services and those of things.
-const SAVED_VERSION: u16 = 2;
-/// Previous version, without samples of things.
-const WITHOUT_THINGS: u16 = 1;
+const SAVED_VERSION: u16 = 1;
 
 /// Limit of open connections: viewers must not take descriptors from clients.
 const MAX_CONNECTIONS: u64 = 100;

@@ -27,8 +27,6 @@ pub struct Samples {
     next: Time,
     /// Curves by their subject: the name of a service, or that with a slash and the path of a thing.
     curves: BTreeMap<Box<[u8]>, Vec<Curve>>,
-    /// Values of version 0.9.0, which have no names, in the order in which their series are reported.
-    unnamed: VecDeque<VecDeque<u64>>,
     /// True if new subjects did not exist before, so that their counts start at 0.
     begins_at_zero: bool,
     has_begun: bool,
@@ -49,16 +47,6 @@ struct SavedSamples {
     curves: Vec<(Vec<u8>, String, VecDeque<u64>)>,
 }
 
-/// Samples of version 0.9.0: four series without names.
-#[derive(Deserialize)]
-struct Unnamed {
-    next: Time,
-    kept: Vec<[u64; 4]>,
-}
-
-/// Index of each of the current series among those four.
-const ORDER_OF_UNNAMED: [usize; 4] = [0, 2, 3, 1];
-
 impl Samples {
     /// Returns a history without samples, of at most `most` samples at this interval.
     pub fn every(interval: Span, most: usize) -> Self {
@@ -67,7 +55,6 @@ impl Samples {
             most,
             next: Time::default(),
             curves: BTreeMap::new(),
-            unnamed: VecDeque::new(),
             begins_at_zero: false,
             has_begun: false,
         }
@@ -102,8 +89,7 @@ impl Samples {
                 None => self.curves.entry(of.into()).or_default(),
             };
             let place = curves.iter().position(|curve| curve.name == info.name).unwrap_or_else(|| {
-                let mut values = self.unnamed.pop_front().unwrap_or_default();
-                values.extend(begins_at_zero.then_some(0));
+                let values = begins_at_zero.then_some(0).into_iter().collect();
                 curves.push(Curve { name: info.name.into(), values, is_noted: false });
                 curves.len() - 1
             });
@@ -159,19 +145,6 @@ impl Samples {
         for (of, name, values) in curves {
             self.curves.entry(of.into()).or_default().push(Curve { name, values, is_noted: false });
         }
-        Ok(())
-    }
-
-    /// Continues from the samples of version 0.9.0.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the data is not in the format of that version.
-    pub fn restore_unnamed(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
-        let Unnamed { next, kept } = saved.take()?;
-        self.next = next;
-        let curve = |column: usize| kept.iter().rev().take(KEPT).rev().map(|sample| sample[column]).collect();
-        self.unnamed = ORDER_OF_UNNAMED.map(curve).into();
         Ok(())
     }
 }
@@ -278,21 +251,6 @@ mod tests {
         let kept = |name| samples.values(b"one", name).collect::<Vec<_>>();
         assert_eq!([kept("new"), kept("c"), kept("a"), kept("b")], [vec![9], vec![2, 9], vec![0, 9], vec![]]);
         assert_eq!(samples.values(b"other", "a").count(), 0);
-    }
-
-    #[test]
-    fn the_unnamed_get_their_names() {
-        let unnamed = (at(6), vec![[10, 20, 30, 40], [11_u64, 21, 31, 41]]);
-        let mut samples = new();
-        handed_over(&unnamed, |saved| samples.restore_unnamed(saved)).expect("is read");
-        samples.note(at(6), |tell| {
-            (0..4).for_each(|n| tell(b"one", (&ALL[n], 0)));
-            tell(b"other", (&ALL[4], 7));
-        });
-        let kept = |name| samples.values(b"one", name).collect::<Vec<_>>();
-        let wanted = [vec![10, 11, 0], vec![30, 31, 0], vec![40, 41, 0], vec![20, 21, 0]];
-        assert_eq!(["a", "b", "c", "d"].map(kept), wanted);
-        assert_eq!(samples.values(b"other", "new").collect::<Vec<_>>(), [7]);
     }
 
     /// The saved form is that of version 1: name of the service, name of the series, values.

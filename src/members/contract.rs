@@ -16,9 +16,7 @@ use std::io;
 use std::sync::Arc;
 
 /// Version of the handover format: the sessions that are not idle, then the state.
-const SAVED_VERSION: u16 = 5;
-/// Older readable versions, in which members and leases are records of their own. They have fewer kinds of records.
-const UNPACKED: std::ops::Range<u16> = 1..SAVED_VERSION;
+const SAVED_VERSION: u16 = 1;
 
 impl Lifecycle for Members {
     fn configure(&mut self, context: &mut Context<'_>) {
@@ -52,13 +50,12 @@ impl Handover for Members {
     }
 
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable> {
-        let is_packed = version == SAVED_VERSION;
-        if !is_packed && !UNPACKED.contains(&version) {
+        if version != SAVED_VERSION {
             return Err(Unreadable::version("members", version));
         }
         self.is_numbered = saved.take()?;
         self.sessions = Sessions::restore(saved)?;
-        self.step(context, false, |state, step| state.restore(saved, is_packed, step))
+        self.step(context, false, |state, step| state.restore(saved, step))
     }
 
     fn restore_more(&mut self, context: &mut Context<'_>) -> Result<bool, Unreadable> {

@@ -39,7 +39,6 @@ mod turns;
 
 use restoring::Restoring;
 pub use saved::rehearse;
-pub(super) use saved::{ConnectionsHead, SavedClient, SavedConnection};
 use table::Table;
 pub use tick::Host;
 

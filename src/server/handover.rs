@@ -29,8 +29,6 @@ use std::{env, process};
 mod check;
 mod environment;
 mod listeners;
-mod v4;
-mod v5;
 
 pub use check::check;
 pub use listeners::check_listeners;
@@ -40,8 +38,8 @@ use environment::{c_string, environment_with, set_process_name};
 /// First bytes of the file, before [`VERSION`], so that no other file is taken for a handover.
 const MAGIC: [u8; 12] = *b"poolcounter\0";
 /// Version of the file's layout: a [`Preamble`], the services' parts, each with a version of its own, and the
-/// connections. The two versions before are read, too.
-const VERSION: u32 = 6;
+/// connections.
+const VERSION: u32 = 1;
 /// Variable with the file's descriptor for the successor, after the pid, which exec does not change, and before the
 /// descriptor of the program itself.
 const VARIABLE: &str = "POOLCOUNTER_HANDOVER";
@@ -73,14 +71,14 @@ pub struct Preamble {
     pub sockets: Vec<SavedSocket>,
     /// Path of the program; None if it was not handed over.
     pub program: Option<OsString>,
-    /// Result of the rehearsal; None before it.
-    pub rehearsed: Option<Rehearsed>,
+    /// Content of the configuration file of the rehearsal, if one was named; None before the rehearsal.
+    pub config: Option<String>,
 }
 
-/// Record that the rehearsal appends to the handover, so that the successor uses the same configuration.
-#[derive(Clone, Serialize, Deserialize)]
+/// Record that the rehearsal appends to the handover.
+#[derive(Serialize, Deserialize)]
 pub struct Rehearsed {
-    /// Content of the configuration file, if one was named.
+    /// Content of the configuration file, if one was named: the successor uses the same.
     pub config: Option<String>,
 }
 
@@ -159,7 +157,7 @@ impl Handover {
             let read = input.by_ref().take(len as u64).read_to_end(bytes);
             read.map_err(|error| format!("the handover cannot be read: {error}"))
         };
-        let (mut magic, mut version, mut body) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut magic, mut version) = (Vec::new(), Vec::new());
         read(&mut magic, MAGIC.len())?;
         if magic != MAGIC {
             return Err("this is no handover".into());
@@ -171,20 +169,7 @@ impl Handover {
                 let preamble = Reader::new(&mut input).take().map_err(|error| error.to_string())?;
                 Ok(Handover { preamble, rest: Box::new(input) })
             }
-            v5::VERSION => {
-                let preamble = v5::read(&mut Reader::new(&mut input)).map_err(|error| error.to_string())?;
-                Ok(Handover { preamble, rest: Box::new(input) })
-            }
-            v4::VERSION => {
-                read(&mut body, usize::MAX)?;
-                let (preamble, records) = v4::read(&body)?;
-                Ok(Handover { preamble, rest: Box::new(io::Cursor::new(records)) })
-            }
-            other => Err(format!(
-                "the handover has version {other}, and this program reads versions {}, {} and {VERSION}",
-                v4::VERSION,
-                v5::VERSION
-            )),
+            other => Err(format!("the handover has version {other}, and this program reads version {VERSION}")),
         }
     }
 
@@ -205,10 +190,9 @@ impl Handover {
         Some(handover)
     }
 
-    /// Returns the configuration of the rehearsal, as the text of its file if there is one; None if it was not handed
-    /// over.
-    pub fn config(&self) -> Option<Option<String>> {
-        Some(self.preamble.rehearsed.as_ref()?.config.clone())
+    /// Returns the text of the configuration file of the rehearsal, if one was named.
+    pub fn config(&self) -> Option<String> {
+        self.preamble.config.clone()
     }
 }
 
@@ -271,12 +255,11 @@ impl Rehearsal {
     ///
     /// # Errors
     ///
-    /// Fails if there is none: the successor would read a configuration that was not rehearsed.
+    /// Fails if there is none: the program is another one.
     pub fn rehearsed(&mut self) -> io::Result<Rehearsed> {
         let StateFile { file, bytes } = &mut self.state;
         file.seek(SeekFrom::Start(*bytes))?;
-        let missing = |_| io::Error::other("its rehearsal has not returned the settings");
-        Reader::new(file).take().map_err(missing)
+        Reader::new(file).take().map_err(|error| io::Error::other(error.to_string()))
     }
 
     /// Replaces this process by the rehearsed program. Returns only if that fails, and then nothing has changed.

@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Limits after which the connection of a peer that does not answer is closed: its machine may be dead, and it may hold
@@ -77,13 +77,6 @@ pub struct SavedListener {
     pub fd: RawFd,
     bound: Option<Address>,
     made: Option<SocketFile>,
-}
-
-impl SavedListener {
-    /// Returns a listener of a version that did not save the bound address: it is treated as inherited.
-    pub fn without_address(fd: RawFd, made: Option<PathBuf>) -> Self {
-        SavedListener { fd, bound: None, made: made.and_then(|path| SocketFile::at(&path).ok()) }
-    }
 }
 
 impl Default for Keepalive {

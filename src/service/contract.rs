@@ -242,7 +242,7 @@ pub trait Handover {
     ///
     /// # Errors
     ///
-    /// Fails if the data is not in the format of this version or an earlier one.
+    /// Fails if the data is not in a format that it reads.
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
 
     /// Reads a slice of what [`Handover::restore`] has kept because it takes long to read. Returns true when nothing is
@@ -363,6 +363,3 @@ pub trait Inspect {
 /// Limit of requests of one connection served before other connections have their turn. A request takes a few
 /// microseconds, so the busiest client delays the others by less than a millisecond.
 pub const REQUESTS_PER_TURN: usize = 512;
-
-/// Version of a service's part in the handovers of version 0.9.0, which each were one piece.
-pub const IN_ONE_PIECE: u16 = 0;

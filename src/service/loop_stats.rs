@@ -98,13 +98,6 @@ impl Default for LoopStats {
 }
 
 impl LoopStats {
-    /// Continues from the figures of an earlier version, which may have had fewer budgets.
-    pub fn restored(durations: Histogram, turns: Histogram, spent: &[u64]) -> Self {
-        let mut stats = LoopStats { durations, turns, ..LoopStats::default() };
-        stats.spent.iter_mut().zip(spent).for_each(|(now, before)| *now = (*before).into());
-        stats
-    }
-
     /// Starts a tick, at the first clock reading. Later calls in the same tick have no effect.
     pub fn begin_tick(&mut self, now: Time) {
         self.begun.get_or_insert(now);

@@ -657,7 +657,7 @@ fn a_handover_that_is_none_is_refused() {
     let version = of_another_version.trim_end().rsplit(' ').next().and_then(|word| word.parse::<u32>().ok());
     let header = [b"poolcounter\0", &version.expect("it tells which version it reads").to_be_bytes()[..]].concat();
     assert!(refusal(&header).contains("damaged"));
-    let mut of_more_services = include_bytes!("../handovers/6-5").to_vec();
+    let mut of_more_services = include_bytes!("../handovers/1.0.0").to_vec();
     let at = of_more_services.windows(7).position(|bytes| bytes == b"members").expect("it has a port");
     of_more_services[at..at + 7].copy_from_slice(b"friends");
     assert!(refusal(&of_more_services).contains("no service friends"));

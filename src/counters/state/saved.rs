@@ -28,32 +28,6 @@ pub(super) struct CountersHead {
     pub slots: usize,
 }
 
-/// Handover of version 0.9.0.
-#[derive(Deserialize)]
-pub struct CounterTablesInOnePiece {
-    figures: Vec<(String, u64)>,
-    conflicts: u64,
-    interval: (u32, Span),
-    counters: Vec<SavedCounter>,
-    holdings: Vec<SavedHolding>,
-}
-
-#[derive(Deserialize)]
-struct SavedCounter {
-    name: Vec<u8>,
-    /// Highest consumption in the interval, if it changed in it.
-    peak: Option<u32>,
-    is_used: bool,
-}
-
-#[derive(Deserialize)]
-struct SavedHolding {
-    conn: ConnId,
-    /// Its index among the saved counters.
-    counter: u32,
-    resources: u32,
-}
-
 impl CountersState {
     /// Writes the whole state, but for expired counters that wait for the sweep, and holdings of closed connections.
     ///
@@ -128,31 +102,6 @@ impl CountersState {
         }
         let room = Vec::<Holdings>::new().try_reserve_exact(last + 1);
         room.map_err(|_| Unreadable("counters: there is no connection of so high a number".into()))
-    }
-
-    /// Restores a handover of version 0.9.0.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the record contradicts itself.
-    pub fn restore_in_one_piece(
-        &mut self,
-        saved: CounterTablesInOnePiece,
-        step: &mut CountersStep<'_>,
-    ) -> Result<(), Unreadable> {
-        self.restore_figures(&saved.figures, saved.conflicts);
-        self.restore_interval(saved.interval, step);
-        self.make_room_for(saved.counters.len(), saved.counters.len());
-        for (slot, SavedCounter { name, peak, is_used }) in saved.counters.into_iter().enumerate() {
-            self.restore_counter(slot, Counter::restored(&name, peak, is_used, self.interval));
-        }
-        for SavedHolding { conn, counter, resources } in saved.holdings {
-            let id = CounterId::from_index(counter as usize);
-            self.add_consumption(id, resources)?;
-            self.hold(conn, id, resources);
-        }
-        self.finish_restore(step);
-        Ok(())
     }
 
     pub(super) fn restore_figures(&mut self, figures: &[(String, u64)], conflicts: u64) {

@@ -206,7 +206,7 @@ impl Leases {
     }
 
     /// Adds a lease to the indexes.
-    pub fn index(&mut self, id: LeaseId) {
+    fn index(&mut self, id: LeaseId) {
         let leases = &self.leases;
         let lease = &leases[id.index()];
         self.by_number.insert(hash_number(lease.number), id, |id| hash_number(leases[id.index()].number));

@@ -126,7 +126,7 @@ impl LoadingPool {
         let first = state.members.len();
         let room = usize::try_from(count).map_or(MOST_ROOM, |count| count.min(MOST_ROOM));
         state.members.reserve(room);
-        let unpacker = MemberUnpacker::new(saved_pool, first);
+        let unpacker = MemberUnpacker::new(first);
         Ok(Some(LoadingPool { id, unpacker, left: count, to_queue: 0, next: first as u64 }))
     }
 
@@ -166,30 +166,20 @@ impl LoadingPool {
 }
 
 impl State {
-    /// Takes a handover. Members and leases are records among the others in versions 1 to 4, and packed since; then the
-    /// state is complete after [`State::restore_more`].
+    /// Takes a handover. The state is complete after [`State::restore_more`].
     ///
     /// # Errors
     ///
     /// Fails if it contradicts itself, or is cut off.
-    pub fn restore(
-        &mut self,
-        saved: &mut Reader<'_>,
-        is_packed: bool,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Unreadable> {
+    pub fn restore(&mut self, saved: &mut Reader<'_>, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
         // Background work goes on later, as it would have.
         step.timers.exhaust_budget();
-        let mut parts = Restored::new(is_packed);
+        let mut parts = Restored::default();
         let mut reading = Reading { state: self, parts: &mut parts };
         while let Some(record) = saved.take()? {
             reading.read(record, step).ok_or_else(contradiction)?;
         }
-        if is_packed {
-            self.loading = Some(Loading::new(parts, saved)?.into());
-        } else {
-            self.finish_restore(parts, step)?;
-        }
+        self.loading = Some(Loading::new(parts, saved)?.into());
         Ok(())
     }
 

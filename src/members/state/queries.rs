@@ -2,15 +2,14 @@
 
 use super::*;
 use crate::stats::{Times, misses_of};
-use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 
 /// Holder of a lease, for operators.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// A connection without a name.
     Connection(ConnId),
-    /// Name of the connection, or in versions 1 and 2 of the handover the address of one that has ended.
+    /// Name of the connection.
     Name(Arc<[u8]>),
     /// Address of a connection that has ended.
     Address(Arc<[u8]>),

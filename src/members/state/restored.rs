@@ -34,16 +34,12 @@ struct Ids {
     pools: ById<PoolId, PoolId>,
     agents: ById<AgentId, AgentId>,
     holdings: ById<HoldingId, HoldingId>,
-    /// Members of versions 1 to 4; others keep the numbers that they have in the handover.
-    members: ById<MemberId, MemberId>,
 }
 
 /// Knowledge of a handover besides the state that is made of it.
 #[derive(Default)]
 pub(super) struct Restored {
     ids: Ids,
-    /// True if members and leases are packed, which they are not in versions 1 to 4.
-    is_packed: bool,
     /// Background work of pools, which begins at the end.
     tasks: Vec<BackgroundTask>,
 }
@@ -64,11 +60,6 @@ impl State {
 }
 
 impl Restored {
-    /// Returns the beginning of a handover, with packed members or not.
-    pub fn new(is_packed: bool) -> Self {
-        Restored { is_packed, ..Restored::default() }
-    }
-
     /// Returns a pool by its saved id.
     pub fn pool(&self, saved: PoolId) -> Option<PoolId> {
         self.ids.pools.get(&saved).copied()
@@ -95,8 +86,6 @@ impl Reading<'_> {
             Saved::Holding { id, address, is_bye } => {
                 self.parts.ids.holdings.insert(id, self.state.leases.restore_holding(address, is_bye));
             }
-            Saved::Member(saved) => self.read_member(*saved, step)?,
-            Saved::Lease(saved) => self.read_lease(saved, step)?,
             Saved::Waiter(saved) => self.read_waiter(*saved, step)?,
             Saved::Start { number, conn, pool_name, since, under_way } => {
                 let under_way = match under_way {
@@ -106,7 +95,6 @@ impl Reading<'_> {
                 let under_way = under_way.map(|(agent, until)| (self.state.agents.get(agent).pool, agent, until));
                 self.state.starts.insert(number, conn, pool_name, since, under_way, step).then_some(())?;
             }
-            Saved::Rule { lease, rule } => self.read_rule(lease, rule)?,
             Saved::Backoff { agent, until, next, failed } => {
                 let agent = self.agent(agent)?;
                 let timer = until.map(|until| step.timers.arm(until, Timer::Backoff(agent)));
@@ -116,7 +104,6 @@ impl Reading<'_> {
             Saved::Lost { agent, at, address } => {
                 self.state.agents.note_lost(self.agent(agent)?, at, address).then_some(())?;
             }
-            Saved::Proven { member } => self.state.members.set_proven(self.member(member)?),
             Saved::Reason { member, since, reason } => self.read_reason(member, since, reason)?,
             Saved::Hold { member, reason } => {
                 let member = self.member(member)?;
@@ -141,11 +128,9 @@ impl Reading<'_> {
         self.parts.ids.agents.get(&saved).copied()
     }
 
+    /// Returns a member, which keeps the number that it has in the handover.
     fn member(&self, saved: MemberId) -> Option<MemberId> {
-        match self.parts.is_packed {
-            true => self.state.members.find(saved).map(|_| saved),
-            false => self.parts.ids.members.get(&saved).copied(),
-        }
+        self.state.members.find(saved).map(|_| saved)
     }
 
     /// Starts the background work that was under way.
@@ -218,15 +203,6 @@ impl Reading<'_> {
         Some(())
     }
 
-    fn read_member(&mut self, mut saved: SavedMember, step: &mut Step<'_, '_>) -> Option<()> {
-        let pool = *self.parts.ids.pools.get(&saved.pool)?;
-        let name = std::mem::take(&mut saved.name);
-        let id = self.add_member(&name, &mut saved, pool, step)?;
-        self.state.members.restore_queue(pool, id);
-        self.parts.ids.members.insert(saved.id, id);
-        Some(())
-    }
-
     /// Adds a member that is in no queue yet.
     pub fn add_member(
         &mut self,
@@ -246,7 +222,7 @@ impl Reading<'_> {
             SavedPhase::Free(at) => MemberPhase::Free(at.map(arm)),
             SavedPhase::Checking(at) => MemberPhase::Checking(arm(at)),
             SavedPhase::Stopping(at) => MemberPhase::Stopping(arm(at)),
-            SavedPhase::Unclean(_) => MemberPhase::Unclean,
+            SavedPhase::Unclean => MemberPhase::Unclean,
             SavedPhase::Cleaning(agent, at) => {
                 MemberPhase::Cleaning { agent: *self.parts.ids.agents.get(&agent)?, timer: arm(at) }
             }
@@ -265,13 +241,6 @@ impl Reading<'_> {
         Some(id)
     }
 
-    fn read_lease(&mut self, saved: SavedLease, step: &mut Step<'_, '_>) -> Option<()> {
-        self.state.leases.find(saved.number).is_none().then_some(())?;
-        let id = self.add_lease(saved, step)?;
-        self.state.leases.index(id);
-        Some(())
-    }
-
     /// Adds a lease that is found by its number and token later.
     pub fn add_lease(&mut self, saved: SavedLease, step: &mut Step<'_, '_>) -> Option<LeaseId> {
         let member = self.member(saved.member)?;
@@ -286,14 +255,6 @@ impl Reading<'_> {
         state.members.enter_state(member, MemberPhase::InUse(id));
         state.arm_lease(id, step);
         Some(id)
-    }
-
-    fn read_rule(&mut self, lease: u64, rule: String) -> Option<()> {
-        let lease = self.state.leases.find(lease)?;
-        let token = self.state.leases.get(lease).token.as_ref()?;
-        token.rule.is_none().then_some(())?;
-        self.state.leases.count_for_rule(lease, rule.into());
-        Some(())
     }
 
     fn read_reason(&mut self, member: MemberId, since: Time, reason: Reason) -> Option<()> {

@@ -38,12 +38,6 @@ pub(super) enum Saved {
         address: Arc<[u8]>,
         is_bye: bool,
     },
-    /// Member of versions 1 to 4.
-    #[serde(skip_serializing)]
-    Member(Box<SavedMember>),
-    /// Lease of versions 1 to 4.
-    #[serde(skip_serializing)]
-    Lease(SavedLease),
     Waiter(Box<SavedWaiter>),
     Start {
         number: u64,
@@ -57,12 +51,7 @@ pub(super) enum Saved {
         name: Option<Arc<[u8]>>,
         late_stops: Vec<Arc<[u8]>>,
     },
-    /// Rule for which a lease with a token counts, in versions 2 to 4.
-    Rule {
-        lease: u64,
-        rule: String,
-    },
-    /// Backoff of a provider, behind the provider. Versions 1 and 2 have none of these and of those that follow.
+    /// Backoff of a provider, behind the provider.
     Backoff {
         agent: AgentId,
         until: Option<Time>,
@@ -74,11 +63,7 @@ pub(super) enum Saved {
         agent: AgentId,
         name: Arc<[u8]>,
     },
-    /// Young member that was returned in good state, in versions 3 and 4.
-    Proven {
-        member: MemberId,
-    },
-    /// Reason why a member is kept out, behind the member. Versions 1 to 3 have none of these and of those that follow.
+    /// Reason why a member is kept out, behind the member.
     Reason {
         member: MemberId,
         since: Time,
@@ -120,9 +105,6 @@ pub(super) struct SavedPool {
     pub is_retiming: bool,
     pub is_behind: bool,
     pub owed: u32,
-    /// Backoff of the pool, which versions 1 and 2 have.
-    pub backoff: Option<Time>,
-    pub next_backoff: Span,
     pub cull: Option<Time>,
     pub figures: Vec<(String, u64)>,
     pub times: Times,
@@ -247,8 +229,6 @@ impl State {
             // A pool that is settled offers its free members again.
             is_behind: tasks.is_behind || tasks.is_offering,
             owed: pool.owed,
-            backoff: None,
-            next_backoff: Span::ZERO,
             cull: deadline(&pool.cull),
             figures: pool.figures.save(),
             times: (*pool.times).clone(),

@@ -3,25 +3,18 @@
 
 use super::alerts::AlertHistory;
 use super::parts::Part;
-use super::types::SUMS;
 use super::{Claim, ClaimId, ClaimPhase, PoolsState, PoolsTimer, Purpose, WorkType};
-use poolcounter_core::count::Count;
-use poolcounter_core::histogram::{Histogram, TIME_BOUNDS};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Unreadable, Writer};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::top_keys::SavedTopKeys;
 use poolcounter_core::wheel::Timers;
-use poolcounter_service::contract::IN_ONE_PIECE;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::io;
 
 /// Version of the format: a [`PoolsHead`], then each pool.
-pub const SAVED_VERSION: u16 = 3;
-/// Versions before: without parts, and without lowered holds.
-const WITHOUT_PARTS: u16 = 1;
-const WITHOUT_LOWERED: u16 = 2;
+pub const SAVED_VERSION: u16 = 1;
 
 /// First record: statistics and alerts.
 #[derive(Serialize, Deserialize)]
@@ -32,36 +25,6 @@ struct PoolsHead {
     alerts: AlertHistory,
     /// Number of pools that follow.
     pools: usize,
-}
-
-/// Handover of version 0.9.0.
-#[derive(Deserialize)]
-struct PoolsInOnePiece {
-    figures: Vec<(String, u64)>,
-    types: Vec<CoarseType>,
-    top_keys: SavedTopKeys,
-    alerts: AlertHistory,
-    pools: Vec<SavedPool>,
-}
-
-/// A type of work in version 0.9.0.
-#[derive(Deserialize)]
-struct CoarseType {
-    name: Vec<u8>,
-    acquired: Count,
-    queued: Count,
-    done: Count,
-    full: Count,
-    timeouts: Count,
-    waits: CoarseHistogram,
-    holds: CoarseHistogram,
-}
-
-/// A histogram of version 0.9.0: the bounds are the first of [`TIME_BOUNDS`], and one bucket more has none.
-#[derive(Deserialize)]
-struct CoarseHistogram {
-    counts: [u64; 17],
-    sum: u64,
 }
 
 /// Claims by connection and, within one, from the oldest: connection, number of newer claims, claim.
@@ -93,19 +56,14 @@ struct SavedPool {
     claims: Vec<SavedClaim>,
 }
 
-/// A pool, and the names that clients gave for its claims: the position of the claim, and the name.
-#[derive(Serialize, Deserialize)]
-struct PoolWithNames {
-    pool: SavedPool,
-    whos: Vec<(u32, Box<[u8]>)>,
-}
-
 #[derive(Serialize, Deserialize)]
 struct SavedClaim {
     conn: ConnId,
     /// Number of newer claims of its connection.
     newer: u32,
     since: Time,
+    /// Name that the client gave; may be empty.
+    who: Box<[u8]>,
     phase: SavedPhase,
 }
 
@@ -114,9 +72,12 @@ enum SavedPhase {
     Waiting {
         purpose: Purpose,
         hold: Span,
+        /// True if the client asked for a longer hold.
+        is_lowered: bool,
         until: Time,
     },
     Holding {
+        is_lowered: bool,
         until: Option<Time>,
     },
     /// A part of the claim with the same number of newer ones.
@@ -124,25 +85,6 @@ enum SavedPhase {
         is_held: bool,
         part: SavedPart,
     },
-    /// A wait or a lock whose client asked for a longer hold.
-    Lowered(Box<SavedPhase>),
-}
-
-impl CoarseType {
-    fn refine(self) -> WorkType {
-        let fine =
-            |CoarseHistogram { counts, sum }| Histogram::of_coarse(&TIME_BOUNDS[..counts.len() - 1], &counts, sum);
-        WorkType {
-            name: self.name,
-            acquired: self.acquired,
-            queued: self.queued,
-            done: self.done,
-            full: self.full,
-            timeouts: self.timeouts,
-            waits: fine(self.waits),
-            holds: fine(self.holds),
-        }
-    }
 }
 
 impl PoolsState {
@@ -153,7 +95,7 @@ impl PoolsState {
     /// Fails if it cannot be written.
     pub fn save(&self, out: &mut Writer<'_>, timers: &Timers<'_, PoolsTimer>) -> io::Result<()> {
         out.put(&PoolsHead {
-            figures: self.counted().save(),
+            figures: self.figures.save(),
             types: self.types.save(),
             top_keys: self.top_keys.save(),
             alerts: self.alerts.history.clone(),
@@ -162,10 +104,7 @@ impl PoolsState {
         let newer = self.newer_claims()?;
         for (_, pool) in &self.pools {
             let claims = self.claims_in(pool).map(|id| self.save_claim(id, newer[self.whole_of(id).index()], timers));
-            let pool_alone = SavedPool { key: pool.key.clone(), claims: claims.collect() };
-            let whos = (0..).zip(self.claims_in(pool)).map(|(place, id)| (place, self.whos.of(id)));
-            let whos = whos.filter(|(_, who)| !who.is_empty()).map(|(place, who)| (place, who.into()));
-            out.put(&PoolWithNames { pool: pool_alone, whos: whos.collect() })?;
+            out.put(&SavedPool { key: pool.key.clone(), claims: claims.collect() })?;
         }
         Ok(())
     }
@@ -182,29 +121,17 @@ impl PoolsState {
         now: Time,
         timers: &mut Timers<'_, PoolsTimer>,
     ) -> Result<(), Unreadable> {
+        if version != SAVED_VERSION {
+            return Err(Unreadable::version("pools", version));
+        }
+        let PoolsHead { figures, types, top_keys, alerts, pools } = saved.take()?;
+        self.figures.restore(&figures);
+        self.types.restore(types);
+        self.top_keys.restore(top_keys);
+        self.alerts.history = alerts;
         let mut loose = Loose::default();
-        match version {
-            WITHOUT_PARTS | WITHOUT_LOWERED | SAVED_VERSION => {
-                let head: PoolsHead = saved.take()?;
-                let pools = head.pools;
-                self.restore_head(head);
-                for _ in 0..pools {
-                    let PoolWithNames { pool, whos } = saved.take()?;
-                    let claims = self.restore_pool(pool, &mut loose, now, timers)?;
-                    for (place, who) in whos {
-                        let id = claims.get(place as usize);
-                        let id = id.ok_or(Unreadable("pools: a claim that has a name is not there".into()))?;
-                        self.whos.note(*id, &who);
-                    }
-                }
-            }
-            IN_ONE_PIECE => {
-                let PoolsInOnePiece { figures, types, top_keys, alerts, pools } = saved.take()?;
-                let types = types.into_iter().map(CoarseType::refine).collect();
-                self.restore_head(PoolsHead { figures, types, top_keys, alerts, pools: pools.len() });
-                pools.into_iter().try_for_each(|pool| self.restore_pool(pool, &mut loose, now, timers).map(drop))?;
-            }
-            _ => return Err(Unreadable::version("pools", version)),
+        for _ in 0..pools {
+            self.restore_pool(saved.take()?, &mut loose, now, timers)?;
         }
         let Loose { mut wholes, mut parts } = loose;
         wholes.sort_unstable();
@@ -216,47 +143,29 @@ impl PoolsState {
         Ok(())
     }
 
-    fn restore_head(&mut self, head: PoolsHead) {
-        self.figures.restore(&head.figures);
-        self.types.restore(head.types);
-        // Figures may have begun before the types of work were counted.
-        for stat in SUMS {
-            let before = self.figures.of(*stat).saturating_sub(self.types.total(*stat));
-            self.figures.set(*stat, before);
-        }
-        self.top_keys.restore(head.top_keys);
-        self.alerts.history = head.alerts;
-    }
-
     fn restore_pool(
         &mut self,
         SavedPool { key, claims }: SavedPool,
         loose: &mut Loose,
         now: Time,
         timers: &mut Timers<'_, PoolsTimer>,
-    ) -> Result<Vec<ClaimId>, Unreadable> {
+    ) -> Result<(), Unreadable> {
         let hash = self.names.hash(&key);
         if self.find(hash, &key).is_some() || claims.is_empty() {
             return Err(Unreadable("pools: a key is there twice, or has no claims".into()));
         }
         let pool = self.create(hash, &key);
-        let mut ids = Vec::with_capacity(claims.len().min(1024));
-        for SavedClaim { conn, newer, since, phase: saved } in claims {
+        for SavedClaim { conn, newer, since, who, phase: saved } in claims {
             let id = ClaimId::from_index(self.claims.vacant_key());
-            let (saved, is_lowered) = match saved {
-                SavedPhase::Lowered(saved) => (*saved, true),
-                saved => (saved, false),
-            };
             let phase = match saved {
-                SavedPhase::Waiting { purpose, hold, until } => {
+                SavedPhase::Waiting { purpose, hold, is_lowered, until } => {
                     let timeout = timers.arm(until, PoolsTimer::Claim(id));
                     ClaimPhase::Waiting { purpose, hold, is_lowered, timeout }
                 }
-                SavedPhase::Holding { until } => {
+                SavedPhase::Holding { is_lowered, until } => {
                     let end = until.map(|until| timers.arm(until, PoolsTimer::Claim(id)));
                     ClaimPhase::Holding { end, is_lowered, passed: 0 }
                 }
-                SavedPhase::Lowered(_) => return Err(Unreadable("pools: a hold is lowered twice".into())),
                 // Its whole is assigned once all claims are restored.
                 SavedPhase::Part { is_held, .. } => ClaimPhase::Part { whole: id, is_held },
             };
@@ -266,9 +175,9 @@ impl PoolsState {
             }
             // Queues are in the order of time.
             self.attach_to_pool(id, Claim { pool, conn, since: since.min(now), phase });
-            ids.push(id);
+            self.whos.note(id, &who);
         }
-        Ok(ids)
+        Ok(())
     }
 
     /// Assigns a part to its whole.
@@ -316,23 +225,21 @@ impl PoolsState {
 
     fn save_claim(&self, id: ClaimId, newer: u32, timers: &Timers<'_, PoolsTimer>) -> SavedClaim {
         let Claim { conn, since, phase, .. } = &self.claims[id.index()];
-        let is_lowered = matches!(
-            phase,
-            ClaimPhase::Waiting { is_lowered: true, .. } | ClaimPhase::Holding { is_lowered: true, .. }
-        );
         let phase = match phase {
-            ClaimPhase::Waiting { purpose, hold, timeout, .. } => {
-                SavedPhase::Waiting { purpose: *purpose, hold: *hold, until: timers.deadline(timeout) }
-            }
-            ClaimPhase::Holding { end, .. } => {
-                SavedPhase::Holding { until: end.as_ref().map(|end| timers.deadline(end)) }
+            ClaimPhase::Waiting { purpose, hold, is_lowered, timeout } => SavedPhase::Waiting {
+                purpose: *purpose,
+                hold: *hold,
+                is_lowered: *is_lowered,
+                until: timers.deadline(timeout),
+            },
+            ClaimPhase::Holding { end, is_lowered, .. } => {
+                SavedPhase::Holding { is_lowered: *is_lowered, until: end.as_ref().map(|end| timers.deadline(end)) }
             }
             ClaimPhase::Part { whole, is_held } => {
                 SavedPhase::Part { is_held: *is_held, part: self.save_part(*whole, id) }
             }
         };
-        let phase = if is_lowered { SavedPhase::Lowered(phase.into()) } else { phase };
-        SavedClaim { conn: *conn, newer, since: *since, phase }
+        SavedClaim { conn: *conn, newer, since: *since, who: self.whos.of(id).into(), phase }
     }
 
     fn save_part(&self, whole: ClaimId, id: ClaimId) -> SavedPart {

@@ -3,7 +3,6 @@
 use super::environment::set_process_name;
 use super::{EXPENDABLE, Handover, OOM_SCORE, Preamble, READY, Rehearsed};
 use crate::connections;
-use log::debug;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_service::container::Services;
@@ -35,10 +34,8 @@ pub fn check(services: Services, config: Option<String>, is_config_empty: bool) 
         // An editor may be about to write it. Without its rules every client might send every request.
         return Err("the configuration file is empty, and there are rules of access".into());
     }
-    // A file that is only read, or a pipe, takes no such record.
-    if let Err(error) = append(&mut stdin()?, &Rehearsed { config }) {
-        debug!("the configuration cannot be appended to the handover: {error}");
-    }
+    append(&mut stdin()?, &Rehearsed { config })
+        .map_err(|error| format!("the configuration cannot be appended to the handover: {error}"))?;
     print!("{READY}");
     Ok(())
 }

@@ -28,7 +28,7 @@ impl StateFile {
             ports: ports.collect(),
             sockets: Vec::new(),
             program: Some(OsString::from(program.path())),
-            rehearsed: None,
+            config: None,
         };
         let state = preamble.write(|_| Ok(()))?;
         Ok((state, preamble.descriptors().collect()))

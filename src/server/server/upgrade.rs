@@ -2,7 +2,7 @@
 
 use super::{Policy, Port, SIGNALS, Server};
 use crate::connections::Connections;
-use crate::handover::{Handover, Preamble, Program, Rehearsal, Rehearsed, SavedPort, SavedSocket, StateFile, adopt};
+use crate::handover::{Handover, Preamble, Program, Rehearsal, SavedPort, SavedSocket, StateFile, adopt};
 use crate::listener::Listener;
 use crate::reserve::Reserve;
 use crate::sd_notify::{DaemonState, Notifier};
@@ -207,7 +207,7 @@ impl Server {
     /// Replaces this process. Signals that it has not read are pending, and the new program reads them.
     fn replace_process(&mut self, mut rehearsal: Rehearsal) {
         self.upgrade.reserve.release_all();
-        let saved = rehearsal.rehearsed().and_then(|rehearsed| self.save(Some(rehearsed)));
+        let saved = rehearsal.rehearsed().and_then(|rehearsed| self.save(rehearsed.config));
         let error = match (saved, &self.upgrade.program) {
             (Ok((state, preamble)), Some(program)) => {
                 rehearsal.take_over(program, &state, &preamble.descriptors().collect::<Vec<_>>())
@@ -219,7 +219,7 @@ impl Server {
     }
 
     /// Writes the handover: everything that a successor needs to continue from here.
-    fn save(&mut self, rehearsed: Option<Rehearsed>) -> io::Result<(StateFile, Preamble)> {
+    fn save(&mut self, config: Option<String>) -> io::Result<(StateFile, Preamble)> {
         let ids: Vec<ConnId> = self.connections.ids().collect();
         let socket_of = |id| {
             let (fd, is_unix, peer) = self.connections.stream(id)?.descriptor();
@@ -236,7 +236,7 @@ impl Server {
             sockets,
             ports: self.ports.iter().map(save_port).collect(),
             program: self.upgrade.program.as_ref().map(|program| OsString::from(program.path())),
-            rehearsed,
+            config,
         };
         let now = self.clock.now();
         let state = preamble.write(|out| self.connections.save(out, now))?;

@@ -392,7 +392,7 @@ fn address(conn: ConnId) -> String {
 
 /// Restores a state with all slices.
 fn restore(state: &mut State, saved: &mut Reader<'_>, step: &mut Step<'_, '_>) -> Result<(), Unreadable> {
-    state.restore(saved, true, step)?;
+    state.restore(saved, step)?;
     while !state.restore_more(step)? {}
     Ok(())
 }

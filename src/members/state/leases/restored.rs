@@ -4,7 +4,7 @@ use super::*;
 use crate::state::saved::SavedLease;
 
 impl Leases {
-    /// Adds a lease of a handover. It is found after [`Leases::index`] or [`Leases::index_all`].
+    /// Adds a lease of a handover. It is found after [`Leases::index_all`].
     pub(in crate::state) fn restore(&mut self, lease: SavedLease, pool: PoolId) -> LeaseId {
         let SavedLease { number, member, conn, left, holder, since, is_reported, token } = lease;
         let holding = conn.map(|conn| self.holding_of(conn)).or(left);

@@ -23,8 +23,7 @@ const NAME: u8 = 2;
 const ADDRESS: u8 = 3;
 const OTHER_CONN: u8 = 4;
 
-/// Lease of a handover, and its record in versions 1 to 4.
-#[derive(Deserialize)]
+/// Lease of a handover.
 pub(in crate::state) struct SavedLease {
     pub number: u64,
     pub member: MemberId,

@@ -31,12 +31,9 @@ const IS_PROVEN: u16 = 1 << 13;
 /// Most attributes for which room is made before they are read.
 const FEW_ATTRIBUTES: usize = 16;
 
-/// Member of a handover, and its record in versions 1 to 4.
-#[derive(Deserialize)]
+/// Member of a handover, without its name.
 pub(in crate::state) struct SavedMember {
     pub id: MemberId,
-    pub pool: PoolId,
-    pub name: Arc<[u8]>,
     pub attributes: Attributes,
     pub owner: SavedOwner,
     pub born: Time,
@@ -48,32 +45,28 @@ pub(in crate::state) struct SavedMember {
     pub is_from_file: bool,
     pub hold: Option<Span>,
     pub phase: SavedPhase,
-    #[serde(skip)]
     pub is_proven: bool,
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy)]
 pub(in crate::state) enum SavedOwner {
     Fixed,
     Agent(AgentId),
 }
 
 /// Phase with a deadline in place of its timer.
-#[derive(Deserialize)]
 pub(in crate::state) enum SavedPhase {
     Free(Option<Time>),
     Checking(Time),
     InUse,
     Stopping(Time),
-    /// Unclean, in older versions with a deadline that follows from the rest.
-    #[expect(dead_code, reason = "it is a part of the record")]
-    Unclean(Option<Time>),
+    Unclean,
     Cleaning(AgentId, Time),
     Quarantined(Option<Time>),
     Held(Time),
     Delayed(Time),
     Orphaned,
-    /// Held until another member is returned. Versions 1 to 3 have none of these.
+    /// Held until another member is returned.
     Awaiting,
 }
 
@@ -92,7 +85,7 @@ pub(in crate::state) struct MemberUnpacker {
     name: Vec<u8>,
     /// Number of the next member.
     next: usize,
-    /// The last member, without its name.
+    /// The last member.
     member: SavedMember,
 }
 
@@ -211,11 +204,9 @@ fn number_of(owner: MemberOwner) -> u64 {
 
 impl MemberUnpacker {
     /// Returns a reader of the members of a pool. The first one gets the number `first`.
-    pub fn new(pool: PoolId, first: usize) -> Self {
+    pub fn new(first: usize) -> Self {
         let member = SavedMember {
             id: MemberId::from_index(first),
-            pool,
-            name: Arc::default(),
             attributes: Attributes::new(),
             owner: SavedOwner::Fixed,
             born: Time::START,
@@ -258,7 +249,7 @@ impl MemberUnpacker {
             PhaseKind::Checking => SavedPhase::Checking(deadline?),
             PhaseKind::InUse => SavedPhase::InUse,
             PhaseKind::Stopping => SavedPhase::Stopping(deadline?),
-            PhaseKind::Unclean => SavedPhase::Unclean(None),
+            PhaseKind::Unclean => SavedPhase::Unclean,
             PhaseKind::Cleaning => SavedPhase::Cleaning(AgentId::from_index(index_of(take_number(bytes)?)?), deadline?),
             PhaseKind::Quarantined => SavedPhase::Quarantined(deadline),
             PhaseKind::Held => deadline.map_or(SavedPhase::Awaiting, SavedPhase::Held),
