@@ -154,21 +154,20 @@ test-mediawiki:
 	MEDIAWIKI=$(NEWER_MEDIAWIKI)/mediawiki $(CARGO) test --test mediawiki mediawikis_own -- --ignored --nocapture
 	MEDIAWIKI=$(NEWER_MEDIAWIKI)/mediawiki $(CARGO) test --test mediawiki mediawiki_has_its_jobs_here -- --ignored --nocapture
 
-# Commit of version 0.9.0. A shallow clone lacks it: git fetch --unshallow.
-RELEASE = 3da2f0631cc1506396831217a506796b040b1189
-RELEASED = $(CARGO_TARGET_DIR)/released/$(RELEASE)/debug/poolcounter
+# Commit from which `make test-upgrade` upgrades. A shallow clone lacks it: git fetch --unshallow.
+RELEASE = HEAD~1
+RELEASED = $(CARGO_TARGET_DIR)/released/$(shell git rev-parse $(RELEASE))/debug/poolcounter
 
-## test-upgrade: the upgrade from the present release to this program, with 10,000 connections; builds the release from its commit
+## test-upgrade: the upgrade from the program of the commit before to this one, with 10,000 connections: make test-upgrade RELEASE=COMMIT
 test-upgrade: $(RELEASED)
 	RELEASED_PROGRAM=$(abspath $(RELEASED)) $(CARGO) test --test upgrade upgrade_release:: -- --ignored --nocapture
 
 $(RELEASED):
 	rm -rf $(CARGO_TARGET_DIR)/released/src && mkdir -p $(CARGO_TARGET_DIR)/released/src
 	git archive $(RELEASE) | tar -x -C $(CARGO_TARGET_DIR)/released/src
-	$(CARGO) build --locked --manifest-path $(CARGO_TARGET_DIR)/released/src/Cargo.toml \
-		--target-dir $(CARGO_TARGET_DIR)/released/$(RELEASE)
+	$(CARGO) build --locked --manifest-path $(CARGO_TARGET_DIR)/released/src/Cargo.toml --target-dir $(@D:/debug=)
 
-## golden: writes what this version hands over to tests/handovers, which later versions are to read: before each release
+## golden: writes what this version hands over to tests/handovers, which later versions are to read
 golden:
 	$(CARGO) test --test upgrade golden:: -- --ignored --nocapture
 
@@ -260,7 +259,7 @@ deb:
 ## test-package: the Debian package from its installation to its purge, in scratch systems of bookworm and trixie; needs root
 test-package:
 	$(call with_debian,$(PACKAGE_TESTS))
-	tests/package.sh $(CARGO_TARGET_DIR)/package $(RELEASE)
+	tests/package.sh $(CARGO_TARGET_DIR)/package
 
 ## test-crates: each crate as it would be published, in order, and the oldest versions of what it depends on
 test-crates:

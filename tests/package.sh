@@ -1,19 +1,16 @@
 #!/usr/bin/env bash
-# Builds the Debian package twice, the second time as a later version, and that of the release whose commit is the second
-# argument; runs lintian, and installs, upgrades and removes the package in scratch systems of Debian's stable releases: with
-# the init script, and booted with systemd. Needs root and the tools that `make test-package` installs. Its files are below the
-# directory of the first argument, and are used again the next time.
+# Builds the Debian package twice, the second time as a later version; runs lintian, and installs, upgrades and removes the
+# package in scratch systems of Debian's stable releases: with the init script, and booted with systemd. Needs root and the
+# tools that `make test-package` installs. Its files are below the directory of the argument, and are used again the next time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(realpath -m "${1:-target/package}")
-release=$2
 export CARGO_TARGET_DIR=$work/cargo
 # Linked in less time than a release.
 export CARGO_PROFILE_{DIST,RELEASE}_LTO=off CARGO_PROFILE_{DIST,RELEASE}_CODEGEN_UNITS=16
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 packages=$work/packages
 sources=$work/sources
-released=$work/released-$release
 
 step() { echo "== $SECONDS s: $*"; }
 
@@ -21,8 +18,7 @@ step() { echo "== $SECONDS s: $*"; }
 build() {
     (cd "$sources/poolcounter" && dpkg-buildpackage -us -uc -b) >"$work/build.log" 2>&1 ||
         { tail -n 30 "$work/build.log"; return 1; }
-    [ "$1" = "$released" ] ||
-        lintian --allow-root --fail-on error,warning --tag-display-limit 0 "$sources"/poolcounter_*.changes
+    lintian --allow-root --fail-on error,warning --tag-display-limit 0 "$sources"/poolcounter_*.changes
     mv "$sources"/poolcounter_*.deb "$1"
     rm "$sources"/poolcounter_*
 }
@@ -39,15 +35,6 @@ sed -i "s/version = \"$version\"/version = \"$version-next\"/" "$sources"/poolco
 sed -i "/^name = \"poolcounter[-a-z]*\"/{n;s/.*/version = \"$version-next\"/}" "$sources/poolcounter/Cargo.lock"
 sed -i "1s/(.*)/(1:$version+next)/" "$sources/poolcounter/debian/changelog"
 build "$packages/next"
-
-if [ ! -e "$released" ]; then
-    step "the package of the release"
-    rm -rf "$sources"
-    mkdir -p "$sources/poolcounter" "$released"
-    git archive "$release" | tar -x -C "$sources/poolcounter"
-    build "$released" || { rm -rf "$released"; exit 1; }
-fi
-cp -r "$released" "$packages/released"
 
 step "a certificate for the terminator of TLS"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 10 -subj /CN=localhost \

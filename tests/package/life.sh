@@ -7,7 +7,6 @@ trap 'echo "FAILED in line $LINENO: $BASH_COMMAND"; show_log | tail -n 20' ERR
 INIT=$1
 OURS=(/packages/ours/*.deb)
 NEXT=(/packages/next/*.deb)
-RELEASED=(/packages/released/*.deb)
 THEIRS=(/packages/original/*.deb)
 export DEBIAN_FRONTEND=noninteractive
 
@@ -98,11 +97,6 @@ dpkg --purge poolcounter >/dev/null
 userdel poolcounter-tls
 userdel poolcounter
 ! getent group poolcounter >/dev/null || groupdel poolcounter
-
-step "upgraded from the release with a lock held"
-install "${RELEASED[0]}"
-upgrade_to "${OURS[0]}"
-dpkg --purge poolcounter >/dev/null
 
 step "afresh"
 install "${OURS[0]}"

@@ -1,5 +1,5 @@
-//! The upgrade from the program of the present release to this one, with everything at once. `make test-upgrade` builds
-//! that program and sets its path.
+//! The upgrade from the program of another commit to this one, with everything at once. `make test-upgrade` builds that
+//! program and sets its path.
 
 use nix::sys::signal::Signal;
 use poolcounter_testkit::counter::CounterClient;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Environment variable with the path of the release's program.
+/// Environment variable with the path of the other program.
 const VARIABLE: &str = "RELEASED_PROGRAM";
 /// Number of connections, if the limit of descriptors allows.
 const CONNECTIONS: usize = 10_000;
@@ -43,10 +43,9 @@ struct Crowd {
 }
 
 #[test]
-#[ignore = "needs the program of the release: make test-upgrade"]
-fn nothing_is_lost_from_the_release_to_this_program() {
-    let released =
-        PathBuf::from(std::env::var_os(VARIABLE).expect("make test-upgrade names the program of the release"));
+#[ignore = "needs the program of another commit: make test-upgrade"]
+fn nothing_is_lost_from_another_program_to_this_one() {
+    let released = PathBuf::from(std::env::var_os(VARIABLE).expect("make test-upgrade names the program"));
     let connections = CONNECTIONS.min(raise_descriptor_limit().saturating_sub(OTHERS));
     if connections < CONNECTIONS {
         poolcounter_testkit::skipped(&format!(
