@@ -97,7 +97,7 @@ const IDLE: &[(&str, &[&str])] = &[
          [[members.pool]]\nname = 'q'\nmax = 2\nfixed = ['a']\ncheck_timeout = 9\nmax_hold = 5\nwarn_hold = 5\nloss_delay = 5\n",
         &[
             "members.port is set, but no address needs it",
-            "members.pool p: min_free, check_on_take are set, but fixed members fill the pool, which are not started or checked",
+            "members.pool p: min_free, check_on_take are set, but max leaves room for the fixed members alone, and these are not started or checked",
             "members.pool q: check_timeout is set, but neither check_interval nor check_on_take is",
             "members.pool q: loss_delay is set, but on_loss is not ok",
             "members.pool q: warn_hold is set, but max_hold is not longer",

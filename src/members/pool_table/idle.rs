@@ -54,8 +54,8 @@ fn idle_in(pool: &DeclaredPool) -> Vec<String> {
     if let [_, ..] = &*of_provided {
         let names: Vec<&str> = of_provided.iter().map(|key| key.name()).collect();
         let are = if names.len() == 1 { "is" } else { "are" };
-        let names = names.join(", ");
-        sentences.push(format!("{names} {are} set, but fixed members fill the pool, which are not started or checked"));
+        let why = "max leaves room for the fixed members alone, and these are not started or checked";
+        sentences.push(format!("{} {are} set, but {why}", names.join(", ")));
     }
     sentences.iter().map(|sentence| format!("members.pool {}: {sentence}", escaped(name))).collect()
 }
