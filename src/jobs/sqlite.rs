@@ -27,7 +27,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use worker::{Begin, Worker, WorkerEvent, WorkerOrder};
+use worker::{Begin, BeginWith, Worker, WorkerEvent, WorkerOrder};
 
 /// Store of jobs in a file of SQLite.
 pub struct Sqlite {
@@ -127,6 +127,18 @@ impl Sqlite {
         self.found = opened.mark;
         (self.opening, self.queue) = (opened.mark.opening, Some(opened.queue));
         Ok(Some((lock, opened)))
+    }
+
+    /// Starts the thread with the file of the previous process.
+    fn take_over(&mut self, epoch: Span, handed_over: HandedOver, begin: BeginWith) {
+        self.epoch = epoch;
+        self.place = self.place.clone().resolved();
+        self.handed_over = Some(handed_over.clone());
+        // Clients that connect from now on could take its descriptors. If it fails, the thread tries again.
+        let early = self.place.open_locked().ok();
+        if let Err(sentence) = self.start(begin(handed_over, early)) {
+            self.fault.begin(&sentence);
+        }
     }
 
     fn order(&mut self, order: WorkerOrder) {
@@ -249,8 +261,7 @@ impl Store for Sqlite {
 
     fn load(&mut self, epoch: Span) -> Result<(), String> {
         self.epoch = epoch;
-        let opened = self.open();
-        let opened = opened.inspect_err(|sentence| self.note_damage(sentence))?;
+        let opened = self.open().inspect_err(|sentence| self.note_damage(sentence))?;
         let Some((lock, opened)) = opened else { return Ok(()) };
         (self.reading, self.is_counted) = (ReadProgress::UnderWay, false);
         self.start(Begin::Open(lock, opened))
@@ -290,26 +301,12 @@ impl Store for Sqlite {
     }
 
     fn go_on(&mut self, epoch: Span, handed_over: HandedOver) {
-        self.epoch = epoch;
-        self.place = self.place.clone().resolved();
-        self.handed_over = Some(handed_over.clone());
-        // Clients that connect from now on could take its descriptors. If it fails, the thread tries again.
-        let early = self.place.open_locked().ok();
-        if let Err(sentence) = self.start(Begin::GoOn(handed_over, early)) {
-            self.fault.begin(&sentence);
-        }
+        self.take_over(epoch, handed_over, Begin::GoOn);
     }
 
     fn read_on(&mut self, epoch: Span, handed_over: HandedOver) {
-        self.epoch = epoch;
-        self.place = self.place.clone().resolved();
         (self.reading, self.is_counted) = (ReadProgress::UnderWay, false);
-        self.handed_over = Some(handed_over.clone());
-        // Clients that connect from now on could take its descriptors. If it fails, the thread tries again.
-        let early = self.place.open_locked().ok();
-        if let Err(sentence) = self.start(Begin::ReadOn(handed_over, early)) {
-            self.fault.begin(&sentence);
-        }
+        self.take_over(epoch, handed_over, Begin::ReadOn);
     }
 
     fn can_be_read_on(&self) -> bool {

@@ -108,6 +108,9 @@ pub enum Begin {
     ReadOn(HandedOver, Option<(Lock, Opened)>),
 }
 
+/// Variant of [`Begin`] with the handover of the previous process.
+pub type BeginWith = fn(HandedOver, Option<(Lock, Opened)>) -> Begin;
+
 /// Reason for which the thread stops using a file.
 pub(super) enum Stop {
     /// The daemon ends.
