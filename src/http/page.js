@@ -633,48 +633,33 @@ let last, alarm = "", isPartial = !location.search.includes("rows=");
 // Returns the servers of a fleet that do not answer.
 const silentOf = status => (status.http?.servers ?? []).filter(row => row.silent !== null);
 
-// Limit of conditions in the line of a service, each with its cause, its start and a command; levels and their colours.
-const MOST_CONDITIONS = 6, LEVELS = ["ok", "warning", "critical"], COLOURS = { ok: "%232563c9", warning: "%23b7791f", critical: "%23c92a2a" };
+// Limit of conditions in the line of a service; levels and their colours.
+const MOST_CONDITIONS = 6, COLOURS = { ok: "%232563c9", warning: "%23b7791f", critical: "%23c92a2a" }, LEVELS = Object.keys(COLOURS);
 
 function linesOf(status) {
-  const silent = silentOf(status).map(row => ({ level: "critical", sentence: "no answer from " + row.server, since: status.started_at + status.uptime - row.silent, link: "", command: "" }));
+  const silent = silentOf(status).map(row => ({ level: "critical", sentence: "no answer from " + row.server, since: status.started_at + status.uptime - row.silent }));
   const servers = silent.length ? [{ title: SERVERS, level: "critical", sentence: silent[0].sentence, conditions: silent, more: 0 }] : [];
   return [...servers, ...status.health].sort((one, other) => LEVELS.indexOf(other.level) - LEVELS.indexOf(one.level));
 }
 
-// Returns a condition; its level is written if that of its service is another one.
-function sentenceOf({ level, sentence, since, until, link, command }, levelOfService) {
-  const words = link ? Object.assign(el("a", "", sentence), { href: withRange(link) }) : el("span", "", sentence);
-  const root = el("li", until ? "over" : level);
-  if (!until && level !== levelOfService) root.append(el("span", "word", level), " ");
+// Returns a condition, with its level unless its service has the same.
+function sentenceOf({ level, sentence, since, until, link, command }, worst) {
+  const root = el("li", until ? "over" : level), words = el(link ? "a" : "span", "", sentence);
+  if (link) words.href = withRange(link);
+  if (!until && level !== worst) root.append(el("span", "word", level), " ");
   root.append(words);
   if (since && !until) root.append(" ", el("small", "", "since " + clock(since, true)));
-  if (command) {
-    root.append(" ", ...commandOf(command));
-  }
+  if (command) root.append(" ", ...commandOf(command));
   return root;
 }
 
 // The lines with the conditions of the thing that the page is about, and of servers that do not answer.
 function ofThing(lines) {
   const isAbout = ({ link }) => link && decodeURIComponent(link) === decodeURIComponent(location.pathname);
-  const worst = conditions => LEVELS[Math.max(...conditions.map(it => LEVELS.indexOf(it.level)))];
   return lines.flatMap(line => {
     const conditions = line.title === SERVERS ? line.conditions : line.conditions.filter(isAbout);
-    return conditions.length ? [{ ...line, level: worst(conditions), conditions, more: 0 }] : [];
+    return conditions.length ? [{ ...line, level: conditions[0].level, conditions, more: 0 }] : [];
   });
-}
-
-// Returns the item that opens the conditions that are not shown; open if it was.
-function restOf({ title, more }, items, opened) {
-  if (!items.length && !more) return [];
-  const item = el("li"), details = el("details"), list = el("ul");
-  details.dataset.title = title;
-  details.open = opened.includes(title);
-  list.append(...items, ...(more ? [el("li", "", number(more) + " are not listed")] : []));
-  details.append(el("summary", "", "and " + number(items.length + more) + " more"), list);
-  item.append(details);
-  return [item];
 }
 
 function showHealth(status) {
@@ -682,24 +667,30 @@ function showHealth(status) {
   const told = JSON.stringify(shownLines);
   // A tab shows all conditions of its own service, and the worst one of each other.
   const isWhole = line => !status.tab || status.tab === "overview" || status.tab === tabOf(line);
-  const critical = lines.flatMap(line => line.conditions.filter(it => it.level === "critical"));
-  const worst = lines.find(line => line.level === "critical");
+  const critical = lines.flatMap(line => line.conditions.filter(it => it.level === "critical")), worst = lines[0];
   if (root.dataset.told !== told) {
-    const opened = [...root.querySelectorAll("details[open]")].map(it => it.dataset.title);
+    const opened = [...root.querySelectorAll("details[open]")].map(it => it.className);
     root.dataset.told = told;
     root.hidden = !shownLines.length;
     root.replaceChildren(...shownLines.map(line => {
       const row = el("div", "level " + line.level), list = el("ul");
       row.append(el("i"), el("b", "", line.title), el("span", "word", line.level), list);
-      const shown = line.conditions.slice(0, isWhole(line) ? MOST_CONDITIONS : 1), rest = line.conditions.slice(shown.length);
-      const itemOf = condition => sentenceOf(condition, line.level);
-      list.append(...(line.level === "ok" && !status.title ? [el("li", "", line.sentence)] : []), ...shown.map(itemOf), ...restOf(line, rest.map(itemOf), opened));
+      if (line.level === "ok" && !status.title) list.append(el("li", "", line.sentence));
+      const all = line.conditions.map(it => sentenceOf(it, line.level)), shown = isWhole(line) ? MOST_CONDITIONS : 1, more = line.more + all.length - shown;
+      list.append(...all.slice(0, shown));
+      if (more > 0) {
+        const details = el("details", line.title), item = el("li");
+        details.open = opened.includes(line.title);
+        details.append(el("summary", "", "and " + number(more) + " more"), ...all.slice(shown));
+        item.append(details);
+        list.append(item);
+      }
       return row;
     }));
   }
-  const icon = byId("icon"), href = icon.href.replace(/%23[0-9a-f]{6}/, COLOURS[lines.length ? lines[0].level : "ok"]);
+  const icon = byId("icon"), href = icon.href.replace(/%23[0-9a-f]{6}/, COLOURS[worst?.level ?? "ok"]);
   if (icon.href !== href) icon.href = href;
-  return worst ? "(" + number(critical.length) + ") " + worst.title + ": " + worst.sentence : "";
+  return critical.length ? "(" + number(critical.length) + ") " + worst.title + ": " + worst.sentence : "";
 }
 
 function show(status, isPart) {
@@ -770,11 +761,12 @@ function showTabs(status) {
   const root = byId("tabs"), isOff = it => it.title && !it.is_enabled;
   // A page about one thing has only the health of the other services.
   const titles = new Set([...status.health, ...status.services.filter(it => it.title && it.is_enabled)].map(it => it.title));
+  const levelOf = title => status.health.find(line => line.title === title)?.level ?? "none";
   const tabs = [
     { text: "Overview", path: "/", word: "overview", className: "none" },
-    ...[...titles].filter(title => title !== "Daemon").map(title => ({ text: title, word: tabOf({ title }), className: status.health.find(line => line.title === title)?.level ?? "none" })),
+    ...[...titles].filter(title => title !== "Daemon").map(title => ({ text: title, word: tabOf({ title }), className: levelOf(title) })),
     ...status.services.filter(isOff).map(it => ({ text: it.title, word: tabOf(it), className: "none off", title: "off: --" + it.option })),
-    { text: "Daemon", word: "daemon", className: status.health.find(line => line.title === "Daemon")?.level ?? "none" },
+    { text: "Daemon", word: "daemon", className: levelOf("Daemon") },
   ];
   const told = JSON.stringify([tabs, range]);
   if (root.dataset.told === told) return;

@@ -19,8 +19,8 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-0i0VatTZqsameLawtZxZ8e7AoSQ/J7tdjIHLW8FxJf0='; ",
-            "style-src 'sha256-EviNKnFM+sM2Nf1db0f34Bdr/j2ORVrTx6rcVHg2/lw='; ",
+            "script-src 'sha256-2Z9XWX6L91hrN+Q6EbBfs2H6kPgC8PFrmH+xosKRAXg='; ",
+            "style-src 'sha256-IR9Az+lrV8V2KcWJn8GvyGDAYbMAIWrN618/Rv+/p6s='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
         )
@@ -376,6 +376,6 @@ mod tests {
     #[test]
     fn the_page_is_small() {
         let len = SCRIPT.len() + STYLE.len() + include_str!("page.html").len();
-        assert!(len < 60 * 1024, "{len} bytes");
+        assert!(len < 61 * 1024, "{len} bytes");
     }
 }
