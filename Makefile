@@ -156,16 +156,15 @@ test-mediawiki:
 
 # Commit from which `make test-upgrade` upgrades. A shallow clone lacks it: git fetch --unshallow.
 RELEASE = HEAD~1
-RELEASED = $(CARGO_TARGET_DIR)/released/$(shell git rev-parse $(RELEASE))/debug/poolcounter
+RELEASED = $(CARGO_TARGET_DIR)/released
 
 ## test-upgrade: the upgrade from the program of the commit before to this one, with 10,000 connections: make test-upgrade RELEASE=COMMIT
-test-upgrade: $(RELEASED)
-	RELEASED_PROGRAM=$(abspath $(RELEASED)) $(CARGO) test --test upgrade upgrade_release:: -- --ignored --nocapture
-
-$(RELEASED):
-	rm -rf $(CARGO_TARGET_DIR)/released/src && mkdir -p $(CARGO_TARGET_DIR)/released/src
-	git archive $(RELEASE) | tar -x -C $(CARGO_TARGET_DIR)/released/src
-	$(CARGO) build --locked --manifest-path $(CARGO_TARGET_DIR)/released/src/Cargo.toml --target-dir $(@D:/debug=)
+test-upgrade:
+	rm -rf $(RELEASED)/src && mkdir -p $(RELEASED)/src
+	# Cargo builds files anew that are younger than the last build.
+	git archive $(RELEASE) | tar -xm -C $(RELEASED)/src
+	$(CARGO) build --locked --manifest-path $(RELEASED)/src/Cargo.toml --target-dir $(RELEASED)
+	RELEASED_PROGRAM=$(abspath $(RELEASED))/debug/poolcounter $(CARGO) test --test upgrade upgrade_release:: -- --ignored --nocapture
 
 ## golden: writes what this version hands over to tests/handovers, which later versions are to read
 golden:
