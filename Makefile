@@ -36,7 +36,7 @@ DICTIONARY = $(wildcard fuzz/dictionaries/$(TARGET).dict)
 all:
 	@[ -e $(BINARY) ] || echo 'The first build takes 1 to 4 minutes on two cores.'
 	$(CARGO) build --release
-	@echo 'Start it with: $(BINARY)'
+	@echo 'Start it with: $(if $(filter /%,$(BINARY)),,./)$(BINARY)'
 
 # Tests of all crates, and the programs of tests. Most wait for daemons, so these run at the same time, with more threads than two
 # cores. `make test FAST=1` has what is worth to run after each edit.
