@@ -238,23 +238,26 @@ mod tests {
     use std::thread::{sleep, spawn};
 
     const ANSWER: Duration = Duration::from_millis(100);
+    /// Time that no test uses up.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Returns a connection to a server that sends this line over and over, with this pause.
-    fn endless(line: &'static [u8], pause: Duration) -> ClientConnection {
+    /// Returns a connection to a server that sends these bytes over and over, with this pause. It waits `answer` for a
+    /// reply.
+    fn endless(line: &'static [u8], pause: Duration, answer: Duration) -> ClientConnection {
         let (ours, mut theirs) = UnixStream::pair().expect("there are sockets");
         spawn(move || {
             while theirs.write_all(line).is_ok() {
                 sleep(pause);
             }
         });
-        let mut connection = ClientConnection::new(ClientStream::Plain(Socket::from(ours)), String::new(), ANSWER);
+        let mut connection = ClientConnection::new(ClientStream::Plain(Socket::from(ours)), String::new(), answer);
         connection.send_amid_notices(b"list\n", Duration::ZERO).expect("is open");
         connection
     }
 
     #[test]
     fn an_endless_reply_uses_up_its_budget() {
-        let mut connection = endless(b"row\n", Duration::ZERO);
+        let mut connection = endless(b"row\n", Duration::ZERO, PATIENCE);
         connection.budget = 100 * (3 + LINE_COST) + 1;
         let rows = std::iter::from_fn(|| connection.line().ok()).count();
         assert_eq!((rows, connection.line()), (100, Err(Fault::Garbled)));
@@ -262,7 +265,7 @@ mod tests {
 
     #[test]
     fn parts_of_a_slow_reply_do_not_extend_it() {
-        let mut connection = endless(b"row\n", ANSWER / 5);
+        let mut connection = endless(b"row\n", ANSWER / 5, ANSWER);
         let begun = Instant::now();
         let fault = loop {
             if let Err(fault) = connection.line() {
@@ -275,7 +278,7 @@ mod tests {
 
     #[test]
     fn announced_bytes_are_beside_the_budget() {
-        let mut connection = endless(b"12345678", Duration::ZERO);
+        let mut connection = endless(&[b'x'; 4096], Duration::ZERO, PATIENCE);
         connection.budget = 8;
         connection.accept(PART);
         assert_eq!(connection.bytes(PART).map(|bytes| bytes.len()), Ok(PART));

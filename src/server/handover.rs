@@ -255,11 +255,12 @@ impl Rehearsal {
     ///
     /// # Errors
     ///
-    /// Fails if there is none: the program is another one.
+    /// Fails if there is none: the successor would read a configuration that was not rehearsed.
     pub fn rehearsed(&mut self) -> io::Result<Rehearsed> {
         let StateFile { file, bytes } = &mut self.state;
         file.seek(SeekFrom::Start(*bytes))?;
-        Reader::new(file).take().map_err(|error| io::Error::other(error.to_string()))
+        let missing = |_| io::Error::other("its rehearsal has not returned the settings");
+        Reader::new(file).take().map_err(missing)
     }
 
     /// Replaces this process by the rehearsed program. Returns only if that fails, and then nothing has changed.
