@@ -628,8 +628,11 @@ fn a_request_takes_three_system_calls() {
     let waits = count(&["epoll_wait", "epoll_pwait", "epoll_pwait2"]);
     let others = calls.lines().count() - receives - sends - waits;
     println!("{REQUESTS} requests: {receives} receives, {sends} sends, {waits} waits, {others} other calls");
-    for (what, times) in [("receives", receives), ("sends", sends), ("waits", waits)] {
-        assert!((REQUESTS..=REQUESTS + FEW).contains(&times), "{times} {what}");
+    // The first wait began before the trace, and may be missing there.
+    for (what, times, least) in
+        [("receives", receives, REQUESTS), ("sends", sends, REQUESTS), ("waits", waits, REQUESTS - 1)]
+    {
+        assert!((least..=REQUESTS + FEW).contains(&times), "{times} {what}");
     }
     assert_eq!(count(&["epoll_ctl"]), 0, "a connection is registered once");
     assert!(others <= FEW, "{others} other calls:\n{calls}");
