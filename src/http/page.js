@@ -679,9 +679,10 @@ function showHealth(status) {
       const all = line.conditions.map(it => sentenceOf(it, line.level)), shown = isWhole(line) ? MOST_CONDITIONS : 1, more = line.more + all.length - shown;
       list.append(...all.slice(0, shown));
       if (more > 0) {
-        const details = el("details", line.title), item = el("li");
+        const details = el("details", line.title), item = el("li"), rest = el("ul");
         details.open = opened.includes(line.title);
-        details.append(el("summary", "", "and " + number(more) + " more"), ...all.slice(shown));
+        rest.append(...all.slice(shown));
+        details.append(el("summary", "", "and " + number(more) + " more"), rest);
         item.append(details);
         list.append(item);
       }

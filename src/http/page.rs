@@ -19,7 +19,7 @@ macro_rules! policy {
     ($forms:literal) => {
         concat!(
             "default-src 'none'; ",
-            "script-src 'sha256-2Z9XWX6L91hrN+Q6EbBfs2H6kPgC8PFrmH+xosKRAXg='; ",
+            "script-src 'sha256-tpcnsREMfBoWNg1+t0eCeU3tC+s2iqBVdjcmmSv/5VI='; ",
             "style-src 'sha256-IR9Az+lrV8V2KcWJn8GvyGDAYbMAIWrN618/Rv+/p6s='; ",
             "img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action ",
             $forms
