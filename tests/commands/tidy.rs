@@ -100,6 +100,21 @@ fn tests_are_built_from_what_is_packed() {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
+/// A published crate carries both licences, not the path of them.
+#[test]
+fn crates_carry_the_licences() {
+    for directory in fs::read_dir("src").unwrap() {
+        let directory = directory.unwrap().path();
+        if !directory.join("Cargo.toml").exists() || directory.ends_with("testkit") {
+            continue;
+        }
+        for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            let text = fs::read_to_string(directory.join(licence)).unwrap();
+            assert_eq!(text, fs::read_to_string(licence).unwrap(), "{}", directory.display());
+        }
+    }
+}
+
 #[test]
 fn the_sources_are_tidy() {
     let sources = sources();
