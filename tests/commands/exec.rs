@@ -21,9 +21,11 @@ use std::time::{Duration, Instant};
 /// Command that prints a line, and ends when its standard input does.
 const UNTIL_EOF: [&str; 3] = ["sh", "-c", "echo runs; cat"];
 
+/// Returns `exec` as a terminal starts it: a test runner in the background, or under nohup, ignores some signals, and
+/// its children would, too.
 fn exec(options: &[&str], command: &[&str]) -> Command {
-    let mut exec = Command::new(Daemon::program());
-    exec.arg("exec").args(options).arg("--").args(command);
+    let mut exec = Command::new("env");
+    exec.args(["--default-signal=HUP,INT,QUIT", Daemon::program(), "exec"]).args(options).arg("--").args(command);
     exec
 }
 
