@@ -40,7 +40,7 @@ all:
 
 # Tests of all crates, and the programs of tests. Most wait for daemons, so these run at the same time, with more threads than two
 # cores. `make test FAST=1` has what is worth to run after each edit.
-PROGRAMS = $(if $(FAST),protocol commands,postgres protocol sockets commands crash upgrade units documents)
+PROGRAMS = $(if $(FAST),protocol commands,postgres protocol sockets commands crash upgrade everyday units documents)
 BUILT = $(if $(FAST),$(PROGRAMS:%=--test %),--workspace)
 WAITING = commands crash postgres sockets upgrade
 test_units = --workspace --lib --bins

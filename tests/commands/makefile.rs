@@ -41,7 +41,7 @@ fn skipped_tests_are_listed_at_the_end() {
         let Some(output) = make("test", &[("cargo", &format!("{cargo}{end}"))]) else { return };
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), status, "{said}");
-        let programs = format!("cargo test --workspace --no-run\n{}", "testing\n".repeat(9));
+        let programs = format!("cargo test --workspace --no-run\n{}", "testing\n".repeat(10));
         assert_eq!(said, format!("{programs}not tested here: a\nnot tested here: b\n"));
     }
 }

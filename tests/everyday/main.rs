@@ -1,0 +1,66 @@
+//! Everyday events: the tables of `docs/what-happens-when.md` are played, cell by cell.
+
+mod events;
+mod parties;
+mod services;
+
+use events::EVENTS;
+use parties::Stage;
+use services::SERVICES;
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/what-happens-when.md");
+
+/// Cells of the page, by service, event and party.
+type Cells = BTreeMap<(String, String), Vec<String>>;
+
+/// Returns the cells of all tables whose heading is the name of a service.
+fn cells_of(page: &str) -> Cells {
+    let mut cells = Cells::new();
+    let mut service = "";
+    for line in page.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            service = heading;
+        }
+        let Some(row) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else { continue };
+        let mut columns = row.split(" | ").map(str::to_string);
+        let event = columns.next().expect("a row has columns");
+        if SERVICES.iter().any(|known| known.heading == service) && event != "event" {
+            cells.insert((service.to_string(), event), columns.collect());
+        }
+    }
+    cells
+}
+
+/// Plays an event for all services at once, and returns the rows that are not as the page has them.
+fn play(event: &events::Event, cells: &Cells) -> Vec<String> {
+    let mut stage = Stage::new();
+    let parties = SERVICES.iter().map(|service| stage.take_part(service)).collect::<Vec<_>>();
+    (event.act)(&mut stage);
+    let mut faults = Vec::new();
+    for (service, mut parties) in SERVICES.iter().zip(parties) {
+        let key = (service.heading.to_string(), event.name.to_string());
+        let Some(wanted) = cells.get(&key) else {
+            faults.push(format!("{}: no row: {}", service.heading, event.name));
+            continue;
+        };
+        let seen = parties.see(&stage, wanted);
+        if seen != *wanted {
+            faults.push(format!("{}: | {} | {} |", service.heading, event.name, seen.join(" | ")));
+        }
+    }
+    faults
+}
+
+#[test]
+fn everyday_events_are_as_the_page_tells() {
+    let cells = cells_of(&fs::read_to_string(PAGE).expect("is readable"));
+    assert_eq!(cells.len(), EVENTS.len() * SERVICES.len(), "each event is in the table of each service, and no other");
+    let faults: Vec<String> = thread::scope(|scope| {
+        let plays: Vec<_> = EVENTS.iter().map(|event| scope.spawn(|| play(event, &cells))).collect();
+        plays.into_iter().flat_map(|play| play.join().expect("a scene comes to its end")).collect()
+    });
+    assert!(faults.is_empty(), "this was seen:\n{}", faults.join("\n"));
+}
