@@ -3,6 +3,7 @@
 use super::command::{Failure, requests_of, usage_of};
 use super::run_child::{self, HeldResource, OnLost};
 use super::servers::{ServerOptions, Servers, TIMEOUTS, in_words, print_answers};
+use super::spawn::obey_signals_as_first_process;
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
 use super::wait::WaitProgress;
@@ -102,6 +103,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     let name = words.get(1).map(|word| word.as_bytes()).unwrap_or_default();
     match texts.iter().map(|text| &**text).collect::<Vec<_>>().as_slice() {
         ["acquire", _, resources, maximum] => {
+            obey_signals_as_first_process().map_err(Failure::no_commands)?;
             let acquired = acquire(&counters, name, amount(resources)?, amount(maximum)?, settings.wait);
             finish(acquired, |units| match units {
                 Some(units) => run_with(&units, &settings, command),

@@ -3,6 +3,7 @@
 //! The lock belongs to the connection, which no other process inherits, so the end of this process releases it in any
 //! case. Until the lock is held, signals have their default effect.
 
+mod held;
 mod options;
 
 pub use options::described;
@@ -11,10 +12,12 @@ use super::command::Failure;
 use super::failure::{PROTOCOL, UNAVAILABLE};
 use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
+use super::spawn::{Variable, obey_signals_as_first_process};
 use super::table::Given;
 use super::terminal;
 use super::terminal::printable;
 use super::wait::{RETRY_EVERY, WaitProgress, retrying};
+use held::HeldByAncestors;
 use options::{ExecSettings, OPTIONS, key};
 use poolcounter_client::{Client, Error, KeyLimits, Limits, ListedClaim, Lock, Outcome, Purpose};
 use std::env;
@@ -47,10 +50,23 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     if given.words.is_empty() {
         return Err(Failure::misuse("there is no command to run (see poolcounter help exec)"));
     }
+    let held = HeldByAncestors::inherited();
+    let servers = settings.servers.list();
+    let is_held = |(key, workers): &(&Vec<u8>, u32)| held.count(&servers, key) >= *workers as usize;
+    if let Some((key, _)) = settings.keys().find(is_held) {
+        let name = printable(key);
+        return Err(Failure::misuse(format!(
+            "{name}: this runs in a command that holds the key, and would wait for itself"
+        )));
+    }
+    obey_signals_as_first_process().map_err(Failure::no_commands)?;
     let client = Client::with(settings.servers.placement(), TIMEOUTS);
     let client = if let Some(who) = &settings.who { client.named(who) } else { client };
     match wait(&client, &settings) {
-        Ok(Outcome::Locked(lock)) => run_with(lock, &settings, &given.words),
+        Ok(Outcome::Locked(lock)) => {
+            let variable = held.with(&servers, settings.keys().map(|(key, _)| &key[..]));
+            run_with(lock, &settings, &given.words, variable)
+        }
         Ok(Outcome::Done) => Ok(ExitCode::from(settings.done_exit)),
         Ok(Outcome::QueueFull) => {
             let why = match settings.queue {
@@ -114,7 +130,12 @@ fn ask<'a>(
 }
 
 /// Runs the command while the lock is held. Waiters for the same work get DONE only if it succeeded.
-fn run_with(lock: Lock<'_>, settings: &ExecSettings, words: &[OsString]) -> Result<ExitCode, Failure> {
+fn run_with(
+    lock: Lock<'_>,
+    settings: &ExecSettings,
+    words: &[OsString],
+    variable: Variable,
+) -> Result<ExitCode, Failure> {
     let until = settings.hold.and_then(|hold| Instant::now().checked_add(hold));
     let check = || match until {
         Some(until) if until <= Instant::now() => Err("the lock is lost, because its time is over".into()),
@@ -122,7 +143,7 @@ fn run_with(lock: Lock<'_>, settings: &ExecSettings, words: &[OsString]) -> Resu
     };
     let connection = || Some((0, lock.descriptor()?));
     let held = HeldResource { connection: &connection, check: &check, on_lost: settings.on_lost };
-    let ended = run_child::run(words, &[], Some(&held));
+    let ended = run_child::run(words, &[variable], Some(&held));
     match ended {
         Ok(Ended { status: 0, was_lost: false }) => {
             if let Err(error) = lock.release() {
@@ -135,6 +156,12 @@ fn run_with(lock: Lock<'_>, settings: &ExecSettings, words: &[OsString]) -> Resu
 }
 
 impl ExecSettings {
+    /// Returns the keys with the number of places of each.
+    fn keys(&self) -> impl Iterator<Item = (&Vec<u8>, u32)> {
+        let also = self.also.iter().map(|(key, workers, _)| (key, *workers));
+        [(&self.key, self.workers)].into_iter().chain(also)
+    }
+
     /// Reports that there is no lock, with the reason and the holders.
     fn turned_away(&self, client: &Client, why: &str) -> Result<ExitCode, Failure> {
         if self.is_quiet {

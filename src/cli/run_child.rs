@@ -6,7 +6,7 @@
 
 use super::command::Failure;
 use super::failure::{CANNOT_RUN, NOT_FOUND};
-use super::spawn::{Spawn, Stdio, Variable, block_signals, status_of};
+use super::spawn::{Spawn, Stdio, Variable, block_signals, program_of, status_of};
 use super::terminal;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -74,7 +74,11 @@ pub fn run(words: &[OsString], variables: &[Variable], held: Option<&HeldResourc
     let how = Spawn { mask: &mask, variables, stdio: Stdio::Inherited };
     let child = how.spawn(words).map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
-            Failure { status: NOT_FOUND, sentence: format!("{}: command not found", name.display()) }
+            let what = match program_of(name) {
+                None => "command not found",
+                Some(_) => "the interpreter that its first line names was not found",
+            };
+            Failure { status: NOT_FOUND, sentence: format!("{}: {what}", name.display()) }
         }
         _ => Failure { status: CANNOT_RUN, sentence: format!("{}: {error}", name.display()) },
     })?;

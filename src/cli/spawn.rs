@@ -7,10 +7,13 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::env;
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -71,8 +74,18 @@ impl Spawn<'_> {
             }
         }
         attributes.set_flags(flags)?;
-        let words = words.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;
-        Ok(posix_spawnp(&words[0], &actions, &attributes, &words, &self.environment()?)?)
+        let arguments = words.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+        let environment = self.environment()?;
+        match posix_spawnp(&arguments[0], &actions, &attributes, &arguments, &environment) {
+            // A script without an interpreter in its first line is run by the shell, as execvp(3) and cron do.
+            Err(Errno::ENOEXEC) => {
+                let script = program_of(&words[0]).map_or_else(|| words[0].clone(), PathBuf::into_os_string);
+                let script = CString::new(script.as_bytes())?;
+                let arguments = [&[c"sh".into(), script], &arguments[1..]].concat();
+                Ok(posix_spawnp(c"/bin/sh", &actions, &attributes, &arguments, &environment)?)
+            }
+            spawned => Ok(spawned?),
+        }
     }
 
     fn environment(&self) -> io::Result<Vec<CString>> {
@@ -85,6 +98,28 @@ impl Spawn<'_> {
         let told = self.variables.iter().map(|(name, value)| [name, &b"="[..], value].concat());
         Ok(inherited.chain(told).map(CString::new).collect::<Result<Vec<_>, _>>()?)
     }
+}
+
+/// Returns the file that is run for a command: the command itself, if its name has a slash, or else the first executable
+/// file of that name in PATH.
+pub fn program_of(name: &OsStr) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| path.metadata().is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0);
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(is_program);
+    }
+    env::split_paths(&env::var_os("PATH")?).map(|directory| directory.join(name)).find(is_program)
+}
+
+/// Lets the signals that ask for an end have that effect, while a command waits as the first process of a container: for
+/// that one their default is to be ignored.
+pub fn obey_signals_as_first_process() -> io::Result<()> {
+    if process::id() == 1 {
+        for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
+            let always = Arc::new(AtomicBool::new(true));
+            signal_hook::flag::register_conditional_shutdown(signal as i32, 128 + signal as i32, always)?;
+        }
+    }
+    Ok(())
 }
 
 /// Blocks these signals and SIGCHLD, and returns the descriptor to read them from. A signal that arrives before a

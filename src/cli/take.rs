@@ -11,7 +11,7 @@ use super::failure::{FAILURE, TRY_LATER};
 use super::members::refused;
 use super::run_child::{self, Ended, HeldResource};
 use super::servers::TIMEOUTS;
-use super::spawn::Variable;
+use super::spawn::{Variable, obey_signals_as_first_process};
 use super::table::Given;
 use super::terminal::{self, ascii_where_invisible, printable};
 use super::wait::{WaitProgress, retrying};
@@ -60,6 +60,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
         members = members.named(holder).map_err(|_| Failure::misuse("--name: it cannot be sent"))?;
     }
     let failure = |status, sentence: &str| Failure { status, sentence: format!("{}: {sentence}", printable(source)) };
+    obey_signals_as_first_process().map_err(Failure::no_commands)?;
     match wait(&members, &settings, source) {
         Ok(TakeOutcome::Taken(taken)) if settings.keeps => {
             keep(taken, &settings).map_err(|sentence| failure(FAILURE, &sentence))

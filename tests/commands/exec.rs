@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 use poolcounter_testkit::daemon::{Client, Daemon, PATIENCE, wait};
 use poolcounter_testkit::running::{Ended, Running};
 use poolcounter_testkit::scratch::Scratch;
+use poolcounter_testkit::skipped;
 use poolcounter_testkit::strange::Strange;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -97,7 +98,17 @@ fn its_status_is_that_of_the_command() {
     fs::write(&file, "no program").expect("can be written");
     assert_eq!(run(&server, &[], &[&file.display().to_string()]).status, Some(126));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("is ours");
-    assert_eq!(run(&server, &[], &[&file.display().to_string()]).status, Some(126));
+    fs::write(&file, "#!/no/such/interpreter").expect("can be written");
+    let Ended { status, stderr, .. } = run(&server, &[], &[&file.display().to_string()]);
+    assert_eq!(status, Some(127));
+    assert!(stderr.ends_with(": the interpreter that its first line names was not found\n"), "{stderr}");
+    fs::write(&file, "echo $0 $1; exit 7").expect("can be written");
+    let program = file.display().to_string();
+    let Ended { status, stdout, .. } = run(&server, &[], &[&program, "a b"]);
+    assert_eq!((status, stdout), (Some(7), format!("{program} a b\n")), "the shell runs a script without interpreter");
+    let path = format!("{}:{}", scratch.file("").display(), std::env::var("PATH").expect("is set"));
+    let by_name = exec(&["-s", &server, "-k", "k"], &["file", "x"]).env("PATH", path).output().expect("it runs");
+    assert_eq!((by_name.status.code(), by_name.stdout), (Some(7), format!("{program} x\n").into_bytes()));
     assert_given_back(&mut observer);
 }
 
@@ -373,6 +384,52 @@ fn every_kill_gives_the_lock_back() {
     wait(&mut exec.child);
     observer.wait_for_stat("processing_workers", 0);
     kill(Pid::from_raw(command), Signal::SIGKILL).expect("the command runs on, as nobody was there to end it");
+}
+
+#[test]
+fn signals_end_the_wait_of_process_one() {
+    let (_daemon, server, mut holder) = daemon();
+    let within = ["--pid", "--fork", "--kill-child"];
+    if !Command::new("unshare").args(within).arg("true").status().is_ok_and(|status| status.success()) {
+        return skipped("the first process of a container, because unshare may not make one");
+    }
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    // The script is process 1, and then `exec` is.
+    let script = "(sleep 0.3; kill -TERM 1) & exec \"$0\" exec -s \"$1\" -k k -- echo runs";
+    let mut unshare = Command::new("unshare");
+    let ended = Running::start(unshare.args(within).args(["sh", "-c", script, Daemon::program(), &server])).finish();
+    assert_eq!((ended.status, ended.stdout), (Some(143), String::new()));
+}
+
+#[test]
+fn a_key_that_the_caller_holds_is_refused() {
+    let (_daemon, server, _) = daemon();
+    let nested = |workers: &str, key: &str, other: &str| {
+        let program = Daemon::program();
+        let script = format!("{program} exec -s {server} -k {key} -w {workers} {other} -- echo runs; exit $?");
+        run(&server, &[], &["sh", "-c", &script])
+    };
+    for (workers, key, other) in [("1", "k", ""), ("1", "other", "--also k:1")] {
+        let Ended { status, stdout, stderr } = nested(workers, key, other);
+        assert_eq!((status, stdout), (Some(64), String::new()));
+        assert_eq!(stderr, "poolcounter: k: this runs in a command that holds the key, and would wait for itself\n");
+    }
+    for (workers, key) in [("2", "k"), ("1", "other")] {
+        assert_eq!(nested(workers, key, "").status, Some(0));
+    }
+    // A process that has outlived `exec` is no part of its command.
+    let scratch = Scratch::new();
+    let script = format!(
+        "(sleep 0.3; {} exec -s {server} -k k -- true; echo $? >{}) >/dev/null 2>&1 &",
+        Daemon::program(),
+        scratch.file("status").display()
+    );
+    assert_eq!(run(&server, &[], &["sh", "-c", &script]).status, Some(0));
+    let deadline = Instant::now() + PATIENCE;
+    while fs::read_to_string(scratch.file("status")).unwrap_or_default() != "0\n" {
+        assert!(Instant::now() < deadline, "it is not refused");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 // Losses
