@@ -385,7 +385,7 @@ mod tests {
     use crate::WordsAllowed;
     use poolcounter_counters::CountersSettings;
     use poolcounter_jobs::JobsSettings;
-    use poolcounter_jobs::options::{PartNames, Queue, ShowBodies, Standby, StoreKind, Warnings};
+    use poolcounter_jobs::options::{PartNames, Queue, ShowBodies, StoreKind, Warnings};
     use poolcounter_pools::PoolsSettings;
     use poolcounter_server::Keepalive;
     use std::ffi::OsString;
@@ -420,7 +420,7 @@ mod tests {
                     --counter --counter-listen ::1 --counter-port 98 --counter-max-connections 11 \
                     --counter-buckets 12 --counter-stats-interval 13 --counter-max-memory 14 --counter-warn-refusals 15 \
                     --jobs --jobs-listen ::1 --jobs-port 97 --jobs-max-connections 15 --jobs-store sqlite:/d/j \
-                    --jobs-required --jobs-name wiki --jobs-standby cold --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
+                    --jobs-required --jobs-name wiki --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
                     --jobs-show-bodies none --jobs-bury-ttl 23 \
                     --jobs-warn-age 21 --jobs-alarm-age 22 --jobs-warn-hold 0 --jobs-warn-failures 0.25 --http ::1 --http 10.0.0.1:80";
         let settings = parse(line).expect("is well-formed");
@@ -440,7 +440,6 @@ mod tests {
             admin: true,
             store: StoreKind::Sqlite(Some("/d/j".into())),
             name: "wiki".into(),
-            standby: Standby::Cold,
             store_timeout: Span::from_millis(1_500),
             queue: Queue { changes: 19, bytes: 20 << 20 },
             part_names: PartNames::parse("app,task").expect("are two words"),
@@ -545,7 +544,7 @@ mod tests {
             + "counter.buckets = 12\ncounter.stats_interval = 13\ncounter.max_memory = 14\n"
             + "jobs.enable = true\njobs.listen = '::1'\njobs.port = 96\njobs.max_connections = 15\n"
             + "jobs.store = 'memory'\njobs.store_timeout = 1.5\njobs.store_queue = '19,20'\njobs.max_size = 16\njobs.max_memory = 17\njobs.max_tubes = 18\n"
-            + "jobs.name = 'wiki'\njobs.required = true\njobs.standby = 'cold'\njobs.admin = true\njobs.part_names = ['app', 'task']\n"
+            + "jobs.name = 'wiki'\njobs.required = true\njobs.admin = true\njobs.part_names = ['app', 'task']\n"
             + "members.enable = true\nmembers.listen = '::1'\nmembers.port = 97\nmembers.max_connections = 15\n"
             + "members.max = 16\nmembers.admin = false\nmembers.warn_wait = 23\ncounter.warn_refusals = 15\n"
             + "status.after = 1\nstatus.over = 2\nstatus.busy = 3\n"
@@ -561,7 +560,7 @@ mod tests {
                     --jobs-show-bodies none --jobs-bury-ttl 23 \
                     --jobs-warn-age 21 --jobs-alarm-age 22 --jobs-warn-hold 0 --jobs-warn-failures 0.25 \
                     --jobs --jobs-listen ::1 --jobs-port 96 --jobs-max-connections 15 --jobs-store memory \
-                    --jobs-required --jobs-name wiki --jobs-standby cold --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
+                    --jobs-required --jobs-name wiki --jobs-store-timeout 1.5 --jobs-store-queue 19,20 --jobs-max-size 16 --jobs-max-memory 17 --jobs-max-tubes 18 --jobs-admin --jobs-part-names app,task \
                     --members --members-listen ::1 --members-port 97 --members-max-connections 15 --members-max 16 \
                     --members-admin false";
         assert_eq!(settings, parse(line).expect("is well-formed"));

@@ -5,7 +5,7 @@ use super::JobQueue;
 use super::options::Warnings;
 use super::state::health::{HeldJob, PartHealth};
 use super::state::{JobState, State};
-use super::store::{Follows, Ownership};
+use super::store::Ownership;
 use log::info;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::health::{
@@ -107,7 +107,6 @@ impl JobQueue {
         let ([put, deleted], within) = self.watcher.minute.growth(now, [put, deleted]);
         let health = self.health();
         let owner = health.as_ref().and_then(|health| health.owner.clone()).map(|owner| owner.address);
-        let follows = health.as_ref().and_then(|health| health.follows).map_or(String::new(), in_a_clause);
         let fault = health.and_then(|health| health.fault);
         let is_reached = fault.is_none();
         self.watcher.note_fault(fault, now, look);
@@ -118,7 +117,7 @@ impl JobQueue {
             // A daemon that has never reached the database does not know if another serves.
             Ownership::StandsBy if is_reached || owner.is_some() => {
                 let owner = owner.unwrap_or("another daemon".into());
-                let sentence = format!("standby: {owner} serves the jobs of {}{follows}", self.queue_name());
+                let sentence = format!("standby: {owner} serves the jobs of {}", self.queue_name());
                 look.note(Condition::of_service(&STANDBY, "/jobs", sentence));
                 self.watcher.forget_parts();
             }
@@ -137,13 +136,6 @@ impl JobQueue {
         );
         look.is_moving = ready + self.state.count_in(JobState::Reserved) > 0;
     }
-}
-
-/// Returns how far a standby has copied the jobs.
-fn in_a_clause(Follows { jobs, behind, is_copied }: Follows) -> String {
-    let (jobs, verb) = (grouped(jobs), if is_copied { "follows" } else { "copies" });
-    let behind = if behind > 0 { format!(", {} batches behind", grouped(behind)) } else { String::new() };
-    format!("; this daemon {verb}, {jobs} jobs{behind}")
 }
 
 impl Watcher {

@@ -207,7 +207,7 @@ impl Service for JobQueue {
             return self.turn_away(conn, input.bytes, context);
         }
         if !is_open {
-            // It came while another daemon had the jobs, or an earlier version has handed it over.
+            // It came while another daemon had the jobs.
             self.open(conn, context);
         }
         if has_query {

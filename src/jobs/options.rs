@@ -7,7 +7,7 @@ mod warnings;
 
 pub use part_names::PartNames;
 pub use setting_tables::TABLES;
-pub use store::{Queue, Standby, StoreKind, absolute};
+pub use store::{Queue, StoreKind, absolute};
 pub use warnings::Warnings;
 use warnings::share;
 
@@ -32,8 +32,6 @@ pub struct JobsSettings {
     pub required: bool,
     /// Name of the queue; empty if it has none but its place.
     pub name: String,
-    /// Work of this daemon while another has the jobs.
-    pub standby: Standby,
     /// Time for which a reply waits for a commit while the store fails.
     pub store_timeout: Span,
     /// Limits of the changes that wait for a commit.
@@ -84,7 +82,6 @@ impl Default for JobsSettings {
             store: StoreKind::Sqlite(None),
             required: false,
             name: String::new(),
-            standby: Standby::Warm,
             store_timeout: Span::from_secs(30),
             queue: Queue { changes: 65_536, bytes: 64 << 20 },
             admin: false,
@@ -101,11 +98,6 @@ impl JobsSettings {
     pub fn bounds(&self) -> Bounds {
         let JobsSettings { max_size, max_tubes, max_memory, bury_ttl, .. } = *self;
         Bounds { max_size, max_tubes, max_memory, bury_ttl }
-    }
-
-    /// Returns the most bytes of jobs that a standby copies; None if it copies none.
-    pub fn follows(&self) -> Option<usize> {
-        (self.standby == Standby::Warm).then_some(self.max_memory)
     }
 }
 
@@ -176,27 +168,6 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
             Daemons that share a queue in PostgreSQL have the same name.
             The default is the file or database of the store.",
         set: |settings, value| assign(&mut settings.name, store::name(value)),
-        ..Opt::BLANK
-    },
-    Opt {
-        long: "jobs-standby",
-        key: "jobs.standby",
-        hint: "HOW",
-        default: r#""warm""#,
-        doc_short: "preparation of a standby at PostgreSQL: warm, with a copy of the jobs, or cold, without one (default: warm)",
-        doc_long: "
-            Preparation for a take-over while another daemon serves the jobs in PostgreSQL.
-            With
-            .Cm warm ,
-            this daemon keeps a copy of the jobs and follows their changes, so that it serves soon after a take-over; the copy takes about the memory of the other daemon, up to
-            .Va jobs.max_memory .
-            With
-            .Cm cold ,
-            it reads all jobs when it takes over.
-            The default is
-            .Cm warm .",
-        set: |settings, value| assign(&mut settings.standby, store::standby(value)),
-        idle: store::not_shared,
         ..Opt::BLANK
     },
     Opt {

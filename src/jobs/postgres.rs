@@ -1,9 +1,6 @@
 //! The store that keeps jobs in a database of PostgreSQL, as the loop sees it. Several daemons share one database; one
 //! of them owns the queue, and the others stand by. A thread asks the database and sends events to the loop.
 
-mod changes;
-mod copy;
-mod following;
 mod link;
 mod load;
 mod messages;
@@ -13,7 +10,6 @@ mod place;
 mod rate;
 mod reading;
 mod renewals;
-mod root_copy;
 pub mod rows;
 pub mod schema;
 mod serving;
@@ -33,8 +29,8 @@ use super::state::Stored;
 use super::store::batch::signed;
 use super::store::outbox::Outbox;
 use super::store::page::Page;
-use super::store::{Follows, HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
-use owner::{Followed, Holder, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
+use super::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
+use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_service::contract::Wake;
@@ -153,13 +149,12 @@ enum Role {
 }
 
 impl Postgres {
-    /// Returns a store that is not open yet. While it stands by, it copies at most `follows` bytes of jobs; none
-    /// without.
-    pub fn new(place: Place, follows: Option<usize>) -> Self {
+    /// Returns a store that is not open yet.
+    pub fn new(place: Place) -> Self {
         let (name, identity) = (place.name(), place.name_without_servers());
         let begun = Instant::now();
         let clock = Arc::new(move || Time::START + Span::from_micros(1) + begun.elapsed().into());
-        let start = worker::starter(place, clock.clone(), follows);
+        let start = worker::starter(place, clock.clone());
         let mut store = Postgres::with(name, Backend { clock, start, patience: FIRST_WORD });
         store.identity = identity;
         store
@@ -260,9 +255,6 @@ impl Postgres {
     fn take(&mut self, event: StoreEvent) -> Option<Verdict> {
         match event {
             StoreEvent::Clock(ahead) => self.go_by(ahead),
-            StoreEvent::Follows(Followed { jobs, behind, is_copied, .. }) => {
-                self.health.follows = Some(Follows { jobs, behind, is_copied });
-            }
             StoreEvent::StandsBy(holder) => {
                 if self.holder != holder {
                     log::info!("the jobs in {} are served by {}; this daemon stands by", self.name, holder.address);
@@ -272,7 +264,7 @@ impl Postgres {
             }
             StoreEvent::Owns(holder) => {
                 log::info!("the jobs in {} are this daemon's now, by the take-over {}", self.name, holder.epoch);
-                (self.standing, self.holder, self.health.follows) = (Role::Reads, holder, None);
+                (self.standing, self.holder) = (Role::Reads, holder);
                 self.mend();
             }
             StoreEvent::Page(page) => {

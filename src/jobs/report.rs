@@ -6,7 +6,7 @@ use super::buried_groups::summary_text;
 use super::state::queries::{JobStats, Summary};
 use super::state::{SumBy, Summaries};
 use super::stats::Jobs as Stat;
-use super::store::{Follows, Health, OwnerHealth};
+use super::store::{Health, OwnerHealth};
 use super::tables::{DELETES, PUT, READY, RUN, RUNNERS, STORES, name_or_nothing};
 use poolcounter_core::count::Count;
 use poolcounter_core::stats::Figures;
@@ -130,10 +130,6 @@ impl JobQueue {
             if let Some(OwnerHealth { is_self, epoch, .. }) = health.owner {
                 figures.set(Stat::Owner, is_self.into());
                 figures.set(Stat::Epoch, epoch);
-            }
-            if let Some(Follows { jobs, behind, .. }) = health.follows {
-                figures.set(Stat::Followed, jobs);
-                figures.set(Stat::Behind, behind);
             }
             let stats = [
                 (Stat::LastBatch, health.last_batch),

@@ -5,29 +5,14 @@
 use super::JobQueue;
 use super::sessions::{Session, session_of};
 use super::state::{Body, Saved, Step};
-use super::store::{HandedOver, Mark};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::record::{Reader, Writer};
 use poolcounter_service::contract::{Context, Unreadable};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Version of the format. Each change of the format needs another.
-pub(super) const VERSION: u16 = 8;
-/// Version 7 named the store only if jobs were left in it.
-const WITHOUT_STORE_NAME: u16 = 7;
-/// Version 6 had neither the times for which jobs ran nor last failures.
-const WITHOUT_RUNS: u16 = 6;
-/// Version 5 had no settings of a configuration file.
-const WITHOUT_FILE: u16 = 5;
-/// Version 4 had all jobs.
-const WITH_ALL_JOBS: u16 = 4;
-/// Version 3 had neither the id of the queue nor its owner.
-const WITHOUT_QUEUE: u16 = 3;
-/// Version 2 had no failures and curves.
-const WITHOUT_CURVES: u16 = 2;
-/// Version 1 had no store: jobs were kept in memory.
-const WITHOUT_STORE: u16 = 1;
+/// Version of the format.
+pub(super) const VERSION: u16 = 1;
 
 /// First record.
 #[derive(Serialize, Deserialize)]
@@ -67,23 +52,11 @@ impl JobQueue {
         with_bodies: bool,
         context: &mut Context<'_>,
     ) -> Result<(), Unreadable> {
-        self.driver.handed_over = match version {
-            VERSION | WITHOUT_STORE_NAME | WITHOUT_RUNS | WITHOUT_FILE | WITH_ALL_JOBS => saved.take()?,
-            WITHOUT_QUEUE | WITHOUT_CURVES => {
-                let mark: Option<Mark> = saved.take()?;
-                mark.map(|mark| HandedOver { mark, ..HandedOver::default() })
-            }
-            WITHOUT_STORE => Some(HandedOver::default()),
-            other => return Err(Unreadable::version("jobs", other)),
-        };
-        match version {
-            VERSION => (self.driver.former_store, self.driver.are_left) = saved.take()?,
-            WITHOUT_STORE_NAME | WITHOUT_RUNS | WITHOUT_FILE => {
-                self.driver.former_store = saved.take()?;
-                self.driver.are_left = self.driver.former_store.is_some();
-            }
-            _ => {}
+        if version != VERSION {
+            return Err(Unreadable::version("jobs", version));
         }
+        self.driver.handed_over = saved.take()?;
+        (self.driver.former_store, self.driver.are_left) = saved.take()?;
         if self.driver.are_left {
             self.state.begin_reading();
         }
@@ -106,12 +79,7 @@ impl JobQueue {
             record.extend_from_slice(saved.take_bytes()?);
             let one: Option<Saved<'_>> = postcard::from_bytes(&record).map_err(|error| damaged(&error))?;
             let Some(one) = one else { break };
-            let one = if version == WITHOUT_STORE { of_version_1(one) } else { one };
             self.restore_one(one, saved, with_bodies, context)?;
-        }
-        if version == WITHOUT_STORE && self.state.next_id() == 1 {
-            // There has never been a job.
-            self.driver.handed_over = None;
         }
         for (index, session) in self.sessions.iter_mut().enumerate() {
             // A rehearsal begins in the middle of a command under way, which is not saved for it.
@@ -149,16 +117,6 @@ fn save_one(out: &mut Writer<'_>, saved: Saved<'_>) -> io::Result<()> {
             out.put_bytes(body)
         }
         other => out.put(&Some(other)),
-    }
-}
-
-/// Reads unsigned times of root jobs of version 1 as signed: their last bit is the sign now.
-fn of_version_1(saved: Saved<'_>) -> Saved<'_> {
-    match saved {
-        Saved::Root(tube, signature, newest, changed) => {
-            Saved::Root(tube, signature, newest, (changed << 1) ^ (changed >> 63))
-        }
-        other => other,
     }
 }
 

@@ -64,8 +64,6 @@ statistics! {
         Groups = "current-groups", Level, "Groups that have a job.";
         Retrying = "current-jobs-retrying", Level, "Delayed jobs that have failed and wait for their next attempt.";
         Expired = "expired", Count, "Jobs deleted because they were buried for longer than --jobs-bury-ttl.";
-        Followed = "store-followed", Level, "Jobs in the copy that a standby keeps for a take-over.";
-        Behind = "store-behind", Level, "Committed batches that the copy of a standby lacks.";
         OldestReady = "oldest-ready", Latest, "Time for which the oldest ready job has been ready; 0 if none is.";
     }
 }

@@ -335,19 +335,6 @@ pub struct Health {
     pub rewrites: u64,
     /// Owner of the place; None if daemons do not share it.
     pub owner: Option<OwnerHealth>,
-    /// Copy that a standby has of another daemon's jobs.
-    pub follows: Option<Follows>,
-}
-
-/// Copy of another daemon's jobs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Follows {
-    /// Number of jobs in it.
-    pub jobs: u64,
-    /// Number of batches that are not in it yet.
-    pub behind: u64,
-    /// True once all jobs were copied, or as many as there is room for.
-    pub is_copied: bool,
 }
 
 /// Owner of a place that several daemons share.

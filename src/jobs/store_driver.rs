@@ -382,7 +382,7 @@ pub fn store_of(settings: &JobsSettings) -> Box<dyn Store> {
         })),
         #[cfg(feature = "postgres")]
         StoreKind::Postgres(place) => {
-            Box::new(super::postgres::Postgres::new(place.place.clone(), settings.follows()).named(&settings.name))
+            Box::new(super::postgres::Postgres::new(place.place.clone()).named(&settings.name))
         }
     }
 }

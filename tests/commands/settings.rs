@@ -104,10 +104,9 @@ const IDLE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "jobs.enable = true\njobs.listen = '127.0.0.1:0'\njobs.store = 'memory'\njobs.required = true\njobs.standby = 'cold'\njobs.warn_age = 9\njobs.alarm_age = 9\n",
+        "jobs.enable = true\njobs.listen = '127.0.0.1:0'\njobs.store = 'memory'\njobs.required = true\njobs.warn_age = 9\njobs.alarm_age = 9\n",
         &[
             "jobs.required is set, but jobs.store is memory",
-            "jobs.standby is set, but jobs.store is not in PostgreSQL",
             "jobs.warn_age is set, but jobs.alarm_age is not longer",
         ],
     ),

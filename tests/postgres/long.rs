@@ -40,13 +40,13 @@ fn take_over(stage: &mut Stage<'_>) -> Heard {
     })
 }
 
-/// Puts jobs of 100 bytes with a priority of their own, in rows like those of a daemon.
+/// Puts jobs of 300 bytes with a priority of their own, in rows like those of a daemon.
 fn put_a_million(cluster: &Cluster, schema: &str) {
     cluster.query(
         schema,
         &format!(
             "INSERT INTO job (id, tube, pri, delay, ttr, created, body) \
-             SELECT id, 'wiki' || id % 1000 || '/refreshLinks', 9, 0, 60, 0, convert_to(repeat('x', 100), 'UTF8') \
+             SELECT id, 'wiki' || id % 1000 || '/refreshLinks', 9, 0, 60, 0, convert_to(repeat('x', 300), 'UTF8') \
              FROM generate_series(1, {MILLION}) AS id; UPDATE owner SET next_id = {MILLION} + 1"
         ),
     );

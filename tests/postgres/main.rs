@@ -12,7 +12,7 @@ mod queues;
 mod slow;
 mod soak;
 mod strange;
-mod warm;
+mod takeovers;
 
 use crowd::{Crowd, Heard};
 use nix::sys::signal::Signal;

@@ -4,7 +4,7 @@ use super::proxy::Proxy;
 use super::{answer, is_serving, page, until};
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Client, Daemon};
-use poolcounter_testkit::postgres::{Cluster, init_db, own, place_of, shared};
+use poolcounter_testkit::postgres::{Cluster, own, shared};
 use poolcounter_testkit::scratch::Scratch;
 use std::fs;
 use std::path::PathBuf;
@@ -155,7 +155,7 @@ fn another_queue_behind_the_same_name_is_left_alone() {
     foreign.url("named");
     foreign
         .query("named", "INSERT INTO job (id, tube, pri, delay, ttr, created, body) VALUES (1, 'x', 0, 0, 9, 0, 'x')");
-    foreign.query("named", "UPDATE owner SET epoch = epoch - 5000000, next_id = 2, batch = 1");
+    foreign.query("named", "UPDATE owner SET next_id = 2, batch = 1");
     let proxy = Proxy::to(cluster.port);
     let mut a = Configured::start(&cluster.url_at("named", proxy.port));
     a.put(2);
@@ -190,54 +190,6 @@ fn reload_leads_a_daemon_away_from_a_database_that_fails() {
     assert!(other.line().starts_with("FOUND "));
     a.await_service();
     assert!((4..=5).contains(&jobs(&cluster, "moved")));
-}
-
-#[test]
-fn tables_of_earlier_formats_are_brought_to_the_present_one() {
-    let Some(cluster) = shared() else { return };
-    let as_first = "ALTER TABLE meta DROP COLUMN queue; ALTER TABLE owner DROP COLUMN rewrites; DROP TABLE changed; \
-        UPDATE meta SET format = 1";
-    let url = cluster.url("first_format");
-    cluster.query("first_format", as_first);
-    let mut a = Configured::start(&url);
-    let format = || cluster.query("first_format", "SELECT format || ' ' || (queue IS NOT NULL) FROM meta");
-    assert_eq!(format(), ["4 true"]);
-    a.reload(&url);
-    a.await_service();
-    drop(a);
-    let as_third = "ALTER TABLE changed DROP COLUMN tubes, DROP COLUMN signatures; UPDATE meta SET format = 3";
-    cluster.query("first_format", as_third);
-    drop(Configured::start(&url));
-    assert_eq!(format(), ["4 true"]);
-    cluster.query("first_format", as_first);
-    init_db(&place_of(&url)).expect("the tables are of an earlier format");
-    assert_eq!(format(), ["4 true"]);
-    assert_eq!(jobs(cluster, "first_format"), 3);
-    let refused = init_db(&place_of(&url)).expect_err("they are of the present one");
-    assert!(refused.contains("the tables are there already"), "{refused}");
-}
-
-/// The role may use the tables, but not change them.
-#[test]
-fn tables_of_the_first_format_that_may_not_be_changed_are_named() {
-    let Some(cluster) = shared() else { return };
-    let url = cluster.url("first_format_of_others");
-    cluster.query(
-        "first_format_of_others",
-        "ALTER TABLE meta DROP COLUMN queue; UPDATE meta SET format = 1; CREATE ROLE user_only LOGIN; \
-         GRANT USAGE ON SCHEMA first_format_of_others TO user_only; \
-         GRANT ALL ON ALL TABLES IN SCHEMA first_format_of_others TO user_only",
-    );
-    let url = url.replace("//postgres@", "//user_only@");
-    let refused = Command::new(Daemon::program())
-        .args(["-l", "127.0.0.1:0", "--jobs", "--jobs-listen", "127.0.0.1:0", "--jobs-store", &url])
-        .output()
-        .expect("the program runs");
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(
-        !refused.status.success() && said.contains("its format is 1, and poolcounter jobs init-db --run"),
-        "{said}"
-    );
 }
 
 /// Two queues in two schemas of one database, with three daemons: each queue has one owner, and one has a standby, too.

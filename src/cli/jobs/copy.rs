@@ -2,7 +2,7 @@
 //! marked until it has everything, so that no daemon serves a part.
 
 use poolcounter_core::time::Span;
-use poolcounter_jobs::options::{Standby, absolute};
+use poolcounter_jobs::options::absolute;
 use poolcounter_jobs::state::{Body, Commit, Saved, Stored};
 use poolcounter_jobs::store::{Ownership, PageOrder, Store, Verdict, Visit};
 use poolcounter_jobs::{JobsSettings, StoreKind, store_of};
@@ -100,7 +100,7 @@ impl Place {
             return Err("jobs in memory end with the daemon, and are not copied".into());
         }
         let file = if let StoreKind::Sqlite(path) = &kind { Some(absolute(path)) } else { None };
-        let store = store_of(&JobsSettings { store: kind, standby: Standby::Cold, ..JobsSettings::default() });
+        let store = store_of(&JobsSettings { store: kind, ..JobsSettings::default() });
         Ok(Place { name: store.place(), file, store, page: None, last: 0 })
     }
 

@@ -28,15 +28,6 @@ pub enum StoreKind {
     Postgres(Box<PostgresUrl>),
 }
 
-/// Work of a daemon while another has the jobs of a store that they share.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standby {
-    /// It keeps a copy of the jobs, and takes over at once.
-    Warm,
-    /// It reads the jobs when it takes over.
-    Cold,
-}
-
 /// Limits of the changes that wait for a commit. Beyond them, connections that change more are not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Queue {
@@ -99,23 +90,9 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     is_name.then(|| text.into()).ok_or_else(|| format!("at most {MOST_NAME} letters, digits, -, ., _ and /"))
 }
 
-/// Reads the work of a standby.
-pub(super) fn standby(text: &str) -> Result<Standby, String> {
-    match text {
-        "warm" => Ok(Standby::Warm),
-        "cold" => Ok(Standby::Cold),
-        _ => Err("warm or cold".into()),
-    }
-}
-
 /// Returns why settings about writes have no effect.
 pub(super) fn not_kept(settings: &JobsSettings) -> Option<&'static str> {
     matches!(settings.store, StoreKind::Memory).then_some("jobs.store is memory")
-}
-
-/// Returns why settings about other daemons have no effect.
-pub(super) fn not_shared(settings: &JobsSettings) -> Option<&'static str> {
-    matches!(settings.store, StoreKind::Memory | StoreKind::Sqlite(_)).then_some("jobs.store is not in PostgreSQL")
 }
 
 /// Reads the limits of the changes.

@@ -1,7 +1,5 @@
 //! The connection to the database: sends each request in one round trip, and waits for the answer.
 
-use super::changes::ChangeLog;
-use super::following::{Extent, Following};
 use super::load;
 use super::messages::{Answer, Fence, Reach, StoreRequest};
 use super::place::{Place, said};
@@ -52,20 +50,17 @@ pub struct Link {
     pub(super) reading: Option<Reading>,
     /// Time that a page may take.
     pub(super) page_time: Duration,
-    /// Extent of the tables when the reading began.
-    pub(super) extent: Extent,
-    changes: ChangeLog,
-    /// Copy of the jobs, which is read before the database is; None if a standby follows nothing.
-    pub(super) following: Option<Following>,
+    /// Least and greatest number of a job when the reading began.
+    pub(super) extent: (u64, u64),
 }
 
 impl Link {
-    /// Returns a link without a connection, which copies at most `follows` bytes of jobs while it stands by.
+    /// Returns a link without a connection.
     ///
     /// # Errors
     ///
     /// One sentence: the system has no room for the runtime.
-    pub fn new(place: Place, address: String, rate: Arc<Rate>, follows: Option<usize>) -> Result<Link, String> {
+    pub fn new(place: Place, address: String, rate: Arc<Rate>) -> Result<Link, String> {
         Ok(Link {
             place,
             address,
@@ -77,9 +72,7 @@ impl Link {
             rate,
             reading: None,
             page_time: LONG_ANSWER_TIME,
-            extent: Extent::default(),
-            changes: ChangeLog::default(),
-            following: follows.map(Following::new),
+            extent: (0, 0),
         })
     }
 
@@ -229,7 +222,6 @@ impl Link {
         renewals: &mut Renewals<'_>,
     ) -> Result<Answer, Trouble> {
         let answer = self.run_long(LONG_ANSWER_TIME, renewals, |session, address| async move {
-            session.client.batch_execute(sql::REWRITTEN).await?;
             let is_set = session.fence(fence, next_id, address).await?;
             // A failed statement has undone the transaction.
             session.client.batch_execute(sql::COMMIT).await?;
@@ -287,8 +279,6 @@ impl Link {
 
     fn take(&mut self, statement: &'static str, of: &[&(dyn ToSql + Sync)]) -> Result<Answer, Trouble> {
         self.page_time = LONG_ANSWER_TIME;
-        // Jobs that were given to the loop are lost with the queue.
-        self.following.iter_mut().for_each(Following::forget_given);
         self.run(ANSWER_TIME, |session, address| async move {
             let mut params: Vec<&(dyn ToSql + Sync)> = vec![&address];
             params.extend(of);
@@ -325,19 +315,14 @@ impl Link {
             self.make_second(renewals);
         }
         let begin = rate.begin(bytes);
-        let forgotten = self.changes.note(fence.to, rows.changed.len() + rows.roots_gone.0.len());
         let commit = async move |session: &SqlSession, address: &str| {
             let client = &session.client;
             session.prepare(sql::of_batch()).await?;
-            if forgotten.is_none() && session.commit_at_once(&rows, fence, batch.next_id(), address).await? {
+            if session.commit_at_once(&rows, fence, batch.next_id(), address).await? {
                 return Ok(Answer::Committed(true, session.reach()));
             }
             let mut parts: Parts<'_> = vec![Box::pin(async { client.batch_execute(&begin).await.map(|()| 0) })];
             parts.extend(session.write(&rows));
-            parts.push(Box::pin(session.note_changed(fence, &rows)));
-            if let Some(last) = forgotten {
-                parts.push(Box::pin(session.forget_changed(last)));
-            }
             parts.push(Box::pin(async { session.fence(fence, batch.next_id(), address).await.map(u64::from) }));
             // A failed statement has undone the transaction.
             parts.push(Box::pin(async { client.batch_execute(sql::COMMIT).await.map(|()| 0) }));

@@ -5,7 +5,6 @@ use crate::store::batch::Batch;
 use crate::store::page::Page;
 use crate::store::{HandedOver, Mark, RefusedRow};
 use poolcounter_core::time::Span;
-use std::time::Duration;
 
 /// Order of the loop, with its term as the owner: an order from an earlier term has no effect.
 pub struct Order {
@@ -39,8 +38,6 @@ pub enum Wish {
 pub enum StoreEvent {
     /// Another daemon owns the queue.
     StandsBy(Holder),
-    /// This standby has followed the jobs so far.
-    Follows(Followed),
     /// The clock of the database is this many microseconds ahead of this machine's.
     Clock(i64),
     /// This process owns the queue, as this holder, and reads its jobs.
@@ -68,19 +65,6 @@ pub enum StoreEvent {
     Rewrite(u64, Holder),
     /// The slice of this rewrite is written.
     NextSlice(u64),
-}
-
-/// Progress of the following.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Followed {
-    /// Number of jobs in the copy.
-    pub jobs: u64,
-    /// Number of batches that are not in the copy.
-    pub behind: u64,
-    /// True if all jobs were copied, or as many as there is room for.
-    pub is_copied: bool,
-    /// Time until the next step; None if that is at the next look at the owner.
-    pub pause: Option<Duration>,
 }
 
 /// Owner of the queue.

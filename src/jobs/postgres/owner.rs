@@ -90,8 +90,6 @@ pub struct Owner {
     is_connected: bool,
     /// Time before which nothing is taken over.
     takes_from: Time,
-    /// True if the last look has shown that another daemon is the owner, and alive.
-    sees_owner: bool,
     /// Time before which nothing is asked.
     not_before: Time,
     pause: Span,
@@ -102,7 +100,7 @@ pub struct Owner {
     renewed: Time,
     /// True if the last answer was that to a renewal.
     was_renewal: bool,
-    /// Id of the queue of the loop's jobs; None without jobs, or if the previous process did not name it.
+    /// Id of the queue of the loop's jobs; None without jobs.
     queue: Option<u128>,
     epoch: u64,
     /// Time of its take-over, in seconds since 1970 of the database.
@@ -134,7 +132,6 @@ impl Owner {
             phase: Phase::StandsBy,
             is_connected: false,
             takes_from: now,
-            sees_owner: false,
             not_before: now,
             pause: FIRST_PAUSE,
             silent_pause: FIRST_SILENT_PAUSE,

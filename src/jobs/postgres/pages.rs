@@ -1,56 +1,22 @@
-//! Pages for the loop, from the copy of a standby and from the database, and the following of the jobs.
+//! Pages for the loop.
 
-use super::following::{Extent, Following};
 use super::link::{LONG_ANSWER_TIME, Link};
 use super::load;
-use super::messages::{Answer, Cursor, Followed};
-use super::place::said;
+use super::messages::{Answer, Cursor};
 use super::reading::Reading;
 use super::renewals::Renewals;
-use super::session::{ANSWER_TIME, Trouble, is_over, number_of, within};
+use super::session::{Trouble, number_of};
 use super::statements as sql;
 use crate::store::page::Page;
 
 impl Link {
-    /// Brings the copy of the jobs closer to the database, and returns how far it is; None if it does not follow now.
-    pub fn follow(&mut self) -> Option<Followed> {
-        let (following, session) = (self.following.as_mut()?, self.session.as_ref()?);
-        following.forget_given();
-        if !following.is_due() {
-            return None;
-        }
-        match within(&self.runtime, ANSWER_TIME, following.step(session)) {
-            Ok(followed) => return Some(followed),
-            Err(Trouble::Failed(error)) if !is_over(&error) => following.rest(&said(&error)),
-            Err(trouble) => {
-                following.be_slower();
-                // A standby that only looks at the owner sees in any case when that has died.
-                if let Trouble::TooLate = trouble {
-                    following.rest("the database does not answer in time");
-                }
-                self.end_sessions();
-            }
-        }
-        None
-    }
-
-    /// Reads a page, from the copy of a standby or from the database.
+    /// Reads a page.
     pub(super) fn read(&mut self, cursor: Cursor, renewals: &mut Renewals<'_>) -> Result<Answer, Trouble> {
         let mut page = Page::default();
         let Cursor::After(after) = cursor else {
             self.extent = self.read_settings(&mut page, renewals)?;
-            self.follow_to_end(renewals);
             self.read_roots(&mut page, renewals)?;
             return Ok(Answer::Page(page, Cursor::After(0)));
-        };
-        let after = match self.following.as_mut().and_then(|following| following.give(&mut page.rows)) {
-            Some((last, false)) if page.rows.rows.is_empty() => last.max(after),
-            Some((last, is_last)) => {
-                page.is_last = is_last;
-                page.share = self.share(last);
-                return Ok(Answer::Page(page, Cursor::After(last)));
-            }
-            None => after,
         };
         let reading = self.reading.take().filter(|reading| reading.last == after);
         let read = self.run_long(self.page_time, renewals, |session, _| async move {
@@ -66,7 +32,7 @@ impl Link {
         let (reading, mut page) = read?;
         let last = reading.last;
         // No other daemon adds jobs meanwhile.
-        page.is_last |= last >= self.extent.jobs.1;
+        page.is_last |= last >= self.extent.1;
         page.share = self.share(last);
         self.reading = Some(reading).filter(|_| !page.is_last);
         Ok(Answer::Page(page, Cursor::After(last)))
@@ -74,24 +40,12 @@ impl Link {
 
     /// Returns the share of the jobs that was read with the job of this number.
     fn share(&self, last: u64) -> f64 {
-        let (first, end) = self.extent.jobs;
+        let (first, end) = self.extent;
         (last.saturating_sub(first) as f64 / end.saturating_sub(first).max(1) as f64).min(1.0)
     }
 
-    /// Brings the copy of the jobs to the state of the database, which no other daemon changes any more. A copy that
-    /// cannot be brought there counts for nothing, and the jobs are read.
-    fn follow_to_end(&mut self, renewals: &mut Renewals<'_>) {
-        let Some(mut following) = self.following.take() else { return };
-        let extent = self.extent;
-        let ended = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| following.end(session, extent));
-        if ended.is_err() {
-            following.forget();
-        }
-        self.following = Some(following);
-    }
-
-    /// Reads the settings, which are few, and returns the extent of the other tables.
-    fn read_settings(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<Extent, Trouble> {
+    /// Reads the settings, which are few, and returns the least and the greatest number of a job.
+    fn read_settings(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<(u64, u64), Trouble> {
         let (settings, extent, row) = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
             let client = &session.client;
             let settings = client.query(sql::SETTINGS, &[]).await?;
@@ -102,15 +56,11 @@ impl Link {
         load::add_next_id(&mut page.rows, row.next_id);
         settings.iter().try_for_each(|row| load::add_setting(&mut page.rows, row))?;
         let number = |column, name| number_of(extent.try_get(column)?, name);
-        let jobs = (number(0, "number of a job")?, number(1, "number of a job")?);
-        Ok(Extent { jobs, roots: number(2, "number of root jobs")? })
+        Ok((number(0, "number of a job")?, number(1, "number of a job")?))
     }
 
-    /// Adds the root jobs, from the copy of a standby or from the database.
+    /// Adds the root jobs.
     fn read_roots(&mut self, page: &mut Page, renewals: &mut Renewals<'_>) -> Result<(), Trouble> {
-        if self.following.as_mut().is_some_and(Following::give_roots) {
-            return Ok(());
-        }
         let roots = self.run_long(LONG_ANSWER_TIME, renewals, |session, _| async move {
             Ok(session.client.query(sql::ROOTS, &[]).await?)
         })?;

@@ -21,8 +21,6 @@ pub struct Rows<'a> {
     pub updated: JobColumns<'a>,
     /// Deleted jobs.
     pub deleted: Vec<i64>,
-    /// All these jobs.
-    pub changed: Vec<i64>,
     /// Tubes and signatures of root jobs that are written or deleted.
     pub roots_gone: (Vec<&'a str>, Vec<&'a [u8]>),
     /// Root jobs.
@@ -152,7 +150,6 @@ impl<'a> Rows<'a> {
     }
 
     fn add_job(&mut self, batch: &'a Batch, id: u64, fate: Fate<'a>) {
-        self.changed.push(id.cast_signed());
         match fate {
             Fate::Put(job, body) if job.is_plain() => {
                 self.plain.add(batch, job);

@@ -1,27 +1,10 @@
-//! Tables in the database, each released format of them, and the migrations between these.
+//! Tables in the database.
 
-/// The format that is written. A daemon refuses a newer one.
-pub const FORMAT: i64 = 4;
-
-/// Migrations from each format to the next; the first leads from 1 to 2.
-///
-/// Two daemons may migrate at a time: the second waits for the first, and changes nothing.
-pub const MIGRATIONS: [&str; FORMAT as usize - 1] = [
-    "ALTER TABLE meta ADD COLUMN IF NOT EXISTS queue uuid; \
-    UPDATE meta SET queue = gen_random_uuid() WHERE queue IS NULL; \
-    ALTER TABLE meta ALTER COLUMN queue SET NOT NULL",
-    "ALTER TABLE owner ADD COLUMN IF NOT EXISTS rewrites bigint NOT NULL DEFAULT 0; \
-    CREATE TABLE IF NOT EXISTS changed (batch bigint NOT NULL, after bigint NOT NULL, ids bigint[] NOT NULL); \
-    CREATE INDEX IF NOT EXISTS changed_batch ON changed (batch)",
-    "ALTER TABLE changed ADD COLUMN IF NOT EXISTS tubes text[], ADD COLUMN IF NOT EXISTS signatures bytea[]",
-];
+/// Format of the tables. A daemon refuses another one.
+pub const FORMAT: i64 = 1;
 
 /// Times are microseconds since 1970, but for those of the row `owner`, which are of the database's own clock. Names
-/// given by clients are bytes; only the names of tubes are sure to be ASCII. `queue` is unique for each queue. The
-/// first take-over has a number that comes from the time, by which daemons of earlier versions tell queues apart.
-/// `changed` has the numbers of the jobs that each recent batch has changed, and the tubes and signatures of its root
-/// jobs, for daemons that follow; daemons of format 3 note no root jobs. `rewrites` grows with each change that is not
-/// in it.
+/// given by clients are bytes; only the names of tubes are sure to be ASCII. `queue` is unique for each queue.
 pub const TABLES: &str = "\
 CREATE TABLE meta (
     one int PRIMARY KEY CHECK (one = 1),
@@ -36,17 +19,8 @@ CREATE TABLE owner (
     next_id bigint NOT NULL,
     since timestamptz NOT NULL,
     until timestamptz NOT NULL,
-    address text NOT NULL,
-    rewrites bigint NOT NULL DEFAULT 0
+    address text NOT NULL
 );
-CREATE TABLE changed (
-    batch bigint NOT NULL,
-    after bigint NOT NULL,
-    ids bigint[] NOT NULL,
-    tubes text[],
-    signatures bytea[]
-);
-CREATE INDEX changed_batch ON changed (batch);
 CREATE TABLE job (
     id bigint PRIMARY KEY,
     tube text NOT NULL,
@@ -83,14 +57,7 @@ CREATE TABLE setting (
     value bytea NOT NULL,
     PRIMARY KEY (kind, pattern)
 );
-INSERT INTO meta (one, format, queue) VALUES (1, 4, gen_random_uuid());
+INSERT INTO meta (one, format, queue) VALUES (1, 1, gen_random_uuid());
 INSERT INTO owner (one, epoch, batch, attempt, next_id, since, until, address)
-    SELECT 1, CAST(floor(extract(epoch FROM clock_timestamp())) AS bigint) * 1048576, 0, 0, 1,
-        clock_timestamp(), clock_timestamp(), 'nobody';
+    VALUES (1, 0, 0, 0, 1, clock_timestamp(), clock_timestamp(), 'nobody');
 ";
-
-/// Returns the migrations from an older format to the present one; None if the format is newer.
-pub fn migrations(format: i64) -> Option<&'static [&'static str]> {
-    let done = usize::try_from(format.checked_sub(1)?).ok()?;
-    MIGRATIONS.get(done..)
-}

@@ -202,19 +202,6 @@ impl SqlSession {
         }
     }
 
-    /// Notes which jobs and root jobs a batch changes, for daemons that follow.
-    pub async fn note_changed(&self, fence: &Fence, rows: &Rows<'_>) -> Result<u64, Error> {
-        let [batch, before] = [fence.to, fence.from].map(u64::cast_signed);
-        let (tubes, signatures) = &rows.roots_gone;
-        let params: [&(dyn ToSql + Sync); 5] = [&batch, &before, &rows.changed, tubes, signatures];
-        self.client.execute(&self.known(sql::CHANGED), &params).await
-    }
-
-    /// Forgets which jobs and root jobs batches up to this one have changed.
-    pub async fn forget_changed(&self, last: u64) -> Result<u64, Error> {
-        self.client.execute(&self.known(sql::FORGET), &[&last.cast_signed()]).await
-    }
-
     /// Returns the statements that write rows in the transaction that is under way.
     pub fn write<'a>(&'a self, rows: &'a Rows<'a>) -> Parts<'a> {
         let execute = |(change, columns): Change<'a>| {
@@ -297,7 +284,7 @@ pub async fn connect(place: &Place) -> Result<SqlSession, Trouble> {
     let between = asked + asked.elapsed().unwrap_or_default() / 2;
     let own = between.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros();
     let ahead = clock.saturating_sub(i64::try_from(own).unwrap_or(i64::MAX));
-    prepare_tables(&client).await?;
+    check_format(&client).await?;
     let (tls, answered) = (place.tls.clone(), Cell::new(Instant::now()));
     Ok(SqlSession { client, warning, statements: RefCell::default(), carrier, tls, answered, ahead })
 }
@@ -314,8 +301,8 @@ pub async fn refuse_shared_sessions(session: &SqlSession, place: &Place) -> Resu
     Ok(())
 }
 
-/// Migrates the tables to the present format, in one transaction. Returns true if they were of an earlier one.
-pub async fn prepare_tables(client: &Client) -> Result<bool, Trouble> {
+/// Refuses tables of another format.
+pub async fn check_format(client: &Client) -> Result<(), Trouble> {
     let format: i64 = match client.query_one(sql::FORMAT, &[]).await {
         Ok(row) => row.try_get(0)?,
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
@@ -323,23 +310,10 @@ pub async fn prepare_tables(client: &Client) -> Result<bool, Trouble> {
         }
         Err(error) => return Err(error.into()),
     };
-    let Some(steps) = schema::migrations(format) else {
-        let newest = schema::FORMAT;
-        return Err(Trouble::Refused(format!("its format is {format}, and this program knows formats up to {newest}")));
-    };
-    if !steps.is_empty() {
-        let note = format!("UPDATE meta SET format = {} WHERE one = 1", schema::FORMAT);
-        let taken = client.batch_execute(&format!("BEGIN; {}; {note}; COMMIT", steps.join("; "))).await;
-        taken.map_err(|error| match error.code() {
-            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Trouble::Refused(format!(
-                "its format is {format}, and poolcounter jobs init-db --run, as the owner of the tables, brings it to {}: {}",
-                schema::FORMAT,
-                said(&error)
-            )),
-            _ => error.into(),
-        })?;
+    match format {
+        schema::FORMAT => Ok(()),
+        other => Err(Trouble::Refused(format!("its format is {other}, and this program knows {}", schema::FORMAT))),
     }
-    Ok(!steps.is_empty())
 }
 
 /// Returns the error as one that an operator must mend, if it is one.

@@ -30,13 +30,12 @@ pub const TAKE_OVER: &str = concat!(
     lease!(),
     " WHERE one = 1 AND until < clock_timestamp()"
 );
-/// Takes the queue `$4` from the same daemon before an upgrade, which had it by the take-over `$2` as `$3`. Empty
-/// parameters were not handed over.
+/// Takes the queue `$4` from the same daemon before an upgrade, which had it by the take-over `$2` as `$3`.
 pub const GO_ON: &str = concat!(
     "UPDATE owner SET epoch = epoch + 1, address = $1, since = clock_timestamp(), until = ",
     lease!(),
-    " WHERE one = 1 AND epoch = $2 AND ($3 = '' OR address = $3) \
-     AND ($4 = '' OR EXISTS (SELECT 1 FROM meta WHERE CAST(queue AS text) = $4))"
+    " WHERE one = 1 AND epoch = $2 AND address = $3 \
+     AND EXISTS (SELECT 1 FROM meta WHERE CAST(queue AS text) = $4)"
 );
 /// Takes the queue `$3` where the take-over `$2` is lost.
 pub const RETAKE: &str = concat!(
@@ -82,26 +81,14 @@ pub const UPDATE: &str = "UPDATE job SET tube = new.tube, pri = new.pri, delay =
      kicks, attempts, key, until_deleted, root, root_timestamp, job_group, error) WHERE job.id = new.id";
 /// Deletes jobs.
 pub const DELETE: &str = "DELETE FROM job WHERE id = ANY ($1::bigint[])";
-/// Statements that change jobs of one kind, each with the one that commits a batch of such changes: the change, the
-/// numbers of its jobs for daemons that follow, and the fence. Each is executed behind the one before, because it needs
-/// that one's count.
+/// Statements that change jobs of one kind, each with the one that commits a batch of such changes: the change and the
+/// fence, which is executed behind it, because it needs its count.
 pub static AT_ONCE: LazyLock<[(&str, String); 4]> = LazyLock::new(|| {
     [(PUT_PLAIN, 8), (PUT, 21), (UPDATE, 20), (DELETE, 1)].map(|(change, params)| {
-        let [batch, before] = [params + 1, params + 5];
-        let fence = fence(params, " AND (SELECT count(*) FROM noted) = 1");
-        let at_once = format!(
-            "WITH done AS ({change} RETURNING 1), noted AS (INSERT INTO changed \
-             (batch, after, ids, tubes, signatures) \
-             SELECT ${batch}::bigint, ${before}::bigint, $1::bigint[], '{{}}', '{{}}' WHERE (SELECT count(*) FROM done) >= 0 RETURNING 1), {fence}"
-        );
-        (change, at_once)
+        let fence = fence(params, " AND (SELECT count(*) FROM done) >= 0");
+        (change, format!("WITH done AS ({change} RETURNING 1), {fence}"))
     })
 });
-/// Notes the numbers `$3` of the jobs, and the tubes and signatures of the root jobs that the batch `$1` changes, which
-/// follows the batch `$2`.
-pub const CHANGED: &str = "INSERT INTO changed (batch, after, ids, tubes, signatures) VALUES ($1, $2, $3, $4, $5)";
-/// Forgets which jobs and root jobs were changed by batches up to `$1`.
-pub const FORGET: &str = "DELETE FROM changed WHERE batch <= $1";
 /// Deletes root jobs that are forgotten, or will be written anew.
 pub const ROOT_GONE: &str =
     "DELETE FROM root WHERE (tube, signature) IN (SELECT * FROM unnest($1::text[], $2::bytea[]))";
@@ -115,32 +102,12 @@ pub const SETTING_GONE: &str =
 pub const SETTING: &str = "INSERT INTO setting (kind, pattern, value) SELECT kind, pattern, value \
      FROM unnest($1::text[], $2::bytea[], $3::bytea[]) AS new (kind, pattern, value)";
 
-/// Counts a change of everything, which daemons that follow cannot follow.
-pub const REWRITTEN: &str = "UPDATE owner SET rewrites = rewrites + 1 WHERE one = 1";
-
-/// Reads the last batch, the number of rewrites, and the server's run and the queue, in which batches are not lost.
-pub const POINT: &str = "SELECT batch, rewrites, CAST(pg_postmaster_start_time() AS text), \
-    (SELECT CAST(queue AS text) FROM meta WHERE one = 1) FROM owner WHERE one = 1";
-/// Reads which jobs and root jobs the next `$3` batches behind `$1` up to `$2` have changed.
-pub const CHANGES: &str =
-    "SELECT batch, after, ids, tubes, signatures FROM changed WHERE batch > $1 AND batch <= $2 ORDER BY batch LIMIT $3";
-/// Reads the next `$2` jobs with numbers above `$1`.
-pub const NEXT_JOBS: &str = concat!(jobs!(), " WHERE id > $1 ORDER BY id LIMIT $2");
-/// Reads the jobs with these numbers.
-pub const THESE_JOBS: &str = concat!(jobs!(), " WHERE id = ANY ($1::bigint[])");
-/// Reads the next `$3` root jobs behind the one with this tube and signature, in the server's own order.
-pub const NEXT_ROOTS: &str = "SELECT tube, signature, newest, changed FROM root WHERE (tube, signature) > ($1, $2) \
-    ORDER BY tube, signature LIMIT $3";
-/// Reads the root jobs with these tubes and signatures.
-pub const THESE_ROOTS: &str = "SELECT tube, signature, newest, changed FROM root \
-    WHERE (tube, signature) IN (SELECT * FROM unnest($1::text[], $2::bytea[]))";
-
 /// Reads all settings.
 pub const SETTINGS: &str = "SELECT kind, pattern, value FROM setting";
 /// Reads all root jobs, in the order of their last change.
 pub const ROOTS: &str = "SELECT tube, signature, newest, changed FROM root ORDER BY changed";
-/// Reads the least and the greatest number of a job, and the number of root jobs.
-pub const EXTENT: &str = "SELECT coalesce(min(id), 0), coalesce(max(id), 0), (SELECT count(*) FROM root) FROM job";
+/// Reads the least and the greatest number of a job; zeros without any.
+pub const EXTENT: &str = "SELECT coalesce(min(id), 0), coalesce(max(id), 0) FROM job";
 /// Reads jobs with numbers above `$1`.
 pub const JOBS: &str = concat!(jobs!(), " WHERE id > $1 ORDER BY id");
 /// Reads the format of the tables.
@@ -179,20 +146,13 @@ pub const ROLLBACK: &str = "ROLLBACK";
 pub const CHECK_AT_ONCE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 /// Begins a transaction, and deletes everything in it.
 pub const BEGIN_ANEW: &str =
-    "BEGIN ISOLATION LEVEL READ COMMITTED; DELETE FROM job; DELETE FROM root; DELETE FROM setting; DELETE FROM changed";
+    "BEGIN ISOLATION LEVEL READ COMMITTED; DELETE FROM job; DELETE FROM root; DELETE FROM setting";
 
 /// Statements that need only the row of the owner, each prepared at its first use.
 pub const OF_OWNER: &[&str] = &[LOOK, TAKE_OVER, GO_ON, RETAKE, RENEW, RELEASE];
 /// Other statements.
 pub const SIMPLE: &[&str] = &[
     JOBS,
-    POINT,
-    CHANGES,
-    NEXT_JOBS,
-    THESE_JOBS,
-    NEXT_ROOTS,
-    THESE_ROOTS,
-    REWRITTEN,
     SETTINGS,
     ROOTS,
     EXTENT,
@@ -210,8 +170,7 @@ pub const SIMPLE: &[&str] = &[
 
 /// Returns the statements of a batch, prepared together before the first.
 pub fn of_batch() -> impl Iterator<Item = &'static str> {
-    const OTHERS: [&str; 10] =
-        [PUT_PLAIN, PUT, UPDATE, DELETE, CHANGED, FORGET, ROOT_GONE, ROOT, SETTING_GONE, SETTING];
+    const OTHERS: [&str; 8] = [PUT_PLAIN, PUT, UPDATE, DELETE, ROOT_GONE, ROOT, SETTING_GONE, SETTING];
     OTHERS.into_iter().chain([FENCE.as_str()]).chain(AT_ONCE.iter().map(|(_, at_once)| at_once.as_str()))
 }
 

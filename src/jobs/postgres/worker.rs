@@ -4,7 +4,7 @@ use super::link::Link;
 use super::owner::{Next, Owner, StoreEvent, StoreRequest, TRUST};
 use super::place::{Place, said};
 use super::renewals::Renewals;
-use super::session::{NO_TABLES, Trouble, new_runtime, open, prepare_tables};
+use super::session::{NO_TABLES, Trouble, check_format, new_runtime, open};
 use super::{Ends, Start, schema};
 use crate::store::HandedOver;
 use poolcounter_core::random::Random;
@@ -21,24 +21,23 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 /// Clock that the loop and the thread share.
 type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// Returns the function that starts the thread, which copies at most `follows` bytes of jobs while it stands by.
-pub fn starter(place: Place, clock: Clock, follows: Option<usize>) -> Start {
+/// Returns the function that starts the thread.
+pub fn starter(place: Place, clock: Clock) -> Start {
     Box::new(move |handed_over, ends| {
         let (place, clock) = (place.clone(), clock.clone());
-        let handle = thread::Builder::new()
-            .name("jobs-store".into())
-            .spawn(move || run(place, &clock, follows, handed_over, &ends));
+        let handle =
+            thread::Builder::new().name("jobs-store".into()).spawn(move || run(place, &clock, handed_over, &ends));
         handle.map(Some).map_err(|error| format!("no thread can be started: {error}"))
     })
 }
 
-fn run(place: Place, clock: &Clock, follows: Option<usize>, handed_over: Option<HandedOver>, ends: &Ends) {
+fn run(place: Place, clock: &Clock, handed_over: Option<HandedOver>, ends: &Ends) {
     let address = own_address();
     let mut owner = match handed_over {
         Some(handed_over) => Owner::going_on(address.clone(), handed_over, clock()),
         None => Owner::new(address.clone(), clock()),
     };
-    let mut link = match Link::new(place, address, ends.rate.clone(), follows) {
+    let mut link = match Link::new(place, address, ends.rate.clone()) {
         Ok(link) => link,
         Err(sentence) => {
             // A loop that has ended needs no event.
@@ -67,21 +66,10 @@ fn serve(owner: &mut Owner, link: &mut Link, clock: &Clock, ends: &Ends) -> bool
             Err(TryRecvError::Disconnected) => return false,
         }
     }
-    let mut waited = step(owner, link, clock, ends);
-    let mut followed = None;
-    if owner.has_time()
-        && let Some(span) = &mut waited
-    {
-        followed = link.follow();
-        let pause = followed.and_then(|followed| followed.pause);
-        // The time of the following is past.
-        *span = pause.map_or(*span, |pause| (*span).min(pause.into()));
-    }
+    let waited = step(owner, link, clock, ends);
     // The trust is stored before the events that rely on it are sent.
     ends.trusted_until.store(owner.trusted_until().as_micros(), Ordering::Release);
-    let mut has_told = followed.is_some();
-    // A loop that has ended needs no event.
-    followed.into_iter().for_each(|followed| _ = ends.events.send(StoreEvent::Follows(followed)));
+    let mut has_told = false;
     while let Some(event) = owner.next_event() {
         has_told = true;
         // A loop that has ended needs no event.
@@ -136,7 +124,7 @@ fn own_address() -> String {
     format!("{host}:{}:{random:08x}", std::process::id())
 }
 
-/// Makes the tables in a database, or migrates those of an earlier format to the present one, in one transaction.
+/// Makes the tables in a database, in one transaction.
 ///
 /// # Errors
 ///
@@ -149,9 +137,8 @@ pub fn init_db(place: &Place) -> Result<(), String> {
             Trouble::TooLate => "the database does not answer".into(),
         };
         let (client, ..) = open(place).await.map_err(said_of)?;
-        match prepare_tables(&client).await {
-            Ok(true) => return Ok(()),
-            Ok(false) => return Err("the tables are there already".into()),
+        match check_format(&client).await {
+            Ok(()) => return Err("the tables are there already".into()),
             Err(Trouble::Refused(sentence)) if sentence == NO_TABLES => {}
             Err(trouble) => return Err(said_of(trouble)),
         }

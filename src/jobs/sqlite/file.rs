@@ -185,8 +185,8 @@ impl DatabaseFile {
         Ok((schema::read_mark(connection)?, read_queue(connection)?, look))
     }
 
-    /// Opens the file, which is created if it is missing, and migrates it to the present format. A file of the present
-    /// format is only read, so that this waits for no sync. A file that cannot be used stays as it is.
+    /// Opens the file, which is created if it is missing. A file that is there is only read, so that this waits for no
+    /// sync; one that cannot be used stays as it is.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ impl From<Stop> for Unread {
     /// Turns the loss of a file into a failure to read: jobs that are only in the file cannot be written anew.
     fn from(stop: Stop) -> Unread {
         match stop {
-            Stop::Ended | Stop::Sparse => Unread::Ended(stop),
+            Stop::Ended => Unread::Ended(stop),
             Stop::Lost(sentence, _) => Unread::Unreadable(sentence),
         }
     }

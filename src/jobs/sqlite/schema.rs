@@ -1,4 +1,4 @@
-//! Tables of the file, each released format of them, and the migrations between these.
+//! Tables of the file.
 
 use crate::store::Mark;
 use crate::store::batch::UNFINISHED_KIND;
@@ -13,15 +13,11 @@ pub enum QueueId {
     Drawn,
 }
 
-/// The format that is written. A daemon refuses a newer one.
-pub const FORMAT: i64 = 2;
+/// Format of the tables, of which `tests/stores` has a file. A daemon refuses another one.
+pub const FORMAT: i64 = 1;
 
 /// Marks a file as one of this program: `pjob`.
 const APPLICATION: i64 = 0x706a_6f62;
-
-/// Migrations from each format to the next; the first leads from 1 to 2. There is a file of each in `tests/stores`.
-const MIGRATIONS: [&str; FORMAT as usize - 1] = ["ALTER TABLE meta ADD COLUMN queue TEXT NOT NULL DEFAULT '';
-    UPDATE meta SET queue = lower(hex(randomblob(16)))"];
 
 /// Times are microseconds since 1970. Names given by clients are bytes; only the names of tubes are sure to be ASCII.
 const TABLES: &str = "
@@ -98,22 +94,15 @@ pub fn examine(connection: &Connection) -> rusqlite::Result<Result<(), String>> 
         return Ok(Err("it is the file of another program".into()));
     }
     let format = format_of(connection)?;
-    let is_known = format <= FORMAT;
-    Ok(is_known.then_some(()).ok_or(format!("its format is {format}, and this program knows formats up to {FORMAT}")))
+    let is_known = format == FORMAT;
+    Ok(is_known.then_some(()).ok_or(format!("its format is {format}, and this program knows {FORMAT}")))
 }
 
-/// Creates the tables in an empty file, and migrates those of another to the present format, in one transaction. A file
-/// of that format is only read.
+/// Creates the tables in an empty file, in one transaction. Another file is only read.
 pub fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch("BEGIN")?;
     if is_empty(connection)? {
         create(connection, None)?;
-    }
-    let format = format_of(connection)?;
-    let done = usize::try_from(format.saturating_sub(1)).map_err(|_| Error::IntegralValueOutOfRange(0, format))?;
-    MIGRATIONS.iter().skip(done).try_for_each(|step| connection.execute_batch(step))?;
-    if format < FORMAT {
-        connection.execute("UPDATE meta SET format = ?1", [FORMAT])?;
     }
     connection.execute_batch("COMMIT")
 }

@@ -1,7 +1,5 @@
-//! Return of free pages to the file system, in moments without a batch: step by step, or by writing everything anew if
-//! the file is one that an earlier version has made, and little is left in it.
+//! Return of free pages to the file system, step by step, in moments without a batch.
 
-use super::copy::free_bytes;
 use super::schema::pragma;
 use super::statements::Statements;
 use super::worker::{HeldFile, Stop, Worker};
@@ -13,20 +11,17 @@ const LEAST_PAGES: i64 = 1024;
 const PAGES_AT_A_TIME: i64 = 256;
 /// Number of free pages above which a step is shorter, because each page is searched for among them: 256 MiB.
 const MANY_FREE_PAGES: i64 = 1 << 16;
-/// Number of used pages up to which a file that cannot shrink is written anew, while commits wait: 4 MiB.
-const FEW_USED_PAGES: i64 = 1024;
 
 /// Pages of a file.
 struct PageCounts {
     all: i64,
     free: i64,
-    size: i64,
 }
 
 impl PageCounts {
     fn of(connection: &Connection) -> rusqlite::Result<PageCounts> {
         let count = |name| pragma(connection, name);
-        Ok(PageCounts { all: count("page_count")?, free: count("freelist_count")?, size: count("page_size")? })
+        Ok(PageCounts { all: count("page_count")?, free: count("freelist_count")? })
     }
 
     /// Returns whether more than half of the file is free.
@@ -50,12 +45,9 @@ impl Worker {
     ) -> Result<bool, Stop> {
         self.look_before(held)?;
         let Ok(pages) = PageCounts::of(connection) else { return Ok(false) };
-        if !pages.is_sparse() {
+        // Faults come up with the next commit.
+        if !pages.is_sparse() || !pragma(connection, "auto_vacuum").is_ok_and(|mode| mode == INCREMENTAL) {
             return Ok(false);
-        }
-        // Other faults come up with the next commit.
-        if !pragma(connection, "auto_vacuum").is_ok_and(|mode| mode == INCREMENTAL) {
-            return if self.can_be_written_anew(&pages) { Err(Stop::Sparse) } else { Ok(false) };
         }
         let most = PAGES_AT_A_TIME * MANY_FREE_PAGES / pages.free.max(MANY_FREE_PAGES);
         let shrunk = shrink_by(connection, most.max(1));
@@ -64,13 +56,6 @@ impl Worker {
             self.checkpoint(statements, held)?;
         }
         Ok(shrunk.is_ok() && statements.log_pages() == 0)
-    }
-
-    /// Returns whether so little is left that writing it anew takes no time, and there is more than enough room for that.
-    fn can_be_written_anew(&self, PageCounts { all, free, size }: &PageCounts) -> bool {
-        let used = all - free;
-        let room = free_bytes(&self.place.path).unwrap_or(0);
-        used <= FEW_USED_PAGES && room >= (2 * used * size).cast_unsigned()
     }
 }
 

@@ -117,8 +117,6 @@ pub(super) enum Stop {
     Ended,
     /// The file must not be used any more, for this reason. The batch is one that could not be committed.
     Lost(String, Option<Batch>),
-    /// Little is left in the file, which cannot shrink.
-    Sparse,
 }
 
 /// Lock of the file, and the state of the file and its log after the last change to them.
@@ -198,10 +196,6 @@ impl Worker {
                     warn!("{} is not used any more: {why}; all jobs are written anew", self.place.path.display());
                     self.report(WorkerEvent::Fails(why));
                     batch
-                }
-                Err(Stop::Sparse) => {
-                    info!("{} is mostly free: all jobs are written anew", self.place.path.display());
-                    None
                 }
                 Err(Stop::Ended) | Ok(()) => break,
             };

@@ -25,8 +25,7 @@ pub struct Record<'a> {
     pub ttr: u32,
     /// Time of its put.
     pub created: i64,
-    /// End of its delay; of a buried job, the time of its burial, of which the microseconds are signed. A store of an
-    /// earlier version does not have that.
+    /// End of its delay; of a buried job, the time of its burial, of which the microseconds are signed.
     pub delayed: Option<Time>,
     /// True if it is buried.
     pub is_buried: bool,

@@ -8,13 +8,12 @@ use super::job::{Extra, Job, JobKey, JobPlacement, To, micros};
 use super::record::{Record, Setting};
 use super::sets::Watch;
 use super::sums::SumBy;
-use super::tally::{LastError, Rates, Tally};
+use super::tally::{Rates, Tally};
 use super::tube::Tube;
 use super::tubes::Tubes;
 use super::watches::Watches;
 use super::{END_OF_IDS, END_OF_STORED_BATCHES, State, Step};
 use poolcounter_core::count::Count;
-use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::stats::Figures;
 use poolcounter_core::time::Time;
@@ -42,8 +41,11 @@ pub enum Saved<'a> {
     Root(&'a [u8], &'a [u8], u64, i64),
     /// State of a tube beyond its jobs.
     Tube(&'a [u8], Box<SavedTube>),
-    /// Tally of a sum with events: of its tubes, and of forgotten ones. After all tubes.
-    Sum(SumBy, &'a [u8], Box<Tally>),
+    /// Tally of the sums that are not followed, and the time of the next choice of followed ones. After all tubes.
+    Others(SumBy, Box<Tally>, Time),
+    /// Tally of a sum, of its tubes and of forgotten ones, and the puts and deletes from which it is followed, if it is.
+    /// After [`Saved::Others`].
+    Sum(SumBy, &'a [u8], Box<Tally>, Option<[u64; 2]>),
     /// A connection.
     Conn(ConnId, #[serde(borrow)] SavedConn<'a>),
     /// Job with its body, the time since which it is ready or held, its holder, and its deadline. The body is missing
@@ -52,30 +54,12 @@ pub enum Saved<'a> {
     /// Waiting connection, the end of its wait, and the number of jobs it asked for. The one that has waited longest is
     /// first.
     Wait(ConnId, Option<Time>, Option<u32>),
-    /// Failures of a tube; a record of its own, because earlier versions had none.
-    TubeFailures(&'a [u8], Count),
-    /// Failures of a sum, and its curve if it is followed.
-    Followed(SumBy, &'a [u8], Count, Option<SavedCurve>),
-    /// Tally of the sums that are not followed, with their failures and no curve, and the time of the next choice of
-    /// followed ones.
-    Others(SumBy, Box<Tally>, Count, SavedCurve, Time),
-    /// Failures of a connection.
-    ConnFailures(ConnId, Count),
     /// Time since which the first ready job of a tube is ready, if the jobs are left in a store.
     ReadySince(&'a [u8], Time),
-    /// Times for which the jobs of a sum ran, and its last failure.
-    Runs(SumBy, &'a [u8], Box<Histogram>, Option<Box<LastError>>),
-    /// Run times of the jobs of sums that are not followed. After [`Saved::Others`].
-    OtherRuns(SumBy, Box<Histogram>),
-    /// The last failure of a tube.
-    TubeError(&'a [u8], Box<LastError>),
     /// A job of a store with its body, which nothing else needs. No part of a handover.
     #[serde(skip)]
     Given(Record<'a>, Box<[u8]>),
 }
-
-/// Points of a curve, which earlier versions kept here, and the puts and deletes from which it counts.
-type SavedCurve = (Vec<[u32; 4]>, [u64; 2]);
 
 /// State of a tube beyond its jobs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -96,6 +80,7 @@ pub struct SavedConn<'a> {
     is_producer: bool,
     is_worker: bool,
     rates: Rates,
+    failures: Count,
 }
 
 impl State {
@@ -126,8 +111,13 @@ impl State {
             self.roots.iter().for_each(|(tube, signature, newest, at)| visit(Saved::Root(tube, signature, newest, at)));
         }
         self.tubes.iter().for_each(|(_, tube)| visit(Saved::Tube(&tube.name, Box::new(SavedTube::of(tube)))));
-        let sums = self.tubes.sums.with_events();
-        sums.for_each(|sum| visit(Saved::Sum(sum.by, &sum.name, Box::new(sum.tally.clone()))));
+        let sums = &self.tubes.sums;
+        for by in SumBy::ALL {
+            visit(Saved::Others(by, Box::new(sums.others(by).clone()), sums.next_choice()));
+        }
+        for sum in sums.to_save() {
+            visit(Saved::Sum(sum.by, &sum.name, Box::new(sum.tally.clone()), sum.followed_from));
+        }
         let conns = || self.conns.iter();
         conns().for_each(|(id, conn)| visit(Saved::Conn(id, self.saved_conn(conn))));
         match leaves_jobs {
@@ -144,34 +134,6 @@ impl State {
         let mut waits: Vec<(Wait, ConnId)> = conns().filter_map(|(id, conn)| Some((conn.wait?, id))).collect();
         waits.sort_unstable_by_key(|(wait, _)| wait.ticket);
         waits.into_iter().for_each(|(wait, id)| visit(Saved::Wait(id, wait.until, wait.many)));
-        self.save_followed(visit);
-        let failed = conns().filter(|(_, conn)| conn.failures > Count::ZERO);
-        failed.for_each(|(id, conn)| visit(Saved::ConnFailures(id, conn.failures)));
-    }
-
-    /// Visits failures, and the sums that are followed.
-    fn save_followed(&self, visit: &mut dyn FnMut(Saved<'_>)) {
-        let failed = self.tubes.iter().filter(|(_, tube)| tube.tally.failures > Count::ZERO);
-        failed.for_each(|(_, tube)| visit(Saved::TubeFailures(&tube.name, tube.tally.failures)));
-        for (_, sum) in self.tubes.sums.iter() {
-            let curve = sum.followed_from.map(|from| (Vec::new(), from));
-            visit(Saved::Followed(sum.by, &sum.name, sum.tally.failures, curve));
-        }
-        for by in SumBy::ALL {
-            let tally = self.tubes.sums.others(by);
-            let next_choice = self.tubes.sums.next_choice();
-            visit(Saved::Others(by, Box::new(tally.clone()), tally.failures, SavedCurve::default(), next_choice));
-            visit(Saved::OtherRuns(by, Box::new(tally.runs.clone())));
-        }
-        let has_more = |tally: &Tally| tally.runs.count() > 0 || tally.last_error.is_some();
-        for (_, sum) in self.tubes.sums.iter().filter(|(_, sum)| has_more(&sum.tally)) {
-            let Tally { runs, last_error, .. } = sum.tally.clone();
-            visit(Saved::Runs(sum.by, &sum.name, Box::new(runs), last_error));
-        }
-        for (_, tube) in self.tubes.iter() {
-            let error = tube.tally.last_error.iter();
-            error.for_each(|error| visit(Saved::TubeError(&tube.name, error.clone())));
-        }
     }
 
     fn saved_conn<'a>(&'a self, conn: &'a Conn) -> SavedConn<'a> {
@@ -182,6 +144,7 @@ impl State {
             is_producer: conn.is_producer,
             is_worker: conn.is_worker,
             rates: conn.rates,
+            failures: conn.failures,
         }
     }
 
@@ -222,7 +185,8 @@ impl State {
                 self.arm_forget(step.timers);
             }
             Saved::Tube(name, saved) => self.restore_tube(name, &saved, step),
-            Saved::Sum(by, name, tally) => self.tubes.sums.restore(by, name, *tally),
+            Saved::Others(by, tally, next_choice) => self.tubes.sums.restore_others(by, *tally, next_choice),
+            Saved::Sum(by, name, tally, followed) => self.tubes.sums.restore(by, name, *tally, followed),
             Saved::Conn(id, saved) => self.restore_conn(id, saved)?,
             Saved::Job(record, body, since, held) => {
                 self.restore_job(&record, Body::Own(body.into()), since, held, step)?;
@@ -237,26 +201,7 @@ impl State {
                 self.arm_conn(id, step.timers);
                 self.arm_serve(step);
             }
-            Saved::TubeFailures(name, failures) => {
-                let tube = self.tubes.find(name).ok_or("a tube has failed jobs that is not there")?;
-                self.tubes[tube].tally.failures = failures;
-            }
-            Saved::Followed(by, name, failures, curve) => {
-                self.tubes.sums.restore_followed(by, name, failures, curve.map(|(_, from)| from));
-            }
-            Saved::Others(by, tally, failures, _, next_choice) => {
-                self.tubes.sums.restore_others(by, Tally { failures, ..*tally }, next_choice);
-            }
-            Saved::ConnFailures(id, failures) => {
-                self.conns.get_mut(id).ok_or("a connection has failed jobs that is not there")?.failures = failures;
-            }
             Saved::ReadySince(tube, since) => self.restore_ready_since(tube, since),
-            Saved::Runs(by, name, runs, last_error) => self.tubes.sums.restore_runs(by, name, *runs, last_error),
-            Saved::OtherRuns(by, runs) => self.tubes.sums.restore_other_runs(by, *runs),
-            Saved::TubeError(name, error) => {
-                let tube = self.tubes.find(name).ok_or("a tube has failed jobs that is not there")?;
-                self.tubes.change_tally(tube, |tally| tally.last_error = Some(error));
-            }
             Saved::Given(record, body) => self.restore_job(&record, Body::Own(body), None, None, step)?,
         }
         Ok(())
@@ -296,7 +241,7 @@ impl State {
         patterns.for_each(|watch| self.feeds.hold(&watch.pattern));
         let conn = self.conns.insert(id, used, Watches::new(saved.watches));
         conn.name = saved.name.into();
-        conn.rates = saved.rates;
+        (conn.rates, conn.failures) = (saved.rates, saved.failures);
         if saved.is_producer {
             self.conns.note_producer(id);
         }

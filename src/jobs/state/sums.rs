@@ -10,7 +10,6 @@ use super::JobState;
 use super::ids::TubeId;
 use super::tally::{LastError, Noted, Rated, Tally};
 use poolcounter_core::count::Count;
-use poolcounter_core::histogram::Histogram;
 use poolcounter_core::id::{Id, id};
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::sorted::Sorted;
@@ -239,9 +238,9 @@ impl Sums {
         }
     }
 
-    /// Returns the sums whose tallies a handover needs. Those of tubes that are only watched begin anew without a loss.
-    pub fn with_events(&self) -> impl Iterator<Item = &Sum> {
-        self.iter().map(|(_, sum)| sum).filter(|sum| sum.tally.has_events())
+    /// Returns the sums that a handover needs: all that have events or are followed.
+    pub fn to_save(&self) -> impl Iterator<Item = &Sum> {
+        self.iter().map(|(_, sum)| sum).filter(|sum| sum.tally.has_events() || sum.followed_from.is_some())
     }
 
     /// Adds the events of a tube from before it was added.
@@ -249,46 +248,24 @@ impl Sums {
         sums.into_iter().for_each(|id| self.change_tally(id, |own| own.add(tally, now)));
     }
 
-    /// Sets the tally of a sum.
-    pub fn restore(&mut self, by: SumBy, name: &[u8], tally: Tally) {
-        if let Some(id) = self.names.get(&(by, name.into())) {
-            self.change_tally(*id, |own| {
-                let Tally { failures, runs, last_error, .. } = std::mem::take(own);
-                *own = Tally { failures, runs, last_error, ..tally };
-            });
-        }
-    }
-
-    /// Sets whether a sum is followed, and from which counts. If too many are followed then, the next choice drops
-    /// some.
-    pub fn restore_followed(&mut self, by: SumBy, name: &[u8], failures: Count, followed_from: Option<[u64; 2]>) {
-        if let Some(id) = self.names.get(&(by, name.into())) {
-            let sum = &mut self.all[id.index()];
-            sum.tally.failures = failures;
-            match followed_from {
-                Some(_) => self.followed[by as usize].insert(*id),
-                None => self.followed[by as usize].remove(id),
-            };
-            sum.followed_from = followed_from;
-        }
-    }
-
-    /// Sets the run times of the jobs of a sum, and its last failure.
-    pub fn restore_runs(&mut self, by: SumBy, name: &[u8], runs: Histogram, last_error: Option<Box<LastError>>) {
-        if let Some(id) = self.names.get(&(by, name.into())) {
-            self.change_tally(*id, |tally| (tally.runs, tally.last_error) = (runs, last_error));
-        }
-    }
-
-    /// Sets the run times of the jobs of sums that were not followed. Called after [`Sums::restore_others`].
-    pub fn restore_other_runs(&mut self, by: SumBy, runs: Histogram) {
-        self.others[by as usize].runs = runs;
-    }
-
-    /// Sets the events of the sums that were not followed, and the time of the next choice.
+    /// Sets the events of the sums that were not followed, and the time of the next choice. No sum is followed then.
     pub fn restore_others(&mut self, by: SumBy, tally: Tally, next_choice: Time) {
+        for id in std::mem::take(&mut self.followed[by as usize]) {
+            self.all[id.index()].followed_from = None;
+        }
         self.others[by as usize] = tally;
         self.next_choice = next_choice;
+    }
+
+    /// Sets the tally of a sum, and the counts from which it is followed, if it is. Called after
+    /// [`Sums::restore_others`]. If too many are followed then, the next choice drops some.
+    pub fn restore(&mut self, by: SumBy, name: &[u8], tally: Tally, followed_from: Option<[u64; 2]>) {
+        let Some(id) = self.names.get(&(by, name.into())).copied() else { return };
+        self.change_tally(id, |own| *own = tally);
+        if followed_from.is_some() {
+            self.followed[by as usize].insert(id);
+            self.all[id.index()].followed_from = followed_from;
+        }
     }
 
     /// Returns the time of the next choice of followed sums.
@@ -407,7 +384,8 @@ mod tests {
         let last = entered[MANY - 1];
         sums.choose_if_due(Time::START);
         sums.note(last, Noted::Put, now);
-        assert_eq!(sums.with_events().count(), 2, "a handover needs no others");
+        let needed = sums.to_save().filter(|sum| sum.followed_from.is_none());
+        assert_eq!(needed.count(), 1, "a handover needs no sums without events");
         let mut steps = 0;
         while sums[last[0]].followed_from.is_none() {
             if steps == 3 {

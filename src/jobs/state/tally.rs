@@ -35,14 +35,11 @@ pub struct Tally {
     pub duplicates: Count,
     /// Leaves refused or dropped because of a newer root job.
     pub superseded: Count,
-    /// Reservations that ended without the job being done. Saved beside the tally, as earlier versions had none.
-    #[serde(skip)]
+    /// Reservations that ended without the job being done.
     pub failures: Count,
-    /// Times for which jobs were reserved before they were deleted; none of a single tube. Saved beside the tally, too.
-    #[serde(skip)]
+    /// Times for which jobs were reserved before they were deleted; none of a single tube.
     pub runs: Histogram,
-    /// The last failure that had a text. Saved beside the tally, too.
-    #[serde(skip)]
+    /// The last failure that had a text.
     pub last_error: Option<Box<LastError>>,
 }
 
@@ -71,10 +68,13 @@ impl Tally {
         self.pickups.bytes() + self.runs.bytes() + error
     }
 
-    /// Returns true if something was counted that is saved with the tally, and not beside it.
+    /// Returns true if something was counted.
     pub(super) fn has_events(&self) -> bool {
-        let Tally { pickups, rates: _, events, duplicates, superseded, failures: _, runs: _, last_error: _ } = self;
-        pickups.count() > 0 || events.iter().chain([duplicates, superseded]).any(|count| *count > Count::ZERO)
+        let Tally { pickups, rates: _, events, duplicates, superseded, failures, runs, last_error } = self;
+        let counts = events.iter().chain([duplicates, superseded, failures]);
+        pickups.count() + runs.count() > 0
+            || last_error.is_some()
+            || counts.into_iter().any(|count| *count > Count::ZERO)
     }
 
     /// Returns the counts for curves.

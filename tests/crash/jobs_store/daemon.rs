@@ -231,7 +231,7 @@ fn unusable_files(scratch: &Scratch) -> [(PathBuf, &'static str); 5] {
     fs::write(&cut, &whole[..whole.len() / 2]).expect("can be written");
     [
         (text, "file is not a database"),
-        (newer, "its format is 99, and this program knows formats up to 2"),
+        (newer, "its format is 99, and this program knows 1"),
         (damaged, "no such table: meta"),
         (foreign, "it is the file of another program"),
         (cut, "database disk image is malformed"),

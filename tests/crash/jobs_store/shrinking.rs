@@ -4,7 +4,6 @@
 use crate::jobs_crash::vfs;
 use crate::jobs_store::kept::{Change, EPOCH, Kept, commit, load, verdict_within};
 use poolcounter_jobs::sqlite::{DatabaseFile, Sqlite};
-use poolcounter_jobs::store::{Store, Verdict};
 use poolcounter_testkit::random::Random;
 use poolcounter_testkit::scratch::Scratch;
 use poolcounter_testkit::seeds::play;
@@ -53,39 +52,6 @@ fn space_is_given_back_between_batches() {
         assert_eq!(verdict_within(&mut store, Duration::from_millis(20)), None);
     }
     println!("{} bytes after {:?}, with commits of {longest:?} at most", bytes(&path), begun.elapsed());
-    drop(store);
-    assert_eq!(load(&mut store_at(path, None), EPOCH), Ok(kept));
-}
-
-/// A file that an earlier version has made cannot shrink. It is written anew once little is left in it.
-#[test]
-fn file_that_cannot_shrink_is_written_anew() {
-    let scratch = Scratch::new();
-    let path = scratch.file("jobs.db");
-    let mut store = store_at(path.clone(), None);
-    let mut kept = load(&mut store, EPOCH).expect("is new");
-    fill_and_clear(&mut store, &mut kept, 5000, 3000);
-    drop(store);
-    let file = rusqlite::Connection::open(&path).expect("is a file of SQLite");
-    file.execute_batch("PRAGMA auto_vacuum = NONE; VACUUM").expect("can be rewritten");
-    drop(file);
-    let mut store = store_at(path.clone(), None);
-    kept = load(&mut store, EPOCH).expect("is readable");
-    (2001..=5000).for_each(|id| kept.add(&mut store, Change::Delete(id)));
-    let batch = kept.batch + 1;
-    commit(&mut store, &mut kept, batch);
-    assert_eq!(verdict_within(&mut store, PATIENCE), Some(Verdict::Rewrite));
-    assert!(!store.is_failing() && store.is_busy());
-    (1..=200).for_each(|n| kept.add(&mut store, Change::Put(n * 10, BODY.to_vec())));
-    store.add_slice(true);
-    let begun = Instant::now();
-    while store.is_busy() {
-        assert_eq!(verdict_within(&mut store, Duration::from_millis(1)), None);
-        assert!(begun.elapsed() < PATIENCE, "it is busy for ever");
-    }
-    assert!(bytes(&path) < 1 << 20, "{} bytes are left", bytes(&path));
-    kept.add(&mut store, Change::Delete(10));
-    commit(&mut store, &mut kept, batch + 1);
     drop(store);
     assert_eq!(load(&mut store_at(path, None), EPOCH), Ok(kept));
 }

@@ -23,7 +23,7 @@ pub fn sqlite(scratch: &Scratch) -> Box<dyn Store> {
 }
 
 pub fn postgres(scratch: &Scratch) -> Box<dyn Store> {
-    Box::new(Postgres::new(place_of(&url_of(scratch)), None))
+    Box::new(Postgres::new(place_of(&url_of(scratch))))
 }
 
 /// Returns the URL of a schema that is named after the directory.

@@ -6,10 +6,6 @@ use crate::postgres::messages::{Answer, Cursor, Fence, Reach, StoreEvent};
 use crate::store::{HandedOver, RefusedRow};
 use poolcounter_core::time::{Span, Time};
 
-/// Number of low bits in which epochs of one database differ: each database begins with a number from the time at which
-/// it was made. They tell two databases apart when a daemon of an earlier version did not name its queue.
-const EPOCHS_OF_A_DATABASE: u32 = 20;
-
 impl Owner {
     pub(super) fn took(&mut self, row: &OwnerRow, now: Time) {
         let is_same = self.is_same_queue(row);
@@ -40,7 +36,6 @@ impl Owner {
     /// Processes the row when nothing was taken.
     pub(super) fn saw(&mut self, row: &OwnerRow, now: Time) {
         let is_mine = row.address == self.address;
-        self.sees_owner = row.rest > Span::ZERO && now >= self.takes_from;
         match self.phase.clone() {
             Phase::GoesOn(_) if is_mine => self.took(row, now),
             Phase::GoesOn(_) | Phase::Doubts(_) | Phase::Retakes if !self.is_same_queue(row) => self.refuse(now),
@@ -66,12 +61,6 @@ impl Owner {
                 self.events.push_back(StoreEvent::StandsBy(row.holder()));
             }
         }
-    }
-
-    /// Returns whether there is time for more than looking at the owner: another daemon owns the queue, as the row that
-    /// was read last says.
-    pub fn has_time(&self) -> bool {
-        self.is_connected && self.sees_owner && matches!(self.phase, Phase::StandsBy)
     }
 
     /// Decides by the row if an unanswered request was executed.
@@ -129,7 +118,7 @@ impl Owner {
 
     /// Returns true if a row is of the queue whose jobs the loop has.
     fn is_same_queue(&self, row: &OwnerRow) -> bool {
-        self.queue.map_or(is_same_database(self.epoch, row.epoch), |queue| queue == row.queue)
+        self.queue == Some(row.queue)
     }
 
     /// Notes if an answer proves that the data in the database is durable.
@@ -195,8 +184,4 @@ impl Owner {
 
 fn taken_by(row: &OwnerRow) -> String {
     format!("{} has the queue, by the take-over {}", row.address, row.epoch)
-}
-
-fn is_same_database(one: u64, other: u64) -> bool {
-    one >> EPOCHS_OF_A_DATABASE == other >> EPOCHS_OF_A_DATABASE
 }

@@ -1,17 +1,14 @@
-//! Standbys that copy the jobs: at each take-over the copy equals the database, and the jobs are not read again.
+//! Take-overs: the new owner has what the database has.
 
-use super::{Stage, answer, is_serving, page, until};
+use super::{Stage, is_serving, until};
 use nix::sys::signal::Signal;
 use poolcounter_testkit::daemon::{Client, Daemon};
-use poolcounter_testkit::postgres::{Cluster, own, shared};
+use poolcounter_testkit::postgres::{Cluster, shared};
 use poolcounter_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Line of the log of a take-over with copied jobs.
-const COPIED: &str = "jobs were copied before the take-over";
-const MILLION: u64 = 1_000_000;
 const TUBES: [&str; 4] = ["a/mail", "b/mail", "a/page", "plain"];
 
 /// Starts two daemons, the second of which stands by, with further options.
@@ -22,34 +19,6 @@ fn pair<'a>(cluster: &'a Cluster, options: &'static [&'static str]) -> Stage<'a>
     stage
 }
 
-/// Returns a figure of a daemon.
-fn figure(daemon: &Daemon, name: &str) -> u64 {
-    let text = page(daemon, "/metrics").1;
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("poolcounter_jobs_{name} ")));
-    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
-}
-
-fn count(stage: &Stage<'_>) -> u64 {
-    stage.cluster.query(&stage.schema, "SELECT count(*) FROM job")[0].parse().expect("a number")
-}
-
-/// Waits until the standby has a copy of all jobs.
-pub fn await_copy(stage: &Stage<'_>, standby: usize) {
-    let daemon = &stage.daemons[standby];
-    until(
-        || figure(daemon, "store_followed") == count(stage) && figure(daemon, "store_behind") == 0,
-        "the standby has all jobs",
-    );
-    until(|| page(daemon, "/status.json").1.contains("this daemon follows"), "it has all root jobs");
-}
-
-/// Returns the number of root jobs that a daemon has copied before it took over, by its log.
-fn copied_roots(log: &[String]) -> usize {
-    let line =
-        log.iter().rev().find_map(|line| line.split_once(&format!("{COPIED}, and "))).expect("it has copied them");
-    line.1.trim_end_matches(" root jobs").parse().expect("a number")
-}
-
 /// Sends a request, and returns the first line of the reply.
 fn ask(client: &mut Client, request: &str) -> String {
     client.send(format!("{request}\r\n").as_bytes());
@@ -57,13 +26,12 @@ fn ask(client: &mut Client, request: &str) -> String {
 }
 
 /// Ends the owner and waits for the other. Starts another in place of the first.
-fn take_over(stage: &mut Stage<'_>, owner: usize, signal: Signal) -> Vec<String> {
+fn take_over(stage: &mut Stage<'_>, owner: usize, signal: Signal) {
     let other = 1 - owner;
     stage.daemons[owner].signal(signal);
     let address = stage.daemons[other].jobs();
     until(|| is_serving(address), "the standby serves");
     stage.daemons[owner] = stage.start(owner, "127.0.0.1:0");
-    stage.daemons[other].new_log()
 }
 
 /// Reads an answer with a body.
@@ -212,11 +180,11 @@ fn worker(stage: &Stage<'_>, owner: usize) -> Client {
 
 /// Random histories, at the end of which the standby takes over at a random moment; sometimes its link is cut or held.
 #[test]
-fn a_standby_that_follows_has_what_the_database_has() {
+fn standby_has_what_the_database_has() {
     let Some(cluster) = shared() else { return };
     let mut stage = pair(cluster, &["--jobs-admin"]);
     let mut random = Random::new(std::process::id().into());
-    let (mut owner, mut warm, mut most) = (0, 0, 0);
+    let (mut owner, mut most) = (0, 0);
     for round in 0..8 {
         let standby = 1 - owner;
         let trouble = random.below(4);
@@ -225,56 +193,19 @@ fn a_standby_that_follows_has_what_the_database_has() {
         match trouble {
             0 => stage.proxies[standby].turn_to(cluster.port),
             1 => stage.proxies[standby].hold(true),
-            _ => await_copy(&stage, standby),
+            _ => {}
         }
         work(&mut client, &mut random, 300);
         if trouble == 1 {
             thread::sleep(Duration::from_secs(1));
             stage.proxies[standby].hold(false);
         }
-        if random.once_in(2) {
-            await_copy(&stage, standby);
-        }
         let signal = if round % 4 == 3 { Signal::SIGKILL } else { Signal::SIGTERM };
-        let log = take_over(&mut stage, owner, signal);
-        warm += usize::from(log.iter().any(|line| line.contains(COPIED)));
-        assert!(!log.iter().any(|line| line.contains("is not what the database has")), "{log:#?}");
+        take_over(&mut stage, owner, signal);
         owner = standby;
         most = most.max(compare(&stage, owner));
     }
-    println!("{warm} of 8 take-overs were warm, with up to {most} jobs");
-    assert!(warm >= 4 && most > 50, "{warm}, {most}");
-}
-
-/// If not all changes are noted, everything is copied anew.
-#[test]
-fn a_standby_that_has_missed_changes_begins_anew() {
-    let Some(cluster) = shared() else { return };
-    let mut stage = pair(cluster, &["--jobs-admin"]);
-    let mut random = Random::new(1);
-    let mut client = worker(&stage, 0);
-    work(&mut client, &mut random, 100);
-    await_copy(&stage, 1);
-    stage.proxies[1].hold(true);
-    work(&mut client, &mut random, 200);
-    cluster.query(&stage.schema, "DELETE FROM changed WHERE batch = (SELECT max(batch) - 20 FROM changed)");
-    stage.proxies[1].hold(false);
-    await_copy(&stage, 1);
-    let log = take_over(&mut stage, 0, Signal::SIGTERM);
-    assert!(log.iter().any(|line| line.contains(COPIED)), "{log:#?}");
-    assert!(compare(&stage, 1) > 10);
-    // The standby sees none of the next changes.
-    await_copy(&stage, 0);
-    stage.proxies[0].hold(true);
-    let mut client = worker(&stage, 1);
-    work(&mut client, &mut random, 100);
-    cluster.query(&stage.schema, "DELETE FROM changed");
-    stage.daemons[1].signal(Signal::SIGTERM);
-    stage.daemons[1].wait();
-    stage.proxies[0].hold(false);
-    until(|| is_serving(stage.daemons[0].jobs()), "the standby serves");
-    // So few jobs may be copied anew before the take-over.
-    assert!(compare(&stage, 0) > 10);
+    assert!(most > 50, "{most}");
 }
 
 /// Makes settings and root jobs: the version is in their values.
@@ -327,143 +258,16 @@ fn assert_set(daemon: &Daemon, version: u64) {
     ask(&mut client, "clear *\r\nclear */*");
 }
 
-/// The owner changes settings and root jobs before a standby follows, and while it follows.
 #[test]
-fn settings_and_root_jobs_are_followed() {
+fn settings_and_root_jobs_are_taken_over() {
     let Some(cluster) = shared() else { return };
-    let mut stage = Stage::new(cluster, 1);
-    stage.options = &["--jobs-admin"];
-    set(&mut Client::to(stage.daemons[0].jobs()), 1);
-    stage.add();
-    await_copy(&stage, 1);
+    let mut stage = pair(cluster, &["--jobs-admin"]);
     let mut owner = 0;
-    for version in 2..5 {
+    for version in 1..4 {
         set(&mut Client::to(stage.daemons[owner].jobs()), version);
-        if version != 3 {
-            await_copy(&stage, 1 - owner);
-        }
         let signal = if version == 2 { Signal::SIGKILL } else { Signal::SIGTERM };
-        let log = take_over(&mut stage, owner, signal);
+        take_over(&mut stage, owner, signal);
         owner = 1 - owner;
-        assert_eq!(copied_roots(&log), 100 * version as usize, "{log:#?}");
         assert_set(&stage.daemons[owner], version);
-        await_copy(&stage, 1 - owner);
     }
-}
-
-/// An owner of format 3 notes no root jobs: a standby reads them at the take-over.
-#[test]
-fn root_jobs_that_an_earlier_version_changes_are_read() {
-    let Some(cluster) = shared() else { return };
-    let mut stage = pair(cluster, &[]);
-    set(&mut Client::to(stage.daemons[0].jobs()), 1);
-    await_copy(&stage, 1);
-    stage.proxies[1].hold(true);
-    set(&mut Client::to(stage.daemons[0].jobs()), 2);
-    cluster.query(&stage.schema, "UPDATE changed SET tubes = NULL, signatures = NULL");
-    stage.proxies[1].hold(false);
-    await_copy(&stage, 1);
-    let log = take_over(&mut stage, 0, Signal::SIGTERM);
-    assert_eq!(copied_roots(&log), 0, "{log:#?}");
-    assert_set(&stage.daemons[1], 2);
-}
-
-#[test]
-fn a_cold_standby_follows_nothing() {
-    let Some(cluster) = shared() else { return };
-    let mut stage = pair(cluster, &["--jobs-standby", "cold"]);
-    for _ in 0..10 {
-        assert!(answer(stage.daemons[0].jobs(), "put 0 0 60 1\r\nx").starts_with("INSERTED"));
-    }
-    thread::sleep(Duration::from_secs(2));
-    assert_eq!(figure(&stage.daemons[1], "store_followed"), 0);
-    let log = take_over(&mut stage, 0, Signal::SIGTERM);
-    assert!(!log.iter().any(|line| line.contains(COPIED)), "{log:#?}");
-    assert_eq!(figure(&stage.daemons[1], "current_jobs_ready"), 10);
-}
-
-/// Beyond its memory limit a standby copies nothing more, and reads the rest at the take-over.
-#[test]
-fn a_standby_with_little_memory_reads_the_rest() {
-    let Some(cluster) = shared() else { return };
-    let mut stage = Stage::with(cluster, 1, |schema| put_many(cluster, schema, 20_000));
-    stage.options = &["--jobs-max-memory", "2"];
-    stage.add();
-    let standby = &stage.daemons[1];
-    until(|| page(standby, "/status.json").1.contains("this daemon follows"), "it has copied what it may");
-    let copied = figure(standby, "store_followed");
-    assert!((1000..15_000).contains(&copied), "{copied}");
-    let log = take_over(&mut stage, 0, Signal::SIGTERM);
-    assert!(log.iter().any(|line| line.contains(COPIED)), "{log:#?}");
-    assert_eq!(figure(&stage.daemons[1], "current_jobs_ready"), 20_000);
-}
-
-/// Puts jobs of 300 bytes, in rows like those of a daemon.
-fn put_many(cluster: &Cluster, schema: &str, jobs: u64) {
-    let sql = format!(
-        "INSERT INTO job (id, tube, pri, delay, ttr, created, body) \
-         SELECT id, 'wiki' || id % 1000 || '/refreshLinks', 9, 0, 60, 0, convert_to(repeat('x', 300), 'UTF8') \
-         FROM generate_series(1, {jobs}) AS id; UPDATE owner SET next_id = {jobs} + 1"
-    );
-    cluster.query(schema, &sql);
-}
-
-/// Times and memory of take-overs with a million jobs, cold and warm.
-#[test]
-#[ignore = "it takes two minutes: make test-postgres"]
-fn a_million_jobs_are_taken_over_at_once() {
-    take_many_over(MILLION, 0);
-}
-
-/// The same with a million root jobs.
-#[test]
-#[ignore = "it takes two minutes: make test-postgres"]
-fn a_million_root_jobs_are_taken_over_at_once() {
-    take_many_over(1000, MILLION);
-}
-
-fn take_many_over(jobs: u64, roots: u64) {
-    let Some(cluster) = own(&["fsync=off"]) else { return };
-    let mut times = Vec::new();
-    for options in [&["--jobs-standby", "cold"], &["--jobs-standby", "warm"]] {
-        let mut stage = Stage::with(&cluster, 1, |schema| {
-            put_many(&cluster, schema, jobs);
-            let sql = format!(
-                "INSERT INTO root SELECT 'wiki' || id % 1000 || '/refreshLinks', convert_to('page ' || md5(id::text), 'UTF8'), \
-                 id, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) + id FROM generate_series(1, {roots}) AS id"
-            );
-            cluster.query(schema, &sql);
-        });
-        stage.options = options;
-        stage.add();
-        if options[1] == "warm" {
-            await_copy(&stage, 1);
-        } else {
-            thread::sleep(Duration::from_secs(6));
-        }
-        let [owner, copy] = [0, 1].map(|daemon: usize| stage.daemons[daemon].memory() >> 20);
-        let begun = Instant::now();
-        stage.daemons[0].signal(Signal::SIGKILL);
-        let address = stage.daemons[1].jobs();
-        let mut most = 0;
-        until(
-            || {
-                most = most.max(stage.daemons[1].memory() >> 20);
-                is_serving(address)
-            },
-            "the standby serves",
-        );
-        let took = begun.elapsed();
-        let log = stage.daemons[1].new_log();
-        println!(
-            "{}: served after {:.2} s; the owner had {owner} MiB, the standby {copy}, at most {most}: {log:#?}",
-            options[1],
-            took.as_secs_f64()
-        );
-        assert_eq!(figure(&stage.daemons[1], "current_jobs_ready"), jobs);
-        assert_eq!(figure(&stage.daemons[1], "current_roots"), roots);
-        assert!(options[1] == "cold" || most <= owner * 6 / 5, "the copy takes {most} MiB beside the jobs of the loop");
-        times.push(took);
-    }
-    assert!(times[1] < times[0], "the copy is of no use: {times:?}");
 }
