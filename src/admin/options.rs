@@ -12,17 +12,8 @@ pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
     key: "admin",
     default: "[]",
     hint: "unix:PATH",
-    doc_short: "accept commands of poolcounter admin on this socket, from the daemon's user and root only; repeatable (default: off)",
-    doc_long: "
-            Accept the commands of
-            .Xr poolcounter-admin 1
-            on a socket at
-            .Ar path ,
-            which only the daemon's own user and root can open, whatever
-            .Fl -socket-mode
-            says.
-            May be given several times.
-            By default this is off.",
+    doc: "Accept the commands of poolcounter admin on this socket, from the daemon's user and root only; repeatable \
+          (default: off). Only these two users can open the socket, whatever --socket-mode says.",
     repeats: true,
     set: |endpoint, value| {
         if !value.starts_with("unix:") {

@@ -46,19 +46,9 @@ const OPTIONS: &[Opt<AdminCommandSettings>] = &[
         short: "a",
         long: "admin",
         hint: "unix:PATH",
-        doc_short: "administration socket of the daemon (default: $POOLCOUNTER_ADMIN, the one in the configuration file, or /run/poolcounter/admin.sock)",
-        doc_long: "
-            Administration socket of the daemon: the value of its option
-            .Fl -admin .
-            The default is the value of
-            .Ev POOLCOUNTER_ADMIN ,
-            the one in the configuration file,
-            .Pa admin.sock
-            in
-            .Ev RUNTIME_DIRECTORY ,
-            or
-            .Pa /run/poolcounter/admin.sock ,
-            whichever is found first.",
+        doc: "Administration socket of the daemon, as in its option --admin. The default is the value of \
+              POOLCOUNTER_ADMIN in the environment, the socket in the configuration file, admin.sock in the directory \
+              RUNTIME_DIRECTORY, or /run/poolcounter/admin.sock, whichever is found first.",
         set: |settings, value| assign(&mut settings.socket, Ok(Some(value.into()))),
         ..Opt::BLANK
     },
@@ -66,28 +56,14 @@ const OPTIONS: &[Opt<AdminCommandSettings>] = &[
         short: "c",
         long: "config",
         hint: "FILE",
-        doc_short: "the daemon's configuration file (default: /etc/poolcounter.toml)",
-        doc_long: "
-            The daemon's configuration file, where its socket is looked up.
-            The default is
-            .Pa /etc/poolcounter.toml .",
+        doc: "The daemon's configuration file, in which its socket is looked up (default: /etc/poolcounter.toml).",
         set: |settings, value| assign(&mut settings.config, Ok(Some(value.into()))),
         ..Opt::BLANK
     },
-    Opt {
-        doc_short: "print each line as a JSON object",
-        ..json_option(
-            "
-            Print each line of the reply as a JSON object:
-            .Va left ,
-            .Va wait ,
-            .Va ok
-            or
-            .Va error ,
-            and what the line says.",
-            |settings, _| assign(&mut settings.is_json, Ok(true)),
-        )
-    },
+    json_option(
+        "Print each line as a JSON object. Each object has left, wait, ok or error, with the content of the line.",
+        |settings, _| assign(&mut settings.is_json, Ok(true)),
+    ),
     Opt::VERSION,
     Opt::HELP,
 ];

@@ -148,7 +148,7 @@ fn zsh_specs(option: &Opt<()>) -> Vec<String> {
             true => "=",
             false => "+",
         };
-        quoted(&format!("{repeats}{name}{joint}[{}]{value}", escape(option.doc_short)))
+        quoted(&format!("{repeats}{name}{joint}[{}]{value}", escape(option.summary())))
     };
     names_of(option).map(spec).collect()
 }
@@ -176,7 +176,7 @@ fn fish(commands: &[Command]) -> String {
                 Completed::Names(kind) => format!(" -x -a '(__poolcounter_names {kind})'"),
                 Completed::Anything => " -x".into(),
             };
-            add(&not_begun, format!("{short}-l {}{value} -d {}", option.long, quoted(option.doc_short)));
+            add(&not_begun, format!("{short}-l {}{value} -d {}", option.long, quoted(option.summary())));
         }
         let at = |place: usize, word: &str| {
             format!("{not_begun}; and __poolcounter_at {place} {} {}", quoted(word), valued(command).join(" "))

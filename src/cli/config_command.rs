@@ -25,8 +25,7 @@ const OPTIONS: &[Opt<ConfigSettings>] = &[
     file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into())))),
     Opt {
         long: "changed",
-        doc_short: "print only what the file sets",
-        doc_long: "Print only what the file sets, without the defaults.",
+        doc: "Print only the settings in the file, without the defaults.",
         set: |settings, _| assign(&mut settings.is_changed_only, Ok(true)),
         ..Opt::BLANK
     },
@@ -40,12 +39,7 @@ pub(super) const fn file_option<S>(set: fn(&mut S, &str) -> Result<(), String>) 
         short: "c",
         long: "config",
         hint: "FILE",
-        doc_short: "the daemon's configuration file (default: /etc/poolcounter.toml, if there is one)",
-        doc_long: "
-            The daemon's configuration file.
-            The default is
-            .Pa /etc/poolcounter.toml ,
-            if there is one.",
+        doc: "The daemon's configuration file (default: /etc/poolcounter.toml, if it exists).",
         set,
         ..Opt::BLANK
     }

@@ -46,14 +46,8 @@ struct CounterSettings {
 /// Options of the command.
 const OPTIONS: &[Opt<CounterSettings>] = &[
     Opt {
-        doc_long: "
-            A server.
-            May be given several times.
-            Each counter belongs to one of them;
-            .Cm noop , stats
-            and
-            .Cm dump
-            go to each.",
+        doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost). Each counter belongs to one \
+              of the servers; noop, stats and dump go to each.",
         ..Opt::SERVER
     },
     Opt::TLS,
@@ -61,26 +55,16 @@ const OPTIONS: &[Opt<CounterSettings>] = &[
         short: "w",
         long: "wait",
         hint: "SECONDS",
-        doc_short: "time for which acquire waits for units (default: 0)",
-        doc_long: "
-            Time for which
-            .Cm acquire
-            waits for units.
-            The protocol has no queue: the command asks again at least once a second, and a later client may be served earlier.
-            The default is 0: it does not wait.",
+        doc: "Time for which acquire waits for units (default: 0). The protocol has no queue: the command asks again \
+              at least once a second, and a later client may be served earlier. With 0 the command does not wait.",
         set: |settings, value| assign(&mut settings.wait, seconds(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        doc_short: "when the units are lost while the command runs: only warn, or also terminate or kill it (default: warn)",
-        doc_long: "
-            As for
-            .Cm exec ,
-            if the connection is lost while the command of
-            .Cm acquire
-            runs.",
+        doc: "Action when the units are lost while the command of acquire runs: only warn, or also terminate or kill \
+              it (default: warn). The units are lost when the connection is lost.",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },

@@ -24,16 +24,7 @@ struct HoldersSettings {
 
 /// Options of `holders`.
 const HOLDERS: &[Opt<HoldersSettings>] = &[
-    json_option(
-        "
-            Print a list of JSON objects, one for each server:
-            .Va server ,
-            and
-            .Va claims
-            or
-            .Va error .",
-        set_json,
-    ),
+    json_option("Print a list of JSON objects, one for each server. Each has server, and claims or error.", set_json),
     Opt::SERVER,
     Opt::TLS,
     Opt::VERSION,
@@ -46,24 +37,14 @@ const WATCH: &[Opt<HoldersSettings>] = &[
         short: "i",
         long: "interval",
         hint: "SECONDS",
-        doc_short: "time between two polls (default: 1)",
-        doc_long: "
-            Time between two polls.
-            The default is 1.",
+        doc: "Time between two polls (default: 1).",
         set: |settings, value| {
             let interval = seconds(value).ok().filter(|interval| *interval >= Duration::from_millis(10));
             assign(&mut settings.interval, interval.ok_or("a number of seconds from 0.01".into()))
         },
         ..Opt::BLANK
     },
-    Opt {
-        doc_short: "print each event as a JSON object in a line",
-        ..json_option(
-            "
-            Print each event as a JSON object in a line.",
-            set_json,
-        )
-    },
+    json_option("Print each event as a JSON object in a line.", set_json),
     Opt::SERVER,
     Opt::TLS,
     Opt::VERSION,

@@ -35,48 +35,28 @@ struct MembersCommandSettings {
 /// Options of the command.
 const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     json_option(
-        "
-            Print a list of JSON objects, one for each server:
-            .Va server ,
-            and
-            .Va pools , members
-            or
-            .Va waiters ,
-            or
-            .Va error .
-            Of a request, one object:
-            .Va request , pool
-            and
-            .Va error .",
+        "Print a list of JSON objects, one for each server. Each has server, and pools, members, waiters or error. For \
+         a request, the output is one object with request, pool and error.",
         |settings, _| assign(&mut settings.is_json, Ok(true)),
     ),
     Opt {
         long: "waiting",
-        doc_short: "print the waiters of the pool, in the order in which they are served",
-        doc_long: "
-            Print the waiters of the pool, in the order in which they are served: their names or addresses, for how long they have
-            waited, their priorities, how many members they want, and which attributes these must have.",
+        doc: "Print the waiters of the pool, in the order in which they are served. The list has their names or \
+              addresses, the time for which each has waited, their priorities, the number of members that each wants, \
+              and the attributes that these must have.",
         set: |settings, _| assign(&mut settings.is_about_waiters, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "all",
-        doc_short: "repair all members of the pool that are in quarantine",
-        doc_long: "
-            With
-            .Cm repair :
-            take all members of the pool out of quarantine, and print their number.",
+        doc: "With repair: take all members of the pool out of quarantine, and print their number.",
         set: |settings, _| assign(&mut settings.is_all, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "member",
         hint: "MEMBER",
-        doc_short: "take back the lease of this member of the pool",
-        doc_long: "
-            With
-            .Cm takeback :
-            take this member of the pool away from its holder, instead of the member of a lease.",
+        doc: "With takeback: take this member of the pool away from its holder, instead of the member of a lease.",
         set: |settings, text| assign(&mut settings.member, Ok(Some(text.into()))),
         ..Opt::BLANK
     },

@@ -62,12 +62,8 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         short: "c",
         long: "config",
         hint: "FILE",
-        doc_short: "read settings from a TOML file; command-line options override it. --max-hold is max_hold, --jobs-port is jobs.port, --jobs is jobs.enable = true",
-        doc_long: "
-            Read settings from
-            .Ar file
-            too; see
-            .Sx CONFIGURATION FILE .",
+        doc: "Read settings from a TOML file; command-line options override it. In the file --max-hold is max_hold, \
+              --jobs-port is jobs.port, and --jobs is jobs.enable = true; see poolcounter.toml(5).",
         set: |settings, value| assign(&mut settings.config, Ok(Some(value.into()))),
         ..Opt::BLANK
     },
@@ -76,13 +72,8 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "backlog",
         default: "4096",
         hint: "N",
-        doc_short: "maximum connections that wait to be accepted (default: 4096)",
-        doc_long: "
-            Maximum number of connections that wait to be accepted, from 1 to 2147483647.
-            The system's own limit,
-            .Va net.core.somaxconn ,
-            applies as well.
-            The default is 4096.",
+        doc: "Maximum number of connections that wait to be accepted, from 1 to 2147483647 (default: 4096). The limit \
+              of the system, net.core.somaxconn, applies as well.",
         set: |settings, value| assign(&mut settings.net.backlog, number(value, 1..=i32::MAX)),
         ..Opt::BLANK
     },
@@ -91,13 +82,8 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "socket_mode",
         default: r#""umask""#,
         hint: "MODE",
-        doc_short: "permissions of unix: sockets, in octal, or umask (default: umask)",
-        doc_long: "
-            The permissions of
-            .Cm unix :
-            sockets, in octal, from 0 to 777, or
-            .Cm umask ,
-            the default, which gives those of the process's umask.",
+        doc: "Permissions of unix: sockets, in octal from 0 to 777, or umask (default: umask). With umask the sockets \
+              have the permissions of the process's umask.",
         set: |settings, value| {
             let mode = if value == "umask" { Ok(None) } else { mode(value).map(Some) };
             assign(&mut settings.net.mode, mode)
@@ -109,25 +95,14 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "keepalive",
         default: r#""60,10,6""#,
         hint: "IDLE[,INTERVAL[,PROBES]]",
-        doc_short: "seconds of silence, seconds between probes, and probes after which a peer counts as dead; or off (default: 60,10,6)",
-        doc_long: "
-            After
-            .Ar idle
-            seconds of silence on a TCP connection, probe the peer every
-            .Ar interval
-            seconds, and close the connection when
-            .Ar probes
-            of them went unanswered.
-            In this way a machine that died gives back its locks.
-            A peer that leaves a reply unacknowledged, or does not read although its side of the connection is full, is given up
-            after the same time in all.
-            The seconds go from 1 to 32767, the probes from 1 to 127; what is left out keeps its default.
-            .Cm off
-            sends no probes.
-            The default is 60,10,6.
-            A client notices after 30 seconds that it is cut off, so that a shorter time in all gives its lock to another client before
-            .Ql exec --on-lost
-            acts.",
+        doc: "Seconds of silence, seconds between probes, and probes after which a peer counts as dead; or off \
+              (default: 60,10,6). After IDLE seconds of silence on a TCP connection, the daemon probes the peer every \
+              INTERVAL seconds, and closes the connection when PROBES of them went unanswered. In this way a machine \
+              that died gives back its locks. The daemon gives up after the same total time a peer that leaves a reply \
+              unacknowledged, or does not read although its side of the connection is full. The seconds go from 1 to \
+              32767, the probes from 1 to 127; a value that is left out keeps its default. off sends no probes. A \
+              client notices after 30 seconds that it is cut off, so a shorter total time gives its lock to another \
+              client before exec --on-lost acts.",
         set: |settings, value| assign(&mut settings.net.keepalive, keepalive(value)),
         ..Opt::BLANK
     },
@@ -136,12 +111,9 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "busy_poll",
         default: "0",
         hint: "MICROSECONDS",
-        doc_short: "poll for requests for this time before sleeping: faster replies, but a busy processor (default: 0)",
-        doc_long: "
-            Time for which the daemon polls for requests before it sleeps, from 0 to 1000000.
-            Replies are faster, because the daemon need not be woken up, but a processor is always busy.
-            This pays off where a core is free and few clients pass a lock around quickly.
-            The default is 0: sleep at once.",
+        doc: "Time for which the daemon polls for requests before it sleeps, from 0 to 1000000 (default: 0). Replies \
+              are faster, because the daemon need not be woken up, but a processor is always busy. This pays off where \
+              a core is free and few clients pass a lock around quickly.",
         set: |settings, value| assign(&mut settings.busy_poll, number(value, 0..=1_000_000).map(Span::from_micros)),
         ..Opt::BLANK
     },
@@ -150,10 +122,7 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "status.after",
         default: "5",
         hint: "SECONDS",
-        doc_short: "time for which a condition must hold before the status shows it (default: 5)",
-        doc_long: "
-            Time for which a condition must hold before the status shows it.
-            The default is 5.",
+        doc: "Time for which a condition must hold before the status shows it (default: 5).",
         set: |settings, value| assign(&mut settings.health.after, seconds(value).map(Span::from)),
         ..Opt::BLANK
     },
@@ -162,10 +131,7 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "status.over",
         default: "60",
         hint: "SECONDS",
-        doc_short: "time for which a condition must not hold before the status ends it (default: 60)",
-        doc_long: "
-            Time for which a condition must not hold before the status ends it.
-            The default is 60.",
+        doc: "Time for which a condition must not hold before the status ends it (default: 60).",
         set: |settings, value| assign(&mut settings.health.over, seconds(value).map(Span::from)),
         ..Opt::BLANK
     },
@@ -174,29 +140,25 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         key: "status.busy",
         default: "80",
         hint: "PERCENT",
-        doc_short: "share of busy time, in percent, above which the status is critical; 100: never (default: 80)",
-        doc_long: "
-            The status is critical when the daemon was busy for a larger share of the last minute than this, in percent.
-            100 turns that off.
-            The default is 80.",
+        doc: "Share of busy time in the last minute, in percent, above which the status is critical; 100: never \
+              (default: 80).",
         set: |settings, value| assign(&mut settings.health.busy, number(value, 1..=100)),
         ..Opt::BLANK
     },
     Opt {
         long: "check",
-        doc_short: "only check the options and the configuration file, and print the mistakes",
-        doc_long: "
-            Only check the other options and the configuration file.
-            Prints all mistakes of the file, 20 at most, each with its line and what would be right where that is known, and exits 1, or
-            64 if an option is wrong; exits 0 if all is well-formed.
-            Settings that have no effect are printed as warnings, also in the log at start and reload; they do not change the status.
-            It does not bind, so it cannot detect addresses that are in use or not local, and does not know the sockets of a supervisor.",
+        doc: "Only check the options and the configuration file, and print the mistakes. The output has all mistakes \
+              of the file, 20 at most, each with its line and, where that is known, the right form. The exit status is \
+              0 without mistakes, 1 with mistakes, and 64 if an option is wrong. Settings that have no effect are \
+              printed as warnings, also in the log at start and reload; they do not change the status. The check does \
+              not bind, so it cannot detect addresses that are in use or not local, and does not know the sockets of a \
+              supervisor.",
         set: |settings, _| assign(&mut settings.is_check, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "check-handover",
-        doc_short: "only check that the state on standard input can be taken over, as an upgrade does first",
+        doc: "Only check that the state on standard input can be taken over, as an upgrade does first.",
         is_hidden: true,
         set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
         ..Opt::BLANK
@@ -206,9 +168,8 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         long: "verbose",
         key: "verbose",
         default: "0",
-        doc_short: "log connections; twice, or 2 in a file: also every line in and out. RUST_LOG overrides it",
-        doc_long: "
-            Log connections, with peer and service; when given twice, also each line in and out.",
+        doc: "Log connections, with peer and service; when given twice, or 2 in a file, also each line in and out. \
+              RUST_LOG overrides it.",
         set: |settings, value| {
             let more = settings.verbosity.saturating_add(1);
             assign(&mut settings.verbosity, verbosity(value, more))

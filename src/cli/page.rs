@@ -32,14 +32,8 @@ const OPTIONS: &[Opt<PageSettings>] = &[
         short: "s",
         long: "server",
         hint: "HOST[:PORT]",
-        doc_short: "address or URL of the status page of a daemon (its --http); repeatable",
-        doc_long: "
-            Status page of a daemon: the address that it has as
-            .Fl -http ,
-            or the URL of that page, which begins with
-            .Li http:// .
-            The port of addresses without one is 7580.
-            May be given several times, and is needed at least once.",
+        doc: "Status page of a daemon: the address in its option --http, or the URL of the page; repeatable, and \
+              required. A URL begins with http://. The port of addresses without one is 7580.",
         repeats: true,
         set: |settings, value| {
             let server =
@@ -54,16 +48,8 @@ const OPTIONS: &[Opt<PageSettings>] = &[
     Opt {
         long: "http",
         hint: "ADDRESS",
-        doc_short: "serve the page on this address; repeatable (default: 127.0.0.1; the port is 7580)",
-        doc_long: "
-            Serve the page on
-            .Ar address :
-            .Ar IP ,
-            .Ar IP : Ns Ar port
-            or
-            .Li unix: Ns Ar path .
-            May be given several times.
-            The default is 127.0.0.1, and the port of addresses that name none is 7580.",
+        doc: "Serve the page on this address: IP, IP:PORT or unix:PATH; repeatable (default: 127.0.0.1; the port is \
+              7580).",
         repeats: true,
         set: |settings, value| settings.endpoint.listen_on(value),
         ..Opt::BLANK
@@ -71,10 +57,8 @@ const OPTIONS: &[Opt<PageSettings>] = &[
     Opt {
         long: "http-host",
         hint: "NAME",
-        doc_short: "host name that browsers may use for the page, besides localhost, this machine's name and IP addresses; repeatable",
-        doc_long: "
-            Host name that browsers may use for the page, as for the daemon itself.
-            May be given several times.",
+        doc: "Host name that browsers may use for the page, besides localhost, this machine's name and IP addresses; \
+              repeatable.",
         repeats: true,
         set: |settings, value| (HTTP_OPTIONS[0].set)(&mut settings.http, value),
         ..Opt::BLANK

@@ -48,74 +48,52 @@ const OPTIONS: &[Opt<ProvideSettings>] = &[
     Opt {
         long: "start",
         hint: "COMMAND",
-        doc_short: "command that starts a member, and prints its name and attributes (NAME=VALUE) in its first line",
-        doc_long: "
-            Starts a member.
-            Its first line of output is the name and the attributes of the member:
-            .Ql 10.0.0.5:9001 kind=firefox .
-            With that the member has started; the rest of the output is discarded.
-            The command may end with status 0 and leave the member running, or be its process: if it ends with another status later, the
-            member is dead.",
+        doc: "Command that starts a member, and prints its name and attributes (NAME=VALUE) in its first line, such as \
+              10.0.0.5:9001 kind=firefox. With that line the member has started; the rest of the output is discarded. \
+              The command may end with status 0 and leave the member running, or be its process: if it ends with \
+              another status later, the member is dead.",
         set_bytes: Some(|settings, value| assign(&mut settings.start, Ok(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "stop",
         hint: "COMMAND",
-        doc_short: "command that stops the member POOL_MEMBER (default: the process group of --start is terminated)",
-        doc_long: "
-            Stops a member, or one that is dead.
-            Whatever its status, the member counts as stopped.
-            If the process of
-            .Fl -start
-            still runs then, or without this command, its process group is terminated, and killed 5 seconds later.",
+        doc: "Command that stops the member POOL_MEMBER, alive or dead (default: the process group of --start is \
+              terminated). The member counts as stopped, whatever the status. If the process of --start still runs \
+              then, its process group is terminated, and killed 5 seconds later.",
         set_bytes: Some(|settings, value| assign(&mut settings.stop, Ok(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "check",
         hint: "COMMAND",
-        doc_short: "command that fails if the member POOL_MEMBER is dead (default: members are alive until --start fails)",
-        doc_long: "
-            Checks a member: status 0 means that it is alive.
-            Without it, members are alive until their process ends.",
+        doc: "Command that fails if the member POOL_MEMBER is dead (default: members are alive until their process \
+              ends).",
         set_bytes: Some(|settings, value| assign(&mut settings.check, Ok(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "clean",
         hint: "COMMAND",
-        doc_short: "command that cleans the member POOL_MEMBER; without --start, for members of other providers and fixed ones",
-        doc_long: "
-            Cleans a member after its use; if this fails, the member is dead.
-            Without it, members are not cleaned.
-            With it and without
-            .Fl -start
-            the command cleans the members of others, such as fixed ones, and provides none.",
+        doc: "Command that cleans the member POOL_MEMBER after its use; if it fails, the member is dead (default: \
+              members are not cleaned). Without --start, the command cleans members of other providers and fixed \
+              members, and the provider starts none.",
         set_bytes: Some(|settings, value| assign(&mut settings.clean, Ok(value.into()))),
         ..Opt::BLANK
     },
     Opt {
         long: "capacity",
         hint: "N",
-        doc_short: "maximum number of members to start (default: as many as the pool may have)",
-        doc_long: "
-            Maximum number of members to start.
-            The default is as many as the pool may have.",
+        doc: "Maximum number of members to start (default: the maximum of the pool).",
         set: |settings, value| assign(&mut settings.capacity, number(value, 1..=u32::MAX).map(Some)),
         ..Opt::BLANK
     },
     Opt {
         long: "timeout",
         hint: "SECONDS",
-        doc_short: "end a command that takes longer; --start only until its first line (default: 60)",
-        doc_long: "
-            Time limit of a command; of
-            .Fl -start
-            until its first line.
-            After that its process group is terminated, and killed 5 seconds later, and it has failed.
-            The default is 60.
-            It should be no longer than the times that the pool sets.",
+        doc: "Time limit of a command, and of --start until its first line (default: 60). After that its process group \
+              is terminated, and killed 5 seconds later, and the command has failed. The limit should be no longer \
+              than the times that the pool sets.",
         set: |settings, value| {
             let timeout = seconds(value).ok().filter(|timeout| !timeout.is_zero());
             assign(&mut settings.timeout, timeout.ok_or("a number of seconds above 0".into()))

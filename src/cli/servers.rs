@@ -103,15 +103,8 @@ fn check_server(name: &str) -> Result<(), String> {
 }
 
 /// Returns the option of commands that can print the replies of servers as JSON.
-pub const fn json_option<S>(doc_long: &'static str, set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
-    Opt {
-        short: "j",
-        long: "json",
-        doc_short: "print a list of JSON objects, one for each server",
-        doc_long,
-        set,
-        ..Opt::BLANK
-    }
+pub const fn json_option<S>(doc: &'static str, set: fn(&mut S, &str) -> Result<(), String>) -> Opt<S> {
+    Opt { short: "j", long: "json", doc, set, ..Opt::BLANK }
 }
 
 /// Options of commands that ask servers.
@@ -129,10 +122,7 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
         short: "s",
         long: "server",
         hint: "HOST[:PORT]",
-        doc_short: "the server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost)",
-        doc_long: "
-            A server, as in poolcounter(1).
-            May be given several times.",
+        doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost). See poolcounter(1).",
         repeats: true,
         set: |settings, value| {
             check_server(value)?;
@@ -143,18 +133,16 @@ impl<S: AsMut<Servers>> ServerOptions for Opt<S> {
     };
 
     const EACH_SERVER: Opt<S> = Opt {
-        doc_long: "
-            A server.
-            May be given several times, and each is asked.",
+        doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable, and each is asked (default: localhost). See \
+              poolcounter(1).",
         ..Opt::SERVER
     };
 
     const TLS: Opt<S> = Opt {
         long: "tls",
         hint: "CA[,CERT,KEY]",
-        doc_short: "for servers tls:HOST: files with the authorities to trust, and a certificate to show with its key",
-        doc_long: "
-            Authorities that are trusted to name servers, and the certificate to show to these, as in poolcounter(1).",
+        doc: "For servers tls:HOST: file with the authorities to trust, and a certificate to show with its key. See \
+              poolcounter(1).",
         set: |settings, value| {
             let tls = tls_of(value).map_err(|sentence| format!("what can be used: {sentence}"))?;
             settings.as_mut().tls = Some(tls);

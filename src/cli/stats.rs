@@ -30,19 +30,9 @@ const USUAL_ROWS: usize = 10;
 /// Options of the command.
 const OPTIONS: &[Opt<StatsSettings>] = &[
     json_option(
-        "
-            Print a list of JSON objects, one for each server:
-            .Va server ,
-            and
-            .Va report ,
-            which is like
-            .Pa /status.json ,
-            as in
-            .Pa docs/status-page.md ;
-            or
-            .Va lines
-            if a single answer was asked for, or the server knows no reports; or
-            .Va error .",
+        "Print a list of JSON objects, one for each server. Each has server and report, which is like /status.json, as \
+         in docs/status-page.md. In place of report it has lines if a single answer was asked for or the server knows \
+         no reports, or error.",
         |settings, _| {
             settings.is_json = true;
             Ok(())
@@ -52,10 +42,7 @@ const OPTIONS: &[Opt<StatsSettings>] = &[
         short: "r",
         long: "rows",
         hint: "N",
-        doc_short: "number of rows of each table to print (default: 10)",
-        doc_long: "
-            Number of rows of each table to print, 300 at most.
-            The default is 10.",
+        doc: "Number of rows of each table to print, 300 at most (default: 10).",
         set: |settings, value| assign(&mut settings.rows, number(value, 0..=300)),
         ..Opt::BLANK
     },

@@ -21,17 +21,8 @@ struct StatusSettings {
 /// Options of the command.
 const OPTIONS: &[Opt<StatusSettings>] = &[
     json_option(
-        "
-            Print a list of JSON objects, one for each server:
-            .Va server ,
-            and
-            .Va health ,
-            which is like that in
-            .Pa /status.json ,
-            as in
-            .Pa docs/status-page.md ;
-            or
-            .Va error .",
+        "Print a list of JSON objects, one for each server. Each has server, and health as in /status.json, described \
+         in docs/status-page.md, or error.",
         |settings, _| {
             settings.is_json = true;
             Ok(())

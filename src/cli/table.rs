@@ -161,9 +161,9 @@ pub fn usage(table: &[Opt<()>], brief: &str) -> String {
 
 fn getopts_of<'a>(table: impl IntoIterator<Item = &'a Opt<()>>) -> getopts::Options {
     let mut options = getopts::Options::new();
-    for Opt { short, long, hint, doc_short, .. } in table {
-        let has_arg = if hint.is_empty() { HasArg::No } else { HasArg::Yes };
-        options.opt(short, long, doc_short, hint, has_arg, Occur::Multi);
+    for option in table {
+        let has_arg = if option.hint.is_empty() { HasArg::No } else { HasArg::Yes };
+        options.opt(option.short, option.long, option.summary(), option.hint, has_arg, Occur::Multi);
     }
     options
 }

@@ -46,10 +46,7 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
         short: "l",
         long: "listen",
         hint: "IP:PORT",
-        doc_short: "address for clients to connect to; repeatable",
-        doc_long: "
-            Address on which clients connect.
-            May be given several times.",
+        doc: "Address for clients to connect to; repeatable.",
         repeats: true,
         set: |settings, value| {
             settings.listen.push(value.parse().map_err(|_| Address::wanted(value, "IP:PORT or [IP6]:PORT"))?);
@@ -61,103 +58,77 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
         short: "t",
         long: "to",
         hint: "ADDRESS",
-        doc_short: "server to pass connections to: unix:PATH or IP:PORT, where it must listen as proxy:ADDRESS",
-        doc_long: "
-            Server to which connections are passed:
-            .Cm unix : Ns Ar path
-            or
-            .Ar ip : Ns Ar port .
-            It must read the header of the PROXY protocol there, as
-            .Xr poolcounter 8
-            does where it listens on
-            .Cm proxy : Ns Ar address .",
+        doc: "Server to pass connections to: unix:PATH or IP:PORT. It must read the header of the PROXY protocol \
+              there, as poolcounter(8) does where it listens on proxy:ADDRESS.",
         set: |settings, value| {
             let is_address = value.starts_with("unix:") || value.parse::<SocketAddr>().is_ok();
             let address = Address::parse(value, 0).filter(|address| is_address && address.fits());
-            assign(&mut settings.to, address.map(Some).ok_or_else(|| Address::wanted(value, "IP:PORT, [IP6]:PORT or unix:PATH")))
+            assign(
+                &mut settings.to,
+                address.map(Some).ok_or_else(|| Address::wanted(value, "IP:PORT, [IP6]:PORT or unix:PATH")),
+            )
         },
         ..Opt::BLANK
     },
     Opt {
         long: "cert",
         hint: "FILE",
-        doc_short: "certificate chain in PEM: the certificate, then intermediate authorities",
-        doc_long: "
-            Certificate chain in PEM: the certificate, followed by the intermediate authorities.",
+        doc: "Certificate chain in PEM: the certificate, then the intermediate authorities.",
         set: |settings, value| assign(&mut settings.files.certificate, file(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "key",
         hint: "FILE",
-        doc_short: "private key of the certificate in PEM",
-        doc_long: "
-            Private key of the certificate, in PEM.",
+        doc: "Private key of the certificate in PEM.",
         set: |settings, value| assign(&mut settings.files.key, file(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "client-ca",
         hint: "FILE",
-        doc_short: "accept only clients with a certificate of these authorities, and pass their names to the server",
-        doc_long: "
-            Accept only clients that show a certificate of one of these authorities, in PEM.
-            The server receives the common name of the certificate, or else its first host name.
-            If an authority of the certificate has name constraints, it is the host in any case, and without one the client is refused:
-            constraints do not bind common names.
-            A client whose certificate has several common names, or one that is longer than 64 bytes or no text, is refused.",
+        doc: "Accept only clients with a certificate of one of these authorities, in PEM, and pass their names to the \
+              server. The server receives the common name of the certificate, or else its first host name. If an \
+              authority of the certificate has name constraints, the server receives the host name in any case, and a \
+              client without one is refused: constraints do not bind common names. A client whose certificate has \
+              several common names, or one that is longer than 64 bytes or no text, is refused.",
         set: |settings, value| assign(&mut settings.files.client_ca, file(value).map(Some)),
         ..Opt::BLANK
     },
     Opt {
         long: "max-connections",
         hint: "N",
-        doc_short: "maximum number of connections (default: 10000)",
-        doc_long: "
-            Keep at most
-            .Ar n
-            connections and close those beyond that at once.
-            Clients that have not finished their handshake have half of the places: the oldest of them gives way to a new one.
-            The default is 10000.
-            Each takes two open files, of which there must be enough:
-            .Nm
-            raises its limit as far as it may.",
+        doc: "Maximum number of connections; further ones are closed at once (default: 10000). Clients that have not \
+              finished their handshake have half of the places: the oldest of them gives way to a new one. Each \
+              connection takes two open files; the program raises its limit as far as it may.",
         set: |settings, value| assign(&mut settings.max_connections, number(value, 1..=1_000_000)),
         ..Opt::BLANK
     },
     Opt {
         long: "setup-timeout",
         hint: "SECONDS",
-        doc_short: "time limit of a client's handshake, and of the server to accept the connection (default: 10)",
-        doc_long: "
-            Time limit of a client's handshake, and then of the server to accept the connection.
-            The default is 10.",
+        doc: "Time limit of a client's handshake, and then of the server to accept the connection (default: 10).",
         set: |settings, value| assign(&mut settings.setup_time, seconds(value).map(Span::from)),
         ..Opt::BLANK
     },
     Opt {
         long: "keepalive",
         hint: "IDLE[,INTERVAL[,PROBES]]",
-        doc_short: "keepalive probes, as for the daemon (default: 60,10,6)",
-        doc_long: "
-            Probes of silent clients, and the time after which they count as dead, as for
-            .Xr poolcounter 8 .
-            The default is 60,10,6.",
+        doc: "Probes of silent clients, and the time after which they count as dead, as for the daemon (default: \
+              60,10,6). See poolcounter(8).",
         set: |settings, value| assign(&mut settings.net.keepalive, keepalive(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "check",
-        doc_short: "only check the options and the certificates, and print the mistakes",
-        doc_long: "
-            Only check the other options and read the certificates.
-            If one cannot be used, prints the reason and exits 1.",
+        doc: "Only check the options and the certificates, and print the mistakes. The exit status is 1 if a \
+              certificate cannot be used.",
         set: |settings, _| assign(&mut settings.is_check, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "check-handover",
-        doc_short: "only check that the listeners on standard input can be taken over, as an upgrade does first",
+        doc: "Only check that the listeners on standard input can be taken over, as an upgrade does first.",
         is_hidden: true,
         set: |settings, _| assign(&mut settings.is_rehearsal, Ok(true)),
         ..Opt::BLANK
@@ -165,9 +136,7 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
     Opt {
         short: "v",
         long: "verbose",
-        doc_short: "log connections. RUST_LOG overrides it",
-        doc_long: "
-            Log connections.",
+        doc: "Log connections. RUST_LOG overrides it.",
         set: |settings, _| {
             settings.verbosity = settings.verbosity.saturating_add(1);
             Ok(())

@@ -52,12 +52,7 @@ const OPTIONS: &[Opt<TopSettings>] = &[
     Opt {
         long: "service",
         hint: "NAME",
-        doc_short: "show only this service, such as jobs",
-        doc_long: "
-            Show only this service:
-            .Cm pools , counters , members
-            or
-            .Cm jobs .",
+        doc: "Show only this service: pools, counters, members or jobs.",
         set: |settings, value| {
             let is_known = SERVICES.iter().any(|info| info.name == value);
             let names = || SERVICES.iter().map(|info| info.name);
@@ -72,10 +67,7 @@ const OPTIONS: &[Opt<TopSettings>] = &[
         short: "i",
         long: "interval",
         hint: "SECONDS",
-        doc_short: "time between two polls of the servers (default: 2)",
-        doc_long: "
-            Time between two polls of the servers, at least 0.1.
-            The default is 2.",
+        doc: "Time between two polls of the servers, at least 0.1 (default: 2).",
         set: |settings, value| {
             let interval = seconds(value).ok().filter(|interval| *interval >= Duration::from_millis(100));
             assign(&mut settings.interval, interval.ok_or("a number of seconds from 0.1".into()))
@@ -86,9 +78,7 @@ const OPTIONS: &[Opt<TopSettings>] = &[
         short: "n",
         long: "count",
         hint: "N",
-        doc_short: "exit after N updates (default: 1 without a terminal, else without limit)",
-        doc_long: "
-            Exit after this number of updates.",
+        doc: "Exit after N updates (default: 1 without a terminal, else without limit).",
         set: |settings, value| assign(&mut settings.count, number(value, 1..=u64::MAX).map(Some)),
         ..Opt::BLANK
     },

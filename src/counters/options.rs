@@ -32,8 +32,7 @@ pub const LISTENING: &[Opt<Endpoint>] = listening!(
     "counter",
     "counters",
     port 11215,
-    "serve the yrmcds counter protocol too",
-    "Serve the yrmcds counter protocol too; see\n.Sx SERVICES ."
+    "Serve the yrmcds counter protocol too. See SERVICES in poolcounter(8)."
 );
 
 /// The other options.
@@ -43,13 +42,8 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         key: "counter.buckets",
         default: "1000000",
         hint: "N",
-        doc_short: "initial size of the table of counters, which grows when needed (default: 1000000)",
-        doc_long: "
-            Make room in the table for
-            .Ar n
-            counters when the first one comes.
-            There can be more: then the table grows.
-            The default is 1000000, about 10 megabytes.",
+        doc: "Initial size of the table of counters, which grows when needed (default: 1000000). The table is made for \
+              N counters when the first one is created; 1000000 take about 10 megabytes.",
         set: |settings, value| assign(&mut settings.buckets, number(value, 1..=100_000_000)),
         ..Opt::BLANK
     },
@@ -60,13 +54,10 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         // The key that yrmcds really reads.
         aliases: &["counter.stat_interval"],
         hint: "SECONDS",
-        doc_short: "time for which an unused counter and its maximum are kept, at least 10 (default: 86400)",
-        doc_long: "
-            Length of an interval; intervals are counted from 1970.
-            A counter without holders is forgotten at the end of the interval in which it was last used, or earlier if the
-            memory is needed, the one longest unused first.
-            The maximum of a counter is that of one interval.
-            At least 10; the default is 86400.",
+        doc: "Length of an interval: time for which an unused counter and its maximum are kept, at least 10 (default: \
+              86400). Intervals are counted from 1970. A counter without holders is forgotten at the end of the \
+              interval in which it was last used, or earlier if the memory is needed, the one longest unused first. \
+              The maximum of a counter is that of one interval.",
         set: |settings, value| {
             let interval = number(value, 10..=1_000_000_000).map(Span::from_secs);
             assign(&mut settings.interval, interval)
@@ -78,12 +69,9 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         key: "counter.max_memory",
         default: "1024",
         hint: "MEGABYTES",
-        doc_short: "maximum memory of counters; above it, requests are answered OutOfMemory (default: 1024)",
-        doc_long: "
-            Memory of counters, estimated as 64 bytes plus the name per counter, and 32 bytes per holding.
-            Counters without holders are forgotten when more is needed; after that, requests that need more are answered with
-            .Li OutOfMemory .
-            The default is 1024.",
+        doc: "Maximum memory of counters; above it, requests are answered OutOfMemory (default: 1024). The memory is \
+              estimated as 64 bytes plus the name for each counter, and 32 bytes for each holding. Counters without \
+              holders are forgotten first when more is needed.",
         set: |settings, value| {
             let bytes = number(value, 1..=1_000_000).map(|megabytes: u64| megabytes << 20);
             assign(&mut settings.max_memory, bytes)
@@ -95,10 +83,8 @@ pub const OPTIONS: &[Opt<CountersSettings>] = &[
         key: "counter.warn_refusals",
         default: "1",
         hint: "N",
-        doc_short: "number of refused requests in a minute above which the status warns (default: 1)",
-        doc_long: "
-            The status warns when more requests than this were refused in the last minute because the maximum was in use.
-            The default is 1.",
+        doc: "Number of refused requests in a minute above which the status warns (default: 1). Only requests count \
+              that were refused because the maximum was in use.",
         set: |settings, value| assign(&mut settings.warn_refusals, number(value, 0..=u64::MAX)),
         ..Opt::BLANK
     },

@@ -22,17 +22,8 @@ pub const LISTENING: &[Opt<Endpoint>] = &[Opt {
     key: "http",
     default: "[]",
     hint: "ADDRESS",
-    doc_short: "serve metrics and a status page on this address; repeatable (default: off; the port is 7580)",
-    doc_long: "
-            Serve metrics and a status page on
-            .Ar address ,
-            which is written as for
-            .Fl -listen ;
-            see
-            .Sx SERVICES .
-            May be given several times.
-            The port of addresses that name none is 7580.
-            By default this is off.",
+    doc: "Serve metrics and a status page on this address, written as for --listen; repeatable (default: off; the port \
+          is 7580). See SERVICES in poolcounter(8).",
     repeats: true,
     set: |endpoint, value| {
         endpoint.is_enabled = true;
@@ -48,14 +39,9 @@ pub const OPTIONS: &[Opt<HttpSettings>] = &[
         key: "http_host",
         default: "[]",
         hint: "NAME",
-        doc_short: "host name that browsers and scrapers may use for the pages, besides localhost, this machine's name and IP addresses; \
-               repeatable",
-        doc_long: "
-            Host name that browsers and scrapers may use for the pages.
-            A request for a host other than localhost, this machine's own name, an IP address or one of these names is answered with
-            .Li 421 ,
-            so that no web page can read them by making its own name point here (DNS rebinding).
-            May be given several times.",
+        doc: "Host name that browsers and scrapers may use for the pages, besides localhost, this machine's name and \
+              IP addresses; repeatable. A request for another host is answered with 421, so that no web page can read \
+              the pages by making its own name point here (DNS rebinding).",
         repeats: true,
         set: |settings, value| {
             settings.hosts.push(name(value).ok_or("the name of a host, without a port")?);
@@ -67,12 +53,8 @@ pub const OPTIONS: &[Opt<HttpSettings>] = &[
         long: "http-admin",
         key: "http_admin",
         default: "false",
-        doc_short: "enable the buttons of the status page that change something: kick and delete buried jobs",
-        doc_long: "
-            Enable the buttons of the status page that kick and delete buried jobs, for every client that can connect.
-            A request that another site makes in the name of a browser is answered with
-            .Li 403 .
-            By default this is off.",
+        doc: "Enable the buttons of the status page that kick and delete buried jobs, for every client that can \
+              connect (default: off). A request that another site makes in the name of a browser is answered with 403.",
         set: |settings, value| assign(&mut settings.is_admin, flag(value)),
         ..Opt::BLANK
     },

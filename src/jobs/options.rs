@@ -106,8 +106,7 @@ pub const LISTENING: &[Opt<Endpoint>] = listening!(
     "jobs",
     "jobs",
     port 11300,
-    "serve a job queue over the beanstalkd protocol too",
-    "Serve a job queue over the beanstalkd protocol too; see\n.Sx SERVICES ."
+    "Serve a job queue over the beanstalkd protocol too. See SERVICES in poolcounter(8)."
 );
 
 /// The other options.
@@ -117,26 +116,13 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.store",
         hint: "STORE",
         default: r#""sqlite:""#,
-        doc_short: "store of the jobs: sqlite:PATH, postgres:URL, or memory (default: jobs.db in $STATE_DIRECTORY or the working directory)",
-        doc_long: "
-            Store of the jobs; see
-            .Pa docs/stores.md .
-            .Cm sqlite:\\&PATH
-            keeps them in a file of SQLite, which is made if it is not there;
-            .Cm postgres:\\&URL
-            keeps them in a database that several daemons share, of which one serves jobs and the others stand by;
-            .Cm memory
-            keeps them for as long as the daemon runs, upgrades included.
-            A reload that names another store is refused:
-            .Cm poolcounter jobs copy
-            takes the jobs there while the daemon is stopped.
-            The default is
-            .Cm sqlite:\\& ,
-            which is
-            .Pa jobs.db
-            in the directory that systemd names in
-            .Ev STATE_DIRECTORY ,
-            else in the working directory.",
+        doc: "Store of the jobs: sqlite:PATH, postgres:URL, or memory (default: jobs.db in $STATE_DIRECTORY or the \
+              working directory). See docs/stores.md. sqlite:PATH keeps the jobs in a file of SQLite, which is made if \
+              it does not exist. postgres:URL keeps them in a database that several daemons share: one of them serves \
+              jobs, the others stand by. memory keeps them for as long as the daemon runs, upgrades included. A reload \
+              that names another store is refused: poolcounter jobs copy takes the jobs there while the daemon is \
+              stopped. The default is sqlite: without a path, which is jobs.db in the directory that systemd names in \
+              STATE_DIRECTORY, else in the working directory.",
         set: |settings, value| assign(&mut settings.store, StoreKind::parse(value)),
         ..Opt::BLANK
     },
@@ -144,12 +130,9 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         long: "jobs-required",
         key: "jobs.required",
         default: "false",
-        doc_short: "do not start if the store of the jobs cannot be read",
-        doc_long: "
-            Do not start if the file of the jobs is damaged, or is not one of this program.
-            Without this, all other services are served then, and every request for jobs is answered with
-            .Li INTERNAL_ERROR .
-            Damage that is found only when the jobs are read, after the start, closes the jobs in both cases.",
+        doc: "Do not start if the file of the jobs is damaged, or is not a file of this program. Without the option, \
+              all other services are served then, and every request for jobs is answered with INTERNAL_ERROR. Damage \
+              that is found only when the jobs are read, after the start, closes the jobs in both cases.",
         set: |settings, value| assign(&mut settings.required, flag(value)),
         idle: store::not_kept,
         ..Opt::BLANK
@@ -159,14 +142,9 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.name",
         hint: "NAME",
         default: r#""""#,
-        doc_short: "name of the queue in the log, on the page and in metrics (default: the file or database of its store)",
-        doc_long: "
-            Name of the queue in the log, on the status page, in its conditions and in the label
-            .Va queue
-            of metrics: at most 64 letters, digits and
-            .Ql -._/ .
-            Daemons that share a queue in PostgreSQL have the same name.
-            The default is the file or database of the store.",
+        doc: "Name of the queue in the log, on the page and in metrics (default: the file or database of its store). \
+              It is also in conditions, and in metrics it is the label queue. It has at most 64 letters, digits and \
+              the characters -, ., _ and /. Daemons that share a queue in PostgreSQL have the same name.",
         set: |settings, value| assign(&mut settings.name, store::name(value)),
         ..Opt::BLANK
     },
@@ -175,14 +153,8 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.store_timeout",
         hint: "SECONDS",
         default: "30",
-        doc_short: "time for which a reply waits for a failing store before it is INTERNAL_ERROR; 0: without limit (default: 30)",
-        doc_long: "
-            Time for which a reply that depends on a commit waits while the store fails, in seconds.
-            Then it is
-            .Li INTERNAL_ERROR ,
-            and the change may be done or not.
-            0 is for ever.
-            The default is 30.",
+        doc: "Time for which a reply waits for a failing store before it is INTERNAL_ERROR; 0: without limit (default: \
+              30). It applies to replies that depend on a commit. After INTERNAL_ERROR the change may be done or not.",
         set: |settings, value| assign(&mut settings.store_timeout, seconds_or_forever(value)),
         idle: store::not_kept,
         ..Opt::BLANK
@@ -192,11 +164,8 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.store_queue",
         hint: "CHANGES[,MEGABYTES]",
         default: r#""65536,64""#,
-        doc_short: "maximum uncommitted changes; above it, writers are paused (default: 65536,64)",
-        doc_long: "
-            Maximum number of uncommitted changes, and their maximum size in megabytes.
-            Beyond that, connections that would change more are not read until there is room.
-            The default is 65536,64.",
+        doc: "Maximum number of uncommitted changes, and their maximum size in megabytes; above it, writers are paused \
+              (default: 65536,64). Connections that would change more are not read until there is room.",
         set: |settings, value| assign(&mut settings.queue, store::queue(value)),
         idle: store::not_kept,
         ..Opt::BLANK
@@ -206,12 +175,8 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.max_size",
         hint: "BYTES",
         default: "65535",
-        doc_short: "maximum size of a job's body, at most 536870912 (default: 65535)",
-        doc_long: "
-            Maximum size of the body of a job.
-            A longer one is read to its end and answered with
-            .Li JOB_TOO_BIG .
-            At most 536870912; the default is 65535.",
+        doc: "Maximum size of the body of a job, at most 536870912 (default: 65535). A longer body is read to its end \
+              and answered with JOB_TOO_BIG.",
         set: |settings, value| assign(&mut settings.max_size, number(value, 1..=MOST_SIZE)),
         ..Opt::BLANK
     },
@@ -220,15 +185,12 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.max_memory",
         hint: "MEGABYTES",
         default: "1024",
-        doc_short: "maximum memory of jobs; above it, puts are answered OUT_OF_MEMORY (default: 1024)",
-        doc_long: "
-            Memory of jobs, estimated as 150 bytes for each and its body, key, signature and error text, with about a kilobyte for each
-            tube, and for each first and last part of their names, settings, watches, the orders of tubes that patterns watch, requests
-            that are not all there, and answers that are not sent.
-            Beyond that, a put, a list and a summary are answered with
-            .Li OUT_OF_MEMORY ;
-            above it by a sixteenth, a use or a watch of a new tube, too, and a reserve through a pattern that no other connection watches.
-            The default is 1024.",
+        doc: "Maximum memory of jobs; above it, puts are answered OUT_OF_MEMORY (default: 1024). The memory is \
+              estimated as 150 bytes for each job and its body, key, signature and error text, with about a kilobyte \
+              for each tube, and for each first and last part of their names, settings, watches, the orders of tubes \
+              that patterns watch, incomplete requests, and unsent answers. Above the maximum, lists and summaries are \
+              answered with OUT_OF_MEMORY as well; above it by a sixteenth, also a use or a watch of a new tube, and a \
+              reserve through a pattern that no other connection watches.",
         set: |settings, value| {
             let bytes = number(value, 1..=1_000_000).map(|megabytes: usize| megabytes << 20);
             assign(&mut settings.max_memory, bytes)
@@ -240,10 +202,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.max_tubes",
         hint: "N",
         default: "1048576",
-        doc_short: "maximum number of tubes (default: 1048576)",
-        doc_long: "
-            Maximum number of tubes.
-            The default is 1048576.",
+        doc: "Maximum number of tubes (default: 1048576).",
         set: |settings, value| assign(&mut settings.max_tubes, number(value, 1..=100_000_000)),
         ..Opt::BLANK
     },
@@ -252,10 +211,8 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.bury_ttl",
         hint: "SECONDS",
         default: "0",
-        doc_short: "time after which a buried job is deleted; 0: never (default: 0)",
-        doc_long: "
-            Time after which a buried job is deleted, in seconds from its burial, across restarts and upgrades.
-            0, the default, means never.",
+        doc: "Time from the burial after which a buried job is deleted, across restarts and upgrades; 0: never \
+              (default: 0).",
         set: |settings, value| assign(&mut settings.bury_ttl, seconds_or_forever(value)),
         ..Opt::BLANK
     },
@@ -263,12 +220,8 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         long: "jobs-admin",
         key: "jobs.admin",
         default: "false",
-        doc_short: "allow clients on other machines to drain, clear and copy jobs, too",
-        doc_long: "
-            Allow clients on other machines the commands
-            .Ic drain , undrain , clear
-            and
-            .Ic store-copy .",
+        doc: "Allow clients on other machines to drain, undrain, clear and copy jobs, too (default: off). Their \
+              commands are drain, undrain, clear and store-copy.",
         set: |settings, value| assign(&mut settings.admin, flag(value)),
         ..Opt::BLANK
     },
@@ -277,16 +230,8 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.show_bodies",
         hint: "WHO",
         default: "\"local\"",
-        doc_short: "browsers to which pages show bodies of jobs: local, all or none (default: local)",
-        doc_long: "
-            Browsers to which the page of a job shows its body:
-            .Cm local
-            ones, which are on this machine and come without a proxy,
-            .Cm all
-            that may read the pages, or
-            .Cm none .
-            The default is
-            .Cm local .",
+        doc: "Browsers to which pages show bodies of jobs: local, all or none (default: local). local browsers are on \
+              this machine and come without a proxy; all are all browsers that may read the pages.",
         set: |settings, value| assign(&mut settings.show_bodies, show_bodies(value)),
         ..Opt::BLANK
     },
@@ -295,11 +240,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.warn_age",
         hint: "SECONDS",
         default: "600",
-        doc_short: "age of a ready job at which the status warns; 0: never (default: 600)",
-        doc_long: "
-            The status warns of a job that has been ready for longer than this.
-            0 turns that off.
-            The default is 600.",
+        doc: "Age of a ready job above which the status warns; 0: never (default: 600).",
         set: |settings, value| assign(&mut settings.warnings.age, seconds_or_forever(value)),
         idle: |JobsSettings { warnings: Warnings { age, alarm_age, .. }, .. }| {
             (*age != Span::FOREVER && alarm_age <= age).then_some("jobs.alarm_age is not longer")
@@ -311,11 +252,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.alarm_age",
         hint: "SECONDS",
         default: "3600",
-        doc_short: "age of a ready job at which the status is critical; 0: never (default: 3600)",
-        doc_long: "
-            The status is critical when a job has been ready for longer than this.
-            0 turns that off.
-            The default is 3600.",
+        doc: "Age of a ready job above which the status is critical; 0: never (default: 3600).",
         set: |settings, value| assign(&mut settings.warnings.alarm_age, seconds_or_forever(value)),
         ..Opt::BLANK
     },
@@ -324,11 +261,7 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.warn_hold",
         hint: "SECONDS",
         default: "600",
-        doc_short: "time after which the status warns of a runner that holds one job; 0: never (default: 600)",
-        doc_long: "
-            The status warns of a runner that has held one job for longer than this.
-            0 turns that off.
-            The default is 600.",
+        doc: "Time after which the status warns of a runner that holds one job; 0: never (default: 600).",
         set: |settings, value| assign(&mut settings.warnings.hold, seconds_or_forever(value)),
         ..Opt::BLANK
     },
@@ -337,11 +270,8 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.warn_failures",
         hint: "SHARE",
         default: "0.1",
-        doc_short: "share of failed attempts at which the status warns; 1: never (default: 0.1)",
-        doc_long: "
-            The status warns when more than this share of the attempts of the last five minutes have failed, for each last part of tubes' names.
-            1 turns that off.
-            The default is 0.1.",
+        doc: "Share of failed attempts above which the status warns; 1: never (default: 0.1). It is the share of the \
+              attempts of the last five minutes, for each last part of tubes' names.",
         set: |settings, value| assign(&mut settings.warnings.failures, share(value)),
         ..Opt::BLANK
     },
@@ -350,19 +280,10 @@ pub const OPTIONS: &[Opt<JobsSettings>] = &[
         key: "jobs.part_names",
         hint: "FIRST,LAST",
         default: r#"["wiki", "type"]"#,
-        doc_short: "words for the first and the last part of tubes' names on pages and in metrics (default: wiki,type)",
-        doc_long: "
-            Words for the first and the last part of tubes' names.
-            Pages, their paths, the members of the JSON and metrics are named after them: with
-            .Cm app,task ,
-            there are
-            .Pa /jobs/app/ Ns Ar name ,
-            the table
-            .Ql apps
-            and the metric
-            .Va poolcounter_jobs_app_ready .
-            Two different words of a to z and _, each of 20 letters at most; in the file a list of both.
-            The default is wiki,type.",
+        doc: "Words for the first and the last part of tubes' names on pages and in metrics (default: wiki,type). \
+              Pages, their paths, the members of the JSON and metrics are named after them: with app,task, there are \
+              /jobs/app/NAME, the table apps and the metric poolcounter_jobs_app_ready. They are two different words \
+              of a to z and _, each of 20 letters at most; in the file a list of both.",
         repeats: true,
         set: |settings, value| settings.part_names.add(value),
         ..Opt::BLANK

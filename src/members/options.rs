@@ -29,8 +29,8 @@ pub const LISTENING: &[Opt<Endpoint>] = listening!(
     "members",
     "members",
     port 7532,
-    "serve the members protocol too: pools of members that start and stop",
-    "Serve the members protocol too: pools of members that providers start and stop, and that consumers take for themselves alone; see\n.Sx SERVICES ."
+    "Serve the members protocol too: pools of members that providers start and stop, and that consumers take for \
+     exclusive use. See SERVICES in poolcounter(8)."
 );
 
 /// The other options.
@@ -40,12 +40,8 @@ pub const OPTIONS: &[Opt<MembersSettings>] = &[
         key: "members.max",
         default: "1048576",
         hint: "N",
-        doc_short: "maximum of members, starts under way and waiters together (default: 1048576)",
-        doc_long: "
-            Maximum of members, starts under way and waiting takes together.
-            Beyond that, requests that need more are answered with
-            .Li ERROR TOO_MANY .
-            The default is 1048576.",
+        doc: "Maximum of members, starts under way and waiting takes together (default: 1048576). Requests that need \
+              more are answered with ERROR TOO_MANY.",
         set: |settings, value| assign(&mut settings.most, number(value, 1..=100_000_000)),
         ..Opt::BLANK
     },
@@ -54,15 +50,8 @@ pub const OPTIONS: &[Opt<MembersSettings>] = &[
         key: "members.admin",
         default: r#""local""#,
         hint: "WHO",
-        doc_short: "clients that may declare pools and take members back: all (true), none (false), or those on this machine (local) (default: local)",
-        doc_long: "
-            Clients that may declare, change and remove pools and fixed members, and take members back: all, with
-            .Li true ,
-            none, with
-            .Li false ,
-            or those that connect from this machine, with
-            .Li local ,
-            which is the default.",
+        doc: "Clients that may declare, change and remove pools and fixed members, and take members back: all (true), \
+              none (false), or clients on this machine (local) (default: local).",
         set: |settings, value| assign(&mut settings.admin, admin(value)),
         ..Opt::BLANK
     },
@@ -71,11 +60,7 @@ pub const OPTIONS: &[Opt<MembersSettings>] = &[
         key: "members.warn_wait",
         default: "60",
         hint: "SECONDS",
-        doc_short: "time after which the status warns of a waiting take; 0: never (default: 60)",
-        doc_long: "
-            The status warns of a take that has waited for longer than this.
-            0 turns that off.
-            The default is 60.",
+        doc: "Time after which the status warns of a waiting take; 0: never (default: 60).",
         set: |settings, value| assign(&mut settings.warn_wait, seconds(value).map(Span::from)),
         ..Opt::BLANK
     },

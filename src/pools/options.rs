@@ -42,23 +42,11 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
         key: "listen",
         default: r#"["127.0.0.1", "::1"]"#,
         hint: "ADDRESS",
-        doc_short: "listen on IP, IP:PORT, [IP6]:PORT or unix:PATH, for proxies with proxy: before it; repeatable (default: 127.0.0.1 and [::1])",
-        doc_long: "
-            Listen on
-            .Ar address :
-            .Ar IP ,
-            .Ar IP:PORT ,
-            .Ar [IP6]:PORT
-            or
-            .Cm unix : Ns Ar PATH .
-            Names of hosts are not looked up.
-            With
-            .Cm proxy :
-            before it only proxies connect there, and pass on the addresses of their clients; see
-            .Sx ACCESS .
-            May be given several times.
-            A socket file on which no process listens any more is replaced, and the daemon removes its socket files when it stops.
-            The default is 127.0.0.1 and, where the machine has IPv6, [::1].",
+        doc: "Listen on this address: IP, IP:PORT, [IP6]:PORT or unix:PATH, for proxies with proxy: before it; \
+              repeatable (default: 127.0.0.1 and [::1]). Names of hosts are not looked up. With proxy: only proxies \
+              connect there, and pass on the addresses of their clients; see ACCESS in poolcounter(8). A socket file \
+              on which no process listens any more is replaced, and the daemon removes its socket files when it stops. \
+              The default has [::1] only where the machine has IPv6.",
         repeats: true,
         set: Endpoint::listen_on,
         ..Opt::BLANK
@@ -69,10 +57,7 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
         key: "port",
         default: "7531",
         hint: "PORT",
-        doc_short: "port of addresses without one (default: 7531)",
-        doc_long: "
-            Port of addresses without one, from 0 to 65535; with 0 the system chooses one.
-            The default is 7531.",
+        doc: "Port of addresses without one, from 0 to 65535; 0: the system chooses one (default: 7531).",
         set: set_port,
         idle: Endpoint::idle_port,
         ..Opt::BLANK
@@ -82,11 +67,8 @@ pub const LISTENING: &[Opt<Endpoint>] = &[
         key: "max_connections",
         default: "0",
         hint: "N",
-        doc_short: "maximum PoolCounter connections; further ones are closed at once; 0: as many as the system allows (default: 0)",
-        doc_long: "
-            Maximum number of connections.
-            Further ones are accepted and closed at once.
-            With 0, which is the default, the limit of open files decides.",
+        doc: "Maximum number of PoolCounter connections; further ones are closed at once; 0: as many as the system \
+              allows (default: 0).",
         set: set_max_connections,
         ..Opt::BLANK
     },
@@ -99,10 +81,7 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "max_locks",
         default: "4",
         hint: "N",
-        doc_short: "maximum locks and waits of one connection (default: 4)",
-        doc_long: "
-            Maximum number of locks and waits of one connection, from 1 to 65535.
-            The default is 4.",
+        doc: "Maximum number of locks and waits of one connection, from 1 to 65535 (default: 4).",
         set: |settings, value| assign(&mut settings.max_locks, number(value, 1..=65535)),
         ..Opt::BLANK
     },
@@ -111,12 +90,9 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "max_hold",
         default: "0",
         hint: "SECONDS",
-        doc_short: "maximum time to hold a lock, after which it is taken back; 0: without limit (default: 0)",
-        doc_long: "
-            Maximum time to hold a lock, after which it is taken back, whatever the request asks for.
-            A client that asked for more receives NOT_LOCKED, and its connection is closed.
-            Decimals are allowed.
-            With 0, which is the default, there is no limit.",
+        doc: "Maximum time to hold a lock, after which it is taken back, whatever the request asks for; 0: without \
+              limit (default: 0). A client that asked for more receives NOT_LOCKED, and its connection is closed. \
+              Decimals are allowed.",
         set: |settings, value| assign(&mut settings.max_hold, seconds_or_forever(value)),
         ..Opt::BLANK
     },
@@ -125,13 +101,8 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "warn_hold",
         default: "300",
         hint: "SECONDS",
-        doc_short: "log a lock that is held for longer than this, and again each time that has doubled; 0: never (default: 300)",
-        doc_long: "
-            Log a lock that is held for longer than this, and again each time that has doubled; see
-            .Sx LOG .
-            Decimals are allowed.
-            With 0, never.
-            The default is 300.",
+        doc: "Log a lock that is held for longer than this, and again each time that has doubled; 0: never (default: \
+              300). See LOG in poolcounter(8). Decimals are allowed.",
         set: |settings, value| assign(&mut settings.warn_hold, seconds_or_forever(value)),
         idle: |settings| {
             let is_over = settings.warn_hold != Span::FOREVER && settings.max_hold <= settings.warn_hold;
@@ -144,11 +115,8 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "warn_refusals",
         default: "100",
         hint: "N",
-        doc_short: "log a key that refuses more than N requests a second, over a minute; 0: never (default: 100)",
-        doc_long: "
-            Log a key that refuses more than this number of requests a second, over a minute, from 0 to 1000000.
-            With 0, never.
-            The default is 100.",
+        doc: "Log a key that refuses more than this number of requests a second, over a minute, up to 1000000; 0: \
+              never (default: 100).",
         set: |settings, value| {
             let most = number(value, 0..=1_000_000);
             assign(&mut settings.warn_refusals, most.map(|most| if most == 0 { u32::MAX } else { most }))
@@ -160,10 +128,7 @@ pub const OPTIONS: &[Opt<PoolsSettings>] = &[
         key: "max_line",
         default: "8192",
         hint: "BYTES",
-        doc_short: "maximum length of a request (default: 8192)",
-        doc_long: "
-            Maximum length of a request, without its line feed, from 64 to 1048576.
-            The default is 8192.",
+        doc: "Maximum length of a request without its line feed, from 64 to 1048576 (default: 8192).",
         set: |settings, value| assign(&mut settings.max_line, number(value, 64..=1024 * 1024)),
         ..Opt::BLANK
     },

@@ -25,10 +25,8 @@ pub struct Opt<S> {
     pub repeats: bool,
     /// Default, in TOML, for the file's template.
     pub default: &'static str,
-    /// Description for `--help` and the file's template: less than a sentence.
-    pub doc_short: &'static str,
-    /// Description for the manual: sentences in mdoc, where leading spaces of lines have no meaning.
-    pub doc_long: &'static str,
+    /// Description: sentences in plain text. The first sentence is the summary, with `(default: VALUE)` at its end.
+    pub doc: &'static str,
     /// True if it is for the program itself, and hidden from help and manual.
     pub is_hidden: bool,
     /// Sets the value; that of an option without one is `true`. The error describes valid values.
@@ -138,34 +136,27 @@ impl<S> Opt<S> {
         hint: "",
         repeats: false,
         default: "",
-        doc_short: "",
-        doc_long: "",
+        doc: "",
         is_hidden: false,
         set: |_, _| Ok(()),
         set_bytes: None,
         idle: |_| None,
     };
     /// Option `--help`, which every command has. The reader of the command line handles it.
-    pub const HELP: Opt<S> = Opt {
-        short: "h",
-        long: "help",
-        doc_short: "print this help and exit",
-        doc_long: "Print a summary of the options and exit.",
-        ..Opt::BLANK
-    };
+    pub const HELP: Opt<S> = Opt { short: "h", long: "help", doc: "Print this help and exit.", ..Opt::BLANK };
     /// Option `--version`, handled likewise.
-    pub const VERSION: Opt<S> = Opt {
-        short: "V",
-        long: "version",
-        doc_short: "print the version and exit",
-        doc_long: "Print the version and exit.",
-        ..Opt::BLANK
-    };
+    pub const VERSION: Opt<S> = Opt { short: "V", long: "version", doc: "Print the version and exit.", ..Opt::BLANK };
 
     /// Returns the same option without its setter.
     pub fn describe(&self) -> Opt<()> {
-        let Opt { short, long, key, aliases, hint, repeats, default, doc_short, doc_long, is_hidden, .. } = *self;
-        Opt { short, long, key, aliases, hint, repeats, default, doc_short, doc_long, is_hidden, ..Opt::BLANK }
+        let Opt { short, long, key, aliases, hint, repeats, default, doc, is_hidden, .. } = *self;
+        Opt { short, long, key, aliases, hint, repeats, default, doc, is_hidden, ..Opt::BLANK }
+    }
+
+    /// Returns the first sentence of the description without its full stop, for `--help`, completions and the file's
+    /// template.
+    pub fn summary(&self) -> &'static str {
+        self.doc.split(". ").next().unwrap_or_default().trim_end_matches('.')
     }
 
     /// Returns true if a configuration file may use this key for it.
@@ -219,14 +210,13 @@ impl Endpoint {
 /// enabled, its addresses, its port, and its connection limit.
 #[macro_export]
 macro_rules! listening {
-    ($prefix:literal, $plural:literal, port $port:literal, $doc_short:literal, $doc_long:literal) => {
+    ($prefix:literal, $plural:literal, port $port:literal, $doc:literal) => {
         &[
             $crate::options::Opt {
                 long: $prefix,
                 key: concat!($prefix, ".enable"),
                 default: "false",
-                doc_short: $doc_short,
-                doc_long: $doc_long,
+                doc: $doc,
                 set: |endpoint, value| $crate::options::assign(&mut endpoint.is_enabled, $crate::options::flag(value)),
                 ..$crate::options::Opt::BLANK
             },
@@ -234,13 +224,12 @@ macro_rules! listening {
                 long: concat!($prefix, "-listen"),
                 key: concat!($prefix, ".listen"),
                 hint: "ADDRESS",
-                doc_short: concat!("listen on this address for ", $plural, "; repeatable (default: 127.0.0.1 and [::1])"),
-                default: r#"["127.0.0.1", "::1"]"#,
-                doc_long: concat!(
-                    "Listen there for ",
+                doc: concat!(
+                    "Listen on this address for ",
                     $plural,
-                    ", as with\n.Fl -listen .\nMay be given several times.\nThe default is the same as there."
+                    ", as with --listen; repeatable (default: 127.0.0.1 and [::1])."
                 ),
+                default: r#"["127.0.0.1", "::1"]"#,
                 repeats: true,
                 set: $crate::options::Endpoint::listen_on,
                 ..$crate::options::Opt::BLANK
@@ -249,15 +238,8 @@ macro_rules! listening {
                 long: concat!($prefix, "-port"),
                 key: concat!($prefix, ".port"),
                 hint: "PORT",
-                doc_short: concat!("port of ", $prefix, " addresses without one (default: ", $port, ")"),
+                doc: concat!("Port of ", $prefix, " addresses without one (default: ", $port, ")."),
                 default: stringify!($port),
-                doc_long: concat!(
-                    "The port of ",
-                    $prefix,
-                    " addresses that name none.\nThe default is ",
-                    $port,
-                    "."
-                ),
                 set: $crate::options::set_port,
                 idle: $crate::options::Endpoint::idle_port,
                 ..$crate::options::Opt::BLANK
@@ -266,13 +248,12 @@ macro_rules! listening {
                 long: concat!($prefix, "-max-connections"),
                 key: concat!($prefix, ".max_connections"),
                 hint: "N",
-                doc_short: concat!("maximum ", $prefix, " connections; 0: as many as the system allows (default: 0)"),
-                default: "0",
-                doc_long: concat!(
-                    "Keep at most\n.Ar n\n",
+                doc: concat!(
+                    "Maximum number of ",
                     $prefix,
-                    " connections and close those beyond that at once.\nWith 0, which is the default, only the system sets a limit."
+                    " connections; further ones are closed at once; 0: as many as the system allows (default: 0)."
                 ),
+                default: "0",
                 set: $crate::options::set_max_connections,
                 ..$crate::options::Opt::BLANK
             },

@@ -310,11 +310,11 @@ fn metric(family: &str) -> String {
 #[test]
 fn defaults_agree() {
     for option in (COMMANDS[0].options)() {
-        let said = option.doc_short.split_once("(default: ").and_then(|(_, rest)| rest.strip_suffix(')'));
+        let said = option.summary().split_once("(default: ").and_then(|(_, rest)| rest.strip_suffix(')'));
         if let Some(number) = said.filter(|said| said.parse::<u64>().is_ok()) {
             assert_eq!(number, option.default, "--{}", option.long);
         }
-        assert!(option.is_hidden || !option.doc_long.is_empty(), "--{}", option.long);
+        assert!(option.is_hidden || !option.doc.is_empty(), "--{}", option.long);
     }
 }
 
@@ -351,11 +351,7 @@ fn with_options(page: &str, command: &Command) -> String {
 /// stand in a file.
 fn with_daemon_options(page: &str) -> String {
     let item = |option: &Opt<()>| {
-        if option.key.is_empty() {
-            item(option)
-        } else {
-            item_with(option, &format!("{}.\n", capitalised(option.doc_short).replace(". ", ".\n")))
-        }
+        if option.key.is_empty() { item(option) } else { item_with(option, option.summary()) }
     };
     let group = |(name, options): (&str, Vec<Opt<()>>)| {
         let items: String = options.iter().filter(|option| !option.is_hidden).map(item).collect();
@@ -406,14 +402,14 @@ fn with_requests(page: &str) -> String {
 
 /// Returns one item of the list of options.
 fn item(option: &Opt<()>) -> String {
-    item_with(option, &lines_of(option.doc_long))
+    item_with(option, option.doc)
 }
 
 fn item_with(option: &Opt<()>, text: &str) -> String {
     let value = markup(option.hint);
     let named = |name: String| format!("Fl {name}{}{value}", if value.is_empty() { "" } else { " " });
     let short = if option.short.is_empty() { String::new() } else { named(option.short.into()) + " , " };
-    format!(".It {short}{}\n{text}", named(format!("-{}", option.long)))
+    format!(".It {short}{}\n{}", named(format!("-{}", option.long)), lines_of_plain(text))
 }
 
 /// Returns a hint such as `IDLE[,INTERVAL]` or `warn|kill` in mdoc.
@@ -463,6 +459,12 @@ fn lines_of(text: &str) -> String {
     text.trim().lines().map(|text| line(text.trim())).collect()
 }
 
+/// Returns plain text in the language of manual pages, each sentence in a line.
+fn lines_of_plain(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace("--", "\\-\\-").replace(". ", ".\n");
+    text.trim_end_matches('.').to_string() + ".\n"
+}
+
 fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
@@ -474,17 +476,9 @@ fn chapter(heading: &str, options: &[Opt<()>]) -> String {
     if items.is_empty() { items } else { format!(".Sh {heading}\n.Bl -tag -width Ds\n{items}.El\n") }
 }
 
-/// Returns one setting: its name, the text of its option, and its value. Sections of the daemon's page are named as
-/// such.
+/// Returns one setting: its name, the text of its option, and its value.
 fn setting_item(option: &Opt<()>) -> String {
-    let line = |line: &str| match line.strip_prefix(".Sx ") {
-        Some(section) => {
-            let name = section.trim_end_matches(['.', ';', ',', ' ']);
-            format!("{name} in\n.Xr poolcounter 8 {}\n", section[name.len()..].trim())
-        }
-        None => format!("{line}\n"),
-    };
-    let text: String = option.doc_long.trim().lines().map(|text| line(text.trim())).collect();
+    let text = lines_of_plain(option.doc);
     let value = match (option.hint, option.repeats) {
         ("", _) if option.default == "0" => "true or false, or a number from 0 to 2".into(),
         ("", _) => "true or false".into(),
@@ -521,12 +515,11 @@ fn setting(option: &Opt<()>) -> String {
     if option.key.is_empty() {
         return String::new();
     }
-    let what = option.doc_short.split(" (default:").next().unwrap_or_default().replace("; repeatable", "");
+    let what = option.summary().split(" (default:").next().unwrap_or_default().replace("; repeatable", "");
     let unit = match option.hint {
         "SECONDS" | "BYTES" | "MEGABYTES" | "MICROSECONDS" => format!(" In {}.", option.hint.to_lowercase()),
         _ => String::new(),
     };
-    let what = capitalised(&what);
     match PACKAGE.iter().find(|(key, _)| *key == option.key) {
         Some((key, value)) => {
             format!("# {what}.{unit} The default without this file is {}.\n{key} = {value}\n", option.default)

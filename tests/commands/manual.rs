@@ -59,9 +59,9 @@ fn every_setting_of_a_pool_of_members_is_described_in_order() {
 #[test]
 fn sections_of_the_daemons_page_exist_if_the_page_of_settings_names_them() {
     let (daemon, settings) = (read(DAEMON), read(SETTINGS));
-    let lines: Vec<&str> = settings.lines().collect();
-    let before = lines.windows(2).filter(|pair| pair[1].starts_with(".Xr poolcounter 8")).map(|pair| pair[0]);
-    let named: BTreeSet<&str> = before.filter_map(|line| line.strip_suffix(" in")).collect();
+    let before: Vec<&str> =
+        settings.lines().filter_map(|line| line.split_once(" in poolcounter(8)")).map(|(l, _)| l).collect();
+    let named: BTreeSet<&str> = before.iter().filter_map(|line| line.rsplit(' ').next()).collect();
     assert!(!named.is_empty());
     for name in named {
         assert!(section(&daemon, name).next().is_some(), "there is no section {name}");

@@ -53,13 +53,9 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         short: "k",
         long: "key",
         hint: "KEY",
-        doc_short: "pool of the lock; all commands with the same key share its locks",
-        doc_long: "
-            Pool of the lock; required, here or in the environment as
-            .Ev POOLCOUNTER_KEY .
-            It is bytes in one line, which need not be text.
-            Spaces in it are sent as
-            .Ql %20 .",
+        doc: "Pool of the lock; all commands with the same key share its locks. The key is required, here or as \
+              POOLCOUNTER_KEY in the environment. It is bytes in one line, which need not be text. Spaces in it are \
+              sent as %20.",
         set_bytes: Some(|settings, value| assign(&mut settings.key, key(value))),
         ..Opt::BLANK
     },
@@ -67,10 +63,7 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         short: "w",
         long: "workers",
         hint: "N",
-        doc_short: "maximum number that run at a time (default: 1)",
-        doc_long: "
-            Maximum number of commands that run at a time.
-            The default is 1.",
+        doc: "Maximum number of commands that run at a time (default: 1).",
         set: |settings, value| assign(&mut settings.workers, number(value, 1..=u32::MAX)),
         ..Opt::BLANK
     },
@@ -78,23 +71,16 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         short: "q",
         long: "queue",
         hint: "N",
-        doc_short: "maximum number that run or wait; further ones are refused at once (default: without limit)",
-        doc_long: "
-            Maximum number that run or wait.
-            Further ones are refused at once.
-            The default is no limit.",
+        doc: "Maximum number of commands that run or wait; further ones are refused at once (default: without limit).",
         set: |settings, value| assign(&mut settings.queue, number(value, 1..=u32::MAX)),
         ..Opt::BLANK
     },
     Opt {
         long: "also",
         hint: "KEY:N[:QUEUE]",
-        doc_short: "further pool whose lock is needed at the same time, for N at a time; repeatable",
-        doc_long: "
-            Further pool of which the command needs a lock, with the maximum number that run at a time and that run or wait.
-            All locks are granted together; none is held while the command waits for another.
-            May be given up to four times.
-            The C daemon does not support this.",
+        doc: "Further pool whose lock is needed at the same time, for N commands at a time; repeatable. QUEUE is the \
+              maximum number that run or wait. All locks are granted together; none is held while the command waits \
+              for another. The option can be given four times. The C daemon does not support it.",
         repeats: true,
         set_bytes: Some(|settings, value| {
             if settings.also.len() == MOST_LIMITS {
@@ -109,25 +95,17 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         short: "t",
         long: "timeout",
         hint: "SECONDS",
-        doc_short: "maximum time to wait for a lock; 0: do not wait (default: without limit)",
-        doc_long: "
-            Maximum time to wait for a lock.
-            With 0 it does not wait.
-            Decimals are allowed.
-            The default is no limit.
-            A server that does not answer is given up 5 seconds after that time, and one that does not accept the connection after 2 seconds.",
+        doc: "Maximum time to wait for a lock; 0: do not wait (default: without limit). Decimals are allowed. The \
+              command gives up a server that does not answer 5 seconds after that time, and a server that does not \
+              accept the connection after 2 seconds.",
         set: |settings, value| assign(&mut settings.timeout, seconds(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "hold",
         hint: "SECONDS",
-        doc_short: "maximum time to hold the lock, after which the server takes it back (default: without limit)",
-        doc_long: "
-            Maximum time to hold the lock.
-            After that the server may grant it to another client; see
-            .Fl -on-lost .
-            With 0, which is the default, there is no limit.",
+        doc: "Maximum time to hold the lock, after which the server takes it back; 0: without limit (default: 0). Then \
+              the server may grant the lock to another client; see --on-lost.",
         set: |settings, value| {
             assign(&mut settings.hold, seconds(value).map(|hold| Some(hold).filter(|hold| !hold.is_zero())))
         },
@@ -136,115 +114,75 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
     Opt {
         short: "a",
         long: "any",
-        doc_short: "run the command only once: skip it if another client finishes it while this one waits",
-        doc_long: "
-            Run the command only once: it is skipped if another client finishes it successfully while this one waits.
-            The status is that of
-            .Fl -done-exit
-            then.
-            When a command ends with another status than 0, its work counts as not done, and the next one runs.",
+        doc: "Run the command only once: skip it if another client finishes it successfully while this one waits. The \
+              exit status is then that of --done-exit. When a command ends with a status other than 0, its work counts \
+              as not done, and the next one runs.",
         set: |settings, _| assign(&mut settings.is_for_anyone, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "done-exit",
         hint: "STATUS",
-        doc_short: "exit status when another client has done the work (default: 0)",
-        doc_long: "
-            Exit status when another client has done the work.
-            The default is 0.",
+        doc: "Exit status when another client has done the work (default: 0).",
         set: |settings, value| assign(&mut settings.done_exit, number(value, 0..=u8::MAX)),
         ..Opt::BLANK
     },
     Opt {
         long: "conflict-exit",
         hint: "STATUS",
-        doc_short: "exit status when there is no lock: the queue is full, or the timeout is over (default: 75)",
-        doc_long: "
-            Exit status when there is no lock: the queue is full, or the timeout is over.
-            The default is 75.",
+        doc: "Exit status when there is no lock: the queue is full, or the timeout is over (default: 75).",
         set: |settings, value| assign(&mut settings.conflict_exit, number(value, 0..=u8::MAX)),
         ..Opt::BLANK
     },
     Opt {
-        doc_long: "
-            A server.
-            May be given several times.
-            The default is the list in
-            .Ev POOLCOUNTER_SERVERS
-            in the environment, separated by commas or spaces, or else this machine.",
+        doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost). Without the option, the \
+              list in POOLCOUNTER_SERVERS in the environment is used, separated by commas or spaces, or else this \
+              machine.",
         ..Opt::SERVER
     },
     Opt::TLS,
     Opt {
         long: "retry",
-        doc_short: "while no server answers, ask again until the timeout is over",
-        doc_long: "
-            While no server answers, ask again, twice a second at first and every four seconds in the end, until the time of
-            .Fl -timeout
-            is over.
-            A server that drains counts as one that does not answer.",
+        doc: "Ask again until the timeout is over while no server answers. The command asks twice a second at first, \
+              and every four seconds in the end, until the time of --timeout is over. A server that drains counts as \
+              one that does not answer.",
         set: |settings, _| assign(&mut settings.retries, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "fail-open",
-        doc_short: "when no server answers, run the command without a lock",
-        doc_long: "
-            When no server answers, warn and run the command without a lock.
-            With
-            .Fl -retry
-            that is when the time is over.",
+        doc: "Run the command without a lock when no server answers, with a warning. With --retry it does so when the \
+              timeout is over.",
         set: |settings, _| assign(&mut settings.fails_open, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        doc_short: "when the lock is lost while the command runs: only warn, or also terminate or kill it (default: warn)",
-        doc_long: "
-            Action when the lock is lost while the command runs, because the connection is lost, the time of
-            .Fl -hold
-            is over, or an operator or a limit of the daemon takes it:
-            .Cm warn ,
-            which is the default, prints a line;
-            .Cm term
-            sends
-            .Dv SIGTERM
-            as well, and
-            .Cm kill
-            .Dv SIGKILL .
-            A server whose machine died is detected after 30 seconds.
-            The time of the daemon's setting
-            .Va keepalive
-            should be above that, or the lock is granted to another client before the action.",
+        doc: "Action when the lock is lost while the command runs: only warn, or also terminate or kill it (default: \
+              warn). A lock is lost when the connection is lost, the time of --hold is over, or an operator or a limit \
+              of the daemon takes the lock. warn prints a line; term sends SIGTERM as well, and kill sends SIGKILL. \
+              The command detects after 30 seconds that the machine of the server has died. The time of the daemon's \
+              setting keepalive should be longer, or the lock is granted to another client before the action.",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },
     Opt {
         long: "quiet",
-        doc_short: "print nothing when there is no lock; only set the exit status",
-        doc_long: "
-            Print nothing when there is no lock, and no line about the wait on a terminal; only set the exit status.",
+        doc: "Print nothing when there is no lock, and nothing about the wait; only set the exit status.",
         set: |settings, _| assign(&mut settings.is_quiet, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "print-wait",
-        doc_short: "print the time waited for the lock",
-        doc_long: "
-            Print on the standard error how long it waited for the lock.",
+        doc: "Print the time waited for the lock on the standard error.",
         set: |settings, _| assign(&mut settings.prints_wait, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "who",
         hint: "NAME",
-        doc_short: "name shown to operators as the holder or waiter (default: USER@HOST:PID)",
-        doc_long: "
-            Name of at most 64 characters that is shown to operators as the holder or waiter.
-            The default is
-            .Ql user@host:pid .",
+        doc: "Name shown to operators as the holder or waiter, 64 characters at most (default: USER@HOST:PID).",
         set: |settings, value| assign(&mut settings.who, Ok(Some(value.into()))),
         ..Opt::BLANK
     },

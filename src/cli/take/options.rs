@@ -38,13 +38,9 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         short: "t",
         long: "timeout",
         hint: "SECONDS",
-        doc_short: "maximum time to wait for a member; 0: do not wait (default: without limit)",
-        doc_long: "
-            Maximum time to wait for a member.
-            With 0 it does not wait.
-            Decimals are allowed.
-            The default is no limit.
-            A server that does not answer is given up 11 seconds after that time, because a member may be checked first, and one that does not accept the connection after 2 seconds.",
+        doc: "Maximum time to wait for a member; 0: do not wait (default: without limit). Decimals are allowed. The \
+              command gives up a server that does not answer 11 seconds after that time, because a member may be \
+              checked first, and a server that does not accept the connection after 2 seconds.",
         set: |settings, value| assign(&mut settings.wanted.timeout, seconds(value)),
         ..Opt::BLANK
     },
@@ -52,11 +48,9 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         short: "g",
         long: "group",
         hint: "GROUP",
-        doc_short: "take from any pool of this group, in place of one pool",
-        doc_long: "
-            Take from any pool of this group, instead of one pool: from the one with the most free members, or else from the first
-            that has one.
-            Where several servers share the pools, only the pools of the group's own server are used.",
+        doc: "Take from any pool of this group, instead of one pool. The pool with the most free members is used, or \
+              else the first that has one. Where several servers share the pools, only the pools of the group's own \
+              server are used.",
         set_bytes: Some(|settings, value| assign(&mut settings.group, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
@@ -64,10 +58,7 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         short: "a",
         long: "attr",
         hint: "NAME=VALUE",
-        doc_short: "take only a member with this attribute; repeatable",
-        doc_long: "
-            Take only a member with this attribute.
-            May be given several times.",
+        doc: "Take only a member with this attribute; repeatable.",
         repeats: true,
         set_bytes: Some(|settings, value| {
             let equals = value.iter().position(|byte| *byte == b'=').filter(|at| *at > 0);
@@ -83,19 +74,15 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt {
         long: "member",
         hint: "NAME",
-        doc_short: "take only the member of this name",
-        doc_long: "Take only the member of this name.",
+        doc: "Take only the member of this name.",
         set_bytes: Some(|settings, value| assign(&mut settings.wanted.member, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
     Opt {
         long: "pri",
         hint: "0..9",
-        doc_short: "waiters with a lower priority number are served first (default: 5)",
-        doc_long: "
-            Waiters with a lower number are served first; equal ones in the order of their arrival.
-            A waiter of more than a minute counts as 0.
-            The default is 5.",
+        doc: "Priority of the wait: waiters with a lower number are served first, equal ones in the order of their \
+              arrival (default: 5). A waiter of more than a minute counts as 0.",
         set: |settings, value| assign(&mut settings.wanted.priority, number(value, 0..=9)),
         ..Opt::BLANK
     },
@@ -103,29 +90,17 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         short: "n",
         long: "count",
         hint: "N",
-        doc_short: "take N members, all or none (default: 1)",
-        doc_long: "
-            Take this number of members, all or none.
-            The environment has
-            .Ev POOL_MEMBERS
-            and
-            .Ev POOL_LEASES
-            then, with a space between two, and for each member from 1 on its number in the names:
-            .Ev POOL_MEMBER_1 , POOL_LEASE_1 , POOL_TOKEN_1
-            and
-            .Ev POOL_ATTR_1_ Ns Ar name .
-            Names without a number are those of the first member.
-            All are returned in the same way.",
+        doc: "Take N members, all or none (default: 1). The environment has POOL_MEMBERS and POOL_LEASES then, with a \
+              space between two, and for each member from 1 on its number in the names: POOL_MEMBER_1, POOL_LEASE_1, \
+              POOL_TOKEN_1 and POOL_ATTR_1_name. Names without a number have the values of the first member. All are \
+              returned in the same way.",
         set: |settings, value| assign(&mut settings.wanted.count, number(value, 1..=u32::MAX).map(Some)),
         ..Opt::BLANK
     },
     Opt {
         long: "fail-on",
         hint: "STATUS",
-        doc_short: "return the member as failed only if the command ends with this status; repeatable (default: all but 0)",
-        doc_long: "
-            The member has failed only if the command ended with this status.
-            May be given several times.",
+        doc: "Return the member as failed only if the command ends with this status; repeatable (default: all but 0).",
         repeats: true,
         set: |settings, value| {
             settings.fail_on.push(number(value, 0..=u8::MAX)?);
@@ -136,11 +111,9 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt {
         long: "lease",
         hint: "SECONDS",
-        doc_short: "keep the member for this time even if the connection is lost; renewed while the command runs",
-        doc_long: "
-            Keep the member for this time, whatever happens to the connection and to
-            .Nm .
-            While the command runs the lease is renewed each third of that time, on a new connection if needed; it ends with the command.",
+        doc: "Keep the member for this time even if the connection is lost, or this process ends. While the command \
+              runs, the lease is renewed each third of that time, on a new connection if needed; it ends with the \
+              command.",
         set: |settings, value| {
             let lease = seconds(value).ok().filter(|lease| !lease.is_zero());
             assign(&mut settings.wanted.lease, lease.map(Some).ok_or("a number of seconds above 0".into()))
@@ -149,58 +122,29 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     },
     Opt {
         long: "keep",
-        doc_short: "run no command: print its environment, and leave the member taken",
-        doc_long: "
-            Run no command: print the variables of its environment, one a line, and exit.
-            The member stays taken for the time of
-            .Fl -lease ,
-            which is needed;
-            .Cm members renew
-            and
-            .Cm members return
-            go on from there.
-            Unless the output is a terminal,
-            .Fl -format
-            is needed.",
+        doc: "Run no command: print the variables of its environment, one a line, and leave the member taken. The \
+              member stays taken for the time of --lease, which is required; members renew and members return go on \
+              from there. Unless the output is a terminal, --format is required.",
         set: |settings, _| assign(&mut settings.keeps, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "format",
         hint: "sh|env|json",
-        doc_short: "output of --keep: for eval in a shell, for a file such as $GITHUB_ENV, or one JSON object",
-        doc_long: "
-            Output of
-            .Fl -keep .
-            With
-            .Cm sh ,
-            it is lines
-            .Ar name Ns = Ns Ar value
-            that are quoted for a shell:
-            .Dl lease=$(poolcounter take p --keep --lease 600 --format sh) || exit
-            .Dl eval \\(dq$lease\\(dq
-            An
-            .Ic eval
-            of the command itself would go on without a member, because the status of one of nothing is 0.
-            With
-            .Cm env ,
-            it is lines for a file such as that of
-            .Ev GITHUB_ENV ,
-            which are not quoted; no shell may read them, because values come from providers.
-            A value with control characters, other invisible characters or bytes that are not UTF-8 is refused, and the member is returned.
-            With
-            .Cm json ,
-            it is one object of JSON.
-            On a terminal invisible characters are escaped.",
+        doc: "Output of --keep: sh for eval in a shell, env for a file such as $GITHUB_ENV, or json for one JSON \
+              object. With sh, the output is lines NAME=VALUE that are quoted for a shell. A script should assign the \
+              output, check the exit status, and only then use eval: an eval of the command itself would go on without \
+              a member, because the status of an empty eval is 0. With env, the lines are not quoted, and no shell may \
+              read them, because values come from providers. A value with control characters, other invisible \
+              characters or bytes that are not UTF-8 is refused then, and the member is returned. On a terminal, \
+              invisible characters are escaped.",
         set: |settings, value| assign(&mut settings.format, Format::parse(value).map(Some)),
         ..Opt::BLANK
     },
     Opt {
         long: "name",
         hint: "NAME",
-        doc_short: "name of the holder in lists of members (default: its address)",
-        doc_long: "
-            Name of the holder in lists of members, instead of its address.",
+        doc: "Name of the holder in lists of members (default: its address).",
         set_bytes: Some(|settings, value| assign(&mut settings.name, Ok(Some(value.into())))),
         ..Opt::BLANK
     },
@@ -208,23 +152,17 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
     Opt::TLS,
     Opt {
         long: "retry",
-        doc_short: "while no server answers, ask again until the timeout is over",
-        doc_long: "
-            While no server answers, ask again, twice a second at first and every four seconds in the end, until the time of
-            .Fl -timeout
-            is over.
-            A server that was restarted does not know the place in its queue.",
+        doc: "Ask again until the timeout is over while no server answers. The command asks twice a second at first, \
+              and every four seconds in the end, until the time of --timeout is over. A server that was restarted does \
+              not know the place in its queue.",
         set: |settings, _| assign(&mut settings.retries, Ok(true)),
         ..Opt::BLANK
     },
     Opt {
         long: "on-lost",
         hint: "warn|term|kill",
-        doc_short: "when a member is lost while the command runs: only warn, or also terminate or kill it (default: warn)",
-        doc_long: "
-            As for
-            .Cm exec ,
-            if a member is lost while the command runs: it has died, was withdrawn or taken back, or the connection is gone.",
+        doc: "Action when a member is lost while the command runs: only warn, or also terminate or kill it (default: \
+              warn). A member is lost when it has died, was withdrawn or taken back, or the connection is gone.",
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },
