@@ -1,6 +1,7 @@
 //! `admin`: sends a command of the administration to the daemon on this machine, and prints the reply.
 
 use super::command::{FAILURE, Failure};
+use super::config_command::file_option;
 use super::options::DaemonSettings;
 use super::servers::json_option;
 use super::services::SERVICES;
@@ -34,14 +35,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Settings of the command.
-struct AdminCommandSettings {
+pub struct AdminCommandSettings {
     socket: Option<String>,
     config: Option<String>,
     is_json: bool,
 }
 
 /// Options of the command.
-const OPTIONS: &[Opt<AdminCommandSettings>] = &[
+pub const OPTIONS: &[Opt<AdminCommandSettings>] = &[
     Opt {
         short: "a",
         long: "admin",
@@ -52,20 +53,11 @@ const OPTIONS: &[Opt<AdminCommandSettings>] = &[
         set: |settings, value| assign(&mut settings.socket, Ok(Some(value.into()))),
         ..Opt::BLANK
     },
-    Opt {
-        short: "c",
-        long: "config",
-        hint: "FILE",
-        doc: "The daemon's configuration file, in which its socket is looked up (default: /etc/poolcounter.toml).",
-        set: |settings, value| assign(&mut settings.config, Ok(Some(value.into()))),
-        ..Opt::BLANK
-    },
+    file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into())))),
     json_option(
         "Print each line as a JSON object. Each object has left, wait, ok or error, with the content of the line.",
         |settings, _| assign(&mut settings.is_json, Ok(true)),
     ),
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Runs the command.
@@ -178,11 +170,6 @@ fn usual_address() -> Option<Address> {
     let own = env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from);
     let places = own.into_iter().chain([PathBuf::from(USUAL_DIRECTORY)]).map(|directory| directory.join("admin.sock"));
     places.filter(|path| path.exists()).map(Address::Unix).next()
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }
 
 /// Returns the names of the commands.

@@ -40,11 +40,6 @@ pub fn run(given: &Given, commands: &[Command]) -> Result<ExitCode, Failure> {
     print(&write(commands))
 }
 
-/// Returns the options.
-pub fn described() -> Vec<Opt<()>> {
-    vec![Opt::VERSION, Opt::HELP]
-}
-
 /// Returns the names of the shells.
 pub fn first_words() -> Vec<&'static str> {
     SHELLS.iter().map(|(shell, _)| *shell).collect()

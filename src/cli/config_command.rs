@@ -15,13 +15,13 @@ const ORIGIN_COLUMN: usize = 40;
 
 /// Settings of the command.
 #[derive(Default)]
-struct ConfigSettings {
+pub struct ConfigSettings {
     config: Option<String>,
     is_changed_only: bool,
 }
 
 /// Options of the command.
-const OPTIONS: &[Opt<ConfigSettings>] = &[
+pub const OPTIONS: &[Opt<ConfigSettings>] = &[
     file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into())))),
     Opt {
         long: "changed",
@@ -29,8 +29,6 @@ const OPTIONS: &[Opt<ConfigSettings>] = &[
         set: |settings, _| assign(&mut settings.is_changed_only, Ok(true)),
         ..Opt::BLANK
     },
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Returns the option for the configuration file of a daemon on this machine.
@@ -85,11 +83,6 @@ fn text_of(path: &str, text: &str, is_changed_only: bool) -> String {
         all += &place.value;
     }
     all
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }
 
 #[cfg(test)]

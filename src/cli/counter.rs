@@ -36,7 +36,7 @@ const REFUSED: u8 = 2;
 
 /// Settings of the command.
 #[derive(Default)]
-struct CounterSettings {
+pub struct CounterSettings {
     servers: Servers,
     on_lost: OnLost,
     /// Time limit of the wait in `acquire`.
@@ -44,7 +44,7 @@ struct CounterSettings {
 }
 
 /// Options of the command.
-const OPTIONS: &[Opt<CounterSettings>] = &[
+pub const OPTIONS: &[Opt<CounterSettings>] = &[
     Opt {
         doc: "A server, or tls:HOST[:PORT], or unix:PATH; repeatable (default: localhost). Each counter belongs to one \
               of the servers; noop, stats and dump go to each.",
@@ -68,8 +68,6 @@ const OPTIONS: &[Opt<CounterSettings>] = &[
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Runs the command.
@@ -190,11 +188,6 @@ impl AsMut<Servers> for CounterSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }
 
 /// Returns the names of the requests.

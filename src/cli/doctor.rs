@@ -46,13 +46,13 @@ const AS_USER: &str = ": run this as the daemon's user or as root";
 
 /// Settings of the command.
 #[derive(Default)]
-struct DoctorSettings {
+pub struct DoctorSettings {
     config: Option<String>,
 }
 
 /// Options of the command.
-const OPTIONS: &[Opt<DoctorSettings>] =
-    &[file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into())))), Opt::VERSION, Opt::HELP];
+pub const OPTIONS: &[Opt<DoctorSettings>] =
+    &[file_option(|settings, value| assign(&mut settings.config, Ok(Some(value.into()))))];
 
 /// Result of one check.
 struct Finding(Level, &'static str, String);
@@ -362,11 +362,6 @@ fn sync_time(folder: &Path) -> io::Result<Duration> {
     let time = measure();
     let _ = fs::remove_file(&path);
     time
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 mod held;
 mod options;
 
-pub use options::described;
+pub use options::OPTIONS;
 
 use super::command::Failure;
 use super::failure::{PROTOCOL, UNAVAILABLE};
@@ -18,7 +18,7 @@ use super::terminal;
 use super::terminal::printable;
 use super::wait::{RETRY_EVERY, WaitProgress, retrying};
 use held::HeldByAncestors;
-use options::{ExecSettings, OPTIONS, key};
+use options::{ExecSettings, key};
 use poolcounter_client::{Client, Error, KeyLimits, Limits, ListedClaim, Lock, Outcome, Purpose};
 use std::env;
 use std::ffi::OsString;

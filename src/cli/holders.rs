@@ -16,23 +16,21 @@ use std::time::Duration;
 use watch::Watch;
 
 /// Settings of both commands.
-struct HoldersSettings {
+pub struct HoldersSettings {
     servers: Servers,
     is_json: bool,
     interval: Duration,
 }
 
 /// Options of `holders`.
-const HOLDERS: &[Opt<HoldersSettings>] = &[
+pub const HOLDERS: &[Opt<HoldersSettings>] = &[
     json_option("Print a list of JSON objects, one for each server. Each has server, and claims or error.", set_json),
     Opt::SERVER,
     Opt::TLS,
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Options of `watch`.
-const WATCH: &[Opt<HoldersSettings>] = &[
+pub const WATCH: &[Opt<HoldersSettings>] = &[
     Opt {
         short: "i",
         long: "interval",
@@ -47,8 +45,6 @@ const WATCH: &[Opt<HoldersSettings>] = &[
     json_option("Print each event as a JSON object in a line.", set_json),
     Opt::SERVER,
     Opt::TLS,
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Runs `holders`.
@@ -138,14 +134,4 @@ impl AsMut<Servers> for HoldersSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
-}
-
-/// Returns the options of `holders` without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    HOLDERS.iter().map(Opt::describe).collect()
-}
-
-/// Returns the options of `watch` without their setters.
-pub fn described_watch() -> Vec<Opt<()>> {
-    WATCH.iter().map(Opt::describe).collect()
 }

@@ -20,14 +20,13 @@ mod tally;
 mod tubes;
 mod words;
 
-pub use options::described;
+pub use options::OPTIONS;
 
 use super::command::{Failure, MISUSE, requests_of, usage_of};
 use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
 use super::terminal::{self, print, print_bytes, printable};
 use copy::Place;
-use options::OPTIONS;
 use poolcounter_client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, SummaryBy};
 #[cfg(feature = "postgres")]
 use poolcounter_jobs::postgres::{self, PostgresUrl};

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 /// Settings of the command.
 #[derive(Default)]
-struct MembersCommandSettings {
+pub struct MembersCommandSettings {
     servers: Servers,
     is_json: bool,
     /// True if the waiters of a pool are printed instead of its members.
@@ -33,7 +33,7 @@ struct MembersCommandSettings {
 }
 
 /// Options of the command.
-const OPTIONS: &[Opt<MembersCommandSettings>] = &[
+pub const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     json_option(
         "Print a list of JSON objects, one for each server. Each has server, and pools, members, waiters or error. For \
          a request, the output is one object with request, pool and error.",
@@ -62,8 +62,6 @@ const OPTIONS: &[Opt<MembersCommandSettings>] = &[
     },
     Opt::SERVER,
     Opt::TLS,
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Runs the command. A single word is a pool, whatever its name: each request has a parameter.
@@ -246,9 +244,4 @@ impl AsMut<Servers> for MembersCommandSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }

@@ -10,7 +10,7 @@ use super::access;
 use super::command::Failure;
 use super::config;
 use super::endpoint;
-use super::table::Given;
+use super::table::{self, Given};
 use crate::services::SERVICES;
 use poolcounter_core::address::Address;
 use poolcounter_core::time::Span;
@@ -176,8 +176,6 @@ const LOOP: &[Opt<DaemonSettings>] = &[
         },
         ..Opt::BLANK
     },
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 impl Default for DaemonSettings {
@@ -337,7 +335,7 @@ pub fn groups() -> Vec<(&'static str, Vec<Opt<()>>)> {
         (info.name, listening.chain((info.settings)().rows()).collect())
     };
     let services = SERVICES.iter().map(of_service);
-    services.chain([("daemon", LOOP.iter().map(Opt::describe).collect())]).collect()
+    services.chain([("daemon", table::described(LOOP))]).collect()
 }
 
 #[cfg(test)]

@@ -21,13 +21,13 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SERVICES: &[&Info] = &[&http::INFO];
 
 /// Settings of the command.
-struct PageSettings {
+pub struct PageSettings {
     endpoint: Endpoint,
     http: HttpSettings,
 }
 
 /// Options of the command.
-const OPTIONS: &[Opt<PageSettings>] = &[
+pub const OPTIONS: &[Opt<PageSettings>] = &[
     Opt {
         short: "s",
         long: "server",
@@ -63,8 +63,6 @@ const OPTIONS: &[Opt<PageSettings>] = &[
         set: |settings, value| (HTTP_OPTIONS[0].set)(&mut settings.http, value),
         ..Opt::BLANK
     },
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Runs the command: serves until a signal ends it.
@@ -107,9 +105,4 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 
 fn cannot_wait(error: &io::Error) -> String {
     format!("cannot wait for events: {error}")
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }

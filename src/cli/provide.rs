@@ -44,7 +44,7 @@ pub struct ProvideSettings {
 }
 
 /// Options of the command.
-const OPTIONS: &[Opt<ProvideSettings>] = &[
+pub const OPTIONS: &[Opt<ProvideSettings>] = &[
     Opt {
         long: "start",
         hint: "COMMAND",
@@ -102,8 +102,6 @@ const OPTIONS: &[Opt<ProvideSettings>] = &[
     },
     Opt::SERVER,
     Opt::TLS,
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Runs the command.
@@ -334,9 +332,4 @@ impl AsMut<Servers> for ProvideSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }

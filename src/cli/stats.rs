@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// Settings of the command.
-struct StatsSettings {
+pub struct StatsSettings {
     servers: Servers,
     is_json: bool,
     rows: usize,
@@ -28,7 +28,7 @@ const WRONG_STAT: &str = "WRONG_STAT";
 const USUAL_ROWS: usize = 10;
 
 /// Options of the command.
-const OPTIONS: &[Opt<StatsSettings>] = &[
+pub const OPTIONS: &[Opt<StatsSettings>] = &[
     json_option(
         "Print a list of JSON objects, one for each server. Each has server and report, which is like /status.json, as \
          in docs/status-page.md. In place of report it has lines if a single answer was asked for or the server knows \
@@ -48,8 +48,6 @@ const OPTIONS: &[Opt<StatsSettings>] = &[
     },
     Opt::EACH_SERVER,
     Opt::TLS,
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Reply of a server.
@@ -197,11 +195,6 @@ impl AsMut<Servers> for StatsSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }
 
 /// Returns the possible requests, without single statistics.

@@ -13,13 +13,13 @@ use serde_json::Value;
 use std::process::ExitCode;
 
 /// Settings of the command.
-struct StatusSettings {
+pub struct StatusSettings {
     servers: Servers,
     is_json: bool,
 }
 
 /// Options of the command.
-const OPTIONS: &[Opt<StatusSettings>] = &[
+pub const OPTIONS: &[Opt<StatusSettings>] = &[
     json_option(
         "Print a list of JSON objects, one for each server. Each has server, and health as in /status.json, described \
          in docs/status-page.md, or error.",
@@ -30,8 +30,6 @@ const OPTIONS: &[Opt<StatusSettings>] = &[
     ),
     Opt::EACH_SERVER,
     Opt::TLS,
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Line of the output: a condition that is on, or a service without one that holds.
@@ -157,11 +155,6 @@ impl AsMut<Servers> for StatusSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }
 
 #[cfg(test)]

@@ -148,6 +148,11 @@ fn argument_of(text: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
+/// Returns a table of options without setters, with the options that every command has.
+pub fn described<S>(table: &[Opt<S>]) -> Vec<Opt<()>> {
+    table.iter().map(Opt::describe).chain([Opt::VERSION, Opt::HELP]).collect()
+}
+
 /// Returns the lines of a table of options.
 pub fn lines(table: &[Opt<()>]) -> String {
     let usage = usage(table, "");

@@ -4,7 +4,7 @@
 
 mod options;
 
-pub use options::described;
+pub use options::OPTIONS;
 
 use super::command::Failure;
 use super::failure::{FAILURE, TRY_LATER};
@@ -15,7 +15,7 @@ use super::spawn::{Variable, obey_signals_as_first_process};
 use super::table::Given;
 use super::terminal::{self, ascii_where_invisible, printable};
 use super::wait::{WaitProgress, retrying};
-use options::{Format, NO_LIMIT, OPTIONS, TakeSettings};
+use options::{Format, NO_LIMIT, TakeSettings};
 use poolcounter_client::{Condition, Error, Member, Members, NoMembers, PoolFigures, TakeOutcome, Wanted};
 use poolcounter_core::text::{escaped, is_visible, shell_word};
 use serde_json::Value;

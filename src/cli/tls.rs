@@ -28,7 +28,7 @@ const RENEWAL_TIME: Duration = Duration::from_secs(10);
 const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Settings of the command.
-struct TlsSettings {
+pub struct TlsSettings {
     listen: Vec<SocketAddr>,
     to: Option<Address>,
     files: Files,
@@ -41,7 +41,7 @@ struct TlsSettings {
 }
 
 /// Options of the command.
-const OPTIONS: &[Opt<TlsSettings>] = &[
+pub const OPTIONS: &[Opt<TlsSettings>] = &[
     Opt {
         short: "l",
         long: "listen",
@@ -143,8 +143,6 @@ const OPTIONS: &[Opt<TlsSettings>] = &[
         },
         ..Opt::BLANK
     },
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 impl Default for TlsSettings {
@@ -255,9 +253,4 @@ fn serve(mut terminator: Terminator, settings: &TlsSettings, handover: Option<Ha
 
 fn file(value: &str) -> Result<PathBuf, String> {
     if value.is_empty() { Err("a file".into()) } else { Ok(value.into()) }
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }

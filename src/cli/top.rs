@@ -36,7 +36,7 @@ const TIMEOUTS: Timeouts =
 const SLICE: Duration = Duration::from_millis(200);
 
 /// Settings of the command.
-struct TopSettings {
+pub struct TopSettings {
     servers: Servers,
     /// Service to show; None for all.
     service: Option<String>,
@@ -46,7 +46,7 @@ struct TopSettings {
 }
 
 /// Options of the command.
-const OPTIONS: &[Opt<TopSettings>] = &[
+pub const OPTIONS: &[Opt<TopSettings>] = &[
     Opt::EACH_SERVER,
     Opt::TLS,
     Opt {
@@ -82,8 +82,6 @@ const OPTIONS: &[Opt<TopSettings>] = &[
         set: |settings, value| assign(&mut settings.count, number(value, 1..=u64::MAX).map(Some)),
         ..Opt::BLANK
     },
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Runs the command.
@@ -227,9 +225,4 @@ impl AsMut<Servers> for TopSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }

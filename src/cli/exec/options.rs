@@ -186,8 +186,6 @@ pub const OPTIONS: &[Opt<ExecSettings>] = &[
         set: |settings, value| assign(&mut settings.who, Ok(Some(value.into()))),
         ..Opt::BLANK
     },
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 impl Default for ExecSettings {
@@ -249,9 +247,4 @@ impl AsMut<Servers> for ExecSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }

@@ -233,14 +233,7 @@ pub const OPTIONS: &[Opt<JobCommandSettings>] = &[
         ..Opt::SERVER
     },
     Opt::TLS,
-    Opt::VERSION,
-    Opt::HELP,
 ];
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
-}
 
 fn or_forever(time: Duration) -> Duration {
     if time.is_zero() { FOREVER } else { time }

@@ -166,8 +166,6 @@ pub const OPTIONS: &[Opt<TakeSettings>] = &[
         set: |settings, value| assign(&mut settings.on_lost, OnLost::parse(value)),
         ..Opt::BLANK
     },
-    Opt::VERSION,
-    Opt::HELP,
 ];
 
 /// Format of printed variables.
@@ -220,9 +218,4 @@ impl AsMut<Servers> for TakeSettings {
     fn as_mut(&mut self) -> &mut Servers {
         &mut self.servers
     }
-}
-
-/// Returns the options without their setters.
-pub fn described() -> Vec<Opt<()>> {
-    OPTIONS.iter().map(Opt::describe).collect()
 }
