@@ -1,7 +1,7 @@
 //! `admin`: sends a command of the administration to the daemon on this machine, and prints the reply.
 
 use super::command::{FAILURE, Failure};
-use super::config_command::file_option;
+use super::config_command::{USUAL_CONFIG, file_option};
 use super::options::DaemonSettings;
 use super::servers::json_option;
 use super::services::SERVICES;
@@ -24,8 +24,6 @@ use std::time::Duration;
 
 /// Environment variable with the path of the socket, if no option sets it.
 const VARIABLE: &str = "POOLCOUNTER_ADMIN";
-/// Configuration file of the package.
-pub(super) const USUAL_CONFIG: &str = "/etc/poolcounter.toml";
 /// Directory of the package's sockets.
 const USUAL_DIRECTORY: &str = "/run/poolcounter";
 

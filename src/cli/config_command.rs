@@ -1,6 +1,5 @@
 //! `config`: prints the settings of a configuration file, each with its origin.
 
-use super::admin::USUAL_CONFIG;
 use super::command::Failure;
 use super::config::{self, Place};
 use super::options::{DaemonSettings, described as rows, tables};
@@ -12,6 +11,9 @@ use std::process::ExitCode;
 
 /// Column of the comments with the origins.
 const ORIGIN_COLUMN: usize = 40;
+
+/// Configuration file of the package.
+pub(super) const USUAL_CONFIG: &str = "/etc/poolcounter.toml";
 
 /// Settings of the command.
 #[derive(Default)]
