@@ -4,6 +4,7 @@ pub use super::failure::{FAILURE, Failure, MISUSE};
 
 use super::table::{Given, WordsAllowed};
 use poolcounter_service::options::Opt;
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
 /// Command of the program.
@@ -22,14 +23,47 @@ pub struct Command {
     pub first_words: fn() -> Vec<&'static str>,
     /// Returns the list after the usage, for the help.
     pub list: fn() -> String,
+    /// Requests that are commands with options of their own; the name of each ends in the request.
+    pub requests: &'static [Command],
     /// Runs the command.
     pub run: fn(&Given) -> Result<ExitCode, Failure>,
 }
 
 impl Command {
-    /// Returns the options that are not hidden.
+    /// Defaults of most commands: no words beside the options.
+    pub const BLANK: Command = Command {
+        name: "",
+        usage: "[options]",
+        summary: "",
+        options: Vec::new,
+        words: WordsAllowed::None,
+        first_words: Vec::new,
+        list: String::new,
+        requests: &[],
+        run: |_| Ok(ExitCode::SUCCESS),
+    };
+
+    /// Returns the options that are not hidden, of the command and its requests.
     pub fn shown_options(&self) -> Vec<Opt<()>> {
-        (self.options)().into_iter().filter(|option| !option.is_hidden).collect()
+        let mut shown = self.all_options();
+        shown.retain(|option| !option.is_hidden);
+        shown
+    }
+
+    /// Returns the options of the command and its requests, each name once.
+    pub fn all_options(&self) -> Vec<Opt<()>> {
+        let mut all: Vec<Opt<()>> = Vec::new();
+        for option in (self.options)().into_iter().chain(self.requests.iter().flat_map(|request| (request.options)())) {
+            if all.iter().all(|known| known.long != option.long) {
+                all.push(option);
+            }
+        }
+        all
+    }
+
+    /// Returns the request that is a command, if this word names one.
+    pub fn request(&self, word: &OsStr) -> Option<&'static Command> {
+        self.requests.iter().find(|request| request.name.rsplit(' ').next().is_some_and(|name| word == name))
     }
 }
 

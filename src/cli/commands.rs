@@ -30,13 +30,10 @@ use std::process::ExitCode;
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "serve",
-        usage: "[options]",
         summary: "run the daemon (default)",
         options: options::described,
-        words: WordsAllowed::None,
-        first_words: Vec::new,
-        list: String::new,
         run: serve::run,
+        ..Command::BLANK
     },
     Command {
         name: "exec",
@@ -44,39 +41,29 @@ pub const COMMANDS: &[Command] = &[
         summary: "run a command under a lock of a pool",
         options: || described(exec::OPTIONS),
         words: WordsAllowed::Last,
-        first_words: Vec::new,
-        list: String::new,
         run: exec::run,
+        ..Command::BLANK
     },
     Command {
         name: "status",
-        usage: "[options]",
         summary: "print the health of servers; the exit status for monitoring is 0, 1 or 2",
         options: || described(status::OPTIONS),
-        words: WordsAllowed::None,
-        first_words: Vec::new,
-        list: String::new,
         run: status::run,
+        ..Command::BLANK
     },
     Command {
         name: "doctor",
-        usage: "[options]",
         summary: "check the local daemon and machine for problems, and print remedies",
         options: || described(doctor::OPTIONS),
-        words: WordsAllowed::None,
-        first_words: Vec::new,
-        list: String::new,
         run: doctor::run,
+        ..Command::BLANK
     },
     Command {
         name: "config",
-        usage: "[options]",
         summary: "print the settings of a configuration file and the origin of each",
         options: || described(config_command::OPTIONS),
-        words: WordsAllowed::None,
-        first_words: Vec::new,
-        list: String::new,
         run: config_command::run,
+        ..Command::BLANK
     },
     Command {
         name: "stats",
@@ -85,19 +72,16 @@ pub const COMMANDS: &[Command] = &[
         options: || described(stats::OPTIONS),
         words: WordsAllowed::Anywhere,
         first_words: stats::first_words,
-        list: String::new,
         run: stats::run,
+        ..Command::BLANK
     },
     #[cfg(feature = "top")]
     Command {
         name: "top",
-        usage: "[options]",
         summary: "live view of one or more servers",
         options: || described(top::OPTIONS),
-        words: WordsAllowed::None,
-        first_words: Vec::new,
-        list: String::new,
         run: top::run,
+        ..Command::BLANK
     },
     Command {
         name: "holders",
@@ -105,9 +89,8 @@ pub const COMMANDS: &[Command] = &[
         summary: "print the holders and waiters of a pool of locks",
         options: || described(holders::HOLDERS),
         words: WordsAllowed::Anywhere,
-        first_words: Vec::new,
-        list: String::new,
         run: holders::run,
+        ..Command::BLANK
     },
     Command {
         name: "watch",
@@ -115,9 +98,8 @@ pub const COMMANDS: &[Command] = &[
         summary: "follow the holders and waiters of a pool of locks",
         options: || described(holders::WATCH),
         words: WordsAllowed::Anywhere,
-        first_words: Vec::new,
-        list: String::new,
         run: holders::run_watch,
+        ..Command::BLANK
     },
     Command {
         name: "counter",
@@ -126,8 +108,8 @@ pub const COMMANDS: &[Command] = &[
         options: || described(counter::OPTIONS),
         words: WordsAllowed::Anywhere,
         first_words: counter::first_words,
-        list: String::new,
         run: counter::run,
+        ..Command::BLANK
     },
     Command {
         name: "take",
@@ -143,9 +125,8 @@ pub const COMMANDS: &[Command] = &[
         summary: "run a command with a member of a pool",
         options: || described(take::OPTIONS),
         words: WordsAllowed::Anywhere,
-        first_words: Vec::new,
-        list: String::new,
         run: take::run,
+        ..Command::BLANK
     },
     Command {
         name: "provide",
@@ -154,9 +135,8 @@ pub const COMMANDS: &[Command] = &[
         summary: "start, stop and clean the members of a pool with commands",
         options: || described(provide::OPTIONS),
         words: WordsAllowed::Anywhere,
-        first_words: Vec::new,
-        list: String::new,
         run: provide::run,
+        ..Command::BLANK
     },
     Command {
         name: "members",
@@ -167,6 +147,7 @@ pub const COMMANDS: &[Command] = &[
         first_words: members::first_words,
         list: members::list,
         run: members::run,
+        ..Command::BLANK
     },
     Command {
         name: "jobs",
@@ -175,8 +156,28 @@ pub const COMMANDS: &[Command] = &[
         options: || described(jobs::OPTIONS),
         words: WordsAllowed::Anywhere,
         first_words: jobs::first_words,
-        list: String::new,
+        requests: &[
+            Command {
+                name: "jobs run",
+                usage: "[options] PATTERN[:WEIGHT] ... -- COMMAND [ARGUMENT ...]",
+                summary: "run a command for each job of some tubes",
+                options: || described(jobs::run::OPTIONS),
+                words: WordsAllowed::Anywhere,
+                run: jobs::run::run,
+                ..Command::BLANK
+            },
+            Command {
+                name: "jobs put",
+                usage: "[options] TUBE [BODY]",
+                summary: "put a job into a queue: the body is an argument, or the standard input",
+                options: || described(jobs::put::OPTIONS),
+                words: WordsAllowed::Anywhere,
+                run: jobs::put::run,
+                ..Command::BLANK
+            },
+        ],
         run: jobs::run,
+        ..Command::BLANK
     },
     Command {
         name: "admin",
@@ -187,26 +188,23 @@ pub const COMMANDS: &[Command] = &[
         first_words: admin::first_words,
         list: admin::list,
         run: admin::run,
+        ..Command::BLANK
     },
     Command {
         name: "page",
         usage: "--server HOST[:PORT] [--server ...] [options]",
         summary: "serve one status page of several daemons",
         options: || described(page::OPTIONS),
-        words: WordsAllowed::None,
-        first_words: Vec::new,
-        list: String::new,
         run: page::run,
+        ..Command::BLANK
     },
     Command {
         name: "tls",
         usage: "--listen IP:PORT --to ADDRESS --cert FILE --key FILE [options]",
         summary: "accept TLS connections, and pass their content on to a server",
         options: || described(tls::OPTIONS),
-        words: WordsAllowed::None,
-        first_words: Vec::new,
-        list: String::new,
         run: tls::run,
+        ..Command::BLANK
     },
     Command {
         name: "completions",
@@ -215,8 +213,8 @@ pub const COMMANDS: &[Command] = &[
         options: || described::<()>(&[]),
         words: WordsAllowed::Anywhere,
         first_words: completions::first_words,
-        list: String::new,
         run: |given| completions::run(given, COMMANDS),
+        ..Command::BLANK
     },
     Command {
         name: "help",
@@ -225,8 +223,8 @@ pub const COMMANDS: &[Command] = &[
         options: || described::<()>(&[]),
         words: WordsAllowed::Anywhere,
         first_words: || COMMANDS.iter().map(|command| command.name).collect(),
-        list: String::new,
         run: help,
+        ..Command::BLANK
     },
 ];
 
@@ -254,9 +252,20 @@ const EXAMPLES: [(&str, &str); 3] = [
 ///
 /// Fails if it cannot.
 pub fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
-    let (command, arguments, is_named) = choose(arguments)?;
+    let (mut command, arguments, is_named) = choose(arguments)?;
+    let read = |command: &Command, options: &[Opt<()>]| {
+        Given::read(options, command.words, arguments).map_err(|sentence| misused(command, &sentence))
+    };
+    // Options may come before the request.
+    let mut given = read(command, &command.all_options())?;
+    let request = given.words[..given.words_before_dashes].first().and_then(|word| command.request(word));
+    command = request.unwrap_or(command);
     let options = (command.options)();
-    let given = Given::read(&options, command.words, arguments).map_err(|sentence| misused(command, &sentence))?;
+    given = read(command, &options)?;
+    if request.is_some() {
+        given.words.remove(0);
+        given.words_before_dashes -= 1;
+    }
     let asks = |long| options.iter().position(|option| option.long == long).is_some_and(|row| given.has(row));
     if asks("help") {
         print(&if is_named { help_of(command) } else { overview() })
@@ -286,7 +295,8 @@ fn help(given: &Given) -> Result<ExitCode, Failure> {
         [] => print(&overview()),
         [name] => print(&help_of(find(name)?)),
         [name, request] if (find(name)?.first_words)().iter().any(|word| request == word) => {
-            print(&help_of(find(name)?))
+            let command = find(name)?;
+            print(&help_of(command.request(request).unwrap_or(command)))
         }
         [_, extra, ..] => {
             Err(Failure::misuse(format!("unexpected argument \"{}\" (see poolcounter help)", extra.to_string_lossy())))

@@ -2,7 +2,7 @@
 
 use super::command::{Failure, requests_of, usage_of};
 use super::run_child::{self, HeldResource, OnLost};
-use super::servers::{ServerOptions, Servers, TIMEOUTS, in_words, print_answers};
+use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, in_words, print_answers};
 use super::spawn::obey_signals_as_first_process;
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
@@ -184,11 +184,7 @@ fn misuse(sentence: &str) -> Failure {
     Failure::misuse(format!("{sentence} (see poolcounter help counter)"))
 }
 
-impl AsMut<Servers> for CounterSettings {
-    fn as_mut(&mut self) -> &mut Servers {
-        &mut self.servers
-    }
-}
+has_servers!(CounterSettings);
 
 /// Returns the names of the requests.
 pub fn first_words() -> Vec<&'static str> {

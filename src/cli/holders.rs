@@ -4,7 +4,7 @@ mod watch;
 
 use super::command::Failure;
 use super::rows::{PrintedRow, flat, show, table};
-use super::servers::{ServerOptions, Servers, TIMEOUTS, json_option, print_answers};
+use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option, print_answers};
 use super::table::Given;
 use super::terminal::{self, in_words, printable};
 use poolcounter_client::{Client, ListedClaim, Purpose};
@@ -130,8 +130,4 @@ impl PrintedRow for ListedClaim {
     }
 }
 
-impl AsMut<Servers> for HoldersSettings {
-    fn as_mut(&mut self) -> &mut Servers {
-        &mut self.servers
-    }
-}
+has_servers!(HoldersSettings);

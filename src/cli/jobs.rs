@@ -1,7 +1,6 @@
 //! `jobs`: requests of producers, runners and operators of a job queue, as commands. A plain beanstalkd works as the
 //! server as far as it supports the request.
 
-mod allowed;
 mod batch;
 mod command_run;
 mod copy;
@@ -11,30 +10,28 @@ mod options;
 mod outcomes;
 mod pace;
 mod plan;
+pub mod put;
 mod rests;
-mod run;
-mod settings;
+pub mod run;
+mod run_options;
 mod show;
 mod slot;
 mod tally;
 mod tubes;
 mod words;
 
-pub use options::OPTIONS;
+pub use options::{JobsCommandSettings, OPTIONS};
 
 use super::command::{Failure, MISUSE, requests_of, usage_of};
 use super::failure::{PROTOCOL, TRY_LATER, UNAVAILABLE};
 use super::table::Given;
-use super::terminal::{self, print, print_bytes, printable};
+use super::terminal::{print, print_bytes, printable};
 use copy::Place;
-use poolcounter_client::{Error, JobId, JobState, NewJob, Producer, PutOutcome, SummaryBy};
+use poolcounter_client::{Error, JobId, JobState, Producer, SummaryBy};
 #[cfg(feature = "postgres")]
 use poolcounter_jobs::postgres::{self, PostgresUrl};
-use settings::JobCommandSettings;
-use std::io::{BufRead, BufReader, IsTerminal, Read, stdin, stdout};
-use std::os::unix::ffi::OsStrExt;
+use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Usage of the command.
 pub const USAGE: &str = "[options] REQUEST\n\n\
@@ -56,10 +53,10 @@ pub const USAGE: &str = "[options] REQUEST\n\n\
     dead-letter PATTERN [TUBE]\n    \
     init-db URL                  print (or with --run, execute) the SQL for --jobs-store postgres:URL\n    \
     copy FROM TO                 copy all jobs from one store to another (sqlite:PATH, postgres:URL)\n\n\
-    A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.";
-/// Limits of one `put-many` for jobs from lines: their number, and the bytes of their bodies.
-const LINES_AT_ONCE: usize = 1000;
-const BYTES_AT_ONCE: usize = 16 << 20;
+    A STATE is ready, reserved, delayed or buried. In a PATTERN, * is one part of a tube's name: */sendMail.\n\
+    \"poolcounter help jobs run\" and \"poolcounter help jobs put\" print the options of these two";
+/// Default maximum of jobs in a list.
+const LIMIT: u32 = 100;
 
 /// Returns the names of the requests.
 pub fn first_words() -> Vec<&'static str> {
@@ -72,35 +69,23 @@ pub fn first_words() -> Vec<&'static str> {
 ///
 /// Fails if the command line is wrong, no server replies, or the server refuses.
 pub fn run(given: &Given) -> Result<ExitCode, Failure> {
-    let mut settings = JobCommandSettings::default();
+    let mut settings = JobsCommandSettings { limit: LIMIT, ..JobsCommandSettings::default() };
     given.apply(OPTIONS, &mut settings)?;
     let (words, command) = given.words.split_at(given.words_before_dashes);
     let texts: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
-    let request = texts.first().copied().filter(|word| first_words().contains(word));
-    let Some(request) = request else {
-        return Err(match texts.first() {
-            Some(word) => Failure::unknown("request", word, first_words(), "poolcounter help jobs"),
-            None => misuse("no request is named"),
-        });
-    };
-    allowed::check(request, given)?;
-    if !settings.has_whole_root() {
-        return Err(misuse("--root and --root-ts go together"));
-    }
-    if request == "run" {
-        return run::run(&settings, &texts[1..], command);
+    match texts.first() {
+        None => return Err(misuse("no request is named")),
+        Some(word) if !first_words().contains(word) => {
+            return Err(Failure::unknown("request", word, first_words(), "poolcounter help jobs"));
+        }
+        Some(_) => {}
     }
     if !command.is_empty() {
         return Err(misuse("only \"run\" runs a command"));
     }
     let producer = settings.servers.producer();
     match texts[..] {
-        ["put", tube] => put_input(&producer, &settings, tube),
-        ["put", tube, _] if !settings.by_line => {
-            let job = NewJob { body: words[2].as_bytes().into(), ..settings.job(tube) };
-            told(producer.put(&job).map_err(failure)?)
-        }
         ["peek" | "show" | "summary" | "list" | "stats", ..] => {
             let looked = look(&producer, &settings, &texts);
             if settings.is_json { show::error_as_json(&producer, looked) } else { looked }
@@ -113,7 +98,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
 }
 
 /// Serves the requests that show jobs.
-fn look(producer: &Producer, settings: &JobCommandSettings, words: &[&str]) -> Result<ExitCode, Failure> {
+fn look(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -> Result<ExitCode, Failure> {
     match *words {
         ["peek", what] => peek(producer, what, JobState::Ready),
         ["peek", what, state] => peek(producer, what, state_of(state)?),
@@ -133,7 +118,7 @@ fn look(producer: &Producer, settings: &JobCommandSettings, words: &[&str]) -> R
 }
 
 /// Serves the requests that move or delete jobs.
-fn change_jobs(producer: &Producer, settings: &JobCommandSettings, words: &[&str]) -> Result<ExitCode, Failure> {
+fn change_jobs(producer: &Producer, settings: &JobsCommandSettings, words: &[&str]) -> Result<ExitCode, Failure> {
     match *words {
         ["kick"] if settings.is_all => {
             let tubes = producer.tubes().map_err(failure)?;
@@ -202,63 +187,6 @@ fn init_db(url: &str, is_run: bool) -> Result<ExitCode, Failure> {
     print(&format!("{name} has the tables now\n"))
 }
 
-/// Puts the standard input as one job, or each of its lines as one.
-fn put_input(producer: &Producer, settings: &JobCommandSettings, tube: &str) -> Result<ExitCode, Failure> {
-    let cannot_read = |error: std::io::Error| Failure::from(format!("cannot read the standard input: {error}"));
-    if !settings.by_line {
-        let mut body = Vec::new();
-        stdin().lock().read_to_end(&mut body).map_err(cannot_read)?;
-        return told(producer.put(&NewJob { body, ..settings.job(tube) }).map_err(failure)?);
-    }
-    let mut input = BufReader::with_capacity(1 << 16, stdin().lock());
-    // The jobs are put whether or not somebody reads their numbers.
-    let mut has_reader = true;
-    loop {
-        let (mut jobs, mut bytes) = (Vec::new(), 0);
-        // Batches the lines available now; no job waits for a later line.
-        while jobs.is_empty()
-            || jobs.len() < LINES_AT_ONCE && bytes < BYTES_AT_ONCE / 2 && input.buffer().contains(&b'\n')
-        {
-            let mut body = Vec::new();
-            if input.read_until(b'\n', &mut body).map_err(cannot_read)? == 0 {
-                break;
-            }
-            body.pop_if(|byte| *byte == b'\n');
-            bytes += body.len();
-            jobs.push(NewJob { body, ..settings.job(tube) });
-        }
-        if jobs.is_empty() {
-            return Ok(ExitCode::SUCCESS);
-        }
-        let is_together = jobs.len() > 1 && producer.is_extended().map_err(failure)?;
-        let outcomes = match is_together {
-            true => producer.put_many(&jobs).map_err(failure)?,
-            false => jobs.iter().map(|job| producer.put(job)).collect(),
-        };
-        // All of them, because those behind a refused one are put, too.
-        let text: String = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).map(line_of).collect();
-        if has_reader {
-            has_reader = terminal::try_print(text.as_bytes())?;
-        }
-        if let Some(error) = outcomes.into_iter().find_map(Result::err) {
-            return Err(failure(error));
-        }
-    }
-}
-
-fn told(outcome: PutOutcome) -> Result<ExitCode, Failure> {
-    print(&line_of(&outcome))
-}
-
-fn line_of(outcome: &PutOutcome) -> String {
-    match outcome {
-        PutOutcome::Inserted(id) => format!("INSERTED {id}\n"),
-        PutOutcome::Buried(id) => format!("BURIED {id}\n"),
-        PutOutcome::Duplicate(id) => format!("DUPLICATE {id}\n"),
-        PutOutcome::Superseded => "SUPERSEDED\n".into(),
-    }
-}
-
 fn peek(producer: &Producer, what: &str, state: JobState) -> Result<ExitCode, Failure> {
     let body = match as_id(what) {
         Some(id) => producer.peek(id).map_err(failure)?,
@@ -298,7 +226,7 @@ fn kick_tube(producer: &Producer, pattern: &str, state: JobState) -> Result<u64,
     producer.use_tube(pattern).and_then(|()| producer.kick(most)).map_err(failure)
 }
 
-fn bury(settings: &JobCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
+fn bury(settings: &JobsCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
     let mut runner = settings.servers.runner_of(&settings.servers.list());
     let Some(job) = runner.reserve_job(id).map_err(failure)? else { return found(&id.to_string(), false) };
     runner.bury(&job, None).map_err(failure)?;
@@ -344,6 +272,3 @@ fn failure(error: Error) -> Failure {
     };
     Failure { status, sentence }
 }
-
-/// Longest `--timeout` and `--grace`, which count as no limit.
-const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);

@@ -8,7 +8,7 @@ pub use requests::{REQUESTS, first_words, list};
 use super::command::{Failure, MISUSE};
 use super::failure::{PROTOCOL, UNAVAILABLE};
 use super::rows::{PrintedRow, show};
-use super::servers::{ServerOptions, Servers, TIMEOUTS, json_option};
+use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers, json_option};
 use super::table::Given;
 use super::terminal::{self, printable};
 use poolcounter_client::{Error, KeptOut, ListedMember, ListedPool, ListedWaiter, Members};
@@ -240,8 +240,4 @@ fn text(bytes: &[u8]) -> Value {
     String::from_utf8_lossy(bytes).into()
 }
 
-impl AsMut<Servers> for MembersCommandSettings {
-    fn as_mut(&mut self) -> &mut Servers {
-        &mut self.servers
-    }
-}
+has_servers!(MembersCommandSettings);

@@ -4,7 +4,7 @@ mod work;
 
 use super::command::Failure;
 use super::failure::PROTOCOL;
-use super::servers::{ServerOptions, Servers, TIMEOUTS};
+use super::servers::{ServerOptions, Servers, TIMEOUTS, has_servers};
 use super::spawn::block_signals;
 use super::table::Given;
 use super::terminal::{self, printable};
@@ -328,8 +328,4 @@ impl Default for ProvideSettings {
     }
 }
 
-impl AsMut<Servers> for ProvideSettings {
-    fn as_mut(&mut self) -> &mut Servers {
-        &mut self.servers
-    }
-}
+has_servers!(ProvideSettings);

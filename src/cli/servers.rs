@@ -107,6 +107,19 @@ pub const fn json_option<S>(doc: &'static str, set: fn(&mut S, &str) -> Result<(
     Opt { short: "j", long: "json", doc, set, ..Opt::BLANK }
 }
 
+/// Gives the options for servers access to the field `servers` of the settings of a command.
+macro_rules! has_servers {
+    ($settings:ty) => {
+        impl AsMut<Servers> for $settings {
+            fn as_mut(&mut self) -> &mut Servers {
+                &mut self.servers
+            }
+        }
+    };
+}
+
+pub(crate) use has_servers;
+
 /// Options of commands that ask servers.
 pub trait ServerOptions {
     /// Option for the servers.

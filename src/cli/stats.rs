@@ -3,7 +3,9 @@
 use super::command::Failure;
 use super::report::{self, Answer, Grid, GridCell, ToldReport, ToldService};
 use super::rows::flat;
-use super::servers::{AnswerOf, ServerOptions, Servers, TIMEOUTS, json_option, print_answers, print_objects};
+use super::servers::{
+    AnswerOf, ServerOptions, Servers, TIMEOUTS, has_servers, json_option, print_answers, print_objects,
+};
 use super::table::Given;
 use super::terminal::{aligned, printable};
 use crate::services::SERVICES;
@@ -191,11 +193,7 @@ fn write_service(lines: &mut Vec<String>, service: &ToldService, tables: &[Grid]
     }
 }
 
-impl AsMut<Servers> for StatsSettings {
-    fn as_mut(&mut self) -> &mut Servers {
-        &mut self.servers
-    }
-}
+has_servers!(StatsSettings);
 
 /// Returns the possible requests, without single statistics.
 pub fn first_words() -> Vec<&'static str> {

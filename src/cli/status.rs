@@ -2,7 +2,7 @@
 
 use super::command::Failure;
 use super::report::{self, Answer, ToldHealth, ToldReport};
-use super::servers::{AnswerOf, ServerOptions as _, Servers, TIMEOUTS, json_option, print_objects};
+use super::servers::{AnswerOf, ServerOptions as _, Servers, TIMEOUTS, has_servers, json_option, print_objects};
 use super::table::Given;
 use super::terminal::{aligned, print, printable};
 use poolcounter_client::Client;
@@ -151,11 +151,7 @@ fn text_of(lines: &[Line], has_several: bool) -> Vec<String> {
     [counts].into_iter().chain(rows.into_iter().zip(lines).flat_map(with_command)).collect()
 }
 
-impl AsMut<Servers> for StatusSettings {
-    fn as_mut(&mut self) -> &mut Servers {
-        &mut self.servers
-    }
-}
+has_servers!(StatusSettings);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ mod screen;
 mod view;
 
 use super::command::Failure;
-use super::servers::{ServerOptions, Servers};
+use super::servers::{ServerOptions, Servers, has_servers};
 use super::table::Given;
 use super::terminal::print;
 use crate::services::SERVICES;
@@ -221,8 +221,4 @@ fn is_terminal_gone() -> io::Result<bool> {
     }
 }
 
-impl AsMut<Servers> for TopSettings {
-    fn as_mut(&mut self) -> &mut Servers {
-        &mut self.servers
-    }
-}
+has_servers!(TopSettings);

@@ -188,7 +188,8 @@ const HEAD: &str = "\
 fn options_and_commands_in_the_manual_are_those_of_the_tables() {
     keep(DAEMON, &with_synopsis(&with_daemon_options(&read(DAEMON))));
     for page in PAGES {
-        let own = COMMANDS.iter().filter(|command| page.commands.contains(&command.name));
+        let all = COMMANDS.iter().flat_map(|command| command.requests.iter().chain([command]));
+        let own = all.filter(|command| page.commands.contains(&command.name));
         let own = own.filter(|command| own_options(command).next().is_some());
         let text = own.fold(read(page.path), |text, command| with_options(&text, command));
         let has_requests = page.commands.contains(&"members");
@@ -336,7 +337,7 @@ fn keep(path: &str, text: &str) {
 /// daemon's page lists these.
 fn own_options(command: &Command) -> impl Iterator<Item = Opt<()>> {
     let is_daemon = command.name == COMMANDS[0].name;
-    let options = command.shown_options().into_iter();
+    let options = (command.options)().into_iter().filter(|option| !option.is_hidden);
     options.filter(move |option| is_daemon || !["help", "version"].contains(&option.long))
 }
 

@@ -102,7 +102,7 @@ fn faults_are_named() {
         (&["delete", "x"], 64, "\"x\" is not the number of a job (see poolcounter help jobs)"),
         (&["put", "a b", "x"], 64, BAD_NAME),
         (&["put", "a", "too long"], 76, "the server refuses: JOB_TOO_BIG"),
-        (&["put", "a", "x", "-n", "2"], 64, "--parallel is not for put (see poolcounter help jobs)"),
+        (&["put", "a", "x", "-n", "2"], 64, "unknown option -n (see poolcounter help jobs put)"),
         (&["put", "a", "x", "--root", "s"], 64, "--root and --root-ts go together (see poolcounter help jobs)"),
         (
             &["list", "a", "waiting"],

@@ -31,8 +31,11 @@ fn every_command_is_described_with_its_options() {
         assert_eq!(described(&page, &heading), own, "the items of {heading}, and the table of its options");
         assert_eq!(named(section(&page, &heading)), own, "the options that {heading} names, and the table");
         let start = format!(".Cm {}", command.name);
-        let synopsis = section(&page, "SYNOPSIS").skip_while(|line| !line.starts_with(&start));
-        let synopsis = synopsis.take_while(|line| !line.starts_with(".Nm"));
+        let synopsis: Vec<&str> = section(&page, "SYNOPSIS").collect();
+        let is_name = |line: &&str| line.starts_with(".Nm");
+        let synopsis =
+            synopsis.split(is_name).filter(|lines| lines.first().is_some_and(|line| line.starts_with(&start)));
+        let synopsis = synopsis.flatten().copied();
         let long_for = |short: &String| {
             command
                 .shown_options()

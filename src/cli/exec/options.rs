@@ -2,7 +2,7 @@
 
 use crate::failure::TRY_LATER;
 use crate::run_child::OnLost;
-use crate::servers::{ServerOptions, Servers};
+use crate::servers::{ServerOptions, Servers, has_servers};
 use poolcounter_client::MOST_LIMITS;
 use poolcounter_service::options::{Opt, assign, number, seconds};
 use std::time::Duration;
@@ -243,8 +243,4 @@ impl ExecSettings {
     }
 }
 
-impl AsMut<Servers> for ExecSettings {
-    fn as_mut(&mut self) -> &mut Servers {
-        &mut self.servers
-    }
-}
+has_servers!(ExecSettings);

@@ -194,7 +194,7 @@ fn fail(
     text: &[u8],
     is_last: bool,
 ) -> (Result<(), Error>, String) {
-    let (pri, delay) = (Some(held.status.pri), plan.settings.delay_of_failed());
+    let (pri, delay) = (Some(held.status.pri), plan.settings.delay);
     let told = match is_last {
         true => runner.fail_and_bury(&held.job, pri, text),
         false => runner.fail(&held.job, pri, delay, text).map(drop),

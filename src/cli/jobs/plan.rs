@@ -1,7 +1,7 @@
 //! Plan shared by the slots of a runner, and signals to them.
 
 use super::rests::Rests;
-use super::settings::JobCommandSettings;
+use super::run_options::RunSettings;
 use super::tally::RunnerTally;
 use crate::process::Launcher;
 use nix::errno::Errno;
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 /// Plan of a runner, shared by its slots.
 pub struct Plan<'a> {
-    pub settings: &'a JobCommandSettings,
+    pub settings: &'a RunSettings,
     /// Watched patterns, each with its weight if one was given.
     pub watches: Vec<(&'a str, Option<u16>)>,
     /// The command and its arguments.

@@ -3,18 +3,19 @@
 
 use super::plan::{Bell, Ending, Plan, SlotSignals, poll_until};
 use super::rests::Rests;
-use super::settings::JobCommandSettings;
+pub use super::run_options::OPTIONS;
+use super::run_options::RunSettings;
 use super::slot::{RunnerStop, Slot};
 use super::tally::RunnerTally;
 use super::{failure, misuse};
 use crate::command::Failure;
 use crate::process::Launcher;
 use crate::spawn::block_signals;
+use crate::table::Given;
 use crate::terminal::warn;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use poolcounter_client::own_name;
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -35,8 +36,12 @@ const METRICS_EVERY: Duration = Duration::from_secs(10);
 /// # Errors
 ///
 /// Fails if the command line is wrong, the server refuses, or nothing can be run.
-pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) -> Result<ExitCode, Failure> {
-    let watches: Vec<&str> = settings.watches.iter().map(|word| &**word).chain(words.iter().copied()).collect();
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let mut settings = RunSettings::default();
+    given.apply(OPTIONS, &mut settings)?;
+    let (words, command) = given.words.split_at(given.words_before_dashes);
+    settings.watches.extend(words.iter().map(|word| word.to_string_lossy().into_owned()));
+    let watches = &settings.watches;
     if watches.is_empty() || command.is_empty() {
         return Err(misuse("run needs tubes or patterns, and a command behind --"));
     }
@@ -44,8 +49,8 @@ pub fn run(settings: &JobCommandSettings, words: &[&str], command: &[OsString]) 
     // The threads inherit the blocked signals.
     let signals = block_signals(&ENDING).map_err(Failure::no_commands)?;
     let plan = Plan {
-        settings,
-        watches: watches.into_iter().map(watch_of).collect::<Result<_, _>>()?,
+        settings: &settings,
+        watches: watches.iter().map(|word| watch_of(word)).collect::<Result<_, _>>()?,
         command,
         launcher: Launcher::new(mask).map_err(Failure::no_commands)?,
         name: settings.name.clone().unwrap_or_else(own_name),
@@ -194,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_runner_ends_if_one_of_its_threads_cannot_be_started() {
-        let mut settings = JobCommandSettings { parallel: 3, ..JobCommandSettings::default() };
+        let mut settings = RunSettings { parallel: 3, ..RunSettings::default() };
         settings.servers = settings.servers.only("127.0.0.1:1");
         let mask = SigSet::thread_get_mask().expect("is asked");
         let signals = block_signals(&ENDING).expect("are blocked");

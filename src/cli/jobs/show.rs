@@ -1,6 +1,6 @@
 //! Output of `jobs`: summaries, lists of jobs and statistics, as tables or as JSON.
 
-use super::settings::JobCommandSettings;
+use super::options::JobsCommandSettings;
 use super::words::in_one_line;
 use super::{as_id, failure, found};
 use crate::command::{Failure, MISUSE};
@@ -39,7 +39,7 @@ const COLUMNS_OF_RUNNERS: &[(&str, &str)] = &[
 /// # Errors
 ///
 /// Fails if the server does not support it, or the result cannot be printed.
-pub fn summary(producer: &Producer, settings: &JobCommandSettings, by: SummaryBy) -> Result<ExitCode, Failure> {
+pub fn summary(producer: &Producer, settings: &JobsCommandSettings, by: SummaryBy) -> Result<ExitCode, Failure> {
     let rows = producer.summary(by).map_err(failure)?;
     if settings.is_json {
         return print_json(producer, "summary", &rows.iter().map(object_of_row).collect());
@@ -65,7 +65,7 @@ const PAGE: u32 = 1000;
 /// As [`summary`].
 pub fn list(
     producer: &Producer,
-    settings: &JobCommandSettings,
+    settings: &JobsCommandSettings,
     tube: &str,
     states: &[JobState],
 ) -> Result<ExitCode, Failure> {
@@ -94,7 +94,7 @@ pub fn list(
 /// Returns the failed jobs of a tube with the lowest numbers, ascending, up to the limit; None if the tube does not exist.
 fn failed_jobs(
     producer: &Producer,
-    settings: &JobCommandSettings,
+    settings: &JobsCommandSettings,
     tube: &str,
     states: &[JobState],
 ) -> Result<Option<Vec<ListedJob>>, Error> {
@@ -125,7 +125,7 @@ fn failed_jobs(
 /// # Errors
 ///
 /// Fails if the server does not reply, or the result cannot be printed.
-pub fn job(producer: &Producer, settings: &JobCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
+pub fn job(producer: &Producer, settings: &JobsCommandSettings, id: JobId) -> Result<ExitCode, Failure> {
     let not_found = || found(&id.to_string(), false);
     let Some(mut map) = producer.stats_job(id).map_err(failure)? else { return not_found() };
     let Some(body) = producer.peek(id).map_err(failure)? else { return not_found() };
@@ -174,7 +174,7 @@ fn object_of(map: Vec<(String, String)>, is_of_server: bool) -> Value {
 /// # Errors
 ///
 /// Fails if the server does not reply, or the result cannot be printed.
-pub fn stats(producer: &Producer, settings: &JobCommandSettings, of: Option<&str>) -> Result<ExitCode, Failure> {
+pub fn stats(producer: &Producer, settings: &JobsCommandSettings, of: Option<&str>) -> Result<ExitCode, Failure> {
     let map = match (of, of.and_then(as_id)) {
         (None, _) => Some(producer.stats().map_err(failure)?),
         (Some(_), Some(id)) => producer.stats_job(id).map_err(failure)?,

@@ -218,7 +218,7 @@ impl<'a> Slot<'a> {
                 let (error, held) = *failed;
                 self.told.is_running.store(false, Ordering::SeqCst);
                 let name = self.plan.command.first().map(|word| word.display().to_string()).unwrap_or_default();
-                let delay = self.plan.settings.delay_of_failed();
+                let delay = self.plan.settings.delay;
                 // Ignores the result, because the connection is closed next.
                 let _ = self.connections.waiting.release(&held.job, Some(held.status.pri), delay);
                 self.connections.close();

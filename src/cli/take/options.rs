@@ -1,7 +1,7 @@
 //! Options of `take`, as one table.
 
 use crate::run_child::OnLost;
-use crate::servers::{ServerOptions, Servers};
+use crate::servers::{ServerOptions, Servers, has_servers};
 use poolcounter_client::Wanted;
 use poolcounter_protocol::members::wire::client::check_attribute;
 use poolcounter_service::options::{Opt, assign, number, seconds};
@@ -214,8 +214,4 @@ impl Default for TakeSettings {
     }
 }
 
-impl AsMut<Servers> for TakeSettings {
-    fn as_mut(&mut self) -> &mut Servers {
-        &mut self.servers
-    }
-}
+has_servers!(TakeSettings);

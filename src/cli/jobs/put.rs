@@ -1,0 +1,206 @@
+//! `jobs put`: puts a job, or a job for each line of the standard input.
+
+use super::options::QUEUE_SERVER;
+use super::{failure, misuse};
+use crate::command::Failure;
+use crate::servers::{ServerOptions, Servers, has_servers};
+use crate::table::Given;
+use crate::terminal::{self, print};
+use poolcounter_client::{JobExtras, NewJob, Producer, PutOutcome, Until};
+use poolcounter_service::options::{Opt, assign, number, seconds};
+use std::io::{BufRead, BufReader, Read, stdin};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Limits of one `put-many` for jobs from lines: their number, and the bytes of their bodies.
+const LINES_AT_ONCE: usize = 1000;
+const BYTES_AT_ONCE: usize = 16 << 20;
+
+/// Settings of the command.
+pub struct PutSettings {
+    servers: Servers,
+    pri: u32,
+    delay: Duration,
+    ttr: Duration,
+    extras: JobExtras,
+    /// Timestamp of the root job.
+    root_timestamp: Option<u64>,
+    by_line: bool,
+}
+
+/// Options of the command.
+pub const OPTIONS: &[Opt<PutSettings>] = &[
+    Opt {
+        long: "pri",
+        hint: "N",
+        doc: "Priority of the job; jobs with a lower number are reserved first (default: 65536).",
+        set: |settings, value| assign(&mut settings.pri, number(value, 0..=u32::MAX)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "delay",
+        hint: "SECONDS",
+        doc: "Time until the job can be reserved (default: 0). The time is rounded up to whole seconds, like all times \
+              of jobs.",
+        set: |settings, value| assign(&mut settings.delay, seconds(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "ttr",
+        hint: "SECONDS",
+        doc: "Time to run (TTR): time for which a runner may be silent before the job is given to another (default: \
+              60).",
+        set: |settings, value| assign(&mut settings.ttr, seconds(value)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "key",
+        hint: "KEY",
+        doc: "Do nothing if a job with this key waits in the tube already. The key has no spaces. The reply for such a \
+              duplicate is DUPLICATE.",
+        set_bytes: Some(|settings, value| assign(&mut settings.extras.key, Ok(Some(value.into())))),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "until-deleted",
+        doc: "The key prevents duplicates until the job is deleted, not only while it waits.",
+        set: |settings, _| assign(&mut settings.extras.until, Ok(Until::Deleted)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "group",
+        hint: "NAME",
+        doc: "Group of the job, for limits.",
+        set_bytes: Some(|settings, value| assign(&mut settings.extras.group, Ok(Some(value.into())))),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "root",
+        hint: "SIGNATURE",
+        doc: "Signature of the root job of the job, with --root-ts; a newer root job with this signature drops the \
+              job.",
+        set_bytes: Some(|settings, value| {
+            // The timestamp is another option, which may come before or after it.
+            assign(&mut settings.extras.root, Ok(Some((value.into(), 0))))
+        }),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "root-ts",
+        hint: "N",
+        doc: "Timestamp of the root job, a number.",
+        set: |settings, value| assign(&mut settings.root_timestamp, number(value, 0..=u64::MAX).map(Some)),
+        ..Opt::BLANK
+    },
+    Opt {
+        long: "lines",
+        doc: "Put each line of the standard input as a job, without its line end. The command ends with the first job \
+              that is refused; jobs that were read together with it are put, too. It goes on if the reader of its \
+              output is gone.",
+        set: |settings, _| assign(&mut settings.by_line, Ok(true)),
+        ..Opt::BLANK
+    },
+    Opt { doc: QUEUE_SERVER, ..Opt::SERVER },
+    Opt::TLS,
+];
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// Fails if the command line is wrong, no server replies, or the server refuses.
+pub fn run(given: &Given) -> Result<ExitCode, Failure> {
+    let mut settings = PutSettings::default();
+    given.apply(OPTIONS, &mut settings)?;
+    if settings.extras.root.is_some() != settings.root_timestamp.is_some() {
+        return Err(misuse("--root and --root-ts go together"));
+    }
+    let producer = settings.servers.producer();
+    match given.words.as_slice() {
+        [tube] => put_input(&producer, &settings, &tube.to_string_lossy()),
+        [tube, body] if !settings.by_line => {
+            let job = NewJob { body: body.as_bytes().into(), ..settings.job(&tube.to_string_lossy()) };
+            told(producer.put(&job).map_err(failure)?)
+        }
+        _ => Err(misuse("usage: poolcounter jobs put TUBE [BODY]")),
+    }
+}
+
+/// Puts the standard input as one job, or each of its lines as one.
+fn put_input(producer: &Producer, settings: &PutSettings, tube: &str) -> Result<ExitCode, Failure> {
+    let cannot_read = |error: std::io::Error| Failure::from(format!("cannot read the standard input: {error}"));
+    if !settings.by_line {
+        let mut body = Vec::new();
+        stdin().lock().read_to_end(&mut body).map_err(cannot_read)?;
+        return told(producer.put(&NewJob { body, ..settings.job(tube) }).map_err(failure)?);
+    }
+    let mut input = BufReader::with_capacity(1 << 16, stdin().lock());
+    // The jobs are put whether or not somebody reads their numbers.
+    let mut has_reader = true;
+    loop {
+        let (mut jobs, mut bytes) = (Vec::new(), 0);
+        // Batches the lines available now; no job waits for a later line.
+        while jobs.is_empty()
+            || jobs.len() < LINES_AT_ONCE && bytes < BYTES_AT_ONCE / 2 && input.buffer().contains(&b'\n')
+        {
+            let mut body = Vec::new();
+            if input.read_until(b'\n', &mut body).map_err(cannot_read)? == 0 {
+                break;
+            }
+            body.pop_if(|byte| *byte == b'\n');
+            bytes += body.len();
+            jobs.push(NewJob { body, ..settings.job(tube) });
+        }
+        if jobs.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let is_together = jobs.len() > 1 && producer.is_extended().map_err(failure)?;
+        let outcomes = match is_together {
+            true => producer.put_many(&jobs).map_err(failure)?,
+            false => jobs.iter().map(|job| producer.put(job)).collect(),
+        };
+        // All of them, because those behind a refused one are put, too.
+        let text: String = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).map(line_of).collect();
+        if has_reader {
+            has_reader = terminal::try_print(text.as_bytes())?;
+        }
+        if let Some(error) = outcomes.into_iter().find_map(Result::err) {
+            return Err(failure(error));
+        }
+    }
+}
+
+fn told(outcome: PutOutcome) -> Result<ExitCode, Failure> {
+    print(&line_of(&outcome))
+}
+
+fn line_of(outcome: &PutOutcome) -> String {
+    match outcome {
+        PutOutcome::Inserted(id) => format!("INSERTED {id}\n"),
+        PutOutcome::Buried(id) => format!("BURIED {id}\n"),
+        PutOutcome::Duplicate(id) => format!("DUPLICATE {id}\n"),
+        PutOutcome::Superseded => "SUPERSEDED\n".into(),
+    }
+}
+
+impl PutSettings {
+    /// Returns a job with the properties given by options, without a body.
+    fn job(&self, tube: &str) -> NewJob {
+        let mut extras = self.extras.clone();
+        if let (Some((_, timestamp)), Some(given)) = (&mut extras.root, self.root_timestamp) {
+            *timestamp = given;
+        }
+        let PutSettings { pri, delay, ttr, .. } = *self;
+        NewJob { tube: Some(tube.into()), pri, delay, ttr, extras, ..NewJob::new("") }
+    }
+}
+
+impl Default for PutSettings {
+    fn default() -> Self {
+        let NewJob { pri, delay, ttr, extras, .. } = NewJob::new("");
+        PutSettings { servers: Servers::default(), pri, delay, ttr, extras, root_timestamp: None, by_line: false }
+    }
+}
+
+has_servers!(PutSettings);
