@@ -34,13 +34,7 @@ pub use signals::{Receiver, Signals};
 pub use socket::Socket;
 pub use waker::Stopper;
 
-/// Services of tests.
+/// The list of the program, for tests.
 #[cfg(test)]
-const SERVICES: &[&poolcounter_service::contract::Info] = &[
-    &poolcounter_pools::INFO,
-    &poolcounter_counters::INFO,
-    &poolcounter_members::INFO,
-    &poolcounter_jobs::INFO,
-    &poolcounter_http::INFO,
-    &poolcounter_admin::INFO,
-];
+#[path = "../services.rs"]
+mod services;

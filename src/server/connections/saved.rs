@@ -241,8 +241,8 @@ impl Stream for NullStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SERVICES;
     use crate::handover::Handover;
+    use crate::services::SERVICES;
     use poolcounter_service::container::AllSettings;
     use poolcounter_service::contract::NoPeers;
     use std::collections::HashSet;

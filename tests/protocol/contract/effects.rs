@@ -119,16 +119,3 @@ fn a_service_sees_the_others_by_a_snapshot() {
     stage.send(client, "RISK\n");
     assert_eq!(stage.heard(client), "RISK 2\n");
 }
-
-/// A new service needs its directory, and its entry in the list.
-#[test]
-fn a_service_needs_one_line_outside_of_its_directory() {
-    let entries = |text: &str| -> Vec<String> {
-        let lines = text.lines().skip_while(|line| !line.contains("pub const SERVICES")).skip(1);
-        lines.map(str::to_string).collect()
-    };
-    let without = entries(include_str!("../../../src/services.rs"));
-    let with = entries(include_str!("services.rs"));
-    let added: Vec<&String> = with.iter().filter(|line| !without.contains(line)).collect();
-    assert_eq!((added.len(), with.len()), (1, without.len() + 1), "{added:?}");
-}

@@ -2,13 +2,12 @@
 
 use poolcounter_service::contract::Info;
 
-/// Every service of the daemon. The first is always on; the log names its addresses last.
-pub const SERVICES: &[&Info] = &[
-    &poolcounter_pools::INFO,
-    &poolcounter_counters::INFO,
-    &poolcounter_members::INFO,
-    &poolcounter_jobs::INFO,
-    &poolcounter_http::INFO,
-    &poolcounter_admin::INFO,
-    &super::toy::INFO,
-];
+/// Every service of the daemon in its order, and the toy.
+pub const SERVICES: &[&Info] = &with_toy();
+
+const fn with_toy() -> [&'static Info; poolcounter::SERVICES.len() + 1] {
+    let mut services = [&super::toy::INFO; poolcounter::SERVICES.len() + 1];
+    let (own, _) = services.split_at_mut(poolcounter::SERVICES.len());
+    own.copy_from_slice(poolcounter::SERVICES);
+    services
+}
