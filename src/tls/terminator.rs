@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
-use upgrade::{ChildReceiver, Upgrade};
+use upgrade::Upgrade;
 
 mod handshakes;
 mod turns;
@@ -78,14 +78,15 @@ pub struct Terminator {
 pub(super) struct Caught {
     pub usual: Signals,
     reload: Receiver,
-    child: ChildReceiver,
+    child: Receiver,
 }
 
 impl Caught {
     /// Registers the signals of a copy of the process, whose poll still has those of the process.
     fn register_again(&self, registry: &Registry) -> io::Result<()> {
         self.usual.register_again(registry, SIGNALS)?;
-        self.reload.register_again(registry, SIGNALS)
+        self.reload.register_again(registry, SIGNALS)?;
+        self.child.register_again(registry, SIGNALS)
     }
 }
 
@@ -161,7 +162,7 @@ impl Terminator {
         let registry = self.poll.registry();
         self.signals = Some(Caught {
             reload: Receiver::listen(&[Signal::SIGHUP], registry, SIGNALS)?,
-            child: ChildReceiver::listen(registry, SIGNALS)?,
+            child: Receiver::listen(&[Signal::SIGCHLD], registry, SIGNALS)?,
             usual: Signals::listen(registry, SIGNALS)?,
         });
         self.notifier = Notifier::from_environment();

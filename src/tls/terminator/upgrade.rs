@@ -4,8 +4,7 @@
 
 use super::{Terminator, VERDICT};
 use log::{info, warn};
-use mio::net::UnixStream;
-use mio::{Interest, Registry, Token};
+use mio::Interest;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -30,29 +29,6 @@ pub(super) struct Upgrade {
     pub is_readable: bool,
     /// True if this process is the copy that goes on with the old connections.
     is_retired: bool,
-}
-
-/// Socket on which the end of a child is an event. Other signals are blocked until they are read, over exec too; SIGCHLD
-/// is not, because an earlier version would not unblock it.
-pub(super) struct ChildReceiver(UnixStream);
-
-impl ChildReceiver {
-    /// Makes SIGCHLD events of `token`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if no descriptors are left.
-    pub fn listen(registry: &Registry, token: Token) -> io::Result<Self> {
-        let (mut receiver, sender) = UnixStream::pair()?;
-        signal_hook::low_level::pipe::register(signal_hook::consts::SIGCHLD, sender)?;
-        registry.register(&mut receiver, token, Interest::READABLE)?;
-        Ok(ChildReceiver(receiver))
-    }
-
-    /// Returns true if a child has ended since the last call.
-    pub fn has_come(&mut self) -> bool {
-        matches!(self.0.read(&mut [0; 64]), Ok(len) if len > 0)
-    }
 }
 
 /// Runs the child of a rehearsal, whose certificates were read.
