@@ -2,6 +2,7 @@
 
 mod admin;
 mod bench_tables;
+mod budgets;
 mod circles;
 mod commands;
 mod completions;
@@ -28,3 +29,4 @@ mod settings;
 mod status;
 mod supervised;
 mod tidy;
+mod words;
