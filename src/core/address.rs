@@ -15,7 +15,7 @@ pub enum Address {
     Tcp(SocketAddr),
     /// Path in the file system.
     Unix(PathBuf),
-    /// One of the others to which only proxies connect, each with a header about its client.
+    /// An address to which only proxies connect, each with a header about its client.
     Proxied(Box<Address>),
 }
 

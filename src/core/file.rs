@@ -4,8 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Opens a regular file for reading. Others are not opened: a FIFO would wait for its writer, and a device may have no
-/// end.
+/// Opens a regular file for reading, and nothing else: a FIFO would wait for its writer, and a device may have no end.
 ///
 /// # Errors
 ///

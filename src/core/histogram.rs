@@ -14,8 +14,8 @@ pub const ACCURACY: f64 = 0.125;
 pub const LARGEST: u64 = 24 * HOUR;
 const HOUR: u64 = 3_600_000_000;
 
-/// Exported bounds of times, in microseconds. A cache answers within the first ones, a page is rendered within those in
-/// the middle, a request of five minutes is stuck, and jobs may wait for hours.
+/// Exported bounds of times, in microseconds. A cache answers within the first bounds, a page is rendered within the
+/// middle bounds, a request of five minutes is stuck, and jobs may wait for hours.
 pub const TIME_BOUNDS: &[u64] = &[
     1_000,
     2_500,
@@ -62,7 +62,7 @@ static FIRST_BY_DIGITS: [u8; 65 * 4] = first_by_digits();
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "SavedHistogram", into = "SavedHistogram")]
 pub struct Histogram {
-    /// Counts of the first buckets; those behind them are zero.
+    /// Counts of the first buckets; the further buckets are zero.
     counts: Box<[Count]>,
     count: Count,
     sum: Count,
@@ -197,7 +197,7 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// Returns the values that came after those of an earlier state of this histogram.
+    /// Returns the values that came after an earlier state of this histogram.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut counts = self.counts.clone();
         counts.iter_mut().zip(&earlier.counts).for_each(|(count, before)| *count = count.less(*before));
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!((histogram.count(), histogram.sum()), (5, 99 * HOUR + 9_002_001));
     }
 
-    /// Spans of every size, distributed like those of requests: many short, few long.
+    /// Spans of every size, distributed like the times of requests: many short, few long.
     #[test]
     fn quantiles_are_accurate() {
         let mut random = Random::from_seed(7);

@@ -202,7 +202,7 @@ impl<K: Id> Queue<K> {
         }
     }
 
-    /// Inserts `key` before all others, unless it is in the queue.
+    /// Inserts `key` at the front, unless it is in the queue.
     pub fn push_front(&mut self, key: K) {
         match self.list.front() {
             _ if self.links.is_linked(key) => {}

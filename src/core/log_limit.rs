@@ -6,8 +6,8 @@
 use crate::count::Count;
 use crate::time::{Span, Time};
 
-/// Limit of the lines of one kind: at most `most` in a window of time, which begins with its first line. The others are
-/// counted.
+/// Limit of the lines of one kind: at most `most` in a window of time, which begins with its first line. Further lines
+/// are counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogLimit {
     most: u32,

@@ -2,7 +2,7 @@
 //! more than [`MOST_IN_A_STEP`], and a release build has no cost.
 //!
 //! A step is one call of a service by the loop. Loops over entries whose number a peer decides count each visit:
-//! containers of this crate do so themselves, others by [`Metered::metered`] or [`visit`].
+//! containers of this crate do so themselves, other loops by [`Metered::metered`] or [`visit`].
 
 use std::cell::Cell;
 

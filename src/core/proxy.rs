@@ -23,7 +23,7 @@ const TCP4: u8 = 0x11;
 const TCP6: u8 = 0x21;
 const UNKNOWN: u8 = 0x00;
 
-/// Type of the field about TLS, and in it those of the version of TLS and of the certificate's common name.
+/// Types of the field about TLS, and of its inner fields for the version and the certificate's common name.
 const TYPE_SSL: u8 = 0x20;
 const SUBTYPE_VERSION: u8 = 0x21;
 const SUBTYPE_COMMON_NAME: u8 = 0x22;

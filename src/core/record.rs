@@ -67,7 +67,7 @@ pub struct BlockReader<'r, 'a> {
 pub struct KeptBlocks {
     /// Blocks that are not read yet.
     blocks: VecDeque<Vec<u8>>,
-    /// Number of bytes of the first one that are read.
+    /// Number of bytes of the first record that are read.
     read: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Ordered sets of small values, dense in memory: a tree whose leaves have room for 64 values. Values that come in
 //! order fill them, where the nodes of a balanced tree with room for eleven stay half empty.
 //!
-//! An empty set takes no memory of its own, and one that became empty keeps room for a few values, so that a queue
+//! An empty set takes no memory of its own, and a set that became empty keeps room for a few values, so that a queue
 //! with one entry at a time allocates nothing.
 
 use std::cmp::Ordering;
@@ -100,7 +100,7 @@ impl<T: Copy> Sorted<T> {
     }
 
     /// Removes the value for which `place` returns [`Ordering::Equal`], and returns it. `place` returns the order of a
-    /// value of the set relative to the one that is meant.
+    /// value of the set relative to the wanted value.
     #[inline]
     pub fn remove_by(&mut self, place: impl Fn(&T) -> Ordering) -> Option<T> {
         let removed = match &mut self.root {
@@ -221,8 +221,8 @@ impl<T: Copy> Node<T> {
         }
     }
 
-    /// Adds a value. Returns the right half of the node if it was full, and an error if the value is there. `is_last` is
-    /// true if no value of the set is behind those of the node.
+    /// Adds a value. Returns the right half of the node if it was full, and an error if the value is there. `is_last`
+    /// is true if the node has the last values of the set.
     fn insert(&mut self, value: T, is_last: bool, place: &impl Fn(&T) -> Ordering) -> Result<Option<Node<T>>, ()> {
         match self {
             Node::Leaf(values) => {
@@ -322,8 +322,8 @@ fn child_of<T>(children: &[(T, Node<T>)], place: &impl Fn(&T) -> Ordering) -> us
     }
 }
 
-/// Adds an entry to those of a node. Returns the right half if the node was full; behind all entries of the set, the
-/// new one alone, so that nodes are full when entries come in order.
+/// Adds an entry to the entries of a node. Returns the right half if the node was full; behind all entries of the set,
+/// the new entry alone, so that nodes are full when entries come in order.
 fn add<E>(entries: &mut Vec<E>, at: usize, entry: E, is_last: bool) -> Option<Vec<E>> {
     if entries.len() < MOST {
         entries.insert(at, entry);

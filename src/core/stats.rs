@@ -22,7 +22,7 @@ pub struct Row {
 /// Name of a statistic's metric: `poolcounter_`, its service, this, and a suffix for its unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
-    /// Its own name, with `_` between words and without those that the suffix says: `total`, `time` and `count`.
+    /// Its own name, with `_` between words and without the words of the suffix: `total`, `time` and `count`.
     Derived,
     /// Another name, because a metric has its own name already.
     Named(&'static str),

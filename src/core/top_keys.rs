@@ -185,7 +185,7 @@ impl TopKeys {
         }
     }
 
-    /// Returns a counter for a key that has none: a new one, or the one with the smallest bound.
+    /// Returns a counter for a key that has none: a new one, or the counter with the smallest bound.
     fn counter_for(&mut self, hash: Hash, key: &[u8]) -> KeyCounterId {
         let id = match self.heap.first() {
             Some(least) if self.counters.len() == COUNTERS => *least,
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(restored.least_bound(), 1);
     }
 
-    /// Halves are those of real numbers, without rounding.
+    /// The halves are exact, without rounding.
     #[test]
     fn the_truth_lies_within_the_error() {
         let mut top_keys = TopKeys::default();

@@ -25,7 +25,7 @@ const LEVELS: usize = 8;
 /// Last tick: 2^48 ms are 8900 years. Later deadlines count as this one.
 pub const LAST_TICK: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 
-/// Most timers that move down at a time: others are served before the next.
+/// Most timers that move down at a time; other work is served before the next.
 const MOVED_AT_ONCE: usize = 4096;
 
 /// Number of an owner of timers: a service, or the loop itself.

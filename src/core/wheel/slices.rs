@@ -1,4 +1,4 @@
-//! Work in slices: work that would make a step long is done in parts, between which others are served.
+//! Work in slices: work that would make a step long is done in parts, between which other clients are served.
 //!
 //! An owner of timers keeps its unfinished tasks in [`Slices`] and asks the wheel for its next slice
 //! ([`Timers::go_on`](crate::wheel::Timers::go_on)). In each tick every owner that has asked gets one, through the same
