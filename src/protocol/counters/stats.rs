@@ -3,7 +3,7 @@
 use poolcounter_core::stats::statistics;
 
 statistics! {
-    /// Statistics of the counters service. Names and order are those of its Stats reply.
+    /// Statistics of the counters service, with the names and the order of its Stats reply.
     CounterStat {
         Objects = "objects", Level, "Counters in memory.";
         TotalObjects = "total_objects", Count, "Counters ever created.", Named("objects_created");

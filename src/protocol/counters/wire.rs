@@ -181,7 +181,7 @@ fn code_of(refusal: CounterRefusal) -> (u8, &'static str) {
         CounterRefusal::NotAvailable => (0x21, "Resource not available"),
         CounterRefusal::NotAcquired => (0x22, "Not acquired"),
         CounterRefusal::OutOfMemory => (0x82, "OutOfMemory"),
-        // yrmcds does not have these. Its other numbers are those of memcached's binary protocol, as are these.
+        // yrmcds does not have these. All numbers are from memcached's binary protocol.
         CounterRefusal::Denied => (0x20, "Access denied"),
         CounterRefusal::Limited => (0x86, "Too many requests"),
     }

@@ -156,7 +156,7 @@ pub const OPTIONS: [&str; 6] = ["tube", "key", "until", "root", "root-ts", "grou
 /// Options of fail.
 pub const FAIL_OPTIONS: [&str; 1] = ["bury"];
 
-/// Returns the extension with whose word a line begins, if any. Lines of extensions may be longer than others.
+/// Returns the extension with whose word a line begins, if any. Lines of extensions may be longer than other lines.
 pub fn extension_of(line: &[u8]) -> Option<JobCommand> {
     let word = line.split(|byte| *byte == b' ').next().unwrap_or(line);
     JobCommand::of_word(word).filter(|command| command.traits().is_extension)

@@ -96,7 +96,7 @@ pub fn last_part(name: &[u8]) -> &[u8] {
 }
 
 /// Positions of the `*` in a pattern. Masks are ordered by the number of parts, then the most literal first, then the
-/// one with the earlier literal part.
+/// mask with the earlier literal part.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Mask {
     parts: u8,
@@ -133,7 +133,7 @@ impl Mask {
     }
 }
 
-/// Values by pattern. Finding those that match a name costs one look-up for each distinct arrangement of `*`.
+/// Values by pattern. A search for the patterns of a name costs one look-up for each distinct arrangement of `*`.
 pub struct PatternMap<V> {
     values: BTreeMap<Box<[u8]>, V>,
     /// Number of patterns with each mask, and of times that it is held.

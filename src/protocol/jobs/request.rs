@@ -9,11 +9,11 @@ use std::fmt;
 #[cfg_attr(feature = "daemon", derive(Serialize, Deserialize))]
 pub struct JobId(pub u64);
 
-/// End of the time in which a job keeps others with its key out.
+/// End of the time in which a job keeps other jobs with its key out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "daemon", derive(Serialize, Deserialize))]
 pub enum Until {
-    /// Its reservation or burial; it keeps others out again when it is back in the queue.
+    /// Its reservation or burial; the job is unique again when it is back in the queue.
     #[default]
     Reserved,
     /// Its deletion.

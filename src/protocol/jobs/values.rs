@@ -14,7 +14,7 @@ pub const MOST_LISTED: u32 = 1000;
 pub enum Body {
     /// Owned by the job alone.
     Own(Box<[u8]>),
-    /// Shared, perhaps with others.
+    /// Shared, perhaps with other jobs.
     Shared(Arc<Box<[u8]>>),
 }
 
@@ -58,7 +58,7 @@ pub struct PutOptions {
     pub tube: Box<[u8]>,
     /// Key.
     pub key: Box<[u8]>,
-    /// End of the time in which it keeps others with its key out.
+    /// End of the time in which it keeps other jobs with its key out.
     pub until: Until,
     /// Signature of the root job, and its timestamp.
     pub root: Option<(Box<[u8]>, u64)>,
@@ -84,7 +84,7 @@ pub enum Refusal {
 }
 
 impl JobCommand {
-    /// Returns the refusal of a malformed line of this command; for an extension, one with its syntax.
+    /// Returns the refusal of a malformed line of this command; for an extension, with its syntax.
     pub fn wrong_form(self) -> Refusal {
         if self.traits().is_extension { Refusal::WrongForm(self) } else { Refusal::BadFormat }
     }

@@ -7,7 +7,7 @@ use crate::commands;
 pub const VERBS: &[&str] = &["take", "provide", "read", "admin"];
 /// Right to take members.
 pub const TAKE: Verb = Verb(0);
-/// Right to bring members, and to clean those of others.
+/// Right to bring members, and to clean members of other providers.
 pub const PROVIDE: Verb = Verb(1);
 /// Right to see pools and members.
 pub const READ: Verb = Verb(2);
@@ -15,8 +15,8 @@ pub const READ: Verb = Verb(2);
 pub const ADMIN: Verb = Verb(3);
 
 commands! {
-    /// Command of the members. Answers of providers and cleaners to their tasks need no right: others have no tasks to
-    /// answer.
+    /// Command of the members. Answers of providers and cleaners to their tasks need no right: no other client has a
+    /// task to answer.
     MemberCommand {
         Take = "TAKE", "<pool> [<timeout>] [<attribute>=<value> | <option>=<value>]...", Some(TAKE), "Waits for members of a pool.";
         TakeGroup = "TAKEGROUP", "<group> [<timeout>] [<attribute>=<value> | <option>=<value>]...", Some(TAKE), "Waits for members of any pool of a group.";

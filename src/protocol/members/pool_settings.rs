@@ -10,9 +10,9 @@ pub type Attributes = Vec<(Box<[u8]>, Box<[u8]>)>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub enum Order {
-    /// The one that became free last is first.
+    /// The member that became free last is first.
     Lifo,
-    /// The one that became free first is first.
+    /// The member that became free first is first.
     Fifo,
 }
 

@@ -5,7 +5,7 @@ use super::pool_settings::{Change, Contradiction, Filter};
 use poolcounter_core::time::Span;
 use std::sync::Arc;
 
-/// Number of a lease, or token of one that outlives its connection.
+/// Number of a lease, or token of a lease that outlives its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeaseName {
     /// Strictly increasing, never used again.

@@ -3,7 +3,7 @@
 use poolcounter_core::stats::statistics;
 
 statistics! {
-    /// Statistics of the pools service. Names and order are those of `STATS FULL`, on which exporters depend.
+    /// Statistics of the pools service, with the names and the order of `STATS FULL`, on which exporters depend.
     PoolStat {
         Uptime = "uptime", Uptime, "Time since the server started.", Elsewhere;
         ProcessingTime = "total processing time", Duration, "Time from LOCKED to the release, summed over all locks released.";

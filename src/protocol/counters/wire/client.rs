@@ -1,4 +1,4 @@
-//! The client's side of the protocol: requests to frames, frames to replies. Codes and texts are those of the server.
+//! The client's side of the protocol: requests to frames, frames to replies. The server has the same codes and texts.
 
 use super::{CounterRequest, FIELDS_BYTES, HEADER_BYTES, OK, REPLY_MAGIC, REQUEST_MAGIC, UNKNOWN, code_of, write_text};
 use crate::counters::commands::Opcode;

@@ -47,7 +47,7 @@ pub struct PutWords<'a> {
     pub tube: &'a [u8],
     /// Key.
     pub key: &'a [u8],
-    /// End of the time in which it keeps others with its key out.
+    /// End of the time in which it keeps other jobs with its key out.
     pub until: Until,
     /// Signature and timestamp of its root job.
     pub root: Option<(&'a [u8], u64)>,

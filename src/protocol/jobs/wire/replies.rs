@@ -10,8 +10,8 @@ const LONGEST_WORD: usize = 10;
 /// Longest line with two numbers: the word, each number with its space, and the end of the line.
 const LONGEST_LINE: usize = LONGEST_WORD + 2 * (1 + MOST_DIGITS) + 2;
 
-/// Writes a reply of one line; of one with a body, the line and not the body. `used` is the name of the tube that the
-/// connection uses, `body_bytes` the length of the body.
+/// Writes the line of a reply, without the body that may follow. `used` is the name of the tube that the connection
+/// uses, `body_bytes` the length of the body.
 pub fn write(bytes: &mut Vec<u8>, reply: &Reply, used: &[u8], body_bytes: usize) {
     match reply {
         Reply::Inserted(id) => with_number(bytes, "INSERTED", id.0),

@@ -61,7 +61,7 @@ enum BodyOwner {
 struct Many {
     left: u32,
     entries: Vec<ManyEntry>,
-    /// Bytes of the bodies, including one that is incomplete.
+    /// Bytes of the bodies, including an incomplete body.
     bytes: usize,
     /// Size of the entries in bytes.
     kept: usize,
@@ -77,7 +77,7 @@ pub struct Cut<'a> {
     pub item: Option<Item<'a>>,
 }
 
-/// Handover of a stream, without its bodies. They follow as bytes: the incomplete one, then those of the puts.
+/// Handover of a stream, without its bodies. They follow as bytes: the incomplete body, then the bodies of the puts.
 #[derive(Serialize, Deserialize)]
 struct SavedStream {
     phase: SavedPhase,

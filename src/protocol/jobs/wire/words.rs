@@ -84,7 +84,7 @@ impl<'a> Words<'a> {
         if word.is_empty() { Err(Wrong) } else { Ok(word) }
     }
 
-    /// Reads the name of a file beside others: without a slash, and not a hidden one.
+    /// Reads the name of a file: without a slash, and not hidden.
     pub fn file_name(&mut self) -> Result<&'a [u8], Wrong> {
         let is_plain = |name: &&[u8]| !name.starts_with(b".") && !name.iter().any(|byte| *byte == b'/' || *byte < b' ');
         self.word().ok().filter(is_plain).ok_or(Wrong)

@@ -42,7 +42,7 @@ pub struct ListedClaim {
     pub peer: String,
     /// Name that the client gave; empty without one.
     pub who: String,
-    /// Purpose of a waiting claim; None for one that is held.
+    /// Purpose of a waiting claim; None for a held claim.
     pub waits_for: Option<Purpose>,
     /// Time for which it has waited or been held.
     pub age: Span,
