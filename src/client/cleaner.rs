@@ -22,7 +22,7 @@ impl Cleaner {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], for one with `NO_POOL`.
+    /// [`Error::BadName`]; [`Error::Unavailable`]; [`Error::Refused`], for a server with `NO_POOL`.
     pub fn connect(
         placement: impl Into<Placement>,
         timeouts: Timeouts,

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub struct NewJob {
     /// Body of the job: at most 65535 bytes, unless the server's `jobs.max_size` differs.
     pub body: Vec<u8>,
-    /// Tube; None for the one that the producer uses.
+    /// Tube; None for the producer's tube.
     pub tube: Option<String>,
     /// Priority: jobs with a lower number are reserved first; below 1024 they count as urgent.
     pub pri: u32,
@@ -34,7 +34,7 @@ pub struct NewJob {
 /// Properties of a job that a plain beanstalkd does not support.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JobExtras {
-    /// Deduplication key: 1 to 200 bytes without spaces and control bytes. A job is not put if one with the same key
+    /// Deduplication key: 1 to 200 bytes without spaces and control bytes. A job is not put if a job with the same key
     /// waits in its tube.
     pub key: Option<Vec<u8>>,
     /// End of the key's effect.

@@ -142,8 +142,9 @@ impl Members {
         self.take_from(Source::Pool(pool.as_ref()), wanted, watch)
     }
 
-    /// Takes members of the pool in a group that has the most free ones, or else of the first that has enough. Only the
-    /// pools of one server are considered: with several servers, the one that the placement gives for the group's name.
+    /// Takes members of the pool in a group that has the most free members, or else of the first pool that has enough.
+    /// Only the pools of one server are considered: with several servers, the server that the placement gives for the
+    /// group's name.
     ///
     /// # Errors
     ///
@@ -219,7 +220,7 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// [`Error::NotTaken`] if the lease does not exist, and those of [`Members::take`].
+    /// [`Error::NotTaken`] if the lease does not exist, and the errors of [`Members::take`].
     pub fn renew(&self, pool: impl AsRef<[u8]>, token: LeaseToken, span: Option<Duration>) -> Result<(), Error> {
         let request = Request::Renew { token: token.0, span: span.map(Into::into) };
         self.ask_for_token(pool.as_ref(), &request, &Reply::Renewed)

@@ -18,8 +18,8 @@ use super::Tls;
 /// | `MediaWiki` | 10 | 953 to 1049 | 895 move | 909 | 1002 move | 1000 |
 /// | `Ring` | 10 | 860 to 1282 | 997 move | 909 | 977 move | 1000 |
 ///
-/// In both, only the keys that the new server takes, or those of the server that leaves, move. MediaWiki's order hashes
-/// each key with each server, and so spreads keys more evenly than the ring, whose arcs differ in length.
+/// In both, only the keys that the new server takes, or the keys of the server that leaves, move. MediaWiki's order
+/// hashes each key with each server, and so spreads keys more evenly than the ring, whose arcs differ in length.
 #[derive(Clone, Debug)]
 pub enum Placement {
     /// Order of MediaWiki's PHP client.
@@ -147,7 +147,7 @@ fn digest(parts: &[&[u8]]) -> u128 {
 mod tests {
     use super::*;
 
-    // The expected orders are those of this Python:
+    // This Python prints the expected orders:
     //
     //   import hashlib
     //   md5 = lambda text: hashlib.md5(text.encode()).hexdigest()
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// The expected servers are those of the library itself.
+    /// The library itself gives the expected servers.
     #[test]
     fn a_ring_keeps_keys_where_wikimedias_library_does() {
         let vectors = include_str!("../../tests/placement/ring.tsv").lines().filter(|line| !line.starts_with('#'));

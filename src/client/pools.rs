@@ -117,8 +117,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for an empty key or one with a line feed, a carriage return or a NUL; [`Error::Unavailable`],
-    /// [`Error::LockHeld`] or [`Error::Refused`].
+    /// [`Error::BadName`] for an empty key, or a key with a line feed, a carriage return or a NUL;
+    /// [`Error::Unavailable`], [`Error::LockHeld`] or [`Error::Refused`].
     pub fn acquire(&self, purpose: Purpose, key: impl AsRef<[u8]>, limits: &Limits) -> Result<Outcome<'_>, Error> {
         self.acquire_watched(purpose, key, limits, |_| {})
     }

@@ -123,12 +123,12 @@ impl Provider {
     }
 
     /// Handles tasks until the connection ends: calls `work` with each task, one at a time, and sends the result. A
-    /// late result is no error: the server then requests a stop of the member that was started, or has gone on without
-    /// the one that was to be checked, cleaned or stopped.
+    /// late result is no error: the server then requests a stop of the started member, or has gone on without the
+    /// member to be checked, cleaned or stopped.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`], and those of [`Provider::answer`] except for late results.
+    /// [`Error::Lost`], and the errors of [`Provider::answer`] except for late results.
     pub fn serve(&mut self, mut work: impl FnMut(&Task) -> TaskResult) -> Result<Infallible, Error> {
         loop {
             if let Some(task) = self.next_task(ROUND)? {
@@ -230,7 +230,7 @@ impl Provider {
         self.ask(&Request::Withdraw { named: Named { pool: &pool, member: &member }, now })
     }
 
-    /// Returns the members of the pool, including those of other providers.
+    /// Returns the members of the pool, including members of other providers.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Limit of the pause after repeated failures, in units of [`Timeouts::retry`]; each pause is twice as long as the one
 /// before. Longer pauses would save little: with the default timeouts, a server that accepts connections without
 /// replying costs its callers one [`Timeouts::answer`] in 16 seconds. And until all clients have noticed that a server
-/// is back, some lock its keys there and others at the next one.
+/// is back, some lock its keys there and some at the next server.
 const LONGEST_PAUSE: u32 = 8;
 
 /// Server of a client.

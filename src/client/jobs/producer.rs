@@ -46,7 +46,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`]; those of [`Producer::put`].
+    /// [`Error::BadName`]; the errors of [`Producer::put`].
     pub fn use_tube(&self, tube: &str) -> Result<(), Error> {
         checked(Some(tube.as_bytes()), wire::is_tube)?;
         self.session.borrow_mut().use_tube(tube)?;
@@ -78,8 +78,8 @@ impl Producer {
         })
     }
 
-    /// Puts 1 to 1000 jobs of at most 16 MiB together in one transaction, and returns the result of each. The refusal
-    /// of one does not affect the others: `INTERNAL_ERROR` for a job that the store can never take, which is not put.
+    /// Puts 1 to 1000 jobs of at most 16 MiB together in one transaction, and returns the result of each. A refused job
+    /// does not affect the rest: `INTERNAL_ERROR` for a job that the store can never take, which is not put.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; those of [`Producer::put`].
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn root(&self, tube: &str, signature: impl AsRef<[u8]>, timestamp: u64) -> Result<u64, Error> {
         checked(Some(tube.as_bytes()), wire::is_tube)?;
         let signature = checked(Some(signature.as_ref()), wire::is_key)?;
@@ -119,7 +119,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; those of [`Producer::put`].
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn limit(&self, pattern: &str, most: u32, scope: LimitScope) -> Result<(), Error> {
         let scope = if scope == LimitScope::All { "all" } else { "each" };
         self.set("limit", pattern, &format!(" {most} {scope}"), "LIMIT")
@@ -129,7 +129,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; those of [`Producer::put`].
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn limit_group(&self, group: impl AsRef<[u8]>, most: u32) -> Result<(), Error> {
         let group = checked(Some(group.as_ref()), wire::is_group)?;
         let request = [b"limit group:", group, format!(" {most}\r\n").as_bytes()].concat();
@@ -140,7 +140,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; those of [`Producer::put`].
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn retry(&self, pattern: &str, retry: &Retry) -> Result<(), Error> {
         let Retry { attempts, first, factor, max } = retry;
         let (first, max) = (first.as_secs_f64(), max.as_secs_f64());
@@ -151,7 +151,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; those of [`Producer::put`].
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn dead_letter(&self, pattern: &str, tube: Option<&str>) -> Result<(), Error> {
         checked(tube.map(str::as_bytes), wire::is_tube)?;
         let tube = tube.map(|tube| format!(" {tube}")).unwrap_or_default();
@@ -163,7 +163,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`] for a pattern; those of [`Producer::put`].
+    /// [`Error::NoExtension`] for a pattern; the errors of [`Producer::put`].
     pub fn pause(&self, pattern: &str, time: Duration) -> Result<bool, Error> {
         checked(Some(pattern.as_bytes()), wire::is_pattern)?;
         self.session.borrow_mut().pause(pattern, time, wire::is_plain(pattern.as_bytes()))
@@ -173,7 +173,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; [`Error::Refused`] with `NOT_ALLOWED` without permission; those of [`Producer::put`].
+    /// [`Error::NoExtension`]; [`Error::Refused`] with `NOT_ALLOWED` without permission; the errors of [`Producer::put`].
     pub fn clear(&self, pattern: &str, state: Option<JobState>) -> Result<u64, Error> {
         checked(Some(pattern.as_bytes()), wire::is_pattern)?;
         let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
@@ -181,12 +181,12 @@ impl Producer {
         self.ask_extension("clear", request.as_bytes(), |line| count_of(line, "CLEARED"))
     }
 
-    /// Makes the buried and delayed jobs of the matching tubes ready, or those in one of these states, and returns
+    /// Makes the buried and delayed jobs of the matching tubes ready, or the jobs in one of these states, and returns
     /// their number.
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; those of [`Producer::put`].
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn kick_all(&self, pattern: &str, state: Option<JobState>) -> Result<u64, Error> {
         checked(Some(pattern.as_bytes()), wire::is_pattern)?;
         let state = state.map(|state| format!(" {}", state.word())).unwrap_or_default();
@@ -239,7 +239,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for the state `Reserved`, which has no order; those of [`Producer::put`].
+    /// [`Error::Refused`] for the state `Reserved`, which has no order; the errors of [`Producer::put`].
     pub fn peek_next(&self, state: JobState) -> Result<Option<(JobId, Vec<u8>)>, Error> {
         if state == JobState::Reserved {
             return Err(Error::Refused("no reserved job is next".into()));
@@ -302,7 +302,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; those of [`Producer::put`].
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn list_jobs(
         &self,
         tube: &str,
@@ -328,7 +328,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; those of [`Producer::put`].
+    /// [`Error::NoExtension`]; the errors of [`Producer::put`].
     pub fn summary(&self, by: SummaryBy) -> Result<Vec<SummaryRow>, Error> {
         let mut session = self.session.borrow_mut();
         session.require("summary")?;

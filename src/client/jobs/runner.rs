@@ -47,7 +47,7 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`]; [`Error::NoExtension`]; those of [`Runner::reserve`].
+    /// [`Error::BadName`]; [`Error::NoExtension`]; the errors of [`Runner::reserve`].
     pub fn identify(&mut self, name: impl AsRef<[u8]>) -> Result<(), Error> {
         let name = checked(Some(name.as_ref()), wire::is_group)?;
         self.session.identify(name)
@@ -59,7 +59,7 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for an invalid pattern; [`Error::NoExtension`] for a pattern or weight; those of
+    /// [`Error::BadName`] for an invalid pattern; [`Error::NoExtension`] for a pattern or weight; the errors of
     /// [`Runner::reserve`].
     pub fn watch(&mut self, pattern: &str, weight: Option<u16>) -> Result<usize, Error> {
         let session = &mut self.session;
@@ -74,7 +74,7 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `NOT_IGNORED` for the last watch; those of [`Runner::watch`].
+    /// [`Error::Refused`] with `NOT_IGNORED` for the last watch; the errors of [`Runner::watch`].
     pub fn ignore(&mut self, pattern: &str) -> Result<usize, Error> {
         let session = &mut self.session;
         check_pattern(session, pattern)?;
@@ -98,7 +98,7 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; those of [`Runner::reserve`].
+    /// [`Error::NoExtension`]; the errors of [`Runner::reserve`].
     pub fn reserve_many(&mut self, most: u32, timeout: Duration) -> Result<Reservation<Vec<ReservedJob>>, Error> {
         let session = &mut self.session;
         session.require("reserve-many")?;
@@ -218,7 +218,7 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::BadName`] for an invalid pattern; [`Error::NoExtension`] for a pattern; those of [`Runner::reserve`].
+    /// [`Error::BadName`] for an invalid pattern; [`Error::NoExtension`] for a pattern; the errors of [`Runner::reserve`].
     pub fn pause(&mut self, pattern: &str, time: Duration) -> Result<(), Error> {
         checked(Some(pattern.as_bytes()), wire::is_pattern)?;
         self.session.pause(pattern, time, false).map(drop)
@@ -230,7 +230,7 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::NoExtension`]; those of [`Runner::touch`].
+    /// [`Error::NoExtension`]; the errors of [`Runner::touch`].
     pub fn fail(
         &mut self,
         job: &ReservedJob,
@@ -304,7 +304,7 @@ impl Runner {
         self.ask_each(jobs, |id| format!("{verb} {id}\r\n"), read)
     }
 
-    /// Sends the same request for several jobs at once. The refusal of one does not affect the others.
+    /// Sends the same request for several jobs at once. A refused job does not affect the rest.
     fn ask_each<T>(
         &mut self,
         jobs: &[&ReservedJob],
@@ -359,7 +359,7 @@ impl<T> Reservation<T> {
 /// Number and body of a reserved job, as received.
 type NumberAndBody = (JobId, Vec<u8>);
 
-/// Fails for an invalid pattern, and for one with `*` if the server lacks the extension.
+/// Fails for an invalid pattern, and for a pattern with `*` if the server lacks the extension.
 fn check_pattern(session: &mut JobSession, pattern: &str) -> Result<(), Error> {
     checked(Some(pattern.as_bytes()), wire::is_pattern)?;
     if wire::is_plain(pattern.as_bytes()) {

@@ -247,7 +247,7 @@ impl JobSession {
         Ok(self.link.as_mut().expect("it was made if there was none"))
     }
 
-    /// Connects to the first server that replies, starting behind the one that was left.
+    /// Connects to the first server that replies, starting behind the last server.
     fn connect(&mut self) -> Result<Link, Error> {
         let (mut failures, count) = (Vec::new(), self.servers.len());
         if self.first == count && count > 0 {

@@ -68,7 +68,7 @@ impl Member<'_> {
         self.taken.lease
     }
 
-    /// Returns the token of its lease, if it was taken with one that outlives the connection.
+    /// Returns the token of its lease, if the lease outlives the connection.
     pub fn token(&self) -> Option<LeaseToken> {
         self.taken.token.map(LeaseToken)
     }
@@ -159,7 +159,7 @@ impl Member<'_> {
         self.members.fleet.borrow().descriptor(self.held.get())
     }
 
-    /// Returns the number of that connection among those of this client.
+    /// Returns the number of that connection among this client's connections.
     pub fn connection(&self) -> u64 {
         self.held.get().number()
     }
