@@ -1,4 +1,4 @@
-//! One connection: its stream, and its state. It knows nothing of the others.
+//! One connection: its stream, and its state. It knows no other connection.
 
 use super::read_buffer::{Left, ReadBuffer, Unserved};
 use poolcounter_core::proxy::Header;

@@ -70,7 +70,7 @@ pub struct Dispatch {
     pub unreadable: Option<Unreadable>,
 }
 
-/// Record before those of a service.
+/// Record before the records of a service.
 #[derive(Serialize, Deserialize)]
 pub struct SavedService {
     pub name: String,
@@ -109,8 +109,8 @@ impl Dispatch {
     }
 
     /// Calls a service at the time `now`, carries out its effects, and returns its result. Before that, services that
-    /// sample the others do so if their time has come. The loop does not wake up for samples: without a call nothing
-    /// has changed.
+    /// take samples do so if their time has come. The loop does not wake up for samples: without a call nothing has
+    /// changed.
     pub fn call<R>(
         &mut self,
         id: ServiceId,

@@ -43,8 +43,8 @@ const VERSION: u32 = 1;
 /// Variable with the file's descriptor for the successor, after the pid, which exec does not change, and before the
 /// descriptor of the program itself.
 const VARIABLE: &str = "POOLCOUNTER_HANDOVER";
-/// Variables that were for this process alone, and are removed for the successor. The sockets of a supervisor are in
-/// the handover like all others.
+/// Variables that were for this process alone, and are removed for the successor. The handover has the sockets of a
+/// supervisor, too.
 const CONSUMED_VARIABLES: [&str; 4] = [VARIABLE, "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 /// Output of a successful rehearsal.
 const READY: &str = "can take over\n";

@@ -12,7 +12,7 @@ pub struct IdleQueues {
     links: Links,
     /// Number of connections in a queue.
     len: usize,
-    /// Time of each connection's last activity, for those in a queue.
+    /// Time of each connection's last activity, for connections in a queue.
     since: Vec<Time>,
 }
 

@@ -121,8 +121,8 @@ impl Listener {
         Listener::bind_beside(address, options, &[])
     }
 
-    /// Listens on `address`, even if that overlaps the addresses of `others`, as 0.0.0.0 does 127.0.0.1 on the same
-    /// port. So replacements are open before `others` are closed.
+    /// Listens on `address`, even if it overlaps with an old listener's address, as 0.0.0.0 does with 127.0.0.1 on the
+    /// same port. So replacements are open before the old listeners are closed.
     ///
     /// # Errors
     ///
@@ -416,7 +416,7 @@ fn mode_by_umask() -> u32 {
     0o777 & !mask.bits()
 }
 
-/// Returns true if the path is a socket on which no process listens, left behind by one that died.
+/// Returns true if the path is a socket on which no process listens, left behind by a process that died.
 fn is_stale(path: &Path, address: &SockAddr) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     let refuses = || {
@@ -525,7 +525,7 @@ mod tests {
         assert_eq!(early.take_error().expect("is asked").map(|error| error.kind()), None);
     }
 
-    /// `retire` removes the file of its own socket, but not one that another daemon has put at that path.
+    /// `retire` removes the file of its own socket, but not the socket that another daemon has put at that path.
     #[test]
     fn only_the_own_socket_file_is_removed() {
         let path = std::env::temp_dir().join(format!("poolcounter-listener-{}", std::process::id()));

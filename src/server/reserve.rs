@@ -1,4 +1,4 @@
-//! Descriptors that are kept for the case that clients have taken all others.
+//! Descriptors that are kept for the case that clients have taken all the rest.
 
 use nix::errno::Errno;
 use std::io;

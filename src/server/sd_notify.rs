@@ -52,7 +52,7 @@ struct NotifySocket {
 }
 
 impl Notifier {
-    /// Returns the notifier for the supervisor in the environment, or one that does nothing.
+    /// Returns the notifier for the supervisor in the environment, or a notifier without effect.
     pub fn from_environment() -> Notifier {
         let Some(name) = env::var_os(VARIABLE) else { return Notifier::default() };
         match NotifySocket::to(name.as_bytes()) {

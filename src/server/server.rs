@@ -30,22 +30,22 @@ mod reload;
 mod stop;
 mod upgrade;
 
-/// Most events taken from the kernel in one tick. The others stay there for the next one, so this limits a tick's work.
+/// Most events taken from the kernel in one tick. The rest stays there for the next one, so this limits a tick's work.
 const EVENTS_PER_TICK: usize = 1024;
-/// Most connections accepted from one port in one tick, so that a flood of new ones does not starve those that are
-/// served.
+/// Most connections accepted from one port in one tick, so that a flood of new connections does not starve open
+/// connections.
 const ACCEPTS_PER_TICK: usize = 256;
 /// Time for which no connection is accepted after the system refused one for lack of descriptors or memory.
 const ACCEPT_PAUSE: Span = Span::from_millis(100);
 
 /// Descriptors that are kept for connections of operators over [`Info::is_private`] listeners, if clients have taken
-/// all others.
+/// all the rest.
 const OPERATORS: u64 = 8;
 
 const SIGNALS: Token = Token(usize::MAX);
 /// Token of the waker; the one above is the upgrade's.
 const WAKE: Token = Token(VERDICT.0 - 1);
-/// Token of the first listener; the others count down from it, far above any connection's id.
+/// Token of the first listener; further listeners count down from it, far above any connection's id.
 const FIRST_LISTENER: usize = WAKE.0 - 1;
 
 /// Settings of the loop.
@@ -165,7 +165,7 @@ impl Server {
         })
     }
 
-    /// Adds a listener, whose connections are served as those of `service`.
+    /// Adds a listener, whose connections `service` serves.
     ///
     /// # Errors
     ///
@@ -230,7 +230,7 @@ impl Server {
         let ports = &self.ports;
         let begun =
             self.connections.begin(|service| ports.iter().any(|port| port.service == service), self.clock.now());
-        // Stores come first: clients may have left no descriptors but those that the previous process had for its own.
+        // Stores come first: clients may have left only the descriptors of the previous process's stores.
         if self.signals.is_some() {
             self.upgrade.reserve();
         }

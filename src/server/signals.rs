@@ -43,7 +43,7 @@ impl Signals {
         })
     }
 
-    /// Registers the signals of a copy of the process, whose poll still has those of the process.
+    /// Registers the signals of a copy of the process, whose poll still has the signals of the process.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Receiver {
         Ok(receiver)
     }
 
-    /// Registers the signals of a copy of the process, whose poll still has those of the process.
+    /// Registers the signals of a copy of the process, whose poll still has the signals of the process.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Flag of the stopper. Those of services count up from the lowest.
+/// Flag of the stopper. Flags of services count up from the lowest.
 const STOP: u32 = 1 << 31;
 
 /// Handle that wakes the loop.
@@ -51,7 +51,7 @@ impl Waker {
         self.0.flags.load(Ordering::Acquire) & STOP != 0
     }
 
-    /// Returns those of `services` whose stores have finished work since the last call.
+    /// Returns the `services` whose stores have finished work since the last call.
     pub fn take<'a>(&'a self, services: impl Iterator<Item = ServiceId> + 'a) -> impl Iterator<Item = ServiceId> + 'a {
         let flags = self.0.flags.fetch_and(STOP, Ordering::AcqRel);
         services.filter(move |service| flags >> service.index() & 1 != 0)

@@ -22,8 +22,8 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Notes events that came while no process polled, so that their order is lost. Closed connections come before all
-    /// others, so that no request is refused because of their locks.
+    /// Notes events that came while no process polled, so that their order is lost. Closed connections come first, so
+    /// that no request is refused because of their locks.
     pub fn mark_unordered(&mut self, events: Vec<(ConnId, Readiness)>) {
         let ready: Vec<ConnId> = std::iter::from_fn(|| self.ready.pop_front()).collect();
         let (left, others): (Vec<_>, Vec<_>) = events.into_iter().partition(|(_, readiness)| readiness.hangup);

@@ -56,8 +56,8 @@ impl<S: Stream> Connections<S> {
     }
 
     /// Opens an accepted connection, if a rule admits it and its service has a place for it. With `is_proxied` that is
-    /// checked once the proxy has sent its header. Returns the connection to be polled, which may be a refused one that
-    /// may read the refusal.
+    /// checked once the proxy has sent its header. Returns the connection to be polled; it may be a refused connection
+    /// whose client may read the refusal.
     pub fn admit(&mut self, stream: S, service: ServiceId, is_proxied: bool, now: Time) -> Option<ConnId> {
         if is_proxied {
             return self.admit_proxy(stream, service, now);
@@ -99,7 +99,7 @@ impl<S: Stream> Connections<S> {
                     self.slab[id.index()].phase = self.lingering(id, now);
                     self.make_ready(id);
                 } else {
-                    // It would have to wait for its end, while others wait for its descriptor.
+                    // A client that waits for a descriptor should not wait for the end of this connection.
                     self.fail(id, &"it was refused by the rules of access", now);
                     self.drop(id);
                 }

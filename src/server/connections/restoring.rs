@@ -1,4 +1,4 @@
-//! Services that read the state of the process before in slices. Their connections wait meanwhile, and those of the others
+//! Services that read the state of the process before in slices. Their connections wait meanwhile; other connections
 //! are served.
 
 use super::{Connections, Dispatch};
@@ -14,7 +14,7 @@ const READING_TIME: Span = Span::from_millis(500);
 /// Service that has not read all.
 pub(super) struct Restoring {
     service: ServiceId,
-    /// Earliest deadline of timers that it arms. One that is due before all is read makes it read the rest at once.
+    /// Earliest deadline of timers that it arms. A timer that is due before all is read makes it read the rest at once.
     timers_from: Time,
     /// Connections that would have had a turn.
     held: Queue<ConnId>,

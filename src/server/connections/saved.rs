@@ -28,7 +28,7 @@ struct ConnectionsHead {
 #[derive(Serialize, Deserialize)]
 struct SavedConnection {
     pub id: ConnId,
-    /// Index of its service among those that are saved.
+    /// Index of its service among the saved services.
     pub service: u8,
     pub unserved: Vec<u8>,
     pub unsent: Vec<u8>,
@@ -293,7 +293,7 @@ mod tests {
         connections.check();
     }
 
-    /// Rehearses a handover of idle connections with these indices, whose sockets are those of `sockets`.
+    /// Rehearses a handover of idle connections with these indices and sockets.
     fn rehearse_with(indices: &[usize], sockets: &[usize]) -> Result<bool, Unreadable> {
         let now = Time::START + Span::from_secs(10);
         let services = || Services::of(SERVICES, &AllSettings::defaults(SERVICES));

@@ -166,8 +166,8 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Writes once to each connection with output, including those that are granted the locks of a connection that
-    /// fails now. Half of the writes of a tick are kept for connections without a request in it.
+    /// Writes once to each connection with output, including connections that are granted the locks of a connection
+    /// that fails now. Half of the writes of a tick are kept for connections without a request in it.
     pub(super) fn flush(&mut self, now: Time) {
         for n in 0..WRITES_PER_TICK {
             let output = &mut self.dispatch.output;
@@ -202,7 +202,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Resumes the connections that their services have resumed, and ends those that they have ended.
+    /// Resumes, and ends, the connections that their services have resumed and ended.
     #[inline]
     pub(super) fn resume(&mut self, now: Time) {
         if !self.dispatch.resumed.is_empty() {

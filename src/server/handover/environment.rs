@@ -9,7 +9,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::{env, io, process};
 
-/// Returns the variables for the successor: those of this process, and the descriptors of the state and of the program.
+/// Returns the variables for the successor: the variables of this process, and the descriptors of the state and of the
+/// program.
 pub fn environment_with(state: RawFd, executable: RawFd) -> io::Result<Vec<CString>> {
     let others = env::vars_os().filter(|(name, _)| !CONSUMED_VARIABLES.iter().any(|spent| name == spent));
     let ours = (OsString::from(VARIABLE), OsString::from(format!("{}:{state}:{executable}", process::id())));

@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 const RETIRING_ACCEPTS: usize = 65_536;
 
 impl Server {
-    /// Removes and returns every listener. The caller adds those that stay again with [`Server::listen`].
+    /// Removes and returns every listener. The caller adds the remaining listeners again with [`Server::listen`].
     ///
     /// # Errors
     ///

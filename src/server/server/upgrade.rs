@@ -26,8 +26,8 @@ const BYTES_PER_SECOND: u64 = 1024 * 1024;
 /// Longest time that the services have for finishing work under way, such as a commit. Only requests that would need
 /// another wait meanwhile.
 const QUIESCE_TIME: Span = Span::from_secs(5);
-/// Descriptors that are kept for an upgrade when clients have taken all others: for the handover, the program, the
-/// verdict's two ends and those that the system needs to run a child.
+/// Descriptors that are kept for an upgrade when clients have taken all the rest: for the handover, the program, the
+/// verdict's two ends, and what the system needs to run a child.
 const RESERVED: usize = 10;
 /// Token of the rehearsal's output; the one above is the signals'.
 pub(super) const VERDICT: Token = Token(usize::MAX - 1);
@@ -37,8 +37,8 @@ pub(super) const VERDICT: Token = Token(usize::MAX - 1);
 pub(super) struct Upgrade {
     /// Program that would take over; None if the system does not know the path of its file.
     pub program: Option<Program>,
-    /// True if SIGUSR1 may be pending. It is read when an upgrade can begin: once the services have read all of the last
-    /// one, and none is under way. One that comes later than the configuration was read is for the next upgrade.
+    /// True if SIGUSR1 may be pending. It is read when an upgrade can begin: once the services have read all of the
+    /// last one, and none is under way. A signal that comes after the configuration was read is for the next upgrade.
     pub is_asked: bool,
     /// Child that rehearses the takeover, and its deadline.
     pub rehearsal: Option<(Rehearsal, Time)>,
@@ -197,7 +197,7 @@ impl Server {
         self.notify_supervisor(DaemonState::Ready);
     }
 
-    /// Logs the reason for which there is no upgrade, and tells it to those who have asked for one.
+    /// Logs the reason for which there is no upgrade, and tells it to every connection that has asked for one.
     fn refuse_upgrade(&mut self, why: &str) {
         warn!("no upgrade: {why}");
         self.note_reload(Err(format!("no upgrade: {why}")));
