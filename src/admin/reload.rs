@@ -9,7 +9,7 @@ use std::mem::take;
 /// Connections that wait for the result of a reload.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Reloads {
-    /// Connections whose reload has not begun, because another is under way: its settings may be those of before the
+    /// Connections whose reload has not begun, because another is under way, whose settings may be older than the
     /// request.
     asked: Vec<ConnId>,
     /// Connections whose reload is under way.
