@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(shown("none…"), (Vec::new(), Vec::new()));
     }
 
-    /// Holdings of other counters, and those beyond the rows of the table, are not visited.
+    /// Holdings of other counters, and holdings beyond the rows of the table, are not visited.
     #[test]
     fn a_page_visits_few_holdings() {
         let mut service = CountersService::new(CountersSettings::default());

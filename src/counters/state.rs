@@ -301,7 +301,7 @@ impl CountersState {
         self.figures.count(command);
     }
 
-    /// Returns the figures, with the levels as they are now, but without those of the connections' traffic.
+    /// Returns the figures, with the levels as they are now, but without the figures of the connections' traffic.
     pub fn figures(&self) -> Figures<Stat> {
         let mut figures = self.figures.clone();
         figures.set(Stat::Objects, self.counters.len() as u64);

@@ -18,11 +18,11 @@ impl CountersState {
         let mut holdings = 0;
         let closing = self.closing.iter().flat_map(Holdings::iter);
         for (counter, resources) in self.clients.iter().flat_map(Holdings::iter).chain(closing) {
-            assert!(resources > 0, "what is held is something");
+            assert!(resources > 0, "a holding has at least one unit");
             held[counter.index()] += u64::from(resources);
             holdings += 1;
         }
-        assert_eq!(self.holdings, holdings, "the count of holdings");
+        assert_eq!(self.holdings, holdings, "the holdings are counted");
         let (mut name_bytes, mut idle_bytes) = (0, 0);
         for (index, counter) in &self.counters {
             let (consumption, name) = (u64::from(counter.levels().consumption()), counter.name());
@@ -34,15 +34,15 @@ impl CountersState {
             idle_bytes += if consumption == 0 { bytes_of(name) } else { 0 };
         }
         let idle = || self.idle.iter().map(|id| self.counters[id.index()].levels());
-        assert!(idle().all(|levels| levels.consumption() == 0), "nothing is held of an idle counter");
+        assert!(idle().all(|levels| levels.consumption() == 0), "an idle counter has no units in use");
         assert!(
             idle().map(|levels| levels.is_expired(self.interval)).is_sorted_by_key(|is_expired| !is_expired),
-            "the expired ones are the first"
+            "expired counters are first in the idle queue"
         );
-        assert_eq!(self.idle.bytes(), idle_bytes, "the memory of the idle counters");
+        assert_eq!(self.idle.bytes(), idle_bytes, "the memory of idle counters is counted");
         assert_eq!(self.names.len(), self.counters.len(), "each counter has one name");
-        assert_eq!(self.name_bytes, name_bytes, "the count of the names' bytes");
-        assert!(self.sweep.is_none() || !self.counters.is_empty(), "a sweep ends when there is nothing left");
+        assert_eq!(self.name_bytes, name_bytes, "the bytes of the names are counted");
+        assert!(self.sweep.is_none() || !self.counters.is_empty(), "a sweep has counters left");
         assert_eq!(self.timer.is_some(), !self.counters.is_empty(), "the timer is armed while there are counters");
     }
 }

@@ -119,8 +119,8 @@ impl Levels {
 
     /// Compares the numbers with each other.
     pub fn check(&self, interval: u32) {
-        assert!(self.last_change.interval() <= interval, "nothing is used in the future");
-        assert!(self.peak >= self.consumption, "the peak is the highest");
+        assert!(self.last_change.interval() <= interval, "the last change is not in the future");
+        assert!(self.peak >= self.consumption, "the peak is no less than the consumption");
     }
 }
 

@@ -9,7 +9,7 @@ use poolcounter_core::list::Queue;
 const FORGOTTEN_AT_ONCE: usize = 1024;
 
 /// Queue of counters, the one longest unused first, and their memory. After a restore it begins in the order of the
-/// table, with expired ones before the others.
+/// table, with expired counters first.
 #[derive(Default)]
 pub(super) struct Idle {
     queue: Queue<CounterId>,

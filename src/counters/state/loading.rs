@@ -11,7 +11,7 @@ use poolcounter_core::record::{KeptBlocks, Reader, Unreadable};
 pub(super) struct Loading {
     counters: CounterReader<KeptBlocks>,
     holdings: HoldingReader<KeptBlocks>,
-    /// Free slots among those that are read. A value takes the place of each.
+    /// Free slots among the slots that are read. A value takes the place of each.
     gaps: Vec<usize>,
     /// Connection whose holdings are read now.
     client: Option<LoadingClient>,

@@ -47,7 +47,7 @@ impl CountersState {
         self.level(self.named(name)?.index())
     }
 
-    /// Returns the name of the counter with most units of those with this prefix, of the first `SLOTS_LOOKED_AT` slots.
+    /// Returns the name of the counter with this prefix that has most units, of the first `SLOTS_LOOKED_AT` slots.
     pub fn name_beginning(&self, beginning: &[u8]) -> Option<&[u8]> {
         let largest = self.largest(1, |level| level.name.starts_with(beginning), |level| Reverse(level.units));
         largest.first().map(|level| level.name)
@@ -59,7 +59,7 @@ impl CountersState {
         clients.map(|(index, _)| ConnId::from_index(index)).take(CLIENTS_LOOKED_AT)
     }
 
-    /// Returns those of them that hold units of a counter, with the number of units.
+    /// Returns the examined connections that hold units of a counter, with the number of units.
     pub fn holders_of(&self, name: &[u8]) -> impl Iterator<Item = (ConnId, u32)> {
         let id = self.named(name);
         let units = move |conn: ConnId| id.map_or(0, |id| self.held(conn, id));

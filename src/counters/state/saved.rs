@@ -129,7 +129,7 @@ impl CountersState {
         let hashing = self.names.hashing();
         let (id, hash) = (CounterId::from_index(slot), hashing.hash(counter.name()));
         self.name_bytes += counter.name().len() as u64;
-        // An expired one gets its units back, unless they were those of a connection that had ended.
+        // An expired counter gets its units back, unless its holder's connection had ended.
         self.idle.restore(id, counter.name(), counter.levels().is_expired(self.interval));
         self.counters.insert(counter);
         self.names.insert(hash, id, |id| hashing.hash(self.counters[id.index()].name()));
