@@ -108,7 +108,7 @@ pub struct PoolsService {
     /// `STATS KEYS` request of a connection, which stays in its input until it is answered. One at a time is served, to
     /// limit the memory.
     search: Option<(ConnId, BusiestSearch)>,
-    /// Connections with such a request, which was checked when it came: the one that is served, and those that wait.
+    /// Connections with a listing request, which was checked when it came: one is served, the rest wait.
     listing: HashSet<ConnId>,
     /// Limit of the log lines about locks that are taken back.
     taken_back_log: LogLimit,
@@ -355,7 +355,7 @@ impl PoolsService {
         context.resume(conn);
     }
 
-    /// Returns the figures of the state, and those of the connections' traffic.
+    /// Returns the figures of the state, and of the connections' traffic.
     pub fn figures(&self, now: Time, traffic: &Traffic) -> Figures<Stat> {
         let mut figures = self.state.figures(now);
         figures.set(Stat::ConnectErrors, traffic.connect_errors.get());

@@ -138,7 +138,7 @@ pub struct PoolsState {
     claims_by_pool: ClaimsByPool,
     links_by_pool: Links,
     held: HeldLocks,
-    /// Figures, without those that are sums over the types of work.
+    /// Figures, without the sums over the types of work.
     figures: Figures<Stat>,
     types: Types,
     top_keys: TopKeys,
@@ -274,7 +274,7 @@ impl PoolsState {
         self.refuses_new = refuses_new;
     }
 
-    /// Returns the figures, with the levels as they are now, but without those of the connections' traffic.
+    /// Returns the figures, with the levels as they are now, but without the figures of the connections' traffic.
     pub fn figures(&self, now: Time) -> Figures<Stat> {
         let mut figures = self.counted();
         let locks_back = figures.of(Stat::ProcessedCount).max(1);
@@ -388,7 +388,7 @@ impl PoolsState {
         }
     }
 
-    /// Grants a free lock to the oldest waiter, first to one that will work itself.
+    /// Grants a free lock to the oldest waiter, first to a waiter that will work itself.
     fn grant_next(&mut self, pool: PoolId, step: &mut PoolsStep<'_, '_>) {
         if let Some(id) = self.next_waiter(pool, step) {
             self.grant(id, step);

@@ -27,7 +27,7 @@ const SCAN_PAUSE: Span = Span::from_millis(1);
 /// Event for the log. Keys are cut to [`top_keys::KEY_BYTES`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PoolEvent {
-    /// A lock is held for long: the oldest of those that have reached a milestone since the last event.
+    /// A lock is held for long: the oldest lock that has reached a milestone since the last event.
     Overdue {
         /// Key of the lock.
         key: Vec<u8>,
@@ -103,7 +103,7 @@ pub(super) struct Alerts {
     found: Option<FoundLock>,
 }
 
-/// The oldest lock of those that have reached a milestone since the last event.
+/// The oldest lock that has reached a milestone since the last event.
 struct FoundLock {
     key: Vec<u8>,
     conn: ConnId,

@@ -97,7 +97,7 @@ impl Background {
         }
     }
 
-    /// Returns the first waiter for anyone's work, behind those that are being woken.
+    /// Returns the first waiter for anyone's work, behind the waiters that are being woken.
     #[inline]
     pub fn first_for_anyone(&self, pool: PoolId, pools: &Slab<Pool>, links: &Links) -> Option<ClaimId> {
         match self.wakes.get(&pool) {
@@ -257,7 +257,7 @@ impl PoolsState {
         }
     }
 
-    /// Returns the first waiter in the order of service that can have all of its locks. If many cannot, the others are
+    /// Returns the first waiter in the order of service that can have all of its locks. If many cannot, the rest is
     /// examined in slices.
     #[cold]
     pub(super) fn search_waiters(&mut self, id: PoolId, step: &mut PoolsStep<'_, '_>) -> Option<ClaimId> {
@@ -284,7 +284,7 @@ impl PoolsState {
         None
     }
 
-    /// Examines some more waiters, and grants the locks of those that can have all, while fewer locks are held than
+    /// Examines some more waiters, and grants the locks of waiters that can have all, while fewer locks are held than
     /// before. Returns true after the last waiter.
     fn search_on(&mut self, id: PoolId, step: &mut PoolsStep<'_, '_>) -> bool {
         for _ in 0..SLICE {

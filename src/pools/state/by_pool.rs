@@ -16,7 +16,7 @@ pub(super) struct ClaimsByPool {
 }
 
 impl ClaimsByPool {
-    /// Adds a claim that is newer than all others of its connection, unless it is queued.
+    /// Adds the newest claim of its connection, unless it is queued.
     pub fn add(&mut self, id: ClaimId, of: (ConnId, PoolId)) {
         if !self.links.is_linked(id) {
             self.queues.entry(of).or_default().push_back(&mut self.links, id);

@@ -82,7 +82,7 @@ impl Ceilings {
 }
 
 impl PoolsState {
-    /// Replaces the ceiling with the same pattern, or adds one before all others.
+    /// Replaces the ceiling with the same pattern, or adds a ceiling at the front.
     pub fn set_ceiling(&mut self, ceiling: Ceiling) {
         let all = &mut self.ceilings.all;
         match all.iter_mut().find(|one| one.ceiling.pattern == ceiling.pattern) {
@@ -171,7 +171,7 @@ impl PoolsState {
 
     pub(super) fn check_ceilings(&self) {
         for id in self.ceilings.late_since.keys() {
-            assert!(self.pools.contains(id.index()), "what is late is noted of pools that there are");
+            assert!(self.pools.contains(id.index()), "each pool with a late waiter exists");
         }
     }
 }

@@ -13,7 +13,7 @@ impl PoolsState {
     ///
     /// Panics if they contradict each other.
     pub fn check(&self) {
-        assert!(self.emptied.is_empty(), "a turn is at its end");
+        assert!(self.emptied.is_empty(), "no emptied pool is left at the end of a turn");
         let mut claims_seen = 0;
         for (index, pool) in &self.pools {
             let id = PoolId::from_index(index);
@@ -66,14 +66,11 @@ impl PoolsState {
             let many = claims.iter(&self.links_by_client).take(claims.len().saturating_sub(FEW) as usize);
             many.into_iter().all(|id| self.claims_by_pool.has(id))
         };
-        assert!(
-            self.clients.iter().all(has_all),
-            "a connection with many claims has those that are not its newest there"
-        );
+        assert!(self.clients.iter().all(has_all), "the index has all claims of a large connection but its newest");
         let wholes = self.claims.len() as u64 - self.parts.count();
         assert_eq!(claims_seen, wholes, "each claim that is whole belongs to one connection");
         let named = self.claims.iter().filter(|(index, _)| !self.whos.of(ClaimId::from_index(*index)).is_empty());
-        assert_eq!(named.count(), self.whos.len(), "only claims that are there have names");
+        assert_eq!(named.count(), self.whos.len(), "each name belongs to a claim");
         assert_eq!(self.held.len(), holding, "each lock that is held is listed");
     }
 
@@ -90,7 +87,11 @@ impl PoolsState {
                     }
                 }
             }
-            assert_eq!((one.working(), one.waiting()), (working, waiting), "the levels of a type");
+            assert_eq!(
+                (one.working(), one.waiting()),
+                (working, waiting),
+                "a type counts its working and waiting claims"
+            );
         }
         let sum = |count: fn(&WorkType) -> Count| self.types.iter().map(count).sum::<Count>().get();
         for (of_types, stat) in [

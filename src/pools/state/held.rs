@@ -14,7 +14,7 @@ use poolcounter_protocol::pools::stats::PoolStat as Stat;
 /// Number of queues. No lock passes more milestones: the last would be 2^63 us.
 const QUEUES: usize = 64;
 
-/// Locks that are held. Those in a queue were granted before all those in the queues before it.
+/// Locks that are held. Locks in a queue were granted before all locks in the queues before it.
 pub(super) struct HeldLocks {
     /// Queues of locks by the number of milestones that they have passed.
     queues: [List<ClaimId>; QUEUES],
@@ -48,7 +48,7 @@ impl HeldLocks {
         (0..QUEUES as u8).zip(&self.queues).rev().filter_map(|(passed, queue)| Some((passed, queue.front()?)))
     }
 
-    /// Adds the newest lock of those that have passed this number of milestones.
+    /// Adds the newest lock that has passed this number of milestones.
     #[inline]
     pub fn push(&mut self, id: ClaimId, passed: u8) {
         self.queues[usize::from(passed)].push_back(&mut self.links, id);
@@ -111,7 +111,7 @@ impl PoolsState {
         }
     }
 
-    /// Returns the time at which a lock reaches the milestone after those that it has passed.
+    /// Returns the time at which a lock reaches its next milestone.
     fn milestone(&self, since: Time, passed: u8) -> Time {
         since + Span::from_micros(self.settings.warn_hold.as_micros().saturating_mul(1 << passed))
     }

@@ -1,5 +1,5 @@
 //! Claims on several pools at once. Such a claim is in the pool of its first key like any other, and has a *part* in
-//! each of the others: a claim of its own without a client and a timer, which waits and holds whenever its whole does.
+//! each other pool: a claim of its own without a client and a timer, which waits and holds whenever its whole does.
 //!
 //! Claims without parts, which are most, cost nothing more.
 
@@ -159,7 +159,7 @@ impl PoolsState {
         freed.collect()
     }
 
-    /// Grants the free locks of these pools, but for those that were granted already together with another pool's.
+    /// Grants the free locks of these pools, except locks that were granted already together with another pool's.
     #[inline]
     pub(super) fn grant_freed(&mut self, freed: Vec<Freed>, step: &mut PoolsStep<'_, '_>) {
         if !freed.is_empty() {
@@ -184,7 +184,7 @@ impl PoolsState {
         if self.parts.count() == 0 { self.first_waiter(pool) } else { self.search_waiters(pool, step) }
     }
 
-    /// Returns the first waiter in the order of service, behind those that are being woken.
+    /// Returns the first waiter in the order of service, behind the waiters that are being woken.
     #[inline]
     pub(super) fn first_waiter(&self, pool: PoolId) -> Option<ClaimId> {
         let for_anyone = || self.background.first_for_anyone(pool, &self.pools, &self.links_by_pool);

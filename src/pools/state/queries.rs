@@ -40,7 +40,7 @@ pub struct ClaimInfo<'a> {
     pub conn: ConnId,
     /// Name that its client gave; empty without one.
     pub who: &'a [u8],
-    /// Purpose of a waiting claim; None for one that is held.
+    /// Purpose of a waiting claim; None for a held claim.
     pub waits_for: Option<Purpose>,
     /// Time since which it waits or holds.
     pub since: Time,
@@ -100,7 +100,7 @@ impl PoolsState {
         self.figures.of(stat).saturating_add(self.types.total(stat))
     }
 
-    /// Returns the figures that only counting changes, with those that are sums over the types of work.
+    /// Returns the figures that only counting changes, with the sums over the types of work.
     pub(super) fn counted(&self) -> Figures<Stat> {
         let mut figures = self.figures.clone();
         SUMS.iter().for_each(|stat| figures.set(*stat, self.count_of(*stat)));
@@ -157,7 +157,7 @@ impl PoolsState {
         self.pools.len() > KEYS_LOOKED_AT
     }
 
-    /// Returns the busiest key with this prefix, of those that are examined.
+    /// Returns the busiest examined key with this prefix.
     pub fn key_beginning(&self, beginning: &[u8]) -> Option<&[u8]> {
         let pools = self.pools.iter().map(|(_, pool)| pool).take(KEYS_LOOKED_AT);
         let pools = pools.chain(self.top_keys.keys().filter_map(|key| self.pool(key)));
@@ -251,7 +251,7 @@ impl PoolsState {
         self.types.iter()
     }
 
-    /// Returns the types of work, the one with the most acquired locks first; among equals in the order of the names.
+    /// Returns the types of work, most acquired locks first; among equals in the order of the names.
     pub fn types(&self) -> Vec<&WorkType> {
         let mut types: Vec<&WorkType> = self.types_in_use().collect();
         types.sort_by_key(|one| (Reverse(one.acquired), &one.name[..]));
@@ -259,7 +259,7 @@ impl PoolsState {
     }
 
     /// Returns the keys with the most refusals and waits lately, worst first, with or without claims. Keys that refuse
-    /// now come before all others.
+    /// now come first.
     pub fn hottest(&self, most: usize, now: Time) -> Vec<TopKey<'_>> {
         let is_open = self.alerts.is_window_open();
         let of_now = |top: TopKey<'_>| if is_open { top.refusing } else { 0 };
@@ -270,7 +270,7 @@ impl PoolsState {
         keys
     }
 
-    /// Returns the number of events that a key may have had beyond those in [`PoolsState::hottest`], whether it is
+    /// Returns the number of events that a key may have had beyond the events in [`PoolsState::hottest`], whether it is
     /// listed there or not.
     pub fn hottest_error(&self, now: Time) -> u64 {
         self.top_keys.error(now)
@@ -306,7 +306,7 @@ impl PoolsState {
 }
 
 impl Pool {
-    /// Returns the queue of the holders, and those of the waiters in the order of service.
+    /// Returns the queue of the holders, and the queues of the waiters in the order of service.
     pub(super) fn queues(&self) -> impl Iterator<Item = &List<ClaimId>> {
         [&self.holders, &self.waiting_for_me, &self.waiting_for_anyone].into_iter()
     }
