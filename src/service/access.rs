@@ -318,8 +318,8 @@ impl Access {
         self.standings.get(conn.index())?.rule.map(usize::from)
     }
 
-    /// Returns the connection with the most memory among those of a rule, with its bytes, and counts a denial; None if
-    /// the rule is within its limit.
+    /// Returns the connection with the most memory under a rule, with its bytes, and counts a denial; None if the rule
+    /// is within its limit.
     pub fn largest_beyond(&mut self, rule: usize) -> Option<(ConnId, u64)> {
         if self.counts[rule].bytes <= self.rules[rule].limits.memory {
             return None;

@@ -149,7 +149,7 @@ impl Services {
         self.ids().find(|id| self[*id].info.name == name)
     }
 
-    /// Calls `call` with a service and the figures of all others.
+    /// Calls `call` with a service and the figures of all other services.
     pub fn with_telemetry<R>(&mut self, id: ServiceId, call: impl FnOnce(&mut Entry, &Telemetry<'_>) -> R) -> R {
         let (before, rest) = self.0.split_at_mut(id.index());
         let (entry, after) = rest.split_first_mut().expect("an id is the place of a service");

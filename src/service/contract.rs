@@ -14,7 +14,7 @@
 //! | [`Handover`] | the upgrade: the state that outlives the process |
 //! | [`Observe`] | metrics, pages, `stats`, the health check |
 //! | [`Operate`] | operators, through pages and the administration |
-//! | [`Inquire`] | results of the service's own requests to others |
+//! | [`Inquire`] | results of the service's own requests to other services |
 //! | [`Inspect`] | tests and rehearsals |
 //!
 //! # Effects
@@ -166,8 +166,8 @@ pub trait Lifecycle {
     fn configure(&mut self, _context: &mut Context<'_>) {}
 
     /// Opens the store, and reads it unless its content was restored. Called once, after [`Lifecycle::configure`] and
-    /// before any connection is served; never in a rehearsal. `listens` is false where nobody can connect: a store that
-    /// was not in use before then stays closed.
+    /// before any connection is served; never in a rehearsal. `listens` is false if the service has no address: a store
+    /// that was not in use before then stays closed.
     ///
     /// # Errors
     ///
@@ -237,8 +237,8 @@ pub trait Handover {
     /// Fails if the state cannot be written.
     fn save(&self, out: &mut Writer<'_>, context: &mut Context<'_>) -> io::Result<()>;
 
-    /// Takes the state that another process saved. Called once, before any connection is served. Connections that waited
-    /// still wait; one that is resumed here gets a turn in any case.
+    /// Takes the state that another process saved. Called once, before any connection is served. Connections that
+    /// waited still wait; a connection that is resumed here gets a turn in any case.
     ///
     /// # Errors
     ///
@@ -246,9 +246,9 @@ pub trait Handover {
     fn restore(&mut self, version: u16, saved: &mut Reader<'_>, context: &mut Context<'_>) -> Result<(), Unreadable>;
 
     /// Reads a slice of what [`Handover::restore`] has kept because it takes long to read. Returns true when nothing is
-    /// left. Called after it, once a tick. Until then the service is neither configured nor served nor observed, and none of
-    /// its timers fires; its clients wait, and those of other services do not. What has ended meanwhile is closed
-    /// afterwards. A snapshot for operators, and a timer, make it read the rest at once.
+    /// left. Called after it, once a tick. Until then the service is neither configured nor served nor observed, and
+    /// none of its timers fires; its clients wait, and clients of other services do not. Connections that end meanwhile
+    /// are closed afterwards. A snapshot for operators, and a timer, make it read the rest at once.
     ///
     /// # Errors
     ///
@@ -316,7 +316,7 @@ pub trait Operate {
     }
 }
 
-/// Results of the service's own requests to others, made by effects.
+/// Results of the service's own requests to other services, made by effects.
 pub trait Inquire {
     /// Receives the operations of all services, if operators send them through this service. Called once, before
     /// anything else.
@@ -361,5 +361,5 @@ pub trait Inspect {
 }
 
 /// Limit of requests of one connection served before other connections have their turn. A request takes a few
-/// microseconds, so the busiest client delays the others by less than a millisecond.
+/// microseconds, so the busiest client delays other clients by less than a millisecond.
 pub const REQUESTS_PER_TURN: usize = 512;

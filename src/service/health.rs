@@ -1,6 +1,6 @@
-//! Health: conditions under which an operator should act. Each service reports those that hold, about once a second.
-//! The [`Board`] turns a condition on after it has held for a while, and off after it has not; log, metrics, pages and
-//! commands show the board.
+//! Health: conditions under which an operator should act. Each service reports its present conditions about once a
+//! second. The [`Board`] turns a condition on after it has held for a while, and off after it has not; log, metrics,
+//! pages and commands show the board.
 //!
 //! A service describes each condition once, in a static [`ConditionInfo`], and reports it in [`Observe::look`].
 //!

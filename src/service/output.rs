@@ -26,7 +26,7 @@ pub const MAX_BYTES: usize = 1024 * 1024;
 /// Limits of the empty buffers that are kept for reuse: their number, and the size of each in bytes. At most 4 MiB.
 const SPARE_BUFFERS: usize = 1024;
 const SPARE_BYTES: usize = 4096;
-/// Limit of connections woken in one tick; further ones are a crowd, written to after those with requests.
+/// Limit of connections woken in one tick; further ones are a crowd, written to after connections with requests.
 const CROWD: usize = 64;
 /// Number of held replies for which an empty buffer keeps room; usually there are a few at a time.
 const SPARE_HELD: usize = 16;
@@ -51,8 +51,8 @@ pub struct Output {
     buffers: Vec<Buffer>,
     /// Buffers that no connection owns.
     free: Vec<u32>,
-    /// Connections with output to send. The fresh ones come last: those with requests in this tick, and those woken in
-    /// it unless they are a crowd.
+    /// Connections with output to send. The fresh ones come last: connections with requests in this tick, and
+    /// connections woken in it unless they are a crowd.
     dirty: List<ConnId>,
     /// First of the fresh ones.
     fresh: Option<ConnId>,
@@ -191,7 +191,7 @@ impl Output {
         }
     }
 
-    /// Returns the number of replies in the connection's output, including one that is partly sent.
+    /// Returns the number of replies in the connection's output, including a partly sent reply.
     pub fn replies(&self, conn: ConnId) -> u32 {
         self.owned_by(conn).map_or(0, |buffer| buffer.replies)
     }
@@ -239,7 +239,7 @@ impl Output {
         Some(conn)
     }
 
-    /// Ends a tick: the connections left over come after those with requests in the next tick.
+    /// Ends a tick: the connections left over come after connections with requests in the next tick.
     pub fn end_tick(&mut self) {
         (self.fresh, self.asking, self.woken) = (None, None, 0);
     }

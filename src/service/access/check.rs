@@ -13,24 +13,40 @@ impl Access {
     pub fn check_counts(&self, leases_of_rules: &[(Arc<str>, u64)]) {
         for (at, counts) in self.counts.iter().enumerate() {
             let of_rule = || self.standings.iter().filter(|standing| standing.rule.map(usize::from) == Some(at));
-            assert_eq!(counts.connections, of_rule().count() as u64, "each connection is counted for its rule");
+            assert_eq!(counts.connections, of_rule().count() as u64, "a rule counts its connections");
             let sum = |of: fn(&Standing) -> u64| of_rule().map(of).sum::<u64>();
             let is_of_rule = |name: &str| self.rules.iter().position(|rule| *rule.name == *name) == Some(at);
             let leases = leases_of_rules.iter().filter(|(name, _)| self.counts_holds && is_of_rule(name));
             assert_eq!(
                 counts.leases,
                 leases.map(|(_, leases)| leases).sum::<u64>(),
-                "what counts without a connection"
+                "a rule counts its leases without a connection"
             );
-            assert_eq!(counts.locks, sum(|standing| standing.holds.locks.into()));
-            assert_eq!(counts.waits, sum(|standing| standing.holds.waits.into()));
-            assert_eq!(counts.bytes, sum(|standing| standing.bytes));
+            assert_eq!(
+                counts.locks,
+                sum(|standing| standing.holds.locks.into()),
+                "a rule counts the locks of its connections"
+            );
+            assert_eq!(
+                counts.waits,
+                sum(|standing| standing.holds.waits.into()),
+                "a rule counts the waits of its connections"
+            );
+            assert_eq!(counts.bytes, sum(|standing| standing.bytes), "a rule counts the bytes of its connections");
             let is_limited = self.rules.get(at).is_some_and(|rule| rule.limits.memory != u64::MAX);
             let has_bytes = of_rule().filter(|standing| is_limited && standing.bytes > 0).count();
-            assert_eq!(counts.by_bytes.len(), has_bytes, "each connection with bytes is ordered by them");
+            assert_eq!(
+                counts.by_bytes.len(),
+                has_bytes,
+                "a rule with a memory limit orders its connections with bytes"
+            );
             for (bytes, id) in &counts.by_bytes {
                 let standing = self.standings[id.index()];
-                assert_eq!((standing.bytes, standing.rule.map(usize::from)), (*bytes, Some(at)), "{id} is in order");
+                assert_eq!(
+                    (standing.bytes, standing.rule.map(usize::from)),
+                    (*bytes, Some(at)),
+                    "{id} is ordered by its bytes, in its rule"
+                );
             }
         }
     }
@@ -39,7 +55,7 @@ impl Access {
     ///
     /// # Panics
     ///
-    /// Panics if one does not exist.
+    /// Panics if a connection with a rule does not exist.
     pub fn check_standings(&self, is_there: impl Fn(ConnId) -> bool) {
         for (index, standing) in self.standings.iter().enumerate() {
             let id = ConnId::from_index(index);

@@ -4,7 +4,7 @@ use super::{Access, Counts, Denial};
 use crate::peer::Traffic;
 use crate::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Report, ServiceReport, Table, TableInfo};
 
-/// Name of the report among those of the services.
+/// Name of the report in the list of services.
 pub const NAME: &str = "access";
 
 /// Name of the row for connections that match no rule.

@@ -132,7 +132,7 @@ fn shares(one: IpAddr, other: IpAddr, bits: u8) -> bool {
 }
 
 impl Rights {
-    /// Allows some verbs for all keys, or for those that match a pattern.
+    /// Allows some verbs for all keys, or for the keys that match a pattern.
     pub fn allow(&mut self, verbs: impl IntoIterator<Item = Verb>, pattern: Option<&[u8]>) {
         let bits = verbs.into_iter().fold(0, |bits, verb| bits | verb.bit());
         match pattern {

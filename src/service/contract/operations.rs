@@ -121,8 +121,7 @@ impl Operations {
         Operations { services, all: ServiceId::all(list).flat_map(of_service).collect() }
     }
 
-    /// Returns the operation of this name among those of a service that pages offer; `None` if the service does not
-    /// exist.
+    /// Returns a service's operation of this name that pages offer; `None` if the service does not exist.
     ///
     /// # Errors
     ///

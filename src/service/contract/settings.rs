@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 /// Settings of one service.
 pub trait Configure: Clone + PartialEq + Debug + Default + Send + 'static {
-    /// Options that set them, without those for the addresses.
+    /// Options that set them, without the options of the addresses.
     const OPTIONS: &'static [Opt<Self>];
 
     /// Tables of the configuration file that set them.

@@ -33,7 +33,7 @@ pub enum Then {
     /// [`Context::resume`](super::Context::resume).
     Wait,
     /// The rest begins with a request that needs a snapshot with reports: serve it in a turn for snapshots. These come
-    /// after all others of their tick, and within its time but for one, so that no lock waits for many of them.
+    /// last in their tick, and within its time but for one, so that no lock waits for many of them.
     Show,
     /// Send the unsent output, then close.
     Close,

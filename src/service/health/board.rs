@@ -1,4 +1,4 @@
-//! Board of conditions: those that are on, with the times of their starts.
+//! Board of conditions that are on, with the times of their starts.
 
 use super::{Condition, HealthSettings, Level, Look, MOST_CONDITIONS};
 use log::{Level as LogLevel, log};
@@ -26,7 +26,7 @@ pub struct Board {
     next: Time,
     /// Time of the next look even without events.
     wake_at: Option<Time>,
-    /// Limits of log lines: for critical conditions, and for all others.
+    /// Limits of log lines: for critical conditions, and for all other conditions.
     logs: [LogLimit; 2],
 }
 
@@ -81,7 +81,7 @@ pub struct HealthLine {
     pub level: Level,
     /// Sentence about the service where no condition holds.
     pub standing: String,
-    /// Conditions that are on: those that hold, worst first, and those that have ended.
+    /// Conditions that are on: conditions that hold, worst first, then conditions that have ended.
     pub conditions: Vec<ConditionOn>,
     /// Number of conditions that were not kept.
     pub more: usize,
@@ -230,7 +230,8 @@ impl ConditionOn {
 }
 
 impl HealthLine {
-    /// Returns the sentence about the service: the worst condition that holds and the number of others, or its state.
+    /// Returns the sentence about the service: the worst condition that holds and the number of further conditions, or
+    /// its state.
     pub fn sentence(&self) -> String {
         let mut held = self.conditions.iter().filter(|on| on.until.is_none());
         held.next().map_or_else(
@@ -240,7 +241,7 @@ impl HealthLine {
     }
 }
 
-/// Returns the sentence about the worst condition with the number of the others.
+/// Returns the sentence about the worst condition with the number of further conditions.
 pub fn with_more(worst: &str, more: usize) -> String {
     if more == 0 { worst.into() } else { format!("{worst}, and {more} more") }
 }

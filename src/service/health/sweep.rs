@@ -2,8 +2,8 @@
 
 use super::{Condition, Look, MOST_CONDITIONS};
 
-/// Conditions of many things, found in parts. Those of the last complete round are reported until the next round is
-/// complete.
+/// Conditions of many things, found in parts. The conditions of the last complete round are reported until the next
+/// round is complete.
 #[derive(Debug)]
 pub struct Sweep<P> {
     next: Option<P>,
