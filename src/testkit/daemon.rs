@@ -38,8 +38,7 @@ pub struct Client {
 }
 
 impl Daemon {
-    /// Returns the path of the tested program: `TESTED_PROGRAM`, or the one that the tests were built with, in the
-    /// directory above theirs.
+    /// Returns the path of the tested program: `TESTED_PROGRAM`, or the program in the directory above the tests.
     pub fn program() -> &'static str {
         static PROGRAM: OnceLock<String> = OnceLock::new();
         PROGRAM.get_or_init(|| {

@@ -38,7 +38,7 @@ impl Embedded {
         }
     }
 
-    /// Starts one with these services, which listens for one of them on a free port.
+    /// Starts a server with these services, which listens for one of them on a free port.
     pub fn of(list: &[&'static Info], service: &str) -> Embedded {
         let services = Services::of(list, &AllSettings::defaults(list).in_memory());
         let id = services.named(service).expect("is in the list");

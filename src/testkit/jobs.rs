@@ -129,7 +129,7 @@ impl Store {
         }
     }
 
-    /// Compares the contents of the store with those of the service, once all is committed.
+    /// Compares the contents of the store with the contents of the service, once all is committed.
     fn check(&self, state: &State, now: Time) {
         let mut other = Store::default();
         state.save(false, &mut |saved| match saved {
@@ -560,7 +560,7 @@ impl Service {
         });
     }
 
-    /// Writes a reply behind those that wait.
+    /// Writes a reply behind the replies that wait.
     fn tell(&mut self, conn: ConnId, write: impl FnOnce(&mut State, &mut Vec<u8>)) {
         let mut bytes = Vec::new();
         write(&mut self.state, &mut bytes);

@@ -10,7 +10,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Translates the lines of a client from the script's numbers and tokens to those on the wire.
+    /// Translates the lines of a client from the script's numbers and tokens to the numbers and tokens on the wire.
     pub fn said(&self, bytes: &[u8]) -> Vec<u8> {
         self.each_line(bytes, |words| {
             let is_named = matches!(words.first(), Some(&("RETURN" | "TAKEBACK" | "RENEW")));

@@ -93,7 +93,7 @@ impl MembersTwin {
         self.compare(told);
     }
 
-    /// Returns a client whose connection is there, else one that connects in its place.
+    /// Returns a client whose connection is there, else a new client in its place.
     pub fn connected(&mut self, client: usize) -> usize {
         if self.clients.contains(&client) { client } else { self.connect() }
     }

@@ -51,7 +51,7 @@ pub fn own(settings: &[&str]) -> Option<Cluster> {
 }
 
 impl Cluster {
-    /// Starts a new one with these settings.
+    /// Starts a new cluster with these settings.
     pub fn start(settings: &[&str]) -> Cluster {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -56,7 +56,7 @@ pub enum Action {
     Reset(u32),
     /// The next reply that the client receives is this one.
     Expect(u32, Pattern),
-    /// One of the next replies that the client receives, before one that ends a list, is this one.
+    /// The client receives this reply as one line of a list.
     ExpectAmong(u32, Pattern),
     /// The client has received nothing more.
     ExpectNothing(u32),

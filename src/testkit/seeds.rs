@@ -1,9 +1,9 @@
 //! Random tests: their seeds, played on all cores.
 //!
 //! A test run plays the seeds of `tests/seeds.txt`, which has each seed that ever failed, and the numbers from 1 on, so
-//! that a commit has the same verdict everywhere. `SIM_SEED` replaces these, with `SIM_SEEDS` (1) as their number and
-//! `SIM_STEPS` as the length of each. `EXPLORE_SECONDS` is the time in which all random tests together play seeds that
-//! nobody has played: a seed that fails is shortened, printed, and appended to the file.
+//! that a commit has the same verdict everywhere. `SIM_SEED` is a first seed instead, with `SIM_SEEDS` (1) as the
+//! number of seeds and `SIM_STEPS` as the length of each history. `EXPLORE_SECONDS` is the time in which all random
+//! tests together play new seeds: a seed that fails is shortened, printed, and appended to the file.
 
 use crate::random::{Random, setting};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ const LINES: &str = include_str!("../../tests/seeds.txt");
 /// A random test.
 struct Test {
     name: &'static str,
-    /// Number of seeds in a test run, beside those of the file.
+    /// Number of seeds in a test run, beside the seeds of the file.
     seeds: u64,
     /// Length of a history; 0 if the length is fixed.
     steps: u64,

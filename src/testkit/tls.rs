@@ -65,7 +65,7 @@ impl Certificates {
         self.make(name, &[&signed[..], &extensions].concat());
     }
 
-    /// Appends certificates to those of a file.
+    /// Appends further certificates to a file.
     pub fn append(&self, name: &str, others: &str) {
         let read = |name: &str| fs::read(self.path(&format!("{name}.pem"))).expect("it was made");
         fs::write(self.path(&format!("{name}.pem")), [read(name), read(others)].concat()).expect("can be written");

@@ -1,4 +1,4 @@
-//! Replies of a hostile daemon among those that are merged into one page.
+//! Replies of a hostile daemon among replies that are merged into one page.
 
 use super::{Choices, begin};
 use crate::world::World;
@@ -16,7 +16,7 @@ const PATHS: [(&str, &str); 4] = [
     ("/jobs/matrix", "/jobs/matrix.json?range=1m&times=all"),
     ("/pools/key/none", "/pools/key/none.json?range=1m&times=all"),
 ];
-/// Values that replace others in a reply, besides parts of the input.
+/// Values that replace values of a reply, besides parts of the input.
 const VALUES: [&str; 16] = [
     "null",
     "true",
@@ -48,7 +48,7 @@ fn shown(path: &str, answers: &[&[u8]]) -> Option<[String; 3]> {
     fleet::shown(path, &SERVICES.iter().map(|info| info.name).collect::<Vec<_>>(), answers)
 }
 
-/// Shows the pages of three daemons: a sound one, one whose reply is changed by the input, and a sound one again.
+/// Shows the pages of three daemons; the input changes the reply of the second.
 pub fn run(data: &[u8]) {
     SOUND.with(|sound| {
         let sound = sound.get_or_init(answers);

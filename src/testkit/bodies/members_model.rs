@@ -147,7 +147,7 @@ fn provide(choices: &mut Choices<'_>, pool: &str) -> String {
     format!("PROVIDE {pool}{capacity}{session}")
 }
 
-/// Returns a take that waits for a member of the group: the model knows those for one member.
+/// Returns a take that waits for one member of the group: the model knows no other take of a group.
 fn wait_for_group(choices: &mut Choices<'_>) -> String {
     let option = choices.pick(&["", "", " n=1", " pri=0", " pri=9", " lease=3.313"]);
     format!("TAKEGROUP g {}{option}", choices.pick(&["2.003", "9.001", "101.009"]))
@@ -159,7 +159,7 @@ fn token(choices: &mut Choices<'_>, twin: &MembersTwin) -> usize {
     if lately.is_empty() { 1 } else { choices.pick(&lately) }
 }
 
-/// Returns the number of a lease, mostly of one that the client was given lately.
+/// Returns the number of a lease, mostly of the client's latest lease.
 fn lease(choices: &mut Choices<'_>, twin: &MembersTwin, client: Option<usize>) -> u64 {
     let is_known = |(of, ..): &&(usize, u64, Option<usize>)| client.is_none_or(|client| client == *of);
     let lately: Vec<u64> = twin.leases.iter().rev().filter(is_known).take(4).map(|(_, number, _)| *number).collect();

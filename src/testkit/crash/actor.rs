@@ -61,7 +61,7 @@ pub struct Actor {
     serial: u32,
     random: Random,
     held: Vec<u64>,
-    /// Jobs that it has put, and that others may have reserved since.
+    /// Jobs that it has put, and that other clients may have reserved since.
     put: Vec<u64>,
     /// Jobs that it has buried, or delayed for long.
     set_aside: Vec<u64>,
@@ -233,7 +233,7 @@ impl Actor {
             ("RELEASED", "release") if words[3] == long => self.set_aside.push(id),
             ("DELETED", _) => self.balance -= 1,
             ("CLEARED", _) => self.balance -= told.number("CLEARED").unwrap_or(0) as i32,
-            // A failed job may have moved to a tube where others find it.
+            // A failed job may have moved to a tube where other clients find it.
             ("BURIED", "bury") => self.set_aside.push(id),
             _ => {}
         }

@@ -57,7 +57,7 @@ impl Register {
         is_initial || self.writes.iter().any(|write| write.value == value && is_last(write))
     }
 
-    /// Returns whether a value may be the greatest number: no less than any promised one, and one that was written.
+    /// Returns whether a value may be the greatest number: it was written, and is no less than any promised number.
     fn may_be_newest(&self, value: &str) -> bool {
         let number = |text: &str| text.parse::<u64>().unwrap_or(0);
         let initial = self.initial.as_deref().map_or(0, number);

@@ -16,7 +16,7 @@ use pools::{Pools, Replies, Timer};
 /// Size of the unsent output above which a client's requests wait.
 const FULL_BYTES: usize = 64 * 1024;
 /// Length of the read of a turn. A turn is one read and a bounded number of requests, so that no client waits long for
-/// the others.
+/// another.
 const READ_BYTES: usize = 64 * 1024;
 const REQUESTS_PER_TURN: usize = 512;
 /// Length of the relevant part of a frame: its header, three numbers and the longest name. The rest of the body is not
@@ -527,7 +527,8 @@ impl Model {
         }
     }
 
-    /// Adds a client at the end of the order in which output is sent. Only the one that had the last turn moves there.
+    /// Adds a client at the end of the order in which output is sent. Only the client that had the last turn moves
+    /// there.
     fn touch(&mut self, client: usize) {
         if self.last_turn == Some(client) {
             self.dirty.retain(|other| *other != client);

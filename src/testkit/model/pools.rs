@@ -43,12 +43,12 @@ struct Claim {
     /// True if its client asked for a longer hold.
     is_lowered: bool,
     timer: Option<Timer>,
-    /// Its keys with the number of locks that each allows: the first one and, for several, the others.
+    /// Its keys with the number of locks that each allows.
     keys: Vec<(Vec<u8>, u64)>,
 }
 
-/// Timer that fires at the first whole millisecond at or after its deadline. Those of the same millisecond fire as they
-/// were armed.
+/// Timer that fires at the first whole millisecond at or after its deadline. Timers of the same millisecond fire as
+/// they were armed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timer {
     ms: u64,
@@ -144,7 +144,7 @@ impl Pools {
         armed.iter().any(|one| armed.iter().any(|other| is_pair(one, other)))
     }
 
-    /// Hands over to another process, which arms the timers of a key anew: those of the holders, of ACQ4ME, of ACQ4ANY.
+    /// Hands over to another process, which arms the timers of a key anew: of the holders, of ACQ4ME, of ACQ4ANY.
     pub fn rearm(&mut self) {
         for rank in 0..3 {
             for claim in &mut self.claims {
@@ -183,7 +183,7 @@ impl Pools {
         let is_lowered = self.limits.max_hold_us.is_some_and(|most| hold_us.is_none_or(|asked| most < asked));
         let hold_us = hold_us.into_iter().chain(self.limits.max_hold_us).min();
         let timer = if is_free { None } else { Some(self.arm(now + timeout_us)) };
-        // One that waits for another key may be the first of its type.
+        // A waiter for another key may be the first of its type.
         self.types.entry(type_of(&key)).or_default();
         self.claims.push(Claim { client, key, for_me, held: false, since: now, hold_us, is_lowered, timer, keys });
         if is_free { self.grant(self.claims.len() - 1, now) } else { Vec::new() }
@@ -425,7 +425,7 @@ fn number(word: &[u8]) -> Option<u64> {
     }
 }
 
-/// Reads seconds, perhaps with decimals: those beyond the third count as one more millisecond unless they are zeros.
+/// Reads seconds, perhaps with decimals: decimals beyond the third count as one more millisecond unless they are zeros.
 fn microseconds(word: &[u8]) -> Option<u64> {
     let word = std::str::from_utf8(word).ok()?;
     let (seconds, decimals) = word.split_once('.').unwrap_or((word, ""));

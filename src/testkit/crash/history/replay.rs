@@ -211,8 +211,8 @@ impl<'a> Replay<'a> {
         job.possible = changed;
     }
 
-    /// Applies a kick or clear of a tube's jobs, or of those in one state. If the reply counts as many as possible, all
-    /// were changed.
+    /// Applies a kick or clear of a tube's jobs, or of its jobs in one state. If the reply counts as many as possible,
+    /// all were changed.
     fn sweep(&mut self, words: &[&str], span: (u64, u64), reply: Option<&Response>, told: Option<usize>) {
         let is_kick = words[0] == "kick-all";
         let may_be_meant = |job: &Job| job.possible.iter().flatten().any(|shape| is_swept(words, shape));
@@ -263,7 +263,7 @@ fn is_swept(words: &[&str], shape: &Shape) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
-    /// No reply, or one that leaves the outcome open.
+    /// No reply, or a reply that leaves the outcome open.
     Unknown,
     Refused,
 }
