@@ -66,7 +66,7 @@
 //! # The crates of the daemon
 //!
 //! One thread serves every connection: an event loop, the state of each service, and a timer wheel. Each crate uses
-//! only those below it. `src/README.md` describes the way of a byte through them.
+//! only the crates below it. `src/README.md` describes the way of a byte through them.
 //!
 //! | crate | content |
 //! |---|---|

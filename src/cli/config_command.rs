@@ -66,7 +66,7 @@ pub fn run(given: &Given) -> Result<ExitCode, Failure> {
     print(&text_of(path.as_deref().unwrap_or_default(), &text, settings.is_changed_only))
 }
 
-/// Returns the settings in TOML: those of the file in their canonical form, and the defaults as comments.
+/// Returns the settings in TOML: the file's settings in their canonical form, and the defaults as comments.
 fn text_of(path: &str, text: &str, is_changed_only: bool) -> String {
     let (rows, tables) = (rows(), tables());
     let places = config::places(text, &tables);

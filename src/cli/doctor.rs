@@ -174,7 +174,7 @@ fn administration(settings: &DaemonSettings) -> Finding {
 /// Asks the daemon for its status, at the first address that replies. Returns whether it drains, too.
 fn daemon(ports: &[Port]) -> (Vec<Finding>, bool) {
     let is_asked = |port: &&Port| {
-        // The check of the port reports the others.
+        // The check of the port reports other addresses.
         port.service == "pools" && port.connected.is_ok() && !matches!(port.address, Address::Proxied(_))
     };
     let mut findings = Vec::new();

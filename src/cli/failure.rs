@@ -15,7 +15,7 @@ pub struct Failure {
 /// Exit status of a failure without a status of its own.
 pub const FAILURE: u8 = 1;
 
-// These are from sysexits.h, and differ from those of usual commands.
+// These are from sysexits.h, and differ from the statuses of usual commands.
 
 /// The command line, of a command or of the daemon, is wrong: `EX_USAGE`.
 pub const MISUSE: u8 = 64;

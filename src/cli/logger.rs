@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Prefix of the crates whose lines are logged by default; RUST_LOG can enable those of libraries.
+/// Prefix of the crates whose lines are logged by default; RUST_LOG can enable the lines of libraries.
 const OURS: &str = "poolcounter";
 /// Module that logs the actions of administrators.
 const ADMINISTRATION: &str = "poolcounter::admin";

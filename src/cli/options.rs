@@ -1,5 +1,5 @@
-//! Options of the daemon: those of each service, and those of the loop. Parsing, `--help`, the configuration file and
-//! the manual's test use them as one table.
+//! Options of the daemon: each service's options, and the loop's. Parsing, `--help`, the configuration file and the
+//! manual's test use them as one table.
 
 mod idle;
 mod values;
@@ -316,19 +316,18 @@ fn schema<'a>(rows: &'a [Opt<()>], tables: &'a [TableDoc]) -> config::Schema<'a,
     config::Schema { rows, set: DaemonSettings::set, tables, add: DaemonSettings::add }
 }
 
-/// Returns the tables that a configuration file may contain several times: those of each service, then those of the
-/// loop.
+/// Returns the tables that a configuration file may contain several times: each service's tables, then the loop's.
 pub fn tables() -> Vec<TableDoc> {
     let services = SERVICES.iter().flat_map(|info| (info.settings)().tables());
     services.chain(access::TABLES.iter().map(|table| table.about)).collect()
 }
 
-/// Returns all options without their setters: those of each service, then those of the loop.
+/// Returns all options without their setters: each service's options, then the loop's.
 pub fn described() -> Vec<Opt<()>> {
     groups().into_iter().flat_map(|(_, options)| options).collect()
 }
 
-/// Returns the options by service, each with its name, then those of the loop as `daemon`.
+/// Returns the options by service, each with its name, then the loop's options as `daemon`.
 pub fn groups() -> Vec<(&'static str, Vec<Opt<()>>)> {
     let of_service = |info: &&'static Info| {
         let listening = info.listening.iter().map(Opt::describe);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Longest first line, in bytes; the protocol allows no longer one.
 const LONGEST_LINE: usize = 8192;
-/// Bytes of an output read in a round; an output beyond it waits for the others.
+/// Bytes of an output read in a round; an output beyond it waits for the other outputs.
 const READ_PER_ROUND: usize = 64 * 1024;
 /// Time between a request to end and a kill.
 const GRACE: Duration = Duration::from_secs(5);
@@ -180,7 +180,7 @@ impl Process {
         [&mut self.output, &mut self.errors, &mut self.answers].into_iter().for_each(Capture::read);
     }
 
-    /// Returns the first line and the end of its standard error, or those of its output if that is empty.
+    /// Returns the first line and the end of its standard error, or of its output if its standard error is empty.
     pub fn tail(&self) -> Vec<u8> {
         let errors = self.errors.ends();
         if errors.trim_ascii().is_empty() { self.output.ends() } else { errors }

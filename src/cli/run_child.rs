@@ -18,7 +18,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Instant;
 
-/// Signals that are forwarded to the command. The others stop or end this process, or have no meaning for it.
+/// Signals that are forwarded to the command. Other signals stop or end this process, or have no meaning for it.
 const FORWARDED: [Signal; 8] = [
     Signal::SIGHUP,
     Signal::SIGINT,

@@ -140,7 +140,7 @@ fn warn_of_idle(server: &Server, settings: &DaemonSettings) {
     settings.idle(is_on).iter().for_each(|sentence| warn!("{sentence}"));
 }
 
-/// Logs the addresses, those of the pools last. `before` is the text before them.
+/// Logs the addresses, the pools' addresses last. `before` is the text before them.
 fn announce(server: &Server, before: &str) {
     let (first, others) = SERVICES.split_first().expect("there are services");
     for service in others.iter().rev() {

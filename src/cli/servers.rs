@@ -20,7 +20,7 @@ const VARIABLE: &str = "POOLCOUNTER_SERVERS";
 const TLS_VARIABLE: &str = "POOLCOUNTER_TLS";
 
 /// Timeouts of commands started by people and scripts: patient with a distant or busy server, and at most four seconds
-/// late for one that is back.
+/// late for a server that is back.
 pub const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_secs(2), answer: Duration::from_secs(5), retry: Duration::from_millis(500) };
 
@@ -33,7 +33,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Returns the servers; those of the environment if none was given, or else the local machine.
+    /// Returns the servers; the servers of the environment if none was given, or else the local machine.
     pub fn list(&self) -> Vec<String> {
         if !self.names.is_empty() {
             return self.names.clone();

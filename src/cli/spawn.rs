@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 /// Variable of the environment: name and value.
 pub type Variable = (Vec<u8>, Vec<u8>);
 
-/// Prefixes of the variables about members. A command with variables about a member does not inherit those about
+/// Prefixes of the variables about members. A command with variables about a member does not inherit variables about
 /// another.
 const OF_MEMBERS: [&[u8]; 6] =
     [b"POOL_NAME", b"POOL_MEMBER", b"POOL_LEASE", b"POOL_TOKEN", b"POOL_ATTR_", b"POOL_START_ID"];
@@ -68,7 +68,7 @@ impl Spawn<'_> {
         if let Stdio::Apart { input, output, errors, answers } = self.stdio {
             attributes.set_pgroup(Pid::from_raw(0))?;
             flags |= PosixSpawnFlags::POSIX_SPAWN_SETPGROUP;
-            // Descriptor 3 comes last, because 3 may be one of the others in this process.
+            // Descriptor 3 comes last, because 3 may be another of these descriptors in this process.
             for (own, its) in [(Some(input), 0), (Some(output), 1), (errors, 2), (answers, 3)] {
                 own.map_or(Ok(()), |own| actions.add_dup2(own, its))?;
             }

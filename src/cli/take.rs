@@ -115,7 +115,7 @@ fn wait<'a>(members: &'a Members, settings: &TakeSettings, source: &[u8]) -> Res
 #[derive(Default)]
 struct Census {
     free: u64,
-    /// Number of those in use or being cleaned.
+    /// Number of members in use or being cleaned.
     busy: u64,
     quarantined: u64,
 }
@@ -167,7 +167,7 @@ fn census(members: &Members, settings: &TakeSettings, source: &[u8]) -> Census {
 /// # Errors
 ///
 /// Fails if the format cannot carry a value, or nothing can be printed. The members are returned in that case, because
-/// nobody has their tokens.
+/// no other process has their tokens.
 fn keep(taken: Vec<Member<'_>>, settings: &TakeSettings) -> Result<ExitCode, String> {
     let variables = variables(&taken, settings.wanted.count.is_some());
     let is_seen = stdout().is_terminal();

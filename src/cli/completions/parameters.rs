@@ -89,7 +89,7 @@ pub fn parameters_of(command: &Command) -> Vec<Parameter> {
     found
 }
 
-/// Returns the placeholders of a usage that are no options, up to those of another command.
+/// Returns the placeholders of a usage that are no options, up to the placeholders of another command.
 fn positional(words: Vec<&str>) -> Vec<String> {
     let mut placeholders = Vec::new();
     let mut words = words.into_iter();

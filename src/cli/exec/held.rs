@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::process;
 
-/// Environment variable with the locks that `exec` holds for its command, and those that it has inherited. Each line is
-/// a process id, the servers and the key.
+/// Environment variable with the locks that `exec` holds for its command, and the inherited locks. Each line is a
+/// process id, the servers and the key.
 const VARIABLE: &str = "POOLCOUNTER_HELD";
 
 /// Locks of the processes from which this one descends.

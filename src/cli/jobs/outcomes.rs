@@ -9,7 +9,7 @@ use log::Level;
 use poolcounter_client::{Error, Runner};
 use std::time::{Duration, Instant};
 
-/// Time for which finished jobs wait for others, to be reported together while the command works on the next.
+/// Time for which finished jobs wait for more, to be reported together while the command works on the next.
 const LINGER: Duration = Duration::from_millis(20);
 /// Number of outcomes from which they do not wait.
 const MOST: usize = 100;

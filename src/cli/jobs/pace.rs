@@ -23,7 +23,7 @@ impl Pace {
         self.mean = Some(self.mean.map_or(took, |mean| (mean * 3 + took) / 4));
     }
 
-    /// Returns the number of jobs that the command may have, including the one in progress: those of one second, at
+    /// Returns the number of jobs that the command may have, including the one in progress: the jobs of one second, at
     /// least one.
     pub fn window(&self) -> u32 {
         let in_a_second = self.mean.map_or(1, |mean| 1_000_000 / mean.as_micros().max(1));

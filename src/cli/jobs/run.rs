@@ -1,5 +1,5 @@
 //! `jobs run`: a runner that runs commands for jobs, several at a time. Each slot has its own thread, so that a hanging
-//! server blocks only the slots connected to it; this thread reads the signals and notifies the others.
+//! server blocks only the slots connected to it; this thread reads the signals and notifies the slots.
 
 use super::plan::{Bell, Ending, Plan, SlotSignals, poll_until};
 use super::rests::Rests;
@@ -88,7 +88,7 @@ fn run_slots(plan: &Plan<'_>, signals: &SignalFd, stack_of: impl Fn(usize) -> us
         let stacks = servers.iter().enumerate().map(|(index, _)| stack_of(index));
         for ((servers, told), stack) in servers.iter().zip(all).zip(stacks) {
             let slot = Slot::new(plan, told, servers);
-            // A slot that cannot be started has ended: the others, for which the scope waits, are told so.
+            // A slot that cannot be started has ended: the running slots, for which the scope waits, are told so.
             if let Err(error) = spawn(scope, stack, slot, over.0.clone(), &bell) {
                 let _ = over.0.send(Err(error.into()));
             }
@@ -151,7 +151,7 @@ impl RunnerLoop<'_> {
             for ended in over.try_iter() {
                 left -= 1;
                 if let (Err(stop), Ok(_)) = (ended, &stopped) {
-                    // A refusal concerns all slots; those with jobs finish them.
+                    // A refusal concerns all slots; slots with jobs finish them.
                     stopped = Err(stop);
                     if self.ending == Ending::No {
                         self.end();

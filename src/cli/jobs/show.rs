@@ -58,7 +58,8 @@ pub const STATES: [JobState; 4] = [JobState::Delayed, JobState::Buried, JobState
 /// Jobs of one reply to a search for the failed ones.
 const PAGE: u32 = 1000;
 
-/// Prints jobs of a tube that are in one of these states: with `--error` those that have failed, else all of the first.
+/// Prints jobs of a tube that are in one of these states: with `--error` the failed jobs, else all jobs of the first
+/// state.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Settings that have no effect, because their service is off or others leave them nothing to do.
+//! Settings that have no effect, because their service is off or other settings leave them nothing to do.
 
 use super::DaemonSettings;
 use crate::services::SERVICES;
@@ -7,8 +7,8 @@ use poolcounter_service::container::ServiceId;
 use poolcounter_service::contract::settings::idle_options;
 
 impl DaemonSettings {
-    /// Returns a sentence for each reason for which settings have no effect. `is_on` tells which services have addresses
-    /// beside those of the settings, such as sockets of a supervisor.
+    /// Returns a sentence for each reason for which settings have no effect. `is_on` tells which services have
+    /// addresses beside the settings, such as sockets of a supervisor.
     pub fn idle(&self, is_on: impl Fn(ServiceId) -> bool) -> Vec<String> {
         let idle = |id: ServiceId| match self.endpoints[id].is_enabled || is_on(id) {
             true => self.idle_beside_others(id),

@@ -31,8 +31,8 @@ impl Work<'_> {
         self.next_look = Some(Instant::now());
     }
 
-    /// Stops members that the server does not list, because they have left the pool. Keeps the others, whatever the
-    /// server replies.
+    /// Stops members that the server does not list, because they have left the pool. Keeps the listed members, whatever
+    /// the server replies.
     ///
     /// # Errors
     ///
