@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Paths of the certificate, its key and the clients' authorities, in PEM.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Files {
-    /// Certificate of the terminator, and the authorities between it and one that the clients know.
+    /// Certificate of the terminator, and the authorities between it and a root that the clients know.
     pub certificate: PathBuf,
     /// Private key of the certificate.
     pub key: PathBuf,

@@ -30,8 +30,8 @@ use handshakes::Handshakes;
 const EVENTS_PER_TICK: usize = 1024;
 /// Most connections accepted from one port in one tick.
 const ACCEPTS_PER_TICK: usize = 256;
-/// Most turns of handshakes in one tick. One may take a millisecond of processor time, and others are served in
-/// between.
+/// Most turns of handshakes in one tick. A turn may take a millisecond of processor time, and other connections are
+/// served in between.
 const HANDSHAKES_PER_TICK: usize = 16;
 /// Most connections whose certificates are verified again in one tick after a reload. Each takes a tenth of a
 /// millisecond or two.
@@ -42,7 +42,8 @@ const ACCEPT_PAUSE: Span = Span::from_millis(100);
 const SIGNALS: Token = Token(usize::MAX);
 /// Token of an upgrade's rehearsal.
 pub(super) const VERDICT: Token = Token(SIGNALS.0 - 1);
-/// Token of the first listener; the others count down from it, far above those of connections, which have two each.
+/// Token of the first listener; further listeners count down from it, far above the tokens of connections, which have
+/// two each.
 const FIRST_LISTENER: usize = VERDICT.0 - 1;
 
 /// Loop with all connections.
@@ -57,7 +58,7 @@ pub struct Terminator {
     pub(super) notifier: Notifier,
     pub(super) ports: Vec<Port>,
     pub(super) connections: Slab<Connection>,
-    /// Connections with a turn to come, but for those in their handshake.
+    /// Connections with a turn to come, except connections in their handshake.
     ready: VecDeque<ConnId>,
     handshakes: Handshakes,
     wheel: Wheel,
@@ -82,7 +83,7 @@ pub(super) struct Caught {
 }
 
 impl Caught {
-    /// Registers the signals of a copy of the process, whose poll still has those of the process.
+    /// Registers the signals of a copy of the process, whose poll still has the signals of the process.
     fn register_again(&self, registry: &Registry) -> io::Result<()> {
         self.usual.register_again(registry, SIGNALS)?;
         self.reload.register_again(registry, SIGNALS)?;
@@ -166,8 +167,8 @@ impl Terminator {
             usual: Signals::listen(registry, SIGNALS)?,
         });
         self.notifier = Notifier::from_environment();
-        // A copy may have ended before SIGCHLD was handled.
-        self.upgrade.bury();
+        // A child may have ended before SIGCHLD was handled.
+        self.upgrade.reap_children();
         Ok(())
     }
 
@@ -182,7 +183,7 @@ impl Terminator {
             self.tick()?;
             self.continue_upgrade();
             self.is_stopping |= self.is_signalled && self.take_signals();
-            if self.is_stopping || self.upgrade.is_retired() && self.connections.is_empty() {
+            if self.is_stopping || self.upgrade.is_detached() && self.connections.is_empty() {
                 self.notify_supervisor(DaemonState::Stopping);
                 self.upgrade.end();
                 return Ok(());
@@ -216,7 +217,7 @@ impl Terminator {
         let upgrade_asked = !stop_asked && self.upgrade.can_begin() && usual.upgrade_asked();
         let (reload_asked, child_ended) = (reload.has_come(), child.has_come());
         if child_ended {
-            self.upgrade.bury();
+            self.upgrade.reap_children();
         }
         if reload_asked {
             self.upgrade.pass_on_reload();

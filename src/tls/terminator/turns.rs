@@ -178,13 +178,13 @@ impl Terminator {
         }
     }
 
-    /// Verifies the certificates of some connections again, and ends those that would not be admitted now.
+    /// Verifies the certificates of some connections again, and ends the connections that would not be admitted now.
     pub(super) fn confirm_some(&mut self) {
         for _ in 0..CONFIRMED_PER_TICK {
             let Some(index) = self.unconfirmed else { return };
             self.unconfirmed = Some(index + 1).filter(|next| *next < self.connections.capacity());
             let Some(connection) = self.connections.get_mut(index) else { continue };
-            // The others are verified at the end of their handshake.
+            // Other connections are verified at the end of their handshake.
             let is_open = !matches!(connection.phase, Phase::Handshake { .. } | Phase::Over);
             if is_open && let Err(end) = connection.confirm(&self.credentials) {
                 let (id, peer) = (ConnId::from_index(index), connection.peer());

@@ -1,6 +1,6 @@
-//! Upgrade of a terminator, for SIGUSR1. TLS sessions cannot be handed over, so the process divides: a copy of it goes
-//! on with the present connections, and ends with the last of them; the process itself becomes the program on disk,
-//! under the same pid and with the same listeners. Before that the program rehearses it, as with the daemon.
+//! Upgrade of a terminator, for SIGUSR1. TLS sessions cannot be handed over, so the process forks: the child goes on
+//! with the open connections, and ends with the last of them; the parent executes the program on disk, under the same
+//! pid and with the same listeners. Before that the program rehearses it, as with the daemon.
 
 use super::{Terminator, VERDICT};
 use log::{info, warn};
@@ -21,14 +21,14 @@ const REHEARSAL_TIME: Span = Span::from_secs(10);
 /// Progress of an upgrade.
 #[derive(Default)]
 pub(super) struct Upgrade {
-    /// Program that would take over; None for that of the running process.
+    /// Program that would take over; None for the running program.
     program: Option<Program>,
     /// Child that rehearses, and its deadline.
     rehearsal: Option<(Rehearsal, Time)>,
     /// True once the child has written something or has exited.
     pub is_readable: bool,
-    /// True if this process is the copy that goes on with the old connections.
-    is_retired: bool,
+    /// True if this process is a child that only goes on with the old connections.
+    is_detached: bool,
 }
 
 /// Runs the child of a rehearsal, whose certificates were read.
@@ -53,13 +53,13 @@ pub fn inherited(handover: Handover, terminator: &mut Terminator) -> Result<Vec<
 
 impl Upgrade {
     /// Returns true if this process only goes on with the old connections.
-    pub fn is_retired(&self) -> bool {
-        self.is_retired
+    pub fn is_detached(&self) -> bool {
+        self.is_detached
     }
 
     /// Returns true if an upgrade can begin. Until then, SIGUSR1 is left pending.
     pub fn can_begin(&self) -> bool {
-        self.rehearsal.is_none() && !self.is_retired
+        self.rehearsal.is_none() && !self.is_detached
     }
 
     /// Returns the deadline of the rehearsal.
@@ -67,18 +67,18 @@ impl Upgrade {
         self.rehearsal.as_ref().map(|(_, deadline)| *deadline)
     }
 
-    /// Makes the copies read the certificates again. The child of a rehearsal has just read them.
+    /// Makes the detached children read the certificates again. The child of a rehearsal has just read them.
     pub fn pass_on_reload(&self) {
         let rehearsing = self.rehearsal.as_ref().map(|(rehearsal, _)| rehearsal.child.id().to_string());
-        // There is one thread, whose children are those of the process.
+        // The process has one thread, which has all children.
         let children = match fs::read_to_string(format!("/proc/self/task/{}/children", getpid())) {
             Ok(children) => children,
             Err(error) => return warn!("processes with older connections keep their certificates: {error}"),
         };
-        let copies = children.split_whitespace().filter(|child| Some(*child) != rehearsing.as_deref());
-        for copy in copies.filter_map(|child| child.parse().ok()) {
-            // It may have ended.
-            let _ = kill(Pid::from_raw(copy), Signal::SIGHUP);
+        let detached = children.split_whitespace().filter(|child| Some(*child) != rehearsing.as_deref());
+        for child in detached.filter_map(|child| child.parse().ok()) {
+            // The child may have ended.
+            let _ = kill(Pid::from_raw(child), Signal::SIGHUP);
         }
     }
 
@@ -87,9 +87,8 @@ impl Upgrade {
         self.rehearsal.take().iter_mut().for_each(|(rehearsal, _)| rehearsal.end());
     }
 
-    /// Reaps children that have ended: copies from earlier upgrades, which are this process's children although another
-    /// program began them. The child of a rehearsal is waited for by that.
-    pub fn bury(&mut self) {
+    /// Reaps children that earlier upgrades forked: they stay children over exec. The rehearsal waits for its own child.
+    pub fn reap_children(&mut self) {
         if self.rehearsal.is_some() {
             return;
         }
@@ -119,12 +118,12 @@ impl Terminator {
         Ok(program.path().display().to_string())
     }
 
-    /// Continues the upgrade under way. Once the program is ready, this returns in the copy only, unless it fails.
+    /// Continues the upgrade under way. Once the program is ready, this returns in the child only, unless it fails.
     pub(super) fn continue_upgrade(&mut self) {
         let Some((mut rehearsal, deadline)) = self.upgrade.rehearsal.take() else { return };
         let is_readable = std::mem::take(&mut self.upgrade.is_readable);
         let failure = match is_readable.then(|| rehearsal.verdict()).flatten() {
-            Some(Ok(())) => match self.divide(rehearsal) {
+            Some(Ok(())) => match self.fork_and_take_over(rehearsal) {
                 Ok(()) => return,
                 Err(error) => format!("cannot be run: {error}"),
             },
@@ -141,42 +140,42 @@ impl Terminator {
         let path = self.upgrade.program.as_ref().map(|program| program.path().display().to_string());
         warn!("no upgrade: {} {failure}", path.unwrap_or_default());
         self.notify_supervisor(DaemonState::Ready);
-        self.upgrade.bury();
+        self.upgrade.reap_children();
         // Another upgrade may have been asked for meanwhile.
         self.is_signalled = true;
     }
 
-    /// Becomes the rehearsed program, and leaves the connections to a copy of this process, in which it returns. Signals
-    /// that this process has not read are pending, and the new program reads them.
-    fn divide(&mut self, rehearsal: Rehearsal) -> io::Result<()> {
+    /// Forks: the parent executes the rehearsed program, and the child returns with the connections. Signals that this
+    /// process has not read stay pending, and the new program reads them.
+    fn fork_and_take_over(&mut self, rehearsal: Rehearsal) -> io::Result<()> {
         let program = self.upgrade.program.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let (state, descriptors) = StateFile::of_listeners(self.ports.iter().map(|port| &port.listener), program)?;
-        // It is closed when the new program runs; a byte on it tells the copy of a failure.
+        // Exec closes the pipe; a byte in it tells the child of a failure.
         let (mut outcome, failure) = io::pipe()?;
         let first = getpid();
-        match duplicate()? {
+        match fork_process()? {
             ForkResult::Child => {
                 drop(failure);
                 let has_failed = outcome.read(&mut [0]).is_ok_and(|len| len > 0);
-                // Copies end with the process that an operator knows.
+                // The child ends with the process that an operator knows.
                 let is_bound = prctl::set_pdeathsig(Signal::SIGTERM).is_ok();
                 if has_failed || is_bound && getppid() != first {
                     process::exit(0);
                 }
-                self.retire();
+                self.detach();
                 Ok(())
             }
             ForkResult::Parent { .. } => {
                 let error = rehearsal.take_over(program, &state, &descriptors);
-                report(failure);
+                notify_failure(failure);
                 Err(error)
             }
         }
     }
 
-    /// Goes on as a copy: accepts no connections, and sends no notifications to the supervisor.
-    fn retire(&mut self) {
-        self.upgrade.is_retired = true;
+    /// Goes on as the child: accepts no connections, and sends no notifications to the supervisor.
+    fn detach(&mut self) {
+        self.upgrade.is_detached = true;
         self.notifier = Notifier::default();
         let signals = self.signals.as_ref();
         if let Some(Err(error)) = signals.map(|caught| caught.register_again(self.poll.registry())) {
@@ -194,16 +193,16 @@ impl Terminator {
     }
 }
 
-/// Notifies the copy that the new program cannot be run.
-fn report(mut failure: PipeWriter) {
-    // The copy exists, and waits for this.
+/// Notifies the child that the new program cannot be run.
+fn notify_failure(mut failure: PipeWriter) {
+    // The child exists, and reads the pipe.
     let _ = failure.write_all(b"!");
 }
 
-/// Copies the process.
-#[allow(unsafe_code, reason = "the copy of a process that has threads may do very little")]
-fn duplicate() -> io::Result<ForkResult> {
-    // SAFETY: a terminator has a single thread: neither it nor its libraries start one. So the copy finds no lock taken
+/// Forks the process.
+#[allow(unsafe_code, reason = "the child of a process that has threads may do very little")]
+fn fork_process() -> io::Result<ForkResult> {
+    // SAFETY: a terminator has a single thread: neither it nor its libraries start one. So the child finds no lock taken
     // by a thread that it does not have, and may do all that this process may.
     Ok(unsafe { fork() }?)
 }
