@@ -234,18 +234,18 @@ impl Dispatch {
         self.carry_out(now, peers);
     }
 
-    /// Reads the clock of the time of day, at most once a second: stored times go by it.
+    /// Reads the clock of the time of day, at most once a second, for stored times.
     pub fn look_at_clock(&mut self, now: Time, wall: impl FnOnce() -> Option<Span>) {
         if now >= self.wall_at {
             self.wall_at = now + CLOCK_LOOK;
             if let Some(wall) = wall() {
-                self.go_by(wall);
+                self.apply_clock_step(wall);
             }
         }
     }
 
-    /// Goes by this time of day at [`Time::START`], if the clock was set since the last comparison.
-    fn go_by(&mut self, wall: Span) {
+    /// Adopts this time of day at [`Time::START`], if the clock was set since the last comparison.
+    fn apply_clock_step(&mut self, wall: Span) {
         let step = wall.as_micros().abs_diff(self.wall.as_micros());
         if step > CLOCK_STEP.as_micros() {
             let how = if wall > self.wall { "forward" } else { "back" };
@@ -254,7 +254,7 @@ impl Dispatch {
         }
     }
 
-    /// Goes by this time of day at [`Time::START`] from the beginning.
+    /// Sets the time of day at [`Time::START`], without a warning.
     pub fn begin_with(&mut self, wall: Span) {
         self.wall = wall;
     }

@@ -16,14 +16,14 @@ impl<S: Stream> Connections<S> {
         self.check_restoring();
         self.slab.iter().for_each(|(index, conn)| self.check_one(ConnId::from_index(index), conn));
         let is_there = |id: ConnId| self.slab.contains(id.index());
-        assert!(self.ready.iter().chain(self.showing.iter()).all(is_there), "only connections are served");
+        assert!(self.ready.iter().chain(self.showing.iter()).all(is_there), "each connection in the ready list exists");
         let is_ending = |id: ConnId| self.slab.get(id.index()).is_some_and(|conn| !conn.is_open());
-        assert!(self.closing.iter().all(is_ending), "only connections that have ended are closed");
+        assert!(self.closing.iter().all(is_ending), "each connection in the closing list has ended");
         assert!(
             self.dispatch.resumed.is_empty() && self.dispatch.ended.is_empty(),
-            "what a service asks is done at once"
+            "effects of a call are carried out at once"
         );
-        assert!(self.dispatch.output.owners().all(is_there), "output is for connections");
+        assert!(self.dispatch.output.owners().all(is_there), "output belongs to existing connections");
         self.idle.check(|id| self.slab.get(id.index()).filter(|conn| conn.is_served()).map(|conn| conn.service));
         let is_admitted = |conn: &Connection<S>| conn.is_open() && !conn.is_unidentified();
         self.dispatch.access.check_standings(|id| self.slab.get(id.index()).is_some_and(is_admitted));
@@ -34,13 +34,17 @@ impl<S: Stream> Connections<S> {
         for service in services.ids() {
             let has_place = |conn: &Connection<S>| conn.service == service && conn.place == Place::Open;
             let open = self.slab.iter().filter(|(_, conn)| has_place(conn)).count() as u64;
-            assert_eq!(services[service].traffic.open, open, "connections of the {}", services[service].info.name);
+            assert_eq!(
+                services[service].traffic.open, open,
+                "open connections of the {} are counted",
+                services[service].info.name
+            );
             let is_awaited = |conn: &Connection<S>| conn.service == service && conn.place == Place::Awaited;
             let awaited = self.slab.iter().filter(|(_, conn)| is_awaited(conn)).count() as u64;
-            assert_eq!(self.awaited[service], awaited, "connections without a header");
+            assert_eq!(self.awaited[service], awaited, "connections without a header are counted");
         }
         let refused = self.slab.iter().filter(|(_, conn)| conn.place == Place::Refused).count();
-        assert_eq!(self.refused, refused, "connections without a place");
+        assert_eq!(self.refused, refused, "refused connections are counted");
         let has_timer = |conn: &&Connection<S>| {
             conn.is_unidentified() || matches!(conn.phase, Phase::HalfClosed { .. } | Phase::Lingering { .. })
         };

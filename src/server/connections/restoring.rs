@@ -53,15 +53,18 @@ impl<S: Stream> Connections<S> {
         self.restoring.iter().any(|restoring| restoring.held.contains(id))
     }
 
-    /// Checks that each of these connections is there, and that its service has not read all.
+    /// Checks that each waiting connection exists, and that its service is restored.
     pub(super) fn check_restoring(&self) {
         for Restoring { service, held, ended, .. } in &self.restoring {
-            assert!(self.dispatch.services[*service].is_restoring, "a service that has read all is served");
+            assert!(
+                self.dispatch.services[*service].is_restoring,
+                "only a service that is restored has waiting connections"
+            );
             let conns = held.iter().map(|id| (id, true)).chain(ended.iter().map(|id| (*id, false)));
             for (id, is_open) in conns {
                 let conn = self.slab.get(id.index());
                 let is_right = conn.is_some_and(|conn| conn.service == *service && conn.is_open() == is_open);
-                assert!(is_right, "{id} waits for its service, open or not");
+                assert!(is_right, "{id} waits for the service that restores it");
             }
         }
     }
