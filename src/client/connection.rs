@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_reply_uses_up_its_budget() {
+    fn endless_reply_uses_up_its_budget() {
         let mut connection = endless(b"row\n", Duration::ZERO, PATIENCE);
         connection.budget = 100 * (3 + LINE_COST) + 1;
         let rows = std::iter::from_fn(|| connection.line().ok()).count();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_slow_reply_do_not_extend_it() {
+    fn parts_of_a_slow_reply_share_its_timeout() {
         let mut connection = endless(b"row\n", ANSWER / 5, ANSWER);
         let begun = Instant::now();
         let fault = loop {

@@ -260,7 +260,7 @@ mod tests {
     use socket2::SockRef;
 
     #[test]
-    fn a_server_is_a_host_and_perhaps_a_port() {
+    fn server_is_a_host_and_perhaps_a_port() {
         for (server, want) in [
             ("10.0.0.5", ("10.0.0.5", 7531)),
             ("10.0.0.5:99", ("10.0.0.5", 99)),
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_dead_machine_is_noticed_in_half_a_minute() {
+    fn dead_machine_is_noticed_in_half_a_minute() {
         let alive = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = alive.local_addr().expect("it is bound");
         let connection = dial([address; 2], Duration::from_secs(5)).finish().expect("it is there");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_address_is_followed_by_the_next() {
+    fn dead_address_is_followed_by_the_next() {
         let (_listener, dead, _waiting) = full();
         let alive = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let alive = alive.local_addr().map(|address| (alive, address)).expect("it is bound");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_for_a_full_backlog_of_a_path_is_limited() {
+    fn wait_for_a_paths_full_backlog_is_limited() {
         let path = std::env::temp_dir().join(format!("poolcounter-dial-{}", std::process::id()));
         let address = SockAddr::unix(&path).expect("is short");
         let new_socket = || Socket::new(Domain::UNIX, Type::STREAM, None).expect("there are sockets");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failure_of_the_last_address_is_reported() {
+    fn failure_of_the_last_address_is_reported() {
         let free =
             || std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port is free");
         let (one, other) = (free(), free());

@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_of_a_timeout_has_its_unit() {
+    fn rest_of_a_timeout_has_its_unit() {
         let ms = Duration::from_millis;
         for (timeout, elapsed, rest) in [
             (5_000, 0, 5_000),

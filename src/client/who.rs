@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_can_be_sent() {
+    fn name_can_be_sent() {
         assert_eq!(sendable(" a b\tc\u{e4}\0d\n", 3), "abc");
         let name = own_name();
         assert!(name.len() <= MAX_WHO && name.ends_with(&format!(":{}", process::id())), "{name}");

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_address_is_answered_with_a_right_form() {
+    fn wrong_address_is_answered_with_a_right_form() {
         for (text, wanted) in [
             ("localhost", "an address: names of hosts are not resolved; use 127.0.0.1"),
             ("localhost:80", "an address: names of hosts are not resolved; use 127.0.0.1:80"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_the_same_for_every_user() {
+    fn socket_is_the_same_for_every_user() {
         let of = |text: &str| Address::parse(text, 7531).expect("an address");
         assert!(of("proxy:unix:/p").overlaps(&of("unix:/p")) && of("proxy:0.0.0.0").overlaps(&of("127.0.0.1")));
         assert!(!of("proxy:unix:/p").overlaps(&of("unix:/q")));

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_http_and_handshakes_of_tls_are_known() {
+    fn http_requests_and_tls_handshakes_are_known() {
         for line in [
             "POST / HTTP/1.1",
             "GET /metrics HTTP/1.0",

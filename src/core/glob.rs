@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_stands_for_its_names() {
+    fn pattern_stands_for_its_names() {
         for (pattern, names, others) in [
             ("k", &["k"][..], &["", "kk", "K"][..]),
             ("a:*", &["a:", "a:b", "a:*"], &["a", "b:a:", "A:b"]),
@@ -35,7 +35,7 @@ mod tests {
 
     /// A pattern that matches another one as a name includes all names of that one.
     #[test]
-    fn a_pattern_can_be_matched_as_a_name() {
+    fn pattern_can_be_matched_as_a_name() {
         for (pattern, narrower, others) in
             [("en/*", &["en/*", "en/*x", "en/a*b"][..], &["*", "e*", "en*"][..]), ("*", &["*", "a*"], &[])]
         {

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_in_the_first_bucket_that_holds_it() {
+    fn value_is_in_the_first_bucket_above_it() {
         let around = |bound: &u64| [bound.saturating_sub(1), *bound, bound + 1];
         for value in BOUNDS.iter().flat_map(around).chain([u64::MAX, 1 << 40]) {
             assert_eq!(bucket_of(value), BOUNDS.partition_point(|bound| *bound < value), "{value}");
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_counts_below_every_bound_that_it_does_not_exceed() {
+    fn value_counts_below_every_bound_up_from_it() {
         let mut histogram = Histogram::default();
         assert!(histogram.cumulative(TIME_BOUNDS).all(|(_, count)| count == 0));
         for value in [0, 1_000, 1_001, 9_000_000, 99 * HOUR] {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_histogram_is_restored() {
+    fn saved_histogram_is_restored() {
         let mut histogram = Histogram::default();
         for _ in 0..2 {
             let saved = postcard::to_allocvec(&histogram).expect("is written");

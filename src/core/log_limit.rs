@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_a_second_is_logged_and_the_others_are_counted() {
+    fn one_line_a_second_is_logged_further_counted() {
         let (mut log, at) = (LogLimit::default(), |ms| Time::START + Span::from_millis(ms));
         let lines: Vec<_> = [0, 1, 999, 1_000, 1_500, 60_000, 70_000].map(|ms| log.due(at(ms))).into();
         let lines: Vec<Option<&str>> = lines.iter().map(Option::as_deref).collect();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_is_news_when_it_begins_changes_and_ends() {
+    fn fault_is_news_at_begin_change_and_end() {
         let mut fault = Fault::default();
         assert!(!fault.end() && fault.reason().is_none());
         assert_eq!(["full", "full", "gone", "full"].map(|reason| fault.begin(reason)), [true, false, true, true]);

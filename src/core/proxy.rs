@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_read_as_it_was_written() {
+    fn header_is_read_as_it_was_written() {
         let tls = |common_name: Option<&str>| {
             Some(Tls { version: "TLSv1.3".into(), common_name: common_name.map(String::from) })
         };
@@ -282,14 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_address_in_ipv6_is_one() {
+    fn ipv4_address_in_ipv6_is_one() {
         let mixed = header("10.0.0.1:4", "[2001:db8::2]:5", None);
         assert_eq!(Header::read(&written(&mixed)).map(|read| read.map(|(header, _)| header)), Ok(Some(mixed)));
     }
 
     /// Fields in the order in which HAProxy writes them with `send-proxy-v2-ssl-cn`.
     #[test]
-    fn reads_the_fields_of_a_proxy_that_says_more() {
+    fn fields_of_a_longer_proxy_header_are_read() {
         let mut bytes = SIGNATURE.to_vec();
         let mut body = vec![192, 0, 2, 1, 192, 0, 2, 2, 0x9c, 0x40, 0x1d, 0x6b];
         write_field(&mut body, 0x01, |value| value.extend(b"h2"));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_was_not_verified_has_no_name() {
+    fn certificate_that_was_not_verified_has_no_name() {
         let whole = Tls { version: String::new(), common_name: Some("root".into()) };
         let mut value = Vec::new();
         whole.write(&mut value);

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_numbers() {
+    fn same_seed_gives_the_same_numbers() {
         let (mut one, mut other, mut third) = (Random::from_seed(7), Random::from_seed(7), Random::from_seed(8));
         let bytes = one.bytes::<16>();
         assert_eq!(bytes, other.bytes());

@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_come_back_from_blocks_and_others_are_refused() {
+    fn entries_survive_blocks_and_wrong_ones_are_refused() {
         let names: Vec<Vec<u8>> = (0..40_000).map(|n: u32| n.to_string().into_bytes()).collect();
         let (mut bytes, mut blocks, mut before) = (Vec::new(), BlockWriter::default(), &b""[..]);
         let mut out = Writer::new(&mut bytes);

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_like_that_of_the_standard_library() {
+    fn set_is_like_that_of_the_standard_library() {
         for seed in 0..60 {
             let mut random = Random::from_seed(seed);
             let (mut set, mut model) = (Sorted::default(), BTreeSet::new());
@@ -451,7 +451,7 @@ mod tests {
 
     /// Names are compared in places that are far from each other.
     #[test]
-    fn values_at_the_ends_are_found_with_few_comparisons() {
+    fn values_at_the_ends_need_few_comparisons() {
         let (mut set, compared) = (Sorted::default(), Cell::new(0));
         let to = |value: u64| {
             let compared = &compared;

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_may_name_its_metric() {
+    fn line_may_name_its_metric() {
         assert_eq!(
             Sums::ALL.iter().map(|stat| stat.row().metric).collect::<Vec<_>>(),
             [Metric::Derived, Metric::Named("dressed")]
@@ -193,7 +193,7 @@ mod tests {
 
     /// The waits of many clients add up faster than time passes, and no sum may end the process.
     #[test]
-    fn a_sum_stays_at_its_end() {
+    fn sum_stays_at_its_end() {
         let mut figures: Figures<Sums> = Figures::default();
         figures.add(Sums::Gained, Span::from_micros(u64::MAX - 1));
         assert_eq!(figures.of(Sums::Gained), u64::MAX - 1);

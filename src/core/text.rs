@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_quoted_unless_plain() {
+    fn word_is_quoted_unless_plain() {
         let words: [(&[u8], &[u8]); 6] = [
             (b"a:b/c", b"a:b/c"),
             (b"", b"''"),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_order() {
+    fn table_is_in_order() {
         assert!(INVISIBLE.iter().is_sorted_by(|a, b| a.end() < b.start()));
     }
 }

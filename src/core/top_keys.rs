@@ -336,7 +336,7 @@ mod tests {
 
     /// A new counter begins near the end, and takes over a smaller bound.
     #[test]
-    fn a_restore_keeps_the_order_of_the_bounds() {
+    fn restore_keeps_the_order_of_the_bounds() {
         let (mut top_keys, mut restored) = (TopKeys::default(), TopKeys::default());
         for key in [&b"a"[..], b"a", b"b"] {
             top_keys.count(key, KeyEvent::Wait, at(0));
@@ -350,7 +350,7 @@ mod tests {
 
     /// The halves are exact, without rounding.
     #[test]
-    fn the_truth_lies_within_the_error() {
+    fn truth_lies_within_the_error() {
         let mut top_keys = TopKeys::default();
         let mut truth: HashMap<Vec<u8>, f64> = HashMap::new();
         let mut seed = 3_u64;
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_counts_anew() {
+    fn window_counts_anew() {
         let mut top_keys = TopKeys::default();
         assert_eq!(top_keys.count(b"k", KeyEvent::Refusal, at(0)), 1);
         assert_eq!(top_keys.count(b"k", KeyEvent::Wait, at(0)), 1);

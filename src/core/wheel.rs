@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_timer_leaves_nothing() {
+    fn cancelled_timer_leaves_nothing() {
         let mut wheel = Wheel::default();
         let ids: Vec<TimerId> =
             (0..1_000).map(|n| timers(&mut wheel).arm(Time::from_micros(n * 7_777_777), key(n as usize))).collect();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_in_the_past_is_due_at_once() {
+    fn deadline_in_the_past_is_due_at_once() {
         let mut wheel = Wheel::default();
         wheel.expire(Time::from_micros(10_000_000));
         timers(&mut wheel).arm(Time::from_micros(5), key(1)).fired();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn very_many_timers_move_down_some_at_a_time() {
+    fn very_many_timers_move_down_in_parts() {
         let mut wheel = Wheel::default();
         let at = Time::from_micros(5_000_000_000);
         let many = 3 * MOVED_AT_ONCE + 3;

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_and_the_fullest_counters_are_listed() {
+    fn busiest_and_the_fullest_counters_are_listed() {
         let tables = held().tables();
         assert_eq!(names(&tables[0]), ["busy", "full", "idle"]);
         assert_eq!(names(&tables[1]), ["full"]);
@@ -317,7 +317,7 @@ mod tests {
 
     /// Holdings of other counters, and holdings beyond the rows of the table, are not visited.
     #[test]
-    fn a_page_visits_few_holdings() {
+    fn page_visits_few_holdings() {
         let mut service = CountersService::new(CountersSettings::default());
         acquire(&mut service, 1, (0..10_000).map(|n| (format!("counter-{n}"), 1)));
         for path in ["counter/counter-9999", "client/10.0.0.1", "client/10.0.0.1:7@1", "counter/none"] {

@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restore_drops_releases_that_were_under_way() {
+    fn restore_drops_releases_that_were_under_way() {
         let (state, _) = left(20_000);
         let (mut other, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
         let mut saved = Vec::new();
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_counters_for_which_there_is_no_memory_are_refused_by_a_rehearsal() {
+    fn rehearsal_refuses_more_counters_than_memory_holds() {
         const NO_MEMORY: usize = 1 << 50;
         for (counters, slots) in [(NO_MEMORY, 1), (1, NO_MEMORY), (usize::MAX, 1), (1, usize::MAX)] {
             let mut state = CountersState::new(CountersSettings::default());
@@ -579,7 +579,7 @@ mod tests {
 
     /// In the second interval, a request uses one of the counters, and the connection that holds all of them ends.
     #[test]
-    fn counters_that_expire_while_another_process_takes_over_come_before_used_ones() {
+    fn counters_expired_during_a_takeover_come_first() {
         const COUNTERS: usize = 3 * PER_TICK as usize;
         let (mut state, mut wheel) = (CountersState::new(CountersSettings::default()), Wheel::default());
         let (now, epoch, holder) = (Time::START, Span::from_secs(1_000_000), ConnId::from_index(0));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ceiling_has_its_settings() {
+    fn ceiling_has_its_settings() {
         let shed = [("shed_after", "2"), ("shed_interval", "0.5"), ("shed_shadow", "true")];
         let bounds = [("key", "a:*"), ("workers", "2"), ("max_queue", "50"), ("timeout", "0"), ("hold", "1.5")];
         let ceiling = read(&[&bounds[..], &shed].concat()).expect("is well-formed");

@@ -72,7 +72,7 @@ mod tests {
     use poolcounter_service::contract::NoPeers;
 
     #[test]
-    fn an_event_is_one_line() {
+    fn event_is_one_line() {
         let key = "a:ß\u{202e}\r\x1b[2J".as_bytes().iter().chain(b"\xff").copied().collect::<Vec<_>>();
         let conn = ConnId::from_index(1);
         let overdue = |who: &[u8], overdue| PoolEvent::Overdue {

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_lists_holders_of_each_pool() {
+    fn report_lists_holders_of_each_pool() {
         let report = report_after(
             &[
                 "ACQ4ME a:1 1 9 9\n",
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_has_a_bound() {
+    fn report_has_a_bound() {
         let lines: Vec<String> = (0..100).map(|n| format!("ACQ4ME {n}{} 1 9 0\n", "k".repeat(2_000))).collect();
         let report = report_after(&lines.iter().map(String::as_str).collect::<Vec<_>>(), 100);
         for table in [1, 3] {

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_whole_where_they_can_be_and_never_too_short() {
+    fn seconds_are_rounded_up_and_whole_if_possible() {
         let text = |us| WireSeconds(Span::from_micros(us)).to_string();
         assert_eq!(
             [text(0), text(5_000_000), text(250_000), text(1_000_001), text(u64::MAX)],
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_one_word() {
+    fn key_is_one_word() {
         assert_eq!(escape_key(b" a  b").as_deref(), Some(&b"%20a%20%20b"[..]));
         assert_eq!(escape_key(b"a%20b\t\xff").as_deref(), Some(&b"a%20b\t\xff"[..]));
         for key in ["", "a\n", "a\rb", "\0"] {

@@ -62,14 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_goes_back_stands_at_the_start() {
+    fn clock_that_goes_back_stands_at_the_start() {
         let clock = Clock { started: 1_000, epoch: 0 };
         assert_eq!([999, 1_000, 1_007].map(|reading| clock.at(reading).as_micros()), [0, 0, 7]);
     }
 
     /// Small differences are no steps: the time of the start, in metrics, stays over an upgrade.
     #[test]
-    fn a_successor_goes_by_the_time_of_day_that_was_set() {
+    fn successor_adopts_the_set_time_of_day() {
         let right = Clock::start();
         for (set_by, is_taken_anew) in [(3_600_000_000, true), (-3_600_000_000, true), (300_000, false), (0, false)] {
             let clock = Clock { epoch: right.epoch.saturating_add_signed(set_by), ..right };

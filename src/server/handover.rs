@@ -349,7 +349,7 @@ mod tests {
     use super::reason_in;
 
     #[test]
-    fn a_panic_of_a_rehearsal_is_reported_with_place_and_reason() {
+    fn rehearsals_panic_is_reported_with_place_and_reason() {
         let panic = "thread 'main' (7) panicked at src/a.rs:1:2:\n7 is odd\nnote: run with `RUST_BACKTRACE=1`\n";
         assert_eq!(reason_in(panic), "thread 'main' (7) panicked at src/a.rs:1:2: 7 is odd");
         assert_eq!(reason_in("one\nthe settings are wrong\n"), "the settings are wrong");

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_overflow_id_is_unknown_where_the_map_is_short() {
+    fn overflow_id_is_unknown_under_a_short_map() {
         let whole = IdMaps { no_user: None, no_group: None };
         assert_eq!((whole.uid(65_534), whole.gid(65_534), whole.are_whole()), (Some(65_534), Some(65_534), true));
         let short = IdMaps { no_user: Some(65_534), ..whole };

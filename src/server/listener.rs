@@ -433,7 +433,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn a_listener_can_be_adjusted() {
+    fn listener_can_be_adjusted() {
         let address = Address::parse("127.0.0.1", 0).expect("an address");
         let mut listener = Listener::bind(&address, &Options::default()).expect("a free port");
         let idle = Duration::from_secs(5);
@@ -454,7 +454,7 @@ mod tests {
 
     /// Accepting sets no options, because Linux copies the listener's.
     #[test]
-    fn an_accepted_connection_has_the_options_of_its_listener() {
+    fn accepted_connection_has_the_options_of_its_listener() {
         let address = Address::parse("127.0.0.1", 0).expect("an address");
         let listener = Listener::bind(&address, &Options::default()).expect("a free port");
         let Ok(Address::Tcp(address)) = listener.address() else { panic!("no TCP address") };
@@ -503,7 +503,7 @@ mod tests {
 
     /// Another process that has the socket does not change this, and connections live on.
     #[test]
-    fn a_closed_listener_refuses_until_it_is_opened_again() {
+    fn closed_listener_refuses_until_it_is_opened_again() {
         let free = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], 1)));
         assert!(free.is_err(), "nothing listens on port 1");
         // A port that was named stays the socket's own while it is closed.

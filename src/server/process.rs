@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_reports_usage_of_this_process() {
+    fn system_reports_usage_of_this_process() {
         let before = System.usage();
         assert!(
             before.resident_bytes > 500_000 && before.open_fds >= 3 && before.max_fds > before.open_fds,

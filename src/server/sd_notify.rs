@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn keep_alives_come_at_their_time_and_cost_nothing_between() {
+    fn keepalives_come_in_time_and_cost_nothing_between() {
         let (mut supervisor, receiver) = supervisor(Some(Span::from_millis(500)));
         supervisor.notify(DaemonState::Ready, at(3));
         assert_eq!(received(&receiver).as_deref(), Some("READY=1"));
@@ -218,7 +218,7 @@ mod tests {
     /// The queue of a supervisor that does not read fills up. A state that did not fit is sent later; of two states,
     /// the newer.
     #[test]
-    fn a_supervisor_that_does_not_read_is_notified_later() {
+    fn supervisor_that_does_not_read_is_notified_later() {
         let (mut supervisor, receiver) = supervisor(None);
         let mut sent = 0;
         while supervisor.pending.is_none() {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_that_has_gone_is_no_trouble() {
+    fn supervisor_that_has_gone_is_no_trouble() {
         let (mut supervisor, receiver) = supervisor(Some(Span::from_millis(500)));
         drop(receiver);
         supervisor.notify(DaemonState::Ready, at(0));

@@ -235,7 +235,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn the_address_stays_when_the_system_has_forgotten_it() {
+    fn address_stays_when_the_system_has_forgotten_it() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let client = TcpStream::connect(listener.local_addr().expect("is bound")).expect("connects");
         let (accepted, peer) = listener.accept().expect("somebody connects");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_address_in_ipv6_form_is_one() {
+    fn ipv4_address_in_ipv6_form_is_one() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let stream = mio::net::TcpStream::connect(listener.local_addr().expect("is bound")).expect("connects");
         let socket = Socket::tcp(stream, Some("[::ffff:127.0.0.2]:7".parse().expect("an address")));

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_leads_to_its_page() {
+    fn condition_leads_to_its_page() {
         static FULL: ConditionInfo = ConditionInfo::critical("full", "It is full.");
         let condition = Condition::about(&FULL, "/pools/key/", b"a:b c\n\xff.j", String::new());
         assert_eq!(condition.link, "/pools/key/a%3Ab%20c%5Cu%7Ba%7D%5Cxff%2Ej");

@@ -143,7 +143,7 @@ mod tests {
     use poolcounter_core::histogram::{NUMBER_BOUNDS, TICK_BOUNDS};
 
     #[test]
-    fn a_tick_lasts_from_waking_up_to_sleeping() {
+    fn tick_lasts_from_waking_up_to_sleeping() {
         let mut stats = LoopStats::default();
         stats.end_tick(Time::from_micros(5));
         assert_eq!(stats.durations.count(), 0, "no tick had begun");

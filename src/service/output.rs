@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn is_flushed_in_the_order_of_the_last_reply() {
+    fn connections_are_flushed_by_their_last_reply() {
         let mut output = Output::default();
         output.begin_turn(id(1));
         say(&mut output, 1, "first\n");
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_reply_is_sent_before_a_crowd() {
+    fn single_reply_is_sent_before_a_crowd() {
         let mut output = Output::default();
         let ask = |output: &mut Output, conn| {
             output.begin_turn(id(conn));
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_send_keeps_the_rest() {
+    fn partial_send_keeps_the_rest() {
         let mut output = Output::default();
         say(&mut output, 7, "LOCKED\nRELEASED\n");
         output.consume(id(7), 9);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_used_again() {
+    fn buffer_is_used_again() {
         let mut output = Output::default();
         for conn in 0..100 {
             say(&mut output, conn, "LOCKED\n");
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_with_much_output_is_full() {
+    fn connection_with_much_output_is_full() {
         let mut output = Output::default();
         say(&mut output, 0, &"x".repeat(FULL_BYTES - 1));
         assert!(!output.is_full(id(0)));
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_waits_for_its_commit_and_others_behind_it() {
+    fn reply_and_its_followers_wait_for_its_commit() {
         let mut output = Output::default();
         say(&mut output, 1, "a");
         say_after(&mut output, 1, 5, "b");
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_the_replies_that_wait_can_be_answered_otherwise() {
+    fn waiting_reply_can_be_replaced() {
         let mut output = Output::default();
         (1..=3).for_each(|commit| say_after(&mut output, 1, commit, "INSERTED\n"));
         say_after(&mut output, 2, 4, "DELETED\n");
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn all_replies_to_a_request_can_be_answered_by_one() {
+    fn one_reply_can_replace_all_of_a_request() {
         let mut output = Output::default();
         say_after(&mut output, 1, 1, "DELETED\n");
         for (about, follows) in [(0, false), (7, true), (8, true), (9, false)] {

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_name_is_found_among_other_attributes() {
+    fn common_name_is_found_among_other_attributes() {
         let organisation = attribute(&[0x55, 0x04, 0x0a], UTF8_STRING, &[b'o'; 300]);
         for tag in [UTF8_STRING, PRINTABLE_STRING, IA5_STRING] {
             let name = attribute(COMMON_NAME, tag, b"web1.example.org");

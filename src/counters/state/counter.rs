@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_every_length_come_back_and_take_32_bytes_in_the_table() {
+    fn names_of_every_length_take_32_table_bytes() {
         for len in (0..=40).chain([255, 256, 65_535]) {
             let name: Vec<u8> = (0..len).map(|n| n as u8).collect();
             let counter = Counter::new(&name, 7);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_connection_is_no_use() {
+    fn end_of_a_connection_is_no_use() {
         let mut levels = Levels { consumption: 0, peak: 0, last_change: Stamp::new(0, false) };
         levels.change_by_request(5, 1);
         assert!(levels.is_used(1) && levels.has_changed(1) && !levels.is_used(2));

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_lock_is_reported_whenever_its_age_has_doubled() {
+    fn old_lock_is_reported_when_its_age_doubles() {
         let mut rig = Rig::new(PoolsSettings::default());
         rig.acquire(1, b"k", 9);
         assert_eq!(
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn very_many_old_locks_are_looked_at_some_at_a_time() {
+    fn very_many_old_locks_are_examined_in_parts() {
         let mut rig = Rig::new(PoolsSettings { warn_hold: Span::from_secs(10), ..PoolsSettings::default() });
         let locks = 2 * LOCKS_AT_ONCE + 1;
         (0..locks).for_each(|n| rig.acquire(n, n.to_string().as_bytes(), 9));
@@ -398,7 +398,7 @@ mod tests {
 
     /// A new lock may become old before the time for which the timer is armed.
     #[test]
-    fn a_new_lock_is_not_overlooked() {
+    fn new_lock_is_not_overlooked() {
         let mut rig = Rig::new(PoolsSettings { warn_hold: Span::from_secs(10), ..PoolsSettings::default() });
         rig.acquire(1, b"old", 9);
         assert_eq!(rig.pass(400), [10, 70, 130, 190, 320].map(|at| (at, overdue(b"old", 1, at, 1))));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_that_is_switched_off_never_comes() {
+    fn alert_that_is_switched_off_never_comes() {
         let mut rig = Rig::new(PoolsSettings { warn_hold: Span::FOREVER, ..PoolsSettings::default() });
         rig.acquire(1, b"k", 9);
         assert!(rig.wheel.is_empty());
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_refuses_many_is_reported_at_once_and_once_a_minute() {
+    fn refusing_key_is_reported_at_most_each_minute() {
         let mut rig =
             Rig::new(PoolsSettings { warn_refusals: 1, warn_hold: Span::FOREVER, ..PoolsSettings::default() });
         rig.acquire(1, b"busy", 1);

@@ -135,7 +135,7 @@ mod tests {
 
     /// Memory of an idle lock, together with its links, its name in the table and the entry of its connection.
     #[test]
-    fn an_idle_lock_takes_little() {
+    fn idle_lock_takes_little() {
         assert_eq!((size_of::<Option<Pool>>(), size_of::<Option<Claim>>()), (72, 32));
     }
 }

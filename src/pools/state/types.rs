@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_the_part_before_the_first_colon() {
+    fn type_is_the_part_before_the_first_colon() {
         for (key, name) in [
             (&b"ArticleView:a:b"[..], &b"ArticleView"[..]),
             (b"\xff\r:", b"\xff\r"),

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_has_its_fields() {
+    fn acquire_has_its_fields() {
         let got = acquire("ACQ4ANY  ArticleView:x  2 30   5.5 junk hold=0.25").expect("is well-formed");
         assert_eq!(got.key, b"ArticleView:x");
         assert_eq!((got.purpose, got.workers, got.max_queue), (Purpose::Anyone, 2, 30));
@@ -295,7 +295,7 @@ mod tests {
 
     /// A usual acquire is the same request if it is read line by line.
     #[test]
-    fn a_usual_acquire_is_an_acquire() {
+    fn usual_acquire_is_an_acquire() {
         let parts: [&[&str]; 9] = [
             &["ACQ4ME", "ACQ4ANY", "ACQ4", "RELEASE", ""],
             &[" ", "  ", "\t"],
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_without_its_fields_is_bad_syntax() {
+    fn acquire_without_its_fields_is_bad_syntax() {
         for line in
             ["", " k", " k 1", " k 0 1 1", " k 1 0 1", " k x 1 1", " k 1 1x 1", " k -1 1 1", " k +1 1 1", " a\0b 1 1 1"]
         {
@@ -353,21 +353,21 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_that_is_no_number_is_zero() {
+    fn timeout_that_is_no_number_is_zero() {
         for word in ["", "b'0'", "-1", ".", "1.x", "1e3", "hold=3"] {
             assert_eq!(acquire(&format!("ACQ4ME k 1 1 {word}")).map(|a| a.timeout), Some(Span::ZERO), "{word}");
         }
     }
 
     #[test]
-    fn a_hold_of_zero_is_no_limit() {
+    fn hold_of_zero_is_no_limit() {
         for word in ["", "hold=0", "HOLD=1", "hold", "hold=3 hold=0"] {
             assert_eq!(acquire(&format!("ACQ4ME k 1 1 1 {word}")).map(|a| a.hold), Some(Span::FOREVER), "{word}");
         }
     }
 
     #[test]
-    fn a_field_that_is_known_has_a_value_that_makes_sense() {
+    fn known_field_has_a_valid_value() {
         let name = "n".repeat(MAX_WHO);
         for (fields, who) in [("", ""), ("who=", ""), ("x who=a=b@c:1 y=2", "a=b@c:1"), (&format!("who={name}"), &name)]
         {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_a_whole_word() {
+    fn command_is_a_whole_word() {
         for line in ["", " ", "RELEASEXYZ", "release", " RELEASE", "ACQ4MEk 1 1 1", "ACQ4ME\tk", "STATSFULL", "\0"] {
             assert_eq!(parse(line.as_bytes()), PoolRequest::Unknown, "{line}");
         }
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn leading_parts_of_a_duration_that_are_zero_are_left_out() {
+    fn leading_zero_parts_of_a_duration_are_omitted() {
         let text = |us| {
             let mut bytes = Vec::new();
             write_figure(&mut bytes, "t", Unit::Duration, us);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_on_after_a_while_and_over_after_a_longer_one() {
+    fn condition_ends_more_slowly_than_it_begins() {
         let mut board = Board::default();
         let full = [condition(&FULL, "a", 1)];
         assert_eq!(look(&mut board, 0, &[]), (Level::Ok, "well".into()));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_comes_first() {
+    fn worst_comes_first() {
         let mut board = Board::default();
         let all = [condition(&SLOW, "s", 99), condition(&FULL, "a", 1), condition(&FULL, "b", 2)];
         look(&mut board, 0, &all);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_condition_has_an_end_and_no_command() {
+    fn ended_condition_has_an_end_and_no_command() {
         let mut board = Board::default();
         let full = [condition(&FULL, "a", 1)];
         look(&mut board, 0, &full);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_replaces_an_ended_one_of_its_subject() {
+    fn condition_replaces_an_ended_one_of_its_subject() {
         let mut board = Board::default();
         let both = [condition(&SLOW, "a", 1), condition(&SLOW, "b", 1)];
         look(&mut board, 0, &both);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_of_a_subject_is_kept() {
+    fn worst_of_a_subject_is_kept() {
         let mut board = Board::default();
         let of = |badness, sentence: &str| Condition { sentence: sentence.into(), ..condition(&SLOW, "a", badness) };
         let both = [of(3, "the older"), of(2, "the younger")];

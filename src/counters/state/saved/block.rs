@@ -168,7 +168,7 @@ mod tests {
     use poolcounter_core::record::{BlockReader, Reader};
 
     #[test]
-    fn a_connection_has_its_holdings_once() {
+    fn connection_has_its_holdings_once() {
         for (second, is_read) in [(2, true), (1, false), (0, false)] {
             let mut saved = Vec::new();
             let (mut out, mut writer) = (Writer::new(&mut saved), HoldingWriter::default());

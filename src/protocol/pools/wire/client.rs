@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_is_read_as_it_was_written() {
+    fn acquire_is_read_as_it_was_written() {
         for (timeout, hold, who) in [
             (Span::ZERO, Span::FOREVER, &b""[..]),
             (Span::from_secs(5), Span::from_millis(250), b"deploy@web1:77"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_names_its_key() {
+    fn release_names_its_key() {
         let mut bytes = Vec::new();
         write_release(&mut bytes, b"k");
         assert_eq!((bytes.as_slice(), parse(b"RELEASE k")), (&b"RELEASE k\n"[..], PoolRequest::Release(Some(b"k"))));
