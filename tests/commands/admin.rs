@@ -64,7 +64,7 @@ impl Stage {
 }
 
 #[test]
-fn a_lock_that_is_taken_away_is_the_next_waiters() {
+fn revoked_lock_goes_to_the_next_waiter() {
     let mut stage = Stage::new();
     let [holder, waiter, other] = [(); 3].map(|()| stage.connect("pools"));
     assert_eq!(stage.ask(holder, "ACQ4ME k 1 5 60\nACQ4ME also 1 5 60\n"), "LOCKED\nLOCKED\n");
@@ -98,7 +98,7 @@ fn only_the_holder_loses_the_lock() {
 }
 
 #[test]
-fn several_locks_of_one_client_are_taken_away_together() {
+fn several_locks_of_one_client_are_revoked_together() {
     let mut stage = Stage::new();
     let holder = stage.connect("pools");
     stage.ask(holder, "ACQ4ME k 9 9 60\nACQ4ME k 9 9 60\n");
@@ -109,7 +109,7 @@ fn several_locks_of_one_client_are_taken_away_together() {
 }
 
 #[test]
-fn a_drain_waits_until_all_is_given_back() {
+fn drain_waits_until_all_is_given_back() {
     let mut stage = Stage::new();
     let [holder, waiter, late] = [(); 3].map(|()| stage.connect("pools"));
     stage.ask(holder, "ACQ4ME k 1 5 60\n");
@@ -130,7 +130,7 @@ fn a_drain_waits_until_all_is_given_back() {
 }
 
 #[test]
-fn a_drain_can_be_taken_back() {
+fn drain_can_be_cancelled() {
     let mut stage = Stage::new();
     let (holder, other) = (stage.connect("pools"), stage.connect("admin"));
     stage.ask(holder, "ACQ4ME k 1 5 60\n");
@@ -147,7 +147,7 @@ fn a_drain_can_be_taken_back() {
 
 /// An upgrade takes over a drain, with the administrators that wait for its end; several upgrades do, too.
 #[test]
-fn a_drain_goes_on_after_an_upgrade() {
+fn drain_goes_on_after_an_upgrade() {
     let mut stage = Stage::new();
     let holder = stage.connect("pools");
     stage.ask(holder, "ACQ4ME k 1 5 60\n");
@@ -165,7 +165,7 @@ fn a_drain_goes_on_after_an_upgrade() {
 }
 
 #[test]
-fn a_drain_goes_on_after_its_requester_has_left() {
+fn drain_goes_on_after_its_requester_has_left() {
     let mut stage = Stage::new();
     let holder = stage.connect("pools");
     stage.ask(holder, "ACQ4ME k 1 5 60\n");
@@ -179,7 +179,7 @@ fn a_drain_goes_on_after_its_requester_has_left() {
 
 /// A client that has sent its last command waits for the reply, as `nc -N` does.
 #[test]
-fn a_drain_is_reported_after_a_half_close() {
+fn drain_is_reported_after_a_half_close() {
     let mut stage = Stage::new();
     let holder = stage.connect("pools");
     stage.ask(holder, "ACQ4ME k 1 5 60\n");
@@ -211,7 +211,7 @@ fn counters_give_nothing_while_they_are_drained() {
 }
 
 #[test]
-fn members_are_not_handed_out_while_they_are_drained() {
+fn members_are_not_taken_in_a_drain() {
     let mut stage = Stage::new();
     stage.world = {
         let members = poolcounter_members::MembersSettings { admin: Some(true), ..Default::default() };
@@ -238,7 +238,7 @@ fn members_are_not_handed_out_while_they_are_drained() {
 
 /// Jobs in memory would be lost, so runners get them until none is left; buried jobs are not waited for.
 #[test]
-fn jobs_in_memory_are_worked_off_in_a_drain() {
+fn drain_waits_for_jobs_in_memory() {
     let mut stage = Stage::new();
     let [producer, runner] = [(); 2].map(|()| stage.connect("jobs"));
     stage.ask(producer, "put 1 0 60 1\r\na\r\nput 2 0 60 1\r\nb\r\n");
@@ -254,7 +254,7 @@ fn jobs_in_memory_are_worked_off_in_a_drain() {
 }
 
 #[test]
-fn a_ceiling_counts_from_now_on() {
+fn ceiling_counts_from_now_on() {
     let mut stage = Stage::new();
     let (holder, other) = (stage.connect("pools"), stage.connect("pools"));
     assert_eq!(stage.ask(holder, "ACQ4ME a:k 9 9 0\n"), "LOCKED\n");
@@ -303,7 +303,7 @@ fn commands_can_be_sent_together() {
 
 /// An administrator that does not read gets no more lines, and no memory is kept for it.
 #[test]
-fn a_reader_that_never_reads_costs_nothing() {
+fn reader_that_never_reads_costs_nothing() {
     let mut stage = Stage::new();
     let holder = stage.connect("pools");
     stage.ask(holder, "ACQ4ME k 1 5 60\n");
@@ -335,7 +335,7 @@ fn random_bytes_are_survived() {
 
 /// The help on the command line lists the commands of the daemon.
 #[test]
-fn the_help_has_every_command() {
+fn help_has_every_command() {
     let help = Command::new(Daemon::program()).args(["help", "admin"]).output().expect("the program runs");
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     for (command, Offered { about, .. }) in Operations::of(poolcounter::SERVICES).commands() {
@@ -366,7 +366,7 @@ fn start(scratch: &Scratch, options: &[&str]) -> (Daemon, std::path::PathBuf) {
 }
 
 #[test]
-fn the_socket_is_the_owners_and_the_log_names_its_users() {
+fn socket_is_private_and_its_users_are_logged() {
     let scratch = Scratch::new();
     let (mut daemon, socket) = start(&scratch, &["--socket-mode", "666"]);
     assert_eq!(fs::metadata(&socket).expect("is there").permissions().mode() & 0o777, 0o600);
@@ -394,7 +394,7 @@ fn the_socket_is_the_owners_and_the_log_names_its_users() {
 
 /// A command that runs under a lock is notified at once when the lock is taken away.
 #[test]
-fn a_command_loses_the_lock_that_is_taken_away() {
+fn command_loses_the_lock_that_is_taken_away() {
     let scratch = Scratch::new();
     let (daemon, socket) = start(&scratch, &[]);
     let server = daemon.address.to_string();
@@ -412,7 +412,7 @@ fn a_command_loses_the_lock_that_is_taken_away() {
 
 /// Actions of administrators are logged at every level.
 #[test]
-fn the_level_of_the_log_is_changed_and_kept_over_an_upgrade() {
+fn changed_log_level_outlives_an_upgrade() {
     let scratch = Scratch::new();
     let program = scratch.file("poolcounter");
     install_program(&program);
@@ -437,7 +437,7 @@ fn the_level_of_the_log_is_changed_and_kept_over_an_upgrade() {
 }
 
 #[test]
-fn a_drain_ends_the_daemon() {
+fn drain_ends_the_daemon() {
     let scratch = Scratch::new();
     let (mut daemon, socket) = start(&scratch, &[]);
     let (mut holder, mut bystander) = (daemon.connect(), daemon.connect());
@@ -472,7 +472,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_reload_is_answered_with_its_result() {
+fn reload_is_answered_with_its_result() {
     let scratch = Scratch::new();
     let config = scratch.file("settings.toml");
     fs::write(&config, "max_locks = 1\n").expect("is written");
@@ -497,7 +497,7 @@ fn a_reload_is_answered_with_its_result() {
 
 /// The new program serves, without the address that another process has.
 #[test]
-fn a_reload_tells_of_addresses_that_are_taken() {
+fn reload_tells_of_addresses_that_are_taken() {
     let scratch = Scratch::new();
     let config = scratch.file("settings.toml");
     fs::write(&config, "http = []\n").expect("is written");
@@ -512,7 +512,7 @@ fn a_reload_tells_of_addresses_that_are_taken() {
 
 /// Clients with a list of servers go on to the next, and come back.
 #[test]
-fn locks_are_granted_by_the_next_server_in_a_drain() {
+fn next_server_grants_locks_in_a_drain() {
     let scratch = Scratch::new();
     // A port that the system has chosen would be another one when it is opened again.
     let port = (20_000..30_000).find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
@@ -545,7 +545,7 @@ fn locks_are_granted_by_the_next_server_in_a_drain() {
 
 /// A signal stops the daemon at once, also during a drain; and an upgrade by a signal works during one.
 #[test]
-fn a_signal_ends_a_drain() {
+fn signal_ends_a_drain() {
     let scratch = Scratch::new();
     let (mut daemon, socket) = start(&scratch, &[]);
     let mut holder = daemon.connect();
@@ -559,7 +559,7 @@ fn a_signal_ends_a_drain() {
 
 /// The socket file of a killed daemon is replaced, and a reload moves the socket.
 #[test]
-fn the_socket_can_be_moved() {
+fn socket_can_be_moved() {
     let scratch = Scratch::new();
     let (program, config) = (scratch.file("poolcounter"), scratch.file("config"));
     install_program(&program);
@@ -581,7 +581,7 @@ fn the_socket_can_be_moved() {
 }
 
 #[test]
-fn a_daemon_that_does_not_answer_is_named() {
+fn daemon_that_does_not_answer_is_named() {
     let scratch = Scratch::new();
     let (daemon, socket) = start(&scratch, &[]);
     daemon.signal(Signal::SIGSTOP);
@@ -595,7 +595,7 @@ fn a_daemon_that_does_not_answer_is_named() {
 
 /// An upgrade may take longer than a reply.
 #[test]
-fn a_drain_outlives_a_pause_of_the_daemon() {
+fn drain_outlives_a_pause_of_the_daemon() {
     let scratch = Scratch::new();
     let (mut daemon, socket) = start(&scratch, &[]);
     let mut holder = daemon.connect();

@@ -46,7 +46,7 @@ fn tables_are_replaced_by_those_of_a_run() {
 }
 
 #[test]
-fn only_what_moved_by_more_than_the_noise_is_told() {
+fn only_changes_beyond_the_noise_are_told() {
     let slow = run_of([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]);
     let noisy = run_of([3.0, 4.0, 5.0], [3.0, 4.0, 5.0]);
     let fast = run_of([4.0, 6.0, 5.0], [1.0, 2.0, 3.0]);

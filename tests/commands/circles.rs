@@ -9,7 +9,7 @@ use std::iter;
 type Module<'a> = Vec<&'a str>;
 
 #[test]
-fn modules_of_a_crate_do_not_import_in_a_circle() {
+fn modules_do_not_import_in_a_circle() {
     let circles = imports_in_circles(&sources());
     assert!(circles.is_empty(), "\n{}\n", circles.join("\n"));
 }

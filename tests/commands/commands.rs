@@ -77,7 +77,7 @@ fn statistics_are_printed_as_json() {
 
 /// All services that are in use, with their figures.
 #[test]
-fn the_report_is_printed() {
+fn report_is_printed() {
     let daemon = Daemon::start_with_counters(&[]);
     let (server, counters) = (daemon.address.to_string(), daemon.counters().to_string());
     let _holders: Vec<Client> = (0..3)
@@ -108,7 +108,7 @@ fn the_report_is_printed() {
 
 /// The C daemon does not know the request, and does not even end the line of its error.
 #[test]
-fn a_server_without_reports_shows_its_statistics() {
+fn server_without_reports_shows_its_statistics() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let fake = listener.local_addr().expect("is bound").to_string();
     // The thread ends with the process.
@@ -143,7 +143,7 @@ fn a_server_without_reports_shows_its_statistics() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_shows_in_the_status() {
+fn status_shows_a_silent_server() {
     let (_daemon, server, _holder) = busy_daemon();
     let dead = "127.0.0.1:1";
     let Ended { status, stdout, stderr } = run(&["stats", "-s", &server, "-s", dead, "total_acquired"]);
@@ -380,7 +380,7 @@ fn lost_units_are_reported() {
 }
 
 #[test]
-fn misuse_has_one_status_and_names_the_correct_form() {
+fn misuse_has_one_status_and_a_correction() {
     for (arguments, named) in [
         (&["counter"][..], "no request"),
         (&["counter", "get"], "usage: poolcounter counter get NAME (see poolcounter help counter)"),
@@ -460,7 +460,7 @@ fn top_is_printed_where_there_is_no_terminal() {
 }
 
 #[test]
-fn top_fills_a_terminal_and_leaves_it_as_it_was() {
+fn top_fills_and_restores_the_terminal() {
     let (_daemon, server, _holder) = busy_daemon();
     for end in [&b"q"[..], b"\x03"] {
         let terminal = pty::open();
@@ -527,7 +527,7 @@ fn top_ends_with_its_terminal() {
 }
 
 #[test]
-fn top_ends_upon_a_signal_and_leaves_the_terminal_as_it_was() {
+fn top_restores_the_terminal_after_a_signal() {
     let (_daemon, server, _holder) = busy_daemon();
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
         let (mut child, mut screen) = top_on_terminal(&server);
@@ -541,7 +541,7 @@ fn top_ends_upon_a_signal_and_leaves_the_terminal_as_it_was() {
 
 /// Half a key sequence does not delay the reaction to a signal.
 #[test]
-fn top_ends_upon_a_signal_in_the_middle_of_a_key() {
+fn signal_within_a_key_ends_top() {
     let (_daemon, server, _holder) = busy_daemon();
     let (mut child, mut screen) = top_on_terminal(&server);
     screen.write_all(b"\x1b[1").expect("keys are read");
@@ -553,7 +553,7 @@ fn top_ends_upon_a_signal_in_the_middle_of_a_key() {
 
 /// A server that does not answer delays the check for signals for a while.
 #[test]
-fn a_second_signal_ends_top_at_once() {
+fn second_signal_ends_top_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let server = listener.local_addr().expect("is bound").to_string();
     let terminal = pty::open();
@@ -574,7 +574,7 @@ fn a_second_signal_ends_top_at_once() {
 }
 
 #[test]
-fn stats_of_a_service_that_is_off_say_so() {
+fn stats_name_a_disabled_service() {
     let daemon = Daemon::start(&[]);
     let server = daemon.address.to_string();
     for service in ["jobs", "members", "counters", "http"] {
@@ -589,7 +589,7 @@ fn stats_of_a_service_that_is_off_say_so() {
 }
 
 #[test]
-fn word_that_is_no_service_is_named_with_those_that_are() {
+fn unknown_service_is_named_with_the_known_services() {
     let daemon = Daemon::start(&[]);
     let server = daemon.address.to_string();
     let run = |arguments: &[&str]| {

@@ -51,7 +51,7 @@ fn healthy_and_unreachable_daemons_are_distinguished() {
 }
 
 #[test]
-fn a_daemon_that_does_not_answer_is_critical() {
+fn daemon_that_does_not_answer_is_critical() {
     let scratch = Scratch::new();
     let (file, socket) = (scratch.file("settings.toml"), scratch.file("pools.sock"));
     let unix = format!("unix:{}", socket.display());
@@ -70,7 +70,7 @@ fn a_daemon_that_does_not_answer_is_critical() {
 
 /// Neither command waits without limit for a daemon that accepts no connections.
 #[test]
-fn a_full_backlog_is_reported() {
+fn full_backlog_is_reported() {
     let scratch = Scratch::new();
     let (file, path) = (scratch.file("settings.toml"), scratch.file("full.sock"));
     let address = SockAddr::unix(&path).expect("is short");
@@ -96,7 +96,7 @@ fn a_full_backlog_is_reported() {
 }
 
 #[test]
-fn a_drain_is_the_reason_for_a_closed_port() {
+fn drain_is_the_reason_for_a_closed_port() {
     let scratch = Scratch::new();
     let file = scratch.file("settings.toml");
     let [admin, pools] = ["admin.sock", "pools.sock"].map(|name| format!("unix:{}", scratch.file(name).display()));

@@ -136,7 +136,7 @@ impl Document {
 }
 
 #[test]
-fn the_readme_is_short_and_names_the_oldest_compiler() {
+fn readme_is_short_and_names_the_oldest_compiler() {
     let readme = read("README.md");
     assert!(readme.len() <= README_BYTES, "{} bytes", readme.len());
     assert!(readme.lines().count() <= README_LINES, "{} lines", readme.lines().count());
@@ -267,7 +267,7 @@ fn check_scrape_config(text: &str) {
 }
 
 #[test]
-fn the_settings_are_well_formed() {
+fn settings_are_well_formed() {
     let scratch = Scratch::new();
     for page in documents() {
         for Block { text, .. } in page.blocks_of("toml") {
@@ -289,7 +289,7 @@ fn the_settings_are_well_formed() {
 /// Runs each block as a script for a new daemon. Lines of a block with a command in the background are compared without
 /// their order.
 #[test]
-fn the_commands_print_the_lines_that_stand_there() {
+fn commands_print_the_lines_that_stand_there() {
     for page in documents() {
         let settings = page.blocks_of("toml").into_iter().find(|block| block.text.contains("[[members.pool]]"));
         let settings = settings.map_or("", |block| block.text);

@@ -86,7 +86,7 @@ impl Drop for Logging {
 }
 
 #[test]
-fn an_unread_log_does_not_block_the_daemon() {
+fn unread_log_does_not_block_the_daemon() {
     for mut daemon in Logging::on_each_kind() {
         daemon.flood();
         let flags = fcntl(&daemon.writer, FcntlArg::F_GETFL).expect("is open");
@@ -154,7 +154,7 @@ fn first_line(is_named: bool, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn the_journal_has_priorities_and_no_dates() {
+fn journal_has_priorities_and_no_dates() {
     let start = concat!("poolcounter ", env!("CARGO_PKG_VERSION"), " listens on 127.0.0.1:");
     let serve = &["-l", "127.0.0.1:0"][..];
     assert!(first_line(true, serve).starts_with(&format!("<6>{start}")), "{}", first_line(true, serve));

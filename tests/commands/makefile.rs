@@ -47,7 +47,7 @@ fn skipped_tests_are_listed_at_the_end() {
 }
 
 #[test]
-fn a_package_needs_no_root_but_for_what_is_missing() {
+fn package_needs_root_only_for_missing_parts() {
     let missing = [("dpkg", "exit 1"), ("dpkg-buildpackage", "echo it is built"), ("apt-get", "echo apt-get \"$@\"")];
     let (root, user) = (("id", "echo 0"), ("id", "echo 1000"));
     let said = |programs: &[(&str, &str)]| {
@@ -94,7 +94,7 @@ fn check_links(directory: &Path) {
 
 /// Existing settings stay; the units name the program and the settings of this installation.
 #[test]
-fn an_installation_has_settings_and_units() {
+fn installation_has_settings_and_units() {
     let Some(make) = find("make") else { return };
     let scratch = Scratch::new();
     let (target, root) = (scratch.file("target"), scratch.file("root"));

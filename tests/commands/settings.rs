@@ -34,7 +34,7 @@ fn settings() -> Vec<(String, String)> {
 
 /// The unit checks the same arguments before a start and a reload.
 #[test]
-fn the_unit_checks_settings_before_they_count() {
+fn unit_checks_settings_before_they_count() {
     let unit = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/debian/poolcounter.service"));
     let unit = unit.expect("the file is there");
     let commands = |key: &str| -> Vec<&str> { unit.lines().filter_map(|line| line.strip_prefix(key)).collect() };
@@ -216,7 +216,7 @@ impl Drop for InitScript {
 }
 
 #[test]
-fn the_init_script_prints_mistakes() {
+fn init_script_prints_mistakes() {
     let Some(script) = InitScript::new() else { return };
     let configure = |text: &str| fs::write(script.scratch.file("conf"), text).expect("can be written");
     configure("listen = '127.0.0.1:0'\nmax_lokcs = 1\n");
@@ -249,7 +249,7 @@ fn every_setting_is_there_once() {
 
 /// Each name of a setting in the documents and in the help can stand in a file.
 #[test]
-fn documented_names_of_settings_are_those_that_a_file_can_have() {
+fn documented_settings_are_the_settings_of_a_file() {
     let root = env!("CARGO_MANIFEST_DIR");
     let manuals = crate::pages::all();
     let documents = ["README.md", "SECURITY.md", "contrib/mediawiki/README.md"].into_iter().chain(manuals);

@@ -48,7 +48,7 @@ fn daemon(variables: &[(&str, &str)]) -> Daemon {
 // Notifications
 
 #[test]
-fn it_tells_that_it_is_ready_and_alive_and_stops() {
+fn supervisor_hears_of_readiness_life_and_stop() {
     let scratch = Scratch::new();
     let path = scratch.file("notify");
     let ears = Ears::at(UnixDatagram::bind(&path).expect("a new file"));
@@ -74,7 +74,7 @@ fn it_tells_that_it_is_ready_and_alive_and_stops() {
 }
 
 #[test]
-fn a_socket_without_a_file_will_do() {
+fn socket_without_a_file_will_do() {
     let name = format!("poolcounter-supervised-{}", std::process::id());
     let address = net::SocketAddr::from_abstract_name(&name).expect("a name");
     let ears = Ears::at(UnixDatagram::bind_addr(&address).expect("nobody else has it"));
@@ -86,7 +86,7 @@ fn a_socket_without_a_file_will_do() {
 
 /// A supervisor that waits for the end of a reload must not wait for ever.
 #[test]
-fn it_is_ready_after_an_upgrade_that_was_none() {
+fn failed_upgrade_leaves_the_daemon_ready() {
     let scratch = Scratch::new();
     let (path, program) = (scratch.file("notify"), scratch.file("poolcounter"));
     install_program(&program);
@@ -186,7 +186,7 @@ fn noop_at(address: SocketAddr) {
 }
 
 #[test]
-fn sockets_without_names_of_their_own_are_for_the_pools() {
+fn unnamed_sockets_are_for_the_pools() {
     let (sockets, addresses) = listeners();
     let daemon = Daemon::run(&mut activated(sockets, "poolcounter.socket:unknown", &[]));
     for address in addresses {
@@ -215,7 +215,7 @@ fn sockets_that_are_of_no_use_are_named() {
 /// The first process gets no signal that it does not handle, and adopts the children of others. It is upgraded like any
 /// other.
 #[test]
-fn the_first_process_obeys_signals() {
+fn first_process_obeys_signals() {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]);
     if !command.args(["true"]).status().is_ok_and(|status| status.success()) {
@@ -242,7 +242,7 @@ fn the_first_process_obeys_signals() {
 // Its name
 
 #[test]
-fn a_process_that_was_started_by_a_link_keeps_its_name() {
+fn process_started_by_a_link_keeps_its_name() {
     let scratch = Scratch::new();
     let (program, link) = (scratch.file("poolcounter"), scratch.file("poolcounterd"));
     install_program(&program);

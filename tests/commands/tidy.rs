@@ -116,7 +116,7 @@ fn crates_carry_the_licences() {
 }
 
 #[test]
-fn the_sources_are_tidy() {
+fn sources_are_tidy() {
     let sources = sources();
     let faults: Vec<String> = sources.iter().flat_map(Source::faults).collect();
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));

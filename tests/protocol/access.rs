@@ -348,7 +348,7 @@ fn touched() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
 /// A request is allowed with a right for each key that it uses. It is denied without one of them, even with all other
 /// verbs, and with the same verb for the other names in the request.
 #[test]
-fn each_key_that_is_really_touched_is_asked_for() {
+fn each_touched_key_needs_a_right() {
     for (service, request, needs) in touched() {
         let info = SERVICES.iter().find(|info| info.name == service).expect("is in the registry");
         let all: Vec<String> = needs.iter().map(|need| format!("{service}:{need}")).collect();
@@ -399,7 +399,7 @@ fn tries(service: &str, request: &[u8], rights: &[String]) -> bool {
 
 /// A pool with a name like a group's is not confused with that group, nor the group with it.
 #[test]
-fn a_pool_is_not_named_like_a_group() {
+fn pool_is_not_named_like_a_group() {
     let group = ["members:admin:group:phones".into(), "members:take:group:phones".into()];
     for line in ["POOL group:phones 0 1\n", "TAKE group:phones 0\n", "POOL group:phones 0 1 group=phones\n"] {
         assert!(tries("members", line.as_bytes(), &group), "{line}");
@@ -425,7 +425,7 @@ fn every_command_has_a_row() {
 
 /// The document of the rules lists the commands of each verb.
 #[test]
-fn the_document_has_the_tables() {
+fn document_has_the_tables() {
     let document = include_str!("../../docs/access.md");
     for info in SERVICES {
         for (at, verb) in info.verbs.iter().enumerate() {
@@ -479,7 +479,7 @@ fn some_statistics_are_of_a_key() {
 /// A connection gets no job of a tube without a right to reserve from it, whatever it watches; and it can finish the
 /// jobs that it has.
 #[test]
-fn a_worker_gets_only_jobs_that_it_may_reserve() {
+fn worker_gets_only_jobs_that_it_may_reserve() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["jobs:reserve:mine*".into()]));
     let operator = world.connect_from(OPERATOR, "jobs");
@@ -579,7 +579,7 @@ fn locks_are_limited_over_all_services_and_connections() {
 
 /// A lock that is granted to a waiter counts for its rule from then on.
 #[test]
-fn a_lock_handed_to_a_waiter_counts_for_its_rule() {
+fn waiters_lock_counts_for_its_rule() {
     let mut world = limited("max_locks = 1");
     let operator = world.connect_from(OPERATOR, "pools");
     assert_eq!(world.ask(operator, b"ACQ4ME k 1 9 0\n"), b"LOCKED\n");
@@ -608,7 +608,7 @@ fn token_of(answer: &[u8]) -> String {
 }
 
 #[test]
-fn a_lease_with_a_token_counts_until_it_ends() {
+fn lease_with_a_token_counts_until_it_ends() {
     let mut world = limited("max_locks = 2");
     stock(&mut world);
     let first = world.connect_from(CLIENT, "members");
@@ -644,7 +644,7 @@ fn a_lease_with_a_token_counts_until_it_ends() {
 /// A member that is granted to a waiter counts for its rule as well, and a lease that its own connection returns for
 /// none.
 #[test]
-fn a_lease_that_was_waited_for_counts_for_its_rule() {
+fn waiters_lease_counts_for_its_rule() {
     let mut world = limited("max_locks = 1");
     let operator = stock(&mut world);
     assert!(world.ask(operator, b"TAKE phones 0 n=20\n").starts_with(b"MEMBERS 20"));
@@ -665,7 +665,7 @@ fn a_lease_that_was_waited_for_counts_for_its_rule() {
 }
 
 #[test]
-fn no_more_members_than_are_left_are_taken_at_once() {
+fn one_take_cannot_exceed_the_rules_limit() {
     let mut world = limited("max_locks = 3");
     stock(&mut world);
     let client = world.connect_from(CLIENT, "members");
@@ -691,7 +691,7 @@ fn reserve_many_gives_what_is_left() {
 }
 
 #[test]
-fn a_lock_counts_for_each_of_its_keys() {
+fn lock_counts_for_each_of_its_keys() {
     let mut world = limited("max_locks = 4");
     let client = world.connect_from(CLIENT, "pools");
     assert_eq!(world.ask(client, b"ACQ4ME a 1 1 0 also=b:1:1 also=c:1:1 also=d:1:1 also=e:1:1\n"), b"QUEUE_FULL\n");
@@ -723,7 +723,7 @@ fn reload(world: &mut World, rights: &[&str]) {
 }
 
 #[test]
-fn waits_that_are_not_allowed_any_more_are_denied_after_a_reload() {
+fn reload_denies_waits_without_a_right() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["pools".into(), "members".into(), "jobs".into()]));
     let operator = world.connect_from(OPERATOR, "pools");
@@ -772,7 +772,7 @@ fn waits_that_are_not_allowed_any_more_are_denied_after_a_reload() {
 }
 
 #[test]
-fn a_provider_that_is_not_allowed_any_more_is_lost_after_a_reload() {
+fn reload_drops_a_provider_without_a_right() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     world.guard(may(&["members".into()]));
     let operator = world.connect_from(OPERATOR, "members");
@@ -879,7 +879,7 @@ fn each_request_counts_for_the_rate() {
 
 /// A list of keys is searched for in several turns, and one list at a time.
 #[test]
-fn a_list_of_keys_is_one_request() {
+fn list_of_keys_is_one_request() {
     let pools = PoolsSettings { max_locks: u32::MAX, ..PoolsSettings::default() };
     let mut world = World::with(AllSettings::defaults(SERVICES).with(pools));
     world.guard(rules(&format!("[[access]]\nwho = [\"net:{CLIENT}\"]\nmay = [\"pools\"]\nmax_requests = 2\n")));
@@ -934,7 +934,7 @@ fn memory_is_limited() {
 }
 
 #[test]
-fn the_largest_connection_is_found_without_a_search() {
+fn largest_connection_is_found_without_a_search() {
     let mut access =
         Access::new(rules(&format!("[[access]]\nwho = [\"net:{CLIENT}\"]\nmay = [\"pools\"]\nmax_memory = 1000000\n")));
     let conns = || (0..12_000).map(ConnId::from_index);
@@ -1046,7 +1046,7 @@ fn users_and_names_in_certificates_are_distinguished() {
 }
 
 #[test]
-fn a_reload_whose_file_cannot_be_read_leaves_the_rules() {
+fn unreadable_file_leaves_the_rules_at_a_reload() {
     let mut stage = Stage::start("[[access]]\nwho = [\"cn:web*\"]\nmay = [\"pools:acquire\"]\n");
     Stage::write(&stage.scratch, "[[access]]\nwho = \"nobody knows\"\n");
     stage.daemon.signal(Signal::SIGUSR1);
@@ -1057,7 +1057,7 @@ fn a_reload_whose_file_cannot_be_read_leaves_the_rules() {
 
 /// The client's address is known once its proxy has sent the header, whichever process has read it.
 #[test]
-fn a_header_may_come_on_both_sides_of_an_upgrade() {
+fn header_may_be_split_by_an_upgrade() {
     let mut stage = Stage::start(
         "[[access]]\nname = \"one\"\nwho = [\"net:192.0.2.0/24\"]\nmay = [\"pools\"]\nmax_connections = 1\n\
          [[access]]\nname = \"rest\"\nwho = [\"all\"]\nmay = [\"pools\", \"http\"]\nmax_connections = 2\nmax_memory = 1000\n",
@@ -1112,7 +1112,7 @@ fn refusals_are_counted_and_shown() {
 }
 
 #[test]
-fn a_rule_that_is_wrong_is_named() {
+fn rule_that_is_wrong_is_named() {
     let scratch = Scratch::new();
     let config = scratch.file("toml");
     fs::write(&config, "port = 0\n[[access]]\nwho = [\"all\"]\nmay = [\"pols\"]\n").expect("can be written");

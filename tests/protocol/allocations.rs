@@ -126,7 +126,7 @@ fn assert_steady(service: &str, before: &str, scripts: &[[Vec<u8>; 2]]) {
 }
 
 #[test]
-fn the_steady_state_allocates_nothing() {
+fn steady_state_allocates_nothing() {
     let scripts = [
         ["RELEASE\n", "ACQ4ME a:page-with-a-name-of-some-length 1 50 10\n"],
         ["RELEASE\n", "ACQ4ANY a:page-with-a-name-of-some-length 1 50 10\n"],
@@ -138,7 +138,7 @@ fn the_steady_state_allocates_nothing() {
 }
 
 #[test]
-fn the_steady_state_of_counters_allocates_nothing() {
+fn steady_state_of_counters_allocates_nothing() {
     let name = b"a-counter-with-a-name-of-some-length";
     let [a, b, c] = [b"a", b"b", b"c"];
     let scripts = [

@@ -42,7 +42,7 @@ fn pass(world: &mut World, ms: u64) {
 }
 
 #[test]
-fn the_smaller_of_the_ceiling_and_the_request_counts() {
+fn smaller_of_the_ceiling_and_the_request_counts() {
     let mut world = world(|ceiling| (ceiling.workers, ceiling.max_queue) = (2, 3));
     let clients: Vec<usize> = (0..4).map(|_| world.connect()).collect();
     assert_eq!(ask(&mut world, clients[0], "ACQ4ME a:k 9 9 9"), "LOCKED");
@@ -72,7 +72,7 @@ fn waits_and_holds_have_ceilings() {
 }
 
 #[test]
-fn a_key_sheds_while_its_oldest_waiter_has_waited_for_too_long() {
+fn key_sheds_while_its_oldest_waiter_is_late() {
     let mut world = world(shedding(false));
     let (first, told_first) = come(&mut world);
     let (second, told_second) = come(&mut world);
@@ -114,7 +114,7 @@ fn in_the_shadow_it_is_only_counted() {
 }
 
 #[test]
-fn leaving_the_shadow_and_going_back_keeps_the_counts_apart() {
+fn shadow_counts_stay_apart() {
     let mut world = world(shedding(true));
     let admin = world.connect_to("admin");
     let set = |world: &mut World, settings: &str| {
@@ -155,7 +155,7 @@ fn expect_metrics<const N: usize>(world: &mut World, figures: [&str; N]) {
 }
 
 #[test]
-fn a_request_for_several_keys_is_shed_by_any() {
+fn request_for_several_keys_is_shed_by_any() {
     let mut world = world(shedding(false));
     (0..2).for_each(|_| drop(come(&mut world)));
     pass(&mut world, 5_000);

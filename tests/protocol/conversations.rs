@@ -129,7 +129,7 @@ fn in_virtual_time_byte_by_byte() {
 }
 
 #[test]
-fn in_virtual_time_with_an_upgrade_after_every_step() {
+fn virtual_time_with_an_upgrade_after_every_step() {
     play_in_virtual_time(Variation::Upgrades);
 }
 
@@ -340,7 +340,7 @@ fn faults_of_a_script_name_their_line() {
 }
 
 #[test]
-fn frames_that_make_no_sense_are_named_by_their_line() {
+fn malformed_frames_are_named_by_their_line() {
     for (text, wrong) in [
         ("## a\n1> nonsense\n", "x:2: \"nonsense\" is neither hexadecimal nor quoted"),
         ("## a\n1> 900\n", "x:2: \"900\" is neither"),
@@ -356,7 +356,7 @@ fn frames_that_make_no_sense_are_named_by_their_line() {
 }
 
 #[test]
-fn a_star_stands_for_any_bytes() {
+fn star_stands_for_any_bytes() {
     for (pattern, line, matches) in [
         ("uptime: *", "uptime: 0 days", true),
         ("uptime: *", "up", false),

@@ -55,7 +55,7 @@ fn leave(world: &mut World, client: usize) {
 }
 
 #[test]
-fn a_sweep_goes_on_until_all_are_gone() {
+fn sweep_goes_on_until_all_are_gone() {
     let mut world = world();
     let client = world.connect_to("counters");
     acquire_many(&mut world, client, 0..MANY);
@@ -84,7 +84,7 @@ fn a_sweep_goes_on_until_all_are_gone() {
 }
 
 #[test]
-fn a_sweep_ends_with_the_last_counter() {
+fn sweep_ends_with_the_last_counter() {
     let mut world = world();
     let (holder, other) = (world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, holder, 0..MANY);
@@ -102,7 +102,7 @@ fn a_sweep_ends_with_the_last_counter() {
 }
 
 #[test]
-fn an_upgrade_in_the_midst_of_a_sweep_leaves_nothing_behind() {
+fn upgrade_during_a_sweep_leaves_nothing_behind() {
     let mut world = world();
     let (leaver, holder) = (world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, leaver, 0..MANY);
@@ -116,7 +116,7 @@ fn an_upgrade_in_the_midst_of_a_sweep_leaves_nothing_behind() {
 }
 
 #[test]
-fn an_upgrade_over_the_end_of_an_interval_is_followed_by_a_sweep() {
+fn interval_that_ends_in_an_upgrade_is_swept() {
     let mut world = world();
     let (leaver, holder) = (world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, leaver, 0..MANY);
@@ -129,7 +129,7 @@ fn an_upgrade_over_the_end_of_an_interval_is_followed_by_a_sweep() {
 }
 
 #[test]
-fn a_dump_that_is_not_read_waits_and_goes_on() {
+fn unread_dump_waits_and_goes_on() {
     let mut world = world();
     let (holder, reader) = (world.connect_to("counters"), world.connect_to("counters"));
     acquire_many(&mut world, holder, 0..MANY);
@@ -155,7 +155,7 @@ fn a_dump_that_is_not_read_waits_and_goes_on() {
 }
 
 #[test]
-fn a_dump_goes_on_over_an_upgrade_when_all_of_its_entries_are_gone() {
+fn dump_of_dropped_counters_outlives_an_upgrade() {
     let mut world = world();
     let (leaver, holder, reader) =
         (world.connect_to("counters"), world.connect_to("counters"), world.connect_to("counters"));
@@ -175,7 +175,7 @@ fn a_dump_goes_on_over_an_upgrade_when_all_of_its_entries_are_gone() {
 }
 
 #[test]
-fn a_dump_does_not_hold_others_up() {
+fn dump_delays_no_other_client() {
     let mut world = world();
     let (holder, reader, other) =
         (world.connect_to("counters"), world.connect_to("counters"), world.connect_to("counters"));
@@ -191,7 +191,7 @@ fn a_dump_does_not_hold_others_up() {
 
 /// Many dropped counters leave places in a table, which a Dump passes over a bounded number at a time.
 #[test]
-fn a_dump_of_an_empty_table_does_not_hold_others_up() {
+fn dump_of_an_empty_table_delays_no_client() {
     let mut world = world();
     let (leaver, holder, reader) =
         (world.connect_to("counters"), world.connect_to("counters"), world.connect_to("counters"));
@@ -207,7 +207,7 @@ fn a_dump_of_an_empty_table_does_not_hold_others_up() {
 }
 
 #[test]
-fn beyond_the_memory_that_is_allowed_nothing_is_acquired() {
+fn memory_limit_refuses_acquires() {
     let counter = counters::COUNTER_BYTES + 1;
     let mut world = with_memory(2 * counter + 3 * counters::HOLDING_BYTES);
     let (one, other) = (world.connect_to("counters"), world.connect_to("counters"));
@@ -233,7 +233,7 @@ fn beyond_the_memory_that_is_allowed_nothing_is_acquired() {
 }
 
 #[test]
-fn unused_counters_are_forgotten_when_their_memory_is_needed() {
+fn unused_counters_give_way_when_memory_is_short() {
     let counter = counters::COUNTER_BYTES + 1;
     let mut world = with_memory(4 * (counter + counters::HOLDING_BYTES));
     let (one, other) = (world.connect_to("counters"), world.connect_to("counters"));
@@ -278,7 +278,7 @@ fn names_left_behind_take_no_memory_from_others() {
 }
 
 #[test]
-fn less_memory_after_an_upgrade_takes_nothing_from_holders() {
+fn smaller_memory_limit_takes_nothing_from_holders() {
     const LESS: u64 = 2_000;
     let counters =
         CountersSettings { buckets: 16, interval: INTERVAL, max_memory: LESS, ..CountersSettings::default() };
@@ -304,7 +304,7 @@ fn less_memory_after_an_upgrade_takes_nothing_from_holders() {
 
 /// A random test must be repeatable.
 #[test]
-fn the_same_history_has_the_same_order() {
+fn same_history_has_the_same_order() {
     let play = || {
         let mut world = world();
         let (leaver, other) = (world.connect_to("counters"), world.connect_to("counters"));
@@ -325,7 +325,7 @@ fn consumption(world: &mut World, client: usize, n: u32) -> u32 {
 }
 
 #[test]
-fn only_their_own_clients_wait_while_counters_are_read_after_an_upgrade() {
+fn restoring_counters_delays_only_their_clients() {
     let mut world = world();
     let [holder, leaver, other] = [(); 3].map(|()| world.connect_to("counters"));
     let lock = world.connect();

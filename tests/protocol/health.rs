@@ -77,7 +77,7 @@ impl Rig {
 }
 
 #[test]
-fn an_idle_daemon_is_well() {
+fn idle_daemon_is_well() {
     let mut rig = Rig::new();
     rig.pass(100);
     // A tick of the simulation lasts until the next one, so the daemon's own line says that it is busy.
@@ -89,7 +89,7 @@ fn an_idle_daemon_is_well() {
 }
 
 #[test]
-fn a_lock_held_for_long_is_overdue_and_blocks_waiters() {
+fn lock_held_for_long_is_overdue_and_blocks() {
     let mut rig = Rig::new();
     let holder = rig.client("pools", "ACQ4ME backup 1 9 600 who=db1\n");
     rig.pass(25);
@@ -113,7 +113,7 @@ fn a_lock_held_for_long_is_overdue_and_blocks_waiters() {
 
 /// The next holder has done nothing wrong.
 #[test]
-fn a_quick_holder_after_a_slow_one_is_not_named() {
+fn quick_holder_after_a_slow_holder_is_unnamed() {
     let mut rig = Rig::new();
     let clients = [0; 2].map(|_| rig.client("pools", "ACQ4ME hot 1 9 600\n"));
     rig.pass(40);
@@ -129,7 +129,7 @@ fn a_quick_holder_after_a_slow_one_is_not_named() {
 
 /// All jobs of a new kind fail before the first look at them.
 #[test]
-fn failures_of_a_new_type_count_from_the_first() {
+fn new_types_first_failure_counts() {
     let mut rig = Rig::new();
     rig.pass(30);
     rig.fail_jobs(30);
@@ -141,7 +141,7 @@ fn failures_of_a_new_type_count_from_the_first() {
 }
 
 #[test]
-fn failures_of_a_type_that_came_back_count_from_the_first() {
+fn returned_types_first_failure_counts() {
     let mut rig = Rig::new();
     rig.pass(3);
     rig.fail_jobs(40);
@@ -158,7 +158,7 @@ fn failures_of_a_type_that_came_back_count_from_the_first() {
 }
 
 #[test]
-fn the_worst_type_of_jobs_leads() {
+fn worst_type_of_jobs_leads() {
     let mut rig = Rig::new();
     let client = rig.client("jobs", "");
     for (tube, jobs) in [("w/a", 11), ("w/z", 20)] {
@@ -193,7 +193,7 @@ fn members_kept_out_are_told_once() {
 }
 
 #[test]
-fn a_key_that_refuses_is_named() {
+fn key_that_refuses_is_named() {
     let mut rig = Rig::new();
     rig.client("pools", "ACQ4ME hot 1 1 0\n");
     let client = rig.world.connect_to("pools");
@@ -219,7 +219,7 @@ fn a_key_that_refuses_is_named() {
 }
 
 #[test]
-fn members_kept_out_or_held_for_long_are_reported() {
+fn members_out_or_held_long_are_reported() {
     let mut rig = Rig::new();
     let operator =
         rig.client("members", "POOL phones 0 2 warn_hold=5 queue=9 on_loss=ok\nADD phones a\nADD phones b\n");
@@ -309,7 +309,7 @@ fn failing_starts_are_reported() {
 }
 
 #[test]
-fn jobs_without_a_runner_and_failing_jobs_are_reported() {
+fn jobs_failing_or_without_runner_are_reported() {
     let mut rig = Rig::new();
     let producer = rig.client("jobs", "use w/mail\r\n");
     rig.say(producer, &"put 1 0 60 1\r\nx\r\n".repeat(40));
@@ -338,7 +338,7 @@ fn jobs_without_a_runner_and_failing_jobs_are_reported() {
 
 /// No job of the tube is ready any more: the command names the tube, not its last part.
 #[test]
-fn the_command_about_failing_jobs_names_a_tube() {
+fn command_about_failing_jobs_names_a_tube() {
     let mut rig = Rig::new();
     let producer = rig.client("jobs", "use w/mail\r\n");
     rig.say(producer, &"put 1 0 60 1\r\nx\r\n".repeat(12));
@@ -357,7 +357,7 @@ fn the_command_about_failing_jobs_names_a_tube() {
 
 /// A check of very many keys, pools and tubes costs no more than a step may.
 #[test]
-fn a_look_at_very_many_things_is_bounded() {
+fn look_at_very_many_things_is_bounded() {
     let mut rig = Rig::new();
     let operator = rig.world.connect_to("members");
     let lines = |n: usize| format!("POOL p{n:05} 0 1\nADD p{n:05} a\nHOLD p{n:05} a 600\n");

@@ -19,7 +19,7 @@ fn text(world: &mut World, client: usize) -> String {
 }
 
 #[test]
-fn a_line_has_8192_bytes_at_most() {
+fn line_has_8192_bytes_at_most() {
     let mut world = world();
     let (fits, too_long, endless) = (world.connect(), world.connect(), world.connect());
     world.send(fits, &[b"x".repeat(8192), b"\n".to_vec()].concat());
@@ -32,7 +32,7 @@ fn a_line_has_8192_bytes_at_most() {
 }
 
 #[test]
-fn a_connection_has_4_locks_at_most() {
+fn connection_has_4_locks_at_most() {
     let mut world = world();
     let client = world.connect();
     world.send(client, b"ACQ4ME a 1 1 0\nACQ4ME b 1 1 0\nACQ4ME c 1 1 0\nACQ4ME d 1 1 0\nACQ4ME e 1 1 0\nRELEASE\n");
@@ -54,7 +54,7 @@ fn numbers_end_at_2_to_the_32() {
 }
 
 #[test]
-fn short_turns_keep_a_greedy_client_from_delaying_others() {
+fn greedy_client_does_not_delay_other_clients() {
     let mut world = world();
     let (greedy, modest) = (world.connect(), world.connect());
     world.send(greedy, &b"RELEASE\n".repeat(20 * REQUESTS_PER_TURN));
@@ -66,7 +66,7 @@ fn short_turns_keep_a_greedy_client_from_delaying_others() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_not_served() {
+fn client_that_does_not_read_is_not_served() {
     let mut world = world();
     let client = world.connect();
     world.set_room(client, 0);
@@ -81,7 +81,7 @@ fn a_client_that_does_not_read_is_not_served() {
 }
 
 #[test]
-fn a_connection_to_be_closed_has_5_seconds_to_read() {
+fn closing_connection_has_5_seconds_to_read() {
     let mut world = world();
     let (deaf, observer) = (world.connect(), world.connect());
     world.set_room(deaf, 0);
@@ -95,7 +95,7 @@ fn a_connection_to_be_closed_has_5_seconds_to_read() {
 }
 
 #[test]
-fn an_answered_connection_has_5_seconds_to_close() {
+fn answered_connection_has_5_seconds_to_close() {
     let mut world = world();
     let (polite, stubborn) = (world.connect(), world.connect());
     for client in [polite, stubborn] {
@@ -115,7 +115,7 @@ fn an_answered_connection_has_5_seconds_to_close() {
 }
 
 #[test]
-fn the_options_move_the_limits() {
+fn options_move_the_limits() {
     let mut world = World::new(PoolsSettings {
         max_locks: 1,
         max_hold: Span::from_secs(2),
@@ -136,7 +136,7 @@ fn the_options_move_the_limits() {
 
 /// Timers and replies are handled in between, however many clients have work for a whole turn each.
 #[test]
-fn a_tick_serves_2_milliseconds_at_most() {
+fn tick_serves_2_milliseconds_at_most() {
     let mut world = world();
     let clients: Vec<usize> = (0..50).map(|_| world.connect()).collect();
     clients.iter().for_each(|client| world.send(*client, b"RELEASE\n"));
@@ -150,7 +150,7 @@ fn a_tick_serves_2_milliseconds_at_most() {
 
 /// Snapshots of all services are taken after the other turns of a tick: one at least, and within the same time.
 #[test]
-fn a_tick_takes_snapshots_after_all_else() {
+fn tick_takes_snapshots_after_all_else() {
     const ASKED: usize = 10;
     let mut world = World::with(AllSettings::defaults(SERVICES));
     let observers: Vec<usize> = (0..20).map(|n| world.connect_to(["pools", "http"][n % 2])).collect();
@@ -188,7 +188,7 @@ fn a_tick_takes_snapshots_after_all_else() {
 /// The end of a connection takes its time from the clock, as a turn does. A job that becomes ready later in the tick
 /// comes after those of the end.
 #[test]
-fn time_does_not_go_back_after_an_end_in_a_tick() {
+fn end_within_a_tick_keeps_time_monotonic() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     let (worker, other) = (world.connect_to("jobs"), world.connect_to("jobs"));
     world.send(worker, b"put 1 0 60 1\r\na\r\nreserve\r\nreserve\r\n");
@@ -204,7 +204,7 @@ fn time_does_not_go_back_after_an_end_in_a_tick() {
 
 /// The client may have died without notice: its locks must be released.
 #[test]
-fn a_half_closed_connection_that_does_not_read_has_5_seconds() {
+fn half_closed_connection_has_5_seconds_to_read() {
     let mut world = world();
     let (leaver, waiter) = (world.connect(), world.connect());
     world.set_room(leaver, 0);
@@ -222,7 +222,7 @@ fn a_half_closed_connection_that_does_not_read_has_5_seconds() {
 }
 
 #[test]
-fn a_listing_has_1000_lines_and_256_kib_at_most() {
+fn listing_has_at_most_1000_lines_256_kib() {
     let mut world = world();
     let clients: Vec<usize> = (0..1_200).map(|_| world.connect()).collect();
     for (n, client) in clients.iter().enumerate() {
@@ -249,7 +249,7 @@ fn a_listing_has_1000_lines_and_256_kib_at_most() {
 
 /// Listings show holders and waiters with the names that they gave, also after an upgrade.
 #[test]
-fn a_name_is_shown_with_the_claim_that_it_was_said_for() {
+fn name_is_shown_with_its_claim() {
     let mut world = world();
     let [holder, waiter, observer] = [(); 3].map(|()| world.connect());
     world.send(holder, b"ACQ4ME k 1 9 5 who=web1:7\nACQ4ME other 1 9 5 who=web1:8\nRELEASE\nACQ4ME third 1 9 5\n");
@@ -271,7 +271,7 @@ fn a_name_is_shown_with_the_claim_that_it_was_said_for() {
 
 /// The report of all services is short enough for a connection that is full already, whatever its contents.
 #[test]
-fn a_report_has_512_kib_at_most() {
+fn report_has_512_kib_at_most() {
     let mut world = world();
     let clients: Vec<usize> = (0..600).map(|_| world.connect()).collect();
     for (n, client) in clients.iter().enumerate() {
@@ -297,7 +297,7 @@ fn a_report_has_512_kib_at_most() {
 
 /// A listing looks at all keys, so others have a turn before the next one.
 #[test]
-fn a_listing_of_keys_ends_the_turn() {
+fn listing_of_keys_ends_the_turn() {
     let mut world = world();
     let (greedy, modest) = (world.connect(), world.connect());
     world.send(greedy, &b"STATS KEYS\n".repeat(3));
@@ -328,7 +328,7 @@ fn types_are_256_and_others() {
 
 /// Warnings for the operator wake the loop; without any, it sleeps for ever.
 #[test]
-fn an_idle_server_is_not_woken() {
+fn idle_server_is_not_woken() {
     let mut world = world();
     let (holder, other) = (world.connect(), world.connect());
     world.send(holder, b"ACQ4ME k 1 1 0\n");
@@ -343,7 +343,7 @@ fn an_idle_server_is_not_woken() {
 
 /// A client may send the head of a request, and wait with the body until it is told to go on.
 #[test]
-fn a_client_that_waits_with_its_body_is_told_to_go_on() {
+fn client_that_expects_100_is_told_to_continue() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
     let client = world.connect_to("http");
     let head = b"POST /none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";

@@ -66,7 +66,7 @@ fn keys_are_looked_at_in_slices() {
 }
 
 #[test]
-fn changes_during_a_scan_of_keys_are_listed_as_they_are() {
+fn key_scan_lists_present_state() {
     let mut world = world();
     let [holder, asker, other, waiter] = [(); 4].map(|()| world.connect());
     hold_many(&mut world, holder, MANY_KEYS);
@@ -79,7 +79,7 @@ fn changes_during_a_scan_of_keys_are_listed_as_they_are() {
 }
 
 #[test]
-fn a_search_for_keys_ends_with_its_connection_and_survives_an_upgrade() {
+fn key_search_outlives_an_upgrade_not_its_connection() {
     let mut world = world();
     let [holder, asker, next, other] = [(); 4].map(|()| world.connect());
     hold_many(&mut world, holder, MANY_KEYS);
@@ -99,7 +99,7 @@ fn a_search_for_keys_ends_with_its_connection_and_survives_an_upgrade() {
 }
 
 #[test]
-fn a_search_for_keys_does_not_wait_for_a_connection_that_does_not_read() {
+fn key_search_does_not_wait_for_slow_readers() {
     let mut world = world();
     let [holder, rival, asker, next, other] = [(); 5].map(|()| world.connect());
     hold_many(&mut world, holder, MANY_KEYS);
@@ -120,7 +120,7 @@ fn a_search_for_keys_does_not_wait_for_a_connection_that_does_not_read() {
 }
 
 #[test]
-fn timeouts_at_one_moment_do_not_delay_other_clients() {
+fn simultaneous_timeouts_do_not_delay_other_clients() {
     let mut world = world();
     let [holder, other] = [(); 2].map(|()| world.connect());
     world.send(holder, b"ACQ4ME hot 1 99999 1\n");
@@ -138,7 +138,7 @@ fn timeouts_at_one_moment_do_not_delay_other_clients() {
 }
 
 #[test]
-fn locks_that_end_together_do_not_keep_another_waiting() {
+fn simultaneous_ends_of_locks_delay_no_waiter() {
     let mut world = world();
     let [holder, other] = [(); 2].map(|()| world.connect());
     let lines: String = (0..CROWD).map(|n| format!("ACQ4ME key:{n} 1 9 0 hold=5\n")).collect();
@@ -219,7 +219,7 @@ fn release_finds_the_newest_lock_on_a_key() {
 /// Locks of a lost client are released in slices. A request for such a lock is granted at once, and new connections are
 /// not mistaken for the lost one.
 #[test]
-fn locks_of_one_that_leaves_come_back_in_slices() {
+fn locks_of_a_lost_client_return_in_slices() {
     let mut world = world();
     let [holder, waiter, other, observer] = [(); 4].map(|()| world.connect());
     hold_many(&mut world, holder, MANY_KEYS);
@@ -261,7 +261,7 @@ fn locks_of_one_that_leaves_come_back_in_slices() {
 
 /// An upgrade waits until all locks of lost clients are released.
 #[test]
-fn an_upgrade_gives_back_locks_of_closed_connections() {
+fn upgrade_gives_back_locks_of_closed_connections() {
     let mut world = world();
     let [holder, other] = [(); 2].map(|()| world.connect());
     hold_many(&mut world, holder, MANY_KEYS);
@@ -280,7 +280,7 @@ fn an_upgrade_gives_back_locks_of_closed_connections() {
 /// A lock is released for which very many clients wait that also want another lock, which is not free. A waiter that
 /// can have all of its locks is found, whatever others do meanwhile.
 #[test]
-fn waiters_for_several_keys_are_looked_at_in_slices() {
+fn waiters_for_several_keys_are_examined_in_slices() {
     let mut world = world();
     let [holder, blocker, second, other] = [(); 4].map(|()| world.connect());
     world.send(blocker, b"ACQ4ME blocked 1 9 0\n");

@@ -75,7 +75,7 @@ fn timers_wait_until_all_is_read() {
 }
 
 #[test]
-fn a_page_of_the_status_has_all_members_at_once() {
+fn status_page_has_all_members_at_once() {
     let mut world = with_members();
     let (browser, other) = (world.connect_to("http"), world.connect_to("members"));
     world.upgrade();
@@ -87,7 +87,7 @@ fn a_page_of_the_status_has_all_members_at_once() {
 }
 
 #[test]
-fn units_that_are_read_late_count_for_their_rule() {
+fn late_restored_units_count_for_their_rule() {
     let all: Vec<String> = SERVICES.iter().map(|service| format!("\"{}\"", service.name)).collect();
     let mut world = World::with(AllSettings::defaults(SERVICES));
     let rule = format!("[[access]]\nwho = [\"net:{CLIENT}\"]\nmay = [{}]\nmax_locks = {MANY}\n", all.join(", "));

@@ -42,7 +42,7 @@ impl Stage {
 
 /// A connection whose address the system has forgotten by the time of the check does not match the rule for all.
 #[test]
-fn a_client_that_resets_at_once_has_its_own_rule() {
+fn client_that_resets_at_once_has_its_rule() {
     let stage = Stage::start(
         "[[access]]\nwho = [\"net:127.0.0.2\"]\nmay = [\"jobs:read:mine\"]\n\
          [[access]]\nwho = [\"all\"]\nmay = [\"jobs\"]\n",
@@ -69,7 +69,7 @@ fn a_client_that_resets_at_once_has_its_own_rule() {
 
 /// A handover may lack the address of a connection that its peer has reset since.
 #[test]
-fn a_client_of_which_no_address_is_known_has_no_rule() {
+fn client_without_a_known_address_has_no_rule() {
     let mut world = World::with(AllSettings::defaults(poolcounter::SERVICES));
     world.guard(rules::read("[[access]]\nwho = [\"all\"]\nmay = [\"pools\"]\n"));
     let clients = [(); 2].map(|()| world.connect());
@@ -144,7 +144,7 @@ fn header(ip: &str) -> Vec<u8> {
 }
 
 #[test]
-fn strangers_do_not_close_the_idle_connections_of_others() {
+fn strangers_do_not_close_admitted_idle_connections() {
     let mut world = guarded(3, "");
     let client = world.connect_from(CLIENT, "http");
     assert_eq!(ask(&mut world, client, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"), "");
@@ -186,7 +186,7 @@ fn strangers_take_no_places_and_get_a_refusal() {
 }
 
 #[test]
-fn a_proxy_that_says_nothing_takes_no_place() {
+fn proxy_that_says_nothing_takes_no_place() {
     let mut world = guarded(2, "");
     let silent = [(); 2].map(|()| world.connect_proxy("pools"));
     let clients = [(); 2].map(|()| world.connect_from(CLIENT, "pools"));
@@ -253,7 +253,7 @@ fn operators_are_let_in_when_others_are_not() {
 }
 
 #[test]
-fn the_connections_with_most_bytes_end_for_the_memory_of_their_rule() {
+fn largest_connections_end_at_their_rules_memory_limit() {
     let mut world = guarded(1000, "max_memory = 400000");
     let client = world.connect_from(CLIENT, "pools");
     assert_eq!(ask(&mut world, client, b"ACQ4ME precious 1 1 0\n"), "LOCKED\n");
@@ -272,7 +272,7 @@ fn the_connections_with_most_bytes_end_for_the_memory_of_their_rule() {
 }
 
 #[test]
-fn bodies_that_have_not_all_come_count_as_memory() {
+fn incomplete_bodies_count_as_memory() {
     let mut world = guarded(1000, "max_memory = 200000");
     let client = world.connect_from(CLIENT, "jobs");
     let body = vec![b'x'; 60_000];
@@ -299,7 +299,7 @@ fn bodies_that_have_not_all_come_count_as_memory() {
 }
 
 #[test]
-fn long_bodies_that_have_not_all_come_count_as_memory_of_counters() {
+fn incomplete_bodies_count_as_memory_of_counters() {
     let mut world = guarded(1000, "max_memory = 200000");
     // The fields and the longest name are kept, and the rest is not.
     let begun = [&[0x90, 2, 0, 0][..], &100_000_u32.to_be_bytes(), &[0; 4], &[0; 70_000]].concat();
@@ -334,7 +334,7 @@ exec setpriv --reuid 65533 --regid 65533 --clear-groups "$@"' sh "$@"
 
 /// In a user namespace, all users without an id there appear as the same user.
 #[test]
-fn users_that_the_system_does_not_tell_apart_are_unknown() {
+fn indistinguishable_users_are_unknown() {
     const UNSHARE: [&str; 2] = ["--user", "--map-root-user"];
     let can_unshare = Command::new("unshare").args(UNSHARE).arg("true").status().is_ok_and(|status| status.success());
     if !Uid::effective().is_root() || !can_unshare {
@@ -370,7 +370,7 @@ fn users_that_the_system_does_not_tell_apart_are_unknown() {
 }
 
 #[test]
-fn an_empty_file_does_not_take_the_rules_away() {
+fn empty_file_does_not_take_the_rules_away() {
     let rules = "[[access]]\nwho = [\"net:127.0.0.3\"]\nmay = [\"pools\"]\n";
     let mut stage = Stage::start(rules, &[]);
     let write = |stage: &Stage, text: &str| fs::write(stage.scratch.file("toml"), text).expect("can be written");
@@ -392,7 +392,7 @@ fn an_empty_file_does_not_take_the_rules_away() {
 }
 
 #[test]
-fn a_request_with_two_origins_is_none() {
+fn request_with_two_origins_is_none() {
     let mut world = guarded(10, "");
     let client = world.connect_from(CLIENT, "http");
     let request = "POST /act HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: http://other\r\n\r\n";

@@ -91,7 +91,7 @@ fn key_of(first: &str, second: &str) -> String {
 }
 
 #[test]
-fn a_lock_excludes_others_until_it_is_dropped() {
+fn lock_excludes_others_until_it_is_dropped() {
     let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let held = lock(&one, "k");
@@ -106,7 +106,7 @@ fn a_lock_excludes_others_until_it_is_dropped() {
 }
 
 #[test]
-fn a_full_queue_is_reported_at_once() {
+fn full_queue_is_reported_at_once() {
     let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let _held = lock(&one, "k");
@@ -115,7 +115,7 @@ fn a_full_queue_is_reported_at_once() {
 }
 
 #[test]
-fn a_wait_ends_with_its_timeout_and_not_with_the_answers() {
+fn wait_ends_with_its_own_timeout() {
     let server = Embedded::start("pools");
     let one = client(&[&server.address]);
     let two =
@@ -169,7 +169,7 @@ fn locks_nest_up_to_the_servers_limit() {
 }
 
 #[test]
-fn a_key_can_be_held_twice() {
+fn key_can_be_held_twice() {
     let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let two = Limits { workers: 2, ..ONE };
@@ -183,7 +183,7 @@ fn a_key_can_be_held_twice() {
 }
 
 #[test]
-fn a_lock_ends_with_its_client() {
+fn lock_ends_with_its_client() {
     let server = Embedded::start("pools");
     let other = client(&[&server.address]);
     let one = client(&[&server.address]);
@@ -195,7 +195,7 @@ fn a_lock_ends_with_its_client() {
 }
 
 #[test]
-fn a_client_can_move_to_another_thread() {
+fn client_can_move_to_another_thread() {
     let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     assert!(!is_held(&client, "k"));
@@ -203,7 +203,7 @@ fn a_client_can_move_to_another_thread() {
 }
 
 #[test]
-fn an_expired_hold_is_reported_on_release() {
+fn expired_hold_is_reported_on_release() {
     let server = Embedded::start("pools");
     let (one, two) = (client(&[&server.address]), client(&[&server.address]));
     let short = Limits { hold: Some(Duration::from_millis(50)), ..ONE };
@@ -216,7 +216,7 @@ fn an_expired_hold_is_reported_on_release() {
 }
 
 #[test]
-fn a_space_in_a_key_is_sent_as_mediawiki_sends_it() {
+fn space_in_a_key_is_sent_like_mediawiki() {
     let server = Daemon::start(&[]);
     let (client, mut plain) = (client(&[&server.address.to_string()]), server.connect());
     let held = lock(&client, "a key");
@@ -229,7 +229,7 @@ fn a_space_in_a_key_is_sent_as_mediawiki_sends_it() {
 }
 
 #[test]
-fn a_refusal_leaves_the_connection_as_it_was() {
+fn refusal_leaves_the_connection_as_it_was() {
     let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let held = lock(&client, "k");
@@ -243,7 +243,7 @@ fn a_refusal_leaves_the_connection_as_it_was() {
 }
 
 #[test]
-fn a_restarted_server_is_connected_anew() {
+fn restarted_server_is_connected_anew() {
     let mut server = Embedded::start("pools");
     let address = server.address.clone();
     let client = client(&[&address]);
@@ -259,7 +259,7 @@ fn a_restarted_server_is_connected_anew() {
 }
 
 #[test]
-fn a_server_killed_under_a_lock_and_a_wait_is_said_so() {
+fn holder_and_waiter_hear_of_a_killed_server() {
     let server = Daemon::start(&[]);
     let address = server.address.to_string();
     let holder = client(&[&address]);
@@ -282,7 +282,7 @@ fn a_server_killed_under_a_lock_and_a_wait_is_said_so() {
 }
 
 #[test]
-fn a_wait_goes_on_at_the_next_server_when_its_own_is_killed() {
+fn killed_servers_waiter_moves_to_the_next_server() {
     let (first, second) = (Daemon::start(&[]), Embedded::start("pools"));
     let (first_address, second_address) = (first.address.to_string(), second.address.clone());
     let key = key_of(&first_address, &second_address);
@@ -302,7 +302,7 @@ fn a_wait_goes_on_at_the_next_server_when_its_own_is_killed() {
 }
 
 #[test]
-fn a_server_that_refuses_is_passed_over() {
+fn server_that_refuses_is_passed_over() {
     let (dead, alive) = (refusing(), Embedded::start("pools"));
     let key = key_of(&dead, &alive.address);
     let both = client(&[&dead, &alive.address]);
@@ -316,7 +316,7 @@ fn a_server_that_refuses_is_passed_over() {
 }
 
 #[test]
-fn a_silent_server_is_given_up_and_left_alone_for_a_while() {
+fn silent_server_is_skipped_for_a_while() {
     let silent = Strange::start(b"");
     let retry = Duration::from_millis(300);
     let client = Client::with(MediaWiki::new([&silent.address]), Timeouts { retry, ..SHORT });
@@ -336,7 +336,7 @@ fn a_silent_server_is_given_up_and_left_alone_for_a_while() {
 }
 
 #[test]
-fn a_late_answer_is_dropped() {
+fn late_answer_is_dropped() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("is bound").to_string();
     let server = thread::spawn(move || {
@@ -371,7 +371,7 @@ fn garbage_is_no_answer() {
 }
 
 #[test]
-fn an_unrequested_answer_ends_the_connection() {
+fn unrequested_answer_ends_the_connection() {
     let strange = Strange::start(b"LOCKED\nRELEASED\n");
     let client = client(&[&strange.address]);
     let held = lock(&client, "k");
@@ -379,7 +379,7 @@ fn an_unrequested_answer_ends_the_connection() {
 }
 
 #[test]
-fn a_release_that_is_not_answered_costs_the_connection() {
+fn release_that_is_not_answered_costs_the_connection() {
     let strange = Strange::start(b"LOCKED\n");
     let client = client(&[&strange.address]);
     let (first, second) = (lock(&client, "k"), lock(&client, "j"));
@@ -408,7 +408,7 @@ fn errors_are_sentences() {
 }
 
 #[test]
-fn the_original_understands_the_client() {
+fn original_understands_the_client() {
     let Some(program) = Original::program() else {
         return poolcounter_testkit::skipped("the client at the C daemon, because that is not installed");
     };
@@ -448,7 +448,7 @@ fn the_original_understands_the_client() {
 
 /// Proves the note in the documentation of `Lock`: with the C daemon, release the newest lock first.
 #[test]
-fn the_original_releases_the_newest_whatever_the_key() {
+fn original_releases_the_newest_whatever_the_key() {
     let Some(program) = Original::program() else {
         return poolcounter_testkit::skipped("the client at the C daemon, because that is not installed");
     };
@@ -480,7 +480,7 @@ fn abandoned_work_goes_to_the_next_waiter() {
 }
 
 #[test]
-fn a_lost_lock_is_known_without_a_question() {
+fn lost_lock_is_known_without_a_question() {
     let server = Embedded::start("pools");
     let client = client(&[&server.address]);
     let held = lock(&client, "k");
@@ -495,7 +495,7 @@ fn a_lost_lock_is_known_without_a_question() {
 }
 
 #[test]
-fn a_lock_that_was_taken_back_is_known_as_such() {
+fn revoked_lock_is_known_as_revoked() {
     for answer in ["LOCKED\nNOT_LOCKED\n", "LOCKED\n"] {
         let address = scripted(Box::leak(Box::new([answer])));
         let client = client(&[&address]);
@@ -515,7 +515,7 @@ fn a_lock_that_was_taken_back_is_known_as_such() {
 }
 
 #[test]
-fn a_draining_server_is_passed_over() {
+fn draining_server_is_passed_over() {
     let (draining, alive) = (Strange::start(b"ERROR DRAINING\n"), Embedded::start("pools"));
     let client = client(&[&draining.address, &alive.address]);
     let key = key_of(&draining.address, &alive.address);
@@ -539,7 +539,7 @@ fn locks_stay_held_while_their_server_drains() {
 }
 
 #[test]
-fn a_wait_is_watched_each_second() {
+fn wait_is_watched_each_second() {
     let server = Embedded::start("pools");
     let (first, second) = (client(&[&server.address]), client(&[&server.address]));
     let _held = lock(&first, "k");

@@ -72,7 +72,7 @@ fn units_end_with_their_client() {
 }
 
 #[test]
-fn a_dump_has_every_counter() {
+fn dump_has_every_counter() {
     let server = Embedded::start("counters");
     let client = counters(&server.address);
     assert_eq!(only(client.noop()), Ok(()));
@@ -104,7 +104,7 @@ fn requests_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_restarted_server_knows_nothing_of_earlier_units() {
+fn restarted_server_knows_nothing_of_earlier_units() {
     let mut server = Embedded::start("counters");
     let address = server.address.clone();
     let client = counters(&address);
@@ -144,7 +144,7 @@ fn garbage_is_no_answer() {
 }
 
 #[test]
-fn an_answer_that_ends_early_is_none() {
+fn truncated_answer_is_none() {
     let whole = [0x91, 1, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 9];
     assert_eq!(counters(&strange(whole.to_vec())).get("c"), Ok(Some(9)));
     for len in [0, 11, 15] {

@@ -64,7 +64,7 @@ fn is_held_at(server: &str, key: &str) -> bool {
 }
 
 #[test]
-fn a_machine_that_is_down_costs_one_timeout() {
+fn machine_that_is_down_costs_one_timeout() {
     let (down, alive) = (FullBacklog::new(), Embedded::start("pools"));
     let address = down.address.to_string();
     let client = Client::with(MediaWiki::new([&address, &alive.address]), TIMEOUTS);
@@ -75,7 +75,7 @@ fn a_machine_that_is_down_costs_one_timeout() {
 }
 
 #[test]
-fn where_no_other_server_is_left_that_is_said_at_once() {
+fn last_servers_failure_is_reported_at_once() {
     let down = FullBacklog::new();
     let client = Client::with(MediaWiki::new([down.address.to_string()]), TIMEOUTS);
     let mut requests = Requests { client: &client, key: "k".into(), slow: 0, why: String::new() };
@@ -84,7 +84,7 @@ fn where_no_other_server_is_left_that_is_said_at_once() {
 }
 
 #[test]
-fn a_machine_that_is_up_again_is_found_without_waiting_for_it() {
+fn recovered_machine_is_found_without_a_wait() {
     let (down, alive) = (FullBacklog::new(), Embedded::start("pools"));
     let address = down.address.to_string();
     let client = Client::with(MediaWiki::new([&address, &alive.address]), TIMEOUTS);
@@ -100,7 +100,7 @@ fn a_machine_that_is_up_again_is_found_without_waiting_for_it() {
 }
 
 #[test]
-fn a_key_returns_to_its_server() {
+fn key_returns_to_its_server() {
     let (listener, alive) = (TcpListener::bind("127.0.0.1:0").expect("a port is free"), Embedded::start("pools"));
     let address = listener.local_addr().expect("is bound").to_string();
     let key = key_of(&address, &alive.address);
@@ -125,7 +125,7 @@ fn a_key_returns_to_its_server() {
 }
 
 #[test]
-fn a_server_that_stays_silent_is_asked_ever_more_rarely() {
+fn silent_server_is_retried_more_and_more_rarely() {
     let silent = Strange::start(b"");
     let timeouts = Timeouts { answer: Duration::from_millis(20), retry: Duration::from_millis(50), connect: PATIENCE };
     let client = Client::with(MediaWiki::new([&silent.address]), timeouts);

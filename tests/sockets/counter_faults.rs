@@ -56,7 +56,7 @@ fn read_dump(client: &mut CounterClient) {
 }
 
 #[test]
-fn dumps_that_nobody_reads_cost_little_and_go_on_over_an_upgrade() {
+fn unread_dumps_are_cheap_and_outlive_an_upgrade() {
     const READERS: usize = 20;
     let mut daemon = start(&[]);
     let (mut holder, mut other) = (connect(&daemon), connect(&daemon));
@@ -96,7 +96,7 @@ fn dumps_that_nobody_reads_cost_little_and_go_on_over_an_upgrade() {
 }
 
 #[test]
-fn a_disconnect_gives_many_counters_back_at_once() {
+fn disconnect_gives_many_counters_back_at_once() {
     let daemon = start(&[]);
     let mut other = connect(&daemon);
     for how in ["close", "half-close", "reset"] {
@@ -148,7 +148,7 @@ fn half_closed_connections_do_not_stay() {
 }
 
 #[test]
-fn a_connection_too_many_is_accepted_and_closed() {
+fn connection_too_many_is_accepted_and_closed() {
     let daemon = start(&["--counter-max-connections", "2"]);
     let (mut first, mut second) = (connect(&daemon), connect(&daemon));
     assert_eq!(first.status(&acquire(1, 1, b"foo")), 0);

@@ -69,7 +69,7 @@ fn has(tool: &str) -> bool {
 // Starting
 
 #[test]
-fn it_says_that_it_listens() {
+fn daemon_logs_its_addresses() {
     let mut daemon = Daemon::start(&[]);
     let start = daemon.lines.last().expect("it has said so").clone();
     let address = daemon.address;
@@ -81,7 +81,7 @@ fn it_says_that_it_listens() {
 }
 
 #[test]
-fn it_listens_on_the_machine_itself_unless_told_otherwise() {
+fn default_addresses_are_local() {
     let daemon = Daemon::run(Command::new(Daemon::program()).args(["-p", "0"]).stdin(Stdio::null()));
     let start = daemon.lines.last().expect("it has said so");
     let addresses: Vec<&str> =
@@ -96,7 +96,7 @@ fn it_listens_on_the_machine_itself_unless_told_otherwise() {
 }
 
 #[test]
-fn it_listens_wherever_it_is_told() {
+fn daemon_listens_on_given_addresses() {
     let scratch = Scratch::new();
     let path = scratch.file("socket");
     let listen = ["-l", "127.0.0.2:0", "--listen", &unix(&path), "-l", "127.0.0.3:0"];
@@ -140,7 +140,7 @@ fn unusable_addresses_are_named() {
 }
 
 #[test]
-fn a_port_in_use_is_named() {
+fn port_in_use_is_named() {
     let first = Daemon::start(&[]);
     let sentence = refusal(&["-l", &first.address.to_string()]);
     assert!(sentence.starts_with(&format!("cannot listen on {}: ", first.address)), "{sentence}");
@@ -170,7 +170,7 @@ fn help_and_version_are_printed() {
 // Commands
 
 #[test]
-fn the_daemon_is_a_command_among_others() {
+fn daemon_is_a_command_among_others() {
     let named = Daemon::run(Command::new(Daemon::program()).args(["serve", "-l", "127.0.0.1:0"]).stdin(Stdio::null()));
     assert_eq!(named.connect().ask("RELEASE"), "NOT_LOCKED");
 
@@ -291,7 +291,7 @@ fn check_names_all_mistakes_with_lines_and_corrections() {
 // Local sockets
 
 #[test]
-fn a_socket_left_behind_is_replaced() {
+fn socket_left_behind_is_replaced() {
     let scratch = Scratch::new();
     let path = scratch.file("socket");
     drop(UnixListener::bind(&path).expect("can be made"));
@@ -301,7 +301,7 @@ fn a_socket_left_behind_is_replaced() {
 }
 
 #[test]
-fn a_socket_in_use_is_left_alone() {
+fn socket_in_use_is_left_alone() {
     let scratch = Scratch::new();
     let path = scratch.file("socket");
     let _first = Daemon::start(&["-l", &unix(&path)]);
@@ -311,7 +311,7 @@ fn a_socket_in_use_is_left_alone() {
 }
 
 #[test]
-fn a_file_that_is_no_socket_is_left_alone() {
+fn file_that_is_no_socket_is_left_alone() {
     let scratch = Scratch::new();
     let path = scratch.file("precious");
     fs::write(&path, "data").expect("can be written");
@@ -321,7 +321,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
 }
 
 #[test]
-fn a_socket_has_the_permissions_asked_for() {
+fn socket_has_the_permissions_asked_for() {
     let scratch = Scratch::new();
     for (mode, bits) in [("600", 0o600), ("666", 0o666), ("0660", 0o660)] {
         let path = scratch.file(mode);
@@ -334,7 +334,7 @@ fn a_socket_has_the_permissions_asked_for() {
 // Sockets from elsewhere
 
 #[test]
-fn a_tcp_socket_on_the_standard_input_is_listened_on() {
+fn tcp_socket_on_standard_input_is_a_listener() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     let stdin = Stdio::from(OwnedFd::from(listener));
@@ -351,7 +351,7 @@ fn a_tcp_socket_on_the_standard_input_is_listened_on() {
 }
 
 #[test]
-fn a_local_socket_on_the_standard_input_is_listened_on_and_left_to_its_maker() {
+fn local_socket_on_standard_input_keeps_its_file() {
     let scratch = Scratch::new();
     let path = scratch.file("socket");
     let listener = UnixListener::bind(&path).expect("can be made");
@@ -364,7 +364,7 @@ fn a_local_socket_on_the_standard_input_is_listened_on_and_left_to_its_maker() {
 }
 
 #[test]
-fn a_connection_on_the_standard_input_is_no_listener() {
+fn connection_on_the_standard_input_is_no_listener() {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     let stdin = Stdio::from(OwnedFd::from(theirs));
     let daemon = Daemon::run(Command::new(Daemon::program()).args(["-l", "127.0.0.1:0"]).stdin(stdin));
@@ -508,12 +508,12 @@ fn lines_are_logged_when_asked_for_twice() {
 }
 
 #[test]
-fn the_environment_sets_the_log() {
+fn environment_sets_the_log() {
     assert_eq!(log_of_a_visit("RUST_LOG=info", &["-vv"]), [""; 0]);
 }
 
 #[test]
-fn a_lock_that_is_held_for_long_is_logged_with_its_holder() {
+fn lock_held_for_long_is_logged_with_holder() {
     let mut daemon = Daemon::start(&["--warn-hold", "1"]);
     let (mut quick, mut slow, mut slower) = (daemon.connect(), daemon.connect(), daemon.connect());
     assert_eq!(slower.ask("ACQ4ME Article:\x1b[2J 1 9 0"), "LOCKED");
@@ -529,7 +529,7 @@ fn a_lock_that_is_held_for_long_is_logged_with_its_holder() {
 }
 
 #[test]
-fn a_lock_that_is_taken_back_is_logged_and_ends_the_command() {
+fn revoked_lock_is_logged_and_ends_the_command() {
     let mut daemon = Daemon::start(&["--max-hold", "0.5"]);
     let server = daemon.address.to_string();
     let command = ["exec", "-s", &server, "-k", "k", "--who", "db1", "--on-lost", "kill", "--", "sleep", "60"];
@@ -539,7 +539,7 @@ fn a_lock_that_is_taken_back_is_logged_and_ends_the_command() {
 }
 
 #[test]
-fn the_holder_at_a_local_socket_is_its_process() {
+fn holder_at_a_local_socket_is_its_process() {
     let scratch = Scratch::new();
     let path = scratch.file("socket");
     let mut daemon = Daemon::start(&["-l", &unix(&path), "--warn-hold", "1"]);
@@ -550,7 +550,7 @@ fn the_holder_at_a_local_socket_is_its_process() {
 }
 
 #[test]
-fn a_key_that_refuses_many_is_logged_once() {
+fn key_that_refuses_many_is_logged_once() {
     let mut daemon = Daemon::start(&["--warn-refusals", "1"]);
     let (mut holder, mut client) = (daemon.connect(), daemon.connect());
     assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
@@ -593,7 +593,7 @@ fn start_stop_daemon_starts_and_stops_it() {
 
 /// A request takes one receive, one send and one wait, and no other system call.
 #[test]
-fn a_request_takes_three_system_calls() {
+fn request_takes_three_system_calls() {
     const REQUESTS: usize = 100;
     /// Number of system calls at the start and the end of a batch.
     const FEW: usize = 5;
@@ -656,7 +656,7 @@ fn is_traced(daemon: &Daemon) -> bool {
 }
 
 #[test]
-fn an_idle_connection_costs_no_work() {
+fn idle_connection_costs_no_work() {
     let daemon = Daemon::start(&[]);
     let idle = TcpStream::connect(daemon.address).expect("connects");
     let before = daemon.cpu_time();

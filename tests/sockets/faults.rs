@@ -58,7 +58,7 @@ fn without_descriptors_those_connected_are_served() {
 }
 
 #[test]
-fn a_client_that_never_reads_costs_little() {
+fn client_that_never_reads_costs_little() {
     let daemon = Daemon::start(&[]);
     let mut other = daemon.connect();
     serves_promptly(&mut other);
@@ -108,7 +108,7 @@ fn slow_senders_disturb_nobody() {
 }
 
 #[test]
-fn a_line_without_end_is_refused() {
+fn line_without_end_is_refused() {
     let daemon = Daemon::start(&[]);
     let mut other = daemon.connect();
     serves_promptly(&mut other);
@@ -187,7 +187,7 @@ impl Drop for ForeignHolder {
 }
 
 #[test]
-fn a_stopped_holder_keeps_its_lock_and_a_killed_one_does_not() {
+fn stopped_holder_keeps_its_lock_until_killed() {
     let daemon = Daemon::start(&[]);
     let Some(holder) = ForeignHolder::start(daemon.address) else {
         return poolcounter_testkit::skipped("a stopped holder, because there is no bash");
@@ -248,7 +248,7 @@ fn ip(arguments: &str) -> Result<(), String> {
 
 /// The holder's machine vanishes without a packet. Only keepalive notices that.
 #[test]
-fn a_peer_that_vanishes_loses_its_lock() {
+fn peer_that_vanishes_loses_its_lock() {
     let hosts = match TwoHosts::build() {
         Ok(hosts) => hosts,
         Err(reason) => {
@@ -282,7 +282,7 @@ fn a_peer_that_vanishes_loses_its_lock() {
 
 /// A peer whose receive buffer is full is probed like a silent one, even if its system answers.
 #[test]
-fn a_holder_that_never_reads_loses_its_lock() {
+fn holder_that_never_reads_loses_its_lock() {
     let daemon = Daemon::start(&["--keepalive", "1,1,2"]);
     let mut holder = daemon.connect();
     assert_eq!(holder.ask("ACQ4ME k 1 9 9"), "LOCKED");

@@ -59,7 +59,7 @@ fn holders(daemon: &Daemon, key: &str) -> String {
 }
 
 #[test]
-fn identity_of_a_proxied_client_comes_from_the_header() {
+fn proxied_clients_identity_comes_from_the_header() {
     let (daemon, _scratch, socket) = start(Daemon::program(), &[]);
     for (key, source) in [("a", "192.0.2.7:40112"), ("b", "[2001:db8::7]:40112")] {
         let mut client = connect(&socket);
@@ -78,7 +78,7 @@ fn identity_of_a_proxied_client_comes_from_the_header() {
 }
 
 #[test]
-fn a_proxy_that_speaks_for_itself_has_no_identity() {
+fn proxy_that_speaks_for_itself_has_no_identity() {
     let (daemon, _scratch, socket) = start(Daemon::program(), &["--members", "--members-listen", "127.0.0.1:0"]);
     let mut client = connect(&socket);
     let mut bytes = Vec::new();
@@ -100,7 +100,7 @@ fn only_listeners_for_proxies_trust_their_headers() {
 }
 
 #[test]
-fn a_malformed_header_ends_the_connection() {
+fn malformed_header_ends_the_connection() {
     let (mut daemon, _scratch, socket) = start(Daemon::program(), &["-v"]);
     let good = header("192.0.2.7:1");
     let with = |at: usize, byte: u8| {
@@ -146,7 +146,7 @@ fn silence_ends_after_ten_seconds() {
 }
 
 #[test]
-fn an_upgrade_keeps_identities_behind_a_proxy() {
+fn upgrade_keeps_identities_behind_a_proxy() {
     let scratch = Scratch::new();
     let program = scratch.file("poolcounter");
     install_program(&program);
@@ -169,7 +169,7 @@ fn an_upgrade_keeps_identities_behind_a_proxy() {
 }
 
 #[test]
-fn a_reload_can_turn_a_socket_over_to_proxies() {
+fn reload_can_turn_a_socket_over_to_proxies() {
     let scratch = Scratch::new();
     let (program, config, socket) = (scratch.file("poolcounter"), scratch.file("toml"), scratch.file("socket"));
     install_program(&program);

@@ -10,7 +10,7 @@ use std::process::Command;
 const PACKAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/python");
 
 #[test]
-fn the_tests_of_the_package_pass() {
+fn tests_of_the_package_pass() {
     let is_there = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
     if !is_there {
         return skipped("the client for Python, because python3 is not installed");
@@ -25,7 +25,7 @@ fn the_tests_of_the_package_pass() {
 }
 
 #[test]
-fn the_package_has_the_version_of_the_daemon() {
+fn package_has_the_version_of_the_daemon() {
     let text = fs::read_to_string(Path::new(PACKAGE).join("poolcounter/__init__.py")).expect("it is there");
     let version = format!("__version__ = \"{}\"\n", env!("CARGO_PKG_VERSION"));
     assert!(text.contains(&version), "not {version}");

@@ -43,7 +43,7 @@ fn placed(orders: &[Vec<usize>], place: usize) -> Vec<usize> {
 }
 
 #[test]
-fn a_lost_daemon_loses_its_locks_and_its_keys_go_on_elsewhere() {
+fn lost_daemons_keys_move_to_other_daemons() {
     let mut daemons: Vec<Daemon> = (0..3).map(|_| Daemon::start(&MANY_LOCKS)).collect();
     let addresses: Vec<String> = daemons.iter().map(|daemon| daemon.address.to_string()).collect();
     let placement = Placement::from(MediaWiki::new(&addresses));

@@ -386,7 +386,7 @@ fn operate_all(
 }
 
 #[test]
-fn a_storm_over_every_service_takes_nothing_along() {
+fn storm_over_every_service_takes_nothing_along() {
     let seed = setting("SIM_SEED", 1);
     let seconds = setting("STORM_SECONDS", SECONDS);
     eprintln!("SIM_SEED={seed} STORM_SECONDS={seconds} begins like this");

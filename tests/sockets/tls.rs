@@ -63,7 +63,7 @@ fn uptime(line: &str) -> bool {
 // Admission
 
 #[test]
-fn both_versions_of_tls_are_served_and_no_older_one() {
+fn only_tls_12_and_13_are_served() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let terminator = certificates.terminator(&socket, &[]);
@@ -107,7 +107,7 @@ fn only_clients_with_a_valid_certificate_get_in() {
 
 /// Name constraints bind the names of hosts, and no library compares them with a common name.
 #[test]
-fn a_constrained_authority_gives_no_common_name() {
+fn constrained_authority_gives_no_common_name() {
     let Some(certificates) = Certificates::new() else { return };
     let (listener, socket) = toy_server(&certificates);
     certificates.issue_constrained_authority("between", "ca", "DNS:partner.example");
@@ -192,7 +192,7 @@ fn random_damage_to_handshakes_harms_nobody_else() {
 }
 
 #[test]
-fn a_handshake_that_stalls_ends_and_others_are_served_meanwhile() {
+fn stalled_handshake_ends_and_delays_no_client() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let terminator = certificates.terminator(&socket, &["--setup-timeout", "0.5"]);
@@ -219,7 +219,7 @@ fn a_handshake_that_stalls_ends_and_others_are_served_meanwhile() {
 }
 
 #[test]
-fn the_certificates_are_read_again() {
+fn certificates_are_read_again() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let mut terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
@@ -249,7 +249,7 @@ fn the_certificates_are_read_again() {
 }
 
 #[test]
-fn a_removed_authority_ends_its_connections_and_those_of_older_processes() {
+fn removed_authority_ends_connections_in_all_processes() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let program = certificates.path("program");
@@ -311,7 +311,7 @@ fn unfinished_handshakes_shut_nobody_out() {
 }
 
 #[test]
-fn a_first_message_of_more_than_16_kib_is_refused_before_it_is_whole() {
+fn first_message_above_16_kib_is_refused_early() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let mut terminator = certificates.terminator(&socket, &["--setup-timeout", "60"]);
@@ -354,7 +354,7 @@ fn many_unfinished_messages_are_bounded() {
 
 /// Runs as another user, to whom the system would show the memory of all its processes.
 #[test]
-fn the_key_is_hidden_from_other_processes_of_its_user() {
+fn key_is_hidden_from_its_users_other_processes() {
     const NOBODY: u32 = 65_534;
     if !nix::unistd::geteuid().is_root() {
         return skipped(
@@ -382,7 +382,7 @@ fn the_key_is_hidden_from_other_processes_of_its_user() {
 // The header for the server
 
 #[test]
-fn the_server_gets_the_identity_of_the_client() {
+fn server_gets_the_identity_of_the_client() {
     let Some(certificates) = Certificates::new() else { return };
     let (listener, socket) = toy_server(&certificates);
     let terminator = certificates.terminator(&socket, &["--client-ca", &certificates.path("ca.pem")]);
@@ -446,7 +446,7 @@ fn each_end_is_passed_on() {
 }
 
 #[test]
-fn a_server_that_is_not_there_ends_its_clients() {
+fn server_that_is_not_there_ends_its_clients() {
     let Some(certificates) = Certificates::new() else { return };
     let missing = format!("unix:{}", certificates.path("nobody.sock"));
     for to in [&*missing, "127.0.0.1:1"] {
@@ -459,7 +459,7 @@ fn a_server_that_is_not_there_ends_its_clients() {
 }
 
 #[test]
-fn log_says_once_that_the_server_takes_connections_again() {
+fn recovered_server_is_logged_once() {
     let Some(certificates) = Certificates::new() else { return };
     let mut terminator = certificates.terminator(&format!("unix:{}", certificates.path("daemon.sock")), &[]);
     let ask = || certificates.connect(terminator.address, "ca", None).try_ask("STATS UPTIME");
@@ -485,7 +485,7 @@ fn log_says_once_that_the_server_takes_connections_again() {
 // Locks
 
 #[test]
-fn a_disconnect_gives_everything_back_at_once() {
+fn disconnect_gives_everything_back_at_once() {
     let Some(certificates) = Certificates::new() else { return };
     let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let terminator = certificates.terminator(&socket, &[]);
@@ -508,7 +508,7 @@ fn a_disconnect_gives_everything_back_at_once() {
 
 /// The server reads nothing, so it can notice nothing but the end of its connection.
 #[test]
-fn a_server_that_does_not_read_learns_that_its_client_is_gone() {
+fn slow_server_learns_of_its_clients_end() {
     let Some(certificates) = Certificates::new() else { return };
     let (listener, socket) = toy_server(&certificates);
     let terminator = certificates.terminator(&socket, &[]);
@@ -602,7 +602,7 @@ fn commands_speak_tls_and_show_a_certificate() {
 
 /// The lock is released when the command is killed, and the command is notified when the connection dies.
 #[test]
-fn a_lock_over_tls_hangs_on_its_connection() {
+fn lock_over_tls_hangs_on_its_connection() {
     let Some(certificates) = Certificates::new() else { return };
     let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let mut terminator = certificates.terminator(&socket, &[]);
@@ -665,7 +665,7 @@ fn every_kind_of_client_speaks_tls() {
 // Upgrades
 
 #[test]
-fn an_upgrade_of_the_terminator_loses_no_lock() {
+fn upgrade_of_the_terminator_loses_no_lock() {
     let Some(certificates) = Certificates::new() else { return };
     let (daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let program = certificates.path("program");
@@ -699,7 +699,7 @@ fn an_upgrade_of_the_terminator_loses_no_lock() {
 }
 
 #[test]
-fn an_upgrade_of_the_daemon_loses_no_lock() {
+fn upgrade_of_the_daemon_loses_no_lock() {
     let Some(certificates) = Certificates::new() else { return };
     let program = certificates.path("program");
     install_program(program.as_ref());
@@ -717,7 +717,7 @@ fn an_upgrade_of_the_daemon_loses_no_lock() {
 }
 
 #[test]
-fn a_program_that_fails_does_not_take_over() {
+fn program_that_fails_does_not_take_over() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let program = certificates.path("program");
@@ -744,7 +744,7 @@ fn a_program_that_fails_does_not_take_over() {
 
 /// A request for an upgrade counts, also while another one is under way, whether that takes over or fails.
 #[test]
-fn an_upgrade_of_the_terminator_during_another_one_follows_it() {
+fn second_upgrade_of_the_terminator_follows_the_first() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     for name in ["good", "bad"] {
@@ -797,7 +797,7 @@ fn certificates_that_are_being_replaced_are_waited_for() {
 }
 
 #[test]
-fn sigterm_ends_it_with_its_copies_and_while_an_upgrade_waits() {
+fn sigterm_ends_terminator_children_and_waiting_upgrade() {
     let Some(certificates) = Certificates::new() else { return };
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let program = certificates.path("program");

@@ -34,7 +34,7 @@ impl Operator {
 
 /// A reload that an operator asks for during another one has a result of its own, from the settings of its time.
 #[test]
-fn a_reload_during_another_has_its_own_result() {
+fn reload_during_another_has_its_own_result() {
     for fails in [false, true] {
         let scratch = Scratch::new();
         let (program, settings) = (scratch.file("poolcounter"), scratch.file("settings"));

@@ -55,7 +55,7 @@ fn disconnect_between_two_polls_is_served_first() {
 
 /// The waiter is notified in the same tick, however the holder ends.
 #[test]
-fn a_released_lock_is_granted_in_the_same_tick() {
+fn released_lock_is_granted_in_the_same_tick() {
     let ends: [fn(&mut World, usize); 4] = [
         |world, holder| world.finish(holder),
         |world, holder| world.reset(holder),
@@ -269,7 +269,7 @@ fn disconnect_before_request_frees_the_lock() {
 /// end that has arrived at the daemon's machine before another client's request is served first, in every phase of an
 /// upgrade.
 #[test]
-fn end_that_has_arrived_before_a_request_is_served_first_during_an_upgrade() {
+fn disconnect_before_request_frees_the_lock_during_upgrade() {
     let scratch = Scratch::new();
     let (mut daemon, ways) = start(&scratch);
     let mut refused = Vec::new();

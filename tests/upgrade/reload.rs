@@ -136,7 +136,7 @@ fn addresses_are_changed_by_a_reload() {
 }
 
 #[test]
-fn a_port_that_the_system_chose_stays() {
+fn port_that_the_system_chose_stays() {
     let mut configured = Configured::start("listen = '127.0.0.1:0'\n", Stdio::null());
     let address = configured.daemon.address;
     for text in ["listen = '127.0.0.1:0'\nmax_locks = 2\n", "listen = ['127.0.0.1:0', '127.0.0.1:0']\n"] {
@@ -147,7 +147,7 @@ fn a_port_that_the_system_chose_stays() {
 }
 
 #[test]
-fn socket_files_come_and_go_and_change_their_permissions() {
+fn reload_adds_removes_and_changes_socket_files() {
     let mut configured = Configured::start("listen = '127.0.0.1:0'\n", Stdio::null());
     let [one, two] = ["one", "two"].map(|name| configured.scratch.file(name));
     let settings = |path: &PathBuf, more: &str| format!("listen = ['127.0.0.1:0', 'unix:{}']\n{more}", path.display());
@@ -167,7 +167,7 @@ fn socket_files_come_and_go_and_change_their_permissions() {
 
 /// A socket whose file was removed or replaced is opened anew, and clients of the old one are served on.
 #[test]
-fn a_reload_makes_a_removed_socket_file_again() {
+fn reload_makes_a_removed_socket_file_again() {
     let scratch = Scratch::new();
     let [pools, admin] = ["pools", "admin"].map(|name| scratch.file(name));
     let text = format!("listen = ['127.0.0.1:0', 'unix:{}']\nadmin = 'unix:{}'\n", pools.display(), admin.display());
@@ -210,7 +210,7 @@ fn a_reload_makes_a_removed_socket_file_again() {
 
 /// A reload that begins to serve jobs is refused where no file of jobs can be.
 #[test]
-fn a_reload_to_a_missing_directory_of_jobs_is_refused() {
+fn reload_to_a_missing_jobs_directory_is_refused() {
     let scratch = Scratch::new();
     let without = "listen = '127.0.0.1:0'\n";
     let text = |store: &PathBuf| {
@@ -235,7 +235,7 @@ fn a_reload_to_a_missing_directory_of_jobs_is_refused() {
 
 /// A store that another daemon has is read by the next reload, or left for another one.
 #[test]
-fn a_reload_after_a_store_was_taken_reads_it() {
+fn reload_after_a_store_was_taken_reads_it() {
     let (own, others) = (Scratch::new(), Scratch::new());
     let without = "listen = '127.0.0.1:0'\n";
     let text = |files: &Scratch| {
@@ -260,7 +260,7 @@ fn a_reload_after_a_store_was_taken_reads_it() {
 /// An address that cannot be opened is named, and the service stays where it was. Operators see whether a reload has
 /// worked.
 #[test]
-fn a_failed_reload_is_reported() {
+fn failed_reload_is_reported() {
     let (port, http) = (free_port(), at("127.0.0.1", free_port()));
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken_address = taken.local_addr().expect("an address");
@@ -298,7 +298,7 @@ fn a_failed_reload_is_reported() {
 
 /// The signals are sent as soon as the daemon blocks or catches them.
 #[test]
-fn signals_during_the_start_do_not_end_the_daemon() {
+fn signals_during_start_do_not_end_the_daemon() {
     let mut command = Command::new(Daemon::program());
     let mut child = command.args(["--listen", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn().expect("starts");
     let status = format!("/proc/{}/status", child.id());
@@ -324,7 +324,7 @@ fn signals_during_the_start_do_not_end_the_daemon() {
 
 /// A socket that was inherited cannot be moved.
 #[test]
-fn an_inherited_socket_stays_and_that_is_said() {
+fn inherited_socket_stays_and_that_is_said() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     let mut configured = Configured::start("", Stdio::from(OwnedFd::from(listener)));
@@ -339,7 +339,7 @@ fn an_inherited_socket_stays_and_that_is_said() {
 
 /// Clients in the backlog of a listener are served, even if it is closed before it has accepted them.
 #[test]
-fn a_backlog_is_served_before_its_listener_is_closed() {
+fn backlog_is_served_before_its_listener_is_closed() {
     let mut server = Server::bind(poolcounter::SERVICES, "127.0.0.1:0", "pools").expect("a free port");
     let address: SocketAddr = server.addresses("pools")[0].to_string().parse().expect("an address");
     let mut clients: Vec<Client> = (0..5).map(|_| Client::to(address)).collect();
@@ -367,7 +367,7 @@ fn a_backlog_is_served_before_its_listener_is_closed() {
 /// Settings of tubes in the file are valid until a command changes them, also over a restart, and again when those in
 /// the file change.
 #[test]
-fn settings_of_tubes_are_those_of_the_file_or_of_a_later_command() {
+fn later_commands_override_the_files_tube_settings() {
     let text = |rest: &str, store: &str| {
         let jobs = format!("[jobs]\nenable = true\nlisten = \"127.0.0.1:0\"\nstore = \"sqlite:{store}\"\n");
         format!("listen = \"127.0.0.1:0\"\n{jobs}[[jobs.limit]]\npattern = \"*/a\"\nnumber = {rest}\n")

@@ -56,7 +56,7 @@ fn everything_goes_on() {
 
 /// Reports for operators continue: totals by type, holders, and the time for which a lock has been watched.
 #[test]
-fn seen_bytes_are_not_searched_again_after_an_upgrade() {
+fn upgrade_does_not_search_seen_bytes_again() {
     let mut daemon = Daemon::start(&["--warn-hold", "2"]);
     let (mut holder, mut other) = (daemon.connect(), daemon.connect());
     assert_eq!(holder.ask("ACQ4ME Article:k 1 1 0"), "LOCKED");
@@ -100,7 +100,7 @@ fn unsent_output_is_sent_after_an_upgrade() {
 }
 
 #[test]
-fn a_hold_ends_in_time() {
+fn hold_ends_in_time() {
     let mut daemon = Daemon::start(&[]);
     let (mut holder, mut waiter) = (daemon.connect(), daemon.connect());
     let begun = Instant::now();
@@ -113,7 +113,7 @@ fn a_hold_ends_in_time() {
 }
 
 #[test]
-fn a_local_socket_goes_on() {
+fn local_socket_goes_on() {
     let scratch = Scratch::new();
     let path = scratch.file("socket");
     let mut daemon = Daemon::start(&["-l", &format!("unix:{}", path.display())]);
@@ -130,7 +130,7 @@ fn a_local_socket_goes_on() {
 }
 
 #[test]
-fn an_inherited_listener_goes_on() {
+fn inherited_listener_goes_on() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("has an address");
     let mut daemon = Daemon::run(Command::new(Daemon::program()).stdin(Stdio::from(OwnedFd::from(listener))));
@@ -198,7 +198,7 @@ fn upgrades_under_load_lose_no_request() {
 }
 
 #[test]
-fn a_program_that_cannot_take_over_does_not() {
+fn program_that_cannot_take_over_does_not() {
     let scratch = Scratch::new();
     let program = scratch.file("poolcounter");
     install_program(&program);
@@ -235,7 +235,7 @@ fn a_program_that_cannot_take_over_does_not() {
 /// Changes of the program's file and of the configuration file during the rehearsal affect the next upgrade only: the
 /// rehearsed program takes over, with the rehearsed settings.
 #[test]
-fn a_rehearsed_program_takes_over() {
+fn rehearsed_program_takes_over() {
     let scratch = Scratch::new();
     let (program, settings, bad) = (scratch.file("poolcounter"), scratch.file("settings"), scratch.file("bad"));
     fs::write(&settings, "max_locks = 1\n").expect("can be written");
@@ -274,7 +274,7 @@ fn a_rehearsed_program_takes_over() {
 
 /// The program is executed by a descriptor, but operators look for the process by its name.
 #[test]
-fn the_process_keeps_its_name() {
+fn process_keeps_its_name() {
     let mut daemon = Daemon::start(&[]);
     let name = |daemon: &Daemon| fs::read_to_string(format!("/proc/{}/comm", daemon.pid())).expect("Linux tells");
     let before = name(&daemon);
@@ -285,7 +285,7 @@ fn the_process_keeps_its_name() {
 
 /// An unfinished request that the old limit allowed is refused like one that was too long from the start.
 #[test]
-fn a_request_may_be_longer_than_the_new_limit() {
+fn request_may_be_longer_than_the_new_limit() {
     let scratch = Scratch::new();
     let path = scratch.file("conf");
     fs::write(&path, "max_line = 1048576\n").expect("can be written");
@@ -303,7 +303,7 @@ fn a_request_may_be_longer_than_the_new_limit() {
 
 /// SIGTERM at any time of an upgrade ends the daemon: the old program or the new one.
 #[test]
-fn a_request_to_stop_is_not_lost() {
+fn request_to_stop_is_not_lost() {
     for n in 0..12 {
         let mut daemon = Daemon::start_with_counters(&[]);
         let mut counters = CounterClient::to(daemon.counters());
@@ -348,7 +348,7 @@ fn blocked_by(task: &Path) -> Option<(String, u64)> {
 /// A request for an upgrade counts, also while another one is under way: settings that changed since the rehearsal read
 /// them are in effect in the end, whether that takes over or fails.
 #[test]
-fn an_upgrade_that_is_asked_for_during_another_one_follows_it() {
+fn second_upgrade_follows_the_first() {
     for fails in [false, true] {
         let scratch = Scratch::new();
         let (program, settings) = (scratch.file("poolcounter"), scratch.file("settings"));
@@ -385,7 +385,7 @@ fn an_upgrade_that_is_asked_for_during_another_one_follows_it() {
 
 /// A signal that comes in the same tick as the end of a rehearsal is handled: by the old program or the new one.
 #[test]
-fn signals_at_the_end_of_a_rehearsal_are_not_lost() {
+fn signals_at_a_rehearsals_end_are_kept() {
     let scratch = Scratch::new();
     let program = scratch.file("poolcounter");
     install_program(&program);
@@ -413,7 +413,7 @@ fn signals_at_the_end_of_a_rehearsal_are_not_lost() {
 
 /// Clients have taken every descriptor, and an upgrade needs some.
 #[test]
-fn out_of_descriptors_there_is_an_upgrade_all_the_same() {
+fn upgrade_succeeds_when_clients_hold_all_descriptors() {
     let mut command = Command::new("sh");
     let mut daemon =
         Daemon::run(command.args(["-c", "ulimit -n 60; exec \"$@\"", "sh", Daemon::program(), "-l", "127.0.0.1:0"]));
@@ -429,7 +429,7 @@ fn out_of_descriptors_there_is_an_upgrade_all_the_same() {
 
 /// Clients have taken every descriptor, and wait for more: the store of the jobs has its own again after an upgrade.
 #[test]
-fn out_of_descriptors_the_jobs_have_their_file_after_an_upgrade() {
+fn upgrade_without_free_descriptors_keeps_the_jobs_file() {
     let files = Scratch::new();
     let store = format!("sqlite:{}", files.file("jobs.db").display());
     let script = "ulimit -n 60; exec \"$@\"";
@@ -451,7 +451,7 @@ fn out_of_descriptors_the_jobs_have_their_file_after_an_upgrade() {
 /// Tubes, groups and watches, of which clients may have any number, do not keep a program from taking over: the checks of
 /// its rehearsal take time in proportion to their number.
 #[test]
-fn many_tubes_groups_and_watches_do_not_keep_from_an_upgrade() {
+fn many_tubes_groups_and_watches_allow_an_upgrade() {
     const TUBES: usize = 20_000;
     const WATCHES: usize = 1_000;
     let mut daemon = Daemon::start_with_jobs(&["--jobs-store", "memory"]);
@@ -474,7 +474,7 @@ fn many_tubes_groups_and_watches_do_not_keep_from_an_upgrade() {
 
 /// A handover that cannot be written does no harm.
 #[test]
-fn where_files_are_limited_the_daemon_serves_on() {
+fn daemon_serves_on_under_a_file_limit() {
     let mut command = Command::new("sh");
     let mut daemon =
         Daemon::run(command.args(["-c", "ulimit -f 0; exec \"$@\"", "sh", Daemon::program(), "-l", "127.0.0.1:0"]));
@@ -516,7 +516,7 @@ fn short_memory_costs_no_lock() {
 
 /// The system ends the child and not the daemon if memory is short.
 #[test]
-fn a_rehearsal_is_expendable() {
+fn rehearsal_is_expendable() {
     let mut child = Command::new(Daemon::program())
         .arg("--check-handover")
         .stdin(Stdio::piped())
@@ -588,7 +588,7 @@ fn many_counters_go_on() {
 /// The new program reads the configuration file again: new limits apply to all, the addresses stay. A wrong file
 /// prevents the takeover.
 #[test]
-fn the_configuration_file_is_read_again() {
+fn configuration_file_is_read_again() {
     let scratch = Scratch::new();
     let path = scratch.file("conf");
     let configure = |text: &str| fs::write(&path, text).expect("can be written");
@@ -622,7 +622,7 @@ fn the_configuration_file_is_read_again() {
 
 /// A program that neither answers nor ends is killed; all clients are served meanwhile.
 #[test]
-fn a_program_that_hangs_holds_nobody_up() {
+fn hanging_program_delays_no_client() {
     let scratch = Scratch::new();
     let program = scratch.file("poolcounter");
     install_program(&program);
@@ -643,7 +643,7 @@ fn a_program_that_hangs_holds_nobody_up() {
 }
 
 #[test]
-fn a_handover_that_is_none_is_refused() {
+fn malformed_handover_is_refused() {
     for (input, reason) in [
         (&b""[..], "no handover"),
         (b"GET / HTTP/1.1\r\n\r\n", "no handover"),
@@ -678,7 +678,7 @@ fn refusal(handover: &[u8]) -> String {
 
 /// Many connections, and one that sends requests all the time: its longest latency is the gap.
 #[test]
-fn the_gap_is_short_with_many_connections() {
+fn gap_is_short_with_many_connections() {
     let mut daemon = Daemon::start(&[]);
     // Other tests of this process need descriptors too.
     let many = 10_000.min(raise_descriptor_limit() / 2);

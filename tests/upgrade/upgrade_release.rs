@@ -44,7 +44,7 @@ struct Crowd {
 
 #[test]
 #[ignore = "needs the program of another commit: make test-upgrade"]
-fn nothing_is_lost_from_another_program_to_this_one() {
+fn upgrade_from_another_program_loses_nothing() {
     let released = PathBuf::from(std::env::var_os(VARIABLE).expect("make test-upgrade names the program"));
     let connections = CONNECTIONS.min(raise_descriptor_limit().saturating_sub(OTHERS));
     if connections < CONNECTIONS {

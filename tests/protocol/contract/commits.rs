@@ -8,7 +8,7 @@ use poolcounter_service::loop_stats::Budget;
 use poolcounter_service::output::FULL_BYTES;
 
 #[test]
-fn a_reply_leaves_after_its_commit_and_those_behind_it_keep_their_order() {
+fn replies_leave_in_order_after_their_commits() {
     let mut stage = Stage::new();
     let (one, other) = (stage.connect(), stage.connect());
     stage.send(one, "GET 1\nPUT a\nGET 1\nPUT b\nGET 7\n");
@@ -43,7 +43,7 @@ fn changes_of_a_tick_are_one_commit() {
 }
 
 #[test]
-fn a_lost_commit_is_reported_in_place_of_its_replies() {
+fn lost_commit_is_reported_instead_of_its_replies() {
     let mut stage = Stage::new();
     let (one, other) = (stage.connect(), stage.connect());
     stage.send(one, "PUT a\nGET 1\n");
@@ -63,7 +63,7 @@ fn a_lost_commit_is_reported_in_place_of_its_replies() {
 }
 
 #[test]
-fn a_half_close_waits_for_the_replies_that_are_held() {
+fn half_close_waits_for_held_replies() {
     let mut stage = Stage::new();
     let [one, other] = [stage.connect(), stage.connect()];
     stage.world.send(one, b"PUT a\nGET 1\n");
@@ -81,7 +81,7 @@ fn a_half_close_waits_for_the_replies_that_are_held() {
 }
 
 #[test]
-fn a_client_that_quits_and_does_not_read_is_forgotten_nonetheless() {
+fn quitting_client_that_never_reads_is_forgotten() {
     let mut stage = Stage::new();
     let client = stage.connect();
     stage.world.set_room(client, 3);
@@ -96,7 +96,7 @@ fn a_client_that_quits_and_does_not_read_is_forgotten_nonetheless() {
 }
 
 #[test]
-fn a_completion_for_a_connection_that_is_gone_is_dropped() {
+fn completion_for_a_closed_connection_is_dropped() {
     let mut stage = Stage::new();
     let first = stage.connect();
     stage.send(first, "PUT a\nGET 1\n");
@@ -123,7 +123,7 @@ fn a_completion_for_a_connection_that_is_gone_is_dropped() {
 }
 
 #[test]
-fn a_client_that_has_closed_its_side_and_is_then_lost_is_closed_at_once() {
+fn reset_after_a_half_close_closes_at_once() {
     let mut stage = Stage::new();
     let [holds, quits] = [stage.connect(), stage.connect()];
     stage.world.send(holds, b"PUT a\n");
@@ -162,7 +162,7 @@ fn held_output_presses_back() {
 
 /// A client that waits for the store does not count as one that does not read.
 #[test]
-fn a_store_that_takes_long_does_not_cost_a_client_its_replies() {
+fn slow_store_costs_no_replies() {
     let mut stage = Stage::new();
     let client = stage.connect();
     stage.world.send(client, format!("PUT {}\n", "x".repeat(1_000)).repeat(100).as_bytes());
@@ -208,7 +208,7 @@ fn each_service_has_its_own_output_cap() {
 }
 
 #[test]
-fn the_line_of_the_registry_brings_options() {
+fn line_of_the_registry_brings_options() {
     let mut settings = AllSettings::defaults(SERVICES);
     let toy = ServiceId::all(SERVICES).last().expect("it is the last of the list");
     let own = &mut settings[toy];

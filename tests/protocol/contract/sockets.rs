@@ -89,7 +89,7 @@ fn replies_come_when_the_thread_has_committed() {
 }
 
 #[test]
-fn while_the_store_is_stuck_others_are_served_and_a_half_close_waits() {
+fn stuck_store_delays_only_its_clients() {
     let stage = Stage::new();
     stage.store.stick(true);
     let [mut puts, mut quits, mut stays, mut goes, mut asks] = [(); 5].map(|()| stage.connect());
@@ -116,7 +116,7 @@ fn while_the_store_is_stuck_others_are_served_and_a_half_close_waits() {
 }
 
 #[test]
-fn resets_while_the_store_is_stuck_end_connections_at_once() {
+fn reset_ends_at_once_under_a_stuck_store() {
     let stage = Stage::new();
     stage.store.stick(true);
     let clients = ["PUT a\n", "STAY 9 60000\nGET 1\n", "PUT b\nQUIT\n"].map(|text| {
@@ -144,7 +144,7 @@ fn resets_while_the_store_is_stuck_end_connections_at_once() {
 }
 
 #[test]
-fn a_crash_of_the_store_is_reported_to_all_waiters() {
+fn all_waiters_hear_of_a_store_crash() {
     let stage = Stage::new();
     for round in 0..50 {
         stage.store.stick(true);

@@ -4,7 +4,7 @@ use crate::contract::Stage;
 use poolcounter_core::time::Span;
 
 #[test]
-fn an_upgrade_waits_for_the_commit_and_nothing_is_served_meanwhile() {
+fn upgrade_waits_for_the_commit_and_serves_nothing() {
     let mut stage = Stage::new();
     let [puts, quits, asks] = [stage.connect(), stage.connect(), stage.connect()];
     stage.send(puts, "PUT a\nGET 1\n");
@@ -36,7 +36,7 @@ fn an_upgrade_waits_for_the_commit_and_nothing_is_served_meanwhile() {
 }
 
 #[test]
-fn an_upgrade_that_is_given_up_leaves_no_trace() {
+fn upgrade_that_is_given_up_leaves_no_trace() {
     let mut stage = Stage::new();
     let client = stage.connect();
     stage.send(client, "PUT a\nWAIT 2 1000\nGET 1\n");
@@ -54,7 +54,7 @@ fn an_upgrade_that_is_given_up_leaves_no_trace() {
 }
 
 #[test]
-fn a_wait_outlasts_an_upgrade() {
+fn wait_outlasts_an_upgrade() {
     let mut stage = Stage::new();
     let [waits, stays, late, other] = [stage.connect(), stage.connect(), stage.connect(), stage.connect()];
     stage.send(waits, "WAIT 2 60000\nGET 1\n");

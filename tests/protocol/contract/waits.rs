@@ -4,7 +4,7 @@ use crate::contract::Stage;
 use poolcounter_core::time::Span;
 
 #[test]
-fn nothing_is_served_or_read_before_the_wait_is_over() {
+fn waiting_connection_is_not_read_or_served() {
     let mut stage = Stage::new();
     let (waits, other) = (stage.connect(), stage.connect());
     stage.send(waits, "GET 1\nWAIT 1 60000\nGET 1\nPUT b\n");
@@ -26,7 +26,7 @@ fn nothing_is_served_or_read_before_the_wait_is_over() {
 }
 
 #[test]
-fn a_wait_ends_at_its_time_which_a_seed_repeats() {
+fn seed_repeats_the_end_of_a_wait() {
     let wait = || {
         let mut stage = Stage::new();
         let clients = [stage.connect(), stage.connect(), stage.connect()];
@@ -50,7 +50,7 @@ fn a_wait_ends_at_its_time_which_a_seed_repeats() {
 }
 
 #[test]
-fn the_service_decides_what_a_half_close_does_to_a_wait() {
+fn service_decides_about_a_half_closed_wait() {
     let mut stage = Stage::new();
     let [goes, stays] = [stage.connect(), stage.connect()];
     stage.send(goes, "WAIT 1 60000\nGET 1\n");
@@ -82,7 +82,7 @@ fn the_service_decides_what_a_half_close_does_to_a_wait() {
 }
 
 #[test]
-fn a_reset_ends_a_wait_at_once() {
+fn reset_ends_a_wait_at_once() {
     let mut stage = Stage::new();
     let clients = [stage.connect(), stage.connect()];
     stage.send(clients[0], "WAIT 1 60000\nGET 1\n");
@@ -106,7 +106,7 @@ fn a_reset_ends_a_wait_at_once() {
 
 /// A commit, a timeout and a reset, all within one tick.
 #[test]
-fn a_wait_ends_once() {
+fn wait_ends_once() {
     let mut stage = Stage::new();
     let (waits, putter) = (stage.connect(), stage.connect());
     for reset in [false, true] {
@@ -129,7 +129,7 @@ fn a_wait_ends_once() {
 
 /// The last phase that calls a service is the flush: a connection is found to be gone when it is written to.
 #[test]
-fn a_wait_that_ends_late_in_a_tick_goes_on_in_the_next() {
+fn late_end_of_a_wait_resumes_next_tick() {
     let mut stage = Stage::new();
     let [quits, watches] = [stage.connect(), stage.connect()];
     stage.send(quits, "PUT a\nQUIT\n");

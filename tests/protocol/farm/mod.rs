@@ -71,7 +71,7 @@ fn rows(count: usize, title: &str, tallies: &[Tally]) -> String {
 }
 
 #[test]
-fn the_documented_table_is_that_of_the_model() {
+fn documented_table_is_that_of_the_model() {
     let names = COLUMNS.map(|column| column.name).join(" | ");
     let table = format!(
         "| | {names} |\n{}|\n{}{}",
@@ -137,7 +137,7 @@ fn check_stampede(without: &Tally) {
 }
 
 #[test]
-fn the_model_of_the_c_daemon_replies_like_it() {
+fn model_of_the_c_daemon_replies_like_it() {
     let script = Script::parse("tests/protocol/farm/locks.txt", Protocol::Pools, include_str!("locks.txt"))
         .unwrap_or_else(|wrong| panic!("{wrong}"));
     for scenario in &script.scenarios {
