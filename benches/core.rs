@@ -246,7 +246,7 @@ impl Rig {
         rig
     }
 
-    /// Returns pools in which connection 0 holds a key for which `size` others wait.
+    /// Returns pools in which connection 0 holds a key for which `size` connections wait.
     fn with_waiters(size: usize, purpose: Purpose) -> Rig {
         let mut rig = Rig::new();
         (0..=size).for_each(|n| rig.acquire(n, b"Article:hot", purpose));

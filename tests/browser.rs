@@ -160,7 +160,7 @@ fn a_great_many_are_folded() {
     look(&format!("{home}find/item_7_"), "many-found", DESKTOP, &[]);
 }
 
-/// One of three daemons is dead: the page names it, and shows the others.
+/// One of three daemons is dead: the page names it, and shows the other two.
 #[test]
 #[ignore = "needs a browser: make test-browser"]
 fn several_daemons_are_one_page() {

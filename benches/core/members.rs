@@ -305,7 +305,7 @@ impl Rig {
         panic!("it does not come true");
     }
 
-    /// Answers all requests to the provider, and those that follow from the answers.
+    /// Answers all requests to the provider, and all requests that follow from the answers.
     fn answer_all(&mut self) {
         while !self.asked.is_empty() {
             for what in std::mem::take(&mut self.asked) {

@@ -18,7 +18,7 @@ use Wanted::{AtMost, Nothing, RatioAtLeast, RatioAtMost};
 /// Rounds of the cases that take several seconds each.
 const FEW_ROUNDS: usize = 3;
 
-/// Rule that allows what the clients do, and one with every limit.
+/// Rule that allows what the clients do, and a rule with every limit.
 const RULE: &str = "[[access]]\nname = \"all\"\nwho = [\"all\"]\nmay = [\"pools:Article:*\"]\n";
 const EVERY_LIMIT: &str = "[[access]]\nname = \"all\"\nwho = [\"all\"]\nmay = [\"pools:Article:*\"]
 max_connections = 20000\nmax_locks = 1000\nmax_waits = 10000\nmax_requests = 1000000\nmax_memory = 100000000\n";
@@ -186,7 +186,7 @@ pub fn case<'a>(
     Case { name, programs, rounds: settings.rounds, figures, measure: Box::new(measure) }
 }
 
-/// Returns those of the programs that are installed.
+/// Returns the installed programs.
 pub fn installed(programs: &[Program]) -> Vec<Program> {
     programs.iter().copied().filter(|program| program.path().is_some()).collect()
 }

@@ -17,7 +17,7 @@ use Wanted::{AtMost, Nothing, RatioAtLeast, RatioAtMost};
 const FEW_ROUNDS: usize = 3;
 /// Requests that a pipelining client has under way.
 const DEPTH: usize = 32;
-/// Lengths of names: shorter and longer than a pointer to one, and one that malloc rounds up most.
+/// Lengths of names: shorter and longer than a pointer to one, and the length that malloc rounds up most.
 const NAMES_BYTES: [usize; 4] = [8, 16, 25, 32];
 
 /// Returns all cases, in the order of the table.

@@ -6,10 +6,10 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Number of the client that holds the lock. All others are waiters.
+/// Number of the client that holds the lock. All other clients are waiters.
 pub const HOLDER: usize = 0;
 
-/// Connects a holder and `waiters` others.
+/// Connects a holder and `waiters` waiters.
 pub fn gather(server: &Server, waiters: usize) -> io::Result<Clients> {
     Clients::connect(server, waiters + 1)
 }
@@ -30,7 +30,7 @@ pub fn await_waiters(clients: &mut Clients, waiters: usize) -> io::Result<()> {
     }
 }
 
-/// Returns the request that makes a client of the stampede wait, and the one that wakes all of them.
+/// Returns the request that makes a client of the stampede wait, and the request that wakes all of them.
 pub fn words(program: Program) -> (&'static [u8], &'static [u8]) {
     match program {
         Program::Limit => (b"W\n", b"D\n"),

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 /// Returns the latency of a client that sends requests all the while, in milliseconds: the 99th percentile and the
-/// maximum. The load's core is shared by that client and by the one that closes the connections.
+/// maximum. That client and the closer of the connections share the load's core.
 pub fn measure(server: &Server, count: usize) -> io::Result<Values> {
     let mut crowd = Clients::connect(server, count)?;
     let mut other = Clients::connect(server, 1)?;

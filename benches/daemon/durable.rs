@@ -137,7 +137,7 @@ pub struct Done {
     pub speed: f64,
     /// Server's processor time for each job, in microseconds.
     pub cost: f64,
-    /// Number of jobs, including those before the measured time.
+    /// Number of jobs, including jobs before the measured time.
     pub jobs: f64,
     /// Work of the store for these jobs.
     pub store: Store,

@@ -1,4 +1,4 @@
-//! Known ways in which one client could delay others, or fill the memory, and their present cost to the daemon.
+//! Known ways in which one client could delay other clients, or fill the memory, and their present cost to the daemon.
 //!
 //! Costs are its processor time, so that other load does not count; requests come in batches, so that the kernel's part
 //! is small.
@@ -275,7 +275,7 @@ fn woken_waiters(settings: &Settings) -> Case<'_> {
     })
 }
 
-/// Measures the latency of others while the metrics of very many keys are scraped.
+/// Measures the latency of other clients while the metrics of very many keys are scraped.
 fn metrics_of_keys(settings: &Settings) -> Case<'_> {
     let keys = size(1_000_000, settings);
     let figures = vec![figure("others wait ms, p99", AtMost(5.0)), figure("others wait ms at most", Nothing)];

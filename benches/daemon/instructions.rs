@@ -47,7 +47,7 @@ pub fn case<'a>(what: &str, load: Load, settings: &'a Settings) -> Option<Case<'
     })
 }
 
-/// Returns the instructions per request: those of twice as many pairs less those of half, so that start and end do not
+/// Returns the instructions per request: of twice as many pairs less of half as many, so that start and end do not
 /// count.
 fn measure(program: Program, load: Load, pairs: usize, settings: &Settings) -> io::Result<Values> {
     let once = count(program, load, pairs, settings)?;

@@ -102,7 +102,7 @@ pub fn idle(server: &Server, count: usize) -> io::Result<Values> {
     Ok(vec![grown as f64 / count as f64])
 }
 
-/// Returns the resident bytes per holding, beyond those of a connection that has held once.
+/// Returns the resident bytes per holding, beyond the bytes of a connection that has held once.
 pub fn holdings(server: &Server, holders: Holders) -> io::Result<Values> {
     let mut line = Line::connect(server)?;
     line.fill(holders.each, 16, Unit::GivenBack)?;

@@ -1,5 +1,5 @@
 //! Protocols of the clients and the servers of a case: lines of text, as of the pools and the members, the frames of
-//! the counters, or those of the jobs.
+//! the counters, or the protocol of the jobs.
 
 /// Bytes of a frame before its body.
 const HEADER_BYTES: usize = 12;
@@ -12,7 +12,7 @@ const RELEASE: u8 = 0x03;
 const DUMP: u8 = 0x11;
 /// Replies of the jobs that are followed by a body.
 const WITH_BODY: [&[u8]; 3] = [b"RESERVED ", b"FOUND ", b"OK "];
-/// Reply of the bare limit to a reserve, with a body as long as those of the cases.
+/// Reply of the bare limit to a reserve, with a body as long as in the cases.
 const RESERVED: &[u8] = b"RESERVED 1000000 100\r\n";
 /// Maximum of each counter: more than any case acquires.
 const MAXIMUM: u32 = 1_000_000;

@@ -48,8 +48,8 @@ pub struct Case<'a> {
 
 impl Case<'_> {
     /// Runs the rounds, each server in turn, so that any disturbance of the machine affects all of them. Returns the
-    /// results, and whether a server of ours failed in some round. Others may: yrmcds does not always start where it
-    /// has to share a core. Panics if a round has more or fewer values than the case has figures.
+    /// results, and whether a server of ours failed in some round. Other servers may: yrmcds does not always start
+    /// where it has to share a core. Panics if a round has more or fewer values than the case has figures.
     pub fn run(&self, table: &str) -> (CaseResult, bool) {
         let mut rounds: Vec<(Program, Vec<Option<Values>>)> =
             self.programs.iter().map(|program| (*program, Vec::new())).collect();

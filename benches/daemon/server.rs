@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Argument that makes this very program the limit server, and those that select its protocol.
+/// Argument that makes this very program the limit server, and arguments that select its protocol.
 pub const LIMIT_ARGUMENT: &str = "--limit-server";
 pub const FRAMES_ARGUMENT: &str = "--frames";
 pub const JOBS_ARGUMENT: &str = "--jobs";

@@ -1,4 +1,4 @@
-//! Cost of TLS before the pools: through our terminator, through others, and, as the limit, without any.
+//! Cost of TLS before the pools: through our terminator, through other terminators, and, as the limit, without any.
 
 use super::cases::{installed, is_installed};
 use super::load::Player;

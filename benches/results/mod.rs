@@ -33,7 +33,7 @@ pub struct Conditions {
     pub load_average: String,
     /// Duration of the run.
     pub minutes: f64,
-    /// Share of the processors' time that the host of a virtual machine gave to others.
+    /// Share of the processors' time that the host of a virtual machine gave to other machines.
     pub stolen_percent: f64,
 }
 
@@ -172,7 +172,7 @@ impl Ticks {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = stat.lines().next().unwrap_or_default();
         let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
-        // Times of guests, behind the stolen time, are part of others.
+        // Times of guests, behind the stolen time, are part of other times.
         let all = ticks.iter().take(Self::STOLEN + 1).sum();
         Ticks { all, stolen: ticks.get(Self::STOLEN).copied().unwrap_or_default() }
     }

@@ -15,8 +15,8 @@ pub fn read(path: &Path) -> io::Result<Run> {
     serde_json::from_slice(&text).map_err(|error| wrong(&error))
 }
 
-/// Replaces the tables of a document between lines `<!-- bench: NAME -->` and `<!-- end -->` by those of a run, each
-/// under the conditions of the run. A table of which the run has no case stays.
+/// Replaces the tables of a document between lines `<!-- bench: NAME -->` and `<!-- end -->` by the tables of a run,
+/// each under the conditions of the run. A table of which the run has no case stays.
 pub fn write_tables(run: &Run, document: &Path) -> io::Result<()> {
     let text = fs::read_to_string(document)?;
     let mut written = String::new();

@@ -288,7 +288,7 @@ fn unknown_commands_are_refused() {
     assert!(stage.world.is_ended(stage.admin));
 }
 
-/// Commands in one packet are answered in their order, and a drain holds back those behind it.
+/// Commands in one packet are answered in their order, and a drain holds back the commands behind it.
 #[test]
 fn commands_can_be_sent_together() {
     let mut stage = Stage::new();

@@ -22,7 +22,7 @@ fn circles_are_found() {
     let both = ["src/c/a imports src/c/b", "src/c/b imports src/c/a"];
     assert_eq!(found(&[("c/a", "use super::b::X;"), ("c/b", "fn f() -> crate::a::Y {}")]), both);
     assert_eq!(found(&[("c/a", "use crate::{X, b};"), ("c/b/d", "use crate::{b::Z,\n a::{X, Y}};")]), both);
-    // An imported module is a name for those below it.
+    // An imported module is a name for the modules below it.
     let by_name =
         [("c/a", "use crate::n;\nn::b::f();"), ("c/n/b", "use crate::n;\nn::e::f();"), ("c/n/e", "super::b::f()")];
     assert_eq!(found(&by_name), ["src/c/n/b imports src/c/n/e", "src/c/n/e imports src/c/n/b"]);

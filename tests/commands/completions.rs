@@ -92,7 +92,7 @@ fn names_are_those_of_servers() {
     let mut client = Client::to(daemon.jobs());
     assert_eq!(client.ask("use enwiki/sendMail\r"), "USING enwiki/sendMail\r");
     assert_eq!(names(&["tubes"], &daemon.jobs().to_string()), "default\nenwiki/sendMail\n");
-    // Without a server, and with one that does not answer, nothing is said.
+    // Without a server, and with a silent server, nothing is said.
     assert_eq!(names(&["keys"], "127.0.0.1:1"), "");
     let silent = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let begun = Instant::now();

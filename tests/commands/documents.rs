@@ -124,7 +124,7 @@ impl Document {
         self.blocks().into_iter().filter(|block| block.language == language).collect()
     }
 
-    /// Returns its headings, without those in blocks.
+    /// Returns its headings, without headings in blocks.
     fn headings(&self) -> Vec<&str> {
         let prose = self.text.split("```").step_by(2);
         prose
@@ -278,7 +278,7 @@ fn settings_are_well_formed() {
             let output =
                 Command::new(Daemon::program()).args(["--check", "--config"]).arg(&file).output().expect("it runs");
             assert!(output.status.success(), "{}: {text}{}", page.path, said(&output));
-            // A reader takes these as a whole file; the others are parts of one.
+            // A reader takes these as a whole file; other blocks are parts of a file.
             if text.contains("[[members.pool]]") {
                 assert_eq!(said(&output), "", "{}: {text}", page.path);
             }

@@ -1,4 +1,4 @@
-//! The map of the code names each module of a crate, and no others.
+//! The map of the code names exactly the modules of each crate.
 
 use super::tidy::{Source, is_within, sources};
 

@@ -212,8 +212,7 @@ fn sockets_that_are_of_no_use_are_named() {
 
 // As the first process of a container
 
-/// The first process gets no signal that it does not handle, and adopts the children of others. It is upgraded like any
-/// other.
+/// The first process gets no signal that it does not handle, and adopts orphans. It is upgraded like any other.
 #[test]
 fn first_process_obeys_signals() {
     let mut command = Command::new("unshare");

@@ -1,5 +1,5 @@
-//! Rights and limits: every command of every service as a client with the right and as others without it; the limits of
-//! a rule; and the real program with users of this machine, names of certificates, and a reload.
+//! Rights and limits: every command of every service as a client with the right and as a client without it; the limits
+//! of a rule; and the real program with users of this machine, names of certificates, and a reload.
 
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
@@ -41,7 +41,7 @@ enum About {
 }
 use About::{All, Itself, Mine};
 
-/// Returns a request of each command, with those that must come before it, which need no right.
+/// Returns a request of each command, with the earlier requests that it depends on, which need no right.
 fn request(service: &str, command: &str) -> (About, Vec<u8>) {
     let found = match service {
         "pools" => POOLS.iter().find(|(name, ..)| *name == command).map(text),
@@ -261,7 +261,8 @@ fn each_command_needs_its_right() {
     });
 }
 
-/// Returns requests with options that name keys, and the rights for exactly those that each uses; it needs all of them.
+/// Returns requests with options that name keys, and the rights for exactly the keys that each uses; it needs all of
+/// them.
 fn touched() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
     type Named = (&'static str, &'static str, &'static [&'static str]);
     const LINES: &[Named] = &[

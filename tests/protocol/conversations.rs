@@ -50,8 +50,7 @@ fn members() -> Script {
         .unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-/// Returns the conversations of a page of docs/protocols: those in its blocks of that language, each under the heading
-/// above it.
+/// Returns the conversations of a page of docs/protocols: its blocks of that language, each under the heading above it.
 fn page_of(protocol: Protocol) -> Script {
     let name = format!("docs/protocols/{}.md", protocol.kind());
     let page = fs::read_to_string(format!("{}/{name}", env!("CARGO_MANIFEST_DIR"))).expect("the page is there");
@@ -236,7 +235,7 @@ fn against_beanstalkd() {
     against("beanstalkd", &jobs(), &[Duration::ZERO], start, |beanstalkd| beanstalkd.address);
 }
 
-/// Checks that an original daemon passes every scenario except those that say how it differs, and fails these.
+/// Checks that an original daemon passes every scenario except the scenarios that say how it differs, and fails these.
 fn against<S: Send>(
     name: &str,
     script: &Script,

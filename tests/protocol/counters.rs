@@ -261,7 +261,7 @@ fn unused_counters_give_way_when_memory_is_short() {
     assert_eq!(status(&mut world, other, &get(b"b")), 0, "what cannot be granted has nothing forgotten");
 }
 
-/// Free counters of one client take no memory from others, however many and however long their names are.
+/// Free counters of one client take no memory from other clients, however many and however long their names are.
 #[test]
 fn names_left_behind_take_no_memory_from_others() {
     let mut world = with_memory(1 << 20);

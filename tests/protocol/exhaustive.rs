@@ -67,7 +67,7 @@ fn three_clients_with_several_keys_in_five_steps() {
     all_lines(3, &["ACQ4ME a 1 9 1 also=b:1:9\n", "ACQ4ANY b 1 9 1 also=c:1:9\n", "RELEASE\n"], 5);
 }
 
-/// Two clients with two claims each: a release may serve another at once, or two others.
+/// Two clients with two claims each: a release may serve one or two claims at once.
 #[test]
 fn two_clients_with_several_keys_in_five_steps() {
     all_lines(2, &["ACQ4ME a 1 9 1 also=b:2:9 also=c:1:9 hold=1\n", "ACQ4ME c 1 3 2\n", "RELEASE a\n"], 5);
@@ -124,8 +124,8 @@ fn all_histories(clients: usize, language: &Language<'_>, len: usize) {
     println!("{played} histories of {clients} clients, {len} letters each, from an alphabet of {}", alphabet.len());
 }
 
-/// Returns whether a history with this letter differs from every shorter one, and from every one with the clients'
-/// parts exchanged.
+/// Returns whether a history with this letter differs from every shorter history, and from every history with the
+/// clients' parts exchanged.
 fn is_new(history: &[Letter], letter: Letter) -> bool {
     let last_of = |client| history.iter().rev().find(|letter| client_of(**letter) == Some(client));
     match letter {

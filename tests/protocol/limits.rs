@@ -186,7 +186,7 @@ fn tick_takes_snapshots_after_all_else() {
 }
 
 /// The end of a connection takes its time from the clock, as a turn does. A job that becomes ready later in the tick
-/// comes after those of the end.
+/// comes after the jobs of the end.
 #[test]
 fn end_within_a_tick_keeps_time_monotonic() {
     let mut world = World::with(AllSettings::defaults(SERVICES));
@@ -295,7 +295,7 @@ fn report_has_512_kib_at_most() {
     assert_eq!(text(&mut world, observer).lines().filter(|line| line.is_empty()).count(), 20);
 }
 
-/// A listing looks at all keys, so others have a turn before the next one.
+/// A listing looks at all keys, so other clients have a turn before the next one.
 #[test]
 fn listing_of_keys_ends_the_turn() {
     let mut world = world();

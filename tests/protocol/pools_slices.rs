@@ -278,7 +278,7 @@ fn upgrade_gives_back_locks_of_closed_connections() {
 }
 
 /// A lock is released for which very many clients wait that also want another lock, which is not free. A waiter that
-/// can have all of its locks is found, whatever others do meanwhile.
+/// can have all of its locks is found, whatever other clients do meanwhile.
 #[test]
 fn waiters_for_several_keys_are_examined_in_slices() {
     let mut world = world();
@@ -298,7 +298,7 @@ fn waiters_for_several_keys_are_examined_in_slices() {
     world.send(holder, b"RELEASE\n");
     let (told, ticks) = serve_other_until(&mut world, other, last);
     assert!(told == "LOCKED\n" && ticks > 3, "{told} after {ticks} ticks");
-    // A second lock is released while some waiters leave, among them the one that the search has reached.
+    // A second lock is released while some waiters leave, among them the waiter that the search has reached.
     world.send(holder, b"RELEASE\n");
     serve_other(&mut world, other);
     waiters[..CROWD].iter().for_each(|waiter| world.reset(*waiter));
@@ -316,8 +316,8 @@ fn waiters_for_several_keys_are_examined_in_slices() {
     assert!(world.is_empty());
 }
 
-/// Very many clients wait for a result. The one with `ACQ4ME` gets the lock at once, and the others get DONE in slices;
-/// clients that come meanwhile wait for the next result.
+/// Very many clients wait for a result. The client with `ACQ4ME` gets the lock at once, and the rest gets DONE in
+/// slices; clients that come meanwhile wait for the next result.
 #[test]
 fn waiters_for_a_result_are_woken_in_slices() {
     const WAITERS: usize = 100_000;

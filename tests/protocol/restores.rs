@@ -186,7 +186,7 @@ impl History {
         self.world.upgrade_within(Span::from_secs(self.random.pick(&DELAYS_S)));
     }
 
-    /// Sets these bounds, and no others, for the next server.
+    /// Sets exactly these bounds for the next server.
     fn configure(&mut self, bounds: &[&str]) {
         let mut text: Vec<&str> = Vec::new();
         for line in bounds {

@@ -1,4 +1,4 @@
-//! Services that read in slices what an upgrade has handed over, in virtual time: their own clients wait, and no others.
+//! Services that read in slices what an upgrade has handed over, in virtual time: only their own clients wait.
 
 use poolcounter::SERVICES;
 use poolcounter_core::time::Span;

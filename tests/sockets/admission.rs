@@ -225,7 +225,7 @@ fn administer(path: &Path) -> BufReader<UnixStream> {
     reader
 }
 
-/// Clients use up all descriptors, but for those that are reserved.
+/// Clients use up all descriptors but the reserved descriptors.
 #[test]
 fn operators_are_let_in_when_others_are_not() {
     for rules in [

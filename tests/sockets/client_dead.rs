@@ -20,7 +20,7 @@ const TIMEOUTS: Timeouts = Timeouts { connect: CONNECT, answer: PATIENCE, retry:
 /// Pause between two requests, so that some pauses are over in a test.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Requests of one client, and the number of those that waited for a connection in vain.
+/// Requests of one client, and the number of requests that waited for a connection in vain.
 struct Requests<'a> {
     client: &'a Client,
     key: String,

@@ -31,7 +31,7 @@ fn acquire_many(client: &mut CounterClient) {
     assert!(client.pipeline(&requests).into_iter().all(|is_granted| is_granted));
 }
 
-/// Asserts that others are served, and returns the latency of the slowest of some requests.
+/// Asserts that other clients are served, and returns the latency of the slowest of some requests.
 fn serves_promptly(client: &mut CounterClient) -> Duration {
     let asked = (0..50).map(|_| {
         let begun = Instant::now();
@@ -131,7 +131,7 @@ fn half_closed_connections_do_not_stay() {
     for n in 0..200_u32 {
         let mut client = connect(&daemon);
         assert_eq!(client.status(&acquire(1, 1, b"foo")), 0);
-        // Some of the clients have disconnected, and others are just waiting for the end.
+        // Some of the clients have disconnected, and the rest is just waiting for the end.
         if n % 2 == 0 {
             client.finish();
             kept.push(client);
@@ -180,7 +180,7 @@ fn memory_is_limited_and_comes_back() {
     assert_eq!(client.status(&acquire(1, 9, &name(0))), 0, "those who hold something go on");
     drop(client);
     other.wait_until(|other| other.consumption(&name(0)) == Some(0));
-    // Free counters take no memory from others: the longest unused are dropped.
+    // Free counters take no memory from other clients: the longest unused are dropped.
     let pairs: Vec<Vec<u8>> =
         (0..MANY).flat_map(|n| [acquire(1, 9, &name(MANY + n)), release(1, &name(MANY + n))]).collect();
     assert!(other.pipeline(&pairs).into_iter().all(|is_granted| is_granted));

@@ -223,7 +223,7 @@ fn settings_can_stand_in_a_file() {
     assert_eq!(client.ask("ACQ4ME b 1 1 0"), "LOCK_HELD");
     assert_eq!(client.ask(&"x".repeat(200)), "ERROR LINE_TOO_LONG");
 
-    // The addresses of the command line replace those of the file, one of which is in use.
+    // The addresses of the command line replace the addresses of the file, one of which is in use.
     let other = start(&["-l", "127.0.0.1:0", "--max-line", "300"]);
     let mut client = other.connect();
     assert_eq!(client.ask(&"x".repeat(200)), "ERROR BAD_COMMAND");

@@ -16,7 +16,7 @@ const MIB: u64 = 1024 * 1024;
 /// millisecond; a busy machine may add the rest.
 const PROMPT: Duration = Duration::from_secs(2);
 
-/// Asserts that others are served, and returns the latency of the slowest of some requests.
+/// Asserts that other clients are served, and returns the latency of the slowest of some requests.
 fn serves_promptly(client: &mut Client) -> Duration {
     let asked = (0..50).map(|_| {
         let begun = Instant::now();
@@ -48,7 +48,7 @@ fn without_descriptors_those_connected_are_served() {
     assert!(complaints.iter().all(|line| line.contains("cannot accept")), "{complaints:#?}");
     assert_eq!(first.stat("connect_errors"), 0, "a connection that waits is not lost");
     serves_promptly(&mut first);
-    // The accepted clients disconnect; those in the backlog are accepted without an event.
+    // The accepted clients disconnect; clients in the backlog are accepted without an event.
     let waiting = clients.split_off(70);
     drop(clients);
     for mut client in waiting {

@@ -58,7 +58,7 @@ fn lost_daemons_keys_move_to_other_daemons() {
     assert_eq!(locks_of(&first), shares.iter().copied().map(Some).collect::<Vec<_>>());
     assert!(lock_all(&second).iter().all(Option::is_none));
 
-    // One is killed. Its keys can be locked at the next server, although their holders still work; the others cannot.
+    // One is killed. Its keys can be locked at the next server, although their holders still work; other keys cannot.
     drop(daemons.remove(1));
     let taken = lock_all(&second);
     let is_lost = |number: usize| orders[number][0] == 1;

@@ -158,7 +158,7 @@ impl House {
     }
 }
 
-/// Services whose addresses are options. Those of the members are in the file, so that a reload moves one.
+/// Services whose addresses are options. The members' addresses are in the file, so that a reload moves one.
 const OPTIONS: [(&str, &str); 3] = [("-l", "pools"), ("--counter-listen", "counters"), ("--jobs-listen", "jobs")];
 
 /// Returns the addresses of a service.
@@ -272,7 +272,7 @@ fn connect(places: &Places, at: usize, random: &mut Random) -> Option<Box<dyn So
     Some(Box::new(socket))
 }
 
-/// Puts jobs one after the other, and notes the ids of those that were inserted.
+/// Puts jobs one after the other, and notes the ids of the inserted jobs.
 fn put(address: SocketAddr, is_over: &AtomicBool, kept: &Mutex<Vec<u64>>) {
     let mut client = BufReader::new(TcpStream::connect(address).expect("connects"));
     let mut request: &[u8] = b"use kept\r\nput 1 0 60 1\r\nk\r\n";
@@ -341,9 +341,9 @@ impl Upgrades {
     }
 }
 
-/// Ends every drain, also one that a signal began: an administrator can only end the drain of an administrator. Neither
-/// connection ends before the reply, because the end of a connection is served with its requests before the requests of
-/// others.
+/// Ends every drain, also a drain that a signal began: an administrator can only end the drain of an administrator.
+/// Neither connection ends before the reply, because the end of a connection is served with its requests, before other
+/// requests.
 fn undrain(places: &Places) {
     let say = |command: &[u8]| {
         let mut admin = UnixStream::connect(places.scratch.file("admin")).expect("it listens");

@@ -161,7 +161,7 @@ fn plain_bytes_are_refused() {
     assert!(uptime(&certificates.connect(terminator.address, "ca", None).ask("STATS UPTIME")));
 }
 
-/// Wrong bytes of a client end its connection, and not the process with all others.
+/// Wrong bytes of a client end its connection, and no other.
 #[test]
 fn random_damage_to_handshakes_harms_nobody_else() {
     let Some(certificates) = Certificates::new() else { return };
@@ -197,7 +197,7 @@ fn stalled_handshake_ends_and_delays_no_client() {
     let (_daemon, socket) = daemon_behind(&certificates, Daemon::program());
     let terminator = certificates.terminator(&socket, &["--setup-timeout", "0.5"]);
     let begun = Instant::now();
-    // One client sends nothing, and others a part of a hello.
+    // One client sends nothing, and the rest a part of a hello.
     let stalled: Vec<TcpStream> = [&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"]
         .into_iter()
         .map(|said| {

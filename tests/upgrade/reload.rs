@@ -302,7 +302,7 @@ fn signals_during_start_do_not_end_the_daemon() {
     let mut command = Command::new(Daemon::program());
     let mut child = command.args(["--listen", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn().expect("starts");
     let status = format!("/proc/{}/status", child.id());
-    // The masks of the signals that are blocked, and of those that are caught.
+    // The masks of blocked and of caught signals.
     let is_held = |line: &str| {
         let mask = line.strip_prefix("SigBlk:").or(line.strip_prefix("SigCgt:"));
         let bits = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
@@ -364,8 +364,8 @@ fn backlog_is_served_before_its_listener_is_closed() {
     thread.join().expect("does not panic").expect("ends well");
 }
 
-/// Settings of tubes in the file are valid until a command changes them, also over a restart, and again when those in
-/// the file change.
+/// Settings of tubes in the file are valid until a command changes them, also over a restart, and again when the
+/// settings in the file change.
 #[test]
 fn later_commands_override_the_files_tube_settings() {
     let text = |rest: &str, store: &str| {

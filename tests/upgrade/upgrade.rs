@@ -283,7 +283,7 @@ fn process_keeps_its_name() {
     assert_eq!(name(&daemon), before);
 }
 
-/// An unfinished request that the old limit allowed is refused like one that was too long from the start.
+/// An unfinished request that the old limit allowed is refused like a request that was too long from the start.
 #[test]
 fn request_may_be_longer_than_the_new_limit() {
     let scratch = Scratch::new();
@@ -676,7 +676,7 @@ fn refusal(handover: &[u8]) -> String {
     said
 }
 
-/// Many connections, and one that sends requests all the time: its longest latency is the gap.
+/// Many connections, one of which sends requests all the time: its longest latency is the gap.
 #[test]
 fn gap_is_short_with_many_connections() {
     let mut daemon = Daemon::start(&[]);

@@ -69,7 +69,7 @@ fn replies_that_one_commit_lets_go() {
     stage.end(CROWD);
 }
 
-/// The numbers of closed connections are used again at once, while others still wait for their end.
+/// The numbers of closed connections are used again at once, while other connections still wait for their end.
 #[test]
 fn ends_that_come_together() {
     let mut stage = Stage::new();

@@ -13,7 +13,7 @@ fn replies_leave_in_order_after_their_commits() {
     let (one, other) = (stage.connect(), stage.connect());
     stage.send(one, "GET 1\nPUT a\nGET 1\nPUT b\nGET 7\n");
     assert_eq!(stage.heard(one), "NONE\n");
-    // Others are served meanwhile, and later commits queue behind this one.
+    // Other clients are served meanwhile, and later commits queue behind this one.
     stage.send(other, "GET 1\n");
     assert_eq!(stage.heard(other), "NONE\n");
     stage.send(one, "PUT c\nGET 1\n");
@@ -160,7 +160,7 @@ fn held_output_presses_back() {
     stage.end(1);
 }
 
-/// A client that waits for the store does not count as one that does not read.
+/// A client that waits for the store does not count as a slow reader.
 #[test]
 fn slow_store_costs_no_replies() {
     let mut stage = Stage::new();

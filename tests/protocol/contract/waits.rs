@@ -93,7 +93,7 @@ fn reset_ends_a_wait_at_once() {
     stage.settle();
     assert!(clients.iter().all(|client| stage.world.is_closed(*client)));
     assert_eq!(stage.world.next_work(), None, "their timers are gone");
-    // Others have their numbers when the commit is done and the time is over.
+    // Other clients have their numbers when the commit is done and the time is over.
     let others = [stage.connect(), stage.connect()];
     others.iter().for_each(|client| stage.send(*client, "WAIT 2 100000\n"));
     stage.commit();

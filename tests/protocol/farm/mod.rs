@@ -1,5 +1,5 @@
-//! The purpose of the product in figures: a model of a farm whose most wanted page is edited, without locks, with those
-//! of the C daemon, and with ours. `make farm` prints the table, which benches/README.md shows.
+//! The purpose of the product in figures: a model of a farm whose most wanted page is edited, without locks, with the C
+//! daemon's locks, and with ours. `make farm` prints the table, which benches/README.md shows.
 
 mod modelled;
 mod pool_server;

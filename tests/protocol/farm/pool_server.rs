@@ -17,7 +17,7 @@ pub trait PoolServer {
     /// Closes the client's connection. A client whose machine has lost its power never does that.
     fn close(&mut self, client: usize);
 
-    /// Returns the output to clients since the last call: to these, and perhaps others.
+    /// Returns the output to clients since the last call: at least to these clients.
     fn take_received(&mut self, clients: &mut dyn Iterator<Item = usize>) -> Vec<(usize, Vec<u8>)>;
 
     /// Returns the time at which the server does something by itself.

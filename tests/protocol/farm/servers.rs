@@ -1,6 +1,6 @@
-//! A farm of web servers in virtual time: readers request pages, workers look them up and render those that are not in
-//! the cache. One page goes viral and is then edited, so that its copy in the cache is stale while very many want it.
-//! Times are in microseconds.
+//! A farm of web servers in virtual time: readers request pages, workers look them up and render missing pages. One
+//! page goes viral and is then edited, so that its copy in the cache is stale while very many want it. Times are in
+//! microseconds.
 //!
 //! The farm knows the servers of locks only by their replies to its clients.
 
@@ -22,7 +22,7 @@ const BACKLOG: usize = 250;
 /// Time after which an unfinished worker is killed.
 const LONGEST: u64 = 60 * SECOND;
 
-/// Requests a second for the page that goes viral, and for all others.
+/// Requests a second for the page that goes viral, and for all other pages.
 const PAGE_RATE: u64 = 300;
 const OTHER_RATE: u64 = 1_000;
 /// Processor time: to look up the page and send it, to render it, and for another page at least and at most.
@@ -231,7 +231,7 @@ impl Farm {
         self.employ(server);
     }
 
-    /// Assigns waiting requests to free workers, also those whose reader has left.
+    /// Assigns waiting requests to free workers, also requests whose reader has left.
     fn employ(&mut self, server: usize) {
         while self.servers[server].busy < WORKERS
             && let Some(number) = self.servers[server].queue.pop_front()

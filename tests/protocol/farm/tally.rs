@@ -28,7 +28,7 @@ pub struct Tally {
     pub failed: u64,
     /// Number of readers with a stale copy.
     pub stale: u64,
-    /// Waits of the readers of the viral page and of the others; [`NEVER`] for those without an answer.
+    /// Waits of the readers of the viral page and of other readers; [`NEVER`] for readers without an answer.
     waits: [Vec<u64>; 2],
 }
 

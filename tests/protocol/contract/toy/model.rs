@@ -169,8 +169,8 @@ impl Model {
         self.settle();
     }
 
-    /// Hands over to another process, which finds the clients with news anew: closed ones first, then those with
-    /// unserved input, then those that have sent something.
+    /// Hands over to another process, which finds the clients with news anew: first closed clients, then clients with
+    /// unserved input, then clients that have sent something.
     pub fn upgrade(&mut self) {
         assert!(self.is_quiet());
         self.servers += 1;

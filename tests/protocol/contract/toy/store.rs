@@ -89,7 +89,7 @@ impl Store {
         self.desk().wake = Some(wake);
     }
 
-    /// Takes a batch. A batch from before a crash that the service does not know of is lost with the others.
+    /// Takes a batch. A batch from before a crash that the service does not know of is lost, too.
     pub fn submit(&self, batch: Batch) {
         let mut desk = self.desk();
         desk.calls.commits += 1;

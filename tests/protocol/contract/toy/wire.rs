@@ -61,7 +61,7 @@ pub enum Reply {
     Unknown,
 }
 
-/// Reply in the place of one whose commit has failed.
+/// Reply in the place of a reply whose commit has failed.
 pub const LOST: &[u8] = b"LOST\n";
 
 /// Returns the first line without its end, and its length with the end.
