@@ -71,7 +71,7 @@ impl Fleet {
     }
 
     /// Sets the first exchange of every new connection.
-    pub fn greet(&mut self, greeting: Greeting) {
+    pub fn set_greeting(&mut self, greeting: Greeting) {
         self.greeting = Some(greeting);
     }
 

@@ -109,7 +109,7 @@ impl Members {
         let name = wire::escape_name(name.as_ref()).ok_or(Error::BadName)?;
         let mut request = Vec::new();
         wire::write_request(&mut request, &Request::Identify { name: &name });
-        self.fleet.borrow_mut().greet(Greeting { request, answer: b"OK", refusal: b"ERROR " });
+        self.fleet.borrow_mut().set_greeting(Greeting { request, answer: b"OK", refusal: b"ERROR " });
         Ok(self)
     }
 

@@ -257,7 +257,7 @@ impl JobSession {
         for index in (0..count).map(|step| (first + step) % count) {
             let server = &self.servers[index];
             let opened = Dial::begin(server, DEFAULT_PORT, &self.timeouts, self.tls.as_ref()).and_then(Dial::finish);
-            let opened = opened.and_then(|mut connection| match self.greet(&mut connection) {
+            let opened = opened.and_then(|mut connection| match self.set_up(&mut connection) {
                 Ok(extensions) => Ok((connection, extensions)),
                 Err(fault) => Err(Failure { address: connection.address().into(), fault }),
             });
@@ -281,7 +281,7 @@ impl JobSession {
     }
 
     /// Asks a new connection for the server's extensions, and restores the state of the previous connection.
-    fn greet(&self, connection: &mut ClientConnection) -> Result<Option<Vec<String>>, Fault> {
+    fn set_up(&self, connection: &mut ClientConnection) -> Result<Option<Vec<String>>, Fault> {
         connection.send(b"extensions\r\n", Duration::ZERO)?;
         let reply = line(connection)?;
         let extensions = match wire::split(&reply) {
