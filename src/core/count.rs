@@ -37,7 +37,7 @@ macro_rules! count {
         impl $name {
             /// No event.
             pub const ZERO: $name = $name(0);
-            /// The largest value, which stands for all larger ones, too.
+            /// The largest value, which stands for all larger values, too.
             pub const MAX: $name = $name(<$number>::MAX);
 
             /// Counts one more event.

@@ -2,7 +2,7 @@
 
 use crate::time::Span;
 
-/// Largest number; larger ones count as this.
+/// Largest number; larger numbers count as this.
 const MOST: u64 = u32::MAX as u64;
 
 /// Returns the value of unsigned decimal digits; None for other text. Values above 2^32-1 count as 2^32-1.

@@ -59,7 +59,7 @@ pub struct Tls {
 /// Reason for which bytes are no header. The bytes after them cannot be trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// They do not begin with the signature.
+    /// The bytes do not begin with the signature.
     Signature,
     /// The version or the command is unknown.
     Command,

@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
         Ok(KeptBlocks { blocks, read: 0 })
     }
 
-    /// Takes all records up to the one for which `is_last` is true, to be read later.
+    /// Takes all records up to the record for which `is_last` is true, to be read later.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ pub struct Row {
     pub name: &'static str,
     /// Unit of the value, and its format.
     pub unit: Unit,
-    /// One sentence for people.
+    /// A sentence for people.
     pub help: &'static str,
     /// Name of the metric.
     pub metric: Metric,
