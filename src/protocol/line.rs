@@ -71,7 +71,7 @@ impl<'a> LineWords<'a> {
         (!key.is_empty() && rest.first() != Some(&0)).then_some(key)
     }
 
-    /// Takes the next word and returns its number, if it is one for [`parse_number`]; else the word stays.
+    /// Takes the next word and returns its number, if [`parse_number`] accepts it; else the word stays.
     #[inline]
     pub(crate) fn take_number(&mut self) -> Option<u32> {
         self.skip_spaces();

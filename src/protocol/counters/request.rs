@@ -23,7 +23,7 @@ pub struct ReleaseUnits<'a> {
 /// Reason for which a request fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CounterRefusal {
-    /// There is no such counter.
+    /// The counter does not exist.
     NotFound,
     /// The maximum would be exceeded.
     NotAvailable,

@@ -25,10 +25,10 @@ const REQUEST_MAGIC: u8 = 0x90;
 const REPLY_MAGIC: u8 = 0x91;
 const OK: u8 = 0x00;
 
-/// Opcode of the reply to an unknown one.
+/// Opcode of the reply to an unknown opcode.
 const UNKNOWN: u8 = 0x12;
 
-/// One request.
+/// A request of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CounterRequest<'a> {
     /// Noop.
@@ -50,7 +50,7 @@ pub enum CounterRequest<'a> {
 pub enum Malformed {
     /// The body is too short for its fields, a field has a forbidden value, or the magic is wrong.
     Invalid,
-    /// There is no such opcode.
+    /// The opcode does not exist.
     UnknownCommand,
     /// The body is longer than [`MAX_BODY_BYTES`]: the connection ends.
     TooLong,

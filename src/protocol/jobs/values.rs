@@ -236,7 +236,7 @@ pub enum Reply {
     TimedOut,
     /// The outcome is unknown, or no jobs are given out at present.
     InternalError,
-    /// There is no such job or tube, or the connection does not hold it.
+    /// The job or tube does not exist, or the connection does not hold it.
     NotFound,
     /// The job is deleted.
     Deleted,

@@ -20,9 +20,9 @@ pub enum Order {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "daemon", derive(serde::Serialize, serde::Deserialize))]
 pub enum OnLoss {
-    /// Their state is unknown: they are replaced.
+    /// The state of the members is unknown: they are replaced.
     Fail,
-    /// They count as returned.
+    /// The members count as returned.
     Ok,
 }
 

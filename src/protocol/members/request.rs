@@ -161,9 +161,9 @@ pub enum Refusal {
     TooMany,
     /// The connection waits for a member.
     Waiting,
-    /// There is no such member.
+    /// The member does not exist.
     NoSuchMember,
-    /// The connection has no such start.
+    /// The connection has no start of this number.
     BadStart,
     /// The connection does not provide for the pool.
     NotProvider,
@@ -203,7 +203,7 @@ pub enum Lost {
     Withdrawn,
     /// An operator took it back.
     TakenBack,
-    /// It was held for longer than the pool allows.
+    /// The member was held for longer than the pool allows.
     HeldTooLong,
     /// Its provider has disconnected.
     ProviderLost,
@@ -250,7 +250,7 @@ pub enum What {
     Returned,
     /// The lease is renewed.
     Renewed,
-    /// There is no such lease, or another connection holds it.
+    /// The lease does not exist, or another connection holds it.
     NotTaken,
     /// All members are returned; the connection is closed.
     Bye,

@@ -66,7 +66,7 @@ pub enum Reply {
     Timeout,
     /// The connection has reached its limit of claims.
     LockHeld,
-    /// The connection has no such claim.
+    /// The connection does not have the claim.
     NotLocked,
     /// The connection still waits for its last request.
     WaitForResponse,

@@ -30,5 +30,5 @@ statistics! {
     }
 }
 
-/// Number of statistics in `STATS FULL`, the first ones: exporters depend on its lines.
+/// Number of leading statistics in `STATS FULL`: exporters depend on its lines.
 pub const IN_FULL: usize = PoolStat::TakenBack as usize;

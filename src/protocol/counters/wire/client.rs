@@ -110,7 +110,7 @@ pub fn parse_record(body: &[u8]) -> Option<CounterRecord<'_>> {
     Some(CounterRecord { consumption: fields.u32()?, peak: fields.u32()?, name: fields.name()? })
 }
 
-/// Returns the statistics in the body of a reply to Stats. Unknown ones are skipped.
+/// Returns the statistics in the body of a reply to Stats. Unknown statistics are skipped.
 pub fn parse_stats(body: &[u8]) -> Option<Figures<Stat>> {
     let mut figures = Figures::default();
     let mut fields = super::BodyFields(body);

@@ -66,7 +66,7 @@ pub enum Reply<'a> {
     Returned,
     /// The lease is renewed.
     Renewed,
-    /// There is no such lease, or another connection holds it.
+    /// The lease does not exist, or another connection holds it.
     NotTaken,
 }
 
