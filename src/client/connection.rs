@@ -11,12 +11,12 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// Longest line of a server, in bytes; longer ones are garbage. The longest in use is one of `STATS`.
+/// Longest line of a server, in bytes; a longer line is garbage. The longest line in use is of `STATS`.
 const LONGEST_LINE: usize = 64 * 1024;
 /// Budget of a reply, in bytes with [`LINE_COST`] for each line: a reply without an end must not use up the memory. A
 /// list of 2^20 members, the default limit of a server, has 128 bytes for each row.
 const LARGEST_REPLY: usize = 256 << 20;
-/// Bytes that a line costs beside its own: about what its reader keeps for it.
+/// Bytes that a line costs besides its own: about what its reader keeps for it.
 const LINE_COST: usize = 128;
 /// Bytes of a reply that extend its deadline by another reply timeout. Slower replies are given up.
 pub(super) const PART: usize = 1 << 20;

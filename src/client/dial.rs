@@ -102,7 +102,7 @@ impl Dial {
     }
 
     /// Continues in the background and returns the connection once it is made. Waits at most [`GRACE`] for each new
-    /// attempt, and not at all for earlier ones.
+    /// attempt, and not at all for earlier attempts.
     pub fn advance(&mut self) -> Result<Option<ClientConnection>, Failure> {
         loop {
             let Some(Attempt { peer, socket, begun }) = self.attempt.take().or_else(|| self.next_attempt()) else {

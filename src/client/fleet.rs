@@ -28,7 +28,7 @@ pub(super) struct Greeting {
     pub refusal: &'static [u8],
 }
 
-/// One server.
+/// A server and its connection.
 #[derive(Debug)]
 struct FleetServer {
     remote: Remote,

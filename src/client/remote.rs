@@ -1,5 +1,5 @@
-//! Server of a client, with its failure state: after a failure, requests do not wait for it, but later ones try it in
-//! the background. Independent of the protocol.
+//! Server of a client, with its failure state: after a failure, requests do not wait for it, but later requests try it
+//! in the background. Independent of the protocol.
 
 use super::connection::ClientConnection;
 use super::dial::Dial;

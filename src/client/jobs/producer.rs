@@ -102,8 +102,8 @@ impl Producer {
         })
     }
 
-    /// Registers a root job by its signature, and returns the newest timestamp that the server has for it: leaves of
-    /// older ones are dropped.
+    /// Registers a root job by its signature, and returns the newest timestamp that the server has for it: older leaves
+    /// are dropped.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl Producer {
         self.ask_extension("kick-all", request.as_bytes(), |line| count_of(line, "KICKED"))
     }
 
-    /// Makes up to `most` buried jobs of the tube in use ready, or delayed ones if none is buried, and returns their
+    /// Makes up to `most` buried jobs of the tube in use ready, or delayed jobs if none is buried, and returns their
     /// number.
     ///
     /// # Errors

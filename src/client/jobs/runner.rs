@@ -214,7 +214,7 @@ impl Runner {
     }
 
     /// Pauses the matching tubes for all runners, including future tubes; a server without that extension pauses only
-    /// existing ones.
+    /// existing tubes.
     ///
     /// # Errors
     ///

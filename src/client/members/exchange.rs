@@ -80,7 +80,7 @@ pub fn read_done(line: &[u8], success: &Reply<'_>) -> Said<()> {
     }
 }
 
-/// Parses the reply to a take of `count` members, or of one for None.
+/// Parses the reply to a take of `count` members, or of a single member for None.
 pub fn read_taken(connection: &mut ClientConnection, line: &[u8], count: Option<u32>) -> Said<TakeAnswer> {
     Ok(Ok(match (wire::parse_reply(line), count) {
         (Some(Reply::Member(taken)), None) => TakeAnswer::Taken(vec![taken]),
