@@ -18,13 +18,14 @@ const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// Reason for which a certificate has no name that can be passed on. Its client is not admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Nameless {
-    /// It cannot be read.
+    /// The certificate cannot be read.
     Malformed,
-    /// It has no common name, and is for no host.
+    /// The certificate has no common name, and is for no host.
     Missing,
-    /// It has several common names, and none can be preferred.
+    /// The certificate has several common names, and none can be preferred.
     Several,
-    /// One of its authorities has name constraints, which bind only names of hosts, and it is for no host.
+    /// An authority of the certificate has name constraints, which bind only names of hosts, and the certificate is for
+    /// no host.
     Constrained,
     /// The name is empty, longer than [`MAX_COMMON_NAME`], no text, or has control characters.
     Unusable,
@@ -50,7 +51,7 @@ impl fmt::Display for Nameless {
 ///
 /// # Errors
 ///
-/// Fails if there is no such name, or none that can be passed on.
+/// Fails if the certificate has no name that can be passed on.
 pub fn name_of(chain: &[CertificateDer<'_>], authorities: &[TrustAnchor<'_>]) -> Result<String, Nameless> {
     let certificate = chain.first().and_then(parse).ok_or(Nameless::Malformed)?;
     let common_name = common_name_in(certificate.subject())?;

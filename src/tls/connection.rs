@@ -1,4 +1,5 @@
-//! One client's connection with the one to the server: bytes that come on one leave on the other, and so does the end.
+//! A client's connection with its connection to the server: bytes that come on one leave on the other, and so does the
+//! end.
 
 use super::certificates::Credentials;
 use super::common_name::Nameless;
@@ -44,7 +45,7 @@ pub enum Phase {
     Open,
     /// The server has ended its side, and the client has not.
     Lingering { deadline: TimerId },
-    /// It must be dropped in its next turn.
+    /// The connection must be dropped in its next turn.
     Over,
 }
 

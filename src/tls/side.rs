@@ -56,7 +56,7 @@ impl Side {
         Ok(())
     }
 
-    /// Sends `bytes` behind the unsent ones; bytes that cannot be sent now are appended to these.
+    /// Sends `bytes` behind the unsent bytes; bytes that cannot be sent now are appended to these.
     ///
     /// # Errors
     ///

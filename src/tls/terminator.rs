@@ -229,7 +229,7 @@ impl Terminator {
         stop_asked
     }
 
-    /// Reads the certificates again: for new connections, and to verify the present ones again.
+    /// Reads the certificates again: for new connections, and to verify the present connections again.
     fn reload(&mut self) {
         match self.settings.files.read() {
             Ok(credentials) => {
