@@ -76,7 +76,7 @@ pub(super) struct Connection<S> {
     /// True while its service waits: it has answered [`Then::Wait`](poolcounter_service::contract::Then::Wait) and not
     /// resumed it.
     pub waiting: bool,
-    /// True if its next turn is one for snapshots: its service has answered
+    /// True if its next turn is for snapshots: its service has answered
     /// [`Then::Show`](poolcounter_service::contract::Then::Show).
     pub shows: bool,
     /// True once its service is done with it: it ends once the replies that wait for a commit have left.
@@ -191,7 +191,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Returns the properties of the client for rules of access. None while they are unknown: then no rule admits the
-    /// client, not even one for all.
+    /// client, not even a rule for all.
     pub fn identity(&self) -> Option<Identity<'_>> {
         match &self.header {
             Some(header) => Some(Identity {

@@ -52,7 +52,7 @@ pub struct Connections<S> {
     slab: Table<S>,
     /// Connections that are served in the next tick, in order.
     ready: Queue<ConnId>,
-    /// Connections whose next turn is one for snapshots, in order.
+    /// Connections whose next turn is for snapshots, in order.
     showing: Queue<ConnId>,
     idle: IdleQueues,
     /// Connections for the next `reap`.
@@ -98,7 +98,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Goes by this time of day at [`Time::START`], as the clock is set now, from the beginning.
+    /// Sets the time of day at [`Time::START`], as the clock is set now.
     pub fn begin_with(&mut self, wall: Span) {
         self.dispatch.begin_with(wall);
     }

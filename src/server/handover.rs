@@ -54,7 +54,7 @@ const SPARE_BYTES: usize = 8 * 1024 * 1024;
 const PIECE_BYTES: usize = 256 * 1024;
 /// File in which a process sets the likelihood that the system ends it when memory is short.
 const OOM_SCORE: &str = "/proc/self/oom_score_adj";
-/// Highest such likelihood.
+/// Highest likelihood.
 const EXPENDABLE: &str = "1000";
 
 /// Handover of another process, with its preamble already read.
@@ -314,7 +314,7 @@ impl Rehearsal {
     }
 }
 
-/// Returns the reason of a failed rehearsal from its output: its last line, or that of a panic with the one after it.
+/// Returns the reason of a failed rehearsal from its output: its last line, or a panic's line with the next.
 fn reason_in(output: &str) -> String {
     let lines: Vec<&str> = output.trim().lines().collect();
     match (lines.iter().position(|line| line.contains("panicked at")), lines.last()) {

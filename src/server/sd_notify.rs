@@ -24,17 +24,18 @@ const MIN_WATCHDOG_INTERVAL: Span = Span::from_millis(10);
 /// State of the daemon for the supervisor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DaemonState {
-    /// It serves.
+    /// The daemon serves.
     Ready,
-    /// It is about to be replaced by another version of itself, and still serves.
+    /// The daemon is about to be replaced by another version of itself, and still serves.
     Reloading,
-    /// It is ending, as requested.
+    /// The daemon is ending, as requested.
     Stopping,
 }
 
 /// Sender of notifications to the supervisor. Without a supervisor it makes no system call and has no deadline.
 ///
-/// It never blocks, and so uses no library for the messages: a supervisor that does not read must not stop the loop.
+/// The notifier never blocks, and so uses no library for the messages: a supervisor that does not read must not stop
+/// the loop.
 #[derive(Default)]
 pub struct Notifier {
     socket: Option<NotifySocket>,

@@ -43,7 +43,7 @@ const ACCEPT_PAUSE: Span = Span::from_millis(100);
 const OPERATORS: u64 = 8;
 
 const SIGNALS: Token = Token(usize::MAX);
-/// Token of the waker; the one above is the upgrade's.
+/// Token of the waker; the token above is the upgrade's.
 const WAKE: Token = Token(VERDICT.0 - 1);
 /// Token of the first listener; further listeners count down from it, far above any connection's id.
 const FIRST_LISTENER: usize = WAKE.0 - 1;

@@ -5,7 +5,7 @@ use crate::connection::Stream;
 use poolcounter_core::time::Time;
 
 impl<S: Stream> Connections<S> {
-    /// Makes the services finish what they have begun: [`finish`](poolcounter_service::contract::Lifecycle::finish).
+    /// Makes the services finish their work under way: [`finish`](poolcounter_service::contract::Lifecycle::finish).
     pub fn finish(&mut self, now: Time) {
         for id in self.dispatch.services.ids() {
             self.dispatch.call(id, now, &self.slab, |service, context| service.finish(context));

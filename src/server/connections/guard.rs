@@ -74,8 +74,7 @@ impl<S: Stream> Connections<S> {
         }
     }
 
-    /// Opens a connection of a proxy. A service has at most as many connections without a header as open
-    /// ones.
+    /// Opens a connection of a proxy. A service has at most as many connections without a header as open connections.
     fn admit_proxy(&mut self, stream: S, service: ServiceId, now: Time) -> Option<ConnId> {
         if self.awaited[service] >= self.most_open(service) {
             self.note_full(service, now);
@@ -150,8 +149,8 @@ impl<S: Stream> Connections<S> {
         self.places.as_ref().map_or(u64::MAX, |places| places[service])
     }
 
-    /// Returns whether a service may have one more connection. With a limit of idle time, the one idle for longest
-    /// makes room.
+    /// Returns whether a service may have one more connection. With a limit of idle time, the connection idle for
+    /// longest makes room.
     fn has_place(&mut self, service: ServiceId, now: Time) -> bool {
         if self.dispatch.services[service].traffic.open < self.most_open(service) {
             return true;

@@ -1,4 +1,4 @@
-//! Rest of the services before an upgrade: what is under way is finished, and nothing new is begun.
+//! Rest of the services before an upgrade: work under way is finished, and no other work begins.
 
 use super::Connections;
 use crate::connection::{Connection, Stream};
@@ -50,7 +50,7 @@ impl<S: Stream> Connections<S> {
         self.resume(now);
     }
 
-    /// Ends the connections that wait only for a flush to end: a handover cannot tell them from open ones.
+    /// Ends the connections that wait only for a flush to end: a handover cannot tell them from open connections.
     fn end_drained(&mut self, now: Time) {
         let is_drained = |id: &ConnId, conn: &Connection<S>| {
             conn.draining && conn.is_open() && !self.dispatch.output.is_held_for(*id)

@@ -100,7 +100,7 @@ impl<S: Stream> Connections<S> {
         Ok(())
     }
 
-    /// Returns the ids of the connections that are handed over, in order: all but refused ones.
+    /// Returns the ids of the connections that are handed over, in order: all but refused connections.
     pub fn ids(&self) -> impl Iterator<Item = ConnId> {
         let lasting = self.slab.iter().filter(|(_, conn)| conn.place != Place::Refused);
         lasting.map(|(index, _)| ConnId::from_index(index))

@@ -8,8 +8,8 @@ use poolcounter_core::time::{Span, Time};
 const FINISH_TIME: Span = Span::from_secs(5);
 
 impl Server {
-    /// Begins the stop once it is asked for. Returns true when it may end: the services have finished what they have
-    /// begun, or that takes too long.
+    /// Begins the stop once it is asked for. Returns true when it may end: the services have finished their work, or it
+    /// takes too long.
     pub(super) fn may_stop(&mut self) -> bool {
         let is_signalled = self.is_signalled && self.take_signals();
         self.is_stopping |= is_signalled || self.waker.is_stop_asked() || self.connections.may_end();

@@ -29,7 +29,7 @@ const QUIESCE_TIME: Span = Span::from_secs(5);
 /// Descriptors that are kept for an upgrade when clients have taken all the rest: for the handover, the program, the
 /// verdict's two ends, and what the system needs to run a child.
 const RESERVED: usize = 10;
-/// Token of the rehearsal's output; the one above is the signals'.
+/// Token of the rehearsal's output; the token above is the signals'.
 pub(super) const VERDICT: Token = Token(usize::MAX - 1);
 
 /// Progress of an upgrade.
