@@ -17,7 +17,7 @@ pub struct Ceiling {
     pub timeout: Span,
     /// Longest hold of a lock.
     pub hold: Span,
-    /// Condition for refusing requests because earlier ones have waited for long; None if the key never does.
+    /// Condition for refusing requests because earlier requests have waited for long; None if the key never does.
     pub shedding: Option<Shedding>,
 }
 

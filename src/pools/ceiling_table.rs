@@ -108,7 +108,7 @@ const NAMES: [&str; 8] =
     ["key", "workers", "max_queue", "timeout", "hold", "shed_after", "shed_interval", "shed_shadow"];
 
 impl Builder {
-    /// Sets one value; the error says what is wrong with it.
+    /// Sets one value; the error says why it is wrong.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let Builder { ceiling, after, interval, is_shadow } = self;
         match name {

@@ -309,7 +309,7 @@ impl PoolsService {
         Served { consumed, then: Then::Serve }
     }
 
-    /// Examines some more keys for `STATS KEYS`, and answers it after the last ones.
+    /// Examines some more keys for `STATS KEYS`, and answers it after the last key.
     fn search_keys(&mut self, conn: ConnId, most: usize, context: &mut Context<'_>) -> Handled {
         // The search of a connection that does not read its replies is dropped, and begins anew once it does.
         self.search.take_if(|(searcher, _)| *searcher != conn && context.output.is_full(*searcher));

@@ -145,7 +145,7 @@ impl PoolsState {
         self.background.is_settled()
     }
 
-    /// Finishes what is under way in slices.
+    /// Finishes the work under way in slices.
     pub fn finish(&mut self, step: &mut PoolsStep<'_, '_>) {
         while !self.is_settled() {
             step.timers.renew_budget();

@@ -80,7 +80,7 @@ enum SavedPhase {
         is_lowered: bool,
         until: Option<Time>,
     },
-    /// A part of the claim with the same number of newer ones.
+    /// A part of the claim with the same number of newer claims.
     Part {
         is_held: bool,
         part: SavedPart,

@@ -9,7 +9,7 @@ use poolcounter_protocol::pools::stats::PoolStat as Stat;
 use serde::{Deserialize, Serialize};
 use std::ops::{Index, IndexMut};
 
-/// Most types that are counted apart. Later ones count under [`OTHER`].
+/// Most types that are counted apart. Later types count under [`OTHER`].
 pub const MOST_TYPES: usize = 256;
 /// Longest name of a type in bytes. A key without a colon within one byte more has no type.
 pub const TYPE_BYTES: usize = 64;
@@ -37,7 +37,7 @@ pub struct WorkType {
     pub full: Count,
     /// Number of TIMEOUT replies.
     pub timeouts: Count,
-    /// Lengths of the waits that ended, in whatever way.
+    /// Lengths of the waits that ended, by any event.
     pub waits: Histogram,
     /// Times for which ended locks were held, however they ended.
     pub holds: Histogram,

@@ -1,4 +1,4 @@
-//! Answers that are lists: one line for each item, and an empty one at the end. Each is limited, because a connection
+//! Answers that are lists: one line for each item, and an empty line at the end. Each is limited, because a connection
 //! with too much unsent output is closed.
 //!
 //! A key has no spaces, so the rest of a line behind the first space is never part of it.
