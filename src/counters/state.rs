@@ -140,7 +140,7 @@ impl CountersState {
         }
     }
 
-    /// Returns the number of counters, including expired ones.
+    /// Returns the number of counters, including expired counters.
     pub fn len(&self) -> usize {
         self.counters.len()
     }

@@ -1,7 +1,7 @@
 //! Holdings of one connection. Most are of a few counters, and take no memory beyond this value.
 //!
-//! They are released in the order of the table, so that a replay does the same. More than a few are in a tree, which
-//! shrinks as they are released: a connection that has released much needs no more memory than before.
+//! Holdings are released in the order of the table, so that a replay does the same. More than a few are in a tree,
+//! which shrinks as they are released: a connection that has released much needs no more memory than before.
 
 use super::CounterId;
 use poolcounter_core::id::Id;

@@ -23,7 +23,7 @@ pub(super) struct CountersHead {
     pub conflicts: u64,
     /// Interval in which it was saved, and the length of intervals.
     pub interval: (u32, Span),
-    /// Number of counters, including expired ones, and number of slots of the table.
+    /// Number of counters, including expired counters, and number of slots of the table.
     pub counters: usize,
     pub slots: usize,
 }

@@ -1,5 +1,5 @@
-//! Sweep that drops the counters that have expired with an interval, in slices. They are the first idle ones, as these
-//! are queued in the order of their last use.
+//! Sweep that drops the counters that have expired with an interval, in slices. They are first in the queue of idle
+//! counters, which has the order of their last use.
 
 use super::{CountersState, CountersStep};
 use poolcounter_core::time::Time;
