@@ -281,7 +281,7 @@ pub trait Observe {
         None
     }
 
-    /// Reports each value that is kept for a curve, always the same ones in the same order. Called every few seconds.
+    /// Reports each value that is kept for a curve, always the same values in the same order. Called every few seconds.
     fn sample(&self, _note: &mut dyn FnMut(Series)) {}
 
     /// Reports the values that are kept for the curves of things with pages of their own, by their paths. Called twice

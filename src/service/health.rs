@@ -22,7 +22,7 @@ use poolcounter_core::time::{Span, Time};
 use poolcounter_core::top_keys;
 use serde::{Deserialize, Serialize};
 
-/// Limit of the conditions of a service that are kept; further ones are only counted.
+/// Limit of the conditions of a service that are kept; further conditions are only counted.
 pub const MOST_CONDITIONS: usize = 256;
 /// Badness of a condition that stops a whole service.
 pub const TOTAL: f64 = 1e9;

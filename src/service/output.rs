@@ -26,7 +26,7 @@ pub const MAX_BYTES: usize = 1024 * 1024;
 /// Limits of the empty buffers that are kept for reuse: their number, and the size of each in bytes. At most 4 MiB.
 const SPARE_BUFFERS: usize = 1024;
 const SPARE_BYTES: usize = 4096;
-/// Limit of connections woken in one tick; further ones are a crowd, written to after connections with requests.
+/// Limit of connections woken in one tick; further connections are a crowd, written to after connections with requests.
 const CROWD: usize = 64;
 /// Number of held replies for which an empty buffer keeps room; usually there are a few at a time.
 const SPARE_HELD: usize = 16;
@@ -39,7 +39,7 @@ struct PendingReply {
     commit: u64,
     about: u64,
     conn: ConnId,
-    /// Number of the reply ([`HeldReply::number`]). If the connection has no such reply, it was closed since.
+    /// Number of the reply ([`HeldReply::number`]). The connection was closed if it lacks the reply.
     number: u64,
 }
 
@@ -51,12 +51,12 @@ pub struct Output {
     buffers: Vec<Buffer>,
     /// Buffers that no connection owns.
     free: Vec<u32>,
-    /// Connections with output to send. The fresh ones come last: connections with requests in this tick, and
+    /// Connections with output to send. The fresh connections come last: connections with requests in this tick, and
     /// connections woken in it unless they are a crowd.
     dirty: List<ConnId>,
-    /// First of the fresh ones.
+    /// First of the fresh connections.
     fresh: Option<ConnId>,
-    /// Number of fresh ones that were woken.
+    /// Number of fresh connections that were woken.
     woken: usize,
     /// Connection that has the turn.
     asking: Option<ConnId>,
@@ -281,7 +281,7 @@ impl Output {
         self.owned_by(conn).map_or(&[], |buffer| &buffer.bytes[buffer.sent..buffer.sendable()])
     }
 
-    /// Returns the number of unsent bytes of a connection, including held ones.
+    /// Returns the number of unsent bytes of a connection, including held bytes.
     pub fn len(&self, conn: ConnId) -> usize {
         self.owned_by(conn).map_or(0, |buffer| buffer.bytes.len() - buffer.sent)
     }

@@ -7,7 +7,7 @@ use poolcounter_core::time::Span;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Peers of connections. The address of a TCP connection is the one at its start.
+/// Peers of connections. The address of a TCP connection is its address at the start.
 pub trait Peers {
     /// Returns the address of a connection's peer, without spaces: `192.0.2.7:40112`, `[2001:db8::7]:40112`, or `unix:`
     /// and the id of its process. [`GONE`] if the connection does not exist or its address is unknown.

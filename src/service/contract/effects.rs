@@ -16,7 +16,8 @@ pub enum Effect {
     End(ConnId),
     /// Refuse new requests in all services, or grant them again.
     RefuseNew(bool),
-    /// Accept connections for this service, or refuse new ones so that clients use another server; open ones stay.
+    /// Accept connections for this service, or refuse new connections so that clients use another server; open
+    /// connections stay.
     Listen(ServiceId, bool),
     /// End the process, as soon as no work is in progress.
     EndProcess,

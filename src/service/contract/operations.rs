@@ -125,7 +125,7 @@ impl Operations {
     ///
     /// # Errors
     ///
-    /// [`OperationError::Malformed`] if the service has no such operation.
+    /// [`OperationError::Malformed`] if the service lacks the operation.
     pub fn on_page(&self, service: &str, name: &str) -> Option<Result<Offered, OperationError>> {
         let place = self.services.iter().position(|other| *other == service)?;
         let is_it = |one: &&Offered| one.service.index() == place && one.about.is_on_pages && one.about.name == name;

@@ -1,4 +1,4 @@
-//! Turns of a connection: what its service is given, and what it answers.
+//! Turns of a connection: the input and the answer of its service.
 
 /// Received bytes of a connection that are not served yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

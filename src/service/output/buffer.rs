@@ -30,7 +30,7 @@ pub struct Buffer {
 pub struct Unsent<'a> {
     /// Bytes that may be sent now.
     pub bytes: &'a [u8],
-    /// Number of all unsent bytes, including held ones.
+    /// Number of all unsent bytes, including held bytes.
     pub len: usize,
     /// True if a reply waits for a commit.
     pub is_held: bool,
