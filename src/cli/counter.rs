@@ -27,7 +27,7 @@ pub const USAGE: &str = "[options] REQUEST\n\n\
     release NAME RESOURCES\n    \
     stats\n    \
     dump";
-/// Pauses before units are requested again; each is twice as long as the one before.
+/// Pauses before units are requested again; each is twice as long as the last.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 

@@ -257,7 +257,7 @@ impl Outlet {
 }
 
 impl Write for Outlet {
-    /// Writes one line, after the notice about lost ones, if any.
+    /// Writes one line, after the notice about lost lines, if any.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.is_torn && self.put(b"\n") == 1 {
             self.is_torn = false;

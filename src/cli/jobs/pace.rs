@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Limit of jobs that can be reserved at once.
 const MOST_AHEAD: u32 = 1000;
 
-/// Number of jobs given to a command, and the mean time of the last ones.
+/// Number of jobs given to a command, and the mean time of the last jobs.
 pub struct Pace {
     pub given: u32,
     /// Mean time; None before the first answer.

@@ -32,7 +32,7 @@ pub struct Plan<'a> {
 pub enum Ending {
     /// Not ending.
     No,
-    /// No more jobs are reserved; running ones may finish.
+    /// No more jobs are reserved; running jobs may finish.
     Finish,
     /// Running jobs are released.
     GiveBack,

@@ -53,9 +53,9 @@ pub fn summary(producer: &Producer, settings: &JobsCommandSettings, by: SummaryB
     print_table(&[heads.collect()].into_iter().chain(rows.iter().map(cells)).collect::<Vec<_>>())
 }
 
-/// States of jobs, those first in which most of the failed ones are.
+/// States of jobs; most failed jobs are in the first.
 pub const STATES: [JobState; 4] = [JobState::Delayed, JobState::Buried, JobState::Reserved, JobState::Ready];
-/// Jobs of one reply to a search for the failed ones.
+/// Jobs of one reply to a search for failed jobs.
 const PAGE: u32 = 1000;
 
 /// Prints jobs of a tube that are in one of these states: with `--error` the failed jobs, else all jobs of the first

@@ -43,7 +43,7 @@ impl RunnerTally {
         self.running.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Counts the outcome of one of them, with its duration.
+    /// Counts the outcome of a job, with its duration.
     pub fn end(&self, kind: &str, outcome: JobOutcome, took: Duration) {
         self.running.fetch_sub(1, Ordering::Relaxed);
         let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,7 +13,8 @@ use std::process::ExitCode;
 pub struct MemberRequest {
     /// Word of the request.
     pub word: &'static str,
-    /// Parameters after the word; the first is the pool. Optional ones are in brackets, repeated ones end with dots.
+    /// Parameters after the word; the first is the pool. Optional parameters are in brackets, repeated parameters end
+    /// with dots.
     pub parameters: &'static [&'static str],
     /// Effect, for the help and the manual.
     pub summary: &'static str,
