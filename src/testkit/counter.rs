@@ -52,7 +52,7 @@ impl CounterClient {
         self.ask(request)[2]
     }
 
-    /// Returns a counter's consumption; None when there is no such counter.
+    /// Returns a counter's consumption; None if the counter does not exist.
     pub fn consumption(&mut self, name: &[u8]) -> Option<u32> {
         let reply = self.ask(&frames::get(name));
         let number = reply[HEADER_BYTES..].first_chunk().map(|number| u32::from_be_bytes(*number));

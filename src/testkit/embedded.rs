@@ -23,7 +23,7 @@ impl Embedded {
         Embedded::start_on("127.0.0.1:0", service)
     }
 
-    /// Starts one at this address, which is retried while it is in use: the port of an ended server may serve a
+    /// Starts a server at this address, which is retried while it is in use: the port of an ended server may serve a
     /// connection of another test for a moment.
     pub fn start_on(address: &str, service: &str) -> Embedded {
         let begun = Instant::now();

@@ -69,11 +69,11 @@ pub enum Action {
 /// Action of a client right after it has sent something, before the server can answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
-    /// It waits.
+    /// The conversation waits.
     Stay,
-    /// It closes its sending side.
+    /// The client closes its sending side.
     Finish,
-    /// It closes the connection.
+    /// The client closes the connection.
     Close,
 }
 

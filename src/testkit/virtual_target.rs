@@ -14,7 +14,7 @@ use poolcounter_service::container::AllSettings;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Number of bytes from which on only the first ones arrive alone.
+/// Number of bytes beyond which only the first bytes arrive alone.
 const MANY: usize = 10_000;
 
 /// Disturbance besides the script that must make no difference.
@@ -22,7 +22,7 @@ const MANY: usize = 10_000;
 pub enum Variation {
     /// No disturbance.
     None,
-    /// Every byte arrives alone; of more than 10,000 bytes, only the first ones.
+    /// Every byte arrives alone; of more than 10,000 bytes, only the first bytes.
     ByteByByte,
     /// After each step the server is replaced by another that takes over.
     Upgrades,

@@ -6,7 +6,7 @@ use super::shape::{Place, Retry};
 use crate::random::Random;
 use std::collections::BTreeMap;
 
-/// Bounds of the jobs that are reserved at once, and of the remembered ones of each kind.
+/// Bounds of the jobs that are reserved at once, and of the remembered jobs of each kind.
 const MOST_HELD: usize = 4;
 const MOST_KNOWN: usize = 20;
 /// Number of own jobs above which a client ends jobs instead of putting more.

@@ -16,7 +16,7 @@ pub struct History {
     pub(super) steps: Vec<Step>,
     /// State found after the last crash.
     pub(super) standing: Found,
-    /// Highest number so far; new jobs get higher ones.
+    /// Highest number so far; new jobs get higher numbers.
     highest: u64,
     pub(super) retries: BTreeMap<String, Retry>,
     /// Greatest number that any client ever wrote for each root job: older leaves may disappear at any time.

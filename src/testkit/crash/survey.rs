@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Sends a request, with its body if it has one, and returns the reply.
 pub type Ask<'a> = dyn FnMut(&str) -> Response + 'a;
 
-/// Highest limit, or number of attempts, that is tried; higher ones count as none.
+/// Highest limit, or number of attempts, that is tried; a higher number counts as unlimited.
 const MOST: u32 = 3;
 /// Number of entries of one list.
 const PAGE: usize = 1000;
