@@ -105,10 +105,7 @@ const IDLE: &[(&str, &[&str])] = &[
     ),
     (
         "jobs.enable = true\njobs.listen = '127.0.0.1:0'\njobs.store = 'memory'\njobs.required = true\njobs.warn_age = 9\njobs.alarm_age = 9\n",
-        &[
-            "jobs.required is set, but jobs.store is memory",
-            "jobs.warn_age is set, but jobs.alarm_age is not longer",
-        ],
+        &["jobs.required is set, but jobs.store is memory", "jobs.warn_age is set, but jobs.alarm_age is not longer"],
     ),
     ("", &[]),
     ("jobs.enable = false\njobs.port = 9\ncounter.enable = true\ncounter.port = 0\ncounter.buckets = 9\n", &[]),
