@@ -25,11 +25,9 @@ pub use rate::Rate;
 pub use url::PostgresUrl;
 pub use worker::init_db;
 
-use super::state::Stored;
-use super::store::batch::signed;
 use super::store::outbox::Outbox;
 use super::store::page::Page;
-use super::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
+use super::store::{HandedOver, Health, Store as _, Verdict};
 use owner::{Holder, LEASE_SECONDS, Order, StoreEvent, TRUST, Wish};
 use poolcounter_core::log_limit::Fault;
 use poolcounter_core::time::{Span, Time};
@@ -365,8 +363,8 @@ fn micros_of(span: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Commit;
-    use crate::store::batch::Row;
+    use crate::state::{Commit, Stored};
+    use crate::store::batch::{Row, signed};
 
     #[test]
     fn times_are_kept_by_the_clock_of_the_database() {

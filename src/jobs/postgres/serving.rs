@@ -1,6 +1,13 @@
 //! The store as the service calls it.
 
-use super::*;
+use super::owner::{Holder, StoreEvent, Wish};
+use super::{Gathering, LEASE_BEYOND_TRUST, Postgres, Role, STUCK_AFTER, TICKS_BEFORE_NEXT};
+use crate::state::Stored;
+use crate::store::batch::signed;
+use crate::store::{HandedOver, Health, Mark, OwnerHealth, Ownership, Store, Verdict, Visit};
+use poolcounter_core::time::Span;
+use poolcounter_service::contract::Wake;
+use std::time::Instant;
 
 impl Store for Postgres {
     fn attach(&mut self, wake: Wake) {

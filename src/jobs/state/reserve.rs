@@ -1,6 +1,5 @@
 //! Reservations: at once, or after a wait.
 
-use super::background::Task;
 use super::conns::Wait;
 use super::feeds::Feeds;
 use super::ids::{FeedId, LaneId, SetId, TubeId};
@@ -12,7 +11,7 @@ use super::tally::Rated;
 use super::tubes::Tubes;
 use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::{ConnId, Id};
+use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::{self, Metered as _};
 use poolcounter_core::time::Span;
 

@@ -1,5 +1,9 @@
 //! A tube: its queues, its users, and its recent events.
 
+pub(super) mod index;
+pub(super) mod placement;
+pub(super) mod tubes;
+
 use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
 use super::job::{JobId, JobKey};
 use super::jobs::Jobs;

@@ -1,6 +1,10 @@
 //! Connections that wait for a job. The one that has waited longest is served first.
 
-use super::*;
+use super::NextJob;
+use crate::state::ids::{FeedId, SetId};
+use crate::state::{FEW, SLICE, State, Step, Task};
+use poolcounter_core::id::Id;
+use poolcounter_core::meter;
 
 /// Number of buckets and feeds that one request examines after a limit has opened. The rest follows in slices.
 const FREED_AT_ONCE: u32 = 64;

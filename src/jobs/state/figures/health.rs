@@ -1,8 +1,8 @@
 //! Queries for the health of the jobs: last parts that are late, fail or have buried jobs, and runners with long holds.
 
-use super::conns::Conn;
-use super::sums::{Sum, SumBy};
-use super::{JobState, State};
+use crate::state::conns::Conn;
+use crate::state::sums::{Sum, SumBy};
+use crate::state::{JobState, State};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::Metered as _;

@@ -2,12 +2,12 @@
 
 mod bytes;
 
-use super::JobState;
-use super::ids::{BucketId, LaneId, TubeId};
-use super::jobs::Jobs;
-use super::sums::{Sum, Sums, age_of};
-use super::tally::{LastError, Noted, Tally};
-use super::tube::{Bucket, Rank, Tube};
+use crate::state::JobState;
+use crate::state::ids::{BucketId, LaneId, TubeId};
+use crate::state::jobs::Jobs;
+use crate::state::sums::{Sum, Sums, age_of};
+use crate::state::tally::{LastError, Noted, Tally};
+use crate::state::tube::{Bucket, Rank, Tube};
 use bytes::name_bytes;
 use poolcounter_core::id::Id;
 use poolcounter_core::names::Names;
@@ -18,7 +18,7 @@ use std::ops::{Index, IndexMut};
 
 /// Every tube.
 #[derive(Default)]
-pub(super) struct Tubes {
+pub(in crate::state) struct Tubes {
     all: Slab<Tube>,
     names: Names<TubeId>,
     buckets: Slab<Bucket>,

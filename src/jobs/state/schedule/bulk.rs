@@ -1,13 +1,13 @@
 //! Questions about very many tubes, jobs or connections: answered in slices, so that others are served between. Each
 //! answer goes on from a position in a table, and shows entries as they are when their slice comes.
 
-use super::conns::Held;
-use super::feeds::Feed;
-use super::ids::TubeId;
-use super::job::{Job, JobId};
-use super::queries::{JobStats, Summaries, Summary, TubeStats};
-use super::sums::SumBy;
-use super::{JobState, State};
+use crate::state::conns::Held;
+use crate::state::feeds::Feed;
+use crate::state::ids::TubeId;
+use crate::state::job::{Job, JobId};
+use crate::state::queries::{JobStats, Summaries, Summary, TubeStats};
+use crate::state::sums::SumBy;
+use crate::state::{JobState, State};
 use poolcounter_core::id::Id as _;
 use poolcounter_core::meter::Metered as _;
 use poolcounter_core::time::Time;
@@ -70,8 +70,8 @@ pub struct Watchers {
     tube: Box<[u8]>,
     /// Connections before this one have their sets of watches; None if all have.
     next_conn: Option<usize>,
-    pub(super) watching: u64,
-    pub(super) waiting: u64,
+    pub(in crate::state) watching: u64,
+    pub(in crate::state) waiting: u64,
 }
 
 impl Watchers {

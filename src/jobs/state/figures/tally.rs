@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Event of a tube that is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Noted {
+pub(in crate::state) enum Noted {
     /// A job was put.
     Put,
     /// A job was reserved, with the time for which it was ready before, if it was ready.
@@ -56,20 +56,20 @@ pub struct LastError {
 const ERROR_BYTES: usize = 200;
 
 impl LastError {
-    pub(super) fn new(at: Time, text: &[u8]) -> LastError {
+    pub(in crate::state) fn new(at: Time, text: &[u8]) -> LastError {
         LastError { at, text: text[..text.len().min(ERROR_BYTES)].into() }
     }
 }
 
 impl Tally {
     /// Returns the bytes of its histograms and of its last error.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::state) fn bytes(&self) -> usize {
         let error = self.last_error.as_ref().map_or(0, |error| size_of::<LastError>() + error.text.len());
         self.pickups.bytes() + self.runs.bytes() + error
     }
 
     /// Returns true if something was counted.
-    pub(super) fn has_events(&self) -> bool {
+    pub(in crate::state) fn has_events(&self) -> bool {
         let Tally { pickups, rates: _, events, duplicates, superseded, failures, runs, last_error } = self;
         let counts = events.iter().chain([duplicates, superseded, failures]);
         pickups.count() + runs.count() > 0
@@ -84,7 +84,7 @@ impl Tally {
 
     /// Counts an event, and returns by how many [`Tally::bytes`] the tally has grown.
     #[inline]
-    pub(super) fn note(&mut self, noted: Noted, now: Time) -> usize {
+    pub(in crate::state) fn note(&mut self, noted: Noted, now: Time) -> usize {
         let (event, timed) = match noted {
             Noted::Put => (Rated::Put, None),
             Noted::Reserve(waited) => (Rated::Reserve, waited.map(|waited| (&mut self.pickups, waited))),
@@ -109,7 +109,7 @@ impl Tally {
     }
 
     /// Adds another tally.
-    pub(super) fn add(&mut self, other: &Tally, now: Time) {
+    pub(in crate::state) fn add(&mut self, other: &Tally, now: Time) {
         self.pickups.add(&other.pickups);
         self.rates.add(&other.rates, now);
         self.events.iter_mut().zip(other.events).for_each(|(sum, more)| *sum += more);

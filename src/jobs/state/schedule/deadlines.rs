@@ -1,9 +1,9 @@
 //! Ends of delays and pauses that are stored anew, in slices, after the clock of the time of day was set.
 
-use super::background::{COST, DUE_COST, DeadlinePlace, Task};
-use super::commits::{Change, SettingKind};
-use super::job::JobPlacement;
-use super::{JobState, SLICE, State, Step};
+use crate::state::background::{COST, DUE_COST, DeadlinePlace, Task};
+use crate::state::commits::{Change, SettingKind};
+use crate::state::job::JobPlacement;
+use crate::state::{JobState, SLICE, State, Step};
 use poolcounter_core::meter::{self, Metered as _};
 use poolcounter_core::time::Time;
 use std::ops::Bound;
@@ -21,7 +21,7 @@ impl State {
     }
 
     /// Stores more deadlines, within the slice; none while too much waits for a commit, if `may_wait`.
-    pub(super) fn go_on_with_deadlines(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn go_on_with_deadlines(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
         while let Some(place) = self.background.deadlines.take() {
             if may_wait && self.is_backed_up() || !step.timers.spend(COST) {
                 self.background.deadlines = Some(place);

@@ -1,13 +1,13 @@
 //! Contents of pages: one sum or one runner, buried jobs, and sums that are followed.
 
-use super::conns::Conn;
-use super::ids::TubeId;
-use super::job::{JobId, JobKey, micros};
-use super::queries::{JobStats, Summaries, Summary, largest_of};
-use super::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
-use super::tally::{Rated, Tally};
-use super::tube::Tube;
-use super::{ALL_STATES, JobState, State};
+use crate::state::conns::Conn;
+use crate::state::ids::TubeId;
+use crate::state::job::{JobId, JobKey, micros};
+use crate::state::queries::{JobStats, Summaries, Summary, largest_of};
+use crate::state::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
+use crate::state::tally::{Rated, Tally};
+use crate::state::tube::Tube;
+use crate::state::{ALL_STATES, JobState, State};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 

@@ -8,7 +8,7 @@
 //! Invariant: a tube is in each feed that covers it and knows it while it has a job that neither its own limit, a pause
 //! nor the limit of a group holds back, as far as the latter is known to be reached.
 
-use super::ids::{FeedId, LaneId, SetId, TubeId};
+use crate::state::ids::{FeedId, LaneId, SetId, TubeId};
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::Id;
 use poolcounter_core::meter;
@@ -18,13 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
 /// Estimated bytes of a tube in the order of a feed, or of a set's turn.
-pub(super) const STANDING_BYTES: usize = 40;
+pub(in crate::state) const STANDING_BYTES: usize = 40;
 
 /// Position of a tube in a lane: the priority of its first job, its stamp, and the tube.
-pub(super) type Standing = (u32, u64, TubeId);
+pub(in crate::state) type Standing = (u32, u64, TubeId);
 
 /// The tubes that one name or pattern covers.
-pub(super) struct Feed {
+pub(in crate::state) struct Feed {
     pub pattern: Box<[u8]>,
     /// True if it is of a name, and so of one tube.
     pub is_plain: bool,
@@ -68,7 +68,7 @@ impl Feed {
 }
 
 /// Every feed.
-pub(super) struct Feeds {
+pub(in crate::state) struct Feeds {
     all: Slab<Feed>,
     by_pattern: PatternMap<FeedId>,
     /// Number that changes when a pattern is added or removed: tubes then look for their feeds anew.

@@ -1,11 +1,11 @@
 //! Watches of a connection: found by their patterns, and listed in the order in which they came.
 
-use super::sets::Watch;
+use crate::state::sets::Watch;
 use poolcounter_core::meter::Metered as _;
 
 /// Watches of different patterns.
 #[derive(Default)]
-pub(super) struct Watches {
+pub(in crate::state) struct Watches {
     /// By pattern.
     sorted: Vec<Watch>,
     /// Serial number of each.

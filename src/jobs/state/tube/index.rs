@@ -5,7 +5,7 @@
 //! each with a larger share of the jobs than the one before it, the last twice that of the first: they double one after
 //! the other, and at any number of jobs a table has about 8 bytes for each.
 
-use super::job::JobKey;
+use crate::state::job::JobKey;
 use hashbrown::HashTable;
 use poolcounter_core::names::Hash;
 
@@ -16,7 +16,7 @@ const SHARDS: u64 = 1024;
 const LEAST_SHRUNK: usize = 64;
 
 /// Jobs by hash.
-pub(super) struct JobIndex {
+pub(in crate::state) struct JobIndex {
     shards: Box<[HashTable<JobKey>]>,
     len: usize,
 }

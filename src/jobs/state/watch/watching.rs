@@ -1,8 +1,8 @@
 //! Watches of connections, and the sets that connections with the same watches share.
 
-use super::ids::{FeedId, SetId, TubeId};
-use super::sets::{Watch, WatchSet};
-use super::{FEW, Pattern, Reply, State, Step};
+use crate::state::ids::{FeedId, SetId, TubeId};
+use crate::state::sets::{Watch, WatchSet};
+use crate::state::{FEW, Pattern, Reply, State, Step};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
 use poolcounter_core::meter::{self, Metered as _};
@@ -57,7 +57,7 @@ impl State {
         true
     }
 
-    pub(super) fn unwatch_tube(&mut self, pattern: &[u8], step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn unwatch_tube(&mut self, pattern: &[u8], step: &mut Step<'_, '_>) {
         if pattern.contains(&b'*') {
             self.feeds.let_go(pattern);
         } else {
@@ -68,7 +68,7 @@ impl State {
     }
 
     /// Returns the set of a connection's watches, and enters it.
-    pub(super) fn enter_set(&mut self, id: ConnId) -> SetId {
+    pub(in crate::state) fn enter_set(&mut self, id: ConnId) -> SetId {
         if let Some(set) = self.conns[id].set {
             return set;
         }
@@ -100,7 +100,7 @@ impl State {
 
     /// Puts the tubes into the feeds of a set, within the budget of positions of the table. Returns true once all are
     /// there.
-    pub(super) fn build(&mut self, id: SetId, budget: &mut u32) -> bool {
+    pub(in crate::state) fn build(&mut self, id: SetId, budget: &mut u32) -> bool {
         if self.sets[id].is_built {
             return true;
         }
@@ -133,7 +133,7 @@ impl State {
     }
 
     /// Leaves the set of a connection's watches, because they change or the connection ends.
-    pub(super) fn leave_set(&mut self, id: ConnId) {
+    pub(in crate::state) fn leave_set(&mut self, id: ConnId) {
         let Some(set) = self.conns.set_set(id, None) else { return };
         if self.sets[set].conns == 1 {
             self.sets.calm(set);
@@ -149,7 +149,7 @@ impl State {
     }
 
     /// Registers a set with its feeds: it has waiting connections, and no job for them.
-    pub(super) fn register(&mut self, id: SetId, ticket: u64) {
+    pub(in crate::state) fn register(&mut self, id: SetId, ticket: u64) {
         self.visited += self.sets[id].feeds.len();
         for place in (0..self.sets[id].feeds.len()).metered() {
             let (feed, known) = &mut self.sets[id].feeds[place];
@@ -173,7 +173,7 @@ impl State {
     }
 
     /// Notes the lanes in which limits hold tubes of a feed with waiting sets back.
-    pub(super) fn hold(&mut self, id: FeedId) {
+    pub(in crate::state) fn hold(&mut self, id: FeedId) {
         let State { feeds, limits, tubes, .. } = self;
         let feed = &feeds[id];
         let Some((ticket, _)) = feed.waiters.first() else { return };
@@ -182,7 +182,7 @@ impl State {
     }
 
     /// Marks the feeds with waiting sets of a tube that has a job to give from now on.
-    pub(super) fn note_comes(&mut self, id: TubeId) {
+    pub(in crate::state) fn note_comes(&mut self, id: TubeId) {
         if self.sets.waiting() == 0 {
             return;
         }
@@ -199,7 +199,7 @@ impl State {
     }
 
     /// Returns whether a feed has a tube with a job to give that no limit holds back.
-    pub(super) fn has_some(&self, id: FeedId) -> bool {
+    pub(in crate::state) fn has_some(&self, id: FeedId) -> bool {
         let feed = &self.feeds[id];
         let plain = feed.tube.filter(|tube| self.tubes[*tube].first.is_some()).map(|tube| self.tubes[tube].lane);
         feed.lanes.keys().copied().chain(plain).any(|lane| self.limits.is_open(lane))

@@ -1,8 +1,8 @@
 //! Every set of watches, found by its watches, and the connections that wait in them.
 
-use super::feeds::STANDING_BYTES;
-use super::ids::SetId;
-use super::sets::{Watch, WatchSet};
+use crate::state::feeds::STANDING_BYTES;
+use crate::state::ids::SetId;
+use crate::state::sets::{Watch, WatchSet};
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::list::Links;
@@ -14,7 +14,7 @@ use std::ops::{Index, IndexMut};
 const IDLE_SETS: usize = 16;
 
 /// Every set of watches.
-pub(super) struct WatchSets {
+pub(in crate::state) struct WatchSets {
     all: Slab<WatchSet>,
     by_watches: BTreeMap<Box<[Watch]>, SetId>,
     /// Sets without connections.

@@ -1,9 +1,9 @@
 //! Commands that go through many tubes or jobs, in slices, so that others are served between them.
 
-use super::background::{COST, Sweep, Task, Work};
-use super::ids::{GateId, GroupId, SweepId, TubeId};
-use super::job::{Job, JobKey, JobPlacement};
-use super::{JobState, Pattern, Reply, SLICE, State, Step};
+use crate::state::background::{COST, Sweep, Task, Work};
+use crate::state::ids::{GateId, GroupId, SweepId, TubeId};
+use crate::state::job::{Job, JobKey, JobPlacement};
+use crate::state::{JobState, Pattern, Reply, SLICE, State, Step};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter::Metered as _;
@@ -31,12 +31,23 @@ impl State {
         self.begin_sweep(conn, pattern, Work::Kick { left: bound, buried }, step);
     }
 
-    pub(super) fn begin_sweep(&mut self, conn: ConnId, pattern: Pattern<'_>, work: Work, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn begin_sweep(
+        &mut self,
+        conn: ConnId,
+        pattern: Pattern<'_>,
+        work: Work,
+        step: &mut Step<'_, '_>,
+    ) {
         self.start(Some(conn), pattern, work, step);
     }
 
     /// Starts the update of the tubes of a pattern after a pause or a limit has changed without a client's request.
-    pub(super) fn begin_own_sweep(&mut self, pattern: Pattern<'_>, retired: Option<GateId>, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn begin_own_sweep(
+        &mut self,
+        pattern: Pattern<'_>,
+        retired: Option<GateId>,
+        step: &mut Step<'_, '_>,
+    ) {
         self.start(None, pattern, Work::Refresh { reply: Reply::Paused, retired }, step);
     }
 
@@ -46,7 +57,7 @@ impl State {
     }
 
     /// Starts the update of the groups of this name, all if it is `*`, after a limit has changed.
-    pub(super) fn begin_group_sweep(
+    pub(in crate::state) fn begin_group_sweep(
         &mut self,
         conn: Option<ConnId>,
         name: &[u8],
@@ -87,7 +98,7 @@ impl State {
     }
 
     /// Runs commands in turn within the slice, this number at most. Each costs something, even if it has to wait.
-    pub(super) fn run_some(&mut self, most: usize, may_wait: bool, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn run_some(&mut self, most: usize, may_wait: bool, step: &mut Step<'_, '_>) {
         for _ in 0..most {
             if !step.timers.spend(COST) {
                 return;
@@ -98,7 +109,7 @@ impl State {
     }
 
     /// Runs a command as far as the budget of the tick reaches.
-    pub(super) fn run(&mut self, id: SweepId, may_wait: bool, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn run(&mut self, id: SweepId, may_wait: bool, step: &mut Step<'_, '_>) {
         // Its changes must be committed, too: it waits like connections that would change more.
         let whole = if may_wait && self.is_backed_up() { 0 } else { step.timers.budget() / COST };
         let mut left = whole;

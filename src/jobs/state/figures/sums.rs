@@ -6,9 +6,9 @@
 //! last parts are followed: they have curves, and metrics of their own. Events of the others are counted under `other`
 //! as well.
 
-use super::JobState;
-use super::ids::TubeId;
-use super::tally::{LastError, Noted, Rated, Tally};
+use crate::state::JobState;
+use crate::state::ids::TubeId;
+use crate::state::tally::{LastError, Noted, Rated, Tally};
 use poolcounter_core::count::Count;
 use poolcounter_core::id::{Id, id};
 use poolcounter_core::meter::Metered as _;
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 
 /// Number of tubes or connections that a report examines: a few milliseconds. Counts and rates include all.
-pub(super) const MOST_SURVEYED: usize = 32_768;
+pub(in crate::state) const MOST_SURVEYED: usize = 32_768;
 
 /// Most first parts that are followed, and most last parts: as many as a page of metrics has room for.
 const MOST_FOLLOWED: usize = 256;
@@ -53,7 +53,7 @@ impl SumBy {
 }
 
 /// Sum of the tubes with one first part, or one last part. It exists as long as one of them does, hidden or not.
-pub(super) struct Sum {
+pub(in crate::state) struct Sum {
     pub by: SumBy,
     pub name: Box<[u8]>,
     pub tubes: BTreeSet<TubeId>,
@@ -71,7 +71,7 @@ pub(super) struct Sum {
 
 /// Sums by every first part and every last part.
 #[derive(Default)]
-pub(super) struct Sums {
+pub(in crate::state) struct Sums {
     all: Slab<Sum>,
     names: BTreeMap<(SumBy, Box<[u8]>), SumId>,
     /// Followed sums, by first and by last part.
@@ -365,7 +365,7 @@ impl Sum {
 }
 
 /// Returns the position of a moment in the order of ages.
-pub(super) fn age_of(at: Time) -> u64 {
+pub(in crate::state) fn age_of(at: Time) -> u64 {
     at.as_micros() >> AGE_BITS
 }
 

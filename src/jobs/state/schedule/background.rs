@@ -1,9 +1,9 @@
 //! Work in slices, so that others are served between them: long commands, and jobs and tubes that are given back,
 //! dropped or forgotten.
 
-use super::ids::{GateId, SweepId};
-use super::watches::Watches;
-use super::{JobState, Reply, Step, Timer};
+use crate::state::ids::{GateId, SweepId};
+use crate::state::watches::Watches;
+use crate::state::{JobState, Reply, Step, Timer};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::slices::Slices;
 use poolcounter_core::time::{Span, Time};
@@ -12,17 +12,17 @@ use slab::Slab;
 use std::ops::{Index, IndexMut};
 
 /// Greatest inaccuracy of a timer: one turn of the wheel.
-pub(super) const TICK: Span = Span::from_millis(1);
+pub(in crate::state) const TICK: Span = Span::from_millis(1);
 /// Cost of a job that changes its place, or of a tube that gets a setting: a microsecond.
-pub(super) const COST: u32 = 4;
+pub(in crate::state) const COST: u32 = 4;
 /// Number of commands without a client that go through tubes at once, before another that would is begun.
 const MOST_LEFT: usize = 64;
 /// Cost of a job that becomes ready because its time has come: half a microsecond.
-pub(super) const DUE_COST: u32 = 2;
+pub(in crate::state) const DUE_COST: u32 = 2;
 
 /// Kind of background work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Task {
+pub(in crate::state) enum Task {
     /// Continue a command.
     Sweep(SweepId),
     /// Give back jobs of connections that have ended.
@@ -40,7 +40,7 @@ pub(super) enum Task {
 }
 
 /// Progress of storing all deadlines.
-pub(super) enum DeadlinePlace {
+pub(in crate::state) enum DeadlinePlace {
     /// Behind this pause.
     Pauses((Time, Box<[u8]>)),
     /// Before the job at this position of the table.
@@ -48,7 +48,7 @@ pub(super) enum DeadlinePlace {
 }
 
 /// Work on each tube or job.
-pub(super) enum Work {
+pub(in crate::state) enum Work {
     /// Update the tube's settings; a gate may be removed at the end.
     Refresh { reply: Reply, retired: Option<GateId> },
     /// Update the limits of the groups up to this position.
@@ -62,7 +62,7 @@ pub(super) enum Work {
 }
 
 /// A command under way.
-pub(super) struct Sweep {
+pub(in crate::state) struct Sweep {
     /// Connection that gets the reply.
     pub conn: Option<ConnId>,
     pub pattern: Box<[u8]>,
@@ -76,7 +76,7 @@ pub(super) struct Sweep {
 
 /// Commands under way, and other work in slices.
 #[derive(Default)]
-pub(super) struct Background {
+pub(in crate::state) struct Background {
     sweeps: Slab<Sweep>,
     /// Number of these without a client.
     left_sweeps: usize,
@@ -259,7 +259,7 @@ impl IndexMut<SweepId> for Background {
 }
 
 /// Keeps a timer at this time, or earlier; cancels it if there is none.
-pub(super) fn keep_timer_at(
+pub(in crate::state) fn keep_timer_at(
     timer: &mut Option<TimerId>,
     next: Option<Time>,
     key: Timer,

@@ -9,8 +9,8 @@
 //! Invariant: a tube of a turn whose stamp is at or before the turn's mark of that lane and priority is among those that
 //! the turn has served, once. That holds as well for the stamps to which a tube returns from better priorities.
 
-use super::feeds::{Feed, Feeds, Standing};
-use super::ids::{FeedId, LaneId, TubeId};
+use crate::state::feeds::{Feed, Feeds, Standing};
+use crate::state::ids::{FeedId, LaneId, TubeId};
 use poolcounter_core::count::first_before;
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::list::List;
@@ -52,11 +52,11 @@ const LOOKED_AFTER: usize = 2;
 
 /// The budget is used up, and the rest must wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Later;
+pub(in crate::state) struct Later;
 
 /// Tube that is next in a turn.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Choice {
+pub(in crate::state) struct Choice {
     pub pri: u32,
     /// Stamp in the turn.
     pub stamp: u64,
@@ -67,7 +67,7 @@ pub(super) struct Choice {
 }
 
 /// Tubes and limits, as a turn sees them.
-pub(super) trait Standings {
+pub(in crate::state) trait Standings {
     /// Returns whether no limit holds the tubes of a lane back.
     fn is_open(&self, lane: LaneId) -> bool;
     /// Returns the stamp of a tube at a priority of a lane, at which it stands or to which it returns from a better one.
@@ -78,7 +78,7 @@ pub(super) trait Standings {
 
 /// Participant in the turns of a set: one watch.
 #[derive(Default)]
-pub(super) struct Turn {
+pub(in crate::state) struct Turn {
     stride: u64,
     /// Position among turns of equal priority; the lowest is next.
     pub pass: u64,
@@ -205,7 +205,7 @@ fn place_of(places: &[(FeedId, u16)], feed: FeedId) -> Option<u16> {
 }
 
 /// A set of watches.
-pub(super) struct WatchSet {
+pub(in crate::state) struct WatchSet {
     pub watches: Box<[Watch]>,
     pub is_fair: bool,
     /// Number of connections with these watches.

@@ -1,12 +1,12 @@
 //! Answers to operators: figures of the service, of a job and a tube, lists, and summaries by part of tubes' names, by
 //! tube or by runner.
 
-use super::ids::TubeId;
-use super::job::{History, JobId, JobPlacement, micros};
-use super::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
-use super::tally::{LastError, Rated, Rates, Tally};
-use super::tube::Tube;
-use super::{JobState, State, Watch};
+use crate::state::ids::TubeId;
+use crate::state::job::{History, JobId, JobPlacement, micros};
+use crate::state::sums::{MOST_SURVEYED, Sum, SumBy, SumId};
+use crate::state::tally::{LastError, Rated, Rates, Tally};
+use crate::state::tube::Tube;
+use crate::state::{JobState, State, Watch};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::count::{Count, SmallCount};
 use poolcounter_core::histogram::Histogram;
@@ -238,7 +238,7 @@ impl State {
         self.conns[conn].watches.in_order()
     }
 
-    pub(super) fn oldest_of(&self, tube: &Tube, now: Time) -> Span {
+    pub(in crate::state) fn oldest_of(&self, tube: &Tube, now: Time) -> Span {
         tube.waiting.front().map_or(Span::ZERO, |key| now.since(self.jobs[key].at))
     }
 
@@ -267,7 +267,7 @@ impl State {
     }
 
     /// Returns the age of the oldest ready job of a sum, accurate to a second.
-    pub(super) fn oldest_of_sum(&self, sum: &Sum, now: Time) -> Span {
+    pub(in crate::state) fn oldest_of_sum(&self, sum: &Sum, now: Time) -> Span {
         self.tubes.by_age(sum).next().map_or(Span::ZERO, |tube| self.oldest_of(tube, now))
     }
 
@@ -277,12 +277,12 @@ impl State {
         sums.map(|(_, sum)| self.oldest_of_sum(sum, now)).max().unwrap_or(Span::ZERO)
     }
 
-    pub(super) fn summary_of_tube(&self, tube: &Tube, now: Time) -> (Vec<u8>, Summary) {
+    pub(in crate::state) fn summary_of_tube(&self, tube: &Tube, now: Time) -> (Vec<u8>, Summary) {
         let counts = (tube.counts(), tube.retrying.into());
         (tube.name.to_vec(), Summary::of(counts, self.oldest_of(tube, now), &tube.tally))
     }
 
-    pub(super) fn summary_of(&self, sum: &Sum, now: Time) -> Summary {
+    pub(in crate::state) fn summary_of(&self, sum: &Sum, now: Time) -> Summary {
         Summary::of((sum.counts, sum.retrying), self.oldest_of_sum(sum, now), &sum.tally)
     }
 
@@ -293,7 +293,7 @@ impl State {
 }
 
 impl Summary {
-    pub(super) fn of((counts, retrying): ([u64; 4], u64), oldest_ready: Span, tally: &Tally) -> Summary {
+    pub(in crate::state) fn of((counts, retrying): ([u64; 4], u64), oldest_ready: Span, tally: &Tally) -> Summary {
         let Tally { pickups, rates, events, duplicates, superseded, failures, runs, last_error } = tally.clone();
         Summary {
             counts,
@@ -326,7 +326,7 @@ fn sorted(mut all: Summaries, most: usize) -> Summaries {
 }
 
 /// Returns the positions of the `most` largest, the largest first.
-pub(super) fn largest_of(mut sizes: Vec<(u64, u64, usize)>, most: usize) -> impl Iterator<Item = usize> {
+pub(in crate::state) fn largest_of(mut sizes: Vec<(u64, u64, usize)>, most: usize) -> impl Iterator<Item = usize> {
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     sizes.into_iter().take(most).map(|(.., place)| place)
 }

@@ -1,15 +1,15 @@
 //! Expiry of buried jobs. If buried jobs do not expire, nothing is kept here.
 
-use super::background::{COST, Task};
-use super::job::{JobId, JobKey, micros};
-use super::{State, Step, Timer};
+use crate::state::background::{COST, Task};
+use crate::state::job::{JobId, JobKey, micros};
+use crate::state::{State, Step, Timer};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::Timers;
 use std::collections::BTreeSet;
 
-/// Buried jobs by the times of their burials, which are those of [`Job::buried_at`](super::job::Job::buried_at).
-pub(super) type Burials = BTreeSet<(i64, JobId)>;
+/// Buried jobs by the times of their burials, which are those of [`Job::buried_at`](crate::state::job::Job::buried_at).
+pub(in crate::state) type Burials = BTreeSet<(i64, JobId)>;
 
 impl State {
     /// Returns how many jobs have expired.
@@ -18,7 +18,7 @@ impl State {
     }
 
     /// Notes that a job is buried.
-    pub(super) fn note_burial(&mut self, key: JobKey, timers: &mut Timers<'_, Timer>) {
+    pub(in crate::state) fn note_burial(&mut self, key: JobKey, timers: &mut Timers<'_, Timer>) {
         if self.bounds.bury_ttl != Span::FOREVER {
             self.burials.insert((self.jobs[key].buried_at(), self.jobs[key].id));
             self.arm_expiry(timers);
@@ -26,14 +26,14 @@ impl State {
     }
 
     /// Notes that a job is not buried any more.
-    pub(super) fn forget_burial(&mut self, key: JobKey, timers: &mut Timers<'_, Timer>) {
+    pub(in crate::state) fn forget_burial(&mut self, key: JobKey, timers: &mut Timers<'_, Timer>) {
         if self.burials.remove(&(self.jobs[key].buried_at(), self.jobs[key].id)) {
             self.arm_expiry(timers);
         }
     }
 
     /// Deletes expired buried jobs, within the slice; with `may_wait`, none while too much waits for a commit.
-    pub(super) fn expire_buried(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn expire_buried(&mut self, may_wait: bool, step: &mut Step<'_, '_>) {
         while let Some((at, id)) = self.burials.first().copied()
             && self.expires_at(at) <= step.now
         {

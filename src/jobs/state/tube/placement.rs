@@ -1,12 +1,12 @@
 //! Placement of jobs in their queues, and of tubes in the feeds that cover them.
 
-use super::background::{COST, DUE_COST, Task, keep_timer_at};
-use super::commits::Change;
-use super::ids::{BucketId, GroupId, TubeId};
-use super::job::{JobKey, JobPlacement, To, URGENT};
-use super::roots::Root;
-use super::tube::{Bucket, Rank};
-use super::{FEW, PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
+use crate::state::background::{COST, DUE_COST, Task, keep_timer_at};
+use crate::state::commits::Change;
+use crate::state::ids::{BucketId, GroupId, TubeId};
+use crate::state::job::{JobKey, JobPlacement, To, URGENT};
+use crate::state::roots::Root;
+use crate::state::tube::{Bucket, Rank};
+use crate::state::{FEW, PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter;
 use poolcounter_core::sorted::Sorted;
@@ -16,11 +16,11 @@ use poolcounter_core::wheel::{TimerId, Timers};
 /// Time for which the rates of a removed tube are kept: the longest window.
 const HIDDEN_KEPT: Span = Span::from_secs(15 * 60);
 /// Number of hidden tubes that are dropped in a step to make room.
-pub(super) const DROPPED_AT_ONCE: usize = 64;
+pub(in crate::state) const DROPPED_AT_ONCE: usize = 64;
 
 impl State {
     /// Moves a job to another place, and makes it hold or release its key as that place demands.
-    pub(super) fn move_job(&mut self, key: JobKey, to: To, now: Time, timers: &mut Timers<'_, Timer>) {
+    pub(in crate::state) fn move_job(&mut self, key: JobKey, to: To, now: Time, timers: &mut Timers<'_, Timer>) {
         let job = &self.jobs[key];
         let (tube, from, has_extra) = (job.tube, job.state(), job.has_extra);
         let held_key = has_extra && self.jobs.holds_key(key);
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// Makes the first delayed jobs of a tube ready whose delays are over.
-    pub(super) fn end_delays(&mut self, id: TubeId, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn end_delays(&mut self, id: TubeId, step: &mut Step<'_, '_>) {
         self.tubes[id].delay_timer.take().into_iter().for_each(TimerId::fired);
         while let Some((until, job)) = self.tubes[id].delayed.first().copied()
             && until <= step.now
@@ -234,7 +234,7 @@ impl State {
     }
 
     /// Makes a parked bucket available again.
-    pub(super) fn unpark(&mut self, id: BucketId) {
+    pub(in crate::state) fn unpark(&mut self, id: BucketId) {
         let bucket = &mut self.tubes[id];
         bucket.parked = None;
         let (tube, first) = (bucket.tube, *bucket.ready.first().expect("a bucket that is set aside has jobs"));
@@ -243,7 +243,7 @@ impl State {
     }
 
     /// Moves a tube to its position in the feeds that cover it, by its first job that it can give.
-    pub(super) fn place(&mut self, id: TubeId) {
+    pub(in crate::state) fn place(&mut self, id: TubeId) {
         let first = self.first_to_give(id);
         self.place_at(id, first);
     }
@@ -271,7 +271,7 @@ impl State {
     }
 
     /// Updates the feeds that a tube knows.
-    pub(super) fn look_for_feeds(&mut self, id: TubeId) {
+    pub(in crate::state) fn look_for_feeds(&mut self, id: TubeId) {
         let State { tubes, feeds, .. } = self;
         let tube = &mut tubes[id];
         if tube.epoch != feeds.epoch {
@@ -282,7 +282,7 @@ impl State {
     }
 
     /// Puts a tube into the lane of its limits of several tubes. It must be placed after that.
-    pub(super) fn change_lane(&mut self, id: TubeId) {
+    pub(in crate::state) fn change_lane(&mut self, id: TubeId) {
         self.place_at(id, None);
         let lane = self.limits.enter_lane(&self.tubes[id].held);
         let old = std::mem::replace(&mut self.tubes[id].lane, lane);
@@ -290,7 +290,7 @@ impl State {
     }
 
     /// Deletes a job from its place.
-    pub(super) fn delete_job(&mut self, key: JobKey, now: Time, timers: &mut Timers<'_, Timer>) {
+    pub(in crate::state) fn delete_job(&mut self, key: JobKey, now: Time, timers: &mut Timers<'_, Timer>) {
         let tube = self.jobs[key].tube;
         self.move_job(key, To::Nowhere, now, timers);
         let group = self.jobs.group_of(key);
@@ -305,7 +305,7 @@ impl State {
     }
 
     /// Returns the tube with this name, and creates it if there is room. It must be used at once, or hidden again.
-    pub(super) fn tube_for(&mut self, name: &[u8], timers: &mut Timers<'_, Timer>) -> Option<TubeId> {
+    pub(in crate::state) fn tube_for(&mut self, name: &[u8], timers: &mut Timers<'_, Timer>) -> Option<TubeId> {
         if !self.has_room_for_clients(TUBE_BYTES) && self.tubes.find_visible(name).is_none() {
             return None;
         }
@@ -324,7 +324,7 @@ impl State {
     }
 
     /// Returns the tube with this name, and creates it even beyond the limit. It must be used at once, or hidden again.
-    pub(super) fn tube_in_any_case(&mut self, name: &[u8]) -> TubeId {
+    pub(in crate::state) fn tube_in_any_case(&mut self, name: &[u8]) -> TubeId {
         if let Some(tube) = self.tubes.find(name) {
             let totals = self.tubes[tube].totals();
             self.tubes.reveal(tube);
@@ -351,7 +351,7 @@ impl State {
 
     /// Hides a tube without jobs, users and watchers; its rates are kept for a while. Its pause ends, unless it may have
     /// jobs that are not read yet.
-    pub(super) fn hide_if_unused(&mut self, id: TubeId, now: Time, timers: &mut Timers<'_, Timer>) {
+    pub(in crate::state) fn hide_if_unused(&mut self, id: TubeId, now: Time, timers: &mut Timers<'_, Timer>) {
         let tube = &self.tubes[id];
         if tube.is_unused() && tube.hidden.is_none() {
             if !self.may_lack_jobs {
@@ -363,7 +363,7 @@ impl State {
     }
 
     /// Drops a hidden tube.
-    pub(super) fn drop_tube(&mut self, id: TubeId, timers: &mut Timers<'_, Timer>) {
+    pub(in crate::state) fn drop_tube(&mut self, id: TubeId, timers: &mut Timers<'_, Timer>) {
         let tube = self.tubes.remove(id);
         tube.delay_timer.into_iter().for_each(|timer| timers.cancel(timer));
         self.limits.leave_lane(tube.lane);
@@ -373,7 +373,7 @@ impl State {
     }
 
     /// Keeps the timer at the first root job or hidden tube to forget, or earlier.
-    pub(super) fn arm_forget(&mut self, timers: &mut Timers<'_, Timer>) {
+    pub(in crate::state) fn arm_forget(&mut self, timers: &mut Timers<'_, Timer>) {
         let root = self.roots.first_end();
         let tube = self.tubes.first_hidden().map(|(since, _)| since + HIDDEN_KEPT);
         let next = [root, tube].into_iter().flatten().min();
@@ -381,7 +381,7 @@ impl State {
     }
 
     /// Forgets root jobs that have not changed for 28 days, and tubes that have been hidden for a while.
-    pub(super) fn forget(&mut self, step: &mut Step<'_, '_>) {
+    pub(in crate::state) fn forget(&mut self, step: &mut Step<'_, '_>) {
         while step.timers.spend(COST) {
             if self.roots.first_end().is_some_and(|end| end <= step.now) {
                 let Root { tube, signature, .. } = self.roots.forget_oldest().expect("the oldest is there");
