@@ -152,10 +152,12 @@ fn describe(notice: &Notice) -> (Level, String) {
             };
             let why = match why {
                 Refusal::PoolFull => "the pool has as many members as it may have",
-                Refusal::MemberExists => "a provider has brought a member of this name",
+                Refusal::MemberExists => "another pool has a fixed member of this name",
+                Refusal::BadSyntax(why) => why,
                 _ => "there is no room for more",
             };
-            (Level::Warn, format!("{what} is in the configuration file and cannot be added now: {why}"))
+            let then = if member.is_some() { "; it is tried again each second" } else { "" };
+            (Level::Warn, format!("{what} is in the configuration file and cannot be added now: {why}{then}"))
         }
     }
 }
@@ -251,7 +253,7 @@ mod tests {
                 Notice::NotDeclared { pool: pool(), member: Some(member()), why: Refusal::MemberExists },
                 Level::Warn,
                 r"the fixed member m\xff of p\u{a} is in the configuration file and cannot be added now: ".to_string()
-                    + "a provider has brought a member of this name",
+                    + "another pool has a fixed member of this name; it is tried again each second",
             ),
             (
                 Notice::NotDeclared { pool: pool(), member: None, why: Refusal::TooMany },

@@ -7,6 +7,7 @@ pub use idle::idle;
 
 use super::options::MembersSettings;
 use super::state::{DeclaredMember, DeclaredPool, MOST_POOLS};
+use poolcounter_core::text::escaped;
 use poolcounter_protocol::members::pool_settings::{Change, Key, Settings};
 use poolcounter_protocol::members::request::{Attributes, Refusal};
 use poolcounter_protocol::members::wire;
@@ -42,12 +43,10 @@ const POOL_DOC: &str = "
     does, and fixed members are added and removed.
     A change that an operator made in a pool of the file lasts until the next reload.
     A pool that has another name in the file is a new pool beside the old one.
-    A fixed member that is in use in the old one is held in the new one until it has come back there, or until
-    .Li FREE ;
-    if it comes back as failed, or is lost, the same follows as if the new one had handed it out.
-    One that is kept out or waits to be cleaned in the old one does so in the new one, for as long.
+    A fixed member is in one pool: one that is in use in the old pool joins the new one as soon as it has come back.
     Pools and fixed members that never were in the file stay as they are.
-    If a pool has no room for a fixed member because providers have filled it, the log says so, and the next reload tries again.
+    A pool has fixed members or providers, not both.
+    The log names a fixed member that a pool cannot have yet, and it is tried again each second.
     .Pp
     These are all settings, which
     .Li POOL
@@ -69,7 +68,7 @@ const POOL_DOC: &str = "
     .Cm fifo .
     .It Cm queue
     Maximum number of waiting consumers.
-    Default: 50.
+    Default: 1000.
     .It Cm start_timeout
     A start not answered by then has failed.
     Default: 60.
@@ -153,12 +152,23 @@ const POOL_DOC: &str = "
     .El
 ";
 
-/// Checks that there is room for all fixed members.
+/// Checks that there is room for all fixed members, and that each is in one pool.
 ///
 /// # Errors
 ///
-/// One sentence with their number.
+/// One sentence with their number, or with the name of a member and its pools.
 pub fn check(settings: &MembersSettings) -> Result<(), String> {
+    let mut names: Vec<(&[u8], &[u8])> = Vec::new();
+    for pool in &settings.pools {
+        names.extend(pool.fixed.iter().map(|member| (&*member.name, &*pool.name)));
+    }
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        let [member, one, other] = [twice[0].0, twice[0].1, twice[1].1].map(escaped);
+        return Err(format!(
+            "members.pool: the fixed member {member} is in the pools {one} and {other}, and can be in one only"
+        ));
+    }
     let fixed: usize = settings.pools.iter().map(|pool| pool.fixed.len()).sum();
     if fixed <= settings.most {
         return Ok(());

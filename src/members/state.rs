@@ -23,12 +23,12 @@ use std::sync::Arc;
 use super::stats::MemberStat as Stat;
 
 mod agents;
-mod awaited;
 mod background;
 mod catch_up;
 mod check;
 mod demand;
 mod events;
+mod fixed;
 mod health;
 mod leases;
 mod lending;
@@ -69,8 +69,8 @@ pub use waiter_list::{WaiterOrder, WaiterRow};
 pub use waiters::Rank;
 
 use agents::{Agent, Agents, Backoff, PROVEN_AGE, ProviderState};
-use awaited::Awaited;
 use background::{Background, BackgroundTask};
+use fixed::RefusedMembers;
 use leases::{Lease, Leases};
 use loading::Loading;
 use members::{Member, MemberOwner, MemberTable, Wanted};
@@ -145,6 +145,8 @@ timer_keys! {
         Cull(id: PoolId),
         /// `clean_timeout` has passed for a member, and no agent is connected.
         Unclean(id: PoolId),
+        /// Fixed members of the configuration file that were refused are added again.
+        Declare,
         /// A slice of background work is due.
         Background,
         /// Timer of the adapter: owed lines are sent.
@@ -212,6 +214,7 @@ pub struct State {
     agents: Agents,
     starts: Starts,
     background: Background,
+    refused: RefusedMembers,
     /// Connections that were replaced in this step by another one with the same session.
     replaced: Vec<ConnId>,
     /// Members of another process that are not read yet.
@@ -234,6 +237,7 @@ impl State {
             agents: Agents::default(),
             starts: Starts::default(),
             background: Background::default(),
+            refused: RefusedMembers::default(),
             loading: None,
             replaced: Vec::new(),
         }
@@ -313,6 +317,7 @@ impl State {
             Timer::Backoff(id) => self.backoff_is_over(id),
             Timer::Cull(id) => self.cull(id, step),
             Timer::Unclean(id) => self.unclean_for_too_long(id, step),
+            Timer::Declare => self.declare_refused(step),
             Timer::Background => self.resume_background(step),
             Timer::Pacing | Timer::LogSum => {}
         }

@@ -124,7 +124,7 @@ fn the_file_overrides_changes_of_operators() {
     reload(&mut world, file());
     assert_eq!(
         say(&mut world, client, "POOLS"),
-        "a g max 4 in_use 0 free 2 starting 0 stopping 0 cleaning 0 quarantined 0 queued 0 queue_max 50"
+        "a g max 4 in_use 0 free 2 starting 0 stopping 0 cleaning 0 quarantined 0 queued 0 queue_max 1000"
     );
     // A pool that is being removed continues, with its leaving members.
     assert!(say(&mut world, client, "TAKE a member=f1").starts_with("MEMBER "));
@@ -142,22 +142,31 @@ fn the_file_overrides_changes_of_operators() {
     assert!(world.is_empty());
 }
 
-/// The file does not control names that providers use, or a pool that they have filled.
+/// A fixed member that its pool cannot have is added as soon as it can.
 #[test]
-fn pools_beyond_the_room_are_left_out_until_the_next_upgrade() {
+fn refused_fixed_members_are_tried_again_each_second() {
     let file = |fixed: &[&str]| vec![pool("POOL a 0 2", fixed)];
     let mut world = World::with(settings(file(&[])));
     let client = world.connect_to("members");
-    assert_eq!(say(&mut world, client, "PROVIDE a\nOFFER a m1"), "OK | OK");
+    assert_eq!(say(&mut world, client, "PROVIDE a\nOFFER a m3\nOFFER a m4"), "OK | OK | OK");
     reload(&mut world, file(&["m1", "m2"]));
+    assert_eq!(members(&mut world, client, "a"), "m3 free, m4 free", "a pool has fixed members or providers");
+    world.finish(client);
+    world.advance(Span::from_secs(17));
+    let client = world.connect_to("members");
     assert_eq!(members(&mut world, client, "a"), "m1 free, m2 free");
-    assert_eq!(say(&mut world, client, "DEL a m1"), "ERROR NO_SUCH_MEMBER", "it is the provider's");
-    assert_eq!(say(&mut world, client, "WITHDRAW a m1\nDEL a m2\nOFFER a m3\nOFFER a m4"), "OK | OK | OK | OK");
-    reload(&mut world, file(&["m1", "m2"]));
-    assert_eq!(members(&mut world, client, "a"), "m3 free, m4 free");
-    assert_eq!(say(&mut world, client, "WITHDRAW a m3"), "OK");
-    reload(&mut world, file(&["m1", "m2"]));
-    assert_eq!(members(&mut world, client, "a"), "m1 free, m4 free");
+    // The pool has another name now, and a member is in use.
+    let taken = say(&mut world, client, "TAKE a member=m1");
+    let lease = taken.split(' ').nth(1).expect("it has a lease").to_string();
+    reload(&mut world, vec![pool("POOL b 0 2", &["m1", "m2"])]);
+    assert_eq!(members(&mut world, client, "b"), "m2 free");
+    assert_eq!(say(&mut world, client, "ADD b m1"), "ERROR MEMBER_EXISTS");
+    world.upgrade();
+    world.advance(Span::from_secs(5));
+    assert_eq!(members(&mut world, client, "b"), "m2 free");
+    assert_eq!(say(&mut world, client, &format!("RETURN {lease}")), "RETURNED");
+    world.advance(Span::from_millis(1_100));
+    assert_eq!(members(&mut world, client, "b"), "m1 free, m2 free");
     world.finish(client);
     world.settle();
     world.advance(Span::from_secs(1));
@@ -228,6 +237,10 @@ fn faults_in_the_file_are_named_before_anything_starts() {
             "conf:7: members.pool: fixed: attribute \"os\": a value has 1 to 255 bytes, without spaces and ends of lines",
         ),
         (
+            "[[members.pool]]\nname = 'a'\nmax = 1\nfixed = ['x']\n[[members.pool]]\nname = 'b'\nmax = 1\nfixed = ['x']\n",
+            "the fixed member x is in the pools a and b, and can be in one only",
+        ),
+        (
             "members.max = 1\n[[members.pool]]\nname = 'a'\nmax = 2\nfixed = ['x', 'y']\n",
             "there are 2 fixed members, and members.max is 1",
         ),
@@ -239,140 +252,4 @@ fn faults_in_the_file_are_named_before_anything_starts() {
         assert_eq!((output.status.code(), told.lines().count()), (Some(1), 1), "{text}: {told}");
         assert!(told.contains(said), "{told:?} does not tell {said:?}");
     }
-}
-
-#[test]
-fn a_member_of_a_renamed_pool_is_handed_out_once() {
-    let mut world = World::with(settings(vec![pool("POOL old 0 2", &["o1", "o2"])]));
-    let [client, other] = [world.connect_to("members"), world.connect_to("members")];
-    assert!(say(&mut world, client, "IDENTIFY ann\nTAKE old").contains(" old o2"));
-    assert!(say(&mut world, client, "TAKE old").contains(" old o1"));
-    reload(&mut world, vec![pool("POOL new 0 2", &["o1", "o2"])]);
-    assert_eq!(members(&mut world, other, "new"), "o1 held, o2 held");
-    let why = "why=in%20use%20in%20a%20pool%20that%20is%20being%20removed by=ann";
-    assert_eq!(say(&mut world, other, "MEMBERS new").matches(why).count(), 2);
-    assert!(say(&mut world, other, "TAKE new 60").is_empty());
-    reload(&mut world, vec![pool("POOL new 0 2", &["o1", "o2"])]);
-    assert_eq!(members(&mut world, client, "old"), "o1 in_use, o2 in_use");
-    // One member is returned, and an operator frees the other.
-    assert_eq!(say(&mut world, client, "HOLD new o1 60"), "OK");
-    let lease = say(&mut world, client, "MEMBERS old");
-    let lease = lease.split("lease=").nth(2).and_then(|rest| rest.split(' ').next()).expect("it has a lease");
-    assert_eq!(say(&mut world, client, &format!("RETURN {lease}")), "RETURNED");
-    assert!(said(&mut world, other).contains(" new o2"));
-    assert_eq!(say(&mut world, client, "FREE new o1"), "OK");
-    assert_eq!(members(&mut world, client, "new"), "o1 free, o2 in_use", "no hold follows");
-    assert_eq!(say(&mut world, client, "BYE").trim(), "BYE");
-    assert_eq!(members(&mut world, other, "new"), "o1 free, o2 in_use");
-}
-
-/// A member takes its state along into the pool of another name: broken, held, delayed, or to be cleaned.
-#[test]
-fn a_member_of_a_renamed_pool_keeps_its_state() {
-    let names = ["cleaned", "delayed", "failed", "free", "held", "repaired"];
-    let line = "0 6 repair_after=60 clean_timeout=600";
-    let mut world = World::with(settings(vec![pool(&format!("POOL old {line}"), &names)]));
-    let [client, holder] = [world.connect_to("members"), world.connect_to("members")];
-    let take = |world: &mut World, client: usize, name: &str| {
-        let taken = say(world, client, &format!("TAKE old member={name}"));
-        taken.split(' ').nth(1).expect("a lease").to_string()
-    };
-    let lease = take(&mut world, client, "failed");
-    assert_eq!(say(&mut world, client, "RECONFIGURE old repair_after=0"), "OK");
-    assert_eq!(say(&mut world, client, &format!("RETURN {lease} FAIL")), "RETURNED");
-    assert_eq!(say(&mut world, client, "RECONFIGURE old repair_after=60"), "OK");
-    let lease = take(&mut world, client, "repaired");
-    assert_eq!(say(&mut world, client, &format!("RETURN {lease} FAIL")), "RETURNED");
-    let lease = take(&mut world, client, "cleaned");
-    assert_eq!(say(&mut world, client, &format!("RETURN {lease}")), "RETURNED");
-    assert_eq!(say(&mut world, client, "HOLD old held 30 its screen is broken"), "OK");
-    assert_eq!(say(&mut world, client, "RECONFIGURE old on_loss=ok loss_delay=50"), "OK");
-    take(&mut world, holder, "delayed");
-    world.finish(holder);
-    world.settle();
-    let states = "cleaned cleaning, delayed delayed, failed quarantined, free free, held held, repaired quarantined";
-    assert_eq!(members(&mut world, client, "old"), states);
-    world.advance(Span::from_secs(20));
-    for n in ["1", "2"] {
-        reload(&mut world, vec![pool(&format!("POOL new{n} {line}"), &names)]);
-        let new = format!("new{n}");
-        assert_eq!(members(&mut world, client, &new), states);
-        let said = say(&mut world, client, &format!("MEMBERS {new}"));
-        for why in ["why=its%20screen%20is%20broken", "why=returned%20as%20failed", "why=lost"] {
-            assert!(said.contains(why), "{why}: {said}");
-        }
-    }
-    // Each is out for as long as it was to be in the first pool.
-    for (seconds, states) in [
-        (11, ["delayed", "quarantined", "free", "quarantined"]),
-        (20, ["cleaning", "quarantined", "free", "quarantined"]),
-        (10, ["cleaning", "quarantined", "free", "free"]),
-    ] {
-        world.advance(Span::from_secs(seconds));
-        let [delayed, failed, held, repaired] = states;
-        let expected = format!(
-            "cleaned cleaning, delayed {delayed}, failed {failed}, free free, held {held}, repaired {repaired}"
-        );
-        assert_eq!(members(&mut world, client, "new2"), expected, "{seconds}");
-    }
-    assert_eq!(say(&mut world, client, "REPAIR new2 failed"), "OK");
-    assert!(members(&mut world, client, "new2").contains("failed free"));
-}
-
-/// A member that comes back broken into a pool of the past is not handed out by the present one.
-#[test]
-fn a_member_that_fails_in_a_renamed_pool_is_kept_out_of_the_new_one() {
-    let names = ["died", "expired", "failed", "good", "held", "lost", "taken"];
-    let mut world = World::with(settings(vec![pool("POOL old 0 7", &names)]));
-    let [client, holder, cleaner] = ["members"; 3].map(|service| world.connect_to(service));
-    assert_eq!(say(&mut world, cleaner, "CLEAN old"), "OK");
-    let mut leases = Vec::new();
-    for name in names {
-        let (client, more) = match name {
-            "lost" => (holder, ""),
-            "expired" => (client, " lease=30"),
-            _ => (client, ""),
-        };
-        let taken = say(&mut world, client, &format!("TAKE old member={name}{more}"));
-        leases.push(taken.split(' ').nth(1).expect("a lease").to_string());
-    }
-    assert_eq!(say(&mut world, client, "HOLD old held 60"), "OK", "it is held when it comes back");
-    reload(&mut world, vec![pool("POOL new 0 7", &names)]);
-    assert!(members(&mut world, client, "new").split(", ").all(|member| member.ends_with(" held")));
-    assert_eq!(say(&mut world, client, &format!("RETURN {} FAIL", leases[2])), "RETURNED");
-    assert_eq!(say(&mut world, client, &format!("RETURN {}", leases[3])), "RETURNED");
-    assert_eq!(say(&mut world, client, &format!("RETURN {}", leases[4])), "RETURNED");
-    assert!(say(&mut world, client, &format!("TAKEBACK {}", leases[6])).contains("OK"));
-    world.finish(holder);
-    assert_eq!(say(&mut world, cleaner, "DEAD died"), "OK");
-    world.advance(Span::from_secs(31));
-    world.settle();
-    let other = world.connect_to("members");
-    assert_eq!(
-        members(&mut world, other, "new"),
-        "died quarantined, expired quarantined, failed quarantined, good free, held held, lost quarantined, taken quarantined"
-    );
-    let said = say(&mut world, other, "MEMBERS new");
-    assert!(said.contains("failed quarantined") && said.contains("why=returned%20as%20failed"), "{said}");
-    assert_eq!(say(&mut world, other, "UTILIZATION old"), "ERROR NO_POOL");
-}
-
-/// A phone whose pool was renamed twice may be in use in both, under the same name.
-#[test]
-fn a_member_is_held_until_all_of_its_name_are_back() {
-    let mut world = World::with(settings(vec![pool("POOL one 0 1", &["o"]), pool("POOL two 0 1", &["o"])]));
-    let [client, other] = [world.connect_to("members"), world.connect_to("members")];
-    let lease = |taken: &str| taken.split(' ').nth(1).expect("a lease").to_string();
-    let leases = [say(&mut world, client, "TAKE one"), say(&mut world, client, "TAKE two")].map(|taken| lease(&taken));
-    reload(&mut world, vec![pool("POOL new 0 1", &["o"])]);
-    assert_eq!(members(&mut world, other, "new"), "o held");
-    for (n, lease) in leases.iter().enumerate() {
-        assert_eq!(say(&mut world, client, &format!("RETURN {lease}")), "RETURNED");
-        assert_eq!(members(&mut world, other, "new"), ["o held", "o free"][n]);
-        world.upgrade();
-    }
-}
-
-fn said(world: &mut World, client: usize) -> String {
-    String::from_utf8(world.take_received(client)).expect("the names are text")
 }

@@ -46,7 +46,7 @@ const BOUNDS: [&str; 28] = [
     "http_host = 'b'",
     "[[pools.ceiling]]\nkey = 'k*'\nworkers = 1\nmax_queue = 1\ntimeout = 0.01\nhold = 0.01\nshed_after = 0.001",
     "[[members.pool]]\nname = 'k1'\nmax = 1\nqueue = 0\nper_client = 1\nfixed = ['m1']",
-    "[[members.pool]]\nname = 'k2'\nmax = 2\ngroup = 'h'\nqueue = 1\nfixed = ['m1', 'm2']",
+    "[[members.pool]]\nname = 'k2'\nmax = 2\ngroup = 'h'\nqueue = 1\nfixed = ['m2', 'm3']",
     "[[access]]\nname = 'few'\nwho = ['all']\nmay = ['pools', 'counters', 'members', 'jobs', 'http', 'admin']\n\
         max_connections = 2\nmax_locks = 1\nmax_waits = 1\nmax_requests = 9\nmax_memory = 90",
 ];

@@ -118,7 +118,8 @@ fn hold_members(daemon: &Daemon) -> Vec<Client> {
     let [operator, provider] = [0, 5];
     for (line, answer) in [
         ("POOL away 0 2 provider_grace=3000", "OK"),
-        ("POOL out 1 3 start_timeout=600", "OK"),
+        ("POOL out 0 3", "OK"),
+        ("POOL busy 0 3 start_timeout=600", "OK"),
         ("ADD out failed", "OK"),
         ("ADD out held", "OK"),
         ("HOLD out held 3000 a new cable", "OK"),
@@ -133,9 +134,9 @@ fn hold_members(daemon: &Daemon) -> Vec<Client> {
     for line in ["PROVIDE away session=one", "OFFER away left"] {
         assert_eq!(lost.ask(line), "OK");
     }
-    assert_eq!(clients[provider].ask("PROVIDE out session=two"), "OK");
-    assert_eq!(clients[operator].ask("RECONFIGURE out init=3"), "OK");
-    assert_eq!([clients[provider].line(), clients[provider].ask("FAILED 3 no room")], ["!START out 3", "OK"]);
+    assert_eq!(clients[provider].ask("PROVIDE busy session=two"), "OK");
+    assert_eq!(clients[operator].ask("RECONFIGURE busy init=1"), "OK");
+    assert_eq!([clients[provider].line(), clients[provider].ask("FAILED 3 no room")], ["!START busy 3", "OK"]);
     clients
 }
 

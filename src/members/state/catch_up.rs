@@ -1,7 +1,6 @@
 //! Background work on members. A request that names a member first applies the pending work to it, so slices show only
 //! in lists and counters.
 
-use super::lending::Outcome;
 use super::lifecycle::Then;
 use super::*;
 
@@ -251,7 +250,7 @@ impl State {
     /// Stops a member of a pool that was removed, and removes it at once. Its provider may still report it as stopped.
     fn remove_member(&mut self, id: MemberId, step: &mut Step<'_, '_>) {
         if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, Lost::Removed, &Outcome::Good, step);
+            self.lose_lease(lease, Lost::Removed, step);
         }
         if self.phase_of(id) != PhaseKind::Stopping {
             let (pool, was_used) = (self.member(id).pool, self.members.was_used(id));

@@ -331,7 +331,7 @@ impl State {
         };
         if starts > 0 || of_pool.count(PhaseKind::Checking) > 0 || is_in_backoff() {
             NoMembers::Starting
-        } else if has_slot && !is_provided && of_pool.fixed() == 0 {
+        } else if has_slot && !is_provided && !of_pool.is_fixed() {
             NoMembers::NoProvider
         } else {
             NoMembers::AtCapacity

@@ -6,7 +6,6 @@ use super::*;
 use poolcounter_service::access::Holds;
 
 /// Condition in which a consumer leaves a member.
-#[derive(Clone)]
 pub(super) enum Outcome {
     Good,
     Failed(Stat, FailedBy),
@@ -82,31 +81,22 @@ impl State {
     }
 
     /// Ends a lease without a message to its connection, and returns its member, which is in no queue.
-    fn end_lease(&mut self, id: LeaseId, outcome: &Outcome, step: &mut Step<'_, '_>) -> MemberId {
+    fn end_lease(&mut self, id: LeaseId, step: &mut Step<'_, '_>) -> MemberId {
         self.detach_lease(id);
         let Lease { member, since, .. } = self.leases.remove(id, step);
         self.leave_state(member, step);
         self.members.set_since(member, step.now);
         self.pools.times(self.members.get(member).pool).hold.record(step.now.since(since));
-        if !self.members.awaited().is_empty() {
-            self.end_awaiting(member, outcome, step);
-        }
         self.members.note_used(Some(member));
         member
     }
 
     /// Ends a lease with a notice to its holder, and returns its member, which is in no queue.
-    pub(super) fn lose_lease(
-        &mut self,
-        id: LeaseId,
-        reason: Lost,
-        outcome: &Outcome,
-        step: &mut Step<'_, '_>,
-    ) -> MemberId {
+    pub(super) fn lose_lease(&mut self, id: LeaseId, reason: Lost, step: &mut Step<'_, '_>) -> MemberId {
         if let Some(conn) = self.leases.conn_of(id) {
             step.tell(conn, What::Lost { lease: self.leases.get(id).number, reason });
         }
-        self.end_lease(id, outcome, step)
+        self.end_lease(id, step)
     }
 
     /// Returns, fails or loses a member that is in no queue.
@@ -147,7 +137,7 @@ impl State {
             true => Outcome::Failed(Stat::Failed, self.failed_by(("returned as failed", " by "), id, None, step)),
             false => Outcome::Good,
         };
-        let member = self.end_lease(id, &outcome, step);
+        let member = self.end_lease(id, step);
         self.conclude(member, outcome, step);
     }
 
@@ -182,12 +172,12 @@ impl State {
         let Settings { max_hold, warn_hold, .. } = self.pool(self.member(*member).pool).settings;
         if has_run_out {
             let outcome = Outcome::Lost(self.failed_by(("its lease ran out", ", of "), id, None, step));
-            let member = self.lose_lease(id, Lost::Expired, &outcome, step);
+            let member = self.lose_lease(id, Lost::Expired, step);
             self.conclude(member, outcome, step);
         } else if max_hold > Span::ZERO && held >= max_hold {
             let by = self.failed_by(("held for longer than max_hold", " by "), id, None, step);
             let outcome = Outcome::Failed(Stat::HeldTooLong, by);
-            let member = self.lose_lease(id, Lost::HeldTooLong, &outcome, step);
+            let member = self.lose_lease(id, Lost::HeldTooLong, step);
             self.conclude(member, outcome, step);
         } else {
             if warn_hold > Span::ZERO && held >= warn_hold {
@@ -212,7 +202,7 @@ impl State {
         let Some(id) = found else { return step.tell(conn, What::NotTaken) };
         step.tell(conn, What::Ok);
         let outcome = Outcome::Lost(self.failed_by(("an operator took it back", " from "), id, None, step));
-        let id = self.lose_lease(id, Lost::TakenBack, &outcome, step);
+        let id = self.lose_lease(id, Lost::TakenBack, step);
         let (pool, member) = self.names_of(id);
         step.notices.push(Notice::TakenBack { pool, member, lease: number, note: note.into() });
         self.conclude(id, outcome, step);
@@ -263,7 +253,7 @@ impl State {
             true => Outcome::Good,
             false => Outcome::Lost(self.failed_by(("lost", " with "), id, conn, step)),
         };
-        let member = self.end_lease(id, &outcome, step);
+        let member = self.end_lease(id, step);
         self.conclude(member, outcome, step);
     }
 
@@ -286,7 +276,7 @@ impl State {
     /// Ends a member in any phase, and its lease with it. It is not replaced.
     pub(super) fn end_anywhere(&mut self, id: MemberId, reason: Lost, stat: Option<Stat>, step: &mut Step<'_, '_>) {
         if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, reason, &Outcome::Good, step);
+            self.lose_lease(lease, reason, step);
         }
         self.end_member(id, stat, Then::Nothing, step);
     }

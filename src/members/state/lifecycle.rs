@@ -20,7 +20,6 @@ pub(super) enum Cause {
 
 /// Reason of a member's failure, the words before the peer that failed it, and the peer's name or address if it is
 /// remembered.
-#[derive(Clone)]
 pub(super) struct FailedBy(pub &'static str, pub &'static str, pub String);
 
 impl FailedBy {
@@ -102,7 +101,7 @@ impl State {
     /// Holds a member that is in no queue for an operator.
     pub(super) fn hold_for(&mut self, id: MemberId, span: Span, reason: Reason, step: &mut Step<'_, '_>) {
         let timer = step.timers.arm(step.now + span, Timer::Phase(id));
-        self.members.keep_out(id, MemberPhase::Held(Some(timer)), step.now, reason);
+        self.members.keep_out(id, MemberPhase::Held(timer), step.now, reason);
     }
 
     /// Ends a member that may not be handed out again; returns any other.

@@ -74,18 +74,15 @@ pub(super) struct MemberTable {
     holds: BTreeMap<MemberId, (Span, Reason)>,
     /// Members that are kept out for other reasons than their provider, with the begin.
     reasons: BTreeMap<MemberId, (Time, Reason)>,
-    awaited: Awaited,
     /// The member whose lease has ended last in this step.
     used: Option<MemberId>,
     by_pool: SideTable<PoolId, PoolMembers>,
     by_agent: SideTable<AgentId, AgentMembers>,
+    /// Fixed members, each of which is in one pool.
+    fixed: BTreeMap<Arc<[u8]>, MemberId>,
     free_links: Links,
     /// Links of the queues `idle`, `unclean` and `cleaning` of a pool.
     phase_links: Links,
-    /// Links of the list `free_provided` of a pool.
-    free_provided_links: Links,
-    /// Links of the list `idle_provided` of a pool.
-    idle_provided_links: Links,
     agent_links: Links,
 }
 
@@ -98,14 +95,11 @@ pub(super) struct PoolMembers {
     free: List<MemberId>,
     /// Members that are free or checked, longest idle first.
     idle: List<MemberId>,
-    /// Free members that are not fixed, longest idle first.
-    free_provided: List<MemberId>,
-    /// Free and checked members that are not fixed, longest idle first.
-    idle_provided: List<MemberId>,
     /// Members that wait to be cleaned, longest returned first.
     unclean: List<MemberId>,
     cleaning: List<MemberId>,
     counts: [u32; PhaseKind::COUNT],
+    /// Number of fixed members: all members of the pool, or none.
     fixed: u32,
 }
 
@@ -129,9 +123,14 @@ impl PoolMembers {
         self.by_name.len()
     }
 
-    /// Returns the number of fixed members.
-    pub fn fixed(&self) -> u32 {
-        self.fixed
+    /// Returns whether the pool has fixed members, and so no others.
+    pub fn is_fixed(&self) -> bool {
+        self.fixed > 0
+    }
+
+    /// Returns whether the pool has members of providers, and so no fixed ones.
+    pub fn is_provided(&self) -> bool {
+        self.len() > self.fixed as usize
     }
 
     /// Returns the number of members that are not being stopped.
@@ -222,16 +221,6 @@ impl MemberTable {
         self.holds.get(&id)
     }
 
-    /// Returns the members that are held until others are returned.
-    pub fn awaited(&mut self) -> &mut Awaited {
-        &mut self.awaited
-    }
-
-    /// Returns the members that are held until others are returned, with these.
-    pub fn awaiting(&self) -> impl Iterator<Item = (MemberId, MemberId)> {
-        self.awaited.iter()
-    }
-
     /// Returns the time since which a member is kept out for another reason than its provider, and that reason.
     pub fn reason(&self, id: MemberId) -> Option<&(Time, Reason)> {
         self.reasons.get(&id)
@@ -254,8 +243,14 @@ impl MemberTable {
         self.end_of_life(id, settings).is_some_and(|end| end <= now)
     }
 
+    /// Returns the fixed member of this name, in any pool.
+    pub fn find_fixed(&self, name: &[u8]) -> Option<MemberId> {
+        self.fixed.get(name).copied()
+    }
+
     /// Adds a member in no queue, whose lifetime is not timed yet. `share` is the position of its lifetime between the
-    /// shortest and the longest. Returns None if the pool has a member of this name.
+    /// shortest and the longest. Returns None if the pool has a member of this name, or members of the other kind, or
+    /// there is a fixed one of this name.
     pub fn create(
         &mut self,
         pool: PoolId,
@@ -266,9 +261,17 @@ impl MemberTable {
         now: Time,
     ) -> Option<MemberId> {
         let id = MemberId::from_index(self.members.vacant_key());
+        let is_fixed = owner == MemberOwner::Fixed;
+        let of_pool = self.in_pool(pool);
+        let is_mixed = if is_fixed { of_pool.is_provided() } else { of_pool.is_fixed() };
+        (!(is_mixed || is_fixed && self.fixed.contains_key(name))).then_some(())?;
         self.add_name(pool, name, id).then_some(())?;
+        let name: Arc<[u8]> = name.into();
+        if is_fixed {
+            self.fixed.insert(name.clone(), id);
+        }
         let member = Member {
-            name: name.into(),
+            name,
             pool,
             owner,
             born: now,
@@ -285,7 +288,7 @@ impl MemberTable {
         self.set_attributes(id, attributes);
         let of_pool = self.by_pool.get_mut(pool);
         of_pool.counts[PhaseKind::Orphaned as usize] += 1;
-        of_pool.fixed += u32::from(owner == MemberOwner::Fixed);
+        of_pool.fixed += u32::from(is_fixed);
         self.link_owner(id);
         Some(id)
     }
@@ -294,8 +297,7 @@ impl MemberTable {
     pub fn reserve(&mut self, members: usize) {
         self.members.reserve(members);
         let of_phases = [&mut self.free_links, &mut self.phase_links];
-        let of_providers = [&mut self.free_provided_links, &mut self.idle_provided_links, &mut self.agent_links];
-        of_phases.into_iter().chain(of_providers).for_each(|links| links.reserve(members));
+        of_phases.into_iter().chain([&mut self.agent_links]).for_each(|links| links.reserve(members));
     }
 
     /// Adds a member of a handover in no phase, whose attributes it takes. Returns None if the pool has a member of this
@@ -333,7 +335,10 @@ impl MemberTable {
         member.life.into_iter().for_each(|timer| step.timers.cancel(timer));
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.counts[PhaseKind::Orphaned as usize] -= 1;
-        of_pool.fixed -= u32::from(member.owner == MemberOwner::Fixed);
+        if member.owner == MemberOwner::Fixed {
+            of_pool.fixed -= 1;
+            self.fixed.remove(&member.name);
+        }
     }
 
     /// Passes a member to another provider.

@@ -16,8 +16,8 @@ pub(super) enum MemberPhase {
     },
     /// In quarantine, with the timer of its automatic repair, if there is one.
     Quarantined(Option<TimerId>),
-    /// Held by an operator; without a timer, until a member of its name is returned in a pool that is being removed.
-    Held(Option<TimerId>),
+    /// Held by an operator.
+    Held(TimerId),
     /// Kept out for `loss_delay` after its consumer has lost it.
     Delayed(TimerId),
     /// Kept out because its provider is lost, or between two phases.
@@ -97,10 +97,11 @@ impl MemberPhase {
 
     pub fn timer(&self) -> Option<&TimerId> {
         match self {
-            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) | MemberPhase::Held(timer) => timer.as_ref(),
+            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) => timer.as_ref(),
             MemberPhase::Checking(timer)
             | MemberPhase::Stopping(timer)
             | MemberPhase::Cleaning { timer, .. }
+            | MemberPhase::Held(timer)
             | MemberPhase::Delayed(timer) => Some(timer),
             MemberPhase::InUse(_) | MemberPhase::Unclean | MemberPhase::Orphaned => None,
         }
@@ -108,10 +109,11 @@ impl MemberPhase {
 
     pub fn into_timer(self) -> Option<TimerId> {
         match self {
-            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) | MemberPhase::Held(timer) => timer,
+            MemberPhase::Free(timer) | MemberPhase::Quarantined(timer) => timer,
             MemberPhase::Checking(timer)
             | MemberPhase::Stopping(timer)
             | MemberPhase::Cleaning { timer, .. }
+            | MemberPhase::Held(timer)
             | MemberPhase::Delayed(timer) => Some(timer),
             MemberPhase::InUse(_) | MemberPhase::Unclean | MemberPhase::Orphaned => None,
         }

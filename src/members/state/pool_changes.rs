@@ -1,6 +1,5 @@
 //! Declaration, change and removal of pools, by requests and by the configuration file.
 
-use super::awaited::{Inherited, InheritedStates};
 use super::*;
 use std::collections::HashSet;
 
@@ -222,44 +221,44 @@ impl State {
         let names: HashSet<&[u8]> = declared.iter().map(|pool| &*pool.name).collect();
         let is_gone = |pool: &Pool| pool.is_from_file && !names.contains(&*pool.name);
         let gone: Vec<PoolId> = self.pools.after(None).filter(|id| is_gone(self.pool(*id))).collect();
-        let ends = |id: &PoolId| self.pool(*id).is_leaving || is_gone(self.pool(*id));
-        let inherited = self.inherited(self.pools.after(None).filter(ends), step);
         for id in gone {
             self.pools.set_from_file(id, false);
             self.remove(id, true, step);
         }
-        // This makes room for new ones.
+        self.refused.end(step);
+        let declared: Vec<(Option<PoolId>, DeclaredPool)> =
+            declared.into_iter().map(|pool| (self.configure_pool(&pool, step), pool)).collect();
+        // This makes room for new members.
         self.settle(step);
-        for pool in declared {
-            self.configure_pool(pool, &inherited, step);
+        for (id, pool) in declared {
+            for member in pool.fixed.into_iter().filter(|_| id.is_some()) {
+                self.configure_member(&pool.name, member, step);
+            }
         }
         self.settle(step);
     }
 
-    fn configure_pool(&mut self, declared: DeclaredPool, inherited: &InheritedStates, step: &mut Step<'_, '_>) {
+    /// Makes or changes a pool of the configuration file, and withdraws the fixed members that the file no longer has.
+    fn configure_pool(&mut self, declared: &DeclaredPool, step: &mut Step<'_, '_>) -> Option<PoolId> {
         let DeclaredPool { name, settings, fixed } = declared;
-        let id = match self.pools.find(&name) {
+        let id = match self.pools.find(name) {
             Ok(id) => {
                 self.revive(id, step);
-                if self.pool(id).settings != settings {
-                    self.change(id, settings, step);
+                if self.pool(id).settings != *settings {
+                    self.change(id, settings.clone(), step);
                 }
                 id
             }
             Err(_) if self.pools.len() >= MOST_POOLS => {
-                return step.notices.push(Notice::NotDeclared { pool: name, member: None, why: Refusal::TooMany });
+                let (pool, why) = (name.clone(), Refusal::TooMany);
+                step.notices.push(Notice::NotDeclared { pool, member: None, why });
+                return None;
             }
-            Err(_) => self.create_pool(name, settings, step),
+            Err(_) => self.create_pool(name.clone(), settings.clone(), step),
         };
         self.pools.set_from_file(id, true);
-        self.withdraw_undeclared(id, &fixed, step);
-        self.settle(step);
-        for member in fixed {
-            if let Err(why) = self.configure_member(id, &member, inherited.get(&member.name), step) {
-                let pool = self.pool(id).name.clone();
-                step.notices.push(Notice::NotDeclared { pool, member: Some(member.name), why });
-            }
-        }
+        self.withdraw_undeclared(id, fixed, step);
+        Some(id)
     }
 
     /// Keeps a pool that was being removed.
@@ -281,37 +280,5 @@ impl State {
             self.members.set_from_file(id, false);
             self.withdraw_member(id, false, step);
         }
-    }
-
-    fn configure_member(
-        &mut self,
-        pool: PoolId,
-        declared: &DeclaredMember,
-        inherited: Option<&Inherited>,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
-        let known = self.known_member(pool, &declared.name, step);
-        let own = known.filter(|id| self.member(*id).owner == MemberOwner::Fixed);
-        let id = match own {
-            Some(id) => {
-                // It may have been marked to leave at its return.
-                self.members.set_leaving(id, false);
-                let attributes = self.members.attributes(id).map_or(&[][..], |attributes| attributes.as_slice());
-                if attributes != declared.attributes {
-                    self.members.set_attributes(id, declared.attributes.clone());
-                    self.pools.reconsider(pool);
-                }
-                id
-            }
-            None => {
-                self.check_room(pool, known)?;
-                let attributes = declared.attributes.clone();
-                let id = self.create_member(pool, &declared.name, attributes, MemberOwner::Fixed, step);
-                self.inherit(id, inherited, step);
-                id
-            }
-        };
-        self.members.set_from_file(id, true);
-        Ok(())
     }
 }

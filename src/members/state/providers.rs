@@ -35,6 +35,9 @@ impl State {
             }
         }
         let pool = self.lasting_pool(name)?;
+        if self.members.in_pool(pool).is_fixed() {
+            return Err(Refusal::BadSyntax("the pool has fixed members, and so no providers"));
+        }
         let known = session.and_then(|session| self.agents.of_session(pool, session));
         let id = match known {
             Some(known) => {
@@ -120,7 +123,7 @@ impl State {
     }
 
     /// Returns the pool of this name, unless it is being removed.
-    fn lasting_pool(&self, name: &[u8]) -> Result<PoolId, Refusal> {
+    pub(super) fn lasting_pool(&self, name: &[u8]) -> Result<PoolId, Refusal> {
         self.pools.find(name).ok().filter(|pool| !self.pool(*pool).is_leaving).ok_or(Refusal::NoPool)
     }
 
@@ -247,7 +250,7 @@ impl State {
     fn end_dead_member(&mut self, id: MemberId, conn: ConnId, step: &mut Step<'_, '_>) {
         let outcome = Outcome::Failed(Stat::Died, FailedBy("dead", ", says ", (step.peer)(conn)));
         if let MemberPhase::InUse(lease) = self.member(id).phase {
-            self.lose_lease(lease, Lost::Died, &outcome, step);
+            self.lose_lease(lease, Lost::Died, step);
         }
         match self.phase_of(id) {
             PhaseKind::Stopping => self.drop_member(id, step),
@@ -307,40 +310,6 @@ impl State {
         self.settle(step);
     }
 
-    /// `ADD pool member [attr=value ...]`.
-    pub(super) fn add(
-        &mut self,
-        conn: ConnId,
-        named: Named<'_>,
-        attributes: Attributes,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
-        let pool = self.lasting_pool(named.pool)?;
-        let known = self.known_member(pool, named.member, step);
-        self.check_room(pool, known)?;
-        step.tell(conn, What::Ok);
-        let id = self.create_member(pool, named.member, attributes, MemberOwner::Fixed, step);
-        self.release_member(id, Cause::Other, step);
-        Ok(())
-    }
-
-    /// `DEL pool member [NOW]`.
-    pub(super) fn delete(
-        &mut self,
-        conn: ConnId,
-        named: Named<'_>,
-        now: bool,
-        step: &mut Step<'_, '_>,
-    ) -> Result<(), Refusal> {
-        let id = self.find_member(named, step)?;
-        if self.member(id).owner != MemberOwner::Fixed {
-            return Err(Refusal::NoSuchMember);
-        }
-        step.tell(conn, What::Ok);
-        self.withdraw_member(id, now, step);
-        Ok(())
-    }
-
     /// `REPAIR pool member` frees a member in quarantine, `FREE pool member` one that an operator holds.
     pub(super) fn release_from(
         &mut self,
@@ -352,10 +321,6 @@ impl State {
         let id = self.find_member(named, step)?;
         step.tell(conn, What::Ok);
         if self.phase_of(id) == phase {
-            if phase == PhaseKind::Held {
-                // One that is held until another comes back may be held for a time behind that.
-                self.members.take_hold(id);
-            }
             self.leave_state(id, step);
             self.release_member(id, Cause::Other, step);
         }
@@ -378,7 +343,6 @@ impl State {
         let name = self.leases.name(conn).map(|name| String::from_utf8_lossy(name).into_owned());
         let reason = Reason::of_hold(note, name.unwrap_or_else(|| (step.peer)(conn)));
         match self.phase_of(id) {
-            PhaseKind::Held if self.member(id).phase.timer().is_none() => self.members.set_hold(id, span, reason),
             PhaseKind::Free | PhaseKind::Held => {
                 self.leave_state(id, step);
                 self.hold_for(id, span, reason, step);

@@ -237,7 +237,10 @@ impl State {
     pub fn armed_timers(&self) -> usize {
         let armed = |agent: &Agent| [matches!(agent.state, ProviderState::Grace(_)), agent.backoff.is_running()];
         let of_agents = self.agents.iter().flat_map(|(_, agent)| armed(agent)).filter(|is_armed| *is_armed).count();
-        let of_tables = self.pools.armed_timers() + self.members.armed_timers() + self.leases.armed_timers();
+        let of_tables = usize::from(self.refused.timer.is_some())
+            + self.pools.armed_timers()
+            + self.members.armed_timers()
+            + self.leases.armed_timers();
         of_tables + of_agents + self.starts.under_way() + self.waiters.len()
     }
 

@@ -110,7 +110,6 @@ impl Reading<'_> {
                 let (span, _) = self.state.members.take_hold(member)?;
                 self.state.members.set_hold(member, span, reason);
             }
-            Saved::Awaiting { held, used } => self.read_awaiting(held, used)?,
             Saved::RemoveGroup { name, graceful, left } => {
                 let group = self.state.pools.find_group(&name)?;
                 let before = self.state.pools.joined_before(group, left);
@@ -227,8 +226,7 @@ impl Reading<'_> {
                 MemberPhase::Cleaning { agent: *self.parts.ids.agents.get(&agent)?, timer: arm(at) }
             }
             SavedPhase::Quarantined(at) => MemberPhase::Quarantined(at.map(arm)),
-            SavedPhase::Held(at) => MemberPhase::Held(Some(arm(at))),
-            SavedPhase::Awaiting => MemberPhase::Held(None),
+            SavedPhase::Held(at) => MemberPhase::Held(arm(at)),
             SavedPhase::Delayed(at) => MemberPhase::Delayed(arm(at)),
             SavedPhase::InUse | SavedPhase::Orphaned => MemberPhase::Orphaned,
         };
@@ -262,14 +260,6 @@ impl Reading<'_> {
         let kind = self.state.phase_of(member);
         (kind != PhaseKind::Orphaned && PhaseKind::KEPT_OUT.contains(&kind)).then_some(())?;
         self.state.members.set_reason(member, since, reason);
-        Some(())
-    }
-
-    fn read_awaiting(&mut self, held: MemberId, used: MemberId) -> Option<()> {
-        let (held, used) = (self.member(held)?, self.member(used)?);
-        let is_used = self.state.phase_of(used) == PhaseKind::InUse;
-        (is_used && matches!(self.state.member(held).phase, MemberPhase::Held(None))).then_some(())?;
-        self.state.members.awaited().add(held, used);
         Some(())
     }
 

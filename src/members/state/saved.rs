@@ -74,11 +74,6 @@ pub(super) enum Saved {
         member: MemberId,
         reason: Reason,
     },
-    /// Member that is held until another one is returned, behind the leases.
-    Awaiting {
-        held: MemberId,
-        used: MemberId,
-    },
     /// Group whose first pools are being removed.
     RemoveGroup {
         name: Arc<[u8]>,
@@ -198,14 +193,12 @@ impl State {
         let holds = self.members.holds();
         let holds = holds.map(|(member, (_, reason))| (numbers.of(*member), reason.clone()));
         let holds = holds.map(|(member, reason)| Saved::Hold { member, reason });
-        let awaiting = self.members.awaiting();
-        let awaiting = awaiting.map(|(held, used)| Saved::Awaiting { held: numbers.of(held), used: numbers.of(used) });
         let mut waiters: Vec<&Waiter> = self.waiters.iter().map(|(_, waiter)| waiter).collect();
         waiters.sort_unstable_by_key(|waiter| waiter.arrival);
         let waiters = waiters.into_iter().map(|waiter| self.save_waiter(waiter));
         let starts = self.starts.iter().map(|start| save_start(start, timers));
         let tasks = self.background.tasks().filter_map(|task| self.save_task(task));
-        let records = reasons.chain(holds).chain(awaiting).chain(waiters).chain(starts);
+        let records = reasons.chain(holds).chain(waiters).chain(starts);
         put_all(out, records.chain(self.save_clients()).chain(tasks))
     }
 

@@ -141,7 +141,7 @@ settings! {
     max: u32 = 1, Number, "Maximum number of members.";
     group: Option<Arc<[u8]>> = None, Group, "Group of the pool; TAKEGROUP takes from any pool of a group.";
     order: Order = Order::Lifo, Order, "Order in which free members are handed out: lifo or fifo.";
-    queue: u32 = 50, Number, "Maximum number of waiting consumers.";
+    queue: u32 = 1000, Number, "Maximum number of waiting consumers.";
     start_timeout: Span = Span::from_secs(60), Seconds, "A start not answered by then has failed.";
     stop_timeout: Span = Span::from_secs(10), Seconds, "A stop not answered by then counts as done.";
     max_age: Span = Span::from_secs(30), Seconds, "A free member idle for longer may be culled.";

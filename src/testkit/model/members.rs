@@ -241,7 +241,7 @@ impl Settings {
             max: 1,
             group: String::new(),
             is_fifo: false,
-            queue: 50,
+            queue: 1000,
             start_timeout: 60 * SECOND,
             stop_timeout: 10 * SECOND,
             max_age: 30 * SECOND,
@@ -552,6 +552,9 @@ impl Members {
         }
         let is_known = known.pool.is_some();
         let p = self.pool(name).filter(|p| is_known && !provides || !self.pools[*p].is_leaving).ok_or("NO_POOL")?;
+        if provides && self.pools[p].has_fixed() {
+            return Err("BAD_SYNTAX");
+        }
         let name = self.pools[p].name.clone();
         if let Some(session) = session.filter(|session| self.conns[&conn].session.as_deref() != Some(session)) {
             self.resume(p, conn, session);
@@ -864,10 +867,13 @@ impl Members {
 
     fn add(&mut self, name: &str, member: &str) -> Answer {
         let p = self.pool(name).filter(|p| !self.pools[*p].is_leaving).ok_or("NO_POOL")?;
+        if !self.providers(p).is_empty() || self.pools[p].members.iter().any(|member| member.owner != Owner::Fixed) {
+            return Err("BAD_SYNTAX");
+        }
         if self.pools[p].members.len() as u64 + self.starts_in(p) >= self.pools[p].settings.max {
             return Err("POOL_FULL");
         }
-        if self.pools[p].at(member).is_some() {
+        if self.pools.iter().flat_map(|pool| &pool.members).any(|of| of.owner == Owner::Fixed && of.name == member) {
             return Err("MEMBER_EXISTS");
         }
         self.enter(p, member, Owner::Fixed);

@@ -90,8 +90,8 @@ fn a_wait_for_several_is_served_before_a_later_one_for_more() {
     let kinds = 16;
     let mut player = Player::with_most(200, 1, PER_TICK);
     player.say(OPERATOR, "POOL p 0 300 group=g queue=200", true);
-    player.say(PROVIDER, "PROVIDE p 0", true);
-    (0..4).for_each(|n| player.say(OPERATOR, &format!("ADD p m{n}"), true));
+    player.say(PROVIDER, "PROVIDE p 4", true);
+    (0..4).for_each(|n| player.say(PROVIDER, &format!("OFFER p m{n}"), true));
     (0..4).for_each(|_| player.say(CONSUMER, "TAKE p", true));
     player.drop_output();
     for n in 0..kinds {

@@ -1,7 +1,6 @@
 //! Comparison of the tables of members with each other.
 
 use super::*;
-use std::collections::BTreeSet;
 
 impl MemberTable {
     /// Compares the queues, counts and indexes with the members.
@@ -18,16 +17,6 @@ impl MemberTable {
             let kind = self.members.get(id.index()).map(|member| member.phase.kind());
             kind.is_some_and(|kind| kind != PhaseKind::Orphaned && PhaseKind::KEPT_OUT.contains(&kind))
         };
-        for (held, used) in self.awaited.iter() {
-            assert!(
-                matches!(self.get(held).phase, MemberPhase::Held(None)),
-                "a member is held until another comes back"
-            );
-            assert_eq!(self.get(used).phase.kind(), PhaseKind::InUse, "a member that is awaited is in use");
-        }
-        let awaiting = self.members.iter().filter(|(_, member)| matches!(member.phase, MemberPhase::Held(None)));
-        let held: BTreeSet<MemberId> = self.awaited.iter().map(|(held, _)| held).collect();
-        assert_eq!(awaiting.count(), held.len(), "each has one that it is held for");
         assert!(self.reasons.keys().all(is_out), "a reason is of a member that is kept out");
         self.check_agents();
     }
@@ -57,6 +46,7 @@ impl MemberTable {
             assert!(!member.is_leaving || kind == PhaseKind::InUse, "a member that is to leave is in use until then");
         }
         assert_eq!((counts, fixed), (of_pool.counts, of_pool.fixed), "the counts of a pool");
+        assert!(fixed == 0 || fixed as usize == of_pool.len(), "a pool has fixed members or members of providers");
         let queues = [&of_pool.idle, &of_pool.unclean, &of_pool.cleaning].into_iter();
         let mut queued = queues.flat_map(|queue| queue.iter(&self.phase_links));
         assert!(queued.all(|member| self.get(member).pool == pool), "a queue has members of its pool");
@@ -69,11 +59,6 @@ impl MemberTable {
         let free = of_pool.free.iter(&self.free_links);
         let idle_free = ids(&of_pool.idle).filter(|id| kind(id) == PhaseKind::Free);
         assert!(free.eq(idle_free), "the free list has the order of the idle");
-        let is_provided = |id: &MemberId| self.get(*id).owner != MemberOwner::Fixed;
-        let provided = of_pool.free_provided.iter(&self.free_provided_links);
-        assert!(provided.eq(of_pool.free.iter(&self.free_links).filter(is_provided)), "free members of providers");
-        let provided = of_pool.idle_provided.iter(&self.idle_provided_links);
-        assert!(provided.eq(ids(&of_pool.idle).filter(is_provided)), "idle members of providers");
         assert_eq!(of_pool.free.len(), of_pool.count(PhaseKind::Free));
         assert_eq!(of_pool.idle.len(), of_pool.idle(), "free and checked members are idle");
         assert!(is_sorted(&of_pool.idle), "the longest idle comes first");
@@ -98,7 +83,11 @@ impl MemberTable {
             let stopping = of_agent.members.iter(&self.agent_links).filter(stops).count();
             assert_eq!(of_agent.stopping as usize, stopping, "members of a provider that stop");
         }
-        let fixed: usize = self.by_pool.iter().map(|(_, of_pool)| of_pool.fixed as usize).sum();
-        assert_eq!(owned + fixed, self.members.len(), "each member has one owner");
+        let is_found = |(name, id): (&Arc<[u8]>, &MemberId)| {
+            let member = self.get(*id);
+            member.name == *name && member.owner == MemberOwner::Fixed
+        };
+        assert!(self.fixed.iter().all(is_found), "a fixed member is found by its name");
+        assert_eq!(owned + self.fixed.len(), self.members.len(), "each member has one owner");
     }
 }

@@ -8,9 +8,10 @@ impl MemberTable {
         self.in_pool(pool).free.iter(&self.free_links)
     }
 
-    /// Returns the free member of a pool that is not fixed and longest idle.
+    /// Returns the longest idle free member of a pool, if providers bring its members.
     pub fn oldest_provided(&self, pool: PoolId) -> Option<MemberId> {
-        self.in_pool(pool).free_provided.front()
+        let of_pool = self.in_pool(pool);
+        of_pool.free.front().filter(|_| !of_pool.is_fixed())
     }
 
     /// Returns the free members of a pool, longest idle last.
@@ -50,16 +51,11 @@ impl MemberTable {
             MemberPhase::Free(_) => {
                 of_pool.free.remove(&mut self.free_links, id);
                 of_pool.idle.remove(&mut self.phase_links, id);
-                if member.owner != MemberOwner::Fixed {
-                    of_pool.free_provided.remove(&mut self.free_provided_links, id);
-                    of_pool.idle_provided.remove(&mut self.idle_provided_links, id);
-                }
                 self.attributes.leave_idle(id);
                 self.attributes.set_free(id, false);
             }
             MemberPhase::Checking(_) => {
                 of_pool.idle.remove(&mut self.phase_links, id);
-                of_pool.idle_provided.remove(&mut self.idle_provided_links, id);
                 self.attributes.leave_idle(id);
             }
             MemberPhase::Unclean => of_pool.unclean.remove(&mut self.phase_links, id),
@@ -74,7 +70,6 @@ impl MemberTable {
             }
             MemberPhase::Quarantined(_) | MemberPhase::Held(_) | MemberPhase::Delayed(_) => {
                 self.reasons.remove(&id);
-                self.awaited.remove(id);
             }
             _ => {}
         }
@@ -110,16 +105,11 @@ impl MemberTable {
             MemberPhase::Free(_) => {
                 of_pool.free.push_back(&mut self.free_links, id);
                 of_pool.idle.push_back(&mut self.phase_links, id);
-                if member.owner != MemberOwner::Fixed {
-                    of_pool.free_provided.push_back(&mut self.free_provided_links, id);
-                    of_pool.idle_provided.push_back(&mut self.idle_provided_links, id);
-                }
                 self.attributes.enter_idle(id);
                 self.attributes.set_free(id, true);
             }
             MemberPhase::Checking(_) => {
                 of_pool.idle.push_back(&mut self.phase_links, id);
-                of_pool.idle_provided.push_back(&mut self.idle_provided_links, id);
                 self.attributes.enter_idle(id);
             }
             MemberPhase::Unclean => of_pool.unclean.push_back(&mut self.phase_links, id),
@@ -187,7 +177,6 @@ impl MemberTable {
         before.into_timer().into_iter().for_each(|timer| step.timers.cancel(timer));
         let of_pool = self.by_pool.get_mut(member.pool);
         of_pool.free.remove(&mut self.free_links, id);
-        of_pool.free_provided.remove(&mut self.free_provided_links, id);
         of_pool.move_count(PhaseKind::Free, PhaseKind::Checking);
         self.attributes.set_free(id, false);
     }
@@ -195,9 +184,7 @@ impl MemberTable {
     /// Makes a checked member free again. It keeps its position among the idle.
     pub fn end_check(&mut self, id: MemberId, settings: &Settings, step: &mut Step<'_, '_>) {
         let of_pool = self.in_pool(self.get(id).pool);
-        let next = self.next_free(id, &self.phase_links, &of_pool.free, &self.free_links);
-        let next_provided =
-            self.next_free(id, &self.idle_provided_links, &of_pool.free_provided, &self.free_provided_links);
+        let next = self.next_free(id, &of_pool.free);
         let timer = self.check_timer(id, settings, step);
         let member = &mut self.members[id.index()];
         let before = std::mem::replace(&mut member.phase, MemberPhase::Free(timer));
@@ -207,17 +194,14 @@ impl MemberTable {
             Some(next) => of_pool.free.insert_before(&mut self.free_links, next, id),
             None => of_pool.free.push_back(&mut self.free_links, id),
         }
-        match next_provided {
-            Some(next) => of_pool.free_provided.insert_before(&mut self.free_provided_links, next, id),
-            None => of_pool.free_provided.push_back(&mut self.free_provided_links, id),
-        }
         of_pool.move_count(PhaseKind::Checking, PhaseKind::Free);
         self.attributes.set_free(id, true);
     }
 
-    /// Returns the free member behind a checked one among some idle ones, whose free ones are a list of their own; None
-    /// without one. The search goes in both directions at once, so that many checks together cost little each.
-    fn next_free(&self, id: MemberId, idle: &Links, free: &List<MemberId>, free_links: &Links) -> Option<MemberId> {
+    /// Returns the free member behind a checked one among the idle; None without one. The search goes in both directions
+    /// at once, so that many checks together cost little each.
+    fn next_free(&self, id: MemberId, free: &List<MemberId>) -> Option<MemberId> {
+        let (idle, free_links) = (&self.phase_links, &self.free_links);
         let is_free = |id: MemberId| self.get(id).phase.kind() == PhaseKind::Free;
         let (mut before, mut after) = (id, id);
         loop {

@@ -66,8 +66,6 @@ pub(in crate::state) enum SavedPhase {
     Held(Time),
     Delayed(Time),
     Orphaned,
-    /// Held until another member is returned.
-    Awaiting,
 }
 
 /// Numbers of the members in the handover, by slot.
@@ -252,7 +250,7 @@ impl MemberUnpacker {
             PhaseKind::Unclean => SavedPhase::Unclean,
             PhaseKind::Cleaning => SavedPhase::Cleaning(AgentId::from_index(index_of(take_number(bytes)?)?), deadline?),
             PhaseKind::Quarantined => SavedPhase::Quarantined(deadline),
-            PhaseKind::Held => deadline.map_or(SavedPhase::Awaiting, SavedPhase::Held),
+            PhaseKind::Held => SavedPhase::Held(deadline?),
             PhaseKind::Delayed => SavedPhase::Delayed(deadline?),
             PhaseKind::Orphaned => SavedPhase::Orphaned,
         };
