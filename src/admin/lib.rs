@@ -124,7 +124,7 @@ impl Admin {
             return Err(self.unknown(name));
         };
         if context.has_rules() {
-            let need = Need { verb: COMMAND, keys: &[command.as_bytes()], takes: None };
+            let need = Need { verb: Some(COMMAND), keys: &[command.as_bytes()], takes: None };
             let checked = context.check(conn, &need);
             checked.map_err(|denial| OperationError::Refused(format!("access: {}", denial.name())))?;
         }

@@ -194,7 +194,7 @@ mod tests {
         let at = id(service).info(SERVICES).verbs.iter().position(|known| *known == verb).expect("is a verb");
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         access
-            .check(conn, id(service), &Need { verb: Verb(at as u8), keys: &keys, takes: None }, Time::START)
+            .check(conn, id(service), &Need { verb: Some(Verb(at as u8)), keys: &keys, takes: None }, Time::START)
             .map(|_| ())
     }
 

@@ -2,10 +2,11 @@
 
 use super::{CounterRefusal, CounterRequest, CountersService};
 use poolcounter_core::id::ConnId;
-use poolcounter_protocol::counters::commands::{ACQUIRE, READ};
+use poolcounter_protocol::counters::commands::Opcode;
 use poolcounter_protocol::counters::request::{AcquireUnits, ReleaseUnits};
 use poolcounter_service::access::{Holds, Need, Takes};
 use poolcounter_service::contract::Context;
+use std::slice;
 
 /// Refusal of a connection that no access rule admits: a complete error response (opcode Noop), because clients expect
 /// a header.
@@ -20,33 +21,33 @@ impl CountersService {
         request: &CounterRequest<'_>,
         context: &mut Context<'_>,
     ) -> Option<CounterRefusal> {
-        let all: &[&[u8]] = &[];
         // Each variant is matched with all its fields, so that a new one with a counter needs a decision here.
-        let checked = match request {
+        let (opcode, keys): (_, &[&[u8]]) = match request {
             // A connection releases only its own units.
             CounterRequest::Release(ReleaseUnits { name: _, resources: _ }) => {
                 context.count_request(conn);
                 return None;
             }
-            CounterRequest::Noop => context.check_rate(conn),
-            CounterRequest::Get(name) => {
-                context.check(conn, &Need { verb: READ, keys: &[name], takes: None }).map(drop)
-            }
-            CounterRequest::Stats | CounterRequest::Dump => {
-                context.check(conn, &Need { verb: READ, keys: all, takes: None }).map(drop)
-            }
+            CounterRequest::Noop => (Opcode::Noop, &[]),
+            CounterRequest::Get(name) => (Opcode::Get, slice::from_ref(name)),
+            CounterRequest::Stats => (Opcode::Stats, &[]),
+            CounterRequest::Dump => (Opcode::Dump, &[]),
             CounterRequest::Acquire(AcquireUnits { name, resources: _, maximum: _ }) => {
-                let has = context.holds_of(|| Holds { locks: self.state.held_by(conn), waits: 0 });
-                // A connection's units of one counter count once, whatever their number.
-                let locks = u32::from(!self.state.holds_units_of(conn, name));
-                let need = Need { verb: ACQUIRE, keys: &[name], takes: Some(Takes { has, locks, may_wait: false }) };
-                // The answer is the same as at a maximum, because clients know how to go on after that.
-                return context.check(conn, &need).err().map(|denial| match denial.is_limit() {
-                    true => CounterRefusal::NotAvailable,
-                    false => CounterRefusal::Denied,
-                });
+                (Opcode::Acquire, slice::from_ref(name))
             }
         };
-        checked.err().map(|denial| if denial.is_limit() { CounterRefusal::Limited } else { CounterRefusal::Denied })
+        let takes = matches!(opcode, Opcode::Acquire).then(|| Takes {
+            has: context.holds_of(|| Holds { locks: self.state.held_by(conn), waits: 0 }),
+            // A connection's units of one counter count once, whatever their number.
+            locks: u32::from(!self.state.holds_units_of(conn, keys[0])),
+            may_wait: false,
+        });
+        let denial = context.check(conn, &Need { verb: opcode.row().verb, keys, takes }).err()?;
+        Some(match (denial.is_limit(), takes) {
+            (false, _) => CounterRefusal::Denied,
+            // The answer is the same as at a maximum, because clients know how to go on after that.
+            (true, Some(_)) => CounterRefusal::NotAvailable,
+            (true, None) => CounterRefusal::Limited,
+        })
     }
 }

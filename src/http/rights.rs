@@ -29,6 +29,6 @@ pub(super) fn refusal_of(conn: ConnId, request: &HttpRequest<'_>, context: &mut 
         Method::Post => ACT,
         Method::Get | Method::Head | Method::Other => READ,
     };
-    let denial = context.check(conn, &Need { verb, keys: &[path.as_bytes()], takes: None }).err()?;
+    let denial = context.check(conn, &Need { verb: Some(verb), keys: &[path.as_bytes()], takes: None }).err()?;
     Some(if denial.is_limit() { Status::TooManyRequests } else { Status::Forbidden })
 }

@@ -160,11 +160,6 @@ impl JobQueue {
             context.count_request(conn);
             return false;
         };
-        let Some(verb) = command.row().verb else {
-            let denial = context.check_rate(conn).err();
-            denial.inspect(|denial| self.deny(conn, *denial, context));
-            return denial.is_some();
-        };
         let may_wait = match &*item {
             Item::Request(Request::Reserve(reserve)) => Some(reserve.timeout != Some(0)),
             Item::Request(Request::ReserveJob(_)) => Some(false),
@@ -191,7 +186,7 @@ impl JobQueue {
             About::Puts(puts) => keys_of(&puts, self.state.used_tube(conn)),
         };
         let keys: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
-        let denial = match context.check(conn, &Need { verb, keys: &keys, takes }) {
+        let denial = match context.check(conn, &Need { verb: command.row().verb, keys: &keys, takes }) {
             Err(denial) => denial,
             Ok(left) => {
                 if let Item::Request(Request::Reserve(Reserve { timeout: _, many: Some(many) })) = item {

@@ -113,9 +113,6 @@ impl Members {
             context.count_request(conn);
             return None;
         };
-        let Some(verb) = command.row().verb else {
-            return context.check_rate(conn).err().map(|_| What::Error(Refusal::Limited));
-        };
         let wanted = match line {
             Some(Line::Request(Request::Take(take))) => Some(take.count.unwrap_or(1)),
             _ => None,
@@ -124,7 +121,7 @@ impl Members {
         let may_wait = true;
         let takes = wanted.map(|locks| Takes { has: context.holds_of(|| self.state.holds(conn)), locks, may_wait });
         let keys: Vec<&[u8]> = names.iter().map(|name| &**name).collect();
-        let Err(denial) = context.check(conn, &Need { verb, keys: &keys, takes }) else {
+        let Err(denial) = context.check(conn, &Need { verb: command.row().verb, keys: &keys, takes }) else {
             if takes.is_some() {
                 self.state.note_rule(conn, context.access.rule_of(conn));
             }

@@ -30,20 +30,20 @@ impl PoolsService {
         context: &mut Context<'_>,
     ) -> Option<Reply> {
         // Each variant is matched with all its fields, so that a new one with a key needs a decision here.
-        let keys = match request {
+        let (verb, keys) = match request {
             PoolRequest::Acquire(Ok(acquire)) => return self.refusal_of_acquire(conn, acquire, context),
-            PoolRequest::Stats(StatsQuery::Holders(key)) => slice::from_ref(key),
+            PoolRequest::Stats(StatsQuery::Holders(key)) => (Some(STATS), slice::from_ref(key)),
             // A connection releases only its own locks.
             PoolRequest::Release(_) | PoolRequest::Acquire(Err(_)) | PoolRequest::Unknown => {
                 context.count_request(conn);
                 return None;
             }
-            PoolRequest::Stats(StatsQuery::Fields) => return context.check_rate(conn).err().map(|_| Reply::Limited),
+            PoolRequest::Stats(StatsQuery::Fields) => (None, &[][..]),
             PoolRequest::Stats(StatsQuery::Full | StatsQuery::One(_) | StatsQuery::Types | StatsQuery::Unknown)
             | PoolRequest::Keys(_)
-            | PoolRequest::Report(_) => &[],
+            | PoolRequest::Report(_) => (Some(STATS), &[][..]),
         };
-        let denial = context.check(conn, &Need { verb: STATS, keys, takes: None }).err()?;
+        let denial = context.check(conn, &Need { verb, keys, takes: None }).err()?;
         Some(if denial.is_limit() { Reply::Limited } else { Reply::Denied })
     }
 
@@ -72,7 +72,7 @@ impl PoolsService {
         let (has, may_wait) = (context.holds_of(|| self.state.holds(conn)), timeout > Span::ZERO);
         // A lock counts once for each of its keys, of which there are few.
         let takes = Takes { has, locks: keys.len() as u32, may_wait };
-        let denial = context.check(conn, &Need { verb: ACQUIRE, keys, takes: Some(takes) }).err()?;
+        let denial = context.check(conn, &Need { verb: Some(ACQUIRE), keys, takes: Some(takes) }).err()?;
         Some(if denial.is_limit() { Reply::QueueFull } else { Reply::Denied })
     }
 }

@@ -55,8 +55,8 @@ pub struct Holds {
 /// Permission that a request needs, and locks that it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need<'a> {
-    /// Verb of the request.
-    pub verb: Verb,
+    /// Right in the row of its command; None if it needs no right.
+    pub verb: Option<Verb>,
     /// Keys of the request; empty if it concerns the whole service.
     pub keys: &'a [&'a [u8]],
     /// Locks that it takes; None if none.

@@ -36,7 +36,7 @@ impl Access {
                 && counts.has_room_for_request(limits.requests, now)
     }
 
-    /// Counts a request that needs no right. Returns false if the rule of its connection allows no more at this rate.
+    /// Counts a request that is answered in any case. Returns false if the rule of its connection allows no more at this rate.
     #[inline]
     pub fn count_request(&mut self, conn: ConnId, now: Time) -> bool {
         if !self.counts_requests {
@@ -46,28 +46,21 @@ impl Access {
         self.counts[at].has_room_for_request(self.rules[at].limits.requests, now)
     }
 
-    /// Checks a request that needs no right against the rule of its connection.
-    ///
-    /// # Errors
-    ///
-    /// The reason of the denial.
-    pub fn check_rate(&mut self, conn: ConnId, now: Time) -> Result<(), Denial> {
-        if self.count_request(conn, now) { Ok(()) } else { Err(self.count(self.rule_at(conn), Denial::Requests)) }
-    }
-
     /// Checks a request against the rule of its connection. Returns the number of locks that the rule allows before the
-    /// request. A request that is denied counts, too.
+    /// request. A request that is denied counts, too. A request that needs no right is denied only for its rate.
     ///
     /// # Errors
     ///
     /// The reason of the denial.
     pub fn check(&mut self, conn: ConnId, service: ServiceId, need: &Need<'_>, now: Time) -> Result<u64, Denial> {
-        let Some(at) = self.rule_at(conn) else { return Err(self.count(None, Denial::Stranger)) };
+        let Some(at) = self.rule_at(conn) else {
+            return if need.verb.is_none() { Ok(u64::MAX) } else { Err(self.count(None, Denial::Stranger)) };
+        };
         if let Some(Takes { has, .. }) = need.takes.filter(|_| self.counts_holds) {
             self.note_holds(conn, has);
         }
         let (rule, counts) = (&self.rules[at], &mut self.counts[at]);
-        let is_allowed = rule.rights[service.index()].include(need.verb, need.keys);
+        let is_allowed = need.verb.is_none_or(|verb| rule.rights[service.index()].include(verb, need.keys));
         let wanted = need.takes.map_or(0, |takes| takes.locks.into());
         let left = rule.limits.locks.saturating_sub(counts.locks + counts.leases);
         let has_room = counts.has_room_for_request(rule.limits.requests, now);
@@ -84,7 +77,8 @@ impl Access {
     /// Returns the first key that the connection's rule does not allow, else the first key of the request.
     pub(crate) fn key_refused<'a>(&mut self, conn: ConnId, service: ServiceId, need: &Need<'a>) -> Option<&'a [u8]> {
         let rule = self.standing(conn).rule.map(|rule| &self.rules[usize::from(rule)]);
-        let is_allowed = |key| rule.is_some_and(|rule| rule.rights[service.index()].include(need.verb, &[key]));
+        let verb = need.verb?;
+        let is_allowed = |key| rule.is_some_and(|rule| rule.rights[service.index()].include(verb, &[key]));
         need.keys.iter().find(|key| !is_allowed(key)).or(need.keys.first()).copied()
     }
 }

@@ -45,17 +45,6 @@ impl Context<'_> {
         self.access.allows_lock(conn, self.called.id, (verb, key), has, self.time.now)
     }
 
-    /// Checks the rate of a request that needs no right and gives nothing back, and logs a denial.
-    ///
-    /// # Errors
-    ///
-    /// [`Denial::Requests`].
-    pub fn check_rate(&mut self, conn: ConnId) -> Result<(), Denial> {
-        let name = self.called.info.name;
-        let checked = self.access.check_rate(conn, self.time.now);
-        checked.inspect_err(|denial| self.log(conn, *denial, || format!("is refused a request to the {name}")))
-    }
-
     /// Counts a request that is answered in any case: one that gives something back, or cannot be read.
     #[inline]
     pub fn count_request(&mut self, conn: ConnId) {
@@ -68,9 +57,9 @@ impl Context<'_> {
     fn log_denial(&mut self, conn: ConnId, need: &Need<'_>, denial: Denial) {
         let (info, key) = (self.called.info, self.access.key_refused(conn, self.called.id, need));
         self.log(conn, denial, || {
-            let verb = info.verbs[usize::from(need.verb.0)];
+            let Some(verb) = need.verb else { return format!("is refused a request to the {}", info.name) };
             let key = key.map_or(String::new(), |key| format!(" of {}", visible(key, LOGGED_KEY)));
-            format!("is refused {}:{verb}{key}", info.name)
+            format!("is refused {}:{}{key}", info.name, info.verbs[usize::from(verb.0)])
         });
     }
 
