@@ -11,12 +11,12 @@
 //! | [`Report::matrix`] | two kinds of names against each other, as a heat map | a static [`MatrixInfo`] |
 //! | [`Report::series`] | levels and counts that are remembered for curves | a static [`SeriesInfo`] each |
 //!
-//! A page about one thing is a [`View`], returned by [`crate::contract::Observe::view`], with a report of its own.
+//! A page about one thing is a [`View`], returned by `Observe::view`, with a report of its own.
 //!
 //! The rows of a table have one [`Cell`] for each column, of the kind that the [`ColumnUnit`] requires:
 //!
 //! ```
-//! use poolcounter_service::report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Table, TableInfo};
+//! use poolcounter_report::{Cell, Column, ColumnMetric, ColumnUnit, Emphasis, Table, TableInfo};
 //!
 //! static GROUPS: TableInfo = TableInfo {
 //!     name: "groups",
@@ -50,18 +50,22 @@
 //! ```
 //!
 //! In a service named `members`, the metric is `poolcounter_members_group_idle{group="runners"}`, the JSON
-//! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. [`crate::contract::Observe::report`] returns figures and
-//! tables; [`crate::contract::Observe::sample`] reports the series, every few seconds, and so must be quick,
-//! [`crate::contract::Observe::sample_things`] those of single things, and [`crate::contract::Observe::tally`] the
+//! `{"members":{"groups":[{"group":"runners","idle":3}]}}`. `Observe::report` returns figures and
+//! tables; `Observe::sample` reports the series, every few seconds, and so must be quick,
+//! `Observe::sample_things` those of single things, and `Observe::tally` the
 //! counts that the page shows for the last minutes.
 
 mod block;
 mod column;
+pub mod health;
+pub mod loop_stats;
 pub mod matrix;
 pub mod merge;
 mod moment;
+pub mod peer;
 pub mod read_snapshot;
 pub mod room;
+pub mod shown;
 mod shown_health;
 pub mod snapshot;
 pub mod tables;
@@ -113,7 +117,7 @@ pub struct Report {
     pub exported: Vec<Table>,
     /// Heat map of two kinds of names.
     pub matrix: Option<Matrix>,
-    /// Current values of its curves, from [`crate::contract::Observe::sample`].
+    /// Current values of its curves, from `Observe::sample`.
     pub series: Vec<Series>,
 }
 
@@ -177,7 +181,7 @@ pub struct View {
     pub commands: Vec<String>,
     /// Texts about it, such as the body of a job.
     pub blocks: Vec<Block>,
-    /// Name of the service, a slash and the path of the thing; set by [`crate::container::Services::view`].
+    /// Name of the service, a slash and the path of the thing; set by `Services::view`.
     pub of: Vec<u8>,
 }
 

@@ -78,7 +78,7 @@ pub enum ColumnUnit {
     /// The same, with a page about each below this path.
     Linked(&'static str),
     /// The key of a thing, unique in its service: [`Cell::Text`](super::Cell::Text). There is a page about each below
-    /// the path, with buttons for these [operations](crate::operations).
+    /// the path, with buttons for these operations.
     Key(&'static str, &'static [&'static str]),
     /// Address of a peer: [`Cell::Text`](super::Cell::Text).
     Address,

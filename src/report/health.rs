@@ -2,9 +2,7 @@
 //! second. The [`Board`] turns a condition on after it has held for a while, and off after it has not; log, metrics,
 //! pages and commands show the board.
 //!
-//! A service describes each condition once, in a static [`ConditionInfo`], and reports it in [`Observe::look`].
-//!
-//! [`Observe::look`]: crate::contract::Observe::look
+//! A service describes each condition once, in a static [`ConditionInfo`], and reports it in `Observe::look`.
 
 mod board;
 mod growth;
