@@ -234,8 +234,8 @@ mod tests {
             (1, "PROVIDE a"),
             (2, "TAKE a 9"),
             (1, "STARTED 1 m1 host=x"),
-            (1, "ADD a m2"),
             (3, "TAKE a"),
+            (1, "STARTED 2 m2"),
             (3, "TAKE a"),
             (4, "TAKE a 9"),
             // The clock is at 0, and so is the number of the first lease.
@@ -264,7 +264,7 @@ mod tests {
             other => panic!("{name}: {other:?}"),
         };
         assert_eq!([recorded(standing, "wait"), recorded(standing, "hold")], [2, 2]);
-        assert_eq!([recorded(history, "start"), recorded(history, "clean")], [1, 1]);
+        assert_eq!([recorded(history, "start"), recorded(history, "clean")], [2, 1]);
     }
 
     #[test]

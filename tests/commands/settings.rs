@@ -94,7 +94,7 @@ const IDLE: &[(&str, &[&str])] = &[
     (
         "members.enable = true\nmembers.listen = '127.0.0.1:0'\nmembers.port = 9\n\
          [[members.pool]]\nname = 'p'\nmax = 1\nfixed = ['a']\ncheck_on_take = 9\nmin_free = 1\n\
-         [[members.pool]]\nname = 'q'\nmax = 2\nfixed = ['a']\ncheck_timeout = 9\nmax_hold = 5\nwarn_hold = 5\nloss_delay = 5\n",
+         [[members.pool]]\nname = 'q'\nmax = 2\nfixed = ['b']\ncheck_timeout = 9\nmax_hold = 5\nwarn_hold = 5\nloss_delay = 5\n",
         &[
             "members.port is set, but no address needs it",
             "members.pool p: min_free, check_on_take are set, but max leaves room for the fixed members alone, and these are not started or checked",

@@ -360,7 +360,7 @@ fn command_about_failing_jobs_names_a_tube() {
 fn look_at_very_many_things_is_bounded() {
     let mut rig = Rig::new();
     let operator = rig.world.connect_to("members");
-    let lines = |n: usize| format!("POOL p{n:05} 0 1\nADD p{n:05} a\nHOLD p{n:05} a 600\n");
+    let lines = |n: usize| format!("POOL p{n:05} 0 1\nADD p{n:05} m{n}\nHOLD p{n:05} m{n} 600\n");
     let jobs = |n: usize| format!("put-job 1 0 60 1 tube=w/t{n}\r\nx\r\n");
     let producer = rig.world.connect_to("jobs");
     let all: Vec<usize> = (0..3_000).collect();
