@@ -190,15 +190,9 @@ impl Worker {
                 None => return Ok(()),
             },
         };
-        loop {
-            let batch = match self.work_to_the_end(&connection, &mut held) {
-                Err(Stop::Lost(why, batch)) => {
-                    warn!("{} is not used any more: {why}; all jobs are written anew", self.place.path.display());
-                    self.report(WorkerEvent::Fails(why));
-                    batch
-                }
-                Err(Stop::Ended) | Ok(()) => break,
-            };
+        while let Err(Stop::Lost(why, batch)) = self.work_to_the_end(&connection, &mut held) {
+            warn!("{} is not used any more: {why}; all jobs are written anew", self.place.path.display());
+            self.report(WorkerEvent::Fails(why));
             connection = self.write_anew(&mut held, Some(connection), batch)?;
         }
         if self.is_slow {
