@@ -40,6 +40,36 @@ fn weights_share_the_turns() {
     service.state.check();
 }
 
+/// Runners with different watches share one rotation: a tube that one of them has served is the last for the other.
+#[test]
+fn runners_with_different_watches_share_a_rotation() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    (0..6).for_each(|n| put(&mut service, &format!("a/{n}"), 9, 2));
+    service.send(2, b"watch a/*\r\nignore default\r\n");
+    service.send(3, b"watch */*\r\nwatch x/*\r\nignore default\r\n");
+    service.send(4, b"watch a/4\r\nignore default\r\nreserve\r\n");
+    [2, 3].into_iter().for_each(|runner| drop(service.output(runner)));
+    assert_eq!(service.next(4), Some("WATCHING 2".into()));
+    let ids = [2, 3, 2, 3, 2, 3].map(|runner| {
+        service.send(runner, b"reserve\r\n");
+        service.next(runner).expect("there are jobs")
+    });
+    assert_eq!(ids, [1, 3, 5, 7, 11, 10].map(|id| format!("RESERVED {id} 1 a")));
+    service.state.check();
+}
+
+/// The weight of a watch is a share of its own: tubes that another watch covers as well have a share there, too.
+#[test]
+fn tubes_of_two_watches_have_turns_in_both() {
+    let mut service = Service::new(Bounds::default(), Commits::AtOnce, 1);
+    ["a/1", "b/1", "b/2"].into_iter().for_each(|tube| put(&mut service, tube, 9, 1_000));
+    service.send(2, b"watch */* 1\r\nwatch a/* 2\r\nignore default\r\nreserve-many 900 0\r\n");
+    let output = String::from_utf8(service.output(2)).expect("text");
+    let ids = output.lines().filter_map(|line| line.strip_prefix("RESERVED ")?.split(' ').next()?.parse::<u32>().ok());
+    let of_first = ids.filter(|id| *id <= 1_000).count();
+    assert!((600..=620).contains(&of_first), "{of_first} of 900 are of the weighty watch");
+}
+
 /// Puts as many jobs of a priority into a tube.
 fn put(service: &mut Service, tube: &str, pri: u32, count: usize) {
     service.send(1, format!("put-job {pri} 0 100 1 tube={tube}\r\na\r\n").repeat(count).as_bytes());

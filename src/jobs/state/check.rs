@@ -3,6 +3,7 @@
 use super::background::Task;
 use super::ids::{FeedId, LaneId, TubeId};
 use super::job::{Job, JobKey, JobPlacement, URGENT};
+use super::sets::Turn;
 use super::settings::gates_of;
 use super::tube::Rank;
 use super::watches::Watches;
@@ -195,19 +196,21 @@ impl State {
         for (id, set) in self.sets.iter() {
             assert_eq!(set.conns as usize, conns.get(&id).copied().unwrap_or(0), "connections of a set");
             let first = set.waiting.front().and_then(|conn| self.conns[conn].wait).map(|wait| wait.ticket);
-            for (watch, (feed, ticket)) in set.watches.iter().zip(&set.feeds) {
+            assert_eq!(set.watches.len(), set.turns.len(), "a watch has a turn");
+            for Turn { feed, ticket, .. } in &set.turns {
                 let feed = &self.feeds[*feed];
-                assert!(feed.pattern == watch.pattern && feed.sets.contains(&id), "a watch has its feed");
+                let is_watched = set.watches.binary_search_by(|watch| watch.pattern.cmp(&feed.pattern)).is_ok();
+                assert!(is_watched && feed.sets.contains(&id), "a watch has its feed");
                 assert_eq!(*ticket > 0, feed.waiters.contains(&(*ticket, id)), "a set knows where it waits");
                 assert!(first.is_none_or(|first| *ticket <= first), "a set waits since its first connection does");
                 assert!(!set.is_built || feed.is_plain || feed.known == usize::MAX, "a feed knows all tubes");
             }
             if first.is_some() && set.awake.is_none() && !self.is_shut && !self.has_news() {
-                assert!(set.feeds.iter().all(|(_, ticket)| *ticket > 0), "a set waits for all its feeds");
-                let is_watched = |tube: &TubeId| set.feeds.iter().any(|(feed, _)| self.covers(*feed, *tube));
-                let mut plain = set.feeds.iter().filter_map(|(feed, _)| self.feeds[*feed].tube);
+                assert!(set.turns.iter().all(|turn| turn.ticket > 0), "a set waits for all its feeds");
+                let is_watched = |tube: &TubeId| set.turns.iter().any(|turn| self.covers(turn.feed, *tube));
+                let mut plain = set.turns.iter().filter_map(|turn| self.feeds[turn.feed].tube);
                 assert!(!plain.any(|tube| self.has_some_to_give(tube)), "{id:?} waits for a job that is there");
-                if may_match(&mut budget, giving.len() * set.feeds.len()) {
+                if may_match(&mut budget, giving.len() * set.turns.len()) {
                     let full = giving.iter().copied().find(is_watched);
                     assert_eq!(full, None, "{id:?} waits for a job that is there");
                 }
@@ -215,7 +218,6 @@ impl State {
         }
         assert!(!self.has_news() || self.is_shut || self.background.has(Task::Serve), "who waits is served later");
         self.check_feeds();
-        self.check_turns();
     }
 
     fn check_feeds(&self) {

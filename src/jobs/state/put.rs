@@ -138,7 +138,7 @@ impl State {
     /// what is kept for connections take.
     pub fn used_memory(&self) -> usize {
         let of_jobs = self.jobs.bytes() + self.roots.bytes() + self.tubes.bytes() + self.group_bytes(0, 0);
-        let of_watches = self.feeds.bytes() + self.sets.bytes() + self.conns.watch_bytes();
+        let of_watches = self.feeds.bytes() + self.sets.bytes + self.conns.watch_bytes();
         of_jobs + of_watches + self.settings_bytes() + self.kept_bytes
     }
 

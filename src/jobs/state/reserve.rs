@@ -1,14 +1,10 @@
 //! Reservations: at once, or after a wait.
 
 use super::conns::Wait;
-use super::feeds::Feeds;
-use super::ids::{FeedId, LaneId, SetId, TubeId};
+use super::ids::{SetId, TubeId};
 use super::job::{JobId, JobKey, JobPlacement, To};
-use super::limits::Limits;
-use super::sets::{Choice, Later, Standings};
 use super::tally::Noted;
 use super::tally::Rated;
-use super::tubes::Tubes;
 use super::{Commit, FEW, Reply, Reserve, SLICE, State, Step, TubeName};
 use crate::stats::Jobs as Stat;
 use poolcounter_core::id::ConnId;
@@ -19,52 +15,14 @@ mod waiters;
 
 /// Cost of a dropped job while the store cannot keep up: few are dropped at once.
 const COST_OF_A_LATE_DROP: u32 = 64;
-/// Number of tubes that a search may pass over when the lanes have used up its budget, so that it gets further.
-const LEAST_PASSED: u32 = 64;
 
 /// Result of the search for the next job of a set of watches.
 enum NextJob {
-    /// A job of this tube, in this turn.
-    Job(u16, Choice, JobKey),
+    /// This job, in this turn of the set.
+    Job(usize, JobKey),
     Nothing,
     /// None yet: the search has used up its budget, and goes on later.
     Later,
-}
-
-/// View of tubes, limits and feeds for turns.
-struct View<'a> {
-    tubes: &'a Tubes,
-    limits: &'a Limits,
-    feeds: &'a Feeds,
-}
-
-impl View<'_> {
-    /// Returns a tube that is watched by its name, if it has a job to give.
-    fn choice_of(&self, tube: TubeId) -> Option<Choice> {
-        let lane = self.tubes[tube].lane;
-        let (pri, stamp, _) = self.tubes[tube].standing(tube)?;
-        self.is_open(lane).then_some(Choice { pri, stamp, tube, lane, is_served: false })
-    }
-}
-
-impl Standings for View<'_> {
-    fn is_open(&self, lane: LaneId) -> bool {
-        self.limits.is_open(lane)
-    }
-
-    fn stamp_at(&self, id: TubeId, lane: LaneId, pri: u32) -> Option<u64> {
-        let tube = self.tubes.get(id).filter(|tube| tube.lane == lane)?;
-        tube.stamps.iter().find(|(own, _)| *own == pri).map(|(_, stamp)| *stamp)
-    }
-
-    fn first_feed<T>(&self, id: TubeId, test: impl Fn(FeedId) -> Option<T>) -> Option<T> {
-        let tube = &self.tubes[id];
-        if tube.epoch == self.feeds.epoch {
-            tube.feeds.iter().copied().find_map(test)
-        } else {
-            self.feeds.covering(&tube.name).find_map(test)
-        }
-    }
 }
 
 impl State {
@@ -82,7 +40,7 @@ impl State {
         }
         let next = if self.is_later(set) { NextJob::Later } else { self.next_job(set, &mut SLICE.clone(), step) };
         let is_known = match next {
-            NextJob::Job(turn, choice, key) => return self.give(id, set, (turn, choice, key), request.many, step),
+            NextJob::Job(turn, key) => return self.give(id, set, (turn, key), request.many, step),
             // An opened limit may still hold back jobs that were not examined.
             NextJob::Nothing => self.is_shut || self.limits.opened.is_empty(),
             NextJob::Later => false,
@@ -118,7 +76,7 @@ impl State {
     pub(super) fn is_later(&self, set: SetId) -> bool {
         let set = &self.sets[set];
         let is_every_set_woken = self.sets.waking.is_some() || !self.limits.opened.is_empty();
-        let has_fresh = || set.feeds.iter().metered().any(|(feed, _)| self.feeds[*feed].is_fresh());
+        let has_fresh = || set.turns.iter().metered().any(|turn| self.feeds[turn.feed].is_fresh());
         let is_woken = || !set.waiting.is_empty() && (is_every_set_woken || has_fresh());
         !self.is_shut && (set.awake.is_some() || is_woken())
     }
@@ -167,21 +125,17 @@ impl State {
             return NextJob::Later;
         }
         loop {
-            let (turn, choice) = match self.choose(set, budget) {
-                Ok(Some(next)) => next,
-                Ok(None) => return NextJob::Nothing,
-                Err(Later) => return NextJob::Later,
-            };
-            let first = self.tubes[choice.tube].first.expect("a tube that is chosen has a job to give");
+            let Some((turn, tube)) = self.choose(set, budget) else { return NextJob::Nothing };
+            let first = self.tubes[tube].first.expect("a tube that is chosen has a job to give");
             let key = self.jobs.find(first.id()).expect("a tube knows only jobs that there are");
             let is_superseded = self.is_superseded(key);
             let is_held_back = self.jobs.group_of(key).is_some_and(|group| self.limits.is_at_limit(group));
             if !is_superseded && !is_held_back {
-                return NextJob::Job(turn, choice, key);
+                return NextJob::Job(turn, key);
             }
-            // A search gets further whatever it costs, so that it comes to its end.
+            // Guarantees progress: passes one job even when the budget is exhausted.
             if is_held_back {
-                self.place(choice.tube);
+                self.place(tube);
             } else {
                 self.drop_superseded(key, step);
             }
@@ -192,53 +146,24 @@ impl State {
         }
     }
 
-    /// Panics if a turn of a set does not see a tube.
-    pub(super) fn check_turns(&self) {
-        let view = View { tubes: &self.tubes, limits: &self.limits, feeds: &self.feeds };
-        self.sets.iter().for_each(|(_, set)| set.check_turns(&self.feeds, &view));
-    }
-
     /// Returns the next tube of a set, and its turn.
-    fn choose(&mut self, set: SetId, budget: &mut u32) -> Result<Option<(u16, Choice)>, Later> {
-        let State { sets, feeds, tubes, limits, visited, .. } = self;
-        let view = View { tubes, limits, feeds };
-        sets.change(set, |set| {
-            let mut best: Option<((u32, u64), u16, Choice)> = None;
-            let mut least = LEAST_PASSED;
-            let mut spend = |entries: usize, budget: &mut u32| {
-                meter::visit_many(entries);
-                *visited += entries;
-                // Lossless: there are fewer.
-                *budget = budget.saturating_sub(entries as u32);
-            };
-            spend(set.feeds.len() / FEW, budget);
-            // Lossless: a connection has at most 1024 watches.
-            for place in 0..set.feeds.len() as u16 {
-                let feed = &feeds[set.feeds[usize::from(place)].0];
-                spend(feed.lanes.len() / FEW, budget);
-                let choice = match feed.is_plain {
-                    true => feed.tube.and_then(|tube| view.choice_of(tube)),
-                    false => {
-                        let whole = (*budget).max(least);
-                        let mut left = whole;
-                        let front = set.front(place, feed, &view, &mut left);
-                        let passed = whole - left;
-                        (*budget, least) = (budget.saturating_sub(passed), least.saturating_sub(passed));
-                        front?
-                    }
-                };
-                let Some(choice) = choice else { continue };
-                let rank = if set.is_fair {
-                    (choice.pri, set.turns[usize::from(place)].pass)
-                } else {
-                    (choice.pri, tubes[choice.tube].first.map_or(0, |first| first.id().0))
-                };
-                if best.is_none_or(|(lowest, ..)| rank < lowest) {
-                    best = Some((rank, place, choice));
-                }
+    fn choose(&mut self, set: SetId, budget: &mut u32) -> Option<(usize, TubeId)> {
+        let set = &self.sets[set];
+        let mut entries = set.turns.len();
+        let mut best: Option<((u32, u64), usize, TubeId)> = None;
+        for (place, turn) in set.turns.iter().enumerate() {
+            entries += self.feeds[turn.feed].lanes.len();
+            let Some((pri, _, tube)) = self.first_of(turn.feed) else { continue };
+            let order = if set.is_fair { turn.pass } else { self.tubes[tube].first.map_or(0, |first| first.id().0) };
+            if best.is_none_or(|(least, ..)| (pri, order) < least) {
+                best = Some(((pri, order), place, tube));
             }
-            Ok(best.map(|(_, place, choice)| (place, choice)))
-        })
+        }
+        meter::visit_many(entries / FEW);
+        self.visited += entries / FEW;
+        // Lossless: there are fewer.
+        *budget = budget.saturating_sub((entries / FEW) as u32);
+        best.map(|(_, place, tube)| (place, tube))
     }
 
     /// Reserves the next job of its set for a connection, and as many more as it has asked for and there are.
@@ -246,22 +171,23 @@ impl State {
         &mut self,
         conn: ConnId,
         set: SetId,
-        (mut turn, mut choice, mut key): (u16, Choice, JobKey),
+        (mut turn, mut key): (usize, JobKey),
         many: Option<u32>,
         step: &mut Step<'_, '_>,
     ) {
         let mut budget = SLICE;
         for left in (0..many.unwrap_or(1)).rev() {
-            self.sets[set].advance(turn);
-            let stamp = self.feeds.next_stamp();
+            if self.sets[set].is_fair {
+                self.sets[set].advance(turn);
+            }
             self.reserve_job(conn, key, step);
-            self.note_served(set, turn, choice, stamp);
+            self.rotate(self.jobs[key].tube, self.jobs[key].pri);
             step.reply(conn, Reply::Reserved(self.jobs[key].id));
             if left == 0 || budget == 0 {
                 break;
             }
             match self.next_job(set, &mut budget, step) {
-                NextJob::Job(next_turn, next_choice, next) => (turn, choice, key) = (next_turn, next_choice, next),
+                NextJob::Job(next_turn, next) => (turn, key) = (next_turn, next),
                 NextJob::Nothing | NextJob::Later => break,
             }
         }
@@ -269,24 +195,6 @@ impl State {
             step.reply(conn, Reply::End);
         }
         self.arm_conn(conn, step.timers);
-    }
-
-    /// Notes that this tube was served last in the turn of a pattern. Without memory for that, the turns of the set
-    /// begin anew.
-    fn note_served(&mut self, id: SetId, turn: u16, choice: Choice, stamp: u64) {
-        let feed = self.sets[id].feeds[usize::from(turn)].0;
-        if self.feeds[feed].is_plain {
-            return;
-        }
-        let has_room = self.used_memory() < self.bounds.max_memory;
-        let State { sets, feeds, tubes, limits, .. } = self;
-        let view = View { tubes, limits, feeds };
-        sets.change(id, |set| {
-            set.note_served(turn, choice, stamp, &feeds[feed], &view);
-            if !has_room {
-                set.forget();
-            }
-        });
     }
 
     fn reserve_job(&mut self, conn: ConnId, key: JobKey, step: &mut Step<'_, '_>) {

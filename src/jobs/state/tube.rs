@@ -4,6 +4,7 @@ pub(super) mod index;
 pub(super) mod placement;
 pub(super) mod tubes;
 
+use super::feeds::Standing;
 use super::ids::{BucketId, FeedId, GateId, GroupId, LaneId, TubeId};
 use super::job::{JobId, JobKey};
 use super::jobs::Jobs;
@@ -44,7 +45,7 @@ pub(super) struct Bucket {
     pub ready: Sorted<Rank>,
     /// Its key among the buckets that its group's gate holds back, if it was found so.
     pub parked: Option<(u32, u64)>,
-    /// Stamp since which its first job was found held back, perhaps several times; 0 if it was not.
+    /// Stamp at which the limit first held back its first job; 0 if it did not.
     pub held_since: u64,
 }
 
@@ -77,13 +78,14 @@ pub(super) struct Tube {
     /// The ready jobs without a group.
     pub main: BucketId,
     pub by_group: BTreeMap<GroupId, BucketId>,
-    /// First jobs of the buckets of groups; then of those that were not found held back.
+    /// First job of each bucket of a group.
     pub firsts: BTreeSet<(Rank, BucketId)>,
+    /// First jobs of the buckets that no limit holds back, as far as is known.
     pub open: BTreeSet<(Rank, BucketId)>,
     /// The job that it can give; None while it is at its limit or paused.
     pub first: Option<Rank>,
-    /// Stamps of its places at priorities, that of its first job last; before it those at which it would have a place
-    /// without better jobs; empty while it has no job to give.
+    /// Stack of priorities and stamps in feeds, the priority of the first job last. The stamps before it keep the position
+    /// at worse priorities. Empty while the tube has no job to give.
     pub stamps: Vec<(u32, u64)>,
     /// Lane of the limits that hold it back together with other tubes.
     pub lane: LaneId,
@@ -201,7 +203,7 @@ impl Tube {
     }
 
     /// Returns its entry in a lane of the feeds that cover it.
-    pub fn standing(&self, id: TubeId) -> Option<(u32, u64, TubeId)> {
+    pub fn standing(&self, id: TubeId) -> Option<Standing> {
         let (pri, stamp) = self.stamps.last()?;
         Some((*pri, *stamp, id))
     }

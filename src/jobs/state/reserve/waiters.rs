@@ -73,7 +73,8 @@ impl State {
         meter::visit_many(lanes);
         // Lossless: a feed has fewer.
         *budget = budget.saturating_sub(lanes as u32).max(1);
-        let Some((ticket, set)) = self.feeds[id].waiters.first().copied().filter(|_| self.has_some(id)) else {
+        let Some((ticket, set)) = self.feeds[id].waiters.first().copied().filter(|_| self.first_of(id).is_some())
+        else {
             self.feeds.settle(id);
             self.hold(id);
             return true;
@@ -88,9 +89,9 @@ impl State {
         }
         let Some(conn) = conn.filter(|_| self.feeds.is_first(id, ticket)) else { return true };
         match self.next_job(set, budget, step) {
-            NextJob::Job(turn, choice, key) => {
+            NextJob::Job(turn, key) => {
                 let wait = self.stop_waiting(conn).expect("it stood among those who wait");
-                self.give(conn, set, (turn, choice, key), wait.many, step);
+                self.give(conn, set, (turn, key), wait.many, step);
             }
             NextJob::Nothing => {
                 self.feeds.settle(id);
@@ -119,9 +120,9 @@ impl State {
             return true;
         };
         match self.next_job(set, budget, step) {
-            NextJob::Job(turn, choice, key) => {
+            NextJob::Job(turn, key) => {
                 let wait = self.stop_waiting(conn).expect("it is the first of those who wait");
-                self.give(conn, set, (turn, choice, key), wait.many, step);
+                self.give(conn, set, (turn, key), wait.many, step);
                 let next = self.sets[set].waiting.front().and_then(|conn| self.conns[conn].wait);
                 self.sets.calm(set);
                 next.into_iter().for_each(|wait| self.sets.keep_awake(set, wait.ticket));
@@ -130,7 +131,7 @@ impl State {
                 self.sets.calm(set);
                 let ticket = self.conns[conn].wait.expect("it waits").ticket;
                 self.register(set, ticket);
-                *budget = budget.saturating_sub(self.sets[set].feeds.len() as u32);
+                *budget = budget.saturating_sub(self.sets[set].turns.len() as u32);
             }
             NextJob::Later => return false,
         }

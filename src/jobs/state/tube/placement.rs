@@ -6,7 +6,7 @@ use crate::state::ids::{BucketId, GroupId, TubeId};
 use crate::state::job::{JobKey, JobPlacement, To, URGENT};
 use crate::state::roots::Root;
 use crate::state::tube::{Bucket, Rank};
-use crate::state::{FEW, PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
+use crate::state::{PAUSE_BETWEEN_SLICES, State, Step, TUBE_BYTES, Timer};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter;
 use poolcounter_core::sorted::Sorted;
@@ -257,27 +257,9 @@ impl State {
         }
         let before = tube.standing(id);
         tube.stand_at(first.map(Rank::pri), || feeds.next_stamp());
-        let (now, lane) = (tube.standing(id), tube.lane);
-        self.look_for_feeds(id);
-        meter::visit_many(self.tubes[id].feeds.len() / FEW);
-        for feed in &self.tubes[id].feeds {
-            if !self.feeds[*feed].is_plain && id.index() < self.feeds[*feed].known {
-                self.feeds.move_tube(*feed, lane, before, now);
-            }
-        }
+        self.move_in_feeds(id, before);
         if old.is_none() {
             self.note_comes(id);
-        }
-    }
-
-    /// Updates the feeds that a tube knows.
-    pub(in crate::state) fn look_for_feeds(&mut self, id: TubeId) {
-        let State { tubes, feeds, .. } = self;
-        let tube = &mut tubes[id];
-        if tube.epoch != feeds.epoch {
-            tube.epoch = feeds.epoch;
-            tube.feeds.clear();
-            tube.feeds.extend(feeds.covering(&tube.name));
         }
     }
 

@@ -2,7 +2,8 @@
 //! that wait for a job of them.
 //!
 //! A feed of a pattern has the tubes that have a job to give, by the priority of their first job and by their *stamp*:
-//! a number that grows with the time of that priority. Tubes that the same limits of several tubes hold back are in one
+//! the time at which the tube came to that priority, or at which a job of that priority was last reserved. So the tubes
+//! of a priority are served in rotation, whichever connections serve them. Tubes that the same limits of several tubes hold back are in one
 //! *lane*, so that a limit which is reached hides all of them at once.
 //!
 //! Invariant: a tube is in each feed that covers it and knows it while it has a job that neither its own limit, a pause
@@ -17,8 +18,8 @@ use slab::Slab;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
-/// Estimated bytes of a tube in the order of a feed, or of a set's turn.
-pub(in crate::state) const STANDING_BYTES: usize = 40;
+/// Estimated bytes of a tube in the order of a feed.
+const STANDING_BYTES: usize = 40;
 
 /// Position of a tube in a lane: the priority of its first job, its stamp, and the tube.
 pub(in crate::state) type Standing = (u32, u64, TubeId);
@@ -123,7 +124,7 @@ impl Feeds {
         self.by_pattern.let_go(pattern);
     }
 
-    /// Returns the stamp of a tube that goes to the end of the turn.
+    /// Returns the stamp of a tube that goes to the end of its priority.
     pub fn next_stamp(&mut self) -> u64 {
         self.last_stamp += 1;
         self.last_stamp

@@ -1,6 +1,5 @@
 //! Every set of watches, found by its watches, and the connections that wait in them.
 
-use crate::state::feeds::STANDING_BYTES;
 use crate::state::ids::SetId;
 use crate::state::sets::{Watch, WatchSet};
 use poolcounter_core::count::first_before;
@@ -26,10 +25,8 @@ pub(in crate::state) struct WatchSets {
     links: Links,
     waiting: u64,
     last_ticket: u64,
-    /// Number of tubes and marks that the turns of sets keep.
-    kept: usize,
-    /// Bytes of the watches of sets.
-    watch_bytes: usize,
+    /// Bytes of all sets.
+    pub bytes: usize,
 }
 
 impl Default for WatchSets {
@@ -43,8 +40,7 @@ impl Default for WatchSets {
             links: Links::default(),
             waiting: 0,
             last_ticket: first_before(u32::MAX.into()),
-            kept: 0,
-            watch_bytes: 0,
+            bytes: 0,
         }
     }
 }
@@ -68,11 +64,6 @@ impl WatchSets {
         (sets, (end < self.all.capacity()).then_some(end))
     }
 
-    /// Returns the bytes that sets and their turns take.
-    pub fn bytes(&self) -> usize {
-        self.kept * STANDING_BYTES + self.watch_bytes
-    }
-
     /// Returns the set of these sorted watches.
     pub fn find(&self, watches: &[Watch]) -> Option<SetId> {
         self.by_watches.get(watches).copied()
@@ -86,7 +77,7 @@ impl WatchSets {
     /// Adds a set with the next id.
     pub fn insert(&mut self, set: WatchSet) {
         self.by_watches.insert(set.watches.clone(), self.next_id());
-        self.watch_bytes += set.watch_bytes();
+        self.bytes += set.bytes();
         self.all.insert(set);
     }
 
@@ -116,18 +107,8 @@ impl WatchSets {
     pub fn remove(&mut self, id: SetId) -> WatchSet {
         let set = self.all.remove(id.index());
         self.by_watches.remove(&set.watches);
-        self.kept -= set.kept;
-        self.watch_bytes -= set.watch_bytes();
+        self.bytes -= set.bytes();
         set
-    }
-
-    /// Changes the turns of a set, and updates the number of kept entries.
-    pub fn change<R>(&mut self, id: SetId, change: impl FnOnce(&mut WatchSet) -> R) -> R {
-        let set = &mut self.all[id.index()];
-        let before = set.kept;
-        let result = change(set);
-        self.kept = self.kept - before + set.kept;
-        result
     }
 
     /// Returns the ticket of a connection that starts to wait.
@@ -181,7 +162,6 @@ impl WatchSets {
         let mut waiting = 0;
         for (id, set) in self.iter() {
             waiting += u64::from(set.waiting.len());
-            set.check();
             assert_eq!(set.conns == 0, self.idle.contains(&id), "idle sets");
             assert_eq!(self.by_watches.get(&set.watches), Some(&id), "a set is found by its watches");
             assert!(set.awake.is_none_or(|ticket| self.awake.contains(&(ticket, id))), "sets that are awake");
@@ -189,8 +169,7 @@ impl WatchSets {
         assert_eq!(self.awake.len(), self.iter().filter(|(_, set)| set.awake.is_some()).count(), "sets that are awake");
         assert_eq!(self.waiting, waiting, "connections that wait in sets");
         assert_eq!(self.by_watches.len(), self.all.len(), "sets that are found");
-        assert_eq!(self.kept, self.iter().map(|(_, set)| set.kept).sum::<usize>(), "what turns keep");
-        assert_eq!(self.watch_bytes, self.iter().map(|(_, set)| set.watch_bytes()).sum::<usize>(), "what sets take");
+        assert_eq!(self.bytes, self.iter().map(|(_, set)| set.bytes()).sum::<usize>(), "bytes of sets");
     }
 
     /// Returns the connections that wait in a set.

@@ -1,10 +1,11 @@
 //! Watches of connections, and the sets that connections with the same watches share.
 
+use crate::state::feeds::Standing;
 use crate::state::ids::{FeedId, SetId, TubeId};
-use crate::state::sets::{Watch, WatchSet};
+use crate::state::sets::{Turn, Watch, WatchSet};
 use crate::state::{FEW, Pattern, Reply, State, Step};
 use crate::stats::Jobs as Stat;
-use poolcounter_core::id::ConnId;
+use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::meter::{self, Metered as _};
 
 /// Most watches of a connection: its set is made anew when they change.
@@ -104,8 +105,8 @@ impl State {
         if self.sets[id].is_built {
             return true;
         }
-        let mut places = (0..self.sets[id].feeds.len()).metered();
-        self.sets[id].is_built = places.all(|place| self.build_feed(self.sets[id].feeds[place].0, budget));
+        let mut turns = (0..self.sets[id].turns.len()).metered();
+        self.sets[id].is_built = turns.all(|turn| self.build_feed(self.sets[id].turns[turn].feed, budget));
         self.sets[id].is_built
     }
 
@@ -140,19 +141,19 @@ impl State {
             self.unregister(set);
         }
         let Some(oldest) = self.sets.leave(set) else { return };
-        let WatchSet { feeds, .. } = self.sets.remove(oldest);
-        self.visited += feeds.len();
-        for (feed, _) in feeds.iter().metered() {
-            let tube = self.feeds.leave(*feed, oldest);
+        let WatchSet { turns, .. } = self.sets.remove(oldest);
+        self.visited += turns.len();
+        for turn in turns.iter().metered() {
+            let tube = self.feeds.leave(turn.feed, oldest);
             tube.into_iter().for_each(|tube| self.tubes[tube].epoch = 0);
         }
     }
 
     /// Registers a set with its feeds: it has waiting connections, and no job for them.
     pub(in crate::state) fn register(&mut self, id: SetId, ticket: u64) {
-        self.visited += self.sets[id].feeds.len();
-        for place in (0..self.sets[id].feeds.len()).metered() {
-            let (feed, known) = &mut self.sets[id].feeds[place];
+        self.visited += self.sets[id].turns.len();
+        for turn in (0..self.sets[id].turns.len()).metered() {
+            let Turn { feed, ticket: known, .. } = &mut self.sets[id].turns[turn];
             let feed = *feed;
             self.visited += self.feeds[feed].lanes.len() / FEW;
             if *known == 0 {
@@ -165,10 +166,10 @@ impl State {
 
     /// Removes a set from its feeds: none of its connections waits, or it has none.
     fn unregister(&mut self, id: SetId) {
-        self.visited += self.sets[id].feeds.len();
-        for (feed, ticket) in self.sets[id].feeds.iter_mut().metered().filter(|(_, ticket)| *ticket > 0) {
-            self.feeds[*feed].waiters.remove(&(*ticket, id));
-            *ticket = 0;
+        self.visited += self.sets[id].turns.len();
+        for turn in self.sets[id].turns.iter_mut().metered().filter(|turn| turn.ticket > 0) {
+            self.feeds[turn.feed].waiters.remove(&(turn.ticket, id));
+            turn.ticket = 0;
         }
     }
 
@@ -179,6 +180,34 @@ impl State {
         let Some((ticket, _)) = feed.waiters.first() else { return };
         let plain = feed.tube.filter(|tube| tubes[*tube].first.is_some()).map(|tube| tubes[tube].lane);
         feed.lanes.keys().copied().chain(plain).for_each(|lane| limits.hold(lane, *ticket, id));
+    }
+
+    /// Moves a tube, of which a job of this priority was reserved, to the end of the feeds that cover it, if it has more
+    /// jobs of that priority to give.
+    pub(in crate::state) fn rotate(&mut self, id: TubeId, pri: u32) {
+        let tube = &mut self.tubes[id];
+        let before = tube.standing(id);
+        if let Some((_, stamp)) = tube.stamps.last_mut().filter(|(own, _)| *own == pri) {
+            *stamp = self.feeds.next_stamp();
+            self.move_in_feeds(id, before);
+        }
+    }
+
+    /// Moves a tube from a position in the feeds that cover it to its present one.
+    pub(in crate::state) fn move_in_feeds(&mut self, id: TubeId, before: Option<Standing>) {
+        let State { tubes, feeds, .. } = self;
+        let tube = &mut tubes[id];
+        if tube.epoch != feeds.epoch {
+            tube.epoch = feeds.epoch;
+            tube.feeds.clear();
+            tube.feeds.extend(feeds.covering(&tube.name));
+        }
+        meter::visit_many(tube.feeds.len() / FEW);
+        for feed in &tube.feeds {
+            if !feeds[*feed].is_plain && id.index() < feeds[*feed].known {
+                feeds.move_tube(*feed, tube.lane, before, tube.standing(id));
+            }
+        }
     }
 
     /// Marks the feeds with waiting sets of a tube that has a job to give from now on.
@@ -198,10 +227,15 @@ impl State {
         }
     }
 
-    /// Returns whether a feed has a tube with a job to give that no limit holds back.
-    pub(in crate::state) fn has_some(&self, id: FeedId) -> bool {
+    /// Returns the first tube of a feed with a job to give that no limit holds back.
+    pub(in crate::state) fn first_of(&self, id: FeedId) -> Option<Standing> {
         let feed = &self.feeds[id];
-        let plain = feed.tube.filter(|tube| self.tubes[*tube].first.is_some()).map(|tube| self.tubes[tube].lane);
-        feed.lanes.keys().copied().chain(plain).any(|lane| self.limits.is_open(lane))
+        match feed.tube.filter(|tube| self.limits.is_open(self.tubes[*tube].lane)) {
+            Some(tube) => self.tubes[tube].standing(tube),
+            None => {
+                let open = feed.lanes.iter().filter(|(lane, _)| self.limits.is_open(**lane));
+                open.filter_map(|(_, list)| list.first()).min().copied()
+            }
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Naive model of the job queue, written from its protocol: plain maps, every question answered by looking at
 //! everything. It shares no code with the daemon but the source of its jitter. Requests are whole, valid lines.
 //!
-//! The protocol does not define which of several tubes has the next turn, only that none has two turns before each
-//! other has one. So the model takes the daemon's choice as a hint, and checks that it is allowed.
+//! The protocol does not define which of several tubes is first in the rotation, only that no tube has two turns before
+//! each other tube has one. So the model takes the daemon's choice as a hint, and checks that it is allowed.
 
 mod commands;
 mod queries;
@@ -130,8 +130,8 @@ enum Due {
     Pause(String),
 }
 
-/// Tubes that had a turn, by a set of watches and a job that waits for its turn.
-type Turns = BTreeMap<(String, u64), BTreeSet<String>>;
+/// Tubes that had a turn, by a job that waits for its turn.
+type Turns = BTreeMap<u64, BTreeSet<String>>;
 
 /// All jobs.
 pub struct Jobs {

@@ -52,9 +52,11 @@ impl Jobs {
 
     fn give(&mut self, id: usize, first: u64, many: Option<u64>) {
         self.hand_out(id, first);
+        self.note_turn(first);
         for _ in 1..many.unwrap_or(1) {
             let Some(job) = self.next_job(id) else { break };
             self.hand_out(id, job);
+            self.note_turn(job);
         }
         if many.is_some() {
             self.tell(id, None, "END");
@@ -70,6 +72,8 @@ impl Jobs {
         job.reservation = number;
         let text = format!("RESERVED {} {} {}", job.id, job.body.len(), job.body);
         self.tell(id, None, text.trim_end());
+        let waiting = self.waiting();
+        self.turns.retain(|job, _| waiting.contains(job));
     }
 
     /// Returns the job that a connection would get now. Superseded ones on the way to it are dropped.
@@ -104,28 +108,41 @@ impl Jobs {
             assert!(self.is_superseded(earlier), "{} is before {chosen} in its tube", earlier.id);
             self.drop_superseded(earlier.id);
         }
-        let own = self.watch_of(watches, &job.tube);
-        let mut names: Vec<String> = watches.iter().map(|watch| format!("{watch:?}")).collect();
-        names.sort_unstable();
-        let set = names.concat();
-        self.turns.retain(|(other, waiting), _| *other != set || level.iter().any(|job| job.id == *waiting));
-        for other in level.iter().filter(|other| other.tube != job.tube) {
-            if self.is_superseded(other) {
-                self.passed.insert(other.id);
-            } else if self.watch_of(watches, &other.tube) == own {
-                let served: &mut BTreeSet<String> = self.turns.entry((set.clone(), other.id)).or_default();
-                let is_first = served.insert(job.tube.clone());
-                assert!(is_first, "{} has a second turn while {} waits for its first", job.tube, other.id);
-            }
-        }
-        let of_tube: BTreeSet<u64> = level.iter().filter(|other| other.tube == job.tube).map(|job| job.id).collect();
-        self.turns.retain(|(other, waiting), _| *other != set || !of_tube.contains(waiting));
+        let covering = watches.iter().filter(|(pattern, _)| matches(pattern, &job.tube));
+        let is_first = |pattern: &str| {
+            let mut others = level.iter().filter(|other| other.tube != job.tube && matches(pattern, &other.tube));
+            others.all(|other| self.is_superseded(other) || !self.has_passed(&job.tube, other.id))
+        };
+        let mut covering = covering.map(|(pattern, _)| pattern.as_str());
+        assert!(covering.any(is_first), "{} has a second turn while other tubes wait for the first", job.tube);
+        let passed = level.iter().filter(|other| other.tube != job.tube && self.is_superseded(other));
+        self.passed.extend(passed.map(|other| other.id).collect::<Vec<_>>());
         chosen
     }
 
-    /// Returns the watch that covers a tube: the most literal one.
-    fn watch_of(&self, watches: &[(String, Option<u64>)], tube: &str) -> Option<String> {
-        by_literalness(watches.iter().map(|(pattern, _)| pattern), tube).first().map(|pattern| (*pattern).clone())
+    fn has_passed(&self, tube: &str, waiting: u64) -> bool {
+        self.turns.get(&waiting).is_some_and(|tubes| tubes.contains(tube))
+    }
+
+    /// Notes that a tube has had a turn while other jobs of the same priority wait for one.
+    fn note_turn(&mut self, job: u64) {
+        let Job { tube, pri, .. } = self.jobs[&job].clone();
+        let waiting = self.waiting();
+        for other in waiting.iter().map(|id| &self.jobs[id]).filter(|other| other.tube != tube && other.pri == pri) {
+            self.turns.entry(other.id).or_default().insert(tube.clone());
+        }
+        self.turns.retain(|waiting, _| self.jobs[waiting].tube != tube);
+    }
+
+    /// Returns the jobs that wait for a turn: no pause, limit or better job of their tubes keeps them from it.
+    fn waiting(&self) -> BTreeSet<u64> {
+        let is_free = |job: &&Job| {
+            let is_paused = !by_literalness(self.pauses.keys(), &job.tube).is_empty();
+            job.place == Place::Ready && !is_paused && !self.is_held_back(job)
+        };
+        let free: Vec<&Job> = self.jobs.values().filter(is_free).collect();
+        let is_best = |job: &&&Job| free.iter().all(|other| other.tube != job.tube || other.pri >= job.pri);
+        free.iter().filter(is_best).map(|job| job.id).collect()
     }
 
     pub(super) fn take_hint(&mut self, id: usize, job: u64) {
