@@ -9,7 +9,7 @@ use crate::store::{Ownership, RefusedChange, RefusedRow};
 use poolcounter_core::id::{ConnId, Id};
 use poolcounter_core::time::{Span, Time};
 use poolcounter_core::wheel::TimerId;
-use poolcounter_protocol::jobs::commands::{self, Sees};
+use poolcounter_protocol::jobs::commands;
 use poolcounter_protocol::jobs::wire::replies;
 use poolcounter_protocol::jobs::wire::stream::Item;
 use poolcounter_service::contract::Context;
@@ -97,7 +97,7 @@ impl JobQueue {
     }
 
     /// Holds a connection back: during an upgrade, if its request needs jobs which are not read yet, if it would change
-    /// something while too much waits for its commit, if it may see a job of its own that is not committed, or if it
+    /// something while too much waits for its commit, if it is about jobs behind a put that is not committed, or if it
     /// would go through tubes while too many commands do whose clients have gone. Returns whether it does.
     pub(crate) fn hold_back(&mut self, conn: ConnId, input: &[u8], now: Time) -> bool {
         let reads = self.store.ownership() == Ownership::Reads && self.needs_jobs(conn, input);
@@ -106,15 +106,16 @@ impl JobQueue {
             return true;
         }
         let is_backed_up = self.state.is_backed_up();
-        let put = self.own_put_seen(conn, input);
+        let done = self.state.last_committed();
         let session = session_of(&mut self.sessions, conn);
         let is_between = session.stream.is_between();
+        let is_put = !is_between || input.starts_with(b"put");
+        let put = Some(session.put).filter(|put| *put > done && !is_put && commands::needs_jobs(input));
         let is_crowded = is_between && self.state.is_crowded() && commands::goes_through_tubes(input);
         if input.is_empty() || !is_backed_up && !is_crowded && put.is_none() {
             session.held_since = None;
             return false;
         }
-        let is_put = !is_between || input.starts_with(b"put");
         if put.is_none() && is_between && !commands::may_change(input) {
             return false;
         }
@@ -139,21 +140,6 @@ impl JobQueue {
         let is_own = || commands::held_job(input).is_some_and(|id| self.state.is_holder(conn, JobId(id)));
         let needs_none = is_between && self.driver.has_settings && (!commands::needs_jobs(input) || is_own());
         !input.is_empty() && !needs_none
-    }
-
-    /// Returns the commit that the next request of a connection needs to see a job that the connection has put.
-    fn own_put_seen(&mut self, conn: ConnId, input: &[u8]) -> Option<Commit> {
-        let session = session_of(&mut self.sessions, conn);
-        let put = session.put;
-        if put <= self.state.last_committed() || !session.stream.is_between() {
-            return None;
-        }
-        let is_seen = match commands::sees(input) {
-            (Sees::No, _) => false,
-            (Sees::Named, id) => id.is_some_and(|id| self.state.is_pending(JobId(id))),
-            (Sees::Any, _) => true,
-        };
-        is_seen.then_some(put)
     }
 
     /// Answers clients whose changes the store can never take, with an error. Jobs that they have put are removed.

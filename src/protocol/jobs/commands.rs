@@ -2,7 +2,6 @@
 
 use crate::command::Verb;
 use crate::commands;
-use Sees::{Any, Named, No};
 
 /// Rights that a rule of access can give, by [`Verb`].
 pub const VERBS: &[&str] = &["put", "reserve", "read", "manage", "admin"];
@@ -17,40 +16,23 @@ pub const MANAGE: Verb = Verb(3);
 /// Right to administer the queue.
 pub const ADMIN: Verb = Verb(4);
 
-/// Jobs whose put may decide the reply to a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sees {
-    /// None of them.
-    No,
-    /// The job that the command names.
-    Named,
-    /// Any job.
-    Any,
-}
-
 /// Traits of a command that are needed before its line is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Traits {
     /// True if it may change something that a store keeps.
     pub changes: bool,
-    /// Jobs whose puts may decide its reply.
-    pub sees: Sees,
-    /// True if it can be answered only once the jobs, tubes and figures are known.
+    /// True if it is about jobs, tubes or figures, and can be answered only once they are known.
     pub needs_jobs: bool,
     /// True if beanstalkd does not have it, and its line may be longer.
     pub is_extension: bool,
 }
 
-const ASKS: Traits = Traits { changes: false, sees: No, needs_jobs: true, is_extension: false };
+const ASKS: Traits = Traits { changes: false, needs_jobs: true, is_extension: false };
 /// Traits of a command that concerns only its connection or the daemon.
 const OWN: Traits = Traits { needs_jobs: false, ..ASKS };
 const CHANGES: Traits = Traits { changes: true, ..ASKS };
 
 impl Traits {
-    const fn sees(self, sees: Sees) -> Traits {
-        Traits { sees, ..self }
-    }
-
     const fn extension(self) -> Traits {
         Traits { is_extension: true, ..self }
     }
@@ -64,13 +46,13 @@ commands! {
         Use = "use", "<tube>", None, "Chooses the tube of later puts.",
             OWN;
         Reserve = "reserve", "", Some(RESERVE), "Waits for a job of the watched tubes.",
-            ASKS.sees(Any);
+            ASKS;
         ReserveWithTimeout = "reserve-with-timeout", "<seconds>", Some(RESERVE), "Waits for a job of the watched tubes, at most for the given time.",
-            ASKS.sees(Any);
+            ASKS;
         ReserveJob = "reserve-job", "<id>", Some(RESERVE), "Reserves one job.",
-            ASKS.sees(Named);
+            ASKS;
         Delete = "delete", "<id>", Some(RESERVE), "Deletes a job. A job that the connection has reserved needs no right.",
-            CHANGES.sees(Named);
+            CHANGES;
         Release = "release", "<id> <pri> <delay>", None, "Gives a reserved job back.",
             CHANGES;
         Bury = "bury", "<id> <pri>", None, "Puts a reserved job aside.",
@@ -82,23 +64,23 @@ commands! {
         Ignore = "ignore", "<pattern>", None, "Removes them.",
             OWN;
         Peek = "peek", "<id>", Some(READ), "Shows a job.",
-            ASKS.sees(Named);
+            ASKS;
         PeekReady = "peek-ready", "", Some(READ), "Shows the first ready job of the used tube.",
-            ASKS.sees(Any);
+            ASKS;
         PeekDelayed = "peek-delayed", "", Some(READ), "Shows the first delayed job of the used tube.",
-            ASKS.sees(Any);
+            ASKS;
         PeekBuried = "peek-buried", "", Some(READ), "Shows the first buried job of the used tube.",
             ASKS;
         Kick = "kick", "<number>", Some(MANAGE), "Makes buried jobs of the used tube ready, or delayed ones if none is buried.",
-            CHANGES.sees(Any);
+            CHANGES;
         KickJob = "kick-job", "<id>", Some(MANAGE), "Makes one job ready.",
-            CHANGES.sees(Named);
+            CHANGES;
         Stats = "stats", "", Some(READ), "Shows the statistics of the server.",
-            ASKS.sees(Any);
+            ASKS;
         StatsJob = "stats-job", "<id>", Some(READ), "Shows the statistics of a job. A job that the connection has reserved needs no right.",
-            ASKS.sees(Named);
+            ASKS;
         StatsTube = "stats-tube", "<tube>", Some(READ), "Shows the statistics of a tube.",
-            ASKS.sees(Any);
+            ASKS;
         ListTubes = "list-tubes", "", Some(READ), "Lists all tubes.",
             ASKS;
         ListTubeUsed = "list-tube-used", "", None, "Shows the used tube.",
@@ -126,17 +108,17 @@ commands! {
         DeadLetter = "dead-letter", "<pattern> [<tube>]", Some(MANAGE), "Sets the tube for jobs that have failed too often.",
             CHANGES.extension();
         Clear = "clear", "<pattern> [ready|reserved|delayed|buried]", Some(ADMIN), "Deletes the jobs of some tubes.",
-            CHANGES.sees(Any).extension();
+            CHANGES.extension();
         KickAll = "kick-all", "<pattern> [delayed|buried]", Some(MANAGE), "Makes the buried and delayed jobs of some tubes ready, or those in one of the states.",
-            CHANGES.sees(Any).extension();
+            CHANGES.extension();
         PauseAll = "pause-all", "<pattern> <seconds>", Some(MANAGE), "Hands out no job of some tubes, and of later ones, for a while.",
             CHANGES.extension();
         ListJobs = "list-jobs", "<tube> ready|reserved|delayed|buried <number> [after=<id>]", Some(READ), "Lists jobs of a tube.",
-            ASKS.sees(Any).extension();
+            ASKS.extension();
         Summary = "summary", "[wiki|type|tube|runner]", Some(READ), "Shows sums by parts of tubes' names, by tube or by runner.",
-            ASKS.sees(Any).extension();
+            ASKS.extension();
         ReserveMany = "reserve-many", "<number> <seconds>", Some(RESERVE), "Waits for jobs, and reserves several at once.",
-            ASKS.sees(Any).extension();
+            ASKS.extension();
         Dropped = "dropped", "<tube>", Some(RESERVE), "Takes the number of jobs that were dropped in a tube as superseded.",
             ASKS.extension();
         Extensions = "extensions", "", None, "Lists commands and options.",
@@ -174,7 +156,7 @@ pub fn goes_through_tubes(input: &[u8]) -> bool {
         .is_some_and(|(command, rest)| matches!(command, Clear | KickAll | Limit | PauseAll) && rest.contains(&b'*'))
 }
 
-/// Returns true if the first line can be answered only once the jobs are known; false for a line that is incomplete.
+/// Returns true if the first line is of a command about jobs, tubes or figures; false for a line that is incomplete.
 pub fn needs_jobs(input: &[u8]) -> bool {
     command_of(input).is_some_and(|(command, _)| command.traits().needs_jobs)
 }
@@ -187,14 +169,6 @@ pub fn held_job(input: &[u8]) -> Option<u64> {
     let word = rest.trim_ascii().split(|byte| *byte == b' ').next()?;
     let is_of_holder = matches!(command, Delete | Release | Bury | Touch | Fail);
     std::str::from_utf8(word).ok().filter(|_| is_of_holder)?.parse().ok()
-}
-
-/// Returns the jobs that the first line sees, and the number of the job that it names, if any.
-pub fn sees(input: &[u8]) -> (Sees, Option<u64>) {
-    let Some((command, rest)) = command_of(input) else { return (No, None) };
-    let sees = command.traits().sees;
-    let named = || std::str::from_utf8(rest).ok()?.trim().parse().ok();
-    (sees, if sees == Named { named() } else { None })
 }
 
 /// Returns the command of the first line, and the rest of the line behind its word; None for an incomplete line.
@@ -217,21 +191,5 @@ mod tests {
         assert!(goes_through_tubes(b"kick-all */a\r\n") && goes_through_tubes(b"limit group:* 1\r\n"));
         assert!(!goes_through_tubes(b"clear a\r\nclear *\r\n") && !goes_through_tubes(b"watch *\r\n"));
         assert!(needs_jobs(b"put 1 2 3 4\r\n") && needs_jobs(b"stats\r\n") && !needs_jobs(b"watch a\r\nstats\r\n"));
-    }
-
-    #[test]
-    fn number_of_the_job_is_read_where_it_decides() {
-        for (line, seen) in [
-            ("peek 12\r\nx", (Named, Some(12))),
-            ("delete  7\r\n", (Named, Some(7))),
-            ("peek x\r\n", (Named, None)),
-            ("peek\r\n", (Named, None)),
-            ("kick 3\r\n", (Any, None)),
-            ("reserve\r\n", (Any, None)),
-            ("touch 1\r\n", (No, None)),
-            ("peek 1", (No, None)),
-        ] {
-            assert_eq!(sees(line.as_bytes()), seen, "{line}");
-        }
     }
 }

@@ -16,9 +16,10 @@ impl Stage {
 #[test]
 fn puts_without_room_are_refused_at_once_and_other_changes_wait() {
     let mut stage = Stage::new();
-    let [one, other, late] = [stage.connect(), stage.connect(), stage.connect()];
+    let [one, other, late, deletes] = [stage.connect(), stage.connect(), stage.connect(), stage.connect()];
     stage.ask(one, "put 0 0 9 1|a|");
-    stage.send(one, "put-job 0 0 9 1 key=k|b|delete 1|put 0 0 9 1|c|");
+    stage.send(one, "put-job 0 0 9 1 key=k|b|");
+    stage.send(deletes, "delete 1|put 0 0 9 1|c|");
     stage.send(other, "put-job 0 0 9 1 key=k|d|");
     // In the batch after it.
     stage.send(late, "put-job 0 9 9 1 key=l|e|");
@@ -26,12 +27,12 @@ fn puts_without_room_are_refused_at_once_and_other_changes_wait() {
     stage.roll_back();
     let refused = "OUT_OF_MEMORY|";
     assert_eq!([one, other, late].map(|client| stage.heard(client)), [refused, refused, refused]);
-    // The third reply of the first client waits behind its second.
+    // A refusal waits behind the reply before it.
     stage.send(late, "peek 3|kick 9|put 0 0 9 1|f|reserve-with-timeout 0|stats-job 5|");
     assert_eq!(stage.heard(late), "NOT_FOUND|KICKED 0|OUT_OF_MEMORY|TIMED_OUT|NOT_FOUND|");
     stage.roll_back();
     stage.commit_all();
-    assert_eq!(stage.heard(one), "DELETED|OUT_OF_MEMORY|");
+    assert_eq!(stage.heard(deletes), "DELETED|OUT_OF_MEMORY|");
     let ids = "INSERTED 5|INSERTED 6|DUPLICATE 6|";
     assert_eq!(stage.ask(one, "put-job 0 0 9 1 key=k|g|put-job 0 0 9 1 key=l|h|put-job 0 0 9 1 key=l|i|"), ids);
     let stored: Vec<String> = stage.store.batches().concat();

@@ -205,12 +205,14 @@ fn replies_keep_their_order_and_what_is_pipelined_shares_a_batch() {
 #[test]
 fn a_put_and_a_delete_in_one_batch_cancel_out() {
     let mut stage = Stage::new();
-    let client = stage.connect();
+    let [client, other] = [stage.connect(), stage.connect()];
     assert_eq!(stage.ask(client, "put 0 0 9 1|a|"), "INSERTED 1|");
     stage.send(client, "put-job 0 0 9 1 key=k root=S root-ts=1|b|");
-    stage.send(client, "put-job 0 0 9 1 key=l root=S root-ts=1|c|put-job 0 0 9 1 key=l root=S root-ts=2|d|delete 1|");
+    stage.send(client, "put-job 0 0 9 1 key=l root=S root-ts=1|c|put-job 0 0 9 1 key=l root=S root-ts=2|d|");
+    stage.send(other, "delete 1|");
     stage.commit_all();
-    assert_eq!(stage.heard(client), "INSERTED 2|INSERTED 3|INSERTED 4|DELETED|");
+    assert_eq!(stage.heard(client), "INSERTED 2|INSERTED 3|INSERTED 4|");
+    assert_eq!(stage.heard(other), "DELETED|");
     let batches = stage.store.batches();
     let changes = |batch: usize, word: &str| batches[batch].iter().filter(|change| change.starts_with(word)).count();
     assert_eq!((changes(2, "put 3"), changes(2, "put 4"), changes(2, "delete 1")), (0, 1, 1), "{batches:?}");
@@ -272,14 +274,17 @@ fn own_job_that_is_not_committed_is_waited_for() {
 }
 
 #[test]
-fn requests_about_other_jobs_are_served_before_the_commit() {
+fn requests_about_jobs_wait_for_the_commit_of_a_put() {
     let mut stage = Stage::new();
     let [own, other] = [stage.connect(), stage.connect()];
     stage.ask(other, "put 0 0 9 1|a|");
-    stage.send(own, "put 0 0 9 1|b|touch 2|peek 1|delete 1|watch t|put 0 0 9 1|c|");
+    stage.send(own, "put 0 0 9 1|b|watch t|put 0 0 9 1|c|touch 1|peek 1|delete 1|");
+    stage.send(other, "peek 1|");
+    assert_eq!(stage.heard(other), "FOUND 1 1|a|", "only the connection of the put waits");
     stage.commit();
-    assert_eq!(stage.heard(own), "INSERTED 2|NOT_FOUND|FOUND 1 1|a|DELETED|WATCHING 2|INSERTED 3|");
-    assert!(!stage.store.commit_one(), "all of it was one batch");
+    assert_eq!(stage.heard(own), "INSERTED 2|WATCHING 2|INSERTED 3|NOT_FOUND|FOUND 1 1|a|");
+    stage.commit();
+    assert_eq!(stage.heard(own), "DELETED|");
 }
 
 /// The job may be committed or not when the wait for that ends.
@@ -334,11 +339,11 @@ fn older_jobs_are_served_before_the_commit() {
 #[test]
 fn a_duplicate_waits_for_the_job_that_it_names() {
     let mut stage = Stage::new();
-    let [one, other, third] = [stage.connect(), stage.connect(), stage.connect()];
+    let [one, other, third, fourth] = [stage.connect(), stage.connect(), stage.connect(), stage.connect()];
     stage.send(one, "put-job 0 0 9 1 key=k|a|");
     stage.send(other, "put-job 0 0 9 1 key=k|b|");
     stage.send(third, "put-job 0 0 9 1 key=j|c|");
-    stage.send(other, "root t S 2|");
+    stage.send(fourth, "root t S 2|");
     stage.send(third, "put-job 0 0 9 1 tube=t root=S root-ts=1|d|");
     assert_eq!(stage.heard(other), "");
     stage.commit();
@@ -346,7 +351,7 @@ fn a_duplicate_waits_for_the_job_that_it_names() {
     // The others came later: the job with the other key, and the root job.
     assert_eq!(stage.heard(third), "");
     stage.commit();
-    assert_eq!((stage.heard(other), stage.heard(third)), ("ROOT 2|".into(), "INSERTED 2|SUPERSEDED|".into()));
+    assert_eq!((stage.heard(fourth), stage.heard(third)), ("ROOT 2|".into(), "INSERTED 2|SUPERSEDED|".into()));
 }
 
 #[test]
@@ -355,8 +360,8 @@ fn a_job_is_kept_whose_producer_is_lost_before_the_commit() {
     let [lost, other] = [stage.connect(), stage.connect()];
     stage.ask(lost, "put 0 0 9 1|a|");
     stage.ask(lost, "reserve|");
-    stage.send(lost, "put 0 0 9 1|b|");
     stage.send(lost, "release 1 7 0|");
+    stage.send(lost, "put 0 0 9 1|b|");
     stage.world.reset(lost);
     stage.world.settle();
     assert!(stage.world.is_closed(lost));

@@ -123,7 +123,7 @@ impl Twin {
         let client = self.clients[slot].0;
         self.model.open(slot);
         self.stage.world.send(client, format!("{line}\r\n").as_bytes());
-        match self.model.own_put_seen(slot, line) {
+        match self.model.commit_before(slot, line) {
             Some(put) => {
                 self.held.push((put, slot, line.into()));
                 self.follow(|_| {});

@@ -356,20 +356,12 @@ impl Jobs {
         self.see_to_tubes();
     }
 
-    /// Returns the commit without which a request does not see a job that its connection has put.
-    pub fn own_put_seen(&self, id: usize, line: &str) -> Option<u64> {
+    /// Returns the commit for which a request waits, as it is about jobs and behind a put of its connection.
+    pub fn commit_before(&self, id: usize, line: &str) -> Option<u64> {
         let put = self.conns.get(&id).map(|conn| conn.put).filter(|put| *put > self.done)?;
-        let words: Vec<&str> = line.split(' ').collect();
-        let named = || self.jobs.get(&words.get(1)?.parse().ok()?);
-        let is_seen = match words[0] {
-            "peek" | "stats-job" | "delete" | "reserve-job" | "kick-job" => {
-                named().is_some_and(|job| matches!(job.place, Place::Pending(_)))
-            }
-            "peek-ready" | "peek-delayed" | "kick" | "kick-all" | "clear" | "list-jobs" | "summary" | "stats"
-            | "stats-tube" => true,
-            word => word.starts_with("reserve"),
-        };
-        is_seen.then_some(put)
+        let word = line.split(' ').next()?;
+        let is_own = matches!(word, "use" | "watch" | "ignore" | "identify" | "list-tube-used" | "list-tubes-watched");
+        (!is_own && !word.starts_with("put")).then_some(put)
     }
 
     /// Returns the next reply that a connection may get by now.
